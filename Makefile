@@ -1,0 +1,74 @@
+# Two environments never meet in one: this one is the jobs'. Everything made here goes with `make clean`.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+REQ    := conf/requirements
+LOG    ?= tests/fixtures/broker-log
+LAKE   ?= lake
+PIP    := $(BIN)/pip --disable-pip-version-check --no-input -q
+MVN    := mvn -q -B -ntp
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test test-fast check format bench dist lock clean
+
+help: ## print this
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1|/' | column -t -s '|'
+
+setup: $(VENV)/.ready .jars/spark/.ready ## make the environment and fetch Spark's jars
+
+run: setup ## run the main job on the bundled log of a real broker (LOG=folder LAKE=folder)
+	@$(BIN)/offsetlake run --log $(LOG) --lake $(LAKE)
+
+test: check .jars/broker/.ready dist ## lint, types and all tests, with a real broker and a real Spark cluster
+	$(BIN)/python -m pytest --durations=15
+
+test-fast: $(VENV)/.dev ## the tests that start no JVM
+	$(BIN)/python -m pytest -q -m 'not jvm and not broker'
+
+check: $(VENV)/.dev .jars/spark/.ready ## lint, format, types, import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(VENV)/.dev ## format the code
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev .jars/spark/.ready .jars/broker/.ready ## measure against the peers; results go to benchmarks/results.md
+	$(BIN)/python benchmarks/run.py
+
+dist: $(VENV)/.dev ## build the wheel, and the same as the zip spark-submit wants, into dist/
+	@$(BIN)/python -m build --wheel --no-isolation --outdir dist . >/dev/null
+	@cp dist/offsetlake-*.whl dist/offsetlake.zip
+
+lock: $(VENV)/.dev ## lock the requirements of pyproject.toml anew
+	$(BIN)/uv pip compile pyproject.toml --extra build --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q -o $(REQ)/runtime.txt
+	$(BIN)/uv pip compile pyproject.toml --extra dev -c $(REQ)/runtime.txt --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q -o $(REQ)/dev.txt
+
+clean: ## remove everything made here, lakes of your own excepted
+	rm -rf $(VENV) .jars dist build lake
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.ready: $(REQ)/runtime.txt | $(VENV)/bin/python
+	@echo "installing the locked requirements into $(VENV) (about a minute)"
+	@$(PIP) install --require-hashes -r $(REQ)/runtime.txt
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.dev: $(REQ)/dev.txt $(VENV)/.ready
+	@echo "installing what tests and checks need"
+	@$(PIP) install --require-hashes -r $(REQ)/dev.txt
+	@touch $@
+
+.jars/spark/.ready: conf/jars/pom.xml
+	@echo "fetching the Delta jars"
+	@$(MVN) -f $< dependency:copy-dependencies -DincludeScope=runtime -DincludeGroupIds=io.delta -DoutputDirectory=$(CURDIR)/.jars/spark
+	@touch $@
+
+.jars/broker/.ready: tests/broker/pom.xml
+	@echo "fetching a Kafka broker for the tests"
+	@$(MVN) -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.jars/broker
+	@touch $@
