@@ -1,0 +1,1 @@
+"""Consumer offsets as a lakehouse: the offset commit log in Delta tables."""

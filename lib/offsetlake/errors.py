@@ -1,0 +1,45 @@
+"""Every error the project raises on purpose: one tree, each message says what, why and what to do."""
+
+
+class OffsetlakeError(Exception):
+    """The root: anything a user can act on. The command line prints it and leaves with `exit_code`."""
+
+    exit_code = 1
+
+
+class UndecodableRecord(OffsetlakeError):
+    """Bytes that are no record of a known type and version. The record goes to `quarantine`."""
+
+
+class CorruptBatch(OffsetlakeError):
+    """Bytes of a record batch that fail their checksum or cannot be walked. They go to `quarantine`."""
+
+
+class LogUnavailable(OffsetlakeError):
+    """The log cannot be read: no such folder or topic, not a log, not allowed, broker not reached."""
+
+    exit_code = 3
+
+
+class LogMismatch(OffsetlakeError):
+    """The log is not the one this lake holds, or ends before the position the lake has read to."""
+
+    exit_code = 4
+
+
+class LakeBusy(OffsetlakeError):
+    """Another job writes to the lake."""
+
+    exit_code = 5
+
+
+class LakeUnusable(OffsetlakeError):
+    """The lake cannot be read or written: not a lake, a newer version, no space, no permission."""
+
+    exit_code = 6
+
+
+class BadRequest(OffsetlakeError):
+    """An option, a setting or a query that makes no sense."""
+
+    exit_code = 2

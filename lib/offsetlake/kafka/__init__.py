@@ -1,0 +1,1 @@
+"""Bytes to columns and back: record schemas, record batches, group placement. No Spark, no Delta, no sockets."""

@@ -1,0 +1,134 @@
+"""Kafka's record schemas as data: one JSON file a message in `schemas/kafka`, in the shape of Kafka's own files.
+
+A file says where its message belongs (`topic`, `recordType`), so a new file is a new record type.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+from offsetlake.resources import resource
+
+ZERO_UUID = "A" * 22
+
+_ZERO_VALUES = {"string": "", "bytes": b"", "uuid": ZERO_UUID}
+
+
+class Versions(NamedTuple):
+    """The versions from `first` to `last`, both included; none if `last` is below `first`."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Versions":
+        """Read `0-4`, `2+`, `1` or `none`."""
+        if text == "none":
+            return cls(0, -1)
+        first, dash, last = text.removesuffix("+").partition("-")
+        if text.endswith("+"):
+            return cls(int(first), 2**15 - 1)
+        return cls(int(first), int(last) if dash else int(first))
+
+    def has(self, version: int) -> bool:
+        """Tell whether `version` is one of them."""
+        return self.first <= version <= self.last
+
+    def __str__(self) -> str:
+        return f"{self.first}" if self.first == self.last else f"{self.first} to {self.last}"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Field:
+    """One field of a message or of a struct inside it.
+
+    | attribute | is |
+    |-----------|----|
+    | type      | `int8` to `int64`, `uint16`, `uuid`, `string`, `bytes`, or a struct's name; of arrays the elements' |
+    | versions  | the versions that have the field |
+    | nullable  | the versions where it may be null |
+    | tagged    | the versions where it is tagged, with `tag` as its number |
+    | required  | an encoder must be given it: it is not tagged and the schema states no default |
+    | default   | what an absent tagged field stands for |
+    | fields    | of a struct or an array of structs, else None |
+    """
+
+    name: str
+    type: str
+    is_array: bool
+    versions: Versions
+    nullable: Versions
+    tagged: Versions
+    tag: int
+    required: bool
+    default: Any
+    fields: "tuple[Field, ...] | None"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Schema:
+    """A message in all its versions; `record_type` and `topic` are None if it is no record of its own.
+
+    Two schemas are the same only if they are the same object.
+    """
+
+    name: str
+    record_type: int | None
+    topic: str | None
+    valid: Versions
+    flexible: Versions
+    fields: tuple[Field, ...]
+
+
+@cache
+def load_schema(name: str) -> Schema:
+    """Read one message, such as `OffsetCommitValue`, from `schemas/kafka`."""
+    spec = json.loads(resource("schemas", "kafka", f"{name}.json").read_text(encoding="utf-8"))
+    structs = {struct["name"]: struct["fields"] for struct in spec.get("commonStructs", ())}
+    return Schema(
+        name=spec["name"],
+        record_type=spec.get("recordType"),
+        topic=spec.get("topic"),
+        valid=Versions.parse(spec["validVersions"]),
+        flexible=Versions.parse(spec["flexibleVersions"]),
+        fields=_fields(spec["fields"], structs),
+    )
+
+
+def load_schemas() -> Iterator[Schema]:
+    """Read every message there is, by name."""
+    files = (entry.name for entry in resource("schemas", "kafka").iterdir())
+    return (load_schema(name.removesuffix(".json")) for name in sorted(files) if name.endswith(".json"))
+
+
+def _fields(specs: list[dict[str, Any]], structs: Mapping[str, list[dict[str, Any]]]) -> tuple[Field, ...]:
+    return tuple(_field(spec, structs) for spec in specs)
+
+
+def _field(spec: dict[str, Any], structs: Mapping[str, list[dict[str, Any]]]) -> Field:
+    element, is_array = spec["type"].removeprefix("[]"), spec["type"].startswith("[]")
+    inner = spec.get("fields", structs.get(element))
+    fields = None if inner is None else _fields(inner, structs)
+    return Field(
+        name=spec["name"],
+        type=element,
+        is_array=is_array,
+        versions=Versions.parse(spec["versions"]),
+        nullable=Versions.parse(spec.get("nullableVersions", "none")),
+        tagged=Versions.parse(spec.get("taggedVersions", "none")),
+        tag=spec.get("tag", -1),
+        required="default" not in spec and "tag" not in spec,
+        default=spec["default"] if "default" in spec else _zero(element, is_array, fields),
+        fields=fields,
+    )
+
+
+def _zero(element: str, is_array: bool, fields: tuple[Field, ...] | None) -> Any:
+    """Give the default of a field whose schema states none; of a struct it holds the defaults of its fields."""
+    if is_array:
+        return []
+    if fields is not None:
+        return {field.name: field.default for field in fields}
+    return _ZERO_VALUES.get(element, 0)
