@@ -1,0 +1,162 @@
+"""Data files of tables, written side by side by Spark's tasks, and the commit that makes them part of their table.
+
+A commit exchanges files for others in one step, tagged with its run: Delta keeps the newest run number of each job in
+the commit itself, so a job that was killed and runs again passes over the tables it had already written. A file that no
+commit names is no part of its table: what a killed task leaves behind is never seen, and goes with the next VACUUM.
+"""
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.transaction import AddAction, RemoveAction
+
+from offsetlake.lake.definitions import definition
+from offsetlake.lake.lake import Lake, disk_errors
+
+ROWS_A_GROUP = 1 << 20
+
+
+@dataclass(slots=True)
+class Exchange:
+    """What a commit is to do to one table: files to add, and paths of files to take away."""
+
+    added: list[AddAction] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+
+
+class TableFile:
+    """One new data file of a table, written batch by batch; made only if a row comes.
+
+    The checks of the table are the writer's promise: no engine looks at the rows on their way.
+    """
+
+    def __init__(self, lake: Lake, table: str) -> None:
+        self._schema = table_schema(table)
+        self._path = lake.table_path(table) / f"part-{uuid.uuid4()}.parquet"
+        self._statistics = {name: _Statistics() for name in _indexed(table)}
+        self._rows = 0
+        self._writer: pq.ParquetWriter | None = None
+        self._waiting: list[pa.Table] = []
+
+    def write(self, rows: pa.Table) -> None:
+        """Add rows: the columns of the table, in any order, and others, which are passed over."""
+        if not rows.num_rows:
+            return
+        self._waiting.append(rows.select(self._schema.names).cast(self._schema))
+        if sum(part.num_rows for part in self._waiting) >= ROWS_A_GROUP:
+            self._flush()
+
+    def write_rows(self, rows: list[dict[str, Any]]) -> None:
+        """Add rows given as dicts, as `write`."""
+        if rows:
+            self.write(pa.Table.from_pylist(rows, schema=self._schema))
+
+    def _flush(self) -> None:
+        rows = pa.concat_tables(self._waiting)
+        self._waiting = []
+        self._rows += rows.num_rows
+        for name, statistics in self._statistics.items():
+            statistics.add(rows[name])
+        with disk_errors(self._path.parent):
+            if self._writer is None:
+                self._writer = pq.ParquetWriter(self._path, self._schema, compression="zstd", compression_level=1)
+            for part in _row_groups(rows):
+                self._writer.write_table(part, row_group_size=ROWS_A_GROUP)
+
+    def close(self) -> list[AddAction]:
+        """Finish the file and give what a commit says of it: nothing if no row came."""
+        if self._waiting:
+            self._flush()
+        if self._writer is None:
+            return []
+        with disk_errors(self._path.parent):
+            self._writer.close()
+            _to_disk(str(self._path))
+        stat = self._path.stat()
+        stats = {
+            "numRecords": self._rows,
+            "minValues": {n: s.smallest for n, s in self._statistics.items() if s.smallest is not None},
+            "maxValues": {n: s.largest for n, s in self._statistics.items() if s.largest is not None},
+            "nullCount": {n: s.nulls for n, s in self._statistics.items()},
+        }
+        return [AddAction(self._path.name, stat.st_size, {}, int(stat.st_mtime * 1000), True, json.dumps(stats))]
+
+    def discard(self) -> None:
+        """Remove the unfinished file."""
+        if self._writer is not None:
+            self._writer.close()
+        self._path.unlink(missing_ok=True)
+
+
+@dataclass(slots=True)
+class _Statistics:
+    """Bounds of one column, by which readers skip files."""
+
+    smallest: Any = None
+    largest: Any = None
+    nulls: int = 0
+
+    def add(self, values: pa.ChunkedArray) -> None:
+        self.nulls += values.null_count
+        bounds = pc.min_max(values).as_py()
+        if bounds["min"] is not None:
+            self.smallest = bounds["min"] if self.smallest is None else min(self.smallest, bounds["min"])
+            self.largest = bounds["max"] if self.largest is None else max(self.largest, bounds["max"])
+
+
+@cache
+def table_schema(table: str) -> pa.Schema:
+    """Columns of a table, as its definition and so every lake that is up to date has them."""
+    return pa.schema(Schema(definition(table).fields()).to_arrow())
+
+
+def _row_groups(rows: pa.Table) -> list[pa.Table]:
+    """Keep superseded commits in row groups of their own: who looks for the latest skips them whole."""
+    if "superseded" not in rows.column_names:
+        return [rows]
+    parts = (rows.filter(chosen) for chosen in (pc.invert(rows["superseded"]), rows["superseded"]))
+    return [part for part in parts if part.num_rows]
+
+
+def _to_disk(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _indexed(table: str) -> list[str]:
+    """Columns Delta keeps statistics of: those the definition names, or all of simple type."""
+    of = definition(table)
+    named = of.properties.get("delta.dataSkippingStatsColumns")
+    return named.split(",") if named else [c["name"] for c in of.columns if c["type"] in ("long", "integer", "string")]
+
+
+def app_id(job: str) -> str:
+    """Name under which Delta keeps the newest run of a job with the table."""
+    return f"offsetlake-{job}"
+
+
+def commit(lake: Lake, table: str, exchanges: Iterable[Exchange], job: str, run_id: int) -> None:
+    """Add and take away the files of all exchanges in one commit; a no-op where this run already did."""
+    made = list(exchanges)
+    now = int(time.time() * 1000)
+    actions: list[AddAction | RemoveAction] = [action for exchange in made for action in exchange.added]
+    actions += [RemoveAction(path, True, now) for exchange in made for path in exchange.removed]
+    if not actions or lake.applied(table, app_id(job)) >= run_id:
+        return
+    with disk_errors(lake.path):
+        target = DeltaTable(lake.table_path(table))
+        once = CommitProperties(app_transactions=[Transaction(app_id(job), run_id)])
+        target.create_write_transaction(actions, "append", target.schema(), commit_properties=once)

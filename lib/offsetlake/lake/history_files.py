@@ -1,0 +1,82 @@
+"""History, read as files: which hold the rows of some ingest runs, and the rows of some log partitions in them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+
+from offsetlake.lake.files import table_schema
+from offsetlake.lake.lake import Lake
+
+_BATCH_ROWS = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryFile:
+    """A file of a history table, and the log partitions it may hold."""
+
+    path: str
+    first_partition: int
+    last_partition: int
+
+
+def history_files(lake: Lake, table: str, from_run: int, through_run: int) -> list[HistoryFile]:
+    """List the files that may hold rows of these ingest runs."""
+    files = pa.table(DeltaTable(lake.table_path(table)).get_add_actions(flatten=True)).to_pylist()
+    return [
+        HistoryFile(row["path"], row["min.log_partition"], row["max.log_partition"])
+        for row in files
+        if row["min.ingest_run"] <= through_run and row["max.ingest_run"] >= from_run
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Rows of a span of ingest runs: the files by table, made on the driver, read in tasks."""
+
+    lake: Lake
+    from_run: int
+    through_run: int
+    files: dict[str, list[HistoryFile]]
+
+    def partitions(self) -> list[int]:
+        """Log partitions that may have rows."""
+        of_all = [file for files in self.files.values() for file in files]
+        return sorted({p for file in of_all for p in range(file.first_partition, file.last_partition + 1)})
+
+    def batches(
+        self,
+        table: str,
+        partitions: Sequence[int],
+        where: pc.Expression | None = None,
+        columns: list[str] | None = None,
+    ) -> Iterator[pa.Table]:
+        """Read the rows of some log partitions, batch by batch, all columns if none are named."""
+        low, high = min(partitions), max(partitions)
+        files = [f for f in self.files[table] if f.first_partition <= high and f.last_partition >= low]
+        if not files:
+            return
+        chosen = pc.field("log_partition").isin(list(partitions))
+        chosen &= (pc.field("ingest_run") >= self.from_run) & (pc.field("ingest_run") <= self.through_run)
+        folder = self.lake.table_path(table)
+        found = ds.dataset([str(folder / f.path) for f in files], schema=table_schema(table))
+        scanner = found.scanner(
+            columns=columns,
+            filter=chosen if where is None else chosen & where,
+            batch_size=_BATCH_ROWS,
+            use_threads=False,
+            batch_readahead=2,
+            fragment_readahead=1,
+        )
+        for batch in scanner.to_batches():
+            if batch.num_rows:
+                yield pa.Table.from_batches([batch])
+
+    def rows(self, table: str, partitions: Sequence[int], columns: list[str] | None = None) -> pa.Table:
+        """Read all rows of some log partitions, for tables that are few beside the commits."""
+        schema = table_schema(table)
+        wanted = pa.schema([schema.field(name) for name in columns]) if columns else schema
+        return pa.concat_tables([wanted.empty_table(), *self.batches(table, partitions, columns=columns)])

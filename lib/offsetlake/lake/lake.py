@@ -1,0 +1,181 @@
+"""A lake: a folder of Delta tables, the version they are at, and the lock that lets one job write at a time."""
+
+import errno
+import fcntl
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import DeltaError
+from pyarrow import RecordBatchReader, Table
+
+from offsetlake.errors import LakeBusy, LakeUnusable
+from offsetlake.lake.definitions import LAKE_VERSION, TABLES, create_table, definition, upgrade_table
+
+WAIT_SECONDS = 60
+_MARKER, _LOCK = "offsetlake.json", "lock"
+
+
+class Lake:
+    """One lake, holding one log. Make with `create` or `open`; both are cheap."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+
+    @classmethod
+    def open(cls, path: Path) -> "Lake":
+        """Open a lake for reading; LakeUnusable where there is none or a newer program made it."""
+        lake = cls(path)
+        if lake._version() == 0:
+            raise LakeUnusable(f"no lake in {path}: `offsetlake run --lake {path} --log FOLDER` makes one")
+        return lake
+
+    @classmethod
+    def create(cls, path: Path) -> "Lake":
+        """Open a lake for writing: made if there is none, brought up to date if an older program made it."""
+        lake = cls(path)
+        if lake._version() < LAKE_VERSION:
+            with disk_errors(lake.path):
+                lake._bring_up_to_date()
+        return lake
+
+    def _version(self) -> int:
+        """Version the tables are at, 0 where there is no lake yet."""
+        marker = self.path / _MARKER
+        try:
+            version = int(json.loads(marker.read_text(encoding="utf-8"))["version"])
+        except FileNotFoundError:
+            return 0
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise LakeUnusable(f"{marker} cannot be read ({error}): is {self.path} a lake?") from error
+        if version > LAKE_VERSION:
+            raise LakeUnusable(
+                f"the lake {self.path} is at version {version}, written by a newer offsetlake; "
+                f"this one knows versions up to {LAKE_VERSION}: upgrade offsetlake"
+            )
+        return version
+
+    def _bring_up_to_date(self) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        strangers = {entry.name for entry in self.path.iterdir()} - {*TABLES, _LOCK, _temporary(_MARKER)}
+        with self.lock("create"):
+            version = self._version()
+            if version == 0 and strangers:
+                raise LakeUnusable(f"{self.path} is not empty and no lake: name an empty or a new folder with --lake")
+            for table in TABLES:
+                if DeltaTable.is_deltatable(str(self.table_path(table))):
+                    upgrade_table(self.table_path(table), definition(table), version)
+                else:
+                    create_table(self.table_path(table), definition(table))
+            self.write_file(_MARKER, {"version": LAKE_VERSION})
+
+    def table_path(self, table: str) -> Path:
+        """Folder of one table."""
+        return self.path / table
+
+    def versions(self, *tables: str) -> dict[str, int]:
+        """Delta versions the tables are at now."""
+        return {table: DeltaTable(self.table_path(table)).version() for table in tables}
+
+    def applied(self, table: str, app_id: str) -> int:
+        """Newest run whose write, tagged `app_id`, this table holds; 0 where none does."""
+        return DeltaTable(self.table_path(table)).transaction_version(app_id) or 0
+
+    def query(self, sql: str, *tables: str, **at: int) -> Table:
+        """Answer SQL (DataFusion's dialect) over the named tables, all if none is named, without starting Spark.
+
+        `at` pins a table to a Delta version: `query(sql, offsets=3)`.
+        """
+        builder = QueryBuilder()
+        for table in (*tables, *at) or TABLES:
+            builder = builder.register(table, DeltaTable(self.table_path(table), version=at.get(table)))
+        return RecordBatchReader.from_stream(builder.execute(sql)).read_all()
+
+    def count(self, table: str, condition: str = "true") -> int:
+        """Count the rows of a table for which an SQL condition holds."""
+        return int(self.query(f"SELECT count(*) AS n FROM {table} WHERE {condition}", table)["n"][0].as_py())  # noqa: S608
+
+    @contextmanager
+    def lock(self, job: str, waiting: Callable[[str], None] = lambda _: None) -> Iterator[None]:
+        """Hold the lake for one writing job; the kernel frees it when the process ends, however it ends.
+
+        Waits WAIT_SECONDS for another job, saying so through `waiting`, then raises LakeBusy.
+        """
+        with disk_errors(self.path):
+            file = (self.path / _LOCK).open("ab", buffering=0)
+        with file:
+            with disk_errors(self.path):
+                self._acquire(file.fileno(), waiting)
+                file.truncate(0)
+                file.write(f"{job} (process {os.getpid()})".encode())
+            yield
+
+    def _acquire(self, handle: int, waiting: Callable[[str], None]) -> None:
+        deadline = time.monotonic() + WAIT_SECONDS
+        said = False
+        while True:
+            try:
+                return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                holder = (self.path / _LOCK).read_text(encoding="utf-8") or "another job"
+                if time.monotonic() > deadline:
+                    raise LakeBusy(f"{holder} still writes to {self.path} after {WAIT_SECONDS} s: try again") from error
+                if not said:
+                    waiting(f"waiting for {holder}, which writes to {self.path}")
+                said = True
+                time.sleep(0.2)  # flock has no call that waits with a limit
+
+    def write_file(self, name: str, content: dict[str, Any]) -> None:
+        """Replace a small JSON file of the lake so that a kill leaves the old or the new one, never half of one."""
+        temporary = self.path / _temporary(name)
+        with temporary.open("w", encoding="utf-8") as file:
+            json.dump(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self.path / name)
+        folder = os.open(self.path, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
+
+    def read_file(self, name: str) -> dict[str, Any] | None:
+        """Read what `write_file` wrote; None where there is no such file."""
+        file = self.path / name
+        return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+
+    def remove_file(self, name: str) -> None:
+        """Remove what `write_file` wrote."""
+        (self.path / name).unlink(missing_ok=True)
+
+
+def _temporary(name: str) -> str:
+    return f".{name}.tmp"
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn what the operating system says of a full, read-only or forbidden disk into LakeUnusable."""
+    try:
+        yield
+    except (OSError, DeltaError) as error:
+        number = _os_error(error)
+        if number is None:
+            raise
+        if number in (errno.ENOSPC, errno.EDQUOT):
+            raise LakeUnusable(
+                f"no space left on the disk of {path}: free some and run again; what was written so far is kept"
+            ) from error
+        raise LakeUnusable(f"the lake {path} cannot be written: {os.strerror(number)}") from error
+
+
+def _os_error(error: Exception) -> int | None:
+    """Give the number of an error of the operating system; deltalake has it in its text only."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno
+    named = re.search(r"\(os error (\d+)\)", str(error))
+    return int(named[1]) if named else None

@@ -1,0 +1,67 @@
+"""Table `runs` and the plan of the run under way: how a job knows where the last one ended, and what a kill cut short.
+
+A job first writes its plan to a file of the lake, then its tables, each write tagged with the run, then its row in
+`runs`, and takes the plan away. Whatever is missing after a kill, the next run of the job does first, by the same plan.
+"""
+
+import time
+from typing import Any
+
+from offsetlake.lake.definitions import definition
+from offsetlake.lake.files import Exchange, TableFile, commit
+from offsetlake.lake.lake import Lake, disk_errors
+
+Plan = dict[str, Any]
+"""Plain JSON: `run_id`, `started_at` (ms), `notes`, and what the job needs to do the same again."""
+
+
+def now_ms() -> int:
+    """Wall clock in ms since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def last_run(lake: Lake, job: str, outcome: str = "%") -> dict[str, Any] | None:
+    """Newest row of a job in `runs`, or None."""
+    sql = f"SELECT * FROM runs WHERE job = '{job}' AND outcome LIKE '{outcome}' ORDER BY run_id DESC LIMIT 1"  # noqa: S608
+    rows: list[dict[str, Any]] = lake.query(sql, "runs").to_pylist()
+    return rows[0] if rows else None
+
+
+def unfinished_plan(lake: Lake, job: str) -> Plan | None:
+    """Plan of a run of this job that was cut short, or None."""
+    plan = lake.read_file(_plan_file(job))
+    if plan is None or lake.query(f"SELECT 1 FROM runs WHERE run_id = {plan['run_id']}", "runs").num_rows:  # noqa: S608
+        return None
+    return plan
+
+
+def begin(lake: Lake, job: str, plan: Plan) -> Plan:
+    """Give the run its number and write its plan down, before anything else of it."""
+    newest = lake.query("SELECT coalesce(max(run_id), 0) AS newest FROM runs", "runs")["newest"][0].as_py()
+    others = [other["run_id"] for name in ("ingest", "compact") if (other := lake.read_file(_plan_file(name)))]
+    numbered = {"run_id": max(newest, *others, 0) + 1, "started_at": now_ms(), "notes": [], **plan}
+    with disk_errors(lake.path):
+        lake.write_file(_plan_file(job), numbered)
+    return numbered
+
+
+def finish(lake: Lake, job: str, plan: Plan, **columns: Any) -> dict[str, Any]:
+    """Write the run's row, once, and take its plan away; gives the row."""
+    row = dict.fromkeys(definition("runs").column_names) | {
+        "run_id": plan["run_id"],
+        "job": job,
+        "started_at": plan["started_at"],
+        "finished_at": max(now_ms(), plan["started_at"]),
+        "notes": plan["notes"],
+        **columns,
+    }
+    file = TableFile(lake, "runs")
+    file.write_rows([row])
+    commit(lake, "runs", [Exchange(file.close())], job, plan["run_id"])
+    with disk_errors(lake.path):
+        lake.remove_file(_plan_file(job))
+    return row
+
+
+def _plan_file(job: str) -> str:
+    return f"plan-{job}.json"

@@ -1,0 +1,35 @@
+"""Any SELECT a person writes, over all tables of a lake: it reads, whatever it says."""
+
+import re
+
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+
+from offsetlake.errors import BadRequest
+from offsetlake.lake.definitions import TABLES
+from offsetlake.lake.lake import Lake
+
+_READS = re.compile(r"(\s|--[^\n]*\n|/\*.*?\*/)*(SELECT\b|WITH\b|VALUES\b|\()", re.IGNORECASE | re.DOTALL)
+
+
+def select(lake: Lake, statement: str) -> pa.Table:
+    """Answer any SELECT over the tables; BadRequest, with the engine's words, where it is no SELECT or is wrong."""
+    query = statement.strip().rstrip(";")
+    if not _READS.match(query):
+        raise BadRequest(f"only SELECT is answered, over the tables {', '.join(TABLES)}")
+    try:
+        # Nothing that writes can stand in parentheses, nor can a second statement.
+        lake.query(f"EXPLAIN SELECT * FROM ({query}\n)")  # noqa: S608
+        return _distinct(lake.query(query))
+    except (DeltaError, pa.ArrowException) as error:
+        hint = f"; tables are {', '.join(TABLES)}" if "not found" in str(error) else ""
+        raise BadRequest(f"{error}{hint}") from error
+
+
+def _distinct(found: pa.Table) -> pa.Table:
+    """Tell columns of the same name apart, as a join gives them: `group_id`, `group_id_2`."""
+    names: list[str] = []
+    for name in found.column_names:
+        same = sum(1 for before in found.column_names[: len(names)] if before == name)
+        names.append(f"{name}_{same + 1}" if same else name)
+    return found.rename_columns(names)

@@ -1,0 +1,124 @@
+"""Definitions and their migration: a lake of an older version gets what it lacks."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
+
+from offsetlake.lake import lake as lake_module
+from offsetlake.lake.definitions import LAKE_VERSION, TABLES, TableDefinition, definition
+from offsetlake.lake.lake import Lake
+
+DEFINITIONS = Path(__file__).parents[2] / "schemas" / "tables"
+NEW_COLUMN = {"name": "rack", "type": "string", "nullable": True, "comment": "new", "since": LAKE_VERSION + 1}
+NEW_CHECK = {"name": "rack_named", "sql": "rack IS NULL OR rack <> ''", "since": LAKE_VERSION + 1}
+
+
+def _newer(table: str) -> TableDefinition:
+    of = definition(table)
+    if table != "transaction_markers":
+        return of
+    return replace(of, columns=(*of.columns, NEW_COLUMN), checks=(*of.checks, NEW_CHECK))
+
+
+@pytest.fixture
+def newer(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def switch() -> None:
+        monkeypatch.setattr(lake_module, "definition", _newer)
+        monkeypatch.setattr(lake_module, "LAKE_VERSION", LAKE_VERSION + 1)
+
+    return switch
+
+
+def _shape(lake: Lake, table: str) -> tuple[Any, Any]:
+    of = DeltaTable(lake.table_path(table))
+    return of.schema().to_json(), sorted(of.metadata().configuration.items())
+
+
+def test_an_older_lake_becomes_what_a_new_one_is(tmp_path: Path, newer: Any) -> None:
+    old = Lake.create(tmp_path / "old")
+    schema = pa.schema(DeltaTable(old.table_path("transaction_markers")).schema().to_arrow())
+    row = dict.fromkeys(schema.names, 1) | {"marker": "COMMIT"}
+    write_deltalake(old.table_path("transaction_markers"), pa.Table.from_pylist([row], schema=schema), mode="append")
+    newer()
+    upgraded, new = Lake.create(tmp_path / "old"), Lake.create(tmp_path / "new")
+    for table in TABLES:
+        assert _shape(upgraded, table) == _shape(new, table)
+    assert upgraded.query("SELECT marker, rack FROM transaction_markers").to_pylist() == [
+        {"marker": "COMMIT", "rack": None}
+    ]
+
+
+def test_an_upgrade_cut_short_is_finished(tmp_path: Path, newer: Any) -> None:
+    old = Lake.create(tmp_path / "lake")
+    marker = (tmp_path / "lake" / "offsetlake.json").read_text()
+    newer()
+    Lake.create(tmp_path / "lake")
+    once, versions = _shape(old, "transaction_markers"), old.versions(*TABLES)
+    (tmp_path / "lake" / "offsetlake.json").write_text(marker)
+    assert _shape(Lake.create(tmp_path / "lake"), "transaction_markers") == once
+    assert old.versions(*TABLES) == versions, "what is there is not written again"
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_definition_is_whole(table: str) -> None:
+    of = definition(table)
+    assert of.name == table
+    assert of.comment
+    names = of.column_names
+    assert len(set(names)) == len(names)
+    assert len({check["name"] for check in of.checks}) == len(of.checks)
+    assert all(1 <= part["since"] <= LAKE_VERSION for part in (*of.columns, *of.checks))
+
+
+def test_every_definition_is_of_a_table() -> None:
+    assert {path.stem for path in DEFINITIONS.iterdir()} == set(TABLES)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_definition_says_what_is_known_and_nothing_else(table: str) -> None:
+    stored = json.loads((DEFINITIONS / f"{table}.json").read_text(encoding="utf-8"))
+    assert stored.keys() == {"name", "comment", "columns", "checks", "properties"}
+    assert {frozenset(column) for column in stored["columns"]} == {
+        frozenset({"name", "type", "nullable", "comment", "since"})
+    }
+    assert {frozenset(check) for check in stored["checks"]} <= {frozenset({"name", "sql", "since"})}
+    names = [column["name"] for column in stored["columns"]]
+    indexed = stored["properties"].get("delta.dataSkippingStatsColumns", names[0]).split(",")
+    assert set(indexed) <= set(names)
+    later = [column["name"] for column in stored["columns"] if column["since"] > 1]
+    assert names[len(names) - len(later) :] == later, "new columns are appended"
+    assert all(column["nullable"] for column in stored["columns"] if column["since"] > 1), "old rows have none"
+
+
+def test_a_table_says_what_its_definition_says(tmp_path: Path) -> None:
+    lake = Lake.create(tmp_path / "lake")
+    for table in TABLES:
+        stored = json.loads((DEFINITIONS / f"{table}.json").read_text(encoding="utf-8"))
+        made = DeltaTable(lake.table_path(table))
+        fields = json.loads(made.schema().to_json())["fields"]
+        assert [(field["name"], field["nullable"]) for field in fields] == [
+            (column["name"], column["nullable"]) for column in stored["columns"]
+        ]
+        for field, column in zip(fields, stored["columns"], strict=True):
+            assert field["type"] == column["type"] or isinstance(column["type"], dict)
+            assert field["metadata"].get("comment", "") == column["comment"]
+        assert (made.metadata().name, made.metadata().description) == (table, stored["comment"])
+        checks = {f"delta.constraints.{check['name']}": check["sql"] for check in stored["checks"]}
+        kept = made.metadata().configuration
+        assert {name for name in kept if name.startswith("delta.constraints.")} == checks.keys()
+        assert stored["properties"].items() <= kept.items()
+
+
+def test_a_check_refuses_what_it_forbids(tmp_path: Path) -> None:
+    lake = Lake.create(tmp_path / "lake")
+    path = lake.table_path("transaction_markers")
+    schema = pa.schema(DeltaTable(path).schema().to_arrow())
+    row = dict.fromkeys(schema.names, 1) | {"marker": "MAYBE"}
+    with pytest.raises(DeltaError, match="marker"):
+        write_deltalake(path, pa.Table.from_pylist([row], schema=schema), mode="append")

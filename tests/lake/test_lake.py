@@ -1,0 +1,155 @@
+"""A lake: made, opened, locked, refused."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from e2e.in_process import InProcess
+from e2e.lakes import cycle, rows
+from offsetlake.errors import LakeBusy, LakeUnusable
+from offsetlake.lake import lake as lake_module
+from offsetlake.lake.definitions import LAKE_VERSION, TABLES
+from offsetlake.lake.lake import Lake
+from oracle.encoders import offset_key, offset_value
+from oracle.log_writer import Batch, Record, write_partition
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from offsetlake.lake.lake import Lake
+with Lake.create(Path(sys.argv[1])).lock("holder"):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+def test_a_new_lake_has_every_table_empty(folder: Path) -> None:
+    lake = Lake.create(folder)
+    assert {table: lake.count(table) for table in TABLES} == dict.fromkeys(TABLES, 0)
+    assert Lake.open(folder).path == lake.path
+
+
+def test_no_lake_no_answer(folder: Path) -> None:
+    with pytest.raises(LakeUnusable, match="no lake in"):
+        Lake.open(folder)
+
+
+def test_a_lake_of_a_newer_version_is_refused(folder: Path) -> None:
+    Lake.create(folder)
+    (folder / "offsetlake.json").write_text(json.dumps({"version": LAKE_VERSION + 1}))
+    for opening in (Lake.open, Lake.create):
+        with pytest.raises(LakeUnusable, match=r"newer offsetlake.*upgrade"):
+            opening(folder)
+
+
+def test_a_folder_of_other_things_is_no_place_for_a_lake(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "thesis.tex").touch()
+    with pytest.raises(LakeUnusable, match="not empty and no lake"):
+        Lake.create(folder)
+    assert (folder / "thesis.tex").exists()
+
+
+def test_a_half_made_lake_is_finished(folder: Path) -> None:
+    Lake.create(folder)
+    (folder / "offsetlake.json").unlink()
+    for file in sorted((folder / TABLES[-1]).rglob("*"), reverse=True):
+        file.rmdir() if file.is_dir() else file.unlink()
+    assert Lake.create(folder).count(TABLES[-1]) == 0
+
+
+def test_two_programs_may_make_one_lake_at_once(folder: Path) -> None:
+    command = [sys.executable, "-c", HOLD, str(folder)]
+    makers = [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) for _ in range(2)]
+    for maker in makers:
+        assert maker.wait() == 0
+    assert Lake.open(folder).count("offsets") == 0
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = Lake.create(folder)
+    lake.write_file("plan-ingest.json", {"run_id": 1})
+
+    def full(_handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        lake.write_file("plan-ingest.json", {"run_id": 2})
+    assert lake.read_file("plan-ingest.json") == {"run_id": 1}
+
+
+def test_a_full_disk_says_so_and_loses_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    value = offset_value(3, 7, commit_timestamp=1)
+    write_partition(tmp_path / "log", 0, [Batch(records=(Record(0, 1, offset_key("g", "t", 0), value),))])
+    lake = Lake.create(folder)
+    real, left = os.fsync, [2]
+
+    def filling(handle: int) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", filling)
+    with pytest.raises(LakeUnusable, match=r"no space left.*free some and run again"):
+        cycle(InProcess(), lake, tmp_path / "log")
+    monkeypatch.setattr(os, "fsync", real)
+    cycle(InProcess(), lake, tmp_path / "log")
+    assert [row["committed_offset"] for row in rows(lake, "offsets")] == [7]
+    assert lake.count("offset_commits") == 1
+
+
+def _holder(folder: Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_the_second_job_waits_and_says_for_whom(folder: Path) -> None:
+    lake, said = Lake.create(folder), []
+    with _holder(folder) as holder:
+
+        def let_go(text: str) -> None:
+            said.append(text)
+            assert holder.stdin is not None
+            holder.stdin.write("\n")
+            holder.stdin.flush()
+
+        with lake.lock("second", let_go):
+            pass
+        assert said == [f"waiting for holder (process {holder.pid}), which writes to {folder}"]
+
+
+def test_a_job_that_waited_long_enough_stops(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lake_module, "WAIT_SECONDS", 0)
+    lake = Lake.create(folder)
+    with _holder(folder) as holder:
+        with pytest.raises(LakeBusy, match="holder"), lake.lock("second"):
+            pytest.fail("two jobs hold one lake")
+        holder.communicate("\n")
+
+
+def test_a_killed_job_frees_the_lake(folder: Path) -> None:
+    lake = Lake.create(folder)
+    with _holder(folder) as holder:
+        os.kill(holder.pid, signal.SIGKILL)
+        holder.wait()
+        began = time.monotonic()
+        with lake.lock("second"):
+            assert time.monotonic() - began < lake_module.WAIT_SECONDS
