@@ -1,0 +1,1 @@
+"""The rules: DataFrame in, DataFrame out."""

@@ -1,0 +1,127 @@
+"""How history reduces to the latest decided commit of each key: a plain maximum of the log offset.
+
+A record is decided when nothing can change what it means any more: a plain commit or a tombstone at once, a
+transactional commit by its producer's next marker. The decided record of a key with the highest log offset is what a
+broker serves after it has read the same log (Kafka's `OffsetMetadataManager.replay`), whatever the order in which
+transactions ended. All that bears on a group stands in one log partition, so log partitions reduce side by side.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+KEY = ("group_id", "topic", "partition")
+COMMITTED, ABORTED, OPEN = "COMMIT", "ABORT", ""
+
+_PARTITION_BITS = 44  # room for log offsets below 2^44 and log partitions below 2^19
+_ROWS_WAITING = 1 << 20  # rows kept before they are reduced: what bounds memory, with the number of keys
+
+
+def positions(records: pa.Table) -> pa.ChunkedArray:
+    """One number a record that orders the log partition it is in. Columns: log_partition, log_offset."""
+    return pc.add(pc.shift_left(records["log_partition"].cast(pa.int64()), _PARTITION_BITS), records["log_offset"])
+
+
+def latest(records: pa.Table, key: Iterable[str] = KEY) -> pa.Table:
+    """Keep, of each key, the record with the highest log offset.
+
+    Columns in: log_partition, log_offset, those of `key`, any others. Columns out: the same. Where two records of a key
+    stand at the same position they are the same record, and both are kept.
+    """
+    at = positions(records)
+    newest = records.select(list(key)).append_column("at", at).group_by(list(key)).aggregate([("at", "max")])["at_max"]
+    return records if len(newest) == len(at) else records.filter(pc.is_in(at, value_set=newest))
+
+
+def outcomes(commits: pa.Table, markers: pa.Table) -> npt.NDArray[np.str_]:
+    """Say how the transaction of each commit ended: by the next marker of its producer in its log partition.
+
+    Columns: log_partition, log_offset, producer_id; of markers also marker (COMMIT, ABORT). Gives COMMITTED, ABORTED or
+    OPEN for each commit. Matched by producer id alone: a marker's epoch may be one above that of the data (KIP-890).
+    """
+    names = ("log_offset", "producer_id", "log_partition")
+    offset, producer, partition = (
+        np.concatenate([commits[name].to_numpy(), markers[name].to_numpy()]) for name in names
+    )
+    order = np.lexsort((offset, producer, partition))
+    is_marker = order >= commits.num_rows
+    nowhere = len(order)
+    following = np.minimum.accumulate(np.where(is_marker, np.arange(nowhere), nowhere)[::-1])[::-1]
+    ended = following < nowhere
+    by = order[np.where(ended, following, 0)]
+    ended &= (producer[by] == producer[order]) & (partition[by] == partition[order])
+    kinds = np.concatenate([np.full(commits.num_rows, OPEN), markers["marker"].to_numpy(zero_copy_only=False)])
+    found = np.empty(nowhere, dtype="<U6")
+    found[order] = np.where(ended, kinds.astype("<U6")[by], OPEN)
+    return found[: commits.num_rows]
+
+
+class Latest:
+    """Reduces records batch by batch; memory follows the number of keys, not of records."""
+
+    def __init__(self, key: Iterable[str] = KEY) -> None:
+        self._key = tuple(key)
+        self._parts: list[pa.Table] = []
+        self._waiting = 0
+        self._reduced = 0
+
+    def add(self, records: pa.Table) -> None:
+        """Take in records; every call with the same columns."""
+        if records.num_rows:
+            self._parts.append(records)
+            self._waiting += records.num_rows
+            if self._waiting > max(_ROWS_WAITING, 2 * self._reduced):
+                self._parts = [self.result()]
+                self._waiting = self._reduced = self._parts[0].num_rows
+
+    def result(self) -> pa.Table | None:
+        """Give the newest record of each key so far, or None if none came."""
+        return latest(pa.concat_tables(self._parts, promote_options="default"), self._key) if self._parts else None
+
+
+class Reduction:
+    """History in, decided and pending commits out, for any set of whole log partitions.
+
+    Give all markers first, then the records, in batches and any order.
+    """
+
+    def __init__(self, markers: pa.Table) -> None:
+        self._markers = markers
+        self._decided = Latest()
+        self._open = Latest((*KEY, "producer_id"))
+
+    def add(self, records: pa.Table) -> None:
+        """Take in rows of `offset_commits`, or of `pending_offsets` with `kind` made up as commit."""
+        waits = pc.and_(pc.equal(records["kind"], "commit"), pc.is_valid(records["producer_id"]))
+        transactional = records.filter(waits)
+        self._decided.add(records.filter(pc.invert(waits)) if transactional.num_rows else records)
+        if transactional.num_rows:
+            ended = pa.array(outcomes(transactional, self._markers))
+            self._decided.add(transactional.filter(pc.equal(ended, COMMITTED)))
+            self._open.add(transactional.filter(pc.equal(ended, OPEN)))
+
+    def decided(self) -> pa.Table | None:
+        """Give the latest decided record of each key, tombstones included; None if there is none."""
+        return self._decided.result()
+
+    def has_open(self) -> bool:
+        """Tell whether any transaction is open."""
+        return self._open.result() is not None
+
+    def pending(self, tombstones: pa.Table | None) -> pa.Table | None:
+        """Give the newest open commit of each key and producer that no tombstone of the key follows.
+
+        `tombstones` has the columns of KEY, log_partition and log_offset.
+        """
+        waiting = self._open.result()
+        if waiting is None or tombstones is None:
+            return waiting
+        at = tombstones.select(list(KEY)).append_column("at", positions(tombstones))
+        last = at.group_by(list(KEY)).aggregate([("at", "max")])
+        numbered = waiting.select(list(KEY)).append_column("row", pa.array(np.arange(waiting.num_rows)))
+        joined = numbered.join(last, list(KEY), join_type="left outer").sort_by("row")
+        removed = pc.fill_null(pc.greater(joined["at_max"], positions(waiting)), fill_value=False)
+        return waiting.filter(pc.invert(removed))
