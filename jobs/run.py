@@ -1,0 +1,8 @@
+"""spark-submit entry of `offsetlake run`: the same options, the same code."""
+
+import sys
+
+from offsetlake.cli import main
+
+if __name__ == "__main__":
+    main(["run", *sys.argv[1:]])

@@ -1,0 +1,46 @@
+"""The jobs as the command line and spark-submit run them: cheap checks first, one Spark session, only if needed."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from offsetlake.lake.lake import Lake
+from offsetlake.log.address import LogAddress
+from offsetlake.pipeline import compact, ingest
+from offsetlake.session import LazySession
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A finished job: its row of table `runs`, and the seconds it took, Spark's start left out."""
+
+    row: ingest.Report
+    seconds: float
+
+
+def run_jobs(lake_path: Path, log: LogAddress | None, *, compacts: bool, say: Callable[[str], None]) -> list[Done]:
+    """Run ingest where a log is given, then compact where wanted; at the log's first sight a lake is made.
+
+    Raises what the jobs raise; a log or lake that is not there is found before Spark starts.
+    """
+    if log is not None:
+        say(f"looking at the log {log}")
+        log.describe()  # a log that cannot be read leaves no new lake behind, and costs no start of Spark
+    else:
+        Lake.open(lake_path)
+    lake = Lake.create(lake_path)
+    with LazySession("offsetlake", say) as spark:
+        jobs = []
+        if log is not None:
+            jobs.append(partial(ingest.ingest, spark, lake, log, say))
+        if compacts:
+            jobs.append(partial(compact.compact, spark, lake, say))
+        return [_timed(job, spark) for job in jobs]
+
+
+def _timed(job: Callable[[], ingest.Report], spark: LazySession) -> Done:
+    began, starting = time.monotonic(), spark.seconds
+    row = job()
+    return Done(row, time.monotonic() - began - (spark.seconds - starting))

@@ -1,0 +1,1 @@
+"""The jobs: what is read, by which rules it changes, where it is written, and in which order."""

@@ -1,0 +1,80 @@
+"""`compact`: what ingest has added to history goes into the latest offsets, the pending ones and the groups."""
+
+from collections.abc import Callable
+from functools import partial
+
+from pyspark.sql import SparkSession
+
+from offsetlake.lake import runs
+from offsetlake.lake.files import commit
+from offsetlake.lake.history_files import History, history_files
+from offsetlake.lake.lake import Lake
+from offsetlake.lake.state_files import leaves
+from offsetlake.pipeline.compact_task import COMPACTED, Compaction, compact_partitions
+from offsetlake.pipeline.distribute import distribute
+from offsetlake.pipeline.ingest import JOB as INGEST
+from offsetlake.pipeline.ingest import Report
+
+JOB = "compact"
+
+_HISTORY = ("offset_commits", "transaction_markers", "group_records")
+_TASKS_A_CORE = 4  # log partitions differ in size: more tasks than cores even that out
+
+
+def compact(spark: Callable[[], SparkSession], lake: Lake, say: Callable[[str], None]) -> Report:
+    """Bring the compacted tables up to the newest finished ingest; gives the run's row of `runs`.
+
+    Raises LakeBusy where another job writes, LakeUnusable where the lake cannot be written.
+    """
+    with lake.lock(JOB, say):
+        plan = runs.unfinished_plan(lake, JOB)
+        if plan:
+            say(f"run {plan['run_id']} was cut short: finishing it first")
+            plan["notes"].append("finished after an interruption")
+        else:
+            plan = runs.begin(lake, JOB, _plan(lake))
+        if plan["from_run"] <= plan["through_run"]:
+            _apply(spark(), lake, plan, say)
+        return _finish(lake, plan)
+
+
+def _plan(lake: Lake) -> runs.Plan:
+    """Decide what to compact, and pin the tables as they are: a run cut short begins again from the same."""
+    compacted, ingested = runs.last_run(lake, JOB), runs.last_run(lake, INGEST, "done")
+    through = compacted["through_run"] if compacted else 0
+    return {
+        "from_run": through + 1,
+        "through_run": ingested["run_id"] if ingested else through,
+        "versions": lake.versions(*COMPACTED),
+    }
+
+
+def _apply(spark: SparkSession, lake: Lake, plan: runs.Plan, say: Callable[[str], None]) -> None:
+    first, last = plan["from_run"], plan["through_run"]
+    files = {table: history_files(lake, table, first, last) for table in _HISTORY}
+    history = History(lake, first, last, files)
+    before = {table: leaves(lake, table, version) for table, version in plan["versions"].items()}
+    partitions = history.partitions()
+    say(f"compacting {len(partitions)} log partitions of history")
+    pieces = _cut(partitions, spark.sparkContext.defaultParallelism * _TASKS_A_CORE)
+    made = distribute(spark, partial(compact_partitions, Compaction(history, before)), pieces)
+    for table in COMPACTED:
+        commit(lake, table, [exchange for of in made for exchange in of[table]], JOB, plan["run_id"])
+
+
+def _cut(partitions: list[int], pieces: int) -> list[list[int]]:
+    """Cut log partitions into neighbourhoods, as the files of history hold them."""
+    size = -(-len(partitions) // pieces) or 1
+    return [partitions[at : at + size] for at in range(0, len(partitions), size)]
+
+
+def _finish(lake: Lake, plan: runs.Plan) -> Report:
+    counts = [(table, lake.count(table)) for table in COMPACTED]
+    return runs.finish(
+        lake,
+        JOB,
+        plan,
+        outcome="done" if plan["from_run"] <= plan["through_run"] else "nothing new",
+        through_run=plan["through_run"],
+        counts=counts,
+    )

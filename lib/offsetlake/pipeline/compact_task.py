@@ -1,0 +1,144 @@
+"""The compaction of some log partitions, as it runs in a Spark task: history and old leaves in, new leaves out.
+
+Everything that bears on a group stands in one log partition, so each is compacted by itself.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offsetlake.lake.files import Exchange, table_schema
+from offsetlake.lake.history_files import History
+from offsetlake.lake.lake import Lake
+from offsetlake.lake.state_files import Leaf, read_leaves, rewrite, touched
+from offsetlake.lifecycle.group_replay import replay_groups
+from offsetlake.lifecycle.reduction import KEY, Latest, Reduction, latest
+
+COMPACTED = ("offsets", "pending_offsets", "groups", "group_members")
+
+_NEWEST_COMMIT = ["log_partition", "group_id", "log_offset"]
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What all tasks of one compaction share: new history, and the leaves of the tables as the plan pins them."""
+
+    history: History
+    leaves: dict[str, dict[int, list[Leaf]]]
+
+    @property
+    def lake(self) -> Lake:
+        """The lake compacted."""
+        return self.history.lake
+
+
+def compact_partitions(compaction: Compaction, partitions: list[int]) -> dict[str, list[Exchange]]:
+    """Compact some log partitions; gives by table what the commit that ends the job has to do."""
+    exchanges: dict[str, list[Exchange]] = {table: [] for table in COMPACTED}
+    history = compaction.history
+    reduction = Reduction(history.rows("transaction_markers", partitions))
+    commits = Latest(("group_id",))
+    for batch in history.batches("offset_commits", partitions, ~pc.field("superseded")):
+        reduction.add(batch)
+        commits.add(batch.filter(pc.equal(batch["kind"], "commit")).select(_NEWEST_COMMIT))
+    waiting = _pending_before(compaction, partitions)
+    reduction.add(waiting)
+    decided, made = reduction.decided(), commits.result()
+    for partition in partitions:
+        if decided is not None:
+            exchanges["offsets"].append(_offsets(compaction, partition, _of(decided, partition)))
+        _groups(compaction, partition, None if made is None else _of(made, partition), exchanges)
+    if waiting.num_rows or reduction.has_open():
+        _pending(compaction, partitions, reduction, exchanges["pending_offsets"])
+    return exchanges
+
+
+def _of(rows: pa.Table, partition: int) -> pa.Table:
+    return rows.filter(pc.equal(rows["log_partition"], partition))
+
+
+def _leaves(compaction: Compaction, table: str, partition: int) -> list[Leaf]:
+    return compaction.leaves[table].get(partition, [])
+
+
+def _pending_before(compaction: Compaction, partitions: list[int]) -> pa.Table:
+    """Give what waited for its marker before, in the columns of `offset_commits`."""
+    of = [leaf for partition in partitions for leaf in _leaves(compaction, "pending_offsets", partition)]
+    rows = read_leaves(compaction.lake, "pending_offsets", of)
+    made = {
+        "kind": pa.repeat(pa.scalar("commit"), rows.num_rows),
+        "superseded": pa.repeat(pa.scalar(value=False), rows.num_rows),
+        "ingest_run": pa.nulls(rows.num_rows, pa.int64()),
+    }
+    schema = table_schema("offset_commits")
+    columns = [made[name] if name in made else rows[name] for name in schema.names]
+    return pa.table(dict(zip(schema.names, columns, strict=True))).cast(_nullable(schema))
+
+
+def _nullable(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([column.with_nullable(nullable=True) for column in schema])
+
+
+def _offsets(compaction: Compaction, partition: int, decided: pa.Table) -> Exchange:
+    return rewrite(compaction.lake, "offsets", _leaves(compaction, "offsets", partition), decided, _newest_commits)
+
+
+def _newest_commits(old: pa.Table, changed: pa.Table) -> pa.Table:
+    """Join old rows of `offsets` with decided records; a key whose newest record is a tombstone goes."""
+    if not old.num_rows:
+        return changed.filter(pc.equal(changed["kind"], "commit"))
+    columns = [*old.column_names, "kind"]
+    before = old.append_column("kind", pa.repeat(pa.scalar("commit"), old.num_rows)).select(columns)
+    newest = latest(pa.concat_tables([before, changed.select(columns)], promote_options="default"))
+    return newest.filter(pc.equal(newest["kind"], "commit"))
+
+
+def _groups(
+    compaction: Compaction, partition: int, commits: pa.Table | None, exchanges: dict[str, list[Exchange]]
+) -> None:
+    """Bring the rows of `groups` and `group_members` of one log partition up to date."""
+    lake, of = compaction.lake, _leaves(compaction, "groups", partition)
+    records = compaction.history.rows("group_records", [partition])
+    if commits is None:
+        commits = table_schema("offset_commits").empty_table().select(_NEWEST_COMMIT)
+    named = {*pc.unique(records["group_id"]).to_pylist(), *commits["group_id"].to_pylist()}
+    before = read_leaves(lake, "groups", [leaf for leaves, _ in touched(of, named) for leaf in leaves])
+    replayed = replay_groups(
+        records, commits, before.filter(pc.is_in(before["group_id"], pa.array(named, pa.string())))
+    )
+    if not replayed.group_ids:
+        return
+    rows = {"groups": replayed.groups, "group_members": replayed.members}
+    for table, new in rows.items():
+        schema = table_schema(table)
+        changed = pa.table({"group_id": pa.array(replayed.group_ids, pa.string())})
+        combine = partial(_replaced, pa.Table.from_pylist(new, schema=schema))
+        exchanges[table].append(rewrite(lake, table, _leaves(compaction, table, partition), changed, combine))
+
+
+def _replaced(new: pa.Table, old: pa.Table, changed: pa.Table) -> pa.Table:
+    """Replace the rows of the groups changed by their new rows: none, one or several a group."""
+    kept = old.filter(pc.invert(pc.is_in(old["group_id"], changed["group_id"])))
+    return pa.concat_tables([kept, new.filter(pc.is_in(new["group_id"], changed["group_id"]))])
+
+
+def _pending(compaction: Compaction, partitions: list[int], reduction: Reduction, exchanges: list[Exchange]) -> None:
+    """Replace the rows of `pending_offsets` of these log partitions."""
+    columns = [*KEY, "log_partition", "log_offset"]
+    tombstones = compaction.history.batches("offset_commits", partitions, pc.field("kind") == "tombstone", columns)
+    removal = Latest()
+    for batch in tombstones:
+        removal.add(batch)
+    pending = reduction.pending(removal.result())
+    for partition in partitions:
+        of = _leaves(compaction, "pending_offsets", partition)
+        exchange = Exchange(removed=[leaf.path for leaf in of])
+        if pending is not None:
+            exchange.added = rewrite(compaction.lake, "pending_offsets", [], _of(pending, partition), _only_new).added
+        exchanges.append(exchange)
+
+
+def _only_new(_old: pa.Table, new: pa.Table) -> pa.Table:
+    return new

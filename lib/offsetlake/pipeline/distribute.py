@@ -1,0 +1,35 @@
+"""Hands pieces of work to Spark's tasks and brings back what they give, errors of ours included."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from pyspark.sql import SparkSession
+
+from offsetlake.errors import OffsetlakeError
+
+Piece = TypeVar("Piece")
+Result = TypeVar("Result")
+
+
+def distribute(spark: SparkSession, work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> list[Result]:
+    """Run `work` on every piece, a task each, as many at a time as Spark has cores; results in the order of the pieces.
+
+    An OffsetlakeError of a task is raised here as it is; any other error comes as Spark's, with the task's trace.
+    """
+    if not pieces:
+        return []
+    found = spark.sparkContext.parallelize(pieces, len(pieces)).map(partial(_guarded, work)).collect()
+    results: list[Result] = []
+    for one in found:
+        if isinstance(one, OffsetlakeError):
+            raise one
+        results.append(one)
+    return results
+
+
+def _guarded(work: Callable[[Piece], Result], piece: Piece) -> Result | OffsetlakeError:
+    try:
+        return work(piece)
+    except OffsetlakeError as error:
+        return error
