@@ -1,0 +1,142 @@
+"""The questions asked of a lake, each answered as an Arrow table: SQL over the Delta tables, without Spark."""
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+
+import pyarrow as pa
+
+from offsetlake.errors import BadRequest
+from offsetlake.lake.lake import Lake
+
+STATES = (
+    "Empty", "Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "NotReady", "Dead",
+)  # fmt: skip
+TIMED = ("offset_commits", "transaction_markers", "group_records", "share_state_records")
+
+# `next_end`: of each transactional record the marker that ended it, the first behind it of its producer.
+# `in_force`: of each record the log offset of the value in force when it was appended, which is the highest one among
+# what had been applied by then: plain commits and tombstones by themselves, transactional commits by their marker.
+_HISTORY = """
+WITH
+records AS (SELECT * FROM offset_commits WHERE {key}),
+ends AS (
+  SELECT log_partition, log_offset, producer_id, marker FROM transaction_markers
+  WHERE producer_id IN (SELECT producer_id FROM records)
+),
+transactional AS (
+  SELECT log_partition, producer_id, log_offset, CAST(NULL AS BIGINT) AS ended_at
+  FROM records WHERE producer_id IS NOT NULL
+  UNION ALL SELECT log_partition, producer_id, log_offset, log_offset AS ended_at FROM ends
+),
+next_end AS (
+  SELECT log_partition, log_offset, min(ended_at) OVER (
+    PARTITION BY log_partition, producer_id ORDER BY log_offset DESC ROWS UNBOUNDED PRECEDING
+  ) AS ended_at
+  FROM transactional
+),
+decided AS (
+  SELECT records.*, ends.log_offset AS ended_at, CASE
+    WHEN records.producer_id IS NULL THEN NULL
+    WHEN ends.marker = 'COMMIT' THEN 'committed' WHEN ends.marker = 'ABORT' THEN 'aborted' ELSE 'open'
+  END AS outcome
+  FROM records
+  LEFT JOIN next_end ON next_end.log_partition = records.log_partition AND next_end.log_offset = records.log_offset
+  LEFT JOIN ends ON ends.log_partition = records.log_partition AND ends.log_offset = next_end.ended_at
+),
+applied AS (
+  SELECT log_partition, log_offset, CASE
+    WHEN kind = 'tombstone' OR outcome IS NULL THEN log_offset WHEN outcome = 'committed' THEN ended_at
+  END AS applied_at
+  FROM decided
+),
+moments AS (
+  SELECT log_partition, log_offset AS moment, 0 AS turn, CAST(NULL AS BIGINT) AS applied FROM decided
+  UNION ALL
+  SELECT log_partition, applied_at AS moment, 1 AS turn, log_offset AS applied
+  FROM applied WHERE applied_at IS NOT NULL
+),
+in_force AS (
+  SELECT log_partition, moment, turn, max(applied) OVER (
+    PARTITION BY log_partition ORDER BY moment, turn ROWS UNBOUNDED PRECEDING
+  ) AS log_offset
+  FROM moments
+),
+compared AS (
+  SELECT decided.*, previous.committed_offset AS previous_offset,
+    CAST(decided.committed_offset AS DECIMAL(20)) - CAST(previous.committed_offset AS DECIMAL(20)) AS difference
+  FROM decided
+  JOIN in_force ON in_force.turn = 0
+    AND in_force.log_partition = decided.log_partition AND in_force.moment = decided.log_offset
+  LEFT JOIN records AS previous
+    ON previous.log_partition = in_force.log_partition AND previous.log_offset = in_force.log_offset
+)
+SELECT log_partition, log_offset, log_timestamp, CASE
+    WHEN kind = 'tombstone' THEN 'tombstone'
+    WHEN difference < 0 AND (outcome IS NULL OR outcome = 'committed') THEN 'reset_back'
+    ELSE 'commit'
+  END AS event,
+  committed_offset, previous_offset, difference, leader_epoch, metadata, commit_timestamp, producer_id, outcome
+FROM compared ORDER BY log_partition, log_offset DESC {limit}
+"""
+
+
+def offsets(lake: Lake, group_id: str | None = None, topic: str | None = None, limit: int | None = None) -> pa.Table:
+    """Rows of table `offsets`, sorted by key."""
+    where = _where({"group_id": group_id, "topic": topic})
+    return lake.query(f"SELECT * FROM offsets {where} ORDER BY group_id, topic, partition {_limit(limit)}", "offsets")  # noqa: S608
+
+
+def groups(lake: Lake, pattern: str | None = None, state: str | None = None, group_type: str | None = None) -> pa.Table:
+    """Rows of table `groups` without `replay_state`, and `offsets`: how many the group has; sorted by group_id.
+
+    `pattern` is one of the shell: `*`, `?`, `[...]`. Raises BadRequest for a state no group can be in.
+    """
+    if state is not None and state not in STATES:
+        raise BadRequest(f"no group can be in state {state!r}; states are {', '.join(STATES)}")
+    sql = f"""
+        SELECT groups.*, coalesce(counted.offsets, 0) AS offsets FROM groups
+        LEFT JOIN (SELECT group_id, count(*) AS offsets FROM offsets GROUP BY group_id) AS counted
+        ON counted.group_id = groups.group_id
+        {_where({"state": state, "group_type": group_type})} ORDER BY groups.group_id"""  # noqa: S608
+    found = lake.query(sql, "groups", "offsets").drop_columns(["replay_state"])
+    if pattern is None:
+        return found
+    chosen = [row for row in found.to_pylist() if fnmatchcase(row["group_id"], pattern)]
+    return pa.Table.from_pylist(chosen, schema=found.schema)
+
+
+def history(lake: Lake, group_id: str, topic: str, partition: int, limit: int | None = None) -> pa.Table:
+    """Every commit and tombstone of one key, newest first.
+
+    | column          | is |
+    |-----------------|----|
+    | log_partition, log_offset, log_timestamp | where and when the record was appended |
+    | event           | commit, reset_back (a commit of less than was in force), tombstone |
+    | committed_offset | null in a tombstone |
+    | previous_offset | the value in force when the record was appended, as a broker served it: commits of transactions that were open then are not; null = none |
+    | difference      | committed_offset less previous_offset |
+    | leader_epoch, metadata, commit_timestamp, producer_id | as in `offset_commits` |
+    | outcome         | how the transaction ended: committed, aborted, open; null = a plain record. A tombstone holds whatever the outcome |
+    """  # noqa: E501 - a row of a table
+    key = f"group_id = {_text(group_id)} AND topic = {_text(topic)} AND partition = {partition}"
+    return lake.query(_HISTORY.format(key=key, limit=_limit(limit)), "offset_commits", "transaction_markers")
+
+
+def first_instant(lake: Lake) -> int | None:
+    """When the oldest record in history was appended, ms since the epoch; None where no record says."""
+    every = " UNION ALL ".join(f"SELECT min(log_timestamp) AS at FROM {table}" for table in TIMED)  # noqa: S608
+    found: int | None = lake.query(f"SELECT min(at) AS at FROM ({every})", *TIMED)["at"][0].as_py()  # noqa: S608
+    return found
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _where(wanted: Mapping[str, str | None]) -> str:
+    conditions = [f"{column} = {_text(value)}" for column, value in wanted.items() if value is not None]
+    return f"WHERE {' AND '.join(conditions)}" if conditions else ""
+
+
+def _limit(limit: int | None) -> str:
+    return "" if limit is None else f"LIMIT {limit}"

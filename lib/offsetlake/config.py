@@ -1,0 +1,143 @@
+"""What the commands run with: defaults, `--config FILE`, the environment, options; each wins over the one before."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from offsetlake.errors import BadRequest
+from offsetlake.log.address import LogAddress
+from offsetlake.log.connection import SETTINGS, KafkaConnection
+from offsetlake.resources import resource
+
+KEYS = ("lake", "log", "bootstrap", "format", "kafka_config", "kafka")
+FORMATS = ("table", "json", "csv")
+PREFIX = "OFFSETLAKE_"
+OTHER_VARIABLES = ("OFFSETLAKE_CONFIG", "OFFSETLAKE_JARS")  # read elsewhere: the file to read here, Spark's jars
+_KAFKA = f"{PREFIX}KAFKA_"
+_VARIABLES = {f"{PREFIX}{key.upper()}": key for key in KEYS if key != "kafka"}
+_KAFKA_VARIABLES = {f"{_KAFKA}{name.upper().replace('.', '_')}": name for name in SETTINGS}
+
+Layer = dict[str, Any]
+"""One source of settings: some of KEYS; `kafka` holds Kafka's settings by Kafka's names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What a command runs with; secrets are no part of its `repr`.
+
+    | field     | is |
+    |-----------|----|
+    | lake      | folder of the lake |
+    | log       | folder of the log; at most one of this and bootstrap, unless one source named both |
+    | bootstrap | `HOST:PORT` of a live cluster |
+    | format    | table, json or csv |
+    | kafka     | settings of the connection by Kafka's names, without `bootstrap.servers` |
+    """
+
+    lake: Path
+    log: str | None
+    bootstrap: str | None
+    format: str
+    kafka: Mapping[str, str] = field(repr=False)
+
+    def address(self) -> LogAddress:
+        """Name the log to read; BadRequest where none or two are named, or Kafka's settings make no sense."""
+        connection = None
+        if self.bootstrap is not None:
+            connection = KafkaConnection.from_settings({**self.kafka, "bootstrap.servers": self.bootstrap})
+        return LogAddress(folder=None if self.log is None else Path(self.log), connection=connection)
+
+
+def load(options: Mapping[str, str | None], environment: Mapping[str, str]) -> Config:
+    """Put the sources together; `options` are KEYS and `config`, None where not given.
+
+    Raises BadRequest for a key that is not known, a value of the wrong kind, or a file that cannot be read.
+    """
+    file = options.get("config") or environment.get("OFFSETLAKE_CONFIG")
+    given = {key: value for key, value in options.items() if value is not None and key != "config"}
+    layers = [
+        _from_toml(resource("conf", "offsetlake.toml").read_text(encoding="utf-8"), "conf/offsetlake.toml"),
+        _from_toml(_read(file), file) if file else {},
+        _from_environment(environment),
+        given,
+    ]
+    merged: Layer = {"log": None, "bootstrap": None, "kafka": {}}
+    for layer in map(_with_kafka_file, layers):
+        if layer.keys() & {"log", "bootstrap"}:  # the two exclude each other: the later source's choice stands
+            merged |= {"log": None, "bootstrap": None}
+        merged |= {**layer, "kafka": merged["kafka"] | layer.get("kafka", {})}
+    if merged["format"] not in FORMATS:
+        raise BadRequest(f"format is {merged['format']!r}: it is one of {', '.join(FORMATS)}")
+    return Config(Path(merged["lake"]), merged["log"], merged["bootstrap"], merged["format"], merged["kafka"])
+
+
+def _from_toml(text: str, name: str) -> Layer:
+    try:
+        layer = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadRequest(f"{name} is no TOML: {error}") from error
+    _check_known(layer, KEYS, name)
+    if "kafka" in layer:
+        layer["kafka"] = _flat(layer["kafka"], name)
+        _check_known(layer["kafka"], SETTINGS, f"{name}, table kafka")
+    for key in layer.keys() - {"kafka"}:
+        if not isinstance(layer[key], str):
+            raise BadRequest(f"{name}: {key} must be a text in quotes")
+    return layer
+
+
+def _flat(table: object, name: str, prefix: str = "") -> dict[str, str]:
+    """Join nested keys: TOML reads `security.protocol = ...` as a table in a table."""
+    if isinstance(table, dict):
+        parts = [_flat(value, name, f"{prefix}.{key}" if prefix else key) for key, value in table.items()]
+        return {key: value for part in parts for key, value in part.items()}
+    if not prefix or isinstance(table, bool) or not isinstance(table, str | int):
+        raise BadRequest(f"{name}: {prefix or 'kafka'} must be a {'text or a number' if prefix else 'table'}")
+    return {prefix: str(table)}
+
+
+def _from_environment(environment: Mapping[str, str]) -> Layer:
+    ours = {name: value for name, value in environment.items() if name.startswith(PREFIX)}
+    known = {**_VARIABLES, **_KAFKA_VARIABLES}
+    _check_known(ours, (*known, *OTHER_VARIABLES), "the environment")
+    layer: Layer = {_VARIABLES[name]: value for name, value in ours.items() if name in _VARIABLES and value}
+    return layer | {"kafka": {_KAFKA_VARIABLES[n]: value for n, value in ours.items() if n in _KAFKA_VARIABLES}}
+
+
+def _with_kafka_file(layer: Layer) -> Layer:
+    """Read the properties file a source names into its Kafka settings, and take their bootstrap servers out."""
+    file = layer.get("kafka_config")
+    kafka = {**(_from_properties(file) if file else {}), **layer.get("kafka", {})}
+    servers = kafka.pop("bootstrap.servers", None)
+    rest = {key: value for key, value in layer.items() if key not in ("kafka_config", "kafka")}
+    if servers is not None and "log" not in rest:
+        rest.setdefault("bootstrap", servers)
+    return rest | {"kafka": kafka}
+
+
+def _from_properties(file: str) -> dict[str, str]:
+    """Read a Kafka client properties file: `name=value` a line, `#` or `!` begins a comment."""
+    settings = {}
+    for number, line in enumerate(_read(file).splitlines(), start=1):
+        if not line.strip() or line.lstrip()[0] in "#!":
+            continue
+        name, equals, value = line.partition("=")
+        if not equals:  # the line itself may hold a secret: only its number is told
+            raise BadRequest(f"{file}, line {number} is no `name=value`")
+        settings[name.strip()] = value.strip()
+    _check_known(settings, SETTINGS, file)
+    return settings
+
+
+def _read(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadRequest(f"{file} cannot be read: {error}") from error
+
+
+def _check_known(given: Mapping[str, object], known: Mapping[str, object] | tuple[str, ...], where: str) -> None:
+    if unknown := sorted(set(given) - set(known)):
+        raise BadRequest(f"{where}: unknown {', '.join(unknown)}; known are {', '.join(known)}")

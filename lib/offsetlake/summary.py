@@ -1,0 +1,135 @@
+"""What a person reads after `run`, `ingest` and `compact`: what was done, what to look at, what to ask next."""
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from rich.console import Console
+from rich.text import Text
+
+from offsetlake.audit import questions
+from offsetlake.cycle import Done
+from offsetlake.lake.lake import Lake
+from offsetlake.output import visible, write
+from offsetlake.times import to_iso
+
+LARGEST = 20  # groups listed
+RATED = 1000  # records: reading fewer is over before a rate means anything
+
+_KINDS = {
+    "transaction_markers": "transaction markers",
+    "group_records": "group records",
+    "share_state_records": "share-partition states",
+    "quarantine": "undecodable, kept in quarantine",
+}
+_COMPACTED = {"offsets": "offsets", "pending_offsets": "pending", "groups": "groups", "group_members": "members"}
+
+
+def summarize(lake: Lake, done: list[Done], flags: list[str]) -> None:
+    """Write to standard output what the jobs did; `flags` are the options a next command needs to find the lake."""
+    console = Console(highlight=False, soft_wrap=True)
+    for job in done:
+        lines = _ingested(lake, job) if job.row["job"] == "ingest" else _compacted(job)
+        for line in lines:
+            console.print(Text(line))
+        for note in job.row["notes"]:
+            console.print(Text(f"NOTE  {visible(note)}", style="bold yellow"))
+    undecodable = lake.query("SELECT count(*) AS n FROM quarantine", "quarantine")["n"][0].as_py()
+    if undecodable:
+        command = _command("sql", flags, "SELECT log_topic, log_partition, log_offset, reason FROM quarantine")
+        console.print(Text(f"NOTE  {undecodable:,} records could not be decoded: {command}", style="bold yellow"))
+    if done[-1].row["job"] == "compact":
+        _largest_groups(console, lake, flags)
+    console.print(Text(f"\nThe tables are Delta tables in {lake.path}"))
+    console.print(Text("Ask next:"))
+    for question in _next_questions(lake, flags):
+        console.print(Text(f"  {question}"))
+
+
+def _ingested(lake: Lake, job: Done) -> Iterator[str]:
+    row = job.row
+    if row["outcome"] == "nothing new":
+        yield f"Nothing new: the lake already holds all of {row['log']}"
+        return
+    of_tables = dict(row["counts"])
+    records = sum(of_tables.values())
+    rate = f": {records / job.seconds:,.0f} a second" if records >= RATED else ""
+    yield (
+        f"Read {records:,} records of {len(row['ranges'])} log partitions of {row['log']} in {job.seconds:.1f} s{rate}"
+    )
+    kinds = lake.query(
+        f"SELECT kind, count(*) AS n FROM offset_commits WHERE ingest_run = {row['run_id']} GROUP BY kind",  # noqa: S608
+        "offset_commits",
+    )
+    by_kind = {f"{each['kind']}s": each["n"] for each in kinds.to_pylist()}
+    by_kind |= {name: of_tables.get(table, 0) for table, name in _KINDS.items()}
+    for kind, count in by_kind.items():
+        if count:
+            yield f"{count:>14,} {kind}"
+
+
+def _compacted(job: Done) -> Iterator[str]:
+    if job.row["outcome"] == "nothing new":
+        yield "Nothing to compact: the tables are up to date"
+        return
+    of_tables = dict(job.row["counts"])
+    counts = ", ".join(f"{of_tables[table]:,} {name}" for table, name in _COMPACTED.items())
+    yield f"Compacted in {job.seconds:.1f} s; the lake now holds {counts}"
+
+
+def _largest_groups(console: Console, lake: Lake, flags: list[str]) -> None:
+    groups = questions.groups(lake).select(["group_id", "group_type", "state", "member_count", "offsets"])
+    if not groups.num_rows:
+        console.print(Text("No group is left: in this log all of them end deleted or expired. History has what was."))
+        return
+    largest = sorted(groups.to_pylist(), key=lambda group: (-group["offsets"], group["group_id"]))[:LARGEST]
+    console.print()
+    write(pa.Table.from_pylist(largest, schema=groups.schema), "table")
+    if groups.num_rows > LARGEST:
+        console.print(Text(f"and {groups.num_rows - LARGEST:,} more: {_command('groups', flags)}"))
+
+
+def _next_questions(lake: Lake, flags: list[str]) -> list[str]:
+    """Three commands that have an answer in this lake."""
+    key = _some_key(lake)
+    if key is None:
+        by_type = "SELECT record_name, count(*) AS records FROM group_records GROUP BY record_name"
+        of_runs = "SELECT run_id, job, outcome, log FROM runs ORDER BY run_id"
+        return [_command("groups", flags), _command("sql", flags, by_type), _command("sql", flags, of_runs)]
+    group, topic, at = ("--group", key["group_id"]), ("--topic", key["topic"]), key["log_timestamp"]
+    instant = () if at is None else ("--as-of", to_iso(at))
+    busiest = (
+        "SELECT group_id, count(*) AS commits FROM offset_commits GROUP BY group_id ORDER BY commits DESC LIMIT 10"
+    )
+    return [
+        _command("history", flags, *group, *topic, "--partition", str(key["partition"])),
+        _command("offsets", flags, *group, *instant),
+        _command("sql", flags, busiest),
+    ]
+
+
+def _command(name: str, flags: list[str], *arguments: str) -> str:
+    return shlex.join([_program(), name, *flags, *arguments])
+
+
+def _program() -> str:
+    """Name the program so that the line can be typed as it is: by its path where it is not on the shell's."""
+    called = Path(sys.argv[0])
+    if called.name != "offsetlake" or shutil.which("offsetlake"):
+        return "offsetlake"
+    return os.path.relpath(called)
+
+
+def _some_key(lake: Lake) -> dict[str, Any] | None:
+    """Find a key that is in `offsets`, or was once: that of a commit in history."""
+    columns = "group_id, topic, partition, log_timestamp"
+    largest = "SELECT group_id FROM offsets GROUP BY group_id ORDER BY count(*) DESC, group_id LIMIT 1"
+    of_group = f"SELECT {columns} FROM offsets WHERE group_id = ({largest}) ORDER BY topic, partition LIMIT 1"  # noqa: S608
+    in_history = f"SELECT {columns} FROM offset_commits WHERE kind = 'commit' ORDER BY log_offset DESC LIMIT 1"  # noqa: S608
+    found = lake.query(of_group, "offsets").to_pylist() or lake.query(in_history, "offset_commits").to_pylist()
+    return found[0] if found else None

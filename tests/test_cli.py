@@ -1,0 +1,323 @@
+"""The command line as its users meet it: what goes where, exit codes, formats."""
+
+import csv
+import io
+import json
+import os
+import pty
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from audit.lakes import commit, marker, small_lake, tombstone
+from offsetlake import cli, errors, output, times
+from offsetlake.audit import questions
+from offsetlake.lake.definitions import definition
+from oracle.log_reader import read_log
+from oracle.replay import replay
+
+FIXTURES = Path(__file__).parent / "fixtures"
+COMMAND = [sys.executable, "-m", "offsetlake.cli"]
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Run]:
+    """Runs a command in this process, in an empty folder: its exit code, standard output and standard error."""
+    for name in [name for name in os.environ if name.startswith("OFFSETLAKE_") and name != "OFFSETLAKE_JARS"]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    handler = signal.getsignal(signal.SIGINT)
+
+    def running(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as left:
+            cli.main(arguments)
+        assert isinstance(left.value.code, int)
+        return left.value.code, *capsys.readouterr()
+
+    yield running
+    signal.signal(signal.SIGINT, handler)
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A lake in the folder the command takes where none is named."""
+    monkeypatch.chdir(tmp_path)
+    small_lake(
+        tmp_path / "lake",
+        offset_commits=[
+            commit(1_000, 5),
+            commit(2_000, 3, 7),
+            tombstone(4_000),
+            commit(5_000, 4, metadata="a,b\n\x1b[31m"),
+        ],
+        transaction_markers=[marker(3_000, "COMMIT", 7)],
+        offsets=[
+            {
+                "group_id": "g",
+                "topic": "t",
+                "partition": 0,
+                "committed_offset": 4,
+                "log_offset": 5_000,
+                "metadata": "a,b\n\x1b[31m",
+                "commit_timestamp": 1_700_000_000_123,
+            },
+        ],
+        groups=[{"group_id": "g"}, {"group_id": "[red]x", "subscribed_topics": ["t"]}],
+        quarantine=[{"log_offset": 6_000, "reason": "odd", "key_bytes": b"\x00\xff"}],
+    )
+    return tmp_path / "lake"
+
+
+@pytest.mark.usefixtures("lake")
+def test_json_is_an_object_a_line_with_all_columns(run: Run) -> None:
+    code, out, err = run("offsets", "--format", "json")
+    assert (code, err) == (0, "")
+    (row,) = [json.loads(line) for line in out.splitlines()]
+    assert list(row) == list(definition("offsets").column_names)
+    assert (row["metadata"], row["commit_timestamp"], row["leader_epoch"]) == ("a,b\n\x1b[31m", 1_700_000_000_123, None)
+    assert json.loads(run("sql", "SELECT key_bytes, log_offset FROM quarantine", "--format", "json")[1]) == {
+        "key_bytes": "00ff", "log_offset": 6_000,
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("lake")
+def test_csv_has_a_header_and_all_columns(run: Run) -> None:
+    code, out, err = run("groups", "--format", "csv")
+    assert (code, err) == (0, "")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert [(row["group_id"], row["subscribed_topics"], row["offsets"]) for row in rows] == [
+        ("[red]x", '["t"]', "0"),
+        ("g", "[]", "1"),
+    ]
+    assert list(csv.reader(io.StringIO(run("offsets", "--format", "csv")[1])))[1][5] == "a,b\n\x1b[31m"
+
+
+@pytest.mark.usefixtures("lake")
+def test_a_table_is_for_people(run: Run) -> None:
+    code, out, err = run("offsets")
+    assert (code, err) == (0, "")
+    head, row = out.splitlines()
+    assert head.split() == [
+        "group_id", "topic", "partition", "committed_offset", "metadata", "commit_timestamp", "log_partition",
+        "log_offset",
+    ]  # fmt: skip
+    assert row.split() == ["g", "t", "0", "4", "a,b\\n\\x1b[31m", "2023-11-14T22:13:20.123Z", "0", "5000"]
+    assert head.index("committed_offset") + len("committed_offset") == row.index(" 4 ") + 2, (
+        "numbers end under the name"
+    )
+
+
+@pytest.mark.usefixtures("lake")
+def test_a_terminal_gets_a_drawn_table_with_names_as_they_are() -> None:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "150"}
+    done = subprocess.run([*COMMAND, "groups"], stdout=theirs, stderr=subprocess.PIPE, env=environment, check=True)
+    os.close(theirs)
+    shown = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    assert done.stderr == b""
+    assert "─" in shown
+    assert "[red]x" in shown
+
+
+@pytest.mark.usefixtures("lake")
+def test_history(run: Run) -> None:
+    code, out, err = run("history", "--group", "g", "--topic", "t", "--partition", "0", "--format", "json")
+    assert (code, err) == (0, "")
+    rows = [json.loads(line) for line in out.splitlines()]
+    events = [(row["log_offset"], row["event"], row["previous_offset"], row["difference"]) for row in rows]
+    assert events == [
+        (5_000, "commit", None, None),
+        (4_000, "tombstone", 3, None),
+        (2_000, "reset_back", 5, -2),
+        (1_000, "commit", None, None),
+    ]
+    assert run("history", "--group", "g", "--topic", "t", "--partition", "0", "--limit", "2")[1].count("\n") == 3
+
+
+@pytest.mark.usefixtures("lake")
+@pytest.mark.parametrize(
+    ("instant", "committed"),
+    [("1000", 5), ("1970-01-01T00:00:02.5", 5), ("1970-01-01T01:00:03+01:00", 3), ("4000", None), ("2030-01-01", 4)],
+)
+def test_offsets_as_of(run: Run, instant: str, committed: int | None) -> None:
+    code, out, _ = run("offsets", "--as-of", instant, "--format", "json")
+    assert code == 0
+    assert [json.loads(line)["committed_offset"] for line in out.splitlines()] == (
+        [] if committed is None else [committed]
+    )
+
+
+@pytest.mark.usefixtures("lake")
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["offsets", "--as-of", "999"], 2, "history begins at 1970-01-01T00:00:01.000Z"),
+        (["offsets", "--as-of", "yesterday"], 2, "'yesterday' is no instant"),
+        (
+            ["groups", "--lake", "nowhere"],
+            6,
+            "no lake in nowhere: `offsetlake run --lake nowhere --log FOLDER` makes one",
+        ),
+        (["groups", "--state", "Happy"], 2, "states are Empty"),
+        (["groups", "--type", "odd"], 2, "'odd' is not one of"),
+        (["groups", "--format", "xml"], 2, "'xml' is not one of"),
+        (["history", "--group", "g", "--topic", "t"], 2, "Missing option '--partition'"),
+        (["offsets", "--limit", "-1"], 2, "'--limit'"),
+        (["sql", "SELECT nope FROM offsets"], 2, "No field named nope"),
+        (["groups", "--config", "nowhere.toml"], 2, "nowhere.toml cannot be read"),
+        (["bogus"], 2, "No such command 'bogus'"),
+        (["run"], 2, "name one log"),
+        (["run", "--log", "nowhere", "--lake", "new"], 3, "no folder nowhere"),
+        (["ingest", "--log", "lake", "--lake", "new"], 3, "holds no log"),
+        (["run", "--bootstrap", "127.0.0.1:1", "--lake", "new"], 3, "connection refused"),
+        (["compact", "--lake", "new"], 6, "no lake in new"),
+    ],
+)
+def test_errors_are_one_line_and_an_exit_code(
+    run: Run, tmp_path: Path, arguments: list[str], code: int, says: str
+) -> None:
+    left, out, err = run(*arguments)
+    assert left == code
+    assert out == ""
+    assert err.splitlines()[-1].startswith("error: ")
+    assert says in err.splitlines()[-1]
+    assert "Traceback" not in err
+    assert not (tmp_path / "new").exists(), "a mistake leaves no lake behind"
+
+
+def test_what_is_our_mistake_keeps_its_trace(run: Run, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(questions, "groups", broken)
+    code, _, err = run("groups", "--lake", str(lake))
+    assert code == 70
+    assert "Traceback" in err
+    assert "ZeroDivisionError" in err
+
+
+def test_the_environment_and_files_are_heard(run: Run, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (lake.parent / "settings.toml").write_text('format = "csv"')
+    monkeypatch.setenv("OFFSETLAKE_LAKE", str(lake))
+    assert run("groups", "--config", "settings.toml")[1].startswith("group_id,group_type")
+
+
+def test_help_and_version(run: Run) -> None:
+    assert run("--version")[1].startswith("offsetlake ")
+    code, out, _ = run()
+    assert code == 0
+    for command in ("run", "ingest", "compact", "offsets", "groups", "history", "sql"):
+        assert command in out
+        assert f"offsetlake {command}" in run(command, "--help")[1], "an example"
+
+
+@pytest.mark.usefixtures("lake")
+def test_who_stops_reading_is_not_scolded() -> None:
+    tables = ", ".join(f"offset_commits AS {name}" for name in "abcdefghi")
+    many = f"SELECT a.log_offset AS value FROM {tables}"  # 4^9 rows
+    shown = subprocess.Popen([*COMMAND, "sql", many, "--format", "csv"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert shown.stdout is not None
+    assert shown.stderr is not None
+    assert shown.stdout.readline() == b"value\n"
+    shown.stdout.close()
+    assert shown.stderr.read() == b""
+    shown.stderr.close()
+    assert shown.wait() == 1
+
+
+@pytest.mark.usefixtures("lake")
+def test_output_that_takes_no_more() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([*COMMAND, "groups"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.stderr.startswith("error: the answer cannot be written: No space left on device")
+
+
+def test_instants() -> None:
+    assert times.to_ms("-5") == -5
+    assert times.to_ms("1969-12-31T23:59:59.9999") == -1
+    assert times.to_ms("2026-01-31") == 1_769_817_600_000
+    assert times.to_iso(-1) == "1969-12-31T23:59:59.999Z"
+    assert times.to_iso(2**63 - 1) == str(2**63 - 1)
+    with pytest.raises(errors.BadRequest, match="'14:05' is no instant"):
+        times.to_ms("14:05")
+
+
+def test_what_steers_a_terminal_is_spelled_out() -> None:
+    assert output.visible("a\x1b[2Jb\n\u202e ключ 😀") == "a\\x1b[2Jb\\n\\u202e ключ 😀"
+
+
+@pytest.mark.jvm
+def test_run_then_run_again_then_ask(tmp_path: Path) -> None:
+    def offsetlake(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*COMMAND, *arguments],
+            cwd=tmp_path,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+
+    log = FIXTURES / "real-log"
+    first = offsetlake("run", "--log", str(log))
+    assert "WARNING" not in first.stderr, "what Spark's JVM says is kept back"
+    assert [line.split("  ")[-1].split(" ")[0] for line in first.stderr.splitlines()] == [
+        "looking", "reading", "starting", "compacting",
+    ]  # fmt: skip
+    assert "Read 160 records of 18 log partitions" in first.stdout
+    assert "33 commits" in first.stdout
+    commands = [line.strip() for line in first.stdout.splitlines() if line.startswith("  offsetlake ")]
+    assert len(commands) == 3
+    for command in commands:
+        asked = offsetlake(*shlex.split(command)[1:])
+        assert asked.stdout.count("\n") > 1, f"{command} has an answer"
+    second = offsetlake("run", "--log", str(log), OFFSETLAKE_JARS="/nowhere")  # Spark could not start
+    assert "Nothing new" in second.stdout
+    assert "Nothing to compact" in second.stdout
+    records = read_log(log)
+    for instant in sorted({record.log_timestamp for record in records})[::20]:
+        answer = offsetlake("offsets", "--as-of", str(instant), "--format", "json").stdout
+        found = {
+            (r["group_id"], r["topic"], r["partition"]): r["committed_offset"]
+            for r in map(json.loads, answer.splitlines())
+        }
+        assert found == {key: value.committed_offset for key, value in replay(records, instant).committed.items()}
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize(("said", "pause"), [("starting Spark", 0.5), ("compacting", 0)])
+def test_ctrl_c_leaves_quietly_and_the_next_run_goes_on(tmp_path: Path, said: str, pause: float) -> None:
+    arguments = [*COMMAND, "run", "--log", str(FIXTURES / "real-log")]
+    running = subprocess.Popen(
+        arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert running.stderr is not None
+    while said not in (line := running.stderr.readline()):
+        assert line, "it ended before it was told to"
+    time.sleep(pause)
+    os.killpg(running.pid, signal.SIGINT)
+    out, err = running.communicate(timeout=60)
+    assert (running.returncode, out, err) == (130, "", "")
+    assert _group_ends(running.pid), "no JVM stays behind"
+    again = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "finished after an interruption" in again.stdout
+
+
+def _group_ends(group: int) -> bool:
+    """Whether all processes of a group end by themselves within a minute."""
+    for _ in range(600):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    return False

@@ -1,0 +1,118 @@
+"""Where settings come from, which source wins, and what is said of settings that make no sense."""
+
+from pathlib import Path
+
+import pytest
+
+from offsetlake.config import Config, load
+from offsetlake.errors import BadRequest
+
+
+def write(folder: Path, text: str, name: str = "settings.toml") -> str:
+    file = folder / name
+    file.write_text(text, encoding="utf-8")
+    return str(file)
+
+
+def test_the_defaults() -> None:
+    assert load({}, {}) == Config(lake=Path("lake"), log=None, bootstrap=None, format="table", kafka={})
+
+
+def test_each_source_wins_over_the_one_before(tmp_path: Path) -> None:
+    file = write(tmp_path, 'lake = "of-file"\nformat = "csv"')
+    environment = {"OFFSETLAKE_LAKE": "of-environment", "PATH": "/bin"}
+    assert load({"config": file}, {}).lake == Path("of-file")
+    assert load({"config": file}, environment).lake == Path("of-environment")
+    assert load({"config": file, "lake": "of-option"}, environment).lake == Path("of-option")
+    assert load({"config": file, "lake": None}, environment).format == "csv"
+
+
+def test_the_environment_names_the_file(tmp_path: Path) -> None:
+    named, other = write(tmp_path, 'lake = "a"'), write(tmp_path, 'lake = "b"', "other.toml")
+    assert load({}, {"OFFSETLAKE_CONFIG": named}).lake == Path("a")
+    assert load({"config": other}, {"OFFSETLAKE_CONFIG": named}).lake == Path("b")
+
+
+def test_an_empty_variable_is_none(tmp_path: Path) -> None:
+    file = write(tmp_path, 'lake = "of-file"')
+    assert load({"config": file}, {"OFFSETLAKE_LAKE": ""}).lake == Path("of-file")
+
+
+def test_a_later_source_chooses_the_other_kind_of_log(tmp_path: Path) -> None:
+    file = write(tmp_path, 'bootstrap = "broker:9092"')
+    assert load({"config": file}, {}).address().connection is not None
+    assert load({"config": file, "log": "data"}, {}).address().folder == Path("data")
+    live = load({"config": file, "bootstrap": "other:1"}, {"OFFSETLAKE_LOG": "data"}).address()
+    assert live.folder is None
+    assert live.connection is not None
+    assert live.connection.bootstrap == "other:1"
+
+
+@pytest.mark.parametrize("options", [{}, {"log": "data", "bootstrap": "broker:9092"}])
+def test_no_log_or_two(options: dict[str, str | None]) -> None:
+    with pytest.raises(BadRequest, match="name one log"):
+        load(options, {}).address()
+
+
+@pytest.mark.parametrize("key", ['"security.protocol"', "security.protocol"])
+def test_kafka_settings_from_every_source(tmp_path: Path, key: str) -> None:
+    toml = write(tmp_path, f'[kafka]\n{key} = "SASL_PLAINTEXT"\n"request.timeout.ms" = 7000')
+    properties = write(
+        tmp_path,
+        "# how to be let in\n\n! by Kafka's names\nbootstrap.servers = broker:9092\nsasl.mechanism=PLAIN\n"
+        "sasl.username=me\nsasl.password=a=b#c",
+        "client.properties",
+    )
+    config = load({"config": toml, "kafka_config": properties}, {"OFFSETLAKE_KAFKA_SASL_USERNAME": "not me"})
+    connection = config.address().connection
+    assert connection is not None
+    assert connection.to_settings() == {
+        "bootstrap.servers": "broker:9092",
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "me",
+        "sasl.password": "a=b#c",
+        "request.timeout.ms": "7000",
+    }
+
+
+def test_bootstrap_wins_over_that_of_the_properties(tmp_path: Path) -> None:
+    file = write(tmp_path, "bootstrap.servers=a:1")
+    assert load({"kafka_config": file, "bootstrap": "b:2"}, {}).bootstrap == "b:2"
+    assert load({"kafka_config": file, "log": "data"}, {}).address().folder == Path("data")
+
+
+def test_secrets_are_not_shown(tmp_path: Path) -> None:
+    config = load({}, {"OFFSETLAKE_KAFKA_SASL_PASSWORD": "hush"})
+    assert config.kafka == {"sasl.password": "hush"}
+    assert "hush" not in repr(config)
+    with pytest.raises(BadRequest) as said:
+        load({"kafka_config": write(tmp_path, "sasl.username=me\nhush")}, {})
+    assert "line 2" in str(said.value)
+    assert "hush" not in str(said.value)
+
+
+@pytest.mark.parametrize(
+    ("toml", "says"),
+    [
+        ('laek = "x"', r"settings.toml: unknown laek; known are lake, log, bootstrap, format, kafka_config, kafka$"),
+        ("[kafka]\nsasl.pasword = 'x'", r"table kafka: unknown sasl.pasword; known are bootstrap.servers, security"),
+        ("lake = 3", "lake must be a text in quotes"),
+        ("kafka = 3", "kafka must be a table"),
+        ("[kafka]\nsecurity.protocol = true", "security.protocol must be a text or a number"),
+        ("lake = ", "is no TOML"),
+        ('format = "xml"', "format is 'xml': it is one of table, json, csv"),
+    ],
+)
+def test_files_that_make_no_sense(tmp_path: Path, toml: str, says: str) -> None:
+    with pytest.raises(BadRequest, match=says):
+        load({"config": write(tmp_path, toml)}, {})
+
+
+def test_variables_and_properties_that_make_no_sense(tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match="the environment: unknown OFFSETLAKE_LAEK; known are OFFSETLAKE_LAKE, "):
+        load({}, {"OFFSETLAKE_LAEK": "x"})
+    with pytest.raises(BadRequest, match=r"settings.toml: unknown acks; known are bootstrap.servers, "):
+        load({"kafka_config": write(tmp_path, "acks=1")}, {})
+    with pytest.raises(BadRequest, match="nowhere cannot be read"):
+        load({"config": "nowhere"}, {})
