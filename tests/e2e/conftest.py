@@ -1,0 +1,45 @@
+"""A log and a lake with something in every table, made once a run: nobody writes to them."""
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from e2e.delta_files import TABLES
+from e2e.lakes import cycle
+from offsetlake.lake.lake import Lake
+from oracle.random_logs import RandomLog, random_log
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+@pytest.fixture(scope="session")
+def full_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random log and beside it, under other numbers, a real broker's log and one of every record type."""
+    folder = tmp_path_factory.mktemp("full-log")
+    _random().write(folder)
+    for stored, shift in (("real-log", 100), ("every-record-type", 200)):
+        for partition in (FIXTURES / stored).iterdir():
+            topic, _, number = partition.name.rpartition("-")
+            shutil.copytree(partition, folder / f"{topic}-{int(number) + shift}")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def full_lake(spark: SparkSession, full_log: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """That log in three cycles: half of the random part first, then all, then nothing new."""
+    folder = tmp_path_factory.mktemp("full-lake")
+    made = Lake.create(folder / "lake")
+    whole = _random()
+    RandomLog(whole.world, whole.plans[: len(whole.plans) // 2]).write(folder / "half")
+    cycle(spark, made, folder / "half")
+    cycle(spark, made, full_log)
+    cycle(spark, made, full_log)
+    assert all(made.count(table) for table in TABLES), "a table without rows would prove nothing"
+    return made
+
+
+def _random() -> RandomLog:
+    return random_log(random.Random(31), 3_000, groups=30, log_partitions=5)

@@ -1,0 +1,26 @@
+"""What stands for Spark where no JVM is wanted: the pieces of a job run here, one after the other."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+
+class InProcess:
+    """The little of a SparkSession that the jobs use."""
+
+    defaultParallelism = 1  # noqa: N815 - Spark's name
+
+    def __init__(self, items: Iterable[Any] = ()) -> None:
+        self._items = list(items)
+
+    @property
+    def sparkContext(self) -> "InProcess":  # noqa: N802 - Spark's name
+        return self
+
+    def parallelize(self, pieces: Iterable[Any], _tasks: int) -> "InProcess":
+        return InProcess(pieces)
+
+    def map(self, work: Callable[[Any], Any]) -> "InProcess":
+        return InProcess(map(work, self._items))
+
+    def collect(self) -> list[Any]:
+        return self._items

@@ -1,0 +1,38 @@
+"""What the end-to-end tests share: one cycle over a log, and the tables of a lake as plain values."""
+
+from pathlib import Path
+from typing import Any
+
+from offsetlake.lake.lake import Lake
+from offsetlake.log.address import LogAddress
+from offsetlake.pipeline.compact import compact
+from offsetlake.pipeline.ingest import ingest
+
+OFFSET = ("committed_offset", "leader_epoch", "metadata", "commit_timestamp", "expire_timestamp", "topic_id")
+WHERE = ("log_partition", "log_offset", "producer_id")
+
+Rows = list[dict[str, Any]]
+
+
+def cycle(spark: Any, lake: Lake, log: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Ingest and compact once, on a SparkSession or what stands for it; gives both rows of `runs`."""
+    address = LogAddress(folder=log)
+    return ingest(lambda: spark, lake, address, _quiet), compact(lambda: spark, lake, _quiet)
+
+
+def _quiet(_text: str) -> None:
+    pass
+
+
+def rows(lake: Lake, table: str, *without: str) -> Rows:
+    """Rows of a table in an order of their own, without the columns named."""
+    found = lake.query(f"SELECT * FROM {table}", table).drop_columns(list(without)).to_pylist()
+    return sorted(found, key=lambda row: [str(value) for value in row.values()])
+
+
+def state(lake: Lake) -> dict[str, Rows]:
+    """Every table but `runs`, without what tells in how many runs it came."""
+    history = ("offset_commits", "transaction_markers", "group_records", "share_state_records", "quarantine")
+    tables = {table: rows(lake, table, "ingest_run") for table in history if table != "offset_commits"}
+    tables["offset_commits"] = rows(lake, "offset_commits", "ingest_run", "superseded")
+    return tables | {table: rows(lake, table) for table in ("offsets", "pending_offsets", "groups", "group_members")}

@@ -1,0 +1,157 @@
+"""The jobs on a real Spark cluster, by spark-submit: from the built wheel alone, the tables of a run on one machine."""
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from e2e.cluster import WORKERS, Cluster
+from e2e.lakes import cycle, state
+from e2e.wide_logs import write_wide_log
+from offsetlake.lake.definitions import TABLES
+from offsetlake.lake.lake import Lake
+from oracle.random_logs import random_log
+
+pytestmark = pytest.mark.jvm
+
+ROOT = Path(__file__).parents[2]
+JARS = sorted((ROOT / ".jars" / "spark").glob("*.jar"))
+REAL_LOG = ROOT / "tests" / "fixtures" / "real-log"
+
+Submit = Callable[..., "subprocess.CompletedProcess[str]"]
+
+# Settings of the project's own that a submission sets otherwise: of the session, and of the context beneath it.
+GIVEN = {"spark.sql.shuffle.partitions": "3", "spark.ui.showConsoleProgress": "true"}
+
+# Tells where driver and executors have the program from; the barrier lets no executor answer for another.
+PROBE = """
+import json, os, sys
+from pathlib import Path
+
+import offsetlake
+from pyspark import BarrierTaskContext
+from offsetlake.session import build_session
+
+def answer(_rows):
+    import offsetlake
+    BarrierTaskContext.get().barrier()
+    yield {"folder": os.getcwd(), "program": offsetlake.__file__, "python": sys.executable}
+
+spark = build_session("probe")
+executors = spark.sparkContext.parallelize(range(2), 2).barrier().mapPartitions(answer).collect()
+driver = {"program": offsetlake.__file__, "python": sys.executable}
+settings = {**dict(spark.sparkContext.getConf().getAll()), **spark.conf.getAll}
+Path(sys.argv[1]).write_text(json.dumps({"executors": executors, "driver": driver, "settings": settings}))
+"""
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter with all that the program needs, and not the program: the checkout's link is not followed."""
+    folder = tmp_path_factory.mktemp("python")
+    venv.create(folder, symlinks=True, with_pip=False)
+    packages = folder / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
+    (packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    return folder / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout, under a name by which Spark's executors take it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = folder.glob("offsetlake-*.whl")
+    return wheel.rename(wheel.with_suffix(".zip"))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, python: Path) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("cluster"), python) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def probed(cluster: Cluster, program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What PROBE tells."""
+    folder = tmp_path_factory.mktemp("probe")
+    (folder / "probe.py").write_text(PROBE)
+    done(cluster.submit(folder / "probe.py", folder / "answer.json", py_files=program, jars=JARS, conf=GIVEN))
+    answer: dict[str, Any] = json.loads((folder / "answer.json").read_text())
+    return answer
+
+
+@pytest.fixture
+def submit(cluster: Cluster, program: Path, tmp_path: Path) -> Submit:
+    """Runs a job on the cluster; what its executors did goes to event logs below tmp_path."""
+    events = tmp_path / "events"
+    events.mkdir()
+    recorded = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": events.as_uri(),
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
+    }
+
+    def run(job: Path, *arguments: str | Path) -> "subprocess.CompletedProcess[str]":
+        return cluster.submit(job, *arguments, py_files=program, jars=JARS, conf=recorded)
+
+    return run
+
+
+def executors_of_tasks(events: Path) -> set[str]:
+    """The executors that ran the tasks of the one application whose event log this is."""
+    (log,) = events.iterdir()
+    of_all = map(json.loads, log.read_text(encoding="utf-8").splitlines())
+    log.unlink()
+    return {event["Task Info"]["Executor ID"] for event in of_all if event["Event"] == "SparkListenerTaskEnd"}
+
+
+def done(finished: "subprocess.CompletedProcess[str]") -> None:
+    assert finished.returncode == 0, finished.stderr[-5000:]
+
+
+def test_executors_have_the_program_from_the_wheel(probed: dict[str, Any], python: Path, program: Path) -> None:
+    without = subprocess.run([python, "-c", "import offsetlake.errors"], capture_output=True, check=False, cwd="/")
+    assert b"No module named 'offsetlake" in without.stderr
+    assert len({executor["folder"] for executor in probed["executors"]}) == WORKERS
+    for process in (*probed["executors"], probed["driver"]):
+        assert Path(process["program"]).parts[-3:] == (program.name, "offsetlake", "__init__.py")
+        assert process["python"] == str(python)
+
+
+def test_settings_given_to_spark_submit_win(probed: dict[str, Any]) -> None:
+    assert probed["settings"]["spark.sql.session.timeZone"] == "UTC"
+    assert {name: probed["settings"][name] for name in GIVEN} == GIVEN
+
+
+def test_ingest_and_compact_on_a_cluster(spark: SparkSession, submit: Submit, tmp_path: Path) -> None:
+    log, lake = tmp_path / "log", tmp_path / "cluster"
+    random_log(random.Random(21), 3_000, groups=40, log_partitions=5).write(log)
+    write_wide_log(log, ["wide-0", "wide-1"], 100)
+    for folder in REAL_LOG.iterdir():  # beside the others: the numbers of log partitions are anybody's choice
+        topic, _, number = folder.name.rpartition("-")
+        shutil.copytree(folder, log / f"{topic}-{int(number) + 100}")
+    for job, arguments in {"ingest": ["--lake", lake, "--log", log], "compact": ["--lake", lake]}.items():
+        done(submit(ROOT / "jobs" / f"{job}.py", *arguments))
+        assert len(executors_of_tasks(tmp_path / "events")) == WORKERS, job
+    local = Lake.create(tmp_path / "local")
+    cycle(spark, local, log)
+    assert state(Lake.open(lake)) == state(local)
+    assert all(local.count(table) for table in TABLES)
+
+
+def test_what_fails_fails_the_submission(submit: Submit, tmp_path: Path) -> None:
+    finished = submit(ROOT / "jobs" / "run.py", "--lake", tmp_path / "lake", "--log", tmp_path / "nowhere")
+    assert finished.returncode != 0
+    assert f"error: no folder {tmp_path / 'nowhere'}" in finished.stdout  # spark-submit prints all of a driver's there
+    assert not (tmp_path / "lake").exists()

@@ -1,0 +1,106 @@
+"""A job killed by SIGKILL at any write, and run again, gives the same tables as one that was never killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from e2e.killing import AGAIN_AND_AGAIN, SCENARIOS, WRITES
+from e2e.lakes import cycle, rows
+from offsetlake.lake.definitions import TABLES, definition
+from offsetlake.lake.lake import Lake
+from offsetlake.pipeline.compact_task import COMPACTED
+from offsetlake.pipeline.readers import HISTORY
+from oracle.bulk import write_bulk_log
+
+ROOT = Path(__file__).parents[2]
+PYTHON_PATH = os.pathsep.join([str(ROOT / "lib"), str(ROOT / "tests")])
+
+# The writes each job makes at the least: a kill that no longer meets them would prove nothing.
+MET = {
+    "create": {"mkdir": 1, "create table": len(TABLES), "add constraint": 1, "open": 2, "fsync": 2, "replace": 1},
+    "ingest": {"open": 2, "fsync": 6, "replace": 1, "close data file": 4, "commit": 4, "unlink": 1},
+    "compact": {"open": 2, "fsync": 7, "replace": 1, "close data file": 5, "commit": len(COMPACTED) + 1, "unlink": 1},
+    AGAIN_AND_AGAIN: {"create table": 1, "fsync": 3, "close data file": 3, "commit": 3},
+}
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, "subprocess.Popen[str]"]]:
+    """The programs that kill, side by side."""
+    running = {
+        scenario: subprocess.Popen(
+            [sys.executable, "-m", "e2e.killing", scenario, str(tmp_path_factory.mktemp("killed"))],
+            env=os.environ | {"PYTHONPATH": PYTHON_PATH},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for scenario in (*SCENARIOS, AGAIN_AND_AGAIN)
+    }
+    yield running
+    for program in running.values():
+        program.kill()
+        program.communicate()
+
+
+@pytest.mark.parametrize("scenario", MET)
+def test_killed_at_each_write(programs: dict[str, "subprocess.Popen[str]"], scenario: str) -> None:
+    output, errors = programs[scenario].communicate()
+    assert programs[scenario].returncode == 0, errors
+    kills = [json.loads(line) for line in output.splitlines()]
+    assert not [kill for kill in kills if kill["problem"]]
+    met = Counter(kill["at"] for kill in kills)
+    assert met.keys() - {""} <= WRITES.keys()
+    assert met[""] == 1, "the last of the jobs lives"
+    assert met >= Counter(MET[scenario])
+
+
+@pytest.mark.jvm
+def test_killed_with_spark_and_its_workers(spark: SparkSession, tmp_path: Path) -> None:
+    log, lake = tmp_path / "log", tmp_path / "lake"
+    made = write_bulk_log(log, 300_000, groups=500, topics=20, partitions=10, log_partitions=5)
+    _ingest_killed_at_first_file(log, lake)
+    assert not rows(Lake.open(lake), "runs")
+    assert Lake.open(lake).read_file("plan-ingest.json") is not None
+
+    cycle(spark, Lake.create(lake), log)
+    cycle(spark, Lake.create(tmp_path / "never killed"), log)
+
+    assert Lake.open(lake).count("offset_commits") == made.commits
+    assert Lake.open(lake).count("offsets") == made.keys
+    for table in (*HISTORY, *COMPACTED):
+        assert _sorted(lake, table).equals(_sorted(tmp_path / "never killed", table)), table
+    ingested, compacted = rows(Lake.open(lake), "runs")
+    assert (ingested["run_id"], ingested["job"], ingested["notes"]) == (1, "ingest", ["finished after an interruption"])
+    assert (compacted["run_id"], compacted["job"], compacted["through_run"]) == (2, "compact", 1)
+    assert dict(ingested["counts"])["offset_commits"] == made.commits
+
+
+def _ingest_killed_at_first_file(log: Path, lake: Path) -> None:
+    """Kill the driver, Spark's JVM and all else of their process group once the first data file is there."""
+    command = [sys.executable, "-m", "offsetlake.cli", "ingest", "--log", str(log), "--lake", str(lake)]
+    environment = os.environ | {"PYTHONPATH": PYTHON_PATH}
+    with subprocess.Popen(
+        command, env=environment, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as driver:
+        while not any((lake / "offset_commits").glob("*.parquet")) and driver.poll() is None:
+            time.sleep(0.001)
+        os.killpg(driver.pid, signal.SIGKILL)
+        output = driver.communicate()[0]
+    assert driver.returncode == -signal.SIGKILL, output
+
+
+def _sorted(lake: Path, table: str) -> pa.Table:
+    keys = ("log_partition", "log_offset", "group_id", "topic", "partition", "member_id")
+    order = ", ".join(name for name in keys if name in definition(table).column_names)
+    return Lake.open(lake).query(f"SELECT * FROM {table} ORDER BY {order}", table)

@@ -1,0 +1,113 @@
+"""A live broker: after a cycle the tables say what the broker itself answers, before and after more traffic."""
+
+import subprocess
+import sys
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from broker import workload
+from broker.broker import Broker
+from broker.tools import broker_groups, broker_offsets
+from e2e.lakes import rows
+from offsetlake.errors import LogMismatch
+from offsetlake.lake.lake import Lake
+from offsetlake.log.address import LogAddress
+from offsetlake.log.connection import KafkaConnection
+from offsetlake.pipeline.compact import compact
+from offsetlake.pipeline.ingest import ingest
+
+pytestmark = [pytest.mark.jvm, pytest.mark.broker]
+
+TOPIC = "live-orders"
+ALL = {(TOPIC, 0): 3, (TOPIC, 1): 4, (TOPIC, 2): 5}
+
+
+def _assert_as_the_broker_answers(lake: Lake, bootstrap: str) -> None:
+    offsets = {
+        (row["group_id"], row["topic"], row["partition"]): (
+            row["committed_offset"],
+            -1 if row["leader_epoch"] is None else row["leader_epoch"],
+            row["metadata"],
+        )
+        for row in rows(lake, "offsets")
+    }
+    assert offsets == broker_offsets(bootstrap)
+    groups = {
+        row["group_id"]: (row["state"], row["group_type"], row["protocol_type"] or "") for row in rows(lake, "groups")
+    }
+    assert groups == broker_groups(bootstrap)
+
+
+def _cycle(spark: SparkSession, lake: Lake, bootstrap: str) -> None:
+    log = LogAddress(connection=KafkaConnection.from_settings({"bootstrap.servers": bootstrap}))
+    ingest(lambda: spark, lake, log, lambda _: None)
+    compact(lambda: spark, lake, lambda _: None)
+
+
+def test_every_kind_of_client(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    bootstrap, lake = broker.bootstrap, Lake.create(tmp_path / "lake")
+    workload.create_topic(bootstrap, TOPIC, 3)
+    workload.produce(bootstrap, TOPIC, 10)
+    with ExitStack() as alive:
+        alive.enter_context(closing(workload.member(bootstrap, "live-classic", ALL, "classic")))
+        alive.enter_context(closing(workload.member(bootstrap, "live-848", ALL, "consumer")))
+        workload.member(bootstrap, "live-classic-left", ALL, "classic").close()
+        workload.member(bootstrap, "live-848-left", ALL, "consumer").close()
+        workload.simple_commit(bootstrap, "live-simple", ALL, leader_epoch=0)
+        workload.aiokafka_member(bootstrap, "live-aiokafka", ALL, "мета")
+        workload.simple_commit(bootstrap, "live-deleted", ALL)
+        workload.delete_group(bootstrap, "live-deleted")
+        workload.simple_commit(bootstrap, "live-cut", ALL)
+        workload.delete_offsets(bootstrap, "live-cut", TOPIC, [1])
+        workload.committed_transaction(bootstrap, "live-t1", "live-transactions", ALL)
+        workload.aborted_transaction(bootstrap, "live-t1", "live-transactions", {(TOPIC, 0): 30})
+        workload.crossed_transactions(bootstrap, "live-crossed", {(TOPIC, 0): 1}, {(TOPIC, 0): 2})
+        hanging = workload.open_transaction(bootstrap, "live-t2", "live-transactions", {(TOPIC, 1): 40})
+        workload.share_group(bootstrap, "live-share", TOPIC, 10)
+        workload.bulk_commits(bootstrap, TOPIC, groups=30, partitions=3, rounds=5)
+        _cycle(spark, lake, bootstrap)
+        _assert_as_the_broker_answers(lake, bootstrap)
+        waiting = [row for row in rows(lake, "pending_offsets") if row["group_id"] == "live-transactions"]
+        assert [(row["partition"], row["committed_offset"]) for row in waiting] == [(1, 40)]
+        assert [row for row in rows(lake, "share_state_records") if row["group_id"] == "live-share"]
+        assert {row["member_state"] for row in rows(lake, "group_members") if row["group_id"] == "live-848"} == {
+            "STABLE"
+        }
+
+        workload.admin_reset(bootstrap, "live-simple", {(TOPIC, 2): 1})
+        workload.delete_group(bootstrap, "live-classic-left")
+        workload.simple_commit(bootstrap, "live-new", ALL)
+        workload.simple_commit(bootstrap, "live-transactions", {(TOPIC, 0): 50})
+        hanging.commit()
+    _cycle(spark, lake, bootstrap)
+    _assert_as_the_broker_answers(lake, bootstrap)
+    assert [row for row in rows(lake, "pending_offsets") if row["group_id"] == "live-transactions"] == []
+
+
+def test_the_command_line_reads_a_live_cluster_as_its_folder(broker: Broker, tmp_path: Path) -> None:
+    workload.create_topic(broker.bootstrap, "live-cli-topic", 1)
+    workload.simple_commit(broker.bootstrap, "live-cli", {("live-cli-topic", 0): 7})
+    main = [sys.executable, "-c", "from offsetlake.cli import main; main()"]
+    run = [*main, "run", "--lake", str(tmp_path / "lake")]
+    first = subprocess.run([*run, "--bootstrap", broker.bootstrap], capture_output=True, encoding="utf-8", check=False)
+    assert first.returncode == 0, first.stderr
+    # The same cluster's folder has the same cluster id: the lake goes on from it.
+    again = subprocess.run([*run, "--log", str(broker.data_dir)], capture_output=True, encoding="utf-8", check=False)
+    assert again.returncode == 0, again.stderr
+    assert not any(row["gaps"] for row in rows(Lake.open(tmp_path / "lake"), "runs"))
+
+
+def test_another_cluster_is_refused(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    other = tmp_path / "log"
+    (other / "__consumer_offsets-0").mkdir(parents=True)
+    (other / "__consumer_offsets-0" / "00000000000000000000.log").touch()
+    (other / "meta.properties").write_text("version=1\ncluster.id=another\n")
+    lake = Lake.create(tmp_path / "lake")
+    workload.create_topic(broker.bootstrap, "live-identity-topic", 1)
+    workload.simple_commit(broker.bootstrap, "live-identity", {("live-identity-topic", 0): 7})
+    _cycle(spark, lake, broker.bootstrap)
+    with pytest.raises(LogMismatch, match="another"):
+        ingest(lambda: spark, lake, LogAddress(folder=other), lambda _: None)

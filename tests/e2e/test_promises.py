@@ -1,0 +1,163 @@
+"""What the definitions promise of the tables holds: on the rows, in Spark's eyes, and against a row that breaks it."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from delta.tables import DeltaTable
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from e2e.delta_files import DEFINITIONS, TABLES, Row, contents
+from offsetlake.lake.lake import Lake
+
+pytestmark = pytest.mark.jvm
+
+CHECKS = [(table, check["name"], check["sql"]) for table in TABLES for check in DEFINITIONS[table]["checks"]]
+
+
+# --- on the rows, and as Spark sees the tables ---
+
+
+@pytest.mark.parametrize("table", sorted({table for table, _, _ in CHECKS}))
+def test_checks_hold_on_the_rows(spark: SparkSession, full_lake: Lake, table: str) -> None:
+    rows = spark.read.format("delta").load(str(full_lake.table_path(table)))
+    held = {name: f"count_if({sql})" for of, name, sql in CHECKS if of == table}
+    counts = rows.selectExpr("count(*) AS all_rows", *(f"{sql} AS {name}" for name, sql in held.items())).first()
+    assert counts is not None
+    assert set(counts.asDict().values()) == {len(contents(full_lake, table))}, counts
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_columns_are_as_defined(spark: SparkSession, full_lake: Lake, table: str) -> None:
+    """Names, types, what may be null, and comments, to the leaves: as Spark sees them."""
+    defined = DEFINITIONS[table]
+    found = spark.read.format("delta").load(str(full_lake.table_path(table)))
+    plans = {"type": "struct", "fields": [_spark_field(column) for column in defined["columns"]]}
+    assert json.loads(found.schema.json()) == plans
+    details = DeltaTable.forPath(spark, str(full_lake.table_path(table))).detail().collect()[0]
+    assert (details["name"], details["description"]) == (defined["name"], defined["comment"])
+    assert defined["properties"].items() <= details["properties"].items()
+
+
+def _spark_field(column: Row) -> Row:
+    comment = {"comment": column["comment"]} if column.get("comment") else {}
+    return {"name": column["name"], "type": column["type"], "nullable": column["nullable"], "metadata": comment}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_nothing_is_null_that_must_not_be(full_lake: Lake, table: str) -> None:
+    columns = {"type": "struct", "fields": DEFINITIONS[table]["columns"]}
+    for row in contents(full_lake, table):
+        _assert_no_nulls(columns, row)
+
+
+def _assert_no_nulls(kind: Any, value: Any) -> None:
+    """Also of what is nested."""
+    if value is None or isinstance(kind, str):
+        return
+    if kind["type"] == "struct":
+        for column in kind["fields"]:
+            assert column["nullable"] or value[column["name"]] is not None, column["name"]
+            _assert_no_nulls(column["type"], value[column["name"]])
+    elif kind["type"] == "array":
+        for inner in value:
+            assert kind["containsNull"] or inner is not None
+            _assert_no_nulls(kind["elementType"], inner)
+    else:
+        assert kind["valueContainsNull"] or None not in value.values()
+
+
+# --- what Spark refuses ---
+
+# What breaks each check in a row that is otherwise good.
+BREAKS: dict[tuple[str, str], Row] = {
+    ("group_records", "kind_known"): {"kind": "update"},
+    ("group_records", "log_position_known"): {"log_offset": -1},
+    ("group_records", "tombstone_has_none"): {"kind": "tombstone", "value": "{}"},
+    ("group_records", "value_has_value"): {"kind": "value", "value": None},
+    ("groups", "group_type_known"): {"group_type": "simple"},
+    ("groups", "log_partition_known"): {"log_partition": -1},
+    ("groups", "subscription_known"): {"subscription": "some"},
+    ("offset_commits", "commit_has_value"): {"kind": "commit", "committed_offset": None},
+    ("offset_commits", "kind_known"): {"kind": "value"},
+    ("offset_commits", "log_position_known"): {"log_partition": -1},
+    ("offset_commits", "tombstone_has_none"): {"kind": "tombstone", "committed_offset": 1},
+    ("offsets", "log_position_known"): {"log_offset": -1},
+    ("pending_offsets", "log_position_known"): {"log_offset": -1},
+    ("runs", "outcome_known"): {"outcome": "failed"},
+    ("runs", "times_in_order"): {"started_at": 2, "finished_at": 1},
+    ("share_state_records", "kind_known"): {"kind": "value"},
+    ("share_state_records", "log_position_known"): {"log_offset": -1},
+    ("share_state_records", "state_has_value"): {"kind": "snapshot", "snapshot_epoch": None},
+    ("share_state_records", "tombstone_has_none"): {"kind": "tombstone", "snapshot_epoch": 1},
+    ("transaction_markers", "log_position_known"): {"log_offset": -1},
+    ("transaction_markers", "marker_known"): {"marker": "commit"},
+}
+
+
+@pytest.fixture(scope="module")
+def other_lake(full_lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A copy to write to."""
+    return Lake.open(Path(shutil.copytree(full_lake.path, tmp_path_factory.mktemp("other") / "lake")))
+
+
+def append(spark: SparkSession, lake: Lake, table: str, changes: Row) -> None:
+    """Append the table's first row with some columns changed, by Spark."""
+    path = str(lake.table_path(table))
+    schema = _nullable(spark.read.format("delta").load(path).schema)
+    row = contents(lake, table)[0] | changes
+    spark.createDataFrame([tuple(row[name] for name in schema.names)], schema).write.format("delta").mode(
+        "append"
+    ).save(path)
+
+
+def _nullable(kind: DataType) -> Any:
+    """The same type without NOT NULLs: Spark must not refuse the row before Delta sees it."""
+    if isinstance(kind, StructType):
+        made = StructType()
+        for field in kind.fields:
+            made.add(field.name, _nullable(field.dataType), nullable=True)
+        return made
+    if isinstance(kind, ArrayType):
+        return ArrayType(_nullable(kind.elementType))
+    return MapType(kind.keyType, kind.valueType) if isinstance(kind, MapType) else kind
+
+
+def test_every_check_has_a_row_that_breaks_it() -> None:
+    assert BREAKS.keys() == {(table, name) for table, name, _ in CHECKS}
+
+
+@pytest.mark.parametrize(("table", "name"), BREAKS)
+def test_spark_refuses_a_row_that_breaks_a_check(spark: SparkSession, other_lake: Lake, table: str, name: str) -> None:
+    before = other_lake.versions(table)
+    with pytest.raises((Py4JJavaError, PySparkException)) as refused:
+        append(spark, other_lake, table, BREAKS[table, name])
+    assert f"CHECK constraint {name} " in str(refused.value)
+    assert other_lake.versions(table) == before
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_spark_takes_a_good_row_and_refuses_one_without_a_needed_value(
+    spark: SparkSession, other_lake: Lake, table: str
+) -> None:
+    rows = other_lake.count(table)
+    append(spark, other_lake, table, {})
+    assert other_lake.count(table) == rows + 1
+    needed = next(column["name"] for column in DEFINITIONS[table]["columns"] if not column["nullable"])
+    with pytest.raises((Py4JJavaError, PySparkException)) as refused:
+        append(spark, other_lake, table, {needed: None})
+    assert f"NOT NULL constraint violated for column: {needed}" in str(refused.value)
+    assert other_lake.count(table) == rows + 1
+
+
+@pytest.mark.parametrize("table", [t for t in TABLES if "delta.appendOnly" in DEFINITIONS[t]["properties"]])
+def test_history_is_append_only(spark: SparkSession, other_lake: Lake, table: str) -> None:
+    rows = other_lake.count(table)
+    with pytest.raises((Py4JJavaError, PySparkException), match=r"only.*append"):
+        DeltaTable.forPath(spark, str(other_lake.table_path(table))).delete()
+    assert other_lake.count(table) == rows
