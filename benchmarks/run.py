@@ -1,0 +1,239 @@
+"""Every benchmark with its peer in the same run; prints a table and writes it to benchmarks/results.md.
+
+python benchmarks/run.py                 all of them, about ten minutes on two cores
+python benchmarks/run.py --scale 0.1     a tenth of the records: to see that they work
+python benchmarks/run.py compact memory  some of them
+"""
+
+import argparse
+import os
+import platform
+import resource
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "lib")]
+
+import duckdb  # noqa: E402 - the paths come first
+from pyspark.sql import SparkSession, Window  # noqa: E402
+from pyspark.sql import functions as F  # noqa: E402
+
+from broker import workload  # noqa: E402
+from broker.broker import Broker, java  # noqa: E402
+from offsetlake.lake.lake import Lake  # noqa: E402
+from offsetlake.lifecycle.reduction import KEY  # noqa: E402
+from offsetlake.log.address import LogAddress  # noqa: E402
+from offsetlake.log.connection import KafkaConnection  # noqa: E402
+from offsetlake.log.folder import describe  # noqa: E402
+from offsetlake.pipeline.compact import compact  # noqa: E402
+from offsetlake.pipeline.ingest import ingest  # noqa: E402
+from offsetlake.session import build_session  # noqa: E402
+from oracle.bulk import write_bulk_log  # noqa: E402
+
+Row = tuple[str, str, str, str]
+
+
+def quiet(_text: str) -> None:
+    pass
+
+
+def timed(work: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def seconds(value: float) -> str:
+    return f"{value:.1f} s"
+
+
+def made(folder: Path, spark: SparkSession, commits: int, groups: int, **shape: int) -> tuple[Lake, Path, float]:
+    """Write a bulk log and ingest it; gives the lake, the log and the seconds of the ingest."""
+    log = folder / "log"
+    write_bulk_log(log, commits, groups=groups, **({"topics": 10, "partitions": 5} | shape))
+    lake = Lake.create(folder / "lake")
+    return lake, log, timed(lambda: ingest(lambda: spark, lake, LogAddress(folder=log), quiet))
+
+
+def window_job(spark: SparkSession, lake: Lake, out: Path) -> None:
+    """The same reduction as most people write it."""
+    commits = spark.read.format("delta").load(str(lake.table_path("offset_commits")))
+    newest = Window.partitionBy(*KEY).orderBy(F.col("log_offset").desc())
+    latest = commits.withColumn("rank", F.row_number().over(newest)).where("rank = 1 AND kind = 'commit'")
+    latest.drop("rank", "superseded", "ingest_run", "kind").write.format("delta").mode("overwrite").save(str(out))
+
+
+def duckdb_job(lake: Lake, out: Path) -> None:
+    values = (
+        "committed_offset, leader_epoch, metadata, commit_timestamp, log_timestamp, log_partition, producer_id, kind"
+    )
+    sql = f"""COPY (SELECT group_id, topic, "partition", max(log_offset) AS log_offset,
+              {", ".join(f"arg_max({name}, log_offset) AS {name}" for name in values.split(", "))}
+              FROM read_parquet('{lake.table_path("offset_commits")}/*.parquet') GROUP BY ALL)
+              TO '{out}' (FORMAT parquet, COMPRESSION zstd)"""
+    with duckdb.connect() as connection:
+        connection.execute("SET threads = 2")
+        connection.execute(sql)
+
+
+def bench_compact(spark: SparkSession, scale: float, folder: Path) -> Iterator[Row]:
+    commits, groups = int(20_000_000 * scale), int(20_000 * scale) or 1
+    lake, _, _ = made(folder, spark, commits, groups)
+    ours = timed(lambda: compact(lambda: spark, lake, quiet))
+    keys = lake.count("offsets")
+    window = min(timed(lambda: window_job(spark, lake, folder / "window")) for _ in range(2))
+    duck = min(timed(lambda: duckdb_job(lake, folder / "duckdb.parquet")) for _ in range(2))
+    what = f"`compact` of {commits / 1e6:g} M commits over {keys:,} keys into an empty table"
+    yield (
+        what,
+        seconds(ours),
+        f"Spark window `row_number() = 1`: {seconds(window)}",
+        f"{window / ours:.1f} times as fast",
+    )
+    yield (
+        what,
+        seconds(ours),
+        f"DuckDB `arg_max`, Parquet to Parquet: {seconds(duck)}",
+        f"{duck / ours:.1f} times as fast",
+    )
+
+
+def bench_increment(spark: SparkSession, scale: float, folder: Path) -> Iterator[Row]:
+    """Five commits a key, one after the other in the log as rounds of commits are, then 100 k more."""
+    commits, groups, new = int(40_000_000 * scale), int(200_000 * scale) or 1, int(100_000 * scale)
+    lake, log, _ = made(folder, spark, commits, groups)
+    whole = timed(lambda: compact(lambda: spark, lake, quiet))
+    keys = lake.count("offsets")
+    write_bulk_log(folder / "more", new, groups=groups, topics=10, partitions=5, seed=7)
+    _append(log, folder / "more")
+    ingest(lambda: spark, lake, LogAddress(folder=log), quiet)
+    part = timed(lambda: compact(lambda: spark, lake, quiet))
+    what = f"`compact` of {new:,} new commits spread over a table of {keys:,} keys"
+    yield (
+        what,
+        seconds(part),
+        f"compacting the whole ({commits / 1e6:g} M commits): {seconds(whole)}",
+        f"{part / whole:.2f} of it",
+    )
+
+
+def _append(log: Path, more: Path) -> None:
+    """Put the segments of one log behind those of another, with the offsets going on."""
+    for where, held in describe(log).ranges.items():
+        for segment in sorted((more / str(where)).glob("*.log")):
+            data, at = bytearray(segment.read_bytes()), 0
+            while at < len(data):
+                base, length = struct.unpack_from(">qi", data, at)
+                struct.pack_into(">q", data, at, base + held.end)
+                at += 12 + length
+            (log / str(where) / f"{held.end + int(segment.stem):020}.log").write_bytes(data)
+
+
+def bench_ingest(spark: SparkSession, scale: float, folder: Path) -> Iterator[Row]:
+    commits = int(5_000_000 * scale)
+    runs = []
+    for number in range(3):
+        _, log, taken = made(folder / str(number), spark, commits, 20_000)
+        runs.append(commits / taken)
+    segments = sorted(log.glob("*/*.log"), key=lambda path: path.stat().st_size)[-5:]
+    command = java("kafka.tools.DumpLogSegments", "--offsets-decoder", "--files", ",".join(map(str, segments)))
+    with (folder / "dump").open("wb") as out:
+        taken = timed(lambda: subprocess.run(command, stdout=out, check=True))
+    dumped = sum(1 for line in (folder / "dump").open(encoding="utf-8") if line.startswith("| offset"))
+    ours, peer = statistics.median(runs), dumped / taken
+    what = f"`ingest` of {commits / 1e6:g} M commits from segments, Delta write included"
+    yield what, f"{ours / 1e6:.2f} M/s", f"kafka-dump-log: {peer / 1e6:.3f} M/s", f"{ours / peer:.0f} times as fast"
+
+
+def bench_live(spark: SparkSession, scale: float, folder: Path) -> Iterator[Row]:
+    rounds = max(1, int(50 * scale))
+    (folder / "broker").mkdir()
+    with Broker(folder / "broker") as broker:
+        workload.create_topic(broker.bootstrap, "wide", 500)
+        workload.member(broker.bootstrap, "first", {("wide", 0): 0}, "classic").close()  # waits for the coordinator
+        workload.bulk_commits(broker.bootstrap, "wide", groups=200, partitions=500, rounds=rounds)
+        live = LogAddress(connection=KafkaConnection.from_settings({"bootstrap.servers": broker.bootstrap}))
+        times: dict[str, list[float]] = {"live": [], "segments": []}
+        for number in range(3):
+            for name, log in (("live", live), ("segments", LogAddress(folder=broker.data_dir))):
+                lake = Lake.create(folder / f"{name}{number}")
+                times[name].append(timed(lambda lake=lake, log=log: ingest(lambda: spark, lake, log, quiet)))
+    ours, peer = statistics.median(times["live"]), statistics.median(times["segments"])
+    what = f"`ingest` of {rounds / 10:g} M commits from a live broker"
+    yield what, seconds(ours), f"from its segments: {seconds(peer)}", f"{ours / peer:.2f} times as long"
+
+
+def bench_memory(scale: float) -> Iterator[Row]:
+    """Peak memory of the driver and of its Python workers, each measurement in a process of its own."""
+    small, large = int(500_000 * scale), int(5_000_000 * scale)
+    peaks = {}
+    for commits in (small, large):
+        with tempfile.TemporaryDirectory() as folder:
+            write_bulk_log(Path(folder) / "log", commits, groups=2_000, topics=10, partitions=5)
+            command = [sys.executable, __file__, "--measure-memory", folder]
+            done = subprocess.run(command, capture_output=True, check=True, encoding="utf-8")
+        peaks[commits] = [int(part) for part in done.stdout.split()[-2:]]
+    for index, who in enumerate(("driver", "largest Python worker")):
+        before, after = peaks[small][index], peaks[large][index]
+        what = f"peak memory of the {who}, {large / 1e6:g} M commits"
+        yield (
+            what,
+            f"{after / 1024:.0f} MB",
+            f"{small / 1e6:g} M commits: {before / 1024:.0f} MB",
+            f"{after / before:.2f} times",
+        )
+
+
+def measure_memory(folder: Path) -> None:
+    spark = build_session("memory", {"spark.master": "local[2]"})
+    lake = Lake.create(folder / "lake")
+    ingest(lambda: spark, lake, LogAddress(folder=folder / "log"), quiet)
+    compact(lambda: spark, lake, quiet)
+    peak = spark.sparkContext.parallelize(range(8), 8).map(lambda _: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, max(peak.collect()))
+    spark.stop()
+
+
+def main() -> None:
+    of_spark = {"compact": bench_compact, "increment": bench_increment, "ingest": bench_ingest, "live": bench_live}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help=f"of {', '.join([*of_spark, 'memory'])}")
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--measure-memory", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.measure_memory:
+        return measure_memory(arguments.measure_memory)
+    rows: list[Row] = []
+    for name in arguments.names or [*of_spark, "memory"]:
+        print(f"{name} …", file=sys.stderr, flush=True)
+        if name == "memory":
+            rows += bench_memory(arguments.scale)
+            continue
+        spark = build_session("benchmarks", {"spark.master": "local[2]"})
+        with tempfile.TemporaryDirectory() as folder:
+            rows += of_spark[name](spark, arguments.scale, Path(folder))
+        spark.stop()
+    table = "\n".join(
+        ["| what | measured | peer | |", "|---|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)]
+    )
+    print(table)
+    if not arguments.names and arguments.scale == 1.0:
+        machine = (
+            f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+        )
+        (ROOT / "benchmarks" / "results.md").write_text(
+            f"# Results\n\n`make bench`, {machine}\n\n{table}\n", encoding="utf-8"
+        )
+    return None
+
+
+if __name__ == "__main__":
+    main()
