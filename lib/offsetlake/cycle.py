@@ -1,11 +1,12 @@
 """The jobs as the command line and spark-submit run them: cheap checks first, one Spark session, only if needed."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from offsetlake.lake import runs
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline import compact, ingest
@@ -37,7 +38,15 @@ def run_jobs(lake_path: Path, log: LogAddress | None, *, compacts: bool, say: Ca
             jobs.append(partial(ingest.ingest, spark, lake, log, say))
         if compacts:
             jobs.append(partial(compact.compact, spark, lake, say))
-        return [_timed(job, spark) for job in jobs]
+        return [done for job in jobs for done in _to_the_end(job, spark)]
+
+
+def _to_the_end(job: Callable[[], ingest.Report], spark: LazySession) -> Iterator[Done]:
+    """Run a job, and again where that only finished a run that was cut short: for what came since."""
+    done = _timed(job, spark)
+    yield done
+    if runs.RESUMED in done.row["notes"]:
+        yield _timed(job, spark)
 
 
 def _timed(job: Callable[[], ingest.Report], spark: LazySession) -> Done:

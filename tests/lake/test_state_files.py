@@ -51,7 +51,8 @@ def _step(lake: Lake, change: dict[str, int], run: int) -> None:
 
     def combine(old: pa.Table, changed: pa.Table) -> pa.Table:
         kept = old.filter(pc.invert(pc.is_in(old["group_id"], changed["group_id"])))
-        return pa.concat_tables([kept, new.filter(pc.is_in(new["group_id"], changed["group_id"]))])
+        added = new.filter(pc.is_in(new["group_id"], changed["group_id"]))
+        return pa.concat_tables([kept, added.cast(kept.schema)])
 
     changed = pa.table({"group_id": pa.array(list(change), pa.string())})
     exchange = rewrite(lake, "offsets", of, changed, combine)

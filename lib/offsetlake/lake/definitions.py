@@ -44,6 +44,11 @@ class TableDefinition:
         """Names in the table's order."""
         return [column["name"] for column in self.columns]
 
+    @property
+    def repeating(self) -> list[str]:
+        """Columns of strings of which few are different: files keep them as dictionaries."""
+        return [column["name"] for column in self.columns if column.get("repeats")]
+
     def fields(self, since: int = 0) -> list[Field]:
         """Columns that came after lake version `since`, as Delta fields with their comments."""
         return [Field.from_json(json.dumps(_delta_field(c))) for c in self.columns if c["since"] > since]

@@ -43,6 +43,7 @@ class TableFile:
     def __init__(self, lake: Lake, table: str) -> None:
         self._schema = table_schema(table)
         self._path = lake.table_path(table) / f"part-{uuid.uuid4()}.parquet"
+        self._repeating = definition(table).repeating
         self._statistics = {name: _Statistics() for name in _indexed(table)}
         self._rows = 0
         self._writer: pq.ParquetWriter | None = None
@@ -52,7 +53,7 @@ class TableFile:
         """Add rows: the columns of the table, in any order, and others, which are passed over."""
         if not rows.num_rows:
             return
-        self._waiting.append(rows.select(self._schema.names).cast(self._schema))
+        self._waiting.append(rows.select(self._schema.names).cast(_held_as(rows.schema, self._schema)))
         if sum(part.num_rows for part in self._waiting) >= ROWS_A_GROUP:
             self._flush()
 
@@ -62,14 +63,21 @@ class TableFile:
             self.write(pa.Table.from_pylist(rows, schema=self._schema))
 
     def _flush(self) -> None:
-        rows = pa.concat_tables(self._waiting)
+        rows = _without_unused(pa.concat_tables(self._waiting))
         self._waiting = []
         self._rows += rows.num_rows
         for name, statistics in self._statistics.items():
             statistics.add(rows[name])
         with disk_errors(self._path.parent):
             if self._writer is None:
-                self._writer = pq.ParquetWriter(self._path, self._schema, compression="zstd", compression_level=1)
+                self._writer = pq.ParquetWriter(
+                    self._path,
+                    rows.schema,
+                    compression="zstd",
+                    compression_level=1,
+                    use_dictionary=self._repeating,
+                    store_schema=False,
+                )
             for part in _row_groups(rows):
                 self._writer.write_table(part, row_group_size=ROWS_A_GROUP)
 
@@ -108,6 +116,8 @@ class _Statistics:
 
     def add(self, values: pa.ChunkedArray) -> None:
         self.nulls += values.null_count
+        if pa.types.is_dictionary(values.type):
+            values = values.chunk(0).dictionary
         bounds = pc.min_max(values).as_py()
         if bounds["min"] is not None:
             self.smallest = bounds["min"] if self.smallest is None else min(self.smallest, bounds["min"])
@@ -118,6 +128,25 @@ class _Statistics:
 def table_schema(table: str) -> pa.Schema:
     """Columns of a table, as its definition and so every lake that is up to date has them."""
     return pa.schema(Schema(definition(table).fields()).to_arrow())
+
+
+def _held_as(given: pa.Schema, schema: pa.Schema) -> pa.Schema:
+    """Keep the columns that are given as dictionaries as dictionaries."""
+    types = [given.field(column.name).type for column in schema]
+    columns = zip(schema, types, strict=True)
+    return pa.schema([c.with_type(given_as) if pa.types.is_dictionary(given_as) else c for c, given_as in columns])
+
+
+def _without_unused(rows: pa.Table) -> pa.Table:
+    """Make each dictionary one, of just the values its column has: Parquet keeps it as it is given."""
+    for at, column in enumerate(rows.schema):
+        if pa.types.is_dictionary(column.type):
+            array = rows[at].unify_dictionaries().combine_chunks()
+            used = pc.unique(array.indices).drop_null()
+            if len(used) < len(array.dictionary):
+                array = pa.DictionaryArray.from_arrays(pc.index_in(array.indices, used), array.dictionary.take(used))
+            rows = rows.set_column(at, column, array)
+    return rows
 
 
 def _row_groups(rows: pa.Table) -> list[pa.Table]:

@@ -14,6 +14,9 @@ from offsetlake.lake.lake import Lake, disk_errors
 Plan = dict[str, Any]
 """Plain JSON: `run_id`, `started_at` (ms), `notes`, and what the job needs to do the same again."""
 
+RESUMED = "finished after an interruption"
+"""The note of a run that was cut short, and that a later call of its job finished by its plan."""
+
 
 def now_ms() -> int:
     """Wall clock in ms since the epoch."""

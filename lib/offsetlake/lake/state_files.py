@@ -6,14 +6,18 @@ A compaction reads and rewrites only the leaves its groups fall into, several lo
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
+from offsetlake.lake.definitions import definition
 from offsetlake.lake.files import Exchange, TableFile, table_schema
 from offsetlake.lake.lake import Lake
+from offsetlake.ordering import order_codes
 
 LEAF_ROWS = 100_000
 
@@ -40,10 +44,22 @@ def leaves(lake: Lake, table: str, version: int) -> dict[int, list[Leaf]]:
 
 
 def read_leaves(lake: Lake, table: str, of: Iterable[Leaf]) -> pa.Table:
-    """Read whole leaves."""
-    schema = table_schema(table)
-    parts = (pq.read_table(lake.table_path(table) / leaf.path, schema=schema, use_threads=False) for leaf in of)
+    """Read whole leaves; columns that repeat come as dictionaries."""
+    schema, repeating = _leaf_schema(table), definition(table).repeating
+    parts = (
+        pq.read_table(
+            lake.table_path(table) / leaf.path, schema=schema, read_dictionary=repeating or None, use_threads=False
+        )
+        for leaf in of
+    )
     return pa.concat_tables([schema.empty_table(), *parts])
+
+
+@cache
+def _leaf_schema(table: str) -> pa.Schema:
+    repeating = definition(table).repeating
+    as_dictionary = pa.dictionary(pa.int32(), pa.string())
+    return pa.schema([of.with_type(as_dictionary) if of.name in repeating else of for of in table_schema(table)])
 
 
 def touched(of: Sequence[Leaf], groups: Iterable[str]) -> list[tuple[list[Leaf], list[str]]]:
@@ -74,13 +90,13 @@ def rewrite(
 
 
 def _parted(rows: pa.Table) -> Iterator[pa.Table]:
-    """Cut sorted rows into leaves of about LEAF_ROWS, never parting a group."""
-    ordered = rows.sort_by([(name, "ascending") for name in _ORDER if name in rows.column_names]).combine_chunks()
-    groups = ordered["group_id"]
+    """Cut rows, sorted, into leaves of about LEAF_ROWS, never parting a group."""
+    order = [name for name in _ORDER if name in rows.column_names]
+    ordered = rows.take(np.argsort(order_codes(rows, order), kind="stable"))
+    groups = order_codes(ordered, order[:1])
     start = 0
-    while start < ordered.num_rows:
-        end = min(start + LEAF_ROWS, ordered.num_rows)
-        while end < ordered.num_rows and groups[end] == groups[end - 1]:
-            end += 1
+    while start < len(groups):
+        end = min(start + LEAF_ROWS, len(groups))
+        end = int(np.searchsorted(groups, groups[end - 1], side="right"))
         yield ordered.slice(start, end - start)
         start = end

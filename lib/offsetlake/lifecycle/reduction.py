@@ -13,6 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from offsetlake.ordering import order_codes
+
 KEY = ("group_id", "topic", "partition")
 COMMITTED, ABORTED, OPEN = "COMMIT", "ABORT", ""
 
@@ -34,6 +36,26 @@ def latest(records: pa.Table, key: Iterable[str] = KEY) -> pa.Table:
     at = positions(records)
     newest = records.select(list(key)).append_column("at", at).group_by(list(key)).aggregate([("at", "max")])["at_max"]
     return records if len(newest) == len(at) else records.filter(pc.is_in(at, value_set=newest))
+
+
+def merged(offsets: pa.Table, decided: pa.Table) -> pa.Table:
+    """Bring decided records into rows of `offsets`: the newer of the two stays, and a tombstone takes its key away.
+
+    `offsets` has one row a key, in the order of KEY; `decided` one record a key, with all columns of `offsets`, and
+    kind. Gives the rows of `offsets` to be: those that stay in their order, behind them the new ones.
+    """
+    keys = offsets.select(KEY)
+    codes = order_codes(pa.concat_tables([keys, decided.select(KEY).cast(keys.schema)]), KEY)
+    before, now = np.split(codes, [offsets.num_rows])
+    at = np.searchsorted(before, now)
+    known = at < len(before)
+    known[known] = before[at[known]] == now[known]
+    newer = np.ones(len(now), np.bool_)
+    newer[known] = positions(decided).to_numpy()[known] > positions(offsets).to_numpy()[at[known]]
+    stays = np.ones(len(before), np.bool_)
+    stays[at[known & newer]] = False
+    added = decided.filter(pc.and_(pc.equal(decided["kind"], "commit"), pa.array(newer)))
+    return pa.concat_tables([offsets.filter(pa.array(stays)), added.select(offsets.column_names).cast(offsets.schema)])
 
 
 def outcomes(commits: pa.Table, markers: pa.Table) -> npt.NDArray[np.str_]:

@@ -24,13 +24,14 @@ _TASKS_A_CORE = 4  # log partitions differ in size: more tasks than cores even t
 def compact(spark: Callable[[], SparkSession], lake: Lake, say: Callable[[str], None]) -> Report:
     """Bring the compacted tables up to the newest finished ingest; gives the run's row of `runs`.
 
-    Raises LakeBusy where another job writes, LakeUnusable where the lake cannot be written.
+    A run that was cut short is finished by its plan, and nothing else compacted. Raises LakeBusy where another job
+    writes, LakeUnusable where the lake cannot be written.
     """
     with lake.lock(JOB, say):
         plan = runs.unfinished_plan(lake, JOB)
         if plan:
             say(f"run {plan['run_id']} was cut short: finishing it first")
-            plan["notes"].append("finished after an interruption")
+            plan["notes"].append(runs.RESUMED)
         else:
             plan = runs.begin(lake, JOB, _plan(lake))
         if plan["from_run"] <= plan["through_run"]:

@@ -14,7 +14,7 @@ from offsetlake.lake.history_files import History
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import Leaf, read_leaves, rewrite, touched
 from offsetlake.lifecycle.group_replay import replay_groups
-from offsetlake.lifecycle.reduction import KEY, Latest, Reduction, latest
+from offsetlake.lifecycle.reduction import KEY, Latest, Reduction, merged
 
 COMPACTED = ("offsets", "pending_offsets", "groups", "group_members")
 
@@ -82,17 +82,7 @@ def _nullable(schema: pa.Schema) -> pa.Schema:
 
 
 def _offsets(compaction: Compaction, partition: int, decided: pa.Table) -> Exchange:
-    return rewrite(compaction.lake, "offsets", _leaves(compaction, "offsets", partition), decided, _newest_commits)
-
-
-def _newest_commits(old: pa.Table, changed: pa.Table) -> pa.Table:
-    """Join old rows of `offsets` with decided records; a key whose newest record is a tombstone goes."""
-    if not old.num_rows:
-        return changed.filter(pc.equal(changed["kind"], "commit"))
-    columns = [*old.column_names, "kind"]
-    before = old.append_column("kind", pa.repeat(pa.scalar("commit"), old.num_rows)).select(columns)
-    newest = latest(pa.concat_tables([before, changed.select(columns)], promote_options="default"))
-    return newest.filter(pc.equal(newest["kind"], "commit"))
+    return rewrite(compaction.lake, "offsets", _leaves(compaction, "offsets", partition), decided, merged)
 
 
 def _groups(

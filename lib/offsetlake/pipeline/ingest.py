@@ -25,8 +25,9 @@ Report = dict[str, Any]
 def ingest(spark: Callable[[], SparkSession], lake: Lake, log: LogAddress, say: Callable[[str], None]) -> Report:
     """Read what is new in the log into the history tables; gives the run's row of `runs`.
 
-    Raises LogUnavailable where the log cannot be read, LogMismatch where it is not the one this lake holds, LakeBusy
-    where another job writes, LakeUnusable where the lake cannot be written.
+    A run that was cut short is finished by its plan, and nothing else read. Raises LogUnavailable where the log cannot
+    be read, LogMismatch where it is not the one this lake holds, LakeBusy where another job writes, LakeUnusable where
+    the lake cannot be written.
     """
     with lake.lock(JOB, say):
         plan = runs.unfinished_plan(lake, JOB)

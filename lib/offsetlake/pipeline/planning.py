@@ -56,7 +56,7 @@ def resume_ingest(plan: runs.Plan, log: LogAddress) -> runs.Plan:
     return plan | {
         "ranges": ranges_to_json(ranges),
         "gaps": ranges_to_json(ranges_from_json(plan["gaps"]) | gaps),
-        "notes": [*plan["notes"], "finished after an interruption", *_gap_notes(gaps)],
+        "notes": [*plan["notes"], runs.RESUMED, *_gap_notes(gaps)],
     }
 
 
