@@ -23,7 +23,7 @@ test: check .jars/broker/.ready dist ## lint, types and all tests, with a real b
 	$(BIN)/python -m pytest --durations=15
 
 test-fast: $(VENV)/.dev ## the tests that start no JVM
-	$(BIN)/python -m pytest -q -m 'not jvm and not broker'
+	$(BIN)/python -m pytest -q -m 'not jvm and not broker and not slow'
 
 check: $(VENV)/.dev .jars/spark/.ready ## lint, format, types, import rules
 	$(BIN)/ruff check .

@@ -222,6 +222,7 @@ def _history_by_replay(records: list[LogRecord], key: OffsetKey) -> list[tuple[o
     return sorted(expected, reverse=True)
 
 
+@pytest.mark.slow
 @SLOW
 @given(logs())
 def test_history_of_any_log_is_what_replays_say(log: RandomLog) -> None:
@@ -250,6 +251,7 @@ def _answered(lake: Lake, instant: int) -> list[dict[str, object]]:
     ]
 
 
+@pytest.mark.slow
 @SLOW
 @given(logs(), st.data())
 def test_offsets_as_of_any_instant_are_what_a_replay_gives(log: RandomLog, data: st.DataObject) -> None:

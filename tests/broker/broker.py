@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Self
 
 import pyspark
+import trustme
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
@@ -46,7 +47,7 @@ class Broker:
         self._properties = folder / "server.properties"
         self._log = folder / "broker.log"
         self._process: subprocess.Popen[bytes] | None = None
-        key_store = _self_signed(folder, self.certificate)
+        key_store = _certified(folder, self.certificate)
         settings = _properties(self.data_dir, self._ports, key_store) | dict(overrides or {})
         self._properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         self._format()
@@ -176,13 +177,11 @@ def free_ports(count: int) -> Sequence[int]:
     raise BrokerFailedError(f"no {count} free ports between {_FIRST_PORT} and {_LAST_PORT}")
 
 
-def _self_signed(folder: Path, certificate: Path) -> Path:
-    """Write a self-signed certificate for 127.0.0.1 and return a PEM key store with it and its key."""
-    key, store = folder / "key.pem", folder / "keystore.pem"
-    names = "subjectAltName=DNS:localhost,IP:127.0.0.1"
-    request = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    subprocess.run([*request, "-addext", names, "-keyout", key, "-out", certificate], capture_output=True, check=True)
-    store.write_text(key.read_text() + certificate.read_text())
+def _certified(folder: Path, authority: Path) -> Path:
+    """Write the certificate of an authority, and return a PEM key store with a key and a certificate of its making."""
+    issuer, store = trustme.CA(), folder / "keystore.pem"
+    issuer.cert_pem.write_to_path(str(authority))
+    issuer.issue_cert("localhost", "127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(store))
     return store
 
 

@@ -53,6 +53,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, "su
         program.communicate()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", MET)
 def test_killed_at_each_write(programs: dict[str, "subprocess.Popen[str]"], scenario: str) -> None:
     output, errors = programs[scenario].communicate()

@@ -50,6 +50,7 @@ def _in_runs(spark: SparkSession | InProcess, log: RandomLog, cuts: list[int], f
     return lake
 
 
+@pytest.mark.slow
 @given(log=logs(max_batches=30), data=st.data())
 @settings(max_examples=10, deadline=None)
 def test_small_logs_in_any_number_of_runs(log: RandomLog, data: st.DataObject) -> None:

@@ -112,6 +112,7 @@ def mutated(pair: Pair, changes: list[tuple[bool, int, bytes]]) -> Pair:
 CHANGES = st.lists(st.tuples(st.booleans(), st.integers(0, 80), st.binary(max_size=2)), max_size=2)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(made=st.lists(st.tuples(COMMITS, CHANGES), min_size=1, max_size=10))
 def test_changed_bytes_are_decoded_as_the_oracle_does(made: list[tuple[Commit, list[tuple[bool, int, bytes]]]]) -> None:

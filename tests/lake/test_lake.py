@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,6 +40,13 @@ def test_a_new_lake_has_every_table_empty(folder: Path) -> None:
     lake = Lake.create(folder)
     assert {table: lake.count(table) for table in TABLES} == dict.fromkeys(TABLES, 0)
     assert Lake.open(folder).path == lake.path
+
+
+def test_a_table_that_is_gone_is_named(folder: Path) -> None:
+    lake = Lake.create(folder)
+    shutil.rmtree(lake.table_path("offsets"))
+    with pytest.raises(LakeUnusable, match=f"table offsets of the lake {lake.path} is gone: restore its folder"):
+        lake.count("offsets")
 
 
 def test_no_lake_no_answer(folder: Path) -> None:

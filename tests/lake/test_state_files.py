@@ -6,6 +6,7 @@ from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,6 +29,7 @@ def _rows(lake: Lake, change: dict[str, int], run: int) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=table_schema("offsets"))
 
 
+@pytest.mark.slow
 @given(steps=st.lists(CHANGES, min_size=1, max_size=6), size=st.integers(1, 5))
 @settings(max_examples=25, deadline=None)
 def test_leaves_hold_what_a_dict_holds(steps: list[dict[str, int]], size: int) -> None:

@@ -1,9 +1,15 @@
 import pickle
 import ssl
-import subprocess
 from pathlib import Path
 
 import pytest
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -129,11 +135,15 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, str], says:
 
 @pytest.fixture(scope="module")
 def own_certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A self-signed certificate, and its key encrypted with the password `right`."""
+    """A certificate with that of its authority, and its key encrypted with the password `right`."""
     folder = tmp_path_factory.mktemp("certificate")
     certificate, key = folder / "certificate.pem", folder / "key.pem"
-    request = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-passout", "pass:right", "-subj", "/CN=localhost"]
-    subprocess.run([*request, "-keyout", key, "-out", certificate], capture_output=True, check=True)
+    authority = trustme.CA()
+    issued = authority.issue_cert("localhost")
+    certificate.write_bytes(issued.cert_chain_pems[0].bytes() + authority.cert_pem.bytes())
+    private = load_pem_private_key(issued.private_key_pem.bytes(), password=None)
+    encrypted = BestAvailableEncryption(b"right")
+    key.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, encrypted))
     return certificate, key
 
 

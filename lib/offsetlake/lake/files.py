@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake import CommitProperties, Schema, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
 from offsetlake.lake.definitions import definition
@@ -186,6 +186,6 @@ def commit(lake: Lake, table: str, exchanges: Iterable[Exchange], job: str, run_
     if not actions or lake.applied(table, app_id(job)) >= run_id:
         return
     with disk_errors(lake.path):
-        target = DeltaTable(lake.table_path(table))
+        target = lake.delta_table(table)
         once = CommitProperties(app_transactions=[Transaction(app_id(job), run_id)])
         target.create_write_transaction(actions, "append", target.schema(), commit_properties=once)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from deltalake import DeltaTable
 
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.lake import Lake
@@ -25,7 +24,7 @@ class HistoryFile:
 
 def history_files(lake: Lake, table: str, from_run: int, through_run: int) -> list[HistoryFile]:
     """List the files that may hold rows of these ingest runs."""
-    files = pa.table(DeltaTable(lake.table_path(table)).get_add_actions(flatten=True)).to_pylist()
+    files = pa.table(lake.delta_table(table).get_add_actions(flatten=True)).to_pylist()
     return [
         HistoryFile(row["path"], row["min.log_partition"], row["max.log_partition"])
         for row in files

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable, QueryBuilder
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow import RecordBatchReader, Table
 
 from offsetlake.errors import LakeBusy, LakeUnusable
@@ -79,13 +79,22 @@ class Lake:
         """Folder of one table."""
         return self.path / table
 
+    def delta_table(self, table: str, version: int | None = None) -> DeltaTable:
+        """Open one table, at a Delta version or as it is now; LakeUnusable where it is gone."""
+        try:
+            return DeltaTable(self.table_path(table), version=version)
+        except TableNotFoundError as error:
+            raise LakeUnusable(
+                f"table {table} of the lake {self.path} is gone: restore its folder, or read the log into a new lake"
+            ) from error
+
     def versions(self, *tables: str) -> dict[str, int]:
         """Delta versions the tables are at now."""
-        return {table: DeltaTable(self.table_path(table)).version() for table in tables}
+        return {table: self.delta_table(table).version() for table in tables}
 
     def applied(self, table: str, app_id: str) -> int:
         """Newest run whose write, tagged `app_id`, this table holds; 0 where none does."""
-        return DeltaTable(self.table_path(table)).transaction_version(app_id) or 0
+        return self.delta_table(table).transaction_version(app_id) or 0
 
     def query(self, sql: str, *tables: str, **at: int) -> Table:
         """Answer SQL (DataFusion's dialect) over the named tables, all if none is named, without starting Spark.
@@ -94,7 +103,7 @@ class Lake:
         """
         builder = QueryBuilder()
         for table in (*tables, *at) or TABLES:
-            builder = builder.register(table, DeltaTable(self.table_path(table), version=at.get(table)))
+            builder = builder.register(table, self.delta_table(table, at.get(table)))
         return RecordBatchReader.from_stream(builder.execute(sql)).read_all()
 
     def count(self, table: str, condition: str = "true") -> int:

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
 from offsetlake.lake.definitions import definition
 from offsetlake.lake.files import Exchange, TableFile, table_schema
@@ -35,7 +34,7 @@ class Leaf:
 
 def leaves(lake: Lake, table: str, version: int) -> dict[int, list[Leaf]]:
     """List the leaves of a state table at a Delta version: by log partition, in the order of their groups."""
-    files = pa.table(DeltaTable(lake.table_path(table), version=version).get_add_actions(flatten=True))
+    files = pa.table(lake.delta_table(table, version).get_add_actions(flatten=True))
     found: dict[int, list[Leaf]] = {}
     for row in files.to_pylist():
         leaf = Leaf(row["path"], row["min.log_partition"], row["min.group_id"])
