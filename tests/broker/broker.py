@@ -15,6 +15,7 @@ import pyspark
 import trustme
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 JARS = Path(__file__).parents[2] / ".jars" / "broker"
 PASSWORDS = {"admin": "admin-secret", "reader": "reader-secret"}
@@ -181,7 +182,11 @@ def _certified(folder: Path, authority: Path) -> Path:
     """Write the certificate of an authority, and return a PEM key store with a key and a certificate of its making."""
     issuer, store = trustme.CA(), folder / "keystore.pem"
     issuer.cert_pem.write_to_path(str(authority))
-    issuer.issue_cert("localhost", "127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(store))
+    issued = issuer.issue_cert("localhost", "127.0.0.1")
+    key = load_pem_private_key(issued.private_key_pem.bytes(), password=None)
+    store.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))  # all that Java reads
+    with store.open("ab") as file:
+        file.writelines(part.bytes() for part in issued.cert_chain_pems)
     return store
 
 

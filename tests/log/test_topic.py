@@ -226,7 +226,7 @@ def test_tls_alone(broker: Broker, log: LogPartition) -> None:
     authority = str(broker.certificate)
     connection = KafkaConnection(bootstrap=broker.ssl_bootstrap, security_protocol="SSL", ssl_ca=authority)
     assert read(connection, log, 0, 2_500, 20_000) == on_disk(broker, log)
-    with pytest.raises(LogUnavailable, match=r"certificate is not accepted .*self-signed.*ssl\.ca\.location"):
+    with pytest.raises(LogUnavailable, match=r"certificate is not accepted .*local issuer.*ssl\.ca\.location"):
         describe(KafkaConnection(bootstrap=broker.ssl_bootstrap, security_protocol="SSL"), [log.topic])
 
 
