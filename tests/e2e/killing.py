@@ -237,10 +237,9 @@ def never_killed(place: Place, report: int) -> None:
 def warm_up(log: LogAddress) -> None:
     """Bring compiled code in, which every child would otherwise do anew."""
     for group in source.plan_readers(log, log.describe().ranges):
-        for piece in group.slices:
-            for found in log.fetch(piece):
-                source.offset_commit_rows(piece, found)
-                source.other_rows(piece, found)
+        for piece, found in log.fetch(group.slices):
+            source.offset_commit_rows(piece, found)
+            source.other_rows(piece, found)
 
 
 def kill_at_each_write(scenario: Scenario, folder: Path) -> None:

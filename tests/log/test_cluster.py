@@ -13,11 +13,13 @@ from aiokafka.protocol.fetch import FetchRequest_v11
 from aiokafka.protocol.metadata import MetadataRequest_v5
 from aiokafka.protocol.offset import OffsetRequest_v3
 
+from log.one_partition import fetch
 from log.scripted_broker import CLUSTER_ID, TOPIC, Fetched, ScriptedBroker
 from offsetlake.errors import CorruptBatch, LogUnavailable
+from offsetlake.log import topic
 from offsetlake.log.connection import KafkaConnection
 from offsetlake.log.positions import LogExtent, LogPartition, OffsetRange
-from offsetlake.log.topic import describe, fetch
+from offsetlake.log.topic import describe
 
 PARTITION = LogPartition(TOPIC, 0)
 NOT_LEADER, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC, CORRUPT_MESSAGE = 6, 29, 3, 2
@@ -184,6 +186,14 @@ def test_closing_while_a_response_is_on_its_way_leaves_nothing_open() -> None:
         next(pieces)
         pieces.close()
         assert list(pieces) == []
+
+
+def test_stretches_come_one_after_the_other_over_one_connection() -> None:
+    wanted = [(PARTITION, offsets) for offsets in (OffsetRange(3, 3), OffsetRange(0, 20), OffsetRange(30, 40))]
+    with ScriptedBroker(*(Fetched(batch(first, first + 9)) for first in (0, 10, 30))) as broker:
+        found = list(topic.fetch(connect(broker), [*wanted, (PARTITION, OffsetRange(50, 50))]))
+        assert found == [(1, batch(0, 9)), (1, batch(10, 19)), (2, batch(30, 39))]
+        assert len(broker.sent(MetadataRequest_v5)) == 1
 
 
 def test_a_caller_inside_an_event_loop_is_served() -> None:

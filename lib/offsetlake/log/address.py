@@ -1,6 +1,6 @@
 """Which log, and the one way to read it: a folder and a live cluster answer the same three questions."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,11 +60,16 @@ class LogAddress:
             TopicSlice(log_partition, offsets, (offsets.end - offsets.start) * BYTES_A_RECORD) for offsets in ranges
         ]
 
-    def fetch(self, piece: Slice) -> Iterator[bytes | CorruptRegion]:
-        """Read a slice: chunks of whole batches, and the bytes between them that are none."""
-        if isinstance(piece, FolderSlice):
-            return folder.fetch(piece)
-        return topic.fetch(self._live, piece.log_partition, piece.offsets)
+    def fetch(self, slices: Sequence[Slice]) -> Iterator[tuple[Slice, bytes | CorruptRegion]]:
+        """Read slices one after the other: chunks of whole batches, and the bytes between them that are none."""
+        if self.connection:
+            for number, data in topic.fetch(self.connection, [(each.log_partition, each.offsets) for each in slices]):
+                yield slices[number], data
+            return
+        for piece in slices:
+            assert isinstance(piece, FolderSlice)  # noqa: S101 - cut by `slices` of this log
+            for found in folder.fetch(piece):
+                yield piece, found
 
     def tail_checksum(self, log_partition: LogPartition, end: int) -> int | None:
         """Give a checksum of the batch ending at `end`; None if it is gone, or the log is live and has a cluster id."""

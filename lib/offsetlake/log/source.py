@@ -78,11 +78,10 @@ class CommitLogReader(DataSourceReader):
     def read(self, partition: SliceGroup) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         """Read one task's slices into Arrow batches of `schema`."""
         decode = offset_commit_rows if self._kind == "offset_commits" else other_rows
-        for piece in partition.slices:
-            for found in self._address.fetch(piece):
-                batch = decode(piece, found)
-                if batch.num_rows:
-                    yield batch
+        for piece, found in self._address.fetch(partition.slices):
+            batch = decode(piece, found)
+            if batch.num_rows:
+                yield batch
 
 
 def plan_readers(address: LogAddress, ranges: Mapping[LogPartition, OffsetRange]) -> list[SliceGroup]:

@@ -6,8 +6,8 @@ Only requests that read are sent (Metadata, ListOffsets, Fetch), and none of the
 import struct
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Generator, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from aiokafka.protocol.fetch import FetchRequest
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 RESPONSE_BYTES = 16 * 1024 * 1024
 """Size of a Fetch response: larger ones come no faster, and two of them are held at a time."""
+
+Stretch = tuple[LogPartition, OffsetRange]
+"""Offsets of one partition."""
 
 MAX_WAIT_MS = 500
 OFFSET_OUT_OF_RANGE = 1
@@ -42,31 +45,35 @@ def describe(connection: KafkaConnection, topics: Iterable[str]) -> LogExtent:
 
 
 def fetch(
-    connection: KafkaConnection, log_partition: LogPartition, offsets: OffsetRange, max_bytes: int = RESPONSE_BYTES
-) -> Generator[bytes, None, None]:
-    """Yield the record batches that hold `offsets` of one partition, byte for byte as in the broker's segments.
+    connection: KafkaConnection, stretches: Sequence[Stretch], max_bytes: int = RESPONSE_BYTES
+) -> Generator[tuple[int, bytes], None, None]:
+    """Yield the record batches of some stretches of partitions, byte for byte as in the broker's segments.
 
-    Each piece is whole batches one behind the other, up to `max_bytes` of them or one larger batch. The first may
-    begin below `offsets.start`, the last end beyond `offsets.end`: a batch across the border of two ranges comes with
-    both. Nothing is decoded, checked or left out: any magic and codec, transaction markers, aborted transactions.
-    The next piece comes in while the caller works on this one, no further ahead than that. Closing the generator
-    ends its thread and connections.
+    Each piece comes with the number of its stretch: whole batches one behind the other, up to `max_bytes` of them or
+    one larger batch. The first of a stretch may begin below its start, the last end beyond its end: a batch across the
+    border of two stretches comes with both. Nothing is decoded, checked or left out: any magic and codec, transaction
+    markers, aborted transactions. The next piece comes in while the caller works on this one, no further ahead than
+    that. Closing the generator ends its thread and connections.
 
-    Raises LogUnavailable where the next piece does not come within the request timeout, `offsets` are not in the
+    Raises LogUnavailable where the next piece does not come within the request timeout, offsets are not in the
     log or no longer, or the right to read is missing; CorruptBatch where the log goes on with no record batch;
     BadRequest for certificate files that cannot be read here.
     """
-    if offsets.start >= offsets.end:
+    position = _position_from(stretches, 0)
+    if position is None:
         return
     with LoopThread() as thread:
-        reader = _PartitionReader(connection, log_partition, offsets.end, max_bytes)
-        coming: Future[tuple[bytes, int]] | None = thread.start(reader.read(offsets.start))
+        reader = _Reader(connection, stretches, max_bytes)
+        coming: Future[tuple[bytes, _Position | None]] | None = thread.start(reader.read(position))
         try:
             while coming is not None:
-                data, position = coming.result()
-                coming = thread.start(reader.read(position)) if position < offsets.end else None
+                number = position.stretch
+                data, following = coming.result()
+                coming = None
+                if following is not None:
+                    position, coming = following, thread.start(reader.read(following))
                 if data:
-                    yield data
+                    yield number, data
                 del data  # it is the caller's now: a third piece must not stay in memory
         finally:
             if coming is not None:
@@ -98,62 +105,80 @@ async def _describe(connection: KafkaConnection, topics: list[str]) -> LogExtent
         await cluster.close()
 
 
-class _PartitionReader:
-    """Fetch requests to the leader of one partition, one response at a time."""
+class _Position(NamedTuple):
+    """The offset to go on from in the stretch of this number."""
 
-    def __init__(self, connection: KafkaConnection, log_partition: LogPartition, end: int, max_bytes: int) -> None:
+    stretch: int
+    offset: int
+
+
+def _position_from(stretches: Sequence[Stretch], number: int) -> _Position | None:
+    """Give the start of the first stretch from this number on that wants anything."""
+    wanting = (at for at in range(number, len(stretches)) if stretches[at][1].start < stretches[at][1].end)
+    return next((_Position(at, stretches[at][1].start) for at in wanting), None)
+
+
+class _Reader:
+    """Fetch requests to the leaders of partitions, one response at a time, over the same connections."""
+
+    def __init__(self, connection: KafkaConnection, stretches: Sequence[Stretch], max_bytes: int) -> None:
         self._cluster = Cluster(connection)
-        self._partition = log_partition
-        self._end = end
+        self._stretches = stretches
         self._max_bytes = max_bytes
 
-    async def read(self, start: int) -> tuple[bytes, int]:
-        """Get whole batches from the one that holds `start` on, and the offset to go on from: `end` after the last."""
-        return await self._cluster.within_timeout(lambda: self._attempt(start))
+    async def read(self, position: _Position) -> tuple[bytes, _Position | None]:
+        """Get whole batches from the one at `position` on, and where to go on, None after the last."""
+        partition, offsets = self._stretches[position.stretch]
+        data, following = await self._cluster.within_timeout(
+            lambda: self._attempt(partition, OffsetRange(position.offset, offsets.end))
+        )
+        if following < offsets.end:
+            return data, _Position(position.stretch, following)
+        return data, _position_from(self._stretches, position.stretch + 1)
 
     async def close(self) -> None:
         await self._cluster.close()
 
-    async def _attempt(self, start: int) -> tuple[bytes, int]:
-        leader = await self._cluster.leader(self._partition)
-        topic, partition = self._partition
-        asked = [(topic, [(partition, start, self._max_bytes)])]
+    async def _attempt(self, where: LogPartition, wanted: OffsetRange) -> tuple[bytes, int]:
+        leader = await self._cluster.leader(where)
+        asked = [(where.topic, [(where.partition, wanted.start, self._max_bytes)])]
         answer = await self._cluster.send(
             leader, FetchRequest(MAX_WAIT_MS, 1, self._max_bytes, READ_UNCOMMITTED, asked)
         )
         if not answer.topics:
-            why = f"{self._partition}: the broker holds data back by a quota of this user or client"
+            why = f"{where}: the broker holds data back by a quota of this user or client"
             raise TryAgainError(why, answer.throttle_time_ms / 1000)
         [(_, [(_, error, high_watermark, *_, data)])] = answer.topics
         if error == OFFSET_OUT_OF_RANGE:
-            raise await self._out_of_range(leader, start)
-        self._cluster.check(error, topic, self._partition)
+            raise await self._out_of_range(leader, where, wanted.start)
+        self._cluster.check(error, where.topic, where)
         if data:
-            return self._whole_batches(data, start)
-        if high_watermark < self._end:
-            raise TryAgainError(f"{self._partition} ends at offset {high_watermark}, before {self._end}")
-        return b"", self._end  # compaction has removed the rest
+            return _whole_batches(data, where, wanted)
+        if high_watermark < wanted.end:
+            raise TryAgainError(f"{where} ends at offset {high_watermark}, before {wanted.end}")
+        return b"", wanted.end  # compaction has removed the rest
 
-    def _whole_batches(self, data: bytes, start: int) -> tuple[bytes, int]:
-        """Leave out the batch that the response cuts off, and those from `end` on."""
-        positions, size, _ = kernels.walk_batches(np.frombuffer(data, np.uint8))
-        last = bisect_left(positions, self._end - 1, key=lambda at: _offsets(data, at)[1])
-        if last < len(positions):
-            # Below magic 2 a batch states its last offset alone, so one from `end` on may begin before it.
-            if _offsets(data, positions[last])[0] < self._end or data[positions[last] + kernels.MAGIC_AT] < 2:
-                last += 1
-            return data[: positions[last] if last < len(positions) else size], self._end
-        following = _offsets(data, positions[-1])[1] + 1 if size else start
-        if following <= start:
-            raise CorruptBatch(f"{self._partition}: the broker sends no record batch that holds offset {start}")
-        return data[:size], following
-
-    async def _out_of_range(self, leader: Address, start: int) -> LogUnavailable:
-        held = (await self._cluster.ranges(leader, [self._partition]))[self._partition]
+    async def _out_of_range(self, leader: Address, where: LogPartition, start: int) -> LogUnavailable:
+        held = (await self._cluster.ranges(leader, [where]))[where]
         return self._cluster.unavailable(
-            f"{self._partition} does not hold offset {start}: it holds {held.start} to {held.end} now. The broker has "
+            f"{where} does not hold offset {start}: it holds {held.start} to {held.end} now. The broker has "
             "deleted older records, or the topic was deleted and made again"
         )
+
+
+def _whole_batches(data: bytes, where: LogPartition, wanted: OffsetRange) -> tuple[bytes, int]:
+    """Leave out the batch that the response cuts off, and those behind `wanted`; also give the offset to go on from."""
+    positions, size, _ = kernels.walk_batches(np.frombuffer(data, np.uint8))
+    last = bisect_left(positions, wanted.end - 1, key=lambda at: _offsets(data, at)[1])
+    if last < len(positions):
+        # Below magic 2 a batch states its last offset alone, so one from the end on may begin before it.
+        if _offsets(data, positions[last])[0] < wanted.end or data[positions[last] + kernels.MAGIC_AT] < 2:
+            last += 1
+        return data[: positions[last] if last < len(positions) else size], wanted.end
+    following = _offsets(data, positions[-1])[1] + 1 if size else wanted.start
+    if following <= wanted.start:
+        raise CorruptBatch(f"{where}: the broker sends no record batch that holds offset {wanted.start}")
+    return data[:size], following
 
 
 def _offsets(data: bytes, at: int) -> tuple[int, int]:

@@ -29,13 +29,12 @@ def read_history(reading: Reading, group: SliceGroup) -> dict[str, Exchange]:
     """
     files = {table: TableFile(reading.lake, table) for table in HISTORY}
     try:
-        for piece in group.slices:
-            for found in reading.log.fetch(piece):
-                commits = pa.table(offset_commit_rows(piece, found))
-                run = pa.repeat(pa.scalar(reading.run_id, pa.int64()), commits.num_rows)
-                files["offset_commits"].write(commits.append_column("ingest_run", run))
-                for table, rows in of_others(other_rows(piece, found), reading.run_id).items():
-                    files[table].write_rows(rows)
+        for piece, found in reading.log.fetch(group.slices):
+            commits = pa.table(offset_commit_rows(piece, found))
+            run = pa.repeat(pa.scalar(reading.run_id, pa.int64()), commits.num_rows)
+            files["offset_commits"].write(commits.append_column("ingest_run", run))
+            for table, rows in of_others(other_rows(piece, found), reading.run_id).items():
+                files[table].write_rows(rows)
         return {table: Exchange(added=file.close()) for table, file in files.items()}
     except BaseException:
         for file in files.values():
