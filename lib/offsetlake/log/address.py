@@ -12,7 +12,7 @@ from offsetlake.log.folder import FolderSlice
 from offsetlake.log.positions import LOG_TOPICS, LogExtent, LogPartition, OffsetRange
 
 TOPIC_SLICE = 500_000  # offsets one reader takes from a live partition
-BYTES_A_RECORD = 120  # what a commit takes on the wire, about: only the balance between readers depends on it
+BYTES_A_RECORD = 60  # what a commit takes on the wire, about: only the balance between readers depends on it
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from offsetlake.log.address import LogAddress, Slice
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition, OffsetRange
 
 FORMAT = "offset_commit_log"
-READER_BYTES = 32 << 20  # small slices are read together, up to this many bytes a reader
+READER_BYTES = 64 << 20  # small slices are read together, up to this many bytes a reader
 
 _LOG_PARTITION = pa.field("log_partition", pa.int32())
 _SCHEMAS = {
