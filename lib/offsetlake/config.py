@@ -7,20 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from offsetlake.errors import BadRequest
+from offsetlake.lifecycle.policy import RetentionPolicy
 from offsetlake.log.address import LogAddress
 from offsetlake.log.connection import SETTINGS, KafkaConnection
 from offsetlake.resources import resource
+from offsetlake.retention_config import read_policy
 
-KEYS = ("lake", "log", "bootstrap", "format", "kafka_config", "kafka")
+KEYS = ("lake", "log", "bootstrap", "format", "kafka_config", "kafka", "retention")
+_TABLES = ("kafka", "retention")
 FORMATS = ("table", "json", "csv")
 PREFIX = "OFFSETLAKE_"
 OTHER_VARIABLES = ("OFFSETLAKE_CONFIG", "OFFSETLAKE_JARS")  # read elsewhere: the file to read here, Spark's jars
 _KAFKA = f"{PREFIX}KAFKA_"
-_VARIABLES = {f"{PREFIX}{key.upper()}": key for key in KEYS if key != "kafka"}
+_VARIABLES = {f"{PREFIX}{key.upper()}": key for key in KEYS if key not in _TABLES}
 _KAFKA_VARIABLES = {f"{_KAFKA}{name.upper().replace('.', '_')}": name for name in SETTINGS}
 
 Layer = dict[str, Any]
-"""One source of settings: some of KEYS; `kafka` holds Kafka's settings by Kafka's names."""
+"""One source of settings: some of KEYS; `kafka` holds Kafka's settings by Kafka's names, `retention` a policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,7 @@ class Config:
     | bootstrap | `HOST:PORT` of a live cluster |
     | format    | table, json or csv |
     | kafka     | settings of the connection by Kafka's names, without `bootstrap.servers` |
+    | retention | how long offsets are kept |
     """
 
     lake: Path
@@ -41,6 +45,7 @@ class Config:
     bootstrap: str | None
     format: str
     kafka: Mapping[str, str] = field(repr=False)
+    retention: RetentionPolicy
 
     def address(self) -> LogAddress:
         """Name the log to read; BadRequest where none or two are named, or Kafka's settings make no sense."""
@@ -70,7 +75,7 @@ def load(options: Mapping[str, str | None], environment: Mapping[str, str]) -> C
         merged |= {**layer, "kafka": merged["kafka"] | layer.get("kafka", {})}
     if merged["format"] not in FORMATS:
         raise BadRequest(f"format is {merged['format']!r}: it is one of {', '.join(FORMATS)}")
-    return Config(Path(merged["lake"]), merged["log"], merged["bootstrap"], merged["format"], merged["kafka"])
+    return Config(**{**merged, "lake": Path(merged["lake"])})
 
 
 def _from_toml(text: str, name: str) -> Layer:
@@ -82,7 +87,9 @@ def _from_toml(text: str, name: str) -> Layer:
     if "kafka" in layer:
         layer["kafka"] = _flat(layer["kafka"], name)
         _check_known(layer["kafka"], SETTINGS, f"{name}, table kafka")
-    for key in layer.keys() - {"kafka"}:
+    if "retention" in layer:
+        layer["retention"] = read_policy(layer["retention"], text, name)
+    for key in layer.keys() - {*_TABLES}:
         if not isinstance(layer[key], str):
             raise BadRequest(f"{name}: {key} must be a text in quotes")
     return layer

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from offsetlake.lake import runs
 from offsetlake.lake.lake import Lake
+from offsetlake.lifecycle.policy import RetentionPolicy
 from offsetlake.log.address import LogAddress
-from offsetlake.pipeline import compact, ingest
+from offsetlake.pipeline import compact, expire, ingest
 from offsetlake.session import LazySession
 
 
@@ -21,8 +22,18 @@ class Done:
     seconds: float
 
 
-def run_jobs(lake_path: Path, log: LogAddress | None, *, compacts: bool, say: Callable[[str], None]) -> list[Done]:
-    """Run ingest where a log is given, then compact where wanted; at the log's first sight a lake is made.
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """What expire judges by; `now` is ms since the epoch."""
+
+    policy: RetentionPolicy
+    now: int
+
+
+def run_jobs(
+    lake_path: Path, log: LogAddress | None, *, compacts: bool, expiry: Expiry | None, say: Callable[[str], None]
+) -> list[Done]:
+    """Run ingest where a log is given, then compact and expire where wanted; at the log's first sight a lake is made.
 
     Raises what the jobs raise; a log or lake that is not there is found before Spark starts.
     """
@@ -38,6 +49,8 @@ def run_jobs(lake_path: Path, log: LogAddress | None, *, compacts: bool, say: Ca
             jobs.append(partial(ingest.ingest, spark, lake, log, say))
         if compacts:
             jobs.append(partial(compact.compact, spark, lake, say))
+        if expiry is not None:
+            jobs.append(partial(expire.expire, spark, lake, expiry.policy, expiry.now, say))
         return [done for job in jobs for done in _to_the_end(job, spark)]
 
 

@@ -4,7 +4,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from rich.text import Text
 from offsetlake.audit import questions
 from offsetlake.cycle import Done
 from offsetlake.lake.lake import Lake
+from offsetlake.lifecycle.retention import EXPIRING, RULES
 from offsetlake.output import visible, write
 from offsetlake.times import to_iso
 
@@ -34,8 +35,7 @@ def summarize(lake: Lake, done: list[Done], flags: list[str]) -> None:
     """Write to standard output what the jobs did; `flags` are the options a next command needs to find the lake."""
     console = Console(highlight=False, soft_wrap=True)
     for job in done:
-        lines = _ingested(lake, job) if job.row["job"] == "ingest" else _compacted(job)
-        for line in lines:
+        for line in _LINES[job.row["job"]](lake, job, flags):
             console.print(Text(line))
         for note in job.row["notes"]:
             console.print(Text(f"NOTE  {visible(note)}", style="bold yellow"))
@@ -43,7 +43,7 @@ def summarize(lake: Lake, done: list[Done], flags: list[str]) -> None:
     if undecodable:
         command = _command("sql", flags, "SELECT log_topic, log_partition, log_offset, reason FROM quarantine")
         console.print(Text(f"NOTE  {undecodable:,} records could not be decoded: {command}", style="bold yellow"))
-    if done[-1].row["job"] == "compact":
+    if any(job.row["job"] == "compact" for job in done):
         _largest_groups(console, lake, flags)
     console.print(Text(f"\nThe tables are Delta tables in {lake.path}"))
     console.print(Text("Ask next:"))
@@ -51,7 +51,7 @@ def summarize(lake: Lake, done: list[Done], flags: list[str]) -> None:
         console.print(Text(f"  {question}"))
 
 
-def _ingested(lake: Lake, job: Done) -> Iterator[str]:
+def _ingested(lake: Lake, job: Done, _flags: list[str]) -> Iterator[str]:
     row = job.row
     if row["outcome"] == "nothing new":
         yield f"Nothing new: the lake already holds all of {row['log']}"
@@ -73,13 +73,37 @@ def _ingested(lake: Lake, job: Done) -> Iterator[str]:
             yield f"{count:>14,} {kind}"
 
 
-def _compacted(job: Done) -> Iterator[str]:
+def _compacted(_lake: Lake, job: Done, _flags: list[str]) -> Iterator[str]:
     if job.row["outcome"] == "nothing new":
         yield "Nothing to compact: the tables are up to date"
         return
     of_tables = dict(job.row["counts"])
     counts = ", ".join(f"{of_tables[table]:,} {name}" for table, name in _COMPACTED.items())
     yield f"Compacted in {job.seconds:.1f} s; the lake now holds {counts}"
+
+
+def _expired(lake: Lake, job: Done, flags: list[str]) -> Iterator[str]:
+    counts = dict(job.row["counts"])
+    going = sum(counts.get(rule, 0) for rule, goes in zip(RULES, EXPIRING, strict=True) if goes)
+    judged = sum(counts.get(rule, 0) for rule in RULES)
+    if not going and not counts.get("nothing_left"):
+        yield f"Judged {judged:,} offsets: none is to go"
+        return
+    yield (
+        f"Judged {judged:,} offsets: {going:,} are to go, and {counts['nothing_left']:,} groups; "
+        f"{counts['planned']:,} tombstones planned, none sent"
+    )
+    for rule in (*RULES, "nothing_left"):
+        if counts.get(rule):
+            yield f"{counts[rule]:>14,} {rule}"
+    yield f"What goes and why: {_command('tombstones', flags)}"
+
+
+_LINES: dict[str, Callable[[Lake, Done, list[str]], Iterator[str]]] = {
+    "ingest": _ingested,
+    "compact": _compacted,
+    "expire": _expired,
+}
 
 
 def _largest_groups(console: Console, lake: Lake, flags: list[str]) -> None:

@@ -1,10 +1,19 @@
-"""Instants as people write them: ms since the epoch, or ISO 8601; without a zone they are UTC."""
+"""Instants and durations as people write them: ms since the epoch or ISO 8601, UTC if it has no zone; 7d, 36h, 60s."""
 
+import re
+import time
 from datetime import UTC, datetime, timedelta
 
 from offsetlake.errors import BadRequest
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(rf"([0-9]{{1,12}})({'|'.join(_UNITS)})")
+
+
+def now_ms() -> int:
+    """Wall clock in ms since the epoch."""
+    return time.time_ns() // 1_000_000
 
 
 def to_ms(text: str) -> int:
@@ -28,3 +37,17 @@ def to_iso(ms: int) -> str:
         return (EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except OverflowError:
         return str(ms)
+
+
+def duration_ms(text: str) -> int:
+    """Read a duration such as 7d, 36h, 90m, 60s, 500ms as ms; BadRequest where it is none."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise BadRequest(f"{text!r} is no duration: write a whole number and {', '.join(_UNITS)}, such as 7d or 36h")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def to_duration(ms: int) -> str:
+    """Write ms as `duration_ms` reads it, in the largest unit that fits."""
+    unit = next(unit for unit in reversed(_UNITS) if ms % _UNITS[unit] == 0) if ms else "s"
+    return f"{ms // _UNITS[unit]}{unit}"

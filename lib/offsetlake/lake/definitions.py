@@ -14,7 +14,7 @@ from deltalake import DeltaTable, Field, Schema
 
 from offsetlake.resources import resource
 
-LAKE_VERSION = 1
+LAKE_VERSION = 2
 TABLES = (
     "offset_commits",
     "transaction_markers",
@@ -25,6 +25,7 @@ TABLES = (
     "pending_offsets",
     "groups",
     "group_members",
+    "tombstones",
     "runs",
 )
 

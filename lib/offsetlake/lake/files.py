@@ -23,7 +23,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from offsetlake.lake.definitions import definition
 from offsetlake.lake.lake import Lake, disk_errors
 
-ROWS_A_GROUP = 1 << 20
+ROWS_A_GROUP = 1 << 18
 
 
 @dataclass(slots=True)

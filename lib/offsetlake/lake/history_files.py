@@ -79,3 +79,18 @@ class History:
         schema = table_schema(table)
         wanted = pa.schema([schema.field(name) for name in columns]) if columns else schema
         return pa.concat_tables([wanted.empty_table(), *self.batches(table, partitions, columns=columns)])
+
+
+def partition_files(lake: Lake, table: str, version: int) -> list[HistoryFile]:
+    """List the files of a table at a Delta version, of any table that has a column log_partition."""
+    files = pa.table(lake.delta_table(table, version).get_add_actions(flatten=True)).to_pylist()
+    return [HistoryFile(row["path"], row["min.log_partition"], row["max.log_partition"]) for row in files]
+
+
+def partition_rows(
+    lake: Lake, table: str, files: list[HistoryFile], partition: int, columns: Sequence[str]
+) -> pa.Table:
+    """Read some columns of the rows that some files of a table have of one log partition."""
+    paths = [lake.table_path(table) / f.path for f in files if f.first_partition <= partition <= f.last_partition]
+    found = ds.dataset([str(path) for path in paths], schema=table_schema(table))
+    return found.to_table(columns=list(columns), filter=pc.field("log_partition") == partition, use_threads=False)

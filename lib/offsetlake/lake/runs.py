@@ -4,23 +4,20 @@ A job first writes its plan to a file of the lake, then its tables, each write t
 `runs`, and takes the plan away. Whatever is missing after a kill, the next run of the job does first, by the same plan.
 """
 
-import time
 from typing import Any
 
 from offsetlake.lake.definitions import definition
 from offsetlake.lake.files import Exchange, TableFile, commit
 from offsetlake.lake.lake import Lake, disk_errors
+from offsetlake.times import now_ms
 
 Plan = dict[str, Any]
 """Plain JSON: `run_id`, `started_at` (ms), `notes`, and what the job needs to do the same again."""
 
+JOBS = ("ingest", "compact", "expire")
+
 RESUMED = "finished after an interruption"
 """The note of a run that was cut short, and that a later call of its job finished by its plan."""
-
-
-def now_ms() -> int:
-    """Wall clock in ms since the epoch."""
-    return time.time_ns() // 1_000_000
 
 
 def last_run(lake: Lake, job: str, outcome: str = "%") -> dict[str, Any] | None:
@@ -41,7 +38,7 @@ def unfinished_plan(lake: Lake, job: str) -> Plan | None:
 def begin(lake: Lake, job: str, plan: Plan) -> Plan:
     """Give the run its number and write its plan down, before anything else of it."""
     newest = lake.query("SELECT coalesce(max(run_id), 0) AS newest FROM runs", "runs")["newest"][0].as_py()
-    others = [other["run_id"] for name in ("ingest", "compact") if (other := lake.read_file(_plan_file(name)))]
+    others = [other["run_id"] for name in JOBS if (other := lake.read_file(_plan_file(name)))]
     numbered = {"run_id": max(newest, *others, 0) + 1, "started_at": now_ms(), "notes": [], **plan}
     with disk_errors(lake.path):
         lake.write_file(_plan_file(job), numbered)

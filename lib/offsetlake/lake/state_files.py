@@ -42,12 +42,18 @@ def leaves(lake: Lake, table: str, version: int) -> dict[int, list[Leaf]]:
     return {partition: sorted(of, key=lambda leaf: leaf.first_group) for partition, of in found.items()}
 
 
-def read_leaves(lake: Lake, table: str, of: Iterable[Leaf]) -> pa.Table:
-    """Read whole leaves; columns that repeat come as dictionaries."""
-    schema, repeating = _leaf_schema(table), definition(table).repeating
+def read_leaves(lake: Lake, table: str, of: Iterable[Leaf], columns: Sequence[str] | None = None) -> pa.Table:
+    """Read whole leaves, all columns if none are named; columns that repeat come as dictionaries."""
+    schema = _leaf_schema(table)
+    if columns is not None:
+        schema = pa.schema([schema.field(name) for name in columns])
+    repeating = [column.name for column in schema if pa.types.is_dictionary(column.type)]
     parts = (
         pq.read_table(
-            lake.table_path(table) / leaf.path, schema=schema, read_dictionary=repeating or None, use_threads=False
+            lake.table_path(table) / leaf.path,
+            schema=schema,
+            read_dictionary=repeating or None,
+            use_threads=False,
         )
         for leaf in of
     )

@@ -11,14 +11,13 @@ from offsetlake.lake.history_files import History, history_files
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import leaves
 from offsetlake.pipeline.compact_task import COMPACTED, Compaction, compact_partitions
-from offsetlake.pipeline.distribute import distribute
+from offsetlake.pipeline.distribute import distribute, neighbourhoods
 from offsetlake.pipeline.ingest import JOB as INGEST
 from offsetlake.pipeline.ingest import Report
 
 JOB = "compact"
 
 _HISTORY = ("offset_commits", "transaction_markers", "group_records")
-_TASKS_A_CORE = 4  # log partitions differ in size: more tasks than cores even that out
 
 
 def compact(spark: Callable[[], SparkSession], lake: Lake, say: Callable[[str], None]) -> Report:
@@ -57,16 +56,10 @@ def _apply(spark: SparkSession, lake: Lake, plan: runs.Plan, say: Callable[[str]
     before = {table: leaves(lake, table, version) for table, version in plan["versions"].items()}
     partitions = history.partitions()
     say(f"compacting {len(partitions)} log partitions of history")
-    pieces = _cut(partitions, spark.sparkContext.defaultParallelism * _TASKS_A_CORE)
-    made = distribute(spark, partial(compact_partitions, Compaction(history, before)), pieces)
+    task = partial(compact_partitions, Compaction(history, before))
+    made = distribute(spark, task, neighbourhoods(spark, partitions))
     for table in COMPACTED:
         commit(lake, table, [exchange for of in made for exchange in of[table]], JOB, plan["run_id"])
-
-
-def _cut(partitions: list[int], pieces: int) -> list[list[int]]:
-    """Cut log partitions into neighbourhoods, as the files of history hold them."""
-    size = -(-len(partitions) // pieces) or 1
-    return [partitions[at : at + size] for at in range(0, len(partitions), size)]
 
 
 def _finish(lake: Lake, plan: runs.Plan) -> Report:

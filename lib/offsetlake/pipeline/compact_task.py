@@ -3,6 +3,7 @@
 Everything that bears on a group stands in one log partition, so each is compacted by itself.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -34,7 +35,7 @@ class Compaction:
         return self.history.lake
 
 
-def compact_partitions(compaction: Compaction, partitions: list[int]) -> dict[str, list[Exchange]]:
+def compact_partitions(compaction: Compaction, partitions: Sequence[int]) -> dict[str, list[Exchange]]:
     """Compact some log partitions; gives by table what the commit that ends the job has to do."""
     exchanges: dict[str, list[Exchange]] = {table: [] for table in COMPACTED}
     history = compaction.history
@@ -63,7 +64,7 @@ def _leaves(compaction: Compaction, table: str, partition: int) -> list[Leaf]:
     return compaction.leaves[table].get(partition, [])
 
 
-def _pending_before(compaction: Compaction, partitions: list[int]) -> pa.Table:
+def _pending_before(compaction: Compaction, partitions: Sequence[int]) -> pa.Table:
     """Give what waited for its marker before, in the columns of `offset_commits`."""
     of = [leaf for partition in partitions for leaf in _leaves(compaction, "pending_offsets", partition)]
     rows = read_leaves(compaction.lake, "pending_offsets", of)
@@ -114,7 +115,9 @@ def _replaced(new: pa.Table, old: pa.Table, changed: pa.Table) -> pa.Table:
     return pa.concat_tables([kept, new.filter(pc.is_in(new["group_id"], changed["group_id"]))])
 
 
-def _pending(compaction: Compaction, partitions: list[int], reduction: Reduction, exchanges: list[Exchange]) -> None:
+def _pending(
+    compaction: Compaction, partitions: Sequence[int], reduction: Reduction, exchanges: list[Exchange]
+) -> None:
     """Replace the rows of `pending_offsets` of these log partitions."""
     columns = [*KEY, "log_partition", "log_offset"]
     tombstones = compaction.history.batches("offset_commits", partitions, pc.field("kind") == "tombstone", columns)

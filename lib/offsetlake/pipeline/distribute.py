@@ -8,8 +8,17 @@ from pyspark.sql import SparkSession
 
 from offsetlake.errors import OffsetlakeError
 
+_TASKS_A_CORE = 4  # log partitions differ in size: more tasks than cores even that out
+
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
+
+
+def neighbourhoods(spark: SparkSession, partitions: Sequence[int]) -> list[Sequence[int]]:
+    """Cut log partitions into pieces of work, neighbours together as files hold them."""
+    tasks = spark.sparkContext.defaultParallelism * _TASKS_A_CORE
+    size = -(-len(partitions) // tasks) or 1
+    return [partitions[at : at + size] for at in range(0, len(partitions), size)]
 
 
 def distribute(spark: SparkSession, work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> list[Result]:

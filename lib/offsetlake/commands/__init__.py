@@ -1,0 +1,1 @@
+"""The commands: parse, build, call, report. What they do is elsewhere."""

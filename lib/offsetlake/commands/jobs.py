@@ -1,0 +1,137 @@
+"""The commands that write: one job each, or all of them in order."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from offsetlake import config
+from offsetlake.audit.questions import like
+from offsetlake.commands.options import (
+    BootstrapOption,
+    ConfigOption,
+    FormatOption,
+    GroupPatternOption,
+    KafkaConfigOption,
+    LakeOption,
+    LogOption,
+    NowOption,
+    app,
+    examples,
+)
+from offsetlake.errors import BadRequest
+from offsetlake.lake.lake import Lake
+from offsetlake.log.address import LogAddress
+from offsetlake.output import Progress, write
+from offsetlake.times import duration_ms, now_ms, to_ms
+
+if TYPE_CHECKING:
+    from offsetlake.cycle import Expiry
+
+RetentionOption = Annotated[
+    str | None,
+    typer.Option("--retention", metavar="DURATION", help="In place of the configured default: 7d, 36h, 60s."),
+]
+
+_WHAT_IF_SHOWN = (
+    "group_id", "group_type", "state", "offsets", "now", "in_24_hours", "in_7_days", "in_30_days", "kept",
+    "next_expiry_timestamp", "group_goes", "other_now",
+)  # fmt: skip
+
+
+@app.command(epilog=examples("offsetlake run --log /backup/kafka-data", "offsetlake run --bootstrap broker-1:9092"))
+def run(
+    lake: LakeOption = None,
+    log: LogOption = None,
+    bootstrap: BootstrapOption = None,
+    kafka_config: KafkaConfigOption = None,
+    now: NowOption = None,
+    retention: RetentionOption = None,
+    config_file: ConfigOption = None,
+) -> None:
+    """Read what is new in the log, bring the tables up to date, plan what is to go: ingest, compact, expire."""
+    options = {"lake": lake, "log": log, "bootstrap": bootstrap, "kafka_config": kafka_config, "config": config_file}
+    settings = config.load(options, os.environ)
+    _jobs(settings, options, settings.address(), compacts=True, expiry=_expiry(settings, now, retention))
+
+
+@app.command(epilog=examples("offsetlake ingest --log /backup/kafka-data --lake /lakes/orders"))
+def ingest(
+    lake: LakeOption = None,
+    log: LogOption = None,
+    bootstrap: BootstrapOption = None,
+    kafka_config: KafkaConfigOption = None,
+    config_file: ConfigOption = None,
+) -> None:
+    """Read what is new in the log into the history tables, each record once."""
+    options = {"lake": lake, "log": log, "bootstrap": bootstrap, "kafka_config": kafka_config, "config": config_file}
+    settings = config.load(options, os.environ)
+    _jobs(settings, options, settings.address())
+
+
+@app.command(epilog=examples("offsetlake compact --lake /lakes/orders"))
+def compact(lake: LakeOption = None, config_file: ConfigOption = None) -> None:
+    """Bring offsets, pending offsets and groups up to what history holds."""
+    options = {"lake": lake, "config": config_file}
+    _jobs(config.load(options, os.environ), options, compacts=True)
+
+
+@app.command(
+    epilog=examples(
+        "offsetlake expire",
+        "offsetlake expire --what-if --retention 3d",
+        "offsetlake expire --what-if --now 2026-12-24 --format csv",
+    )
+)
+def expire(
+    now: NowOption = None,
+    retention: RetentionOption = None,
+    what_if: Annotated[
+        bool, typer.Option("--what-if", help="Only tell what would go and when, by group; --retention is compared.")
+    ] = False,
+    group: GroupPatternOption = None,
+    format_: FormatOption = None,
+    lake: LakeOption = None,
+    config_file: ConfigOption = None,
+) -> None:
+    """Judge every offset by the rules of retention; what is to go is planned in table tombstones, nothing goes yet."""
+    options = {"lake": lake, "config": config_file, "format": format_}
+    settings = config.load(options, os.environ)
+    if not what_if:
+        if group is not None or format_ is not None:
+            raise BadRequest("--group and --format go with --what-if; `offsetlake tombstones` shows what is planned")
+        _jobs(settings, options, expiry=_expiry(settings, now, retention))
+        return
+    from offsetlake.pipeline.what_if import what_if as ask  # noqa: PLC0415 - imports Spark, as _jobs does
+
+    other = None if retention is None else replace(settings.retention, default_ms=duration_ms(retention))
+    answer = ask(Lake.open(settings.lake), settings.retention, other, now_ms() if now is None else to_ms(now))
+    shown = _WHAT_IF_SHOWN if other else _WHAT_IF_SHOWN[:-1]
+    write(like(answer, group), settings.format, shown)
+
+
+def _expiry(settings: config.Config, now: str | None, retention: str | None) -> "Expiry":
+    from offsetlake.cycle import Expiry  # noqa: PLC0415 - as in _jobs
+
+    policy = settings.retention
+    if retention is not None:
+        policy = replace(policy, default_ms=duration_ms(retention))
+    return Expiry(policy, now_ms() if now is None else to_ms(now))
+
+
+def _jobs(
+    settings: config.Config,
+    options: Mapping[str, str | None],
+    log: LogAddress | None = None,
+    *,
+    compacts: bool = False,
+    expiry: "Expiry | None" = None,
+) -> None:
+    from offsetlake import cycle, summary  # noqa: PLC0415 - half a second of importing Spark, which questions need not
+
+    with Progress() as progress:
+        done = cycle.run_jobs(settings.lake, log, compacts=compacts, expiry=expiry, say=progress.say)
+    flags = [word for name in ("lake", "config") if (value := options[name]) for word in (f"--{name}", value)]
+    summary.summarize(Lake.open(settings.lake), done, flags)

@@ -1,0 +1,51 @@
+"""What the commands share: the application they belong to, their common options, and how they open a lake."""
+
+import os
+from typing import Annotated, Literal
+
+import typer
+
+from offsetlake import config
+from offsetlake.lake.lake import Lake
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
+
+LakeOption = Annotated[
+    str | None, typer.Option("--lake", metavar="DIR", help="Folder of the lake. [dim]default: lake[/]")
+]
+LogOption = Annotated[
+    str | None, typer.Option("--log", metavar="DIR", help="The log: a broker's data folder, or a copy of it.")
+]
+BootstrapOption = Annotated[
+    str | None, typer.Option("--bootstrap", metavar="HOST:PORT", help="The log: a live Kafka cluster.")
+]
+KafkaConfigOption = Annotated[
+    str | None,
+    typer.Option("--kafka-config", metavar="FILE", help="Kafka client properties: security.protocol=... and the like."),
+]
+ConfigOption = Annotated[
+    str | None, typer.Option("--config", metavar="FILE", help="Settings in TOML, in place of the built-in defaults.")
+]
+FormatOption = Annotated[
+    Literal["table", "json", "csv"] | None,
+    typer.Option("--format", help="table for people; json (an object a line) and csv have all columns, times in ms."),
+]
+LimitOption = Annotated[int | None, typer.Option("--limit", metavar="N", min=0, help="At most so many rows.")]
+GroupPatternOption = Annotated[
+    str | None, typer.Option("--group", metavar="PATTERN", help="Only groups like this: * ? \\[abc] as in a shell.")
+]
+NowOption = Annotated[
+    str | None,
+    typer.Option("--now", metavar="TIME", help="Judge for this instant: ms or ISO 8601. [dim]default: the clock[/]"),
+]
+
+
+def examples(*lines: str) -> str:
+    """Lay out examples for the end of a command's help."""
+    return "[bold]Examples[/]\n\n" + "\n\n".join(f"  {line}" for line in lines)
+
+
+def opened(lake: str | None, config_file: str | None, style: str | None) -> tuple[config.Config, Lake]:
+    """Open the lake a question is about."""
+    settings = config.load({"lake": lake, "config": config_file, "format": style}, os.environ)
+    return settings, Lake.open(settings.lake)

@@ -1,0 +1,135 @@
+"""The commands that only ask: none of them starts Spark."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from offsetlake.audit import questions
+from offsetlake.audit.as_of import offsets_as_of
+from offsetlake.commands.options import (
+    ConfigOption,
+    FormatOption,
+    GroupPatternOption,
+    LakeOption,
+    LimitOption,
+    app,
+    examples,
+    opened,
+)
+from offsetlake.lake.definitions import TABLES
+from offsetlake.lake.select import select
+from offsetlake.output import write
+from offsetlake.times import to_ms
+
+_OFFSETS_SHOWN = (
+    "group_id", "topic", "partition", "committed_offset", "metadata", "commit_timestamp", "log_partition", "log_offset",
+)  # fmt: skip
+_GROUPS_SHOWN = (
+    "group_id", "group_type", "state", "state_timestamp", "protocol_type", "member_count", "subscribed_topics",
+    "offsets",
+)  # fmt: skip
+_HISTORY_SHOWN = (
+    "log_offset", "log_timestamp", "event", "committed_offset", "previous_offset", "difference", "metadata",
+    "producer_id", "outcome",
+)  # fmt: skip
+_TOMBSTONES_SHOWN = (
+    "group_id", "topic", "partition", "outcome", "rule", "clock", "clock_timestamp", "retention_ms",
+    "committed_offset", "judged_offset", "reason",
+)  # fmt: skip
+
+
+@app.command(
+    epilog=examples(
+        "offsetlake offsets --group billing",
+        "offsetlake offsets --as-of 2026-01-31T14:05 --format csv",
+    )
+)
+def offsets(
+    group: Annotated[str | None, typer.Option("--group", metavar="GROUP", help="Only this group.")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            "--as-of", metavar="TIME", help="As they were then: ms since the epoch or ISO 8601, UTC unless it says."
+        ),
+    ] = None,
+    limit: LimitOption = None,
+    format_: FormatOption = None,
+    lake: LakeOption = None,
+    config_file: ConfigOption = None,
+) -> None:
+    """Where every group is: the latest committed offset of each group, topic and partition, now or as of a time."""
+    settings, at = opened(lake, config_file, format_)
+    if as_of is None:
+        answer = questions.offsets(at, group, topic, limit)
+    else:
+        answer = offsets_as_of(at, to_ms(as_of), group, topic, limit)
+    write(answer, settings.format, _OFFSETS_SHOWN)
+
+
+@app.command(epilog=examples("offsetlake groups", "offsetlake groups --group 'billing-*' --state Empty"))
+def groups(
+    group: GroupPatternOption = None,
+    state: Annotated[str | None, typer.Option("--state", metavar="STATE", help="Only groups in this state.")] = None,
+    group_type: Annotated[
+        Literal["classic", "consumer", "share", "streams"] | None,
+        typer.Option("--type", help="Only groups of this type."),
+    ] = None,
+    format_: FormatOption = None,
+    lake: LakeOption = None,
+    config_file: ConfigOption = None,
+) -> None:
+    """Every group: type, state, members, subscription, number of offsets."""
+    settings, at = opened(lake, config_file, format_)
+    write(questions.groups(at, group, state, group_type), settings.format, _GROUPS_SHOWN)
+
+
+@app.command(epilog=examples("offsetlake history --group billing --topic orders --partition 0 --limit 20"))
+def history(
+    group: Annotated[str, typer.Option("--group", metavar="GROUP", help="The group.")],
+    topic: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="The topic.")],
+    partition: Annotated[int, typer.Option("--partition", metavar="P", help="The partition.")],
+    limit: LimitOption = None,
+    format_: FormatOption = None,
+    lake: LakeOption = None,
+    config_file: ConfigOption = None,
+) -> None:
+    """Every commit of one partition by one group, newest first: who was where when, and what jumped back."""
+    settings, at = opened(lake, config_file, format_)
+    write(questions.history(at, group, topic, partition, limit), settings.format, _HISTORY_SHOWN)
+
+
+@app.command(
+    epilog=examples(
+        'offsetlake sql "SELECT group_id, count(*) AS commits FROM offset_commits GROUP BY group_id"',
+        'offsetlake sql "SELECT * FROM runs" --format json',
+    )
+)
+def sql(
+    statement: Annotated[
+        str, typer.Argument(metavar="SELECT", help=f"A SELECT in DataFusion's dialect, over {', '.join(TABLES)}.")
+    ],
+    format_: FormatOption = None,
+    lake: LakeOption = None,
+    config_file: ConfigOption = None,
+) -> None:
+    """Ask anything in SQL, of all tables of the lake; it only reads."""
+    settings, at = opened(lake, config_file, format_)
+    write(select(at, statement), settings.format)
+
+
+@app.command(epilog=examples("offsetlake tombstones", "offsetlake tombstones --group 'billing-*' --outcome refused"))
+def tombstones(
+    group: GroupPatternOption = None,
+    outcome: Annotated[
+        Literal["planned", "emitted", "refused"] | None,
+        typer.Option("--outcome", help="Only decisions that came to this."),
+    ] = None,
+    limit: LimitOption = None,
+    format_: FormatOption = None,
+    lake: LakeOption = None,
+    config_file: ConfigOption = None,
+) -> None:
+    """Decisions on what is to go, or went: each with its rule, its evidence, and what became of it."""
+    settings, at = opened(lake, config_file, format_)
+    write(questions.tombstones(at, group, outcome, limit), settings.format, _TOMBSTONES_SHOWN)

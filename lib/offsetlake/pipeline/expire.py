@@ -1,0 +1,76 @@
+"""`expire`: what retention lets go, by the rules of a broker, planned into `tombstones`. Nothing goes by this alone."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+
+from pyspark.sql import SparkSession
+
+from offsetlake.lake import runs
+from offsetlake.lake.files import commit
+from offsetlake.lake.history_files import partition_files
+from offsetlake.lake.lake import Lake
+from offsetlake.lifecycle.policy import Override, RetentionPolicy
+from offsetlake.pipeline.distribute import distribute, neighbourhoods
+from offsetlake.pipeline.expire_task import JUDGED, judgement, plan_tombstones
+from offsetlake.pipeline.ingest import Report
+from offsetlake.times import to_iso
+
+JOB = "expire"
+JUDGED_HERE = 1_000_000  # offsets: so many are judged in less time than Spark takes to start
+
+
+def expire(
+    spark: Callable[[], SparkSession], lake: Lake, policy: RetentionPolicy, now: int, say: Callable[[str], None]
+) -> Report:
+    """Judge every stored offset at the instant `now`, ms since the epoch; gives the run's row of `runs`.
+
+    `counts` of that row tell how often each rule decided, and how many tombstones were planned anew. A run that was cut
+    short is finished by its plan, with its own policy and instant. Raises LakeBusy where another job writes,
+    LakeUnusable where the lake cannot be written.
+    """
+    with lake.lock(JOB, say):
+        plan = runs.unfinished_plan(lake, JOB)
+        if plan:
+            say(f"run {plan['run_id']} was cut short: finishing it first")
+            plan["notes"].append(runs.RESUMED)
+        else:
+            plan = runs.begin(lake, JOB, _plan(lake, policy, now))
+        counts = _judge(spark, lake, plan, say)
+        outcome = "done" if counts["planned"] else "nothing new"
+        return runs.finish(lake, JOB, plan, outcome=outcome, counts=sorted(counts.items()))
+
+
+def _plan(lake: Lake, policy: RetentionPolicy, now: int) -> runs.Plan:
+    newest = lake.query("SELECT max(commit_timestamp) AS newest FROM offsets", "offsets")["newest"][0].as_py()
+    early = newest is not None and now < newest
+    return {
+        "now": now,
+        "policy": asdict(policy),
+        "versions": lake.versions(*JUDGED, "tombstones"),
+        "notes": [f"judged for {to_iso(now)}, before the newest commit ({to_iso(newest)}): what it misses goes later"]
+        if early
+        else [],
+    }
+
+
+def _judge(spark: Callable[[], SparkSession], lake: Lake, plan: runs.Plan, say: Callable[[str], None]) -> Counter[str]:
+    overrides = tuple(Override(**override) for override in plan["policy"]["overrides"])
+    policy = RetentionPolicy(plan["policy"]["default_ms"], overrides)
+    of = judgement(lake, plan["versions"], policy, plan["now"])
+    counts: Counter[str] = Counter(planned=0)
+    if not of.partitions:
+        return counts
+    say(f"judging the offsets of {len(of.partitions)} log partitions")
+    decided = partition_files(lake, "tombstones", plan["versions"]["tombstones"])
+    task = partial(plan_tombstones, of, plan["run_id"], decided)
+    if lake.count("offsets") <= JUDGED_HERE:
+        made = [task(of.partitions)]
+    else:
+        session = spark()
+        made = distribute(session, task, neighbourhoods(session, of.partitions))
+    commit(lake, "tombstones", [exchange for exchange, _ in made], JOB, plan["run_id"])
+    for _, of_task in made:
+        counts.update(of_task)
+    return counts

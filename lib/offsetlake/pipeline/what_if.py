@@ -1,0 +1,84 @@
+"""What retention would take: the verdicts of `expire` counted by group, for the present policy and another."""
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow as pa
+
+from offsetlake.lake.lake import Lake
+from offsetlake.lifecycle.policy import RetentionPolicy
+from offsetlake.lifecycle.retention import NEVER
+from offsetlake.pipeline.expire_task import JUDGED, Judgement, judgement, open_partition
+
+_HOUR = 3_600_000
+HORIZONS: Mapping[str, int] = {
+    "now": 0,
+    "in_24_hours": 24 * _HOUR,
+    "in_7_days": 7 * 24 * _HOUR,
+    "in_30_days": 30 * 24 * _HOUR,
+}
+"""How far ahead is looked, in ms: what goes until then if nothing else happens."""
+
+
+def what_if(lake: Lake, policy: RetentionPolicy, other: RetentionPolicy | None, now: int) -> pa.Table:
+    """Tell by group what goes and when, at the instant `now`, ms since the epoch; sorted by group.
+
+    | column     | is |
+    |------------|----|
+    | group_id, group_type, state | of the group; the last two null where the group is gone |
+    | offsets    | how many it has stored |
+    | now, in_24_hours, in_7_days, in_30_days | how many of them `policy` takes until then, counted together |
+    | kept       | how many stay whatever their age, as long as the group stays as it is |
+    | next_expiry_timestamp | when the next one goes, ms; null if none will |
+    | group_goes | whether the group itself goes now |
+    | other_now  | how many `other` would take now; null where none is given |
+    """
+    versions = lake.versions(*JUDGED)
+    present = judgement(lake, versions, policy, now)
+    changed = None if other is None else judgement(lake, versions, other, now)
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        parts = threads.map(lambda partition: _of_partition(present, changed, partition), present.partitions)
+        return pa.concat_tables([_SCHEMA.empty_table(), *parts]).sort_by("group_id")
+
+
+_SCHEMA = pa.schema(
+    [
+        ("group_id", pa.string()), ("group_type", pa.string()), ("state", pa.string()), ("offsets", pa.int64()),
+        *((name, pa.int64()) for name in HORIZONS),
+        ("kept", pa.int64()), ("next_expiry_timestamp", pa.int64()), ("group_goes", pa.bool_()),
+        ("other_now", pa.int64()),
+    ]
+)  # fmt: skip
+
+
+def _of_partition(present: Judgement, changed: Judgement | None, partition: int) -> pa.Table:
+    judged, judged_too = (open_partition(of, partition) for of in (present, changed or present))
+    groups = judged.groups.rows
+    count = groups.num_rows
+    goes = {name: np.zeros(count, np.int64) for name in HORIZONS}
+    kept, following = np.zeros(count, np.int64), np.full(count, NEVER, np.int64)
+    for leaf in present.leaves["offsets"].get(partition, []):
+        found = judged.judged(present, leaf).verdicts
+        if changed is not None:
+            judged_too.judged(changed, leaf)
+        known = found.group < count
+        group, expires_at = found.group[known], found.expires_at[known]
+        for name, ahead in HORIZONS.items():
+            going = found.expires[known] if ahead == 0 else expires_at <= present.now + ahead
+            goes[name] += np.bincount(group[going], minlength=count)
+        kept += np.bincount(group[expires_at == NEVER], minlength=count)
+        np.minimum.at(following, group, expires_at)
+    columns = {
+        "group_id": groups["group_id"],
+        "group_type": groups["group_type"],
+        "state": groups["state"],
+        "offsets": judged.stored,
+        **goes,
+        "kept": kept,
+        "next_expiry_timestamp": pa.array(following, mask=following == NEVER),
+        "group_goes": judged.groups_that_go(),
+        "other_now": pa.array(judged_too.expired, mask=np.full(count, changed is None)),
+    }
+    return pa.table(columns).cast(_SCHEMA)

@@ -1,0 +1,68 @@
+"""Reads the table `retention` of a settings file into a policy, and says by line what is wrong with it."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from offsetlake.errors import BadRequest
+from offsetlake.lifecycle.policy import Override, RetentionPolicy
+from offsetlake.times import duration_ms
+
+_OVERRIDE_KEYS = ("group", "topic", "retention")
+
+
+def read_policy(table: object, text: str, name: str) -> RetentionPolicy:
+    """Read the table; `text` is the file it came from, `name` how to call it. BadRequest names the line of an error."""
+    where = _Lines(text, name)
+    if not isinstance(table, dict) or set(table) - {"default", "override"} or "default" not in table:
+        wrong = sorted(set(table) - {"default", "override"})[:1] if isinstance(table, dict) else []
+        raise where.error(0, wrong[0] if wrong else "retention", "known are default (which must be there) and override")
+    overrides = table.get("override", [])
+    if not isinstance(overrides, list):
+        raise where.error(0, "override", "write [[retention.override]], once for each")
+    default = _duration(table["default"], where, 0, "default")
+    return RetentionPolicy(default, tuple(_overrides(overrides, where)))
+
+
+def _overrides(overrides: list[Mapping[str, Any]], where: "_Lines") -> Iterator[Override]:
+    for number, override in enumerate(overrides, start=1):
+        for key, value in override.items():
+            if key not in _OVERRIDE_KEYS:
+                raise where.error(number, key, f"unknown; known are {', '.join(_OVERRIDE_KEYS)}")
+            if key != "retention":
+                _check_pattern(value, where, number, key)
+        if "retention" not in override or not override.keys() & {"group", "topic"}:
+            raise where.error(number, "", "an override wants a retention, and a group or topic it is for")
+        retention = _duration(override["retention"], where, number, "retention")
+        yield Override(override.get("group", "*"), override.get("topic", "*"), retention)
+
+
+def _check_pattern(pattern: object, where: "_Lines", number: int, key: str) -> None:
+    if not isinstance(pattern, str) or not pattern:
+        raise where.error(number, key, "a pattern is a text in quotes, such as 'billing-*'")
+    if re.search(r"\[(?![!]?[^\]]+\])", pattern):
+        raise where.error(number, key, f"the pattern {pattern!r} has a [ without its ]")
+
+
+def _duration(value: object, where: "_Lines", number: int, key: str) -> int:
+    try:
+        return duration_ms(str(value))
+    except BadRequest as error:
+        raise where.error(number, key, str(error)) from error
+
+
+class _Lines:
+    """Finds the line of a key of the table `retention`, or of its override of a number from 1 on, in the TOML text."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self._lines, self._name = text.splitlines(), name
+
+    def error(self, override: int, key: str, what: str) -> BadRequest:
+        header = r"\[\[\s*retention\s*\.\s*override\s*\]\]" if override else r"\[\s*retention\s*\]"
+        starts = [at for at, line in enumerate(self._lines) if re.match(rf"\s*{header}", line)]
+        start = starts[max(override - 1, 0)] if len(starts) >= max(override, 1) else 0
+        following = (at for at in range(start, len(self._lines)) if key and self._begins(at, key))
+        return BadRequest(f"{self._name}, line {next(following, start) + 1}: {key or 'override'}: {what}")
+
+    def _begins(self, at: int, key: str) -> bool:
+        return re.match(rf"""\s*["']?{re.escape(key)}["']?\s*=""", self._lines[at]) is not None
