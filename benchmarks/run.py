@@ -28,14 +28,16 @@ from pyspark.sql import functions as F  # noqa: E402
 from broker import workload  # noqa: E402
 from broker.broker import Broker, java  # noqa: E402
 from offsetlake.lake.lake import Lake  # noqa: E402
+from offsetlake.lifecycle.policy import RetentionPolicy  # noqa: E402
 from offsetlake.lifecycle.reduction import KEY  # noqa: E402
 from offsetlake.log.address import LogAddress  # noqa: E402
 from offsetlake.log.connection import KafkaConnection  # noqa: E402
 from offsetlake.log.folder import describe  # noqa: E402
 from offsetlake.pipeline.compact import compact  # noqa: E402
+from offsetlake.pipeline.expire import expire  # noqa: E402
 from offsetlake.pipeline.ingest import ingest  # noqa: E402
 from offsetlake.session import build_session  # noqa: E402
-from oracle.bulk import write_bulk_log  # noqa: E402
+from oracle.bulk import START_TIME, write_bulk_log  # noqa: E402
 
 Row = tuple[str, str, str, str]
 
@@ -170,6 +172,23 @@ def bench_live(spark: SparkSession, scale: float, folder: Path) -> Iterator[Row]
     yield what, seconds(ours), f"from its segments: {seconds(peer)}", f"{ours / peer:.2f} times as long"
 
 
+def bench_expire(spark: SparkSession, scale: float, folder: Path) -> Iterator[Row]:
+    """Judged ten days into the thirty of the log, so that a part is to go."""
+    lake, _, _ = made(folder, spark, int(20_000_000 * scale), int(100_000 * scale), topics=10, partitions=10)
+    compact(lambda: spark, lake, quiet)
+    stored = spark.read.format("delta").load(str(lake.table_path("offsets")))
+    counted = min(timed(lambda: stored.groupBy("group_id").count().collect()) for _ in range(2))
+    policy, now = RetentionPolicy(7 * 86_400_000), START_TIME + 10 * 86_400_000
+    ours = timed(lambda: expire(lambda: spark, lake, policy, now, quiet))
+    what = f"`expire` over {lake.count('offsets'):,} offsets in {lake.count('groups'):,} groups, "
+    yield (
+        f"{what}{lake.count('tombstones'):,} planned",
+        seconds(ours),
+        f"Spark reads the table and counts it by group: {seconds(counted)}",
+        f"{ours / counted:.1f} times as long",
+    )
+
+
 def bench_memory(scale: float) -> Iterator[Row]:
     """Peak memory of the driver and of its Python workers, each measurement in a process of its own."""
     small, large = int(500_000 * scale), int(5_000_000 * scale)
@@ -207,7 +226,13 @@ def measure_memory(folder: Path) -> None:
 
 
 def main() -> None:
-    of_spark = {"compact": bench_compact, "increment": bench_increment, "ingest": bench_ingest, "live": bench_live}
+    of_spark = {
+        "compact": bench_compact,
+        "increment": bench_increment,
+        "ingest": bench_ingest,
+        "live": bench_live,
+        "expire": bench_expire,
+    }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help=f"of {', '.join([*of_spark, 'memory'])}")
     parser.add_argument("--scale", type=float, default=1.0)

@@ -16,9 +16,12 @@ from pathlib import Path
 import pytest
 
 from audit.lakes import commit, marker, small_lake, tombstone
+from e2e.in_process import InProcess
+from e2e.lakes import cycle
 from offsetlake import cli, errors, output, times
 from offsetlake.audit import questions
 from offsetlake.lake.definitions import definition
+from offsetlake.lake.lake import Lake
 from oracle.log_reader import read_log
 from oracle.replay import replay
 
@@ -255,6 +258,57 @@ def test_what_steers_a_terminal_is_spelled_out() -> None:
     assert output.visible("a\x1b[2Jb\n\u202e ключ 😀") == "a\\x1b[2Jb\\n\\u202e ключ 😀"
 
 
+@pytest.fixture
+def real(tmp_path: Path) -> str:
+    """A lake of the bundled log, compacted."""
+    made = Lake.create(tmp_path / "real")
+    cycle(InProcess(), made, FIXTURES / "broker-log")
+    return str(made.path)
+
+
+def test_expire_plans_and_tombstones_tells(run: Run, real: str) -> None:
+    code, out, _ = run("expire", "--lake", real, "--now", "2026-12-01")
+    assert code == 0
+    assert "Judged 196 offsets: 185 are to go, and 31 groups; 216 tombstones planned, none sent" in out
+    assert f"What goes and why: offsetlake tombstones --lake {real}" in out
+    rows = [json.loads(line) for line in run("tombstones", "--lake", real, "--format", "json")[1].splitlines()]
+    assert len(rows) == 216
+    assert rows[0]["outcome"] == "planned"
+    assert list(rows[0]) == [column["name"] for column in definition("tombstones").columns]
+    assert "216 tombstones" not in run("expire", "--lake", real, "--now", "2026-12-02")[1]
+    assert run("offsets", "--lake", real, "--format", "csv")[1].count("\n") == 197, "nothing goes by planning"
+
+
+def test_what_if_compares_and_writes_nothing(run: Run, real: str) -> None:
+    before = sorted(Path(real).rglob("*"))
+    code, out, _ = run(
+        "expire", "--what-if", "--retention", "1h", "--lake", real, "--now", "2026-11-22", "--group", "billing",
+        "--format", "json",
+    )  # fmt: skip
+    assert code == 0
+    assert json.loads(out) == {
+        "group_id": "billing", "group_type": "classic", "state": "Empty", "offsets": 6, "now": 0, "in_24_hours": 0,
+        "in_7_days": 6, "in_30_days": 6, "kept": 0, "next_expiry_timestamp": 1795844335158, "group_goes": False,
+        "other_now": 6,
+    }  # fmt: skip
+    assert "other_now" not in run("expire", "--what-if", "--lake", real)[1]
+    assert sorted(Path(real).rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--retention", "7 days"], "error: '7 days' is no duration: write a whole number and ms, s, m, h, d"),
+        (["--now", "tomorrow"], "error: 'tomorrow' is no instant"),
+        (["--group", "a*"], "error: --group and --format go with --what-if"),
+    ],
+)
+def test_what_expire_cannot_make_sense_of(run: Run, real: str, arguments: list[str], says: str) -> None:
+    code, out, err = run("expire", "--lake", real, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith(says)
+
+
 @pytest.mark.jvm
 def test_run_then_run_again_then_ask(tmp_path: Path) -> None:
     def offsetlake(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -271,7 +325,7 @@ def test_run_then_run_again_then_ask(tmp_path: Path) -> None:
     first = offsetlake("run", "--log", str(log))
     assert "WARNING" not in first.stderr, "what Spark's JVM says is kept back"
     assert [line.split("  ")[-1].split(" ")[0] for line in first.stderr.splitlines()] == [
-        "looking", "reading", "starting", "compacting",
+        "looking", "reading", "starting", "compacting", "judging",
     ]  # fmt: skip
     assert "Read 160 records of 18 log partitions" in first.stdout
     assert "33 commits" in first.stdout

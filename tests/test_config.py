@@ -6,6 +6,10 @@ import pytest
 
 from offsetlake.config import Config, load
 from offsetlake.errors import BadRequest
+from offsetlake.lifecycle.policy import Override, RetentionPolicy
+
+SECOND = '[[retention.override]]\ngroup = "b"\n'
+OVERRIDE = '[retention]\ndefault = "7d"\n[[retention.override]]\n'
 
 
 def write(folder: Path, text: str, name: str = "settings.toml") -> str:
@@ -15,7 +19,48 @@ def write(folder: Path, text: str, name: str = "settings.toml") -> str:
 
 
 def test_the_defaults() -> None:
-    assert load({}, {}) == Config(lake=Path("lake"), log=None, bootstrap=None, format="table", kafka={})
+    week = RetentionPolicy(7 * 86_400_000)
+    assert load({}, {}) == Config(Path("lake"), log=None, bootstrap=None, format="table", kafka={}, retention=week)
+
+
+def test_retention_by_group_and_topic(tmp_path: Path) -> None:
+    overrides = """
+[[retention.override]]
+group = "billing-*"
+retention = "30d"
+[[retention.override]]
+topic = "audit.[ab]"
+group = "*"
+retention = "90m"
+"""
+    file = write(tmp_path, f'[retention]\ndefault = "36h"\n{overrides}')
+    assert load({"config": file}, {}).retention == RetentionPolicy(
+        36 * 3_600_000, (Override("billing-*", "*", 30 * 86_400_000), Override("*", "audit.[ab]", 5_400_000))
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('\n[retention]\ndefault = "7d"\nweeks = 1', "line 4: weeks: known are default"),
+        ('lake = "x"\n[retention]\n', "line 2: retention: known are default (which must be there) and override"),
+        ("retention = 7", "line 1: retention: known are"),
+        ('[retention]\n\ndefault = "7 days"', "line 3: default: '7 days' is no duration: write a whole number and ms"),
+        ('[retention]\ndefault = "7d"\n[retention.override]\ngroup = "a"', "line 1: override: write [[retention.over"),
+        (f'{OVERRIDE}group = "a"\nretention = "1y"', "line 5: retention: '1y' is no duration"),
+        (f'{OVERRIDE}grp = "a"\nretention = "1d"', "line 4: grp: unknown; known are group, topic, retention"),
+        (f'{OVERRIDE}group = "a[b"\nretention = "1d"', "line 4: group: the pattern 'a[b' has a [ without its ]"),
+        (f'{OVERRIDE}topic = ""\nretention = "1d"', "line 4: topic: a pattern is a text in quotes"),
+        (f'{OVERRIDE}retention = "1d"', "line 3: override: an override wants a retention, and a group or topic"),
+        (f'{OVERRIDE}group = "a"\n', "line 3: override: an override wants a retention"),
+        (f'{OVERRIDE}group = "a"\nretention = "1d"\n{SECOND}retention = -1', "line 8: retention: '-1' is no duration"),
+    ],
+)
+def test_what_is_wrong_with_a_retention_is_named_with_its_line(tmp_path: Path, text: str, says: str) -> None:
+    file = write(tmp_path, text)
+    with pytest.raises(BadRequest) as failed:
+        load({"config": file}, {})
+    assert f"{file}, {says}" in str(failed.value)
 
 
 def test_each_source_wins_over_the_one_before(tmp_path: Path) -> None:
@@ -95,7 +140,7 @@ def test_secrets_are_not_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("toml", "says"),
     [
-        ('laek = "x"', r"settings.toml: unknown laek; known are lake, log, bootstrap, format, kafka_config, kafka$"),
+        ('laek = "x"', r"toml: unknown laek; known are lake, log, bootstrap, format, kafka_config, kafka, retention$"),
         ("[kafka]\nsasl.pasword = 'x'", r"table kafka: unknown sasl.pasword; known are bootstrap.servers, security"),
         ("lake = 3", "lake must be a text in quotes"),
         ("kafka = 3", "kafka must be a table"),

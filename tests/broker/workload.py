@@ -9,6 +9,7 @@ from typing import Literal
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.protocol.commit import OffsetCommitRequest
+from aiokafka.protocol.group import JoinGroupRequest, SyncGroupRequest
 from aiokafka.structs import OffsetAndMetadata
 from aiokafka.structs import TopicPartition as AioTopicPartition
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
@@ -26,6 +27,7 @@ from broker.requests import BrokerRefusedError, DescribeTransactions, OffsetDele
 
 ANSWER_SECONDS = 30
 OPEN_TRANSACTION_MS = 15 * 60 * 1000  # the most a broker allows: long enough to stay open for a whole test run
+SESSION_MS = 15 * 60 * 1000
 COMMIT_CONNECTIONS = 8  # a broker serves one request of a connection at a time, and lingers 5 ms over each commit
 
 Offsets = Mapping[tuple[str, int], int]
@@ -67,16 +69,25 @@ def produce(bootstrap: str, topic: str, count: int) -> None:
     assert producer.flush(ANSWER_SECONDS) == 0
 
 
-def member(bootstrap: str, group_id: str, offsets: Offsets, protocol: Literal["classic", "consumer"]) -> Consumer:
-    """Subscribe to the topics of `offsets`, wait for the assignment, commit; return the member, alive.
+def member(
+    bootstrap: str,
+    group_id: str,
+    offsets: Offsets,
+    protocol: Literal["classic", "consumer"],
+    pattern: str | None = None,
+) -> Consumer:
+    """Subscribe to the topics of `offsets` or to a pattern (`^...`), wait for the assignment, commit; return the member.
 
+    It is alive and is to be polled.
     Classic: GroupMetadata twice (new, then stable), one OffsetCommit a partition. KIP-848 ("consumer"): one
     ConsumerGroup record of each kind (the current assignment perhaps again), one OffsetCommit a partition.
+    A pattern to KIP-848: a ConsumerGroupRegularExpression too.
     `close()` leaves: a GroupMetadata without members, or tombstones of the member's records and a new epoch.
     """
     consumer = _consumer(bootstrap, group_id, {"group.protocol": protocol})
     assigned: list[TopicPartition] = []
-    consumer.subscribe(sorted({topic for topic, _ in offsets}), on_assign=lambda _, given: assigned.extend(given))
+    topics = sorted({topic for topic, _ in offsets}) if pattern is None else [pattern]
+    consumer.subscribe(topics, on_assign=lambda _, given: assigned.extend(given))
     for _ in range(ANSWER_SECONDS * 10):
         consumer.poll(0.1)
         if {(given.topic, given.partition) for given in assigned} >= set(offsets):
@@ -88,6 +99,11 @@ def member(bootstrap: str, group_id: str, offsets: Offsets, protocol: Literal["c
     return consumer
 
 
+def commit(member: Consumer, offsets: Offsets) -> None:
+    """Commit by a member, of topics it need not be subscribed to: one OffsetCommit a partition."""
+    _commit(member, _partitions(offsets))
+
+
 def simple_commit(bootstrap: str, group_id: str, offsets: Offsets, leader_epoch: int = -1) -> None:
     """Assign and commit without membership: one OffsetCommit a partition, no group record."""
     consumer = _consumer(bootstrap, group_id, {})
@@ -95,6 +111,22 @@ def simple_commit(bootstrap: str, group_id: str, offsets: Offsets, leader_epoch:
     consumer.assign(partitions)
     _commit(consumer, partitions)
     consumer.close()
+
+
+def old_client_commit(bootstrap: str, group_id: str, offsets: Offsets, retention_ms: int) -> None:
+    """Commit by OffsetCommit v3 with a retention time, to a group without members: one OffsetCommit a partition.
+
+    Values of version 1 with an expire timestamp; with -1, as clients without such a wish send, values without one.
+    """
+    asyncio.run(_old_client_commit(bootstrap, group_id, offsets, retention_ms))
+
+
+def connect_member(bootstrap: str, group_id: str) -> None:
+    """Join as a worker of Kafka Connect does, whose protocol is none of a consumer's: GroupMetadata.
+
+    The member stays for SESSION_MS without a heartbeat.
+    """
+    asyncio.run(_connect_member(bootstrap, group_id))
 
 
 def aiokafka_member(bootstrap: str, group_id: str, offsets: Offsets, metadata: str) -> None:
@@ -225,6 +257,24 @@ async def _aiokafka_member(bootstrap: str, group_id: str, offsets: Offsets, meta
         await consumer.commit(
             {AioTopicPartition(*key): OffsetAndMetadata(offset, metadata) for key, offset in offsets.items()}
         )
+
+
+async def _old_client_commit(bootstrap: str, group_id: str, offsets: Offsets, retention_ms: int) -> None:
+    topics = [(topic, [(partition, offset, "")]) for (topic, partition), offset in offsets.items()]
+    async with connection(bootstrap) as connected:
+        response = await connected.send(OffsetCommitRequest(group_id, -1, "", retention_ms, topics))
+    if any(error for _, answered in response.topics for _, error in answered):
+        raise BrokerRefusedError(f"{group_id}: {response}")
+
+
+async def _connect_member(bootstrap: str, group_id: str) -> None:
+    instance = "worker"  # a member with a name of its own is let in at its first request
+    async with connection(bootstrap) as connected:
+        protocols = [("sessioned", b"")]
+        join = JoinGroupRequest(group_id, SESSION_MS, SESSION_MS, "", instance, "connect", protocols)
+        joined = await ask(connected, join)
+        assignment = [(joined.member_id, b"")]
+        await ask(connected, SyncGroupRequest(group_id, joined.generation_id, joined.member_id, instance, assignment))
 
 
 async def _await_marker(bootstrap: str, transactional_id: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from e2e.delta_files import TABLES
-from e2e.lakes import cycle
+from e2e.lakes import cycle, judge
 from offsetlake.lake.lake import Lake
 from oracle.random_logs import RandomLog, random_log
 
@@ -29,7 +29,7 @@ def full_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def full_lake(spark: SparkSession, full_log: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """That log in three cycles: half of the random part first, then all, then nothing new."""
+    """That log in three cycles: half of the random part first, then all, then nothing new; then judged."""
     folder = tmp_path_factory.mktemp("full-lake")
     made = Lake.create(folder / "lake")
     whole = _random()
@@ -37,6 +37,7 @@ def full_lake(spark: SparkSession, full_log: Path, tmp_path_factory: pytest.Temp
     cycle(spark, made, folder / "half")
     cycle(spark, made, full_log)
     cycle(spark, made, full_log)
+    judge(spark, made)
     assert all(made.count(table) for table in TABLES), "a table without rows would prove nothing"
     return made
 

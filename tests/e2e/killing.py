@@ -29,7 +29,7 @@ from deltalake import DeltaTable
 from deltalake.table import TableAlterer
 
 from e2e.in_process import InProcess
-from e2e.lakes import rows, state
+from e2e.lakes import judge, rows, state
 from offsetlake.lake.lake import Lake
 from offsetlake.log import source
 from offsetlake.log.address import LogAddress
@@ -52,7 +52,10 @@ WRITES: dict[str, tuple[Any, str]] = {
 }
 PARTS = (0.4, 0.7, 1.0)  # of the log, as it grows
 
-EXPECTED: dict[float, dict[str, Any]] = {}  # by part of the log, the tables of a lake whose jobs were never killed
+JUDGED = "judged"
+
+# By part of the log, the tables of a lake whose jobs were never killed; JUDGED: what `_judged_twice` leaves.
+EXPECTED: dict[float | str, dict[str, Any]] = {}
 
 Job = Callable[["Place"], object]
 
@@ -79,6 +82,9 @@ class Place:
 
     def compact(self) -> None:
         compact(InProcess, self.create(), lambda _: None)  # type: ignore[arg-type]
+
+    def expire(self) -> None:
+        judge(InProcess(), self.create())
 
 
 @cache
@@ -142,12 +148,24 @@ def _compact_alone_first(place: Place) -> None:
     _run_again(place)
 
 
+def _expired_once(place: Place) -> None:
+    """All was judged when there was less of it, so some decisions are there already."""
+    _compacted_once(place)
+    place.expire()
+    _run_again(place)
+
+
+def _judged_twice(place: Place) -> None:
+    _expired_once(place)
+    place.expire()
+
+
 @dataclass(frozen=True)
 class Recovery:
-    """What is done after the kill, and how much of the log the lake holds then."""
+    """What is done after the kill, and which of EXPECTED the lake is then."""
 
     run: Job
-    part: float
+    part: float | str
 
 
 @dataclass(frozen=True)
@@ -175,11 +193,12 @@ SCENARIOS = {
         Place.compact,
         (Recovery(Place.compact, PARTS[1]), Recovery(_run_again_with_more_log, PARTS[2])),
     ),
+    "expire": Scenario(_expired_once, Place.expire, (Recovery(Place.expire, JUDGED),)),
 }
 AGAIN_AND_AGAIN = "again and again"
 
 
-def check(place: Place, part: float) -> None:
+def check(place: Place, part: float | str) -> None:
     """Compare the lake with one whose jobs were never killed; its runs account for every row, once."""
     lake = Lake.open(place.lake)
     assert plain(state(lake)) == EXPECTED[part]
@@ -228,8 +247,8 @@ def must(work: Callable[[int], object]) -> str:
     return written
 
 
-def never_killed(place: Place, report: int) -> None:
-    _run_again(place)
+def never_killed(place: Place, jobs: Job, report: int) -> None:
+    jobs(place)
     with os.fdopen(report, "w", encoding="utf-8") as file:
         json.dump(plain(state(Lake.open(place.lake))), file)
 
@@ -286,7 +305,9 @@ def main(scenario: str, folder: Path) -> None:
     for part in PARTS:
         place = Place(folder / f"expected-{part}")
         place.write_log(part)
-        EXPECTED[part] = json.loads(must(lambda report: never_killed(place, report)))  # noqa: B023 - runs at once
+        EXPECTED[part] = json.loads(must(lambda report: never_killed(place, _run_again, report)))  # noqa: B023 - runs at once
+    judged = Place(folder / "expected-judged")
+    EXPECTED[JUDGED] = json.loads(must(lambda report: never_killed(judged, _judged_twice, report)))
     warm_up(LogAddress(folder=place.folder / "log"))
     if scenario == AGAIN_AND_AGAIN:
         kill_again_and_again(folder)

@@ -4,12 +4,16 @@ from pathlib import Path
 from typing import Any
 
 from offsetlake.lake.lake import Lake
+from offsetlake.lifecycle.policy import RetentionPolicy
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.compact import compact
+from offsetlake.pipeline.expire import expire
 from offsetlake.pipeline.ingest import ingest
 
 OFFSET = ("committed_offset", "leader_epoch", "metadata", "commit_timestamp", "expire_timestamp", "topic_id")
 WHERE = ("log_partition", "log_offset", "producer_id")
+
+LATER = 4_102_444_800_000  # ms: in 2100, when all that may expire has
 
 Rows = list[dict[str, Any]]
 
@@ -18,6 +22,11 @@ def cycle(spark: Any, lake: Lake, log: Path) -> tuple[dict[str, Any], dict[str, 
     """Ingest and compact once, on a SparkSession or what stands for it; gives both rows of `runs`."""
     address = LogAddress(folder=log)
     return ingest(lambda: spark, lake, address, _quiet), compact(lambda: spark, lake, _quiet)
+
+
+def judge(spark: Any, lake: Lake, now: int = LATER) -> dict[str, Any]:
+    """Plan what a week's retention lets go; gives the row of `runs`."""
+    return expire(lambda: spark, lake, RetentionPolicy(7 * 86_400_000), now, _quiet)
 
 
 def _quiet(_text: str) -> None:
@@ -35,4 +44,5 @@ def state(lake: Lake) -> dict[str, Rows]:
     history = ("offset_commits", "transaction_markers", "group_records", "share_state_records", "quarantine")
     tables = {table: rows(lake, table, "ingest_run") for table in history if table != "offset_commits"}
     tables["offset_commits"] = rows(lake, "offset_commits", "ingest_run", "superseded")
+    tables["tombstones"] = rows(lake, "tombstones", "run_id")
     return tables | {table: rows(lake, table) for table in ("offsets", "pending_offsets", "groups", "group_members")}

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from e2e.cluster import WORKERS, Cluster
-from e2e.lakes import cycle, state
+from e2e.lakes import LATER, cycle, judge, state
 from e2e.wide_logs import write_wide_log
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.lake import Lake
@@ -144,8 +144,10 @@ def test_ingest_and_compact_on_a_cluster(spark: SparkSession, submit: Submit, tm
     for job, arguments in {"ingest": ["--lake", lake, "--log", log], "compact": ["--lake", lake]}.items():
         done(submit(ROOT / "jobs" / f"{job}.py", *arguments))
         assert len(executors_of_tasks(tmp_path / "events")) == WORKERS, job
+    done(submit(ROOT / "jobs" / "expire.py", "--lake", lake, "--now", str(LATER)))
     local = Lake.create(tmp_path / "local")
     cycle(spark, local, log)
+    judge(spark, local)
     assert state(Lake.open(lake)) == state(local)
     assert all(local.count(table) for table in TABLES)
 

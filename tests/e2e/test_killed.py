@@ -30,6 +30,7 @@ MET = {
     "create": {"mkdir": 1, "create table": len(TABLES), "add constraint": 1, "open": 2, "fsync": 2, "replace": 1},
     "ingest": {"open": 2, "fsync": 6, "replace": 1, "close data file": 4, "commit": 4, "unlink": 1},
     "compact": {"open": 2, "fsync": 7, "replace": 1, "close data file": 5, "commit": len(COMPACTED) + 1, "unlink": 1},
+    "expire": {"open": 2, "fsync": 4, "replace": 1, "close data file": 2, "commit": 2, "unlink": 1},
     AGAIN_AND_AGAIN: {"create table": 1, "fsync": 3, "close data file": 3, "commit": 3},
 }
 

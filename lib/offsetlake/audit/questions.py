@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
@@ -107,25 +106,22 @@ def like(rows: pa.Table, pattern: str | None) -> pa.Table:
     """Keep the rows whose group_id is like the pattern, all where there is none."""
     if pattern is None:
         return rows
-    return rows.filter(
-        pa.array([fnmatchcase(group_id, pattern) for group_id in rows["group_id"].to_pylist()], pa.bool_())
-    )
+    chosen = [row for row in rows.to_pylist() if fnmatchcase(row["group_id"], pattern)]
+    return pa.Table.from_pylist(chosen, schema=rows.schema)
 
 
 def tombstones(
     lake: Lake, pattern: str | None = None, outcome: str | None = None, limit: int | None = None
 ) -> pa.Table:
     """Give every decision once, with its newest outcome: rows of `tombstones`, a group's offsets before the group."""
-    sql = """
+    wanted = "" if outcome is None else f"AND outcome = {_text(outcome)}"
+    sql = f"""
         SELECT * FROM (
           SELECT *, row_number() OVER (
             PARTITION BY group_id, topic, "partition", judged_offset ORDER BY run_id DESC
           ) AS newest FROM tombstones
-        ) WHERE newest = 1 ORDER BY group_id, topic NULLS LAST, "partition", judged_offset"""
-    found = like(lake.query(sql, "tombstones").drop_columns(["newest"]), pattern)
-    if outcome is not None:
-        found = found.filter(pc.equal(found["outcome"], outcome))
-    return found.slice(0, limit)
+        ) WHERE newest = 1 {wanted} ORDER BY group_id, topic NULLS LAST, "partition", judged_offset"""  # noqa: S608
+    return like(lake.query(sql, "tombstones").drop_columns(["newest"]), pattern).slice(0, limit)
 
 
 def history(lake: Lake, group_id: str, topic: str, partition: int, limit: int | None = None) -> pa.Table:

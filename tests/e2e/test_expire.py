@@ -1,0 +1,146 @@
+"""Expire on whole lakes: the tombstones planned are those a coordinator's pass would write, each planned once."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import chispa
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from e2e.in_process import InProcess
+from e2e.lakes import LATER, cycle, judge, rows
+from offsetlake.audit import questions
+from offsetlake.lake import runs
+from offsetlake.lake.files import Exchange, TableFile, commit
+from offsetlake.lake.lake import Lake
+from offsetlake.lifecycle.policy import RetentionPolicy
+from offsetlake.pipeline import expire as expire_job
+from offsetlake.pipeline.expire import expire
+from offsetlake.pipeline.what_if import what_if
+from oracle.expiry import Group, Key, Offset, Tombstones, cleanup_pass
+from oracle.random_logs import logs, random_log
+
+REAL_LOG = Path(__file__).parents[1] / "fixtures" / "broker-log"
+WEEK = 7 * 86_400_000
+
+
+def held(lake: Lake) -> tuple[dict[str, Group], dict[str, dict[Key, Offset]], set[tuple[str, str, int]]]:
+    """The state tables as the oracle wants them."""
+    groups = {}
+    for row in rows(lake, "groups"):
+        topics = row["subscribed_topics"] if row["subscription"] == "known" else None
+        known = (row["group_type"], row["state"], row["protocol_type"], row["state_timestamp"])
+        any_topic = row["group_type"] != "classic" and row["subscription"] == "everything"
+        none = row["group_type"] != "classic" and row["subscription"] in ("none", "unknown")
+        groups[row["group_id"]] = Group(*known, () if none else topics, any_topic)
+    offsets: dict[str, dict[Key, Offset]] = {}
+    for row in rows(lake, "offsets"):
+        found = Offset(row["commit_timestamp"], row["expire_timestamp"])
+        offsets.setdefault(row["group_id"], {})[row["topic"], row["partition"]] = found
+    pending = {(row["group_id"], row["topic"], row["partition"]) for row in rows(lake, "pending_offsets")}
+    return groups, offsets, pending
+
+
+def planned(lake: Lake) -> Tombstones:
+    found = rows(lake, "tombstones")
+    assert {row["outcome"] for row in found} <= {"planned"}
+    offsets = [(row["group_id"], row["topic"], row["partition"]) for row in found if row["topic"] is not None]
+    groups = [row["group_id"] for row in found if row["topic"] is None]
+    assert len(set(offsets)) == len(offsets), "each is planned once"
+    assert len(set(groups)) == len(groups)
+    return Tombstones(set(offsets), set(groups))
+
+
+@pytest.mark.slow
+@settings(max_examples=15, deadline=None)
+@given(log=logs(max_batches=30), data=st.data())
+def test_what_is_planned_is_what_a_pass_would_tombstone(log: Any, data: st.DataObject, tmp_path_factory: Any) -> None:
+    assume(log.plans)
+    folder = tmp_path_factory.mktemp("expire")
+    log.write(folder / "log")
+    lake = Lake.create(folder / "lake")
+    cycle(InProcess(), lake, folder / "log")
+    groups, offsets, pending = held(lake)
+    times = sorted({offset.commit_timestamp for of_group in offsets.values() for offset in of_group.values()})
+    now = data.draw(st.sampled_from([LATER, *(time + WEEK for time in times)]))
+    row = judge(InProcess(), lake, now)
+    expected = cleanup_pass(groups, offsets, pending, now, [("*", "*", WEEK)])
+    assert planned(lake) == expected
+    assert dict(row["counts"])["planned"] == len(expected.offsets) + len(expected.groups)
+    _assert_what_if(lake, now, expected)
+
+
+def _assert_what_if(lake: Lake, now: int, expected: Tombstones) -> None:
+    told = what_if(lake, RetentionPolicy(0), RetentionPolicy(WEEK), now).to_pylist()
+    other = {row["group_id"]: row["other_now"] for row in told if row["other_now"]}
+    counted = {group: sum(1 for of, _, _ in expected.offsets if of == group) for group, _, _ in expected.offsets}
+    assert other == counted
+
+
+@pytest.mark.jvm
+def test_judged_in_spark_as_here(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    random_log(random.Random(5), 1_500, groups=25, log_partitions=4).write(tmp_path / "log")
+    here, there = Lake.create(tmp_path / "here"), Lake.create(tmp_path / "there")
+    for lake in (here, there):
+        cycle(InProcess(), lake, tmp_path / "log")
+    judge(InProcess(), here)
+    monkeypatch.setattr(expire_job, "JUDGED_HERE", 0)
+    judge(spark, there)
+    assert rows(here, "tombstones")
+    frames = [
+        spark.read.format("delta").load(str(lake.table_path("tombstones"))).drop("run_id") for lake in (here, there)
+    ]
+    chispa.assert_df_equality(*frames, ignore_row_order=True)
+
+
+@pytest.fixture
+def judged(tmp_path: Path) -> Lake:
+    lake = Lake.create(tmp_path / "lake")
+    cycle(InProcess(), lake, REAL_LOG)
+    judge(InProcess(), lake)
+    return lake
+
+
+def test_a_decision_is_planned_again_only_once_it_was_refused(judged: Lake) -> None:
+    before = rows(judged, "tombstones")
+    again = judge(InProcess(), judged)
+    assert (again["outcome"], dict(again["counts"])["planned"]) == ("nothing new", 0)
+    assert rows(judged, "tombstones") == before
+    refused = [row | {"outcome": "refused", "reason": "it moved"} for row in before[:2]]
+    emitted = [row | {"outcome": "emitted"} for row in before[2:4]]
+    _write(judged, [*refused, *emitted])
+    assert dict(judge(InProcess(), judged)["counts"])["planned"] == 2
+    latest = questions.tombstones(judged)
+    assert len(latest) == len(before)
+    assert sorted(latest["outcome"].to_pylist()) == ["emitted"] * 2 + ["planned"] * (len(before) - 2)
+
+
+def _write(lake: Lake, found: list[dict[str, Any]]) -> None:
+    plan = runs.begin(lake, "expire", {})
+    file = TableFile(lake, "tombstones")
+    file.write_rows([row | {"run_id": plan["run_id"]} for row in found])
+    commit(lake, "tombstones", [Exchange(file.close())], "expire", plan["run_id"])
+    runs.finish(lake, "expire", plan, outcome="done", counts=[])
+
+
+def test_a_clock_before_the_newest_commit_is_said(judged: Lake) -> None:
+    row = expire(InProcess, judged, RetentionPolicy(WEEK), 1, lambda _: None)  # type: ignore[arg-type]
+    (note,) = row["notes"]
+    assert note.startswith("judged for 1970-01-01T00:00:00.001Z, before the newest commit (")
+
+
+def test_what_if_of_a_lake_that_is_empty(tmp_path: Path) -> None:
+    assert what_if(Lake.create(tmp_path / "lake"), RetentionPolicy(1), None, LATER).num_rows == 0
+
+
+def test_decisions_are_asked_for_by_group_and_outcome(judged: Lake) -> None:
+    every = questions.tombstones(judged)
+    groups = sorted(set(every["group_id"].to_pylist()))
+    assert questions.tombstones(judged, pattern=groups[0]).num_rows == every["group_id"].to_pylist().count(groups[0])
+    assert questions.tombstones(judged, outcome="refused").num_rows == 0
+    assert questions.tombstones(judged, outcome="planned", limit=1).to_pylist() == every.slice(0, 1).to_pylist()
+    topics = [row["topic"] for row in every.to_pylist() if row["group_id"] == "billing"]
+    assert topics == ["orders"] * 6 + [None], "a group goes behind its offsets"
