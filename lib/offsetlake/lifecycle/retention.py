@@ -34,12 +34,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from offsetlake.lifecycle.reduction import KEY
 from offsetlake.ordering import order_codes
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
-KEY = ("group_id", "topic", "partition")
 RULES = (
     "topic_deleted", "no_group", "share_group", "active_group", "subscribed", "within_retention", "pending_transaction",
     "explicit", "group_empty", "unsubscribed", "commit_age",

@@ -14,7 +14,8 @@ from offsetlake.lake.history_files import HistoryFile, partition_rows
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import Leaf, leaves, read_leaves
 from offsetlake.lifecycle.policy import RetentionPolicy
-from offsetlake.lifecycle.retention import CLOCKS, KEY, RULES, Groups, Verdicts, groups_left_with_nothing, verdicts
+from offsetlake.lifecycle.reduction import KEY
+from offsetlake.lifecycle.retention import CLOCKS, RULES, Groups, Verdicts, groups_left_with_nothing, verdicts
 from offsetlake.ordering import order_codes
 
 JUDGED = ("offsets", "pending_offsets", "groups")
