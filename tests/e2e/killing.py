@@ -257,8 +257,7 @@ def warm_up(log: LogAddress) -> None:
     """Bring compiled code in, which every child would otherwise do anew."""
     for group in source.plan_readers(log, log.describe().ranges):
         for piece, found in log.fetch(group.slices):
-            source.offset_commit_rows(piece, found)
-            source.other_rows(piece, found)
+            source.decode(piece, found)
 
 
 def kill_at_each_write(scenario: Scenario, folder: Path) -> None:

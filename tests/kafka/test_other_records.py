@@ -1,4 +1,4 @@
-"""`decode_others`: what is no offset commit, each record in its table, and in quarantine with its bytes."""
+"""What is no offset commit, each record in its table, and in quarantine with its bytes."""
 
 import json
 import struct
@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from kafka.golden import KEYS, VALUES, golden_keys, golden_values, lines
 from offsetlake.kafka.batches import CorruptRegion, read_batches
-from offsetlake.kafka.other_records import SCHEMA, corrupt_rows, decode_others
+from offsetlake.kafka.chunk import decode_chunk
+from offsetlake.kafka.other_records import SCHEMA
 from offsetlake.kafka.records import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 from oracle.dump_log import parse_dump
 from oracle.encoders import offset_key, offset_value
@@ -27,7 +28,7 @@ Pair = tuple[bytes | None, bytes | None]
 
 def decode(data: bytes, topic: str = OFFSETS_TOPIC) -> list[dict[str, Any]]:
     records, corrupt = read_batches(data)
-    rows = decode_others(topic, records, corrupt)
+    rows = decode_chunk(topic, records, corrupt).others
     assert rows.schema == SCHEMA
     rows.validate(full=True)
     found: list[dict[str, Any]] = rows.to_pylist()
@@ -185,13 +186,20 @@ def test_corrupt_regions_are_quarantined_with_their_bytes() -> None:
         row(log_offset=5, kind="quarantine", reason="why", value_bytes=b"abc"),
         row(log_offset=9, kind="quarantine", reason="why not", value_bytes=b""),
     ]
-    assert corrupt_rows(regions).to_pylist() == expected
+    assert decode_chunk(OFFSETS_TOPIC, read_batches(b"")[0], regions).others.to_pylist() == expected
     records, _ = read_batches(batch(COMMIT, (None, b"x")))
-    assert decode_others(OFFSETS_TOPIC, records, regions).to_pylist() == [
+    assert decode_chunk(OFFSETS_TOPIC, records, regions).others.to_pylist() == [
         *expected,
         quarantined(None, b"x", "the key is null", log_offset=1),
     ]
-    assert corrupt_rows([]).schema == SCHEMA
+
+
+def test_what_reads_as_a_commit_is_none_in_the_topic_of_share_groups() -> None:
+    """A topic id of 16 bytes can be the length and the bytes of a topic name."""
+    records, corrupt = read_batches(batch((offset_key("g", "fourteen-bytes", 0), COMMIT[1])))
+    assert decode_chunk(OFFSETS_TOPIC, records, corrupt).commits.num_rows == 1
+    commits, others = decode_chunk(SHARE_STATE_TOPIC, records, corrupt)
+    assert (commits.num_rows, others.num_rows) == (0, 1)
 
 
 RECORD_KEYS = st.one_of(

@@ -4,14 +4,12 @@ These are few beside the commits; their values go on as JSON, as Kafka's own too
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from offsetlake.errors import UndecodableRecord
-from offsetlake.kafka import offset_commits
 from offsetlake.kafka.batches import CorruptRegion, Records
 from offsetlake.kafka.records import OFFSETS_TOPIC, decode_record, to_json
 
@@ -38,8 +36,14 @@ SCHEMA = pa.schema(
 _MARKERS = {0: "ABORT", 1: "COMMIT"}
 
 
-def decode_others(topic: str, records: Records, corrupt: Sequence[CorruptRegion]) -> pa.RecordBatch:
-    """Decode every record of a chunk that is no good offset commit.
+def decode_others(
+    topic: str,
+    others: Records,
+    corrupt: Sequence[CorruptRegion],
+    commits: Records,
+    undecodable: Mapping[int, str],
+) -> pa.RecordBatch:
+    """Decode every record of a chunk that is no offset commit; quarantine those of `commits` that are undecodable.
 
     | column                    | type         | is |
     |---------------------------|--------------|----|
@@ -56,20 +60,9 @@ def decode_others(topic: str, records: Records, corrupt: Sequence[CorruptRegion]
     Kinds: `transaction_markers`, `group_records`, `share_state_records`, `quarantine`.
     """
     rows = [_corrupt_row(region) for region in corrupt]
-    is_commit = np.zeros(len(records), np.bool_)
-    if topic == OFFSETS_TOPIC:
-        is_commit = np.isin(records.record_types(), offset_commits.RECORD_TYPES) & ~records.control
-        commits = records.where(is_commit)
-        _, bad = offset_commits.decode_offset_commits(commits)
-        rows += [_quarantined(commits, row, reason) for row, reason in sorted(bad.items())]
-    others = records.where(~is_commit)
+    rows += [_quarantined(commits, row, reason) for row, reason in sorted(undecodable.items())]
     rows += [row for at in range(len(others)) if (row := _decoded(topic, others, at))]
     return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
-
-
-def corrupt_rows(regions: Sequence[CorruptRegion]) -> pa.RecordBatch:
-    """Give the quarantine rows of bytes that are no batch; columns as `decode_others`."""
-    return pa.RecordBatch.from_pylist([_corrupt_row(region) for region in regions], schema=SCHEMA)
 
 
 def _corrupt_row(region: CorruptRegion) -> dict[str, Any]:

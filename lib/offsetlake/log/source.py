@@ -19,9 +19,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from offsetlake.errors import BadRequest
-from offsetlake.kafka import offset_commits, other_records
 from offsetlake.kafka.batches import CorruptRegion, Records, read_batches
-from offsetlake.kafka.superseded import superseded
+from offsetlake.kafka.chunk import COMMITS, OTHERS, Chunk, decode_chunk
 from offsetlake.log.address import LogAddress, Slice
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition, OffsetRange
 
@@ -30,8 +29,8 @@ READER_BYTES = 64 << 20  # small slices are read together, up to this many bytes
 
 _LOG_PARTITION = pa.field("log_partition", pa.int32())
 _SCHEMAS = {
-    "offset_commits": pa.schema([_LOG_PARTITION, *offset_commits.SCHEMA, pa.field("superseded", pa.bool_())]),
-    "others": pa.schema([pa.field("log_topic", pa.string()), _LOG_PARTITION, *other_records.SCHEMA]),
+    "offset_commits": pa.schema([_LOG_PARTITION, *COMMITS]),
+    "others": pa.schema([pa.field("log_topic", pa.string()), _LOG_PARTITION, *OTHERS]),
 }
 
 
@@ -77,9 +76,9 @@ class CommitLogReader(DataSourceReader):
 
     def read(self, partition: SliceGroup) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         """Read one task's slices into Arrow batches of `schema`."""
-        decode = offset_commit_rows if self._kind == "offset_commits" else other_rows
         for piece, found in self._address.fetch(partition.slices):
-            batch = decode(piece, found)
+            chunk = decode(piece, found)
+            batch = chunk.commits if self._kind == "offset_commits" else chunk.others
             if batch.num_rows:
                 yield batch
 
@@ -127,36 +126,22 @@ def _within(records: Records, offsets: OffsetRange) -> Records:
     return records if inside.all() else records.where(inside)
 
 
-def offset_commit_rows(piece: Slice, found: bytes | CorruptRegion) -> pa.RecordBatch:
-    """Decode the offset commits of what `fetch` found.
+def decode(piece: Slice, found: bytes | CorruptRegion) -> Chunk:
+    """Decode what `fetch` found of a slice.
 
-    Columns: `log_partition`, those of `decode_offset_commits`, and `superseded`.
+    `commits` has `log_partition` before the columns of a chunk, `others` has `log_topic` and `log_partition`.
     """
-    where, schema = piece.log_partition, _SCHEMAS["offset_commits"]
+    topic, partition = piece.log_partition
     if isinstance(found, CorruptRegion):
-        return pa.RecordBatch.from_pylist([], schema=schema)
-    records = _within(read_batches(found)[0], piece.offsets)
-    chosen = np.isin(records.record_types(), offset_commits.RECORD_TYPES) & ~records.control
-    commits = records.where(chosen)
-    rows, undecodable = offset_commits.decode_offset_commits(commits)
-    good = np.ones(len(commits), np.bool_)
-    good[list(undecodable)] = False
-    decided = good & ((commits.producer_id == -1) | (commits.value_length < 0))
-    marks = pa.array(superseded(commits, decided)[good])
-    partition = pa.array(np.full(rows.num_rows, where.partition, np.int32))
-    return pa.RecordBatch.from_arrays([partition, *rows.columns, marks], schema=schema)
-
-
-def other_rows(piece: Slice, found: bytes | CorruptRegion) -> pa.RecordBatch:
-    """Decode the rest of it: `log_topic`, `log_partition` and the columns of `decode_others`."""
-    where, schema = piece.log_partition, _SCHEMAS["others"]
-    if isinstance(found, CorruptRegion):
-        rows = other_records.corrupt_rows([found])
+        records, corrupt = read_batches(b"")[0], [found]
     else:
         records, corrupt = read_batches(found)
         # A batch across a slice's start belongs to the slice before: its first offset is there.
         corrupt = [region for region in corrupt if region.log_offset >= piece.offsets.start]
-        rows = other_records.decode_others(where.topic, _within(records, piece.offsets), corrupt)
-    topic = pa.array([where.topic] * rows.num_rows, pa.string())
-    partition = pa.array(np.full(rows.num_rows, where.partition, np.int32))
-    return pa.RecordBatch.from_arrays([topic, partition, *rows.columns], schema=schema)
+    commits, others = decode_chunk(topic, _within(records, piece.offsets), corrupt)
+    partitions = [pa.array(np.full(rows.num_rows, partition, np.int32)) for rows in (commits, others)]
+    topics = pa.array([topic] * others.num_rows, pa.string())
+    return Chunk(
+        pa.RecordBatch.from_arrays([partitions[0], *commits.columns], schema=_SCHEMAS["offset_commits"]),
+        pa.RecordBatch.from_arrays([topics, partitions[1], *others.columns], schema=_SCHEMAS["others"]),
+    )

@@ -7,7 +7,7 @@ import pyarrow as pa
 from offsetlake.lake.files import Exchange, TableFile
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
-from offsetlake.log.source import SliceGroup, offset_commit_rows, other_rows
+from offsetlake.log.source import SliceGroup, decode
 from offsetlake.pipeline.history_rows import OF_OTHERS, of_others
 
 HISTORY = ("offset_commits", *OF_OTHERS)
@@ -30,10 +30,11 @@ def read_history(reading: Reading, group: SliceGroup) -> dict[str, Exchange]:
     files = {table: TableFile(reading.lake, table) for table in HISTORY}
     try:
         for piece, found in reading.log.fetch(group.slices):
-            commits = pa.table(offset_commit_rows(piece, found))
+            chunk = decode(piece, found)
+            commits = pa.table(chunk.commits)
             run = pa.repeat(pa.scalar(reading.run_id, pa.int64()), commits.num_rows)
             files["offset_commits"].write(commits.append_column("ingest_run", run))
-            for table, rows in of_others(other_rows(piece, found), reading.run_id).items():
+            for table, rows in of_others(chunk.others, reading.run_id).items():
                 files[table].write_rows(rows)
         return {table: Exchange(added=file.close()) for table, file in files.items()}
     except BaseException:

@@ -1,0 +1,36 @@
+"""A chunk of the log, decoded once: offset commits as columns, and beside them the rows of all else."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from offsetlake.kafka import offset_commits, other_records
+from offsetlake.kafka.batches import CorruptRegion, Records
+from offsetlake.kafka.records import OFFSETS_TOPIC
+from offsetlake.kafka.superseded import superseded
+
+COMMITS = pa.schema([*offset_commits.SCHEMA, pa.field("superseded", pa.bool_())])
+OTHERS = other_records.SCHEMA
+
+
+class Chunk(NamedTuple):
+    """What a chunk holds: `commits` with the columns of COMMITS, `others` with those of OTHERS."""
+
+    commits: pa.RecordBatch
+    others: pa.RecordBatch
+
+
+def decode_chunk(topic: str, records: Records, corrupt: list[CorruptRegion]) -> Chunk:
+    """Decode records that stand one behind the other in a partition of a log topic, and tell of corrupt regions."""
+    is_commit = np.zeros(len(records), np.bool_)
+    if topic == OFFSETS_TOPIC:
+        is_commit = np.isin(records.record_types(), offset_commits.RECORD_TYPES) & ~records.control
+    commits = records.where(is_commit)
+    rows, undecodable = offset_commits.decode_offset_commits(commits)
+    good = np.ones(len(commits), np.bool_)
+    good[list(undecodable)] = False
+    decided = good & ((commits.producer_id == -1) | (commits.value_length < 0))
+    marks = pa.array(superseded(commits, decided)[good])
+    others = other_records.decode_others(topic, records.where(~is_commit), corrupt, commits, undecodable)
+    return Chunk(pa.RecordBatch.from_arrays([*rows.columns, marks], schema=COMMITS), others)
