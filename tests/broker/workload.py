@@ -76,9 +76,8 @@ def member(
     protocol: Literal["classic", "consumer"],
     pattern: str | None = None,
 ) -> Consumer:
-    """Subscribe to the topics of `offsets` or to a pattern (`^...`), wait for the assignment, commit; return the member.
+    """Subscribe to the topics of `offsets`, or a `^pattern`, wait for the assignment, commit; return the member, alive.
 
-    It is alive and is to be polled.
     Classic: GroupMetadata twice (new, then stable), one OffsetCommit a partition. KIP-848 ("consumer"): one
     ConsumerGroup record of each kind (the current assignment perhaps again), one OffsetCommit a partition.
     A pattern to KIP-848: a ConsumerGroupRegularExpression too.
