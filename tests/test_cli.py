@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -279,6 +280,26 @@ def test_expire_plans_and_tombstones_tells(run: Run, real: str) -> None:
     assert run("offsets", "--lake", real, "--format", "csv")[1].count("\n") == 197, "nothing goes by planning"
 
 
+def test_a_lake_of_an_older_version_answers_and_says_what_it_lacks(run: Run, real: str) -> None:
+    (Path(real) / "offsetlake.json").write_text('{"version": 1}')
+    shutil.rmtree(Path(real) / "tombstones")
+    assert run("sql", "--lake", real, "SELECT count(*) AS n FROM offsets", "--format", "json")[:2] == (
+        0,
+        '{"n": 196}\n',
+    )
+    code, _, err = run("tombstones", "--lake", real)
+    assert (code, "older offsetlake made it: the next job that writes adds what is missing" in err) == (6, True)
+    assert run("expire", "--lake", real)[0] == 0
+    assert run("tombstones", "--lake", real)[0] == 0
+
+
+def test_a_plan_that_is_no_plan_is_named(run: Run, real: str) -> None:
+    (Path(real) / "plan-expire.json").write_text("garbage")
+    code, _, err = run("expire", "--lake", real)
+    assert code == 6
+    assert f"{real}/plan-expire.json is no JSON" in err
+
+
 def test_what_if_compares_and_writes_nothing(run: Run, real: str) -> None:
     before = sorted(Path(real).rglob("*"))
     code, out, _ = run(
@@ -299,7 +320,9 @@ def test_what_if_compares_and_writes_nothing(run: Run, real: str) -> None:
     ("arguments", "says"),
     [
         (["--retention", "7 days"], "error: '7 days' is no duration: write a whole number and ms, s, m, h, d"),
+        (["--retention", "999999999999d"], "error: 999999999999d is no duration anyone waits for: at most 2932896d"),
         (["--now", "tomorrow"], "error: 'tomorrow' is no instant"),
+        (["--now", "99999999999999999999"], "error: 99999999999999999999 ms is no instant: years 1 to 9999 are known"),
         (["--group", "a*"], "error: --group and --format go with --what-if"),
     ],
 )
@@ -325,7 +348,7 @@ def test_run_then_run_again_then_ask(tmp_path: Path) -> None:
     first = offsetlake("run", "--log", str(log))
     assert "WARNING" not in first.stderr, "what Spark's JVM says is kept back"
     assert [line.split("  ")[-1].split(" ")[0] for line in first.stderr.splitlines()] == [
-        "looking", "reading", "starting", "compacting", "judging",
+        "looking", "reading", "starting", "compacting",
     ]  # fmt: skip
     assert "Read 160 records of 18 log partitions" in first.stdout
     assert "33 commits" in first.stdout

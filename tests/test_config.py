@@ -39,21 +39,36 @@ retention = "90m"
     )
 
 
+def test_overrides_alone_leave_the_default(tmp_path: Path) -> None:
+    file = write(tmp_path, '[[retention.override]]\ngroup = "[]a]"\nretention = "1d"')
+    assert load({"config": file}, {}).retention == RetentionPolicy(7 * 86_400_000, (Override("[]a]", "*", 86_400_000),))
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ('\n[retention]\ndefault = "7d"\nweeks = 1', "line 4: weeks: known are default"),
-        ('lake = "x"\n[retention]\n', "line 2: retention: known are default (which must be there) and override"),
-        ("retention = 7", "line 1: retention: known are"),
+        ('\n[retention]\ndefault = "7d"\nweeks = 1', "line 4: weeks: unknown; known are default and override"),
+        ("retention = 7", "line 1: retention: write a table [retention] with default and [[retention.override]]"),
+        ('retention = "7d"', "line 1: retention: write a table [retention]"),
+        ("[retention]\ndefault = 7", "line 2: default: a duration is a text in quotes, such as '7d'"),
+        (
+            '[retention]\ndefault = "999999999999d"',
+            "line 2: default: 999999999999d is no duration anyone",
+        ),
+        ('[retention]\noverride = ["a"]', "line 2: override: write [[retention.override]], once for each"),
+        (f'{OVERRIDE}group = "[z-a]"\nretention = "1d"', "line 4: group: the pattern '[z-a]' fits nothing"),
         ('[retention]\n\ndefault = "7 days"', "line 3: default: '7 days' is no duration: write a whole number and ms"),
-        ('[retention]\ndefault = "7d"\n[retention.override]\ngroup = "a"', "line 1: override: write [[retention.over"),
+        ('[retention]\ndefault = "7d"\n[retention.override]\ngroup = "a"', "line 3: override: write [[retention.over"),
         (f'{OVERRIDE}group = "a"\nretention = "1y"', "line 5: retention: '1y' is no duration"),
         (f'{OVERRIDE}grp = "a"\nretention = "1d"', "line 4: grp: unknown; known are group, topic, retention"),
         (f'{OVERRIDE}group = "a[b"\nretention = "1d"', "line 4: group: the pattern 'a[b' has a [ without its ]"),
         (f'{OVERRIDE}topic = ""\nretention = "1d"', "line 4: topic: a pattern is a text in quotes"),
         (f'{OVERRIDE}retention = "1d"', "line 3: override: an override wants a retention, and a group or topic"),
         (f'{OVERRIDE}group = "a"\n', "line 3: override: an override wants a retention"),
-        (f'{OVERRIDE}group = "a"\nretention = "1d"\n{SECOND}retention = -1', "line 8: retention: '-1' is no duration"),
+        (
+            f'{OVERRIDE}group = "a"\nretention = "1d"\n{SECOND}retention = -1',
+            "line 8: retention: a duration is a text",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_retention_is_named_with_its_line(tmp_path: Path, text: str, says: str) -> None:

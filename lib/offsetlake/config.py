@@ -62,9 +62,10 @@ def load(options: Mapping[str, str | None], environment: Mapping[str, str]) -> C
     """
     file = options.get("config") or environment.get("OFFSETLAKE_CONFIG")
     given = {key: value for key, value in options.items() if value is not None and key != "config"}
+    defaults = _from_toml(resource("conf", "offsetlake.toml").read_text(encoding="utf-8"), "conf/offsetlake.toml")
     layers = [
-        _from_toml(resource("conf", "offsetlake.toml").read_text(encoding="utf-8"), "conf/offsetlake.toml"),
-        _from_toml(_read(file), file) if file else {},
+        defaults,
+        _from_toml(_read(file), file, defaults["retention"].default_ms) if file else {},
         _from_environment(environment),
         given,
     ]
@@ -78,7 +79,7 @@ def load(options: Mapping[str, str | None], environment: Mapping[str, str]) -> C
     return Config(**{**merged, "lake": Path(merged["lake"])})
 
 
-def _from_toml(text: str, name: str) -> Layer:
+def _from_toml(text: str, name: str, retention_ms: int | None = None) -> Layer:
     try:
         layer = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -88,7 +89,7 @@ def _from_toml(text: str, name: str) -> Layer:
         layer["kafka"] = _flat(layer["kafka"], name)
         _check_known(layer["kafka"], SETTINGS, f"{name}, table kafka")
     if "retention" in layer:
-        layer["retention"] = read_policy(layer["retention"], text, name)
+        layer["retention"] = read_policy(layer["retention"], text, name, retention_ms)
     for key in layer.keys() - {*_TABLES}:
         if not isinstance(layer[key], str):
             raise BadRequest(f"{name}: {key} must be a text in quotes")

@@ -6,6 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from types import TracebackType
 from typing import Any, Self, TextIO
@@ -40,8 +41,15 @@ def write(answer: pa.Table, style: str, shown: Sequence[str] = (), file: TextIO 
     Raises OffsetlakeError where the output takes no more, BrokenPipeError where nobody reads it any more.
     """
     out = file or sys.stdout
-    try:
+    with writing_to(out):
         _write(answer, style, shown, out)
+
+
+@contextmanager
+def writing_to(out: TextIO) -> Iterator[None]:
+    """Write out all at the end; OffsetlakeError where the output takes no more, BrokenPipeError where nobody reads."""
+    try:
+        yield
         out.flush()
     except BrokenPipeError:  # whoever reads has seen enough
         raise

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from fnmatch import translate
 from typing import Any
 
 from offsetlake.errors import BadRequest
@@ -11,17 +12,22 @@ from offsetlake.times import duration_ms
 _OVERRIDE_KEYS = ("group", "topic", "retention")
 
 
-def read_policy(table: object, text: str, name: str) -> RetentionPolicy:
-    """Read the table; `text` is the file it came from, `name` how to call it. BadRequest names the line of an error."""
+def read_policy(table: object, text: str, name: str, default_ms: int | None) -> RetentionPolicy:
+    """Read the table; `text` is the file it came from, `name` how to call it, `default_ms` holds where none is given.
+
+    Raises BadRequest that names the line of an error.
+    """
     where = _Lines(text, name)
-    if not isinstance(table, dict) or set(table) - {"default", "override"} or "default" not in table:
-        wrong = sorted(set(table) - {"default", "override"})[:1] if isinstance(table, dict) else []
-        raise where.error(0, wrong[0] if wrong else "retention", "known are default (which must be there) and override")
+    if not isinstance(table, dict):
+        raise where.error(0, "retention", "write a table [retention] with default and [[retention.override]]")
+    if unknown := sorted(set(table) - {"default", "override"}):
+        raise where.error(0, unknown[0], "unknown; known are default and override")
     overrides = table.get("override", [])
-    if not isinstance(overrides, list):
+    if not isinstance(overrides, list) or not all(isinstance(override, dict) for override in overrides):
         raise where.error(0, "override", "write [[retention.override]], once for each")
-    default = _duration(table["default"], where, 0, "default")
-    return RetentionPolicy(default, tuple(_overrides(overrides, where)))
+    if "default" in table or default_ms is None:
+        default_ms = _duration(table.get("default"), where, 0, "default")
+    return RetentionPolicy(default_ms, tuple(_overrides(overrides, where)))
 
 
 def _overrides(overrides: list[Mapping[str, Any]], where: "_Lines") -> Iterator[Override]:
@@ -40,13 +46,18 @@ def _overrides(overrides: list[Mapping[str, Any]], where: "_Lines") -> Iterator[
 def _check_pattern(pattern: object, where: "_Lines", number: int, key: str) -> None:
     if not isinstance(pattern, str) or not pattern:
         raise where.error(number, key, "a pattern is a text in quotes, such as 'billing-*'")
-    if re.search(r"\[(?![!]?[^\]]+\])", pattern):
+    read = translate(pattern)
+    if r"\[" in read:
         raise where.error(number, key, f"the pattern {pattern!r} has a [ without its ]")
+    if "(?!)" in read:
+        raise where.error(number, key, f"the pattern {pattern!r} fits nothing: a range goes from the smaller on")
 
 
 def _duration(value: object, where: "_Lines", number: int, key: str) -> int:
+    if not isinstance(value, str):
+        raise where.error(number, key, "a duration is a text in quotes, such as '7d'")
     try:
-        return duration_ms(str(value))
+        return duration_ms(value)
     except BadRequest as error:
         raise where.error(number, key, str(error)) from error
 
@@ -58,7 +69,7 @@ class _Lines:
         self._lines, self._name = text.splitlines(), name
 
     def error(self, override: int, key: str, what: str) -> BadRequest:
-        header = r"\[\[\s*retention\s*\.\s*override\s*\]\]" if override else r"\[\s*retention\s*\]"
+        header = r"\[\[?\s*retention\s*\.\s*override\s*\]" if override or key == "override" else r"\[\s*retention\s*\]"
         starts = [at for at, line in enumerate(self._lines) if re.match(rf"\s*{header}", line)]
         start = starts[max(override - 1, 0)] if len(starts) >= max(override, 1) else 0
         following = (at for at in range(start, len(self._lines)) if key and self._begins(at, key))

@@ -86,6 +86,8 @@ def _expired(lake: Lake, job: Done, flags: list[str]) -> Iterator[str]:
     counts = dict(job.row["counts"])
     going = sum(counts.get(rule, 0) for rule, goes in zip(RULES, EXPIRING, strict=True) if goes)
     judged = sum(counts.get(rule, 0) for rule in RULES)
+    if counts["withdrawn"]:
+        yield f"{counts['withdrawn']:,} tombstones planned before are withdrawn: they are not to go any more"
     if not going and not counts.get("nothing_left"):
         yield f"Judged {judged:,} offsets: none is to go"
         return
@@ -96,7 +98,7 @@ def _expired(lake: Lake, job: Done, flags: list[str]) -> Iterator[str]:
     for rule in (*RULES, "nothing_left"):
         if counts.get(rule):
             yield f"{counts[rule]:>14,} {rule}"
-    yield f"What goes and why: {_command('tombstones', flags)}"
+    yield f"What goes and why: {_command('tombstones', flags, '--outcome', 'planned')}"
 
 
 _LINES: dict[str, Callable[[Lake, Done, list[str]], Iterator[str]]] = {

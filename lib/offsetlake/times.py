@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from offsetlake.errors import BadRequest
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LAST_INSTANT = 253_402_300_799_999  # ms: the end of the year 9999
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(rf"([0-9]{{1,12}})({'|'.join(_UNITS)})")
 
@@ -18,10 +19,10 @@ def now_ms() -> int:
 
 def to_ms(text: str) -> int:
     """Read an instant as ms since the epoch, finer digits cut off; BadRequest where it is none."""
-    try:
-        return int(text)
-    except ValueError:
-        pass
+    if re.fullmatch(r"-?[0-9]+", text):
+        if abs(ms := int(text)) > LAST_INSTANT:
+            raise BadRequest(f"{text} ms is no instant: years 1 to 9999 are known")
+        return ms
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
@@ -40,11 +41,13 @@ def to_iso(ms: int) -> str:
 
 
 def duration_ms(text: str) -> int:
-    """Read a duration such as 7d, 36h, 90m, 60s, 500ms as ms; BadRequest where it is none."""
+    """Read a duration such as 7d, 36h, 90m, 60s, 500ms as ms; BadRequest where it is none, or longer than all times."""
     match = _DURATION.fullmatch(text)
     if match is None:
         raise BadRequest(f"{text!r} is no duration: write a whole number and {', '.join(_UNITS)}, such as 7d or 36h")
-    return int(match[1]) * _UNITS[match[2]]
+    if (ms := int(match[1]) * _UNITS[match[2]]) > LAST_INSTANT:
+        raise BadRequest(f"{text} is no duration anyone waits for: at most {LAST_INSTANT // _UNITS['d']}d")
+    return ms
 
 
 def to_duration(ms: int) -> str:

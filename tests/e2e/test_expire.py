@@ -118,6 +118,24 @@ def test_a_decision_is_planned_again_only_once_it_was_refused(judged: Lake) -> N
     assert sorted(latest["outcome"].to_pylist()) == ["emitted"] * 2 + ["planned"] * (len(before) - 2)
 
 
+def test_a_plan_that_no_longer_holds_is_withdrawn(judged: Lake) -> None:
+    count = judged.count("tombstones")
+    early = judge(InProcess(), judged, 1)
+    assert (early["outcome"], dict(early["counts"])["withdrawn"]) == ("done", count)
+    assert set(questions.tombstones(judged)["outcome"].to_pylist()) == {"withdrawn"}
+    assert judge(InProcess(), judged, 1)["outcome"] == "nothing new"
+    assert dict(judge(InProcess(), judged)["counts"])["planned"] == count
+    assert questions.tombstones(judged, outcome="planned").num_rows == count
+
+
+def test_evidence_is_that_of_the_policy_in_force(judged: Lake) -> None:
+    expire(InProcess, judged, RetentionPolicy(1_000), LATER, lambda _: None)  # type: ignore[arg-type]
+    standing = questions.tombstones(judged)
+    assert set(standing["outcome"].to_pylist()) == {"planned"}
+    assert set(standing["retention_ms"].to_pylist()) == {1_000, None}
+    assert standing["retention_ms"].null_count == standing["topic"].null_count
+
+
 def _write(lake: Lake, found: list[dict[str, Any]]) -> None:
     plan = runs.begin(lake, "expire", {})
     file = TableFile(lake, "tombstones")

@@ -95,6 +95,8 @@ BREAKS: dict[tuple[str, str], Row] = {
     ("share_state_records", "log_position_known"): {"log_offset": -1},
     ("share_state_records", "state_has_value"): {"kind": "snapshot", "snapshot_epoch": None},
     ("share_state_records", "tombstone_has_none"): {"kind": "tombstone", "snapshot_epoch": 1},
+    ("tombstones", "outcome_known"): {"outcome": "sent"},
+    ("tombstones", "refused_has_reason"): {"outcome": "refused", "reason": None},
     ("transaction_markers", "log_position_known"): {"log_offset": -1},
     ("transaction_markers", "marker_known"): {"marker": "commit"},
 }

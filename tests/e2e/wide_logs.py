@@ -6,8 +6,8 @@ from oracle.encoders import group_log_partition, offset_key, offset_value
 from oracle.log_writer import Batch, Record, write_partition
 
 START_TIME = 1_700_000_000_000  # ms
-COMMITS = 180
-METADATA_LENGTH = 100_000  # a partition is about 18 MB: two do not go to one reader, which takes 32 MiB
+COMMITS = 350
+METADATA_LENGTH = 100_000  # a partition is about 35 MB: two do not go to one reader, which takes 64 MiB
 
 
 def write_wide_log(folder: Path, groups: list[str], log_partitions: int) -> None:

@@ -1,6 +1,7 @@
 """The commands that write: one job each, or all of them in order."""
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +14,6 @@ from offsetlake.commands.options import (
     BootstrapOption,
     ConfigOption,
     FormatOption,
-    GroupPatternOption,
     KafkaConfigOption,
     LakeOption,
     LogOption,
@@ -24,7 +24,7 @@ from offsetlake.commands.options import (
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
-from offsetlake.output import Progress, write
+from offsetlake.output import Progress, write, writing_to
 from offsetlake.times import duration_ms, now_ms, to_ms
 
 if TYPE_CHECKING:
@@ -89,9 +89,12 @@ def expire(
     now: NowOption = None,
     retention: RetentionOption = None,
     what_if: Annotated[
-        bool, typer.Option("--what-if", help="Only tell what would go and when, by group; --retention is compared.")
+        bool,
+        typer.Option("--what-if", help="Only tell, by group, what would go and when; --retention has its own column."),
     ] = False,
-    group: GroupPatternOption = None,
+    group: Annotated[
+        str | None, typer.Option("--group", metavar="PATTERN", help="With --what-if: only groups like this.")
+    ] = None,
     format_: FormatOption = None,
     lake: LakeOption = None,
     config_file: ConfigOption = None,
@@ -134,4 +137,5 @@ def _jobs(
     with Progress() as progress:
         done = cycle.run_jobs(settings.lake, log, compacts=compacts, expiry=expiry, say=progress.say)
     flags = [word for name in ("lake", "config") if (value := options[name]) for word in (f"--{name}", value)]
-    summary.summarize(Lake.open(settings.lake), done, flags)
+    with writing_to(sys.stdout):
+        summary.summarize(Lake.open(settings.lake), done, flags)

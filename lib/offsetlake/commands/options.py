@@ -30,7 +30,9 @@ FormatOption = Annotated[
     Literal["table", "json", "csv"] | None,
     typer.Option("--format", help="table for people; json (an object a line) and csv have all columns, times in ms."),
 ]
-LimitOption = Annotated[int | None, typer.Option("--limit", metavar="N", min=0, help="At most so many rows.")]
+LimitOption = Annotated[
+    int | None, typer.Option("--limit", metavar="N", min=0, max=2**31 - 1, help="At most so many rows.")
+]
 GroupPatternOption = Annotated[
     str | None, typer.Option("--group", metavar="PATTERN", help="Only groups like this: * ? \\[abc] as in a shell.")
 ]

@@ -80,13 +80,15 @@ class Lake:
         return self.path / table
 
     def delta_table(self, table: str, version: int | None = None) -> DeltaTable:
-        """Open one table, at a Delta version or as it is now; LakeUnusable where it is gone."""
+        """Open one table, at a Delta version or as it is now; LakeUnusable where it is gone or not there yet."""
         try:
             return DeltaTable(self.table_path(table), version=version)
         except TableNotFoundError as error:
-            raise LakeUnusable(
-                f"table {table} of the lake {self.path} is gone: restore its folder, or read the log into a new lake"
-            ) from error
+            if self._version() < LAKE_VERSION:
+                why = "is not there yet, an older offsetlake made it: the next job that writes adds what is missing"
+            else:
+                why = "is gone: restore its folder, or read the log into a new lake"
+            raise LakeUnusable(f"table {table} of the lake {self.path} {why}") from error
 
     def versions(self, *tables: str) -> dict[str, int]:
         """Delta versions the tables are at now."""
@@ -97,12 +99,13 @@ class Lake:
         return self.delta_table(table).transaction_version(app_id) or 0
 
     def query(self, sql: str, *tables: str, **at: int) -> Table:
-        """Answer SQL (DataFusion's dialect) over the named tables, all if none is named, without starting Spark.
+        """Answer SQL (DataFusion's dialect) over the named tables, all there are if none is named, without Spark.
 
         `at` pins a table to a Delta version: `query(sql, offsets=3)`.
         """
         builder = QueryBuilder()
-        for table in (*tables, *at) or TABLES:
+        there = (table for table in TABLES if DeltaTable.is_deltatable(str(self.table_path(table))))
+        for table in (*tables, *at) or there:
             builder = builder.register(table, self.delta_table(table, at.get(table)))
         return RecordBatchReader.from_stream(builder.execute(sql)).read_all()
 
@@ -155,7 +158,12 @@ class Lake:
     def read_file(self, name: str) -> dict[str, Any] | None:
         """Read what `write_file` wrote; None where there is no such file."""
         file = self.path / name
-        return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+        try:
+            return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+        except ValueError as error:
+            raise LakeUnusable(
+                f"{file} is no JSON ({error}): remove it, and the job whose plan it was begins anew"
+            ) from error
 
     def remove_file(self, name: str) -> None:
         """Remove what `write_file` wrote."""

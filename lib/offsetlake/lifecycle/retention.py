@@ -59,7 +59,7 @@ class Verdicts:
     | expires    | whether the offset goes now |
     | clock      | the number in CLOCKS of the clock that counts for it |
     | clock_ms   | what that clock says, ms since the epoch |
-    | expires_at | when its time is over, ms; NEVER while the group keeps it whatever its age |
+    | expires_at | when its time is over, ms; NEVER while its group or a transaction keeps it whatever its age |
     | group      | the row of its group in `groups`; their number where it has none |
     """
 
@@ -145,7 +145,7 @@ def verdicts(
     pending_too = _among(offsets, pending, KEY)
     asked = [deleted, *keeps, time_over > now, pending_too, explicit, clock == 1, ~groups.empty[group]]
     rule = np.select(asked, np.arange(len(asked)), len(asked))
-    expires_at = np.where(deleted, now, np.where(np.logical_or.reduce(keeps), NEVER, time_over))
+    expires_at = np.where(deleted, now, np.where(np.logical_or.reduce([*keeps, pending_too]), NEVER, time_over))
     return Verdicts(rule, EXPIRING[rule], clock, clock_ms, expires_at, group)
 
 

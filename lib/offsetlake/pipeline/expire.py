@@ -26,19 +26,19 @@ def expire(
 ) -> Report:
     """Judge every stored offset at the instant `now`, ms since the epoch; gives the run's row of `runs`.
 
-    `counts` of that row tell how often each rule decided, and how many tombstones were planned anew. A run that was cut
-    short is finished by its plan, with its own policy and instant. Raises LakeBusy where another job writes,
-    LakeUnusable where the lake cannot be written.
+    `counts` tell how often each rule decided, and how many tombstones were planned anew or withdrawn: what an
+    earlier judgement planned and this one does not. A run that was cut short is finished by its plan, with its own
+    policy and instant. Raises LakeBusy where another job writes, LakeUnusable where the lake cannot be written.
     """
     with lake.lock(JOB, say):
         plan = runs.unfinished_plan(lake, JOB)
         if plan:
             say(f"run {plan['run_id']} was cut short: finishing it first")
-            plan["notes"].append(runs.RESUMED)
+            plan["notes"] += [runs.RESUMED, f"that was for the instant {to_iso(plan['now'])}"]
         else:
             plan = runs.begin(lake, JOB, _plan(lake, policy, now))
         counts = _judge(spark, lake, plan, say)
-        outcome = "done" if counts["planned"] else "nothing new"
+        outcome = "done" if counts["planned"] + counts["withdrawn"] else "nothing new"
         return runs.finish(lake, JOB, plan, outcome=outcome, counts=sorted(counts.items()))
 
 
@@ -59,7 +59,7 @@ def _judge(spark: Callable[[], SparkSession], lake: Lake, plan: runs.Plan, say: 
     overrides = tuple(Override(**override) for override in plan["policy"]["overrides"])
     policy = RetentionPolicy(plan["policy"]["default_ms"], overrides)
     of = judgement(lake, plan["versions"], policy, plan["now"])
-    counts: Counter[str] = Counter(planned=0)
+    counts: Counter[str] = Counter(planned=0, withdrawn=0)
     if not of.partitions:
         return counts
     say(f"judging the offsets of {len(of.partitions)} log partitions")

@@ -28,6 +28,7 @@ _OF_GROUPS = (
     "log_partition", "log_offset",
 )  # fmt: skip
 _DECISION = ("group_id", "topic", "partition", "judged_offset")
+_EVIDENCE = ("rule", "retention_ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,54 +104,63 @@ def open_partition(of: Judgement, partition: int) -> JudgedPartition:
 def plan_tombstones(
     of: Judgement, run_id: int, decided: list[HistoryFile], partitions: Sequence[int]
 ) -> tuple[Exchange, Counter[str]]:
-    """Judge some log partitions; gives the file of what is to go, and how often each rule decided.
+    """Judge some log partitions; gives the file of decisions, and how often each rule decided.
 
-    What stands in the files `decided` of `tombstones`, and has not been refused, is not planned again.
+    What the files `decided` of `tombstones` hold as planned, on the same evidence, or as emitted, is not planned again;
+    what they hold as planned and no longer holds is withdrawn.
     """
     file = TableFile(of.lake, "tombstones")
     counts: Counter[str] = Counter()
     for partition in partitions:
-        known = _standing(partition_rows(of.lake, "tombstones", decided, partition, (*_DECISION, "run_id", "outcome")))
         judged = open_partition(of, partition)
+        going = [table_schema("tombstones").empty_table()]
         for leaf in of.leaves["offsets"].get(partition, []):
             found = judged.judged(of, leaf)
             rules, times = np.unique(found.verdicts.rule, return_counts=True)
             counts.update({RULES[rule]: int(count) for rule, count in zip(rules, times, strict=True)})
-            _write_new(file, _decisions(of, run_id, judged.groups, found), known, counts)
-        gone = _groups_gone(of, run_id, partition, judged)
-        counts[NOTHING_LEFT] += gone.num_rows
-        _write_new(file, gone, known, counts)
+            going.append(_decisions(of, run_id, judged.groups, found))
+        going.append(_groups_gone(of, run_id, partition, judged))
+        counts[NOTHING_LEFT] += going[-1].num_rows
+        standing = _standing(partition_rows(of.lake, "tombstones", decided, partition))
+        new, over = _compared(pa.concat_tables(going), standing)
+        file.write(new)
+        file.write(_withdrawn(of, run_id, over))
+        counts["planned"] += new.num_rows
+        counts["withdrawn"] += over.num_rows
     return Exchange(added=file.close()), counts
 
 
 def _standing(rows: pa.Table) -> pa.Table:
-    """Of rows of `tombstones` keep the decisions whose newest outcome is not that they were refused."""
-    codes = _decision_codes(rows)
+    """Of rows of `tombstones` keep the newest of each decision, where it is planned or emitted."""
+    codes = _codes(rows, _DECISION)
     order = np.lexsort((rows["run_id"].to_numpy(), codes))
     last = order[np.append(codes[order][1:] != codes[order][:-1], True)] if len(order) else order
     newest = rows.take(last)
-    return newest.filter(pc.not_equal(newest["outcome"], "refused"))
+    return newest.filter(pc.is_in(newest["outcome"], pa.array(["planned", "emitted"])))
 
 
-def _write_new(file: TableFile, rows: pa.Table, known: pa.Table, counts: Counter[str]) -> None:
-    both = pa.concat_tables([table.select(_DECISION).cast(_decision_schema()) for table in (rows, known)])
-    mine, theirs = np.split(_decision_codes(both), [rows.num_rows])
-    new = rows.filter(pa.array(~np.isin(mine, theirs)))
-    counts["planned"] += new.num_rows
-    file.write(new)
+def _compared(going: pa.Table, standing: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Give what of `going` is to be planned, and what of `standing` is planned and goes no longer."""
+    both = pa.concat_tables([going, standing])
+    planned = pc.equal(standing["outcome"], "planned").to_numpy()
+    mine, theirs = np.split(_codes(both, _DECISION), [going.num_rows])
+    mine_exactly, theirs_exactly = np.split(_codes(both, (*_DECISION, *_EVIDENCE)), [going.num_rows])
+    known = np.isin(mine, theirs[~planned]) | np.isin(mine_exactly, theirs_exactly[planned])
+    return going.filter(pa.array(~known)), standing.filter(pa.array(planned & ~np.isin(theirs, mine)))
 
 
-def _decision_codes(rows: pa.Table) -> npt.NDArray[np.int64]:
-    filled = {
-        "topic": pc.fill_null(rows["topic"].cast(pa.string()), ""),
-        "partition": pc.fill_null(rows["partition"], -1),
-    }
-    return order_codes(pa.table({name: filled.get(name, rows[name]) for name in _DECISION}), _DECISION)
+def _withdrawn(of: Judgement, run_id: int, over: pa.Table) -> pa.Table:
+    constant = {"run_id": run_id, "outcome": "withdrawn", "judged_timestamp": of.now}
+    for name, value in constant.items():
+        at, column = over.schema.get_field_index(name), over.schema.field(name)
+        over = over.set_column(at, column, pa.repeat(pa.scalar(value, column.type), over.num_rows))
+    return over
 
 
-def _decision_schema() -> pa.Schema:
-    schema = table_schema("tombstones")
-    return pa.schema([schema.field(name).with_nullable(nullable=True) for name in _DECISION])
+def _codes(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Give numbers that are the same for rows with the same values of these columns, nulls included."""
+    filled = {name: pc.fill_null(rows[name], "" if pa.types.is_string(rows[name].type) else -1) for name in names}
+    return order_codes(pa.table(filled), names)
 
 
 def _decisions(of: Judgement, run_id: int, groups: Groups, judged: JudgedLeaf) -> pa.Table:

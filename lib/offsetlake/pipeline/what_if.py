@@ -25,12 +25,14 @@ HORIZONS: Mapping[str, int] = {
 def what_if(lake: Lake, policy: RetentionPolicy, other: RetentionPolicy | None, now: int) -> pa.Table:
     """Tell by group what goes and when, at the instant `now`, ms since the epoch; sorted by group.
 
+    Offsets behind the tombstone of their group stay, and are in no row.
+
     | column     | is |
     |------------|----|
-    | group_id, group_type, state | of the group; the last two null where the group is gone |
+    | group_id, group_type, state | of the group |
     | offsets    | how many it has stored |
     | now, in_24_hours, in_7_days, in_30_days | how many of them `policy` takes until then, counted together |
-    | kept       | how many stay whatever their age, as long as the group stays as it is |
+    | kept       | how many stay whatever their age: their group or an open transaction keeps them |
     | next_expiry_timestamp | when the next one goes, ms; null if none will |
     | group_goes | whether the group itself goes now |
     | other_now  | how many `other` would take now; null where none is given |
