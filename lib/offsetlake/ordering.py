@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 Ints = npt.NDArray[np.int64]
 
 _LARGEST_CODE = 1 << 62
+_LARGEST_RANGE = 1 << 31  # of whole numbers that are their own ranks: with a rank below the number of rows it fits
 
 
 def order_codes(rows: pa.Table, names: Iterable[str]) -> Ints:
@@ -33,7 +34,11 @@ def _ranks(column: pa.ChunkedArray) -> tuple[Ints, int]:
         return np.empty(0, np.int64), 1
     if pa.types.is_integer(column.type):
         values = column.to_numpy().astype(np.int64)
-        return values - values.min(), int(values.max() - values.min()) + 1
+        count = int(values.max()) - int(values.min()) + 1
+        if count <= _LARGEST_RANGE:
+            return values - values.min(), count
+        different, ranks = np.unique(values, return_inverse=True)
+        return ranks, len(different)
     encoded = column if pa.types.is_dictionary(column.type) else pc.dictionary_encode(column)
     array = encoded.unify_dictionaries().combine_chunks()
     order = pc.array_sort_indices(array.dictionary).to_numpy()
