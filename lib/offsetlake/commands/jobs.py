@@ -23,6 +23,7 @@ from offsetlake.commands.options import (
 )
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
+from offsetlake.lifecycle.policy import RetentionPolicy
 from offsetlake.log.address import LogAddress
 from offsetlake.output import Progress, write, writing_to
 from offsetlake.times import duration_ms, now_ms, to_ms
@@ -109,8 +110,8 @@ def expire(
         return
     from offsetlake.pipeline.what_if import what_if as ask  # noqa: PLC0415 - imports Spark, as _jobs does
 
-    other = None if retention is None else replace(settings.retention, default_ms=duration_ms(retention))
-    answer = ask(Lake.open(settings.lake), settings.retention, other, now_ms() if now is None else to_ms(now))
+    other = None if retention is None else _policy(settings, retention)
+    answer = ask(Lake.open(settings.lake), settings.retention, other, _instant(now))
     shown = _WHAT_IF_SHOWN if other else _WHAT_IF_SHOWN[:-1]
     write(like(answer, group), settings.format, shown)
 
@@ -118,10 +119,16 @@ def expire(
 def _expiry(settings: config.Config, now: str | None, retention: str | None) -> "Expiry":
     from offsetlake.cycle import Expiry  # noqa: PLC0415 - as in _jobs
 
-    policy = settings.retention
-    if retention is not None:
-        policy = replace(policy, default_ms=duration_ms(retention))
-    return Expiry(policy, now_ms() if now is None else to_ms(now))
+    return Expiry(_policy(settings, retention), _instant(now))
+
+
+def _policy(settings: config.Config, retention: str | None) -> RetentionPolicy:
+    """Give the configured policy, its default replaced where a retention is named."""
+    return settings.retention if retention is None else replace(settings.retention, default_ms=duration_ms(retention))
+
+
+def _instant(now: str | None) -> int:
+    return now_ms() if now is None else to_ms(now)
 
 
 def _jobs(

@@ -90,10 +90,8 @@ class Groups:
             found = pc.fill_null(pc.equal(self.rows[column], value), fill_value=False)
             return np.append(found.to_numpy(), False)
 
-        classic, simple = (
-            says("group_type", "classic"),
-            np.append(self.rows["protocol_type"].is_null().to_numpy(), False),
-        )
+        classic = says("group_type", "classic")
+        simple = np.append(self.rows["protocol_type"].is_null().to_numpy(), False)
         self.share, self.empty = says("group_type", "share"), says("state", "Empty")
         self.everything = says("subscription", "everything")
         readable = says("protocol_type", "consumer") & says("state", "Stable") & says("subscription", "known")

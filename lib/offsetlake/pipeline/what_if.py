@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -37,9 +38,8 @@ def what_if(lake: Lake, policy: RetentionPolicy, other: RetentionPolicy | None, 
     | group_goes | whether the group itself goes now |
     | other_now  | how many `other` would take now; null where none is given |
     """
-    versions = lake.versions(*JUDGED)
-    present = judgement(lake, versions, policy, now)
-    changed = None if other is None else judgement(lake, versions, other, now)
+    present = judgement(lake, lake.versions(*JUDGED), policy, now)
+    changed = None if other is None else replace(present, policy=other)
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         parts = threads.map(lambda partition: _of_partition(present, changed, partition), present.partitions)
         return pa.concat_tables([_SCHEMA.empty_table(), *parts]).sort_by("group_id")
@@ -56,14 +56,15 @@ _SCHEMA = pa.schema(
 
 
 def _of_partition(present: Judgement, changed: Judgement | None, partition: int) -> pa.Table:
-    judged, judged_too = (open_partition(of, partition) for of in (present, changed or present))
+    judged = open_partition(present, partition)
+    judged_too = None if changed is None else open_partition(changed, partition)
     groups = judged.groups.rows
     count = groups.num_rows
     goes = {name: np.zeros(count, np.int64) for name in HORIZONS}
     kept, following = np.zeros(count, np.int64), np.full(count, NEVER, np.int64)
     for leaf in present.leaves["offsets"].get(partition, []):
         found = judged.judged(present, leaf).verdicts
-        if changed is not None:
+        if changed and judged_too:
             judged_too.judged(changed, leaf)
         known = found.group < count
         group, expires_at = found.group[known], found.expires_at[known]
@@ -81,6 +82,6 @@ def _of_partition(present: Judgement, changed: Judgement | None, partition: int)
         "kept": kept,
         "next_expiry_timestamp": pa.array(following, mask=following == NEVER),
         "group_goes": judged.groups_that_go(),
-        "other_now": pa.array(judged_too.expired, mask=np.full(count, changed is None)),
+        "other_now": pa.nulls(count) if judged_too is None else judged_too.expired,
     }
     return pa.table(columns).cast(_SCHEMA)
