@@ -27,6 +27,12 @@ class LogMismatch(OffsetlakeError):
     exit_code = 4
 
 
+class LogBusy(OffsetlakeError):
+    """Another process writes to the log, or it is a broker's own: it must not be written here."""
+
+    exit_code = 7
+
+
 class LakeBusy(OffsetlakeError):
     """Another job writes to the lake."""
 
