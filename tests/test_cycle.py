@@ -35,7 +35,7 @@ class NoSpark(InProcess):
 
 def _run(folder: Path, lake: str) -> list[tuple[str, str, list[str]]]:
     log = LogAddress(folder=folder / "log")
-    done = cycle.run_jobs(folder / lake, log, compacts=True, expiry=None, say=lambda _: None)
+    done = cycle.run_jobs(folder / lake, log, ("ingest", "compact"), None, lambda _: None)
     return [(job.row["job"], job.row["outcome"], job.row["notes"]) for job in done]
 
 

@@ -1,7 +1,7 @@
 """The jobs as the command line and spark-submit run them: cheap checks first, one Spark session, only if needed."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,8 +10,11 @@ from offsetlake.lake import runs
 from offsetlake.lake.lake import Lake
 from offsetlake.lifecycle.policy import RetentionPolicy
 from offsetlake.log.address import LogAddress
-from offsetlake.pipeline import compact, expire, ingest
+from offsetlake.pipeline import compact, emit, expire, ingest
 from offsetlake.session import LazySession
+
+JOBS = ("ingest", "compact", "expire", "emit")
+"""The jobs of a cycle, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,27 +34,40 @@ class Expiry:
 
 
 def run_jobs(
-    lake_path: Path, log: LogAddress | None, *, compacts: bool, expiry: Expiry | None, say: Callable[[str], None]
+    lake_path: Path, log: LogAddress | None, jobs: Collection[str], expiry: Expiry | None, say: Callable[[str], None]
 ) -> list[Done]:
-    """Run ingest where a log is given, then compact and expire where wanted; at the log's first sight a lake is made.
+    """Run those of JOBS that are named, in their order; where the log is read for the first time, a lake is made.
 
-    Raises what the jobs raise; a log or lake that is not there is found before Spark starts.
+    `ingest` and `emit` take a log, `expire` an expiry. Raises what the jobs raise; a log or lake that is not there is
+    found before Spark starts.
     """
-    if log is not None:
+    if log is not None and "ingest" in jobs:
         say(f"looking at the log {log}")
         log.describe()  # a log that cannot be read leaves no new lake behind, and costs no start of Spark
     else:
         Lake.open(lake_path)
     lake = Lake.create(lake_path)
     with LazySession("offsetlake", say) as spark:
-        jobs = []
+        work: dict[str, Callable[[], ingest.Report]] = {"compact": partial(compact.compact, spark, lake, say)}
         if log is not None:
-            jobs.append(partial(ingest.ingest, spark, lake, log, say))
-        if compacts:
-            jobs.append(partial(compact.compact, spark, lake, say))
+            work |= {
+                "ingest": partial(ingest.ingest, spark, lake, log, say),
+                "emit": partial(emit.emit, lake, log, say),
+            }
         if expiry is not None:
-            jobs.append(partial(expire.expire, spark, lake, expiry.policy, expiry.now, say))
-        return [done for job in jobs for done in _to_the_end(job, spark)]
+            work["expire"] = partial(expire.expire, spark, lake, expiry.policy, expiry.now, say)
+        return [done for job in JOBS if job in jobs for done in _to_the_end(work[job], spark)]
+
+
+def catch_up(lake: Lake, log: LogAddress, say: Callable[[str], None]) -> None:
+    """Bring the tables up to the log's end without Spark: what came since the last cycle, for one who waits."""
+    for job in (partial(ingest.ingest, _here, lake, log, say), partial(compact.compact, _here, lake, say)):
+        while runs.RESUMED in job()["notes"]:
+            pass
+
+
+def _here() -> None:
+    return None
 
 
 def _to_the_end(job: Callable[[], ingest.Report], spark: LazySession) -> Iterator[Done]:

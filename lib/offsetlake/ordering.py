@@ -28,6 +28,30 @@ def order_codes(rows: pa.Table, names: Iterable[str]) -> Ints:
     return codes
 
 
+def same_codes(rows: pa.Table, names: Iterable[str]) -> Ints:
+    """Give numbers that are the same for rows with the same values of these columns, nulls included; no order is kept.
+
+    Columns as in `order_codes`, numbers from 0 on.
+    """
+    filled = {}
+    for name in names:
+        column = rows[name]
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(pa.string())
+        filled[name] = pc.fill_null(column, "" if pa.types.is_string(column.type) else -1)
+    return order_codes(pa.table(filled), filled)
+
+
+def among(rows: pa.Table, others: pa.Table, names: Iterable[str]) -> npt.NDArray[np.bool_]:
+    """Tell of each row whether some other row has the same values in these columns, nulls included."""
+    if not rows.num_rows or not others.num_rows:
+        return np.zeros(rows.num_rows, np.bool_)
+    asked = rows.select([*names])
+    codes = same_codes(pa.concat_tables([asked, others.select([*names]).cast(asked.schema)]), names)
+    mine, theirs = np.split(codes, [rows.num_rows])
+    return np.isin(mine, theirs)
+
+
 def _ranks(column: pa.ChunkedArray) -> tuple[Ints, int]:
     """Give numbers that compare as the values do, and the number that none of them reaches."""
     if not len(column):

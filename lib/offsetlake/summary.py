@@ -88,6 +88,8 @@ def _expired(lake: Lake, job: Done, flags: list[str]) -> Iterator[str]:
     judged = sum(counts.get(rule, 0) for rule in RULES)
     if counts["withdrawn"]:
         yield f"{counts['withdrawn']:,} tombstones planned before are withdrawn: they are not to go any more"
+    if counts["gone"]:
+        yield f"{counts['gone']:,} tombstones planned before are not needed any more: what was to go is gone"
     if not going and not counts.get("nothing_left"):
         yield f"Judged {judged:,} offsets: none is to go"
         return
@@ -101,10 +103,26 @@ def _expired(lake: Lake, job: Done, flags: list[str]) -> Iterator[str]:
     yield f"What goes and why: {_command('tombstones', flags, '--outcome', 'planned')}"
 
 
+def _emitted(_lake: Lake, job: Done, flags: list[str]) -> Iterator[str]:
+    counts = dict(job.row["counts"])
+    if job.row["outcome"] == "nothing new":
+        yield "Nothing to emit: nothing is planned"
+        return
+    went = sum(counts.get(name, 0) for name in ("emitted", "done"))
+    rate = f": {went / job.seconds:,.0f} a second" if went >= RATED else ""
+    yield f"Wrote {went:,} of what was planned to {job.row['log']} in {job.seconds:.1f} s{rate}"
+    if counts.get("gone"):
+        yield f"{counts['gone']:>14,} were gone already"
+    if counts.get("refused"):
+        yield f"{counts['refused']:>14,} refused: {_command('tombstones', flags, '--outcome', 'refused')}"
+    yield "The tables follow with the next ingest and compact"
+
+
 _LINES: dict[str, Callable[[Lake, Done, list[str]], Iterator[str]]] = {
     "ingest": _ingested,
     "compact": _compacted,
     "expire": _expired,
+    "emit": _emitted,
 }
 
 

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,12 +50,16 @@ def run(
     kafka_config: KafkaConfigOption = None,
     now: NowOption = None,
     retention: RetentionOption = None,
+    emits: Annotated[
+        bool, typer.Option("--emit", help="Also write what is planned: into the log, or through the live cluster.")
+    ] = False,
     config_file: ConfigOption = None,
 ) -> None:
     """Read what is new in the log, bring the tables up to date, plan what is to go: ingest, compact, expire."""
     options = {"lake": lake, "log": log, "bootstrap": bootstrap, "kafka_config": kafka_config, "config": config_file}
     settings = config.load(options, os.environ)
-    _jobs(settings, options, settings.address(), compacts=True, expiry=_expiry(settings, now, retention))
+    jobs = ("ingest", "compact", "expire", *(("emit",) if emits else ()))
+    _jobs(settings, options, jobs, settings.address(), _expiry(settings, now, retention))
 
 
 @app.command(epilog=examples("offsetlake ingest --log /backup/kafka-data --lake /lakes/orders"))
@@ -69,14 +73,14 @@ def ingest(
     """Read what is new in the log into the history tables, each record once."""
     options = {"lake": lake, "log": log, "bootstrap": bootstrap, "kafka_config": kafka_config, "config": config_file}
     settings = config.load(options, os.environ)
-    _jobs(settings, options, settings.address())
+    _jobs(settings, options, ("ingest",), settings.address())
 
 
 @app.command(epilog=examples("offsetlake compact --lake /lakes/orders"))
 def compact(lake: LakeOption = None, config_file: ConfigOption = None) -> None:
     """Bring offsets, pending offsets and groups up to what history holds."""
     options = {"lake": lake, "config": config_file}
-    _jobs(config.load(options, os.environ), options, compacts=True)
+    _jobs(config.load(options, os.environ), options, ("compact",))
 
 
 @app.command(
@@ -106,7 +110,7 @@ def expire(
     if not what_if:
         if group is not None or format_ is not None:
             raise BadRequest("--group and --format go with --what-if; `offsetlake tombstones` shows what is planned")
-        _jobs(settings, options, expiry=_expiry(settings, now, retention))
+        _jobs(settings, options, ("expire",), expiry=_expiry(settings, now, retention))
         return
     from offsetlake.pipeline.what_if import what_if as ask  # noqa: PLC0415 - imports Spark, as _jobs does
 
@@ -114,6 +118,24 @@ def expire(
     answer = ask(Lake.open(settings.lake), settings.retention, other, _instant(now))
     shown = _WHAT_IF_SHOWN if other else _WHAT_IF_SHOWN[:-1]
     write(like(answer, group), settings.format, shown)
+
+
+@app.command(epilog=examples("offsetlake emit --log /var/lib/offsets", "offsetlake emit --bootstrap broker-1:9092"))
+def emit(
+    lake: LakeOption = None,
+    log: LogOption = None,
+    bootstrap: BootstrapOption = None,
+    kafka_config: KafkaConfigOption = None,
+    config_file: ConfigOption = None,
+) -> None:
+    """Write what is planned into the log, or do it through the live cluster: each only if what it judged still stands.
+
+    A commit newer than the one judged is never deleted: such a decision is refused, and recorded so. The next ingest
+    and compact bring the effect into the tables.
+    """
+    options = {"lake": lake, "log": log, "bootstrap": bootstrap, "kafka_config": kafka_config, "config": config_file}
+    settings = config.load(options, os.environ)
+    _jobs(settings, options, ("emit",), settings.address())
 
 
 def _expiry(settings: config.Config, now: str | None, retention: str | None) -> "Expiry":
@@ -134,15 +156,14 @@ def _instant(now: str | None) -> int:
 def _jobs(
     settings: config.Config,
     options: Mapping[str, str | None],
+    jobs: Collection[str],
     log: LogAddress | None = None,
-    *,
-    compacts: bool = False,
     expiry: "Expiry | None" = None,
 ) -> None:
     from offsetlake import cycle, summary  # noqa: PLC0415 - half a second of importing Spark, which questions need not
 
     with Progress() as progress:
-        done = cycle.run_jobs(settings.lake, log, compacts=compacts, expiry=expiry, say=progress.say)
+        done = cycle.run_jobs(settings.lake, log, jobs, expiry, progress.say)
     flags = [word for name in ("lake", "config") if (value := options[name]) for word in (f"--{name}", value)]
     with writing_to(sys.stdout):
         summary.summarize(Lake.open(settings.lake), done, flags)

@@ -122,7 +122,7 @@ def sql(
 def tombstones(
     group: GroupPatternOption = None,
     outcome: Annotated[
-        Literal["planned", "withdrawn", "emitted", "refused"] | None,
+        Literal["planned", "withdrawn", "emitted", "refused", "gone"] | None,
         typer.Option("--outcome", help="Only decisions that came to this."),
     ] = None,
     limit: LimitOption = None,

@@ -1,7 +1,8 @@
 """What the tables are: one JSON file each in `schemas/tables/`, read here, made and brought up to date here.
 
-A definition only grows. Whoever changes a table appends a column or a check whose `since` is one above LAKE_VERSION and
-raises LAKE_VERSION; a lake of an older version gets what it lacks when it is next opened for writing.
+Columns are only ever appended. Whoever changes a table appends a column, or a check under a name of its own, whose
+`since` is one above LAKE_VERSION, and raises LAKE_VERSION; a lake of an older version is brought up to date when it is
+next opened for writing.
 """
 
 import json
@@ -14,7 +15,7 @@ from deltalake import DeltaTable, Field, Schema
 
 from offsetlake.resources import resource
 
-LAKE_VERSION = 2
+LAKE_VERSION = 3
 TABLES = (
     "offset_commits",
     "transaction_markers",
@@ -26,8 +27,10 @@ TABLES = (
     "groups",
     "group_members",
     "tombstones",
+    "alterations",
     "runs",
 )
+_CONSTRAINT = "delta.constraints."
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +95,15 @@ def upgrade_table(path: Path, of: TableDefinition, from_version: int) -> None:
 
 
 def _add_checks(table: DeltaTable, of: TableDefinition, since: int) -> None:
+    """Add the checks that came after lake version `since`, and drop those the definition no longer names."""
     present = table.metadata().configuration
+    named = {f"{_CONSTRAINT}{check['name']}" for check in of.checks}
+    for stale in sorted(key for key in present if key.startswith(_CONSTRAINT) and key not in named):
+        table.alter.drop_constraint(stale.removeprefix(_CONSTRAINT))
     missing = {
         check["name"]: check["sql"]
         for check in of.checks
-        if check["since"] > since and f"delta.constraints.{check['name']}" not in present
+        if check["since"] > since and f"{_CONSTRAINT}{check['name']}" not in present
     }
     if missing:
         table.alter.add_constraint(missing)

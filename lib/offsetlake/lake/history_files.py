@@ -87,8 +87,9 @@ def partition_files(lake: Lake, table: str, version: int) -> list[HistoryFile]:
     return [HistoryFile(row["path"], row["min.log_partition"], row["max.log_partition"]) for row in files]
 
 
-def partition_rows(lake: Lake, table: str, files: list[HistoryFile], partition: int) -> pa.Table:
-    """Read the rows that some files of a table have of one log partition."""
-    paths = [lake.table_path(table) / f.path for f in files if f.first_partition <= partition <= f.last_partition]
+def partition_rows(lake: Lake, table: str, files: list[HistoryFile], partitions: Sequence[int]) -> pa.Table:
+    """Read the rows that some files of a table have of these log partitions."""
+    low, high = min(partitions), max(partitions)
+    paths = [lake.table_path(table) / f.path for f in files if f.first_partition <= high and f.last_partition >= low]
     found = ds.dataset([str(path) for path in paths], schema=table_schema(table))
-    return found.to_table(filter=pc.field("log_partition") == partition, use_threads=False)
+    return found.to_table(filter=pc.field("log_partition").isin(list(partitions)), use_threads=False)

@@ -14,7 +14,7 @@ from offsetlake.times import now_ms
 Plan = dict[str, Any]
 """Plain JSON: `run_id`, `started_at` (ms), `notes`, and what the job needs to do the same again."""
 
-JOBS = ("ingest", "compact", "expire")
+JOBS = ("ingest", "compact", "expire", "emit", "cleanup", "reset", "repair")
 
 RESUMED = "finished after an interruption"
 """The note of a run that was cut short, and that a later call of its job finished by its plan."""
@@ -25,6 +25,15 @@ def last_run(lake: Lake, job: str, outcome: str = "%") -> dict[str, Any] | None:
     sql = f"SELECT * FROM runs WHERE job = '{job}' AND outcome LIKE '{outcome}' ORDER BY run_id DESC LIMIT 1"  # noqa: S608
     rows: list[dict[str, Any]] = lake.query(sql, "runs").to_pylist()
     return rows[0] if rows else None
+
+
+def compacted_positions(lake: Lake) -> dict[tuple[str, int], int]:
+    """Give the log offset up to which the compacted tables cover each log partition, by log topic and partition."""
+    compacted = last_run(lake, "compact")
+    through = compacted["through_run"] if compacted else 0
+    found = lake.query(f"SELECT positions FROM runs WHERE run_id = {through}", "runs").to_pylist()  # noqa: S608
+    rows = found[0]["positions"] if found else []
+    return {(row["topic"], row["partition"]): row["position"] for row in rows}
 
 
 def unfinished_plan(lake: Lake, job: str) -> Plan | None:

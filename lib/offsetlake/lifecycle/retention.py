@@ -35,7 +35,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.lifecycle.reduction import KEY
-from offsetlake.ordering import order_codes
+from offsetlake.ordering import among
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -110,7 +110,7 @@ class Groups:
         topics = self.rows["subscribed_topics"].combine_chunks()
         lists = pa.table({"group": pc.list_parent_indices(topics).cast(pa.int64()), "topic": topics.flatten()})
         asked = pa.table({"group": group, "topic": offsets["topic"].cast(pa.string())})
-        return self.everything[group] | _among(asked, lists, ("group", "topic"))
+        return self.everything[group] | among(asked, lists, ("group", "topic"))
 
 
 def verdicts(
@@ -140,7 +140,7 @@ def verdicts(
         groups.subscribed(offsets, group),
     ]
     deleted = _not_among(offsets, topics)
-    pending_too = _among(offsets, pending, KEY)
+    pending_too = among(offsets, pending, KEY)
     asked = [deleted, *keeps, time_over > now, pending_too, explicit, clock == 1, ~groups.empty[group]]
     rule = np.select(asked, np.arange(len(asked)), len(asked))
     expires_at = np.where(deleted, now, np.where(np.logical_or.reduce([*keeps, pending_too]), NEVER, time_over))
@@ -159,13 +159,3 @@ def _not_among(offsets: pa.Table, topics: pa.Array | None) -> Bools:
         return np.zeros(offsets.num_rows, np.bool_)
     unknown: Bools = pc.invert(pc.is_in(offsets["topic"], topics)).to_numpy()
     return unknown
-
-
-def _among(rows: pa.Table, others: pa.Table, names: tuple[str, ...]) -> Bools:
-    """Tell of each row whether some other row has the same values in the columns named."""
-    if not others.num_rows:
-        return np.zeros(rows.num_rows, np.bool_)
-    asked = rows.select(names)
-    both = pa.concat_tables([asked, others.select(names).cast(asked.schema)])
-    mine, theirs = np.split(order_codes(both, names), [rows.num_rows])
-    return np.isin(mine, theirs)

@@ -63,10 +63,10 @@ def describe(folder: Path) -> LogExtent:
     partitions = _partitions(folder)
     ranges, notes = {}, []
     for log_partition, path in sorted(partitions.items()):
-        segments = _segments(path)
+        segments = segments_of(path)
         if not segments:
             continue
-        end, torn = _end(segments[-1])
+        end, torn = end_of(segments[-1])
         ranges[log_partition] = OffsetRange(segments[0].base_offset, end)
         if torn:
             notes.append(
@@ -98,7 +98,8 @@ def _entries(folder: Path) -> list[Path]:
         raise LogUnavailable(f"the folder {folder} cannot be read: {error.strerror}") from error
 
 
-def _segments(partition: Path) -> list[Segment]:
+def segments_of(partition: Path) -> list[Segment]:
+    """List the segments in the folder of a partition, in order; LogUnavailable where it cannot be read."""
     matches = [(_SEGMENT.fullmatch(path.name), path) for path in _entries(partition)]
     return sorted((Segment(int(match[1]), path) for match, path in matches if match), key=lambda s: s.base_offset)
 
@@ -132,7 +133,7 @@ def _map(path: Path) -> Bytes:
         return np.asarray(np.memmap(path, np.uint8, "r")) if path.stat().st_size else np.empty(0, np.uint8)
 
 
-def _end(segment: Segment) -> tuple[int, int]:
+def end_of(segment: Segment) -> tuple[int, int]:
     """Find the offset behind the last true batch of a partition's last segment, and how many bytes follow it.
 
     A last batch that fails its checksum is one still being written, as far as anyone can tell.
@@ -153,7 +154,7 @@ def tail_checksum(folder: Path, log_partition: LogPartition, end: int) -> int | 
     than 0.11. The partition leader epoch is left out: it is no part of what was written.
     """
     path = folder / str(log_partition)
-    before = [segment for segment in _segments(path) if segment.base_offset < end] if path.is_dir() else []
+    before = [segment for segment in segments_of(path) if segment.base_offset < end] if path.is_dir() else []
     if not before:
         return None
     buffer = _map(before[-1].path)
@@ -174,7 +175,7 @@ def slices(folder: Path, log_partition: LogPartition, wanted: OffsetRange) -> li
 
     Bytes that are no batch belong to the offset behind the batch before them.
     """
-    segments = _segments(folder / str(log_partition))
+    segments = segments_of(folder / str(log_partition))
     cut: list[FolderSlice] = []
     for segment, following in zip_longest(segments, segments[1:]):
         end = following.base_offset if following else wanted.end

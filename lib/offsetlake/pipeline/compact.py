@@ -20,7 +20,7 @@ JOB = "compact"
 _HISTORY = ("offset_commits", "transaction_markers", "group_records")
 
 
-def compact(spark: Callable[[], SparkSession], lake: Lake, say: Callable[[str], None]) -> Report:
+def compact(spark: Callable[[], SparkSession | None], lake: Lake, say: Callable[[str], None]) -> Report:
     """Bring the compacted tables up to the newest finished ingest; gives the run's row of `runs`.
 
     A run that was cut short is finished by its plan, and nothing else compacted. Raises LakeBusy where another job
@@ -49,7 +49,7 @@ def _plan(lake: Lake) -> runs.Plan:
     }
 
 
-def _apply(spark: SparkSession, lake: Lake, plan: runs.Plan, say: Callable[[str], None]) -> None:
+def _apply(spark: SparkSession | None, lake: Lake, plan: runs.Plan, say: Callable[[str], None]) -> None:
     first, last = plan["from_run"], plan["through_run"]
     files = {table: history_files(lake, table, first, last) for table in _HISTORY}
     history = History(lake, first, last, files)

@@ -14,20 +14,22 @@ Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
 
-def neighbourhoods(spark: SparkSession, partitions: Sequence[int]) -> list[Sequence[int]]:
-    """Cut log partitions into pieces of work, neighbours together as files hold them."""
-    tasks = spark.sparkContext.defaultParallelism * _TASKS_A_CORE
+def neighbourhoods(spark: SparkSession | None, partitions: Sequence[int]) -> list[Sequence[int]]:
+    """Cut log partitions into pieces of work, neighbours together as files hold them; one piece without Spark."""
+    tasks = spark.sparkContext.defaultParallelism * _TASKS_A_CORE if spark else 1
     size = -(-len(partitions) // tasks) or 1
     return [partitions[at : at + size] for at in range(0, len(partitions), size)]
 
 
-def distribute(spark: SparkSession, work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> list[Result]:
+def distribute(spark: SparkSession | None, work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> list[Result]:
     """Run `work` on every piece, a task each, as many at a time as Spark has cores; results in the order of the pieces.
+
+    Without Spark all is done here: for work that takes less time than Spark to start.
 
     An OffsetlakeError of a task is raised here as it is; any other error comes as Spark's, with the task's trace.
     """
-    if not pieces:
-        return []
+    if spark is None or not pieces:
+        return [work(piece) for piece in pieces]
     found = spark.sparkContext.parallelize(pieces, len(pieces)).map(partial(_guarded, work)).collect()
     results: list[Result] = []
     for one in found:

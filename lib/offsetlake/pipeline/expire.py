@@ -26,9 +26,10 @@ def expire(
 ) -> Report:
     """Judge every stored offset at the instant `now`, ms since the epoch; gives the run's row of `runs`.
 
-    `counts` tell how often each rule decided, and how many tombstones were planned anew or withdrawn: what an
-    earlier judgement planned and this one does not. A run that was cut short is finished by its plan, with its own
-    policy and instant. Raises LakeBusy where another job writes, LakeUnusable where the lake cannot be written.
+    `counts` tell how often each rule decided, and of tombstones how many were planned anew, how many withdrawn (an
+    earlier judgement planned them, this one does not), how many are gone (another took them, or an emit that was cut
+    short). A run that was cut short is finished by its plan, with its own policy and instant. Raises LakeBusy where
+    another job writes, LakeUnusable where the lake cannot be written.
     """
     with lake.lock(JOB, say):
         plan = runs.unfinished_plan(lake, JOB)
@@ -38,7 +39,7 @@ def expire(
         else:
             plan = runs.begin(lake, JOB, _plan(lake, policy, now))
         counts = _judge(spark, lake, plan, say)
-        outcome = "done" if counts["planned"] + counts["withdrawn"] else "nothing new"
+        outcome = "done" if counts["planned"] + counts["withdrawn"] + counts["gone"] else "nothing new"
         return runs.finish(lake, JOB, plan, outcome=outcome, counts=sorted(counts.items()))
 
 
@@ -59,17 +60,14 @@ def _judge(spark: Callable[[], SparkSession], lake: Lake, plan: runs.Plan, say: 
     overrides = tuple(Override(**override) for override in plan["policy"]["overrides"])
     policy = RetentionPolicy(plan["policy"]["default_ms"], overrides)
     of = judgement(lake, plan["versions"], policy, plan["now"])
-    counts: Counter[str] = Counter(planned=0, withdrawn=0)
+    counts: Counter[str] = Counter(planned=0, withdrawn=0, gone=0)
     if not of.partitions:
         return counts
     say(f"judging the offsets of {len(of.partitions)} log partitions")
     decided = partition_files(lake, "tombstones", plan["versions"]["tombstones"])
     task = partial(plan_tombstones, of, plan["run_id"], decided)
-    if lake.count("offsets") <= JUDGED_HERE:
-        made = [task(of.partitions)]
-    else:
-        session = spark()
-        made = distribute(session, task, neighbourhoods(session, of.partitions))
+    session = None if lake.count("offsets") <= JUDGED_HERE else spark()
+    made = distribute(session, task, neighbourhoods(session, of.partitions))
     commit(lake, "tombstones", [exchange for exchange, _ in made], JOB, plan["run_id"])
     for _, of_task in made:
         counts.update(of_task)

@@ -15,8 +15,9 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import Leaf, leaves, read_leaves
 from offsetlake.lifecycle.policy import RetentionPolicy
 from offsetlake.lifecycle.reduction import KEY
-from offsetlake.lifecycle.retention import CLOCKS, RULES, Groups, Verdicts, groups_left_with_nothing, verdicts
-from offsetlake.ordering import order_codes
+from offsetlake.lifecycle.retention import CLOCKS, RULES, Bools, Groups, Verdicts, groups_left_with_nothing, verdicts
+from offsetlake.ordering import among, same_codes
+from offsetlake.pipeline.decisions import BY_HAND, TOMBSTONE, replaced, standing
 
 JUDGED = ("offsets", "pending_offsets", "groups")
 NOTHING_LEFT = "nothing_left"
@@ -27,7 +28,6 @@ _OF_GROUPS = (
     "group_id", "group_type", "state", "protocol_type", "state_timestamp", "subscription", "subscribed_topics",
     "log_partition", "log_offset",
 )  # fmt: skip
-_DECISION = ("group_id", "topic", "partition", "judged_offset")
 _EVIDENCE = ("rule", "retention_ms")
 
 
@@ -107,60 +107,53 @@ def plan_tombstones(
     """Judge some log partitions; gives the file of decisions, and how often each rule decided.
 
     What the files `decided` of `tombstones` hold as planned, on the same evidence, or as emitted, is not planned again;
-    what they hold as planned and no longer holds is withdrawn.
+    what they hold as planned and no longer holds is withdrawn, or gone where there is no such offset or group any more.
     """
     file = TableFile(of.lake, "tombstones")
     counts: Counter[str] = Counter()
     for partition in partitions:
         judged = open_partition(of, partition)
+        rows = partition_rows(of.lake, "tombstones", decided, [partition])
+        before = standing(rows, TOMBSTONE, ("planned", "emitted"))
+        there = _about_groups_there(before, judged.groups)
         going = [table_schema("tombstones").empty_table()]
         for leaf in of.leaves["offsets"].get(partition, []):
             found = judged.judged(of, leaf)
             rules, times = np.unique(found.verdicts.rule, return_counts=True)
             counts.update({RULES[rule]: int(count) for rule, count in zip(rules, times, strict=True)})
             going.append(_decisions(of, run_id, judged.groups, found))
+            there |= among(before, found.offsets, KEY)
         going.append(_groups_gone(of, run_id, partition, judged))
         counts[NOTHING_LEFT] += going[-1].num_rows
-        standing = _standing(partition_rows(of.lake, "tombstones", decided, partition))
-        new, over = _compared(pa.concat_tables(going), standing)
+        new, over = _compared(pa.concat_tables(going), before, there)
         file.write(new)
-        file.write(_withdrawn(of, run_id, over))
         counts["planned"] += new.num_rows
-        counts["withdrawn"] += over.num_rows
+        for outcome, ended in over.items():
+            file.write(replaced(ended, run_id=run_id, outcome=outcome, judged_timestamp=of.now))
+            counts[outcome] += ended.num_rows
     return Exchange(added=file.close()), counts
 
 
-def _standing(rows: pa.Table) -> pa.Table:
-    """Of rows of `tombstones` keep the newest of each decision, where it is planned or emitted."""
-    codes = _codes(rows, _DECISION)
-    order = np.lexsort((rows["run_id"].to_numpy(), codes))
-    last = order[np.append(codes[order][1:] != codes[order][:-1], True)] if len(order) else order
-    newest = rows.take(last)
-    return newest.filter(pc.is_in(newest["outcome"], pa.array(["planned", "emitted"])))
+def _about_groups_there(decisions: pa.Table, groups: Groups) -> Bools:
+    """Tell which decisions are about a group itself, and about one that is there."""
+    there = pc.is_in(decisions["group_id"], groups.rows["group_id"].combine_chunks())
+    found: Bools = pc.and_(there, pc.is_null(decisions["topic"])).to_numpy()
+    return found
 
 
-def _compared(going: pa.Table, standing: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Give what of `going` is to be planned, and what of `standing` is planned and goes no longer."""
-    both = pa.concat_tables([going, standing])
-    planned = pc.equal(standing["outcome"], "planned").to_numpy()
-    mine, theirs = np.split(_codes(both, _DECISION), [going.num_rows])
-    mine_exactly, theirs_exactly = np.split(_codes(both, (*_DECISION, *_EVIDENCE)), [going.num_rows])
-    known = np.isin(mine, theirs[~planned]) | np.isin(mine_exactly, theirs_exactly[planned])
-    return going.filter(pa.array(~known)), standing.filter(pa.array(planned & ~np.isin(theirs, mine)))
+def _compared(going: pa.Table, before: pa.Table, there: Bools) -> tuple[pa.Table, dict[str, pa.Table]]:
+    """Give what of `going` is to be planned, and what of `before` was planned and stands no longer, by outcome.
 
-
-def _withdrawn(of: Judgement, run_id: int, over: pa.Table) -> pa.Table:
-    constant = {"run_id": run_id, "outcome": "withdrawn", "judged_timestamp": of.now}
-    for name, value in constant.items():
-        at, column = over.schema.get_field_index(name), over.schema.field(name)
-        over = over.set_column(at, column, pa.repeat(pa.scalar(value, column.type), over.num_rows))
-    return over
-
-
-def _codes(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Give numbers that are the same for rows with the same values of these columns, nulls included."""
-    filled = {name: pc.fill_null(rows[name], "" if pa.types.is_string(rows[name].type) else -1) for name in names}
-    return order_codes(pa.table(filled), names)
+    `there` tells of what each of `before` decided whether it is still there. What a person planned stays planned.
+    """
+    both = pa.concat_tables([going, before])
+    planned = pc.equal(before["outcome"], "planned").to_numpy()
+    by_hand = pc.equal(before["rule"], BY_HAND).to_numpy()
+    mine, theirs = np.split(same_codes(both, TOMBSTONE), [going.num_rows])
+    mine_exactly, theirs_exactly = np.split(same_codes(both, (*TOMBSTONE, *_EVIDENCE)), [going.num_rows])
+    known = np.isin(mine, theirs[~planned | by_hand]) | np.isin(mine_exactly, theirs_exactly[planned])
+    over = {"withdrawn": planned & there & ~by_hand & ~np.isin(theirs, mine), "gone": planned & ~there}
+    return going.filter(pa.array(~known)), {outcome: before.filter(pa.array(rows)) for outcome, rows in over.items()}
 
 
 def _decisions(of: Judgement, run_id: int, groups: Groups, judged: JudgedLeaf) -> pa.Table:

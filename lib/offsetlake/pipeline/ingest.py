@@ -22,7 +22,7 @@ Report = dict[str, Any]
 """The run's row of table `runs`."""
 
 
-def ingest(spark: Callable[[], SparkSession], lake: Lake, log: LogAddress, say: Callable[[str], None]) -> Report:
+def ingest(spark: Callable[[], SparkSession | None], lake: Lake, log: LogAddress, say: Callable[[str], None]) -> Report:
     """Read what is new in the log into the history tables; gives the run's row of `runs`.
 
     A run that was cut short is finished by its plan, and nothing else read. Raises LogUnavailable where the log cannot
@@ -47,7 +47,7 @@ def ingest(spark: Callable[[], SparkSession], lake: Lake, log: LogAddress, say: 
         return _finish(lake, log, plan, ranges)
 
 
-def _write_history(spark: SparkSession, lake: Lake, log: LogAddress, plan: runs.Plan) -> None:
+def _write_history(spark: SparkSession | None, lake: Lake, log: LogAddress, plan: runs.Plan) -> None:
     """Read the log side by side, each reader into files of its own; one commit a table ends it."""
     pieces = plan_readers(log, ranges_from_json(plan["ranges"]))
     made = distribute(spark, partial(read_history, Reading(log, lake, plan["run_id"])), pieces)

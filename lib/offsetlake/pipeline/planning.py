@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from offsetlake.errors import LogMismatch
+from offsetlake.errors import LakeUnusable, LogMismatch
 from offsetlake.lake import runs
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
@@ -20,7 +20,7 @@ def plan_ingest(log: LogAddress, last: Mapping[str, Any] | None, lake: Lake) -> 
     positions, from which the next ingest goes on. Raises LogUnavailable, LogMismatch.
     """
     extent = log.describe()
-    known = {LogPartition(row["topic"], row["partition"]): row for row in (last["positions"] if last else [])}
+    known = _known(last)
     if last:
         _same_log(lake, log, extent, last, known)
     starts = {
@@ -41,6 +41,14 @@ def plan_ingest(log: LogAddress, last: Mapping[str, Any] | None, lake: Lake) -> 
     }
 
 
+def check_same_log(lake: Lake, log: LogAddress, extent: LogExtent) -> None:
+    """Raise LogMismatch where the log is not the one this lake holds; LakeUnusable where the lake has read none yet."""
+    last = runs.last_run(lake, "ingest")
+    if last is None:
+        raise LakeUnusable(f"the lake {lake.path} has read no log yet: `offsetlake run` does")
+    _same_log(lake, log, extent, last, _known(last))
+
+
 def resume_ingest(plan: runs.Plan, log: LogAddress) -> runs.Plan:
     """Bring the plan of a run that was cut short up to date: the log must be the same, and may have lost its beginning.
 
@@ -58,6 +66,10 @@ def resume_ingest(plan: runs.Plan, log: LogAddress) -> runs.Plan:
         "gaps": ranges_to_json(ranges_from_json(plan["gaps"]) | gaps),
         "notes": [*plan["notes"], runs.RESUMED, *_gap_notes(gaps)],
     }
+
+
+def _known(last: Mapping[str, Any] | None) -> dict[LogPartition, Mapping[str, Any]]:
+    return {LogPartition(row["topic"], row["partition"]): row for row in (last["positions"] if last else [])}
 
 
 def _within(wanted: Ranges, extent: LogExtent) -> tuple[Ranges, Ranges]:

@@ -1,0 +1,151 @@
+"""Whether what was decided may still be done: a decision names the log offset it judged, and is refused if that moved.
+
+| the newest record of the key now                        | a tombstone | a commit |
+|---------------------------------------------------------|-------------|----------|
+| is the commit judged, or none where none was judged     | go          | go       |
+| is a tombstone, or there is none, where one was judged  | done        | refused  |
+| is the very commit decided, behind the one judged       | refused     | done     |
+| is another commit                                       | refused     | refused  |
+
+"go" becomes refused while a transaction holds an offset of the key, or where the group has changed since. A group goes
+if all of its offsets do or are gone, and is refused with the first of them that is.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offsetlake.lifecycle.reduction import KEY
+from offsetlake.ordering import order_codes
+
+GO, DONE, REFUSED = 0, 1, 2
+VALUE = ("committed_offset", "leader_epoch", "metadata")
+_NONE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """What a log says now of some groups.
+
+    | field   | is |
+    |---------|----|
+    | newest  | columns KEY, kind, log_offset, VALUE, commit_timestamp: the newest record of each key, tombstones too |
+    | held    | columns KEY, log_offset: what transactions hold, or held until a moment ago |
+    | groups  | the groups that there are |
+    | changed | groups of which records came since the tables were made: log offset of the newest |
+    """
+
+    newest: pa.Table
+    held: pa.Table
+    groups: frozenset[str]
+    changed: dict[str, int]
+
+
+def conditions(decisions: pa.Table, current: Current) -> tuple[npt.NDArray[np.int64], list[str | None]]:
+    """Say of each decision whether it may go, is done already, or is refused, and why.
+
+    Columns: KEY (topic and partition null: the group itself), kind (tombstone or commit), judged_offset (null: there
+    was none), and of commits VALUE and commit_timestamp.
+    """
+    of_group = pc.is_null(decisions["topic"]).to_numpy()
+    found = np.full(decisions.num_rows, GO)
+    reasons: list[str | None] = [None] * decisions.num_rows
+    offsets = np.flatnonzero(~of_group)
+    found[offsets], why = _of_offsets(decisions.take(offsets), current)
+    for row, reason in zip(offsets.tolist(), why, strict=True):
+        reasons[row] = reason
+    if of_group.any():
+        _of_groups(decisions, of_group, current, found, reasons)
+    return found, reasons
+
+
+def _of_offsets(decisions: pa.Table, current: Current) -> tuple[npt.NDArray[np.int64], list[str | None]]:
+    at = _row_in(decisions, current.newest)
+    known = at >= 0
+    now = current.newest.take(np.maximum(at, 0)) if current.newest.num_rows else None
+    is_tombstone = pc.equal(decisions["kind"], "tombstone").to_numpy()
+    stands, log_offset, same = np.zeros(len(at), np.bool_), np.full(len(at), _NONE), np.zeros(len(at), np.bool_)
+    if now is not None:
+        stands = known & pc.equal(now["kind"], "commit").to_numpy()
+        log_offset = np.where(known, now["log_offset"].to_numpy(), _NONE)
+        same = stands & _same_value(decisions, now)
+    judged = pc.fill_null(decisions["judged_offset"], _NONE).to_numpy()
+    unmoved = np.where(judged == _NONE, ~stands, stands & (log_offset == judged))
+    done = np.where(is_tombstone, ~stands & (judged != _NONE), same & (log_offset > judged))
+    held = _row_in(decisions, current.held) >= 0
+    changed = pc.is_in(decisions["group_id"], pa.array([*current.changed], pa.string())).to_numpy()
+    found = np.select([done, unmoved & ~held & ~changed], [DONE, GO], REFUSED)
+    reasons: list[str | None] = [None] * len(found)
+    for row in np.flatnonzero(found == REFUSED).tolist():
+        if not unmoved[row]:
+            reasons[row] = _moved(now, row, stands=bool(stands[row]), known=bool(known[row]))
+        elif held[row]:
+            reasons[row] = "a transaction holds an offset of it"
+        else:
+            reasons[row] = _changed(current, decisions["group_id"][row].as_py())
+    return found, reasons
+
+
+def _same_value(decisions: pa.Table, now: pa.Table) -> npt.NDArray[np.bool_]:
+    """Tell which rows would commit just what stands, committed no earlier than was decided."""
+    equal = pc.less_equal(decisions["commit_timestamp"], now["commit_timestamp"])
+    for name in VALUE:
+        missing = "" if name == "metadata" else _NONE
+        mine, theirs = (pc.fill_null(rows[name], missing) for rows in (decisions, now))
+        equal = pc.and_(equal, pc.equal(mine, theirs))
+    same: npt.NDArray[np.bool_] = pc.fill_null(equal, fill_value=False).to_numpy()
+    return same
+
+
+def _moved(now: pa.Table | None, row: int, *, stands: bool, known: bool) -> str:
+    if now is None or not known:
+        return "it is gone: there is no commit of it any more"
+    where = now["log_offset"][row].as_py()
+    if not stands:
+        return f"it is gone: a tombstone stands at log offset {where}"
+    return f"it was committed again: {now['committed_offset'][row].as_py()} at log offset {where}"
+
+
+def _changed(current: Current, group_id: str) -> str:
+    return f"the group has changed since: its newest record is at log offset {current.changed[group_id]}"
+
+
+def _row_in(rows: pa.Table, others: pa.Table) -> npt.NDArray[np.int64]:
+    """Give for each row the number of the row of `others`, which has each key once, with the same key; -1 for none."""
+    asked = rows.select(KEY)
+    if not rows.num_rows or not others.num_rows:
+        return np.full(rows.num_rows, -1, np.int64)
+    codes = order_codes(pa.concat_tables([asked, others.select(KEY).cast(asked.schema)]), KEY)
+    mine, theirs = np.split(codes, [rows.num_rows])
+    order = np.argsort(theirs, kind="stable")
+    at = np.minimum(np.searchsorted(theirs[order], mine), len(order) - 1)
+    return np.where(theirs[order][at] == mine, order[at], -1)
+
+
+def _of_groups(
+    decisions: pa.Table,
+    of_group: npt.NDArray[np.bool_],
+    current: Current,
+    found: npt.NDArray[np.int64],
+    reasons: list[str | None],
+) -> None:
+    """Decide of the groups themselves, behind their offsets."""
+    offsets = decisions.filter(pa.array(~of_group))
+    settled = offsets.filter(pa.array(found[~of_group] != REFUSED))
+    refused = {*offsets.filter(pa.array(found[~of_group] == REFUSED))["group_id"].to_pylist()}
+    standing = current.newest.filter(pc.equal(current.newest["kind"], "commit"))
+    stays = {*standing.filter(pa.array(_row_in(standing, settled) < 0))["group_id"].to_pylist()}
+    held = {*current.held["group_id"].to_pylist()}
+    names = decisions["group_id"].to_pylist()
+    for row in np.flatnonzero(of_group).tolist():
+        group_id = names[row]
+        if group_id in refused or group_id in stays:
+            reasons[row] = "it has offsets that stay"
+        elif group_id in held:
+            reasons[row] = "a transaction holds an offset of it"
+        elif group_id in current.changed:
+            reasons[row] = _changed(current, group_id)
+        found[row] = REFUSED if reasons[row] else GO if group_id in current.groups else DONE

@@ -1,0 +1,180 @@
+"""The one writer of a log folder: record batches go to the ends of its partitions; `sync` brings them to the disk."""
+
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+
+from offsetlake.errors import LogUnavailable
+from offsetlake.kafka.batch_writer import Batch
+from offsetlake.log.folder import end_of, segments_of
+from offsetlake.log.ownership import owned
+from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
+
+SEGMENT_BYTES = 10 << 20  # as KAFKA-1000 had it for this topic: small segments can be cut away soon
+_BASE_OFFSET = struct.Struct(">q")
+
+
+@dataclass(slots=True)
+class _Tail:
+    """The segment a partition is written to: `end` is the next log offset, `size` the bytes that are known good."""
+
+    file: FileIO
+    end: int
+    size: int
+    unsynced: bool = False
+
+
+class Appender:
+    """Appends to the partitions of `__consumer_offsets` in a folder that this process owns; made by `appending`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._tails: dict[int, _Tail] = {}
+
+    def end(self, partition: int) -> int:
+        """Give the log offset the next record of a partition gets."""
+        return self._tail(partition).end
+
+    def append(self, partition: int, batches: Sequence[Batch]) -> list[int]:
+        """Write batches one behind the other; gives the log offset of the first record of each.
+
+        They are in the log for good once `sync` has returned. Raises LogUnavailable where the disk takes no more: then
+        nothing of these batches is in the log.
+        """
+        tail = self._tail(partition)
+        if tail.size >= SEGMENT_BYTES:
+            tail = self._roll(partition)
+        firsts = []
+        end = tail.end
+        for batch in batches:
+            _BASE_OFFSET.pack_into(batch.data, 0, end)
+            firsts.append(end)
+            end += batch.records
+        data = memoryview(b"".join(batch.data for batch in batches))
+        size = tail.size + len(data)
+        with self._writing(tail):
+            while data:
+                data = data[tail.file.write(data) :]
+        tail.size, tail.end, tail.unsynced = size, end, True
+        return firsts
+
+    def sync(self) -> None:
+        """Return when all that was appended is on disk; LogUnavailable where the disk cannot say so."""
+        for partition, tail in self._tails.items():
+            if tail.unsynced:
+                with _disk_errors(self._partition_folder(partition)):
+                    os.fdatasync(tail.file.fileno())
+                tail.unsynced = False
+
+    def close(self) -> None:
+        """Close the segments; what was not synced may be lost in a crash of the machine."""
+        for tail in self._tails.values():
+            tail.file.close()
+        self._tails.clear()
+
+    def _partition_folder(self, partition: int) -> Path:
+        return self._folder / str(LogPartition(OFFSETS_TOPIC, partition))
+
+    def _tail(self, partition: int) -> _Tail:
+        if partition not in self._tails:
+            path = self._partition_folder(partition)
+            with _disk_errors(path):
+                if not path.exists():
+                    path.mkdir()
+                    _sync_folder(self._folder)
+            segments = segments_of(path)
+            self._tails[partition] = self._open(path, segments[-1].base_offset if segments else 0)
+        return self._tails[partition]
+
+    def _open(self, path: Path, base_offset: int) -> _Tail:
+        with _disk_errors(path):
+            file = FileIO(path / f"{base_offset:020}.log", "ab")
+            _sync_folder(path)
+        end, torn = end_of(segments_of(path)[-1])
+        return _Tail(file, end, file.tell() - torn)
+
+    def _roll(self, partition: int) -> _Tail:
+        """Begin the next segment; the one before is on disk first, so that only a last segment can be torn."""
+        tail = self._tails[partition]
+        with _disk_errors(self._partition_folder(partition)):
+            os.fdatasync(tail.file.fileno())
+        tail.file.close()
+        self._tails[partition] = self._open(self._partition_folder(partition), tail.end)
+        return self._tails[partition]
+
+    @contextmanager
+    def _writing(self, tail: _Tail) -> Iterator[None]:
+        """Take back what was written of a batch that failed half-way."""
+        try:
+            yield
+        except OSError as error:
+            tail.file.truncate(tail.size)
+            raise LogUnavailable(
+                f"the log {self._folder} takes no more ({error.strerror}): nothing of this write is in it"
+            ) from error
+
+
+@contextmanager
+def appending(folder: Path, owner: str) -> Iterator[Appender]:
+    """Own the log in `folder` and write to its end; torn ends are cut off first, as `truncate_torn` does.
+
+    Raises LogBusy where another process writes to it or it is a broker's own, LogUnavailable where it cannot be
+    written.
+    """
+    with owned(folder, owner):
+        truncate_torn(folder)
+        appender = Appender(folder)
+        try:
+            yield appender
+        finally:
+            appender.close()
+
+
+def truncate_torn(folder: Path) -> dict[LogPartition, int]:
+    """Cut every partition's last segment behind its last whole batch; gives the bytes cut, by partition.
+
+    For the owner of the log only. The bytes are kept in a file beside the segment, `<base>.<end>.torn`: a write that
+    was never acknowledged most likely, but a person may look.
+    """
+    cut = {}
+    for path in sorted(folder.glob(f"{OFFSETS_TOPIC}-*")):
+        segments = segments_of(path)
+        end, torn = end_of(segments[-1]) if segments else (0, 0)
+        if torn:
+            segment = segments[-1].path
+            with _disk_errors(path):
+                _keep_and_truncate(segment, end, segment.stat().st_size - torn)
+            cut[LogPartition(OFFSETS_TOPIC, int(path.name.rpartition("-")[2]))] = torn
+    return cut
+
+
+def _keep_and_truncate(segment: Path, end: int, size: int) -> None:
+    with segment.open("rb+") as file:
+        file.seek(size)
+        with segment.with_suffix(f".{end}.torn").open("wb") as kept:
+            kept.write(file.read())
+            kept.flush()
+            os.fsync(kept.fileno())
+        _sync_folder(segment.parent)
+        file.truncate(size)
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _disk_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise LogUnavailable(f"the log {path} cannot be written: {error.strerror}") from error

@@ -1,0 +1,111 @@
+"""The two ways a decision goes out: appended to the embedded log, or done by a live cluster when asked to."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offsetlake.kafka.batch_writer import Record, group_tombstones, offset_key, record_batch
+from offsetlake.kafka.records import encode_offset_commit_value
+from offsetlake.log.address import LogAddress
+from offsetlake.log.appender import Appender, appending
+from offsetlake.times import now_ms
+
+_VERSION, _WITH_TOPIC_ID, _WITH_EXPIRY = 3, 4, 1  # of OffsetCommitValue: the oldest that holds what is to be written
+
+
+@dataclass(slots=True)
+class Written:
+    """What came of some writes: where each stands in the log (-1: not known), and which were refused, and why."""
+
+    log_offset: npt.NDArray[np.int64]
+    refused: dict[int, str] = field(default_factory=dict)
+
+
+class Writer(Protocol):
+    """Does writes, as `decisions.as_writes` gives them, to one log."""
+
+    notes: list[str]
+
+    def end(self, partition: int) -> int:
+        """Give the log offset up to which a log partition must have been looked at before anything is written to it."""
+
+    def write(self, partition: int, writes: pa.Table) -> Written:
+        """Do writes to one log partition, a group's together."""
+
+    def sync(self) -> None:
+        """Return when all is done for good."""
+
+
+@contextmanager
+def open_writer(log: LogAddress, owner: str) -> Iterator[Writer]:
+    """Open the way to write to a log; raises what `appending` raises."""
+    assert log.folder is not None  # noqa: S101
+    with appending(log.folder, owner) as appender:
+        yield LogWriter(appender)
+
+
+class LogWriter:
+    """Appends to the embedded log, one record batch a group: all of it is in the log, or nothing."""
+
+    def __init__(self, appender: Appender) -> None:
+        self._appender = appender
+        self.notes: list[str] = []
+
+    def end(self, partition: int) -> int:
+        """Give the end of a log partition: nobody else appends to it."""
+        return self._appender.end(partition)
+
+    def write(self, partition: int, writes: pa.Table) -> Written:
+        """Append; nothing is refused here. LogUnavailable where the disk takes no more."""
+        rows = writes.num_rows
+        if not rows:
+            return Written(np.empty(0, np.int64))
+        now = now_ms()
+        groups = writes["group_id"].to_pylist()
+        starts = [0, *(at for at in range(1, rows) if groups[at] != groups[at - 1]), rows]
+        records = _records(writes)
+        sizes = np.array([len(of_row) for of_row in records])
+        batches = [
+            record_batch(now, (record for of_row in records[a:b] for record in of_row)) for a, b in pairwise(starts)
+        ]
+        first = self._appender.append(partition, batches)[0]
+        return Written(first + np.cumsum(sizes) - sizes)
+
+    def sync(self) -> None:
+        """Bring all that was appended to the disk."""
+        self._appender.sync()
+
+
+def _records(writes: pa.Table) -> list[list[Record]]:
+    """Encode the records of each write: one, or for a group those that end it."""
+    columns = (writes[name].to_pylist() for name in ("group_id", "topic", "partition", "kind", "group_type"))
+    commits = iter(writes.filter(pc.equal(writes["kind"], "commit")).to_pylist())
+    records: list[list[Record]] = []
+    for group_id, topic, partition, kind, group_type in zip(*columns, strict=True):
+        if topic is None:
+            records.append(group_tombstones(group_id, group_type))
+        else:
+            records.append(
+                [(offset_key(group_id, topic, partition), _value(next(commits)) if kind == "commit" else None)]
+            )
+    return records
+
+
+def _value(write: dict[str, Any]) -> bytes:
+    expiry, topic_id = write["expire_timestamp"], write["topic_id"]
+    return encode_offset_commit_value(
+        _WITH_EXPIRY if expiry is not None else _WITH_TOPIC_ID if topic_id else _VERSION,
+        write["committed_offset"],
+        commit_timestamp=write["commit_timestamp"],
+        leader_epoch=-1 if write["leader_epoch"] is None else write["leader_epoch"],
+        metadata=write["metadata"] or "",
+        expire_timestamp=-1 if expiry is None else expiry,
+        topic_id=topic_id,
+    )

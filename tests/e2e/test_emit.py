@@ -1,0 +1,97 @@
+"""Emit on whole lakes: what is planned goes into the log, unless what it judged has moved; the tables follow the log."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from e2e.in_process import InProcess
+from e2e.lakes import cycle, judge, rows
+from offsetlake.lake.lake import Lake
+from offsetlake.log.address import LogAddress
+from offsetlake.pipeline.emit import emit
+from oracle.log_reader import read_log
+from oracle.random_logs import RandomLog, logs
+from oracle.replay import replay
+
+Key = tuple[str, str, int]
+
+
+def send(lake: Lake, log: Path) -> dict[str, int]:
+    """Emit; how many decisions came to which outcome."""
+    return {name: n for name, n in emit(lake, LogAddress(folder=log), lambda _: None)["counts"] if n}
+
+
+def stored(lake: Lake) -> dict[Key, int]:
+    """Log offset of every offset of the lake."""
+    return {(row["group_id"], row["topic"], row["partition"]): row["log_offset"] for row in rows(lake, "offsets")}
+
+
+def outcomes(lake: Lake, outcome: str) -> list[dict[str, Any]]:
+    return [row for row in rows(lake, "tombstones") if row["outcome"] == outcome]
+
+
+def offsets_among(decisions: list[dict[str, Any]]) -> dict[Key, dict[str, Any]]:
+    return {(row["group_id"], row["topic"], row["partition"]): row for row in decisions if row["topic"] is not None}
+
+
+def groups_among(decisions: list[dict[str, Any]]) -> set[str]:
+    return {row["group_id"] for row in decisions if row["topic"] is None}
+
+
+def assert_in_log(log: Path, emitted: list[dict[str, Any]]) -> None:
+    """Each outcome names the place of its tombstone, and a group's last batch is one."""
+    found = {(r.log_partition, r.log_offset): r for r in read_log(log)}
+    for row in emitted:
+        record = found[row["log_partition"], row["log_offset"]]
+        assert record.value is None
+        assert row["group_id"].encode() in (record.key or b"")
+
+
+@pytest.mark.slow
+@settings(max_examples=15, deadline=None)
+@given(log=logs(max_batches=30))
+def test_what_is_planned_goes_and_all_else_stays(log: RandomLog, tmp_path_factory: Any) -> None:
+    assume(log.plans)
+    folder = tmp_path_factory.mktemp("emit")
+    log.write(folder / "log")
+    lake = Lake.create(folder / "lake")
+    cycle(InProcess(), lake, folder / "log")
+    judge(InProcess(), lake)
+    planned, before = outcomes(lake, "planned"), stored(lake)
+    groups = {row["group_id"] for row in rows(lake, "groups")}
+    counts = send(lake, folder / "log")
+    assert counts == ({"emitted": len(planned)} if planned else {})
+    assert_in_log(folder / "log", outcomes(lake, "emitted"))
+    assert stored(lake) == before, "only the log changes state"
+    cycle(InProcess(), lake, folder / "log")
+    assert stored(lake) == {key: at for key, at in before.items() if key not in offsets_among(planned)}
+    assert {row["group_id"] for row in rows(lake, "groups")} == groups - groups_among(planned)
+    assert dict(judge(InProcess(), lake)["counts"])["gone"] == 0
+    assert send(lake, folder / "log") == {}
+
+
+@pytest.mark.slow
+@settings(max_examples=25, deadline=None)
+@given(log=logs(max_batches=40), part=st.floats(0.1, 0.9))
+def test_no_commit_newer_than_the_one_judged_is_lost(log: RandomLog, part: float, tmp_path_factory: Any) -> None:
+    judged_plans = log.plans[: int(len(log.plans) * part)]
+    assume(judged_plans)
+    folder = tmp_path_factory.mktemp("emit")
+    RandomLog(log.world, judged_plans).write(folder / "log")
+    lake = Lake.create(folder / "lake")
+    cycle(InProcess(), lake, folder / "log")
+    judge(InProcess(), lake)
+    log.write(folder / "log")
+    before = replay(read_log(folder / "log"))
+    send(lake, folder / "log")
+    emitted, refused = offsets_among(outcomes(lake, "emitted")), offsets_among(outcomes(lake, "refused"))
+    after = replay(read_log(folder / "log"))
+    assert after.committed == {key: commit for key, commit in before.committed.items() if key not in emitted}
+    for key, row in emitted.items():
+        assert before.committed[key].log_offset == row["judged_offset"]
+    assert all(row["reason"] for row in refused.values())
+    cycle(InProcess(), lake, folder / "log")
+    assert stored(lake) == {key: commit.log_offset for key, commit in after.committed.items()}
