@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka.golden import KEYS, VALUES, golden_keys, golden_values
+from kafka_bytes.golden import KEYS, VALUES, golden_keys, golden_values
 from offsetlake.errors import UndecodableRecord
 from offsetlake.kafka.codec import decode, encode
 from offsetlake.kafka.schema import Field, Schema, load_schema, load_schemas

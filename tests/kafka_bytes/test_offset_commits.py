@@ -7,8 +7,20 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kafka.golden import COMMITTED_AT, TOPIC_ID, golden_keys, golden_values
-from kafka.made_commits import COMMITS, KEY, TIME, TOMBSTONE, VALUE, Commit, Pair, decode, decode_one, encode, row_of
+from kafka_bytes.golden import COMMITTED_AT, TOPIC_ID, golden_keys, golden_values
+from kafka_bytes.made_commits import (
+    COMMITS,
+    KEY,
+    TIME,
+    TOMBSTONE,
+    VALUE,
+    Commit,
+    Pair,
+    decode,
+    decode_one,
+    encode,
+    row_of,
+)
 from offsetlake.kafka.batches import read_batches
 from offsetlake.kafka.offset_commits import RECORD_TYPES, decode_offset_commits
 from oracle.encoders import offset_key, offset_value

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka.golden import KEYS, VALUES, golden_keys, golden_values, lines
+from kafka_bytes.golden import KEYS, VALUES, golden_keys, golden_values, lines
 from offsetlake.kafka.batches import CorruptRegion, read_batches
 from offsetlake.kafka.chunk import decode_chunk
 from offsetlake.kafka.other_records import SCHEMA

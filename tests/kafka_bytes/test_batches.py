@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kafka.golden import lines
-from kafka.made_batches import (
+from kafka_bytes.golden import lines
+from kafka_bytes.made_batches import (
     ALL_FRAMES,
     TIME,
     batches_of,

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from kafka.made_commits import KEY, TIME, VALUE, Pair, decode, decode_one
+from kafka_bytes.made_commits import KEY, TIME, VALUE, Pair, decode, decode_one
 from oracle.encoders import offset_value
 
 CUT_KEY = "the offset commit key is cut off or holds a negative length"

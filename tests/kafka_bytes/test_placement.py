@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka.golden import FIXTURES, lines
+from kafka_bytes.golden import FIXTURES, lines
 from offsetlake.kafka.placement import (
     java_hash,
     partition_for_group,

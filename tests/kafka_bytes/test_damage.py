@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from kafka.made_batches import ALL_FRAMES, Row, batches_of, oracle_rows, rows
+from kafka_bytes.made_batches import ALL_FRAMES, Row, batches_of, oracle_rows, rows
 from offsetlake.kafka.batches import CorruptRegion, read_batches
 from oracle.log_writer import batch_bytes
 from oracle.random_logs import RandomLog, logs

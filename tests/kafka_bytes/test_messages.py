@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka.made_batches import TIME, oracle_rows, read, rejected, rows
+from kafka_bytes.made_batches import TIME, oracle_rows, read, rejected, rows
 from offsetlake.kafka.batches import read_batches
 
 

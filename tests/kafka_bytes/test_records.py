@@ -9,7 +9,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka.golden import (
+from kafka_bytes.golden import (
     ASSIGNMENT_V3,
     COMMITTED_AT,
     FIXTURES,
