@@ -1,0 +1,104 @@
+"""What an Admin answers when coordinators move, and brokers go while it acts; against a real broker: test_admin.py."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kafka import TopicPartition, errors
+
+from offsetlake.log import admin_session, refusals
+from offsetlake.log.admin import Admin, Commit
+from offsetlake.log.connection import KafkaConnection
+
+NOT_THERE = "GROUP_ID_NOT_FOUND (69): there is no such group"
+
+
+class Scripted:
+    """A client in the library's place that does, one call after the other, what the test has it do."""
+
+    def __init__(self, script: Iterator[Callable[[], Any]]) -> None:
+        self._script = script
+
+    def _next(self, *_: Any) -> Any:
+        return next(self._script)()
+
+    alter_group_offsets = delete_group_offsets = delete_groups = describe_topics = _next
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Admin]:
+    """Make an Admin whose requests meet these answers, the last one for ever."""
+
+    def make(*answers: Any) -> Admin:
+        def play(answer: Any) -> Any:
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        script = itertools.chain(
+            ((lambda answer=answer: play(answer)) for answer in answers), itertools.repeat(lambda: play(answers[-1]))
+        )
+        monkeypatch.setattr(admin_session, "KafkaAdminClient", lambda **_: Scripted(script))
+        monkeypatch.setattr(admin_session.topic, "describe", lambda *_: None)
+        return Admin(KafkaConnection(bootstrap="127.0.0.1:1", request_timeout_ms=400))
+
+    return make
+
+
+def of(kind: type[Exception], *numbers: int) -> dict[Any, type[Exception]]:
+    return {TopicPartition("t", number): kind for number in numbers}
+
+
+def test_a_coordinator_that_is_not_ready_is_asked_again(scripted: Callable[..., Admin]) -> None:
+    moved, loading = of(errors.NotCoordinatorError, 0), errors.CoordinatorLoadInProgressError()
+    with scripted(moved, loading, errors.KafkaConnectionError(), of(errors.NoError, 0)) as admin:
+        assert admin.commit("g", {("t", 0): Commit(1)}) == {("t", 0): None}
+    with scripted({"g": "NotCoordinatorError"}, {"g": "GroupIdNotFoundError"}) as admin:
+        assert admin.delete_group("g") == NOT_THERE
+
+
+def test_a_coordinator_that_stays_away_is_a_refusal_too(scripted: Callable[..., Admin]) -> None:
+    with scripted(of(errors.NoError, 0) | of(errors.CoordinatorLoadInProgressError, 1)) as admin:
+        answers = admin.delete_offsets("g", [("t", 0), ("t", 1)])
+    said = "COORDINATOR_LOAD_IN_PROGRESS (14): the group's coordinator is still loading its groups; given up after"
+    assert answers["t", 0] is None
+    assert answers["t", 1] == f"{said} request.timeout.ms = 400"
+
+
+def test_what_was_under_way_when_the_cluster_went_has_an_answer_for_each_partition(
+    scripted: Callable[..., Admin],
+) -> None:
+    wanted = {("t", number): Commit(1, -1, "x" * 150_000) for number in range(3)}
+    with scripted(of(errors.NoError, 0), errors.KafkaConnectionError("gone")) as admin:
+        answers = admin.commit("g", wanted)
+    assert answers["t", 0] is None
+    assert "gone" in str(answers["t", 1])
+    assert str(answers["t", 1]).endswith("given up after request.timeout.ms = 400; whether it was done is not known")
+    assert str(answers["t", 2]) == "not sent: KafkaConnectionError: gone; given up after request.timeout.ms = 400"
+    with scripted(of(errors.NoError, 0)) as admin:
+        unanswered = admin.delete_offsets("g", [("t", 0), ("t", 1)])
+    assert unanswered == {("t", 0): None, ("t", 1): "the broker gave no answer for this partition"}
+
+
+def test_a_group_that_is_gone_when_asked_again_is_deleted(scripted: Callable[..., Admin]) -> None:
+    with scripted(errors.KafkaConnectionError(), {"g": "GroupIdNotFoundError"}) as admin:
+        assert admin.delete_group("g") is None
+    with scripted(errors.RequestTimedOutError()) as admin:
+        assert "whether it was done is not known" in str(admin.delete_group("g"))
+
+
+def test_a_topic_in_doubt_is_not_missing(scripted: Callable[..., Admin]) -> None:
+    doubtful = {"name": "t", "error_code": 5, "partitions": []}
+    with scripted([doubtful, {**doubtful, "name": "u", "error_code": 3}], [doubtful]) as admin:
+        assert admin.missing(["t", "u"]) == {"u"}
+    with scripted([doubtful], [{**doubtful, "error_code": 3}]) as admin:
+        assert admin.missing(["t"]) == {"t"}
+
+
+def test_an_error_newer_than_the_library_keeps_its_number() -> None:
+    assert refusals.in_words(999) == "UNRECOGNIZED_ERROR (999): see the error codes of the Kafka protocol"
+    assert refusals.in_words(0) is None
