@@ -45,6 +45,12 @@ class LakeUnusable(OffsetlakeError):
     exit_code = 6
 
 
+class Refused(OffsetlakeError):
+    """Something that was asked for was not done: a group in use, a commit that came in between, a broker's refusal."""
+
+    exit_code = 8
+
+
 class BadRequest(OffsetlakeError):
     """An option, a setting or a query that makes no sense."""
 

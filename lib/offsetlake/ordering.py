@@ -52,6 +52,21 @@ def among(rows: pa.Table, others: pa.Table, names: Iterable[str]) -> npt.NDArray
     return np.isin(mine, theirs)
 
 
+def rows_in(rows: pa.Table, others: pa.Table, names: Iterable[str]) -> Ints:
+    """Give for each row the number of a row of `others` with the same values in these columns; -1 where there is none.
+
+    Columns as in `order_codes`.
+    """
+    if not rows.num_rows or not others.num_rows:
+        return np.full(rows.num_rows, -1, np.int64)
+    asked = rows.select([*names])
+    both = pa.concat_tables([asked, others.select([*names]).cast(asked.schema)])
+    mine, theirs = np.split(order_codes(both, names), [rows.num_rows])
+    order = np.argsort(theirs, kind="stable")
+    at = np.minimum(np.searchsorted(theirs[order], mine), len(order) - 1)
+    return np.where(theirs[order][at] == mine, order[at], -1)
+
+
 def _ranks(column: pa.ChunkedArray) -> tuple[Ints, int]:
     """Give numbers that compare as the values do, and the number that none of them reaches."""
     if not len(column):

@@ -1,4 +1,4 @@
-"""Emit on whole lakes: what is planned goes into the log, unless what it judged has moved; the tables follow the log."""
+"""Emit on whole lakes: what is planned goes into the log, unless what it judged has moved; the tables follow."""
 
 from pathlib import Path
 from typing import Any

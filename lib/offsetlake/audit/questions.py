@@ -1,12 +1,12 @@
 """The questions asked of a lake, each answered as an Arrow table: SQL over the Delta tables, without Spark."""
 
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 
 import pyarrow as pa
 
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
+from offsetlake.lifecycle import policy
 
 STATES = (
     "Empty", "Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "NotReady", "Dead",
@@ -104,10 +104,7 @@ def groups(lake: Lake, pattern: str | None = None, state: str | None = None, gro
 
 def like(rows: pa.Table, pattern: str | None) -> pa.Table:
     """Keep the rows whose group_id is like the pattern, all where there is none."""
-    if pattern is None:
-        return rows
-    chosen = [row for row in rows.to_pylist() if fnmatchcase(row["group_id"], pattern)]
-    return pa.Table.from_pylist(chosen, schema=rows.schema)
+    return rows if pattern is None else rows.filter(pa.array(policy.like(rows["group_id"], pattern)))
 
 
 def tombstones(

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from pyarrow import RecordBatchReader, Table
 
 from offsetlake.errors import LakeBusy, LakeUnusable
 from offsetlake.lake.definitions import LAKE_VERSION, TABLES, create_table, definition, upgrade_table
@@ -98,7 +98,7 @@ class Lake:
         """Newest run whose write, tagged `app_id`, this table holds; 0 where none does."""
         return self.delta_table(table).transaction_version(app_id) or 0
 
-    def query(self, sql: str, *tables: str, **at: int) -> Table:
+    def query(self, sql: str, *tables: str, **at: int) -> pa.Table:
         """Answer SQL (DataFusion's dialect) over the named tables, all there are if none is named, without Spark.
 
         `at` pins a table to a Delta version: `query(sql, offsets=3)`.
@@ -107,7 +107,8 @@ class Lake:
         there = (table for table in TABLES if DeltaTable.is_deltatable(str(self.table_path(table))))
         for table in (*tables, *at) or there:
             builder = builder.register(table, self.delta_table(table, at.get(table)))
-        return RecordBatchReader.from_stream(builder.execute(sql)).read_all()
+        found = pa.RecordBatchReader.from_stream(builder.execute(sql)).read_all()
+        return found.cast(pa.schema([of.with_type(_common(of.type)) for of in found.schema]))
 
     def count(self, table: str, condition: str = "true") -> int:
         """Count the rows of a table for which an SQL condition holds."""
@@ -168,6 +169,19 @@ class Lake:
     def remove_file(self, name: str) -> None:
         """Remove what `write_file` wrote."""
         (self.path / name).unlink(missing_ok=True)
+
+
+def _common(kind: pa.DataType) -> pa.DataType:
+    """Give the type pyarrow can work with: it cannot filter or compare the engine's views of strings."""
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_common(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([of.with_type(_common(of.type)) for of in kind])
+    return kind
 
 
 def _temporary(name: str) -> str:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.lifecycle.reduction import KEY
-from offsetlake.ordering import order_codes
+from offsetlake.ordering import rows_in
 
 GO, DONE, REFUSED = 0, 1, 2
 VALUE = ("committed_offset", "leader_epoch", "metadata")
@@ -63,7 +63,7 @@ def conditions(decisions: pa.Table, current: Current) -> tuple[npt.NDArray[np.in
 
 
 def _of_offsets(decisions: pa.Table, current: Current) -> tuple[npt.NDArray[np.int64], list[str | None]]:
-    at = _row_in(decisions, current.newest)
+    at = rows_in(decisions, current.newest, KEY)
     known = at >= 0
     now = current.newest.take(np.maximum(at, 0)) if current.newest.num_rows else None
     is_tombstone = pc.equal(decisions["kind"], "tombstone").to_numpy()
@@ -75,7 +75,7 @@ def _of_offsets(decisions: pa.Table, current: Current) -> tuple[npt.NDArray[np.i
     judged = pc.fill_null(decisions["judged_offset"], _NONE).to_numpy()
     unmoved = np.where(judged == _NONE, ~stands, stands & (log_offset == judged))
     done = np.where(is_tombstone, ~stands & (judged != _NONE), same & (log_offset > judged))
-    held = _row_in(decisions, current.held) >= 0
+    held = rows_in(decisions, current.held, KEY) >= 0
     changed = pc.is_in(decisions["group_id"], pa.array([*current.changed], pa.string())).to_numpy()
     found = np.select([done, unmoved & ~held & ~changed], [DONE, GO], REFUSED)
     reasons: list[str | None] = [None] * len(found)
@@ -113,18 +113,6 @@ def _changed(current: Current, group_id: str) -> str:
     return f"the group has changed since: its newest record is at log offset {current.changed[group_id]}"
 
 
-def _row_in(rows: pa.Table, others: pa.Table) -> npt.NDArray[np.int64]:
-    """Give for each row the number of the row of `others`, which has each key once, with the same key; -1 for none."""
-    asked = rows.select(KEY)
-    if not rows.num_rows or not others.num_rows:
-        return np.full(rows.num_rows, -1, np.int64)
-    codes = order_codes(pa.concat_tables([asked, others.select(KEY).cast(asked.schema)]), KEY)
-    mine, theirs = np.split(codes, [rows.num_rows])
-    order = np.argsort(theirs, kind="stable")
-    at = np.minimum(np.searchsorted(theirs[order], mine), len(order) - 1)
-    return np.where(theirs[order][at] == mine, order[at], -1)
-
-
 def _of_groups(
     decisions: pa.Table,
     of_group: npt.NDArray[np.bool_],
@@ -137,7 +125,7 @@ def _of_groups(
     settled = offsets.filter(pa.array(found[~of_group] != REFUSED))
     refused = {*offsets.filter(pa.array(found[~of_group] == REFUSED))["group_id"].to_pylist()}
     standing = current.newest.filter(pc.equal(current.newest["kind"], "commit"))
-    stays = {*standing.filter(pa.array(_row_in(standing, settled) < 0))["group_id"].to_pylist()}
+    stays = {*standing.filter(pa.array(rows_in(standing, settled, KEY) < 0))["group_id"].to_pylist()}
     held = {*current.held["group_id"].to_pylist()}
     names = decisions["group_id"].to_pylist()
     for row in np.flatnonzero(of_group).tolist():

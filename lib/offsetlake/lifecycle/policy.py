@@ -30,12 +30,12 @@ class RetentionPolicy:
         """Give each offset's retention in ms. Columns: group_id, topic."""
         retention = np.full(offsets.num_rows, self.default_ms, np.int64)
         for override in reversed(self.overrides):
-            fits = _like(offsets["group_id"], override.group) & _like(offsets["topic"], override.topic)
+            fits = like(offsets["group_id"], override.group) & like(offsets["topic"], override.topic)
             retention[fits] = override.retention_ms
         return retention
 
 
-def _like(column: pa.ChunkedArray, pattern: str) -> npt.NDArray[np.bool_]:
+def like(column: pa.ChunkedArray, pattern: str) -> npt.NDArray[np.bool_]:
     """Tell which values are like the pattern; each different value is looked at once."""
     if pattern == "*":
         return np.ones(len(column), np.bool_)

@@ -1,5 +1,6 @@
 """What the log says now of some groups of one log partition: the compacted tables, and the log's tail behind them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from offsetlake.pipeline.history_rows import of_others
 _NEWEST = (*KEY, "kind", "log_partition", "log_offset", *VALUE, "commit_timestamp")
 _HELD = (*KEY, "log_partition", "log_offset")
 _TAIL = (*_NEWEST, "producer_id")
-_TABLES = ("offsets", "pending_offsets", "groups")
+_TABLES = ("offsets", "pending_offsets", "groups", "group_members")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,8 @@ class Tables:
         found = {table: leaves(self.lake, table, version) for table, version in self.lake.versions(*_TABLES).items()}
         object.__setattr__(self, "leaves", found)
 
-    def rows(self, table: str, partition: int, groups: pa.Array, columns: tuple[str, ...]) -> pa.Table:
-        """Read the rows of these groups; text columns that repeat come as dictionaries."""
+    def rows(self, table: str, partition: int, groups: pa.Array, columns: Sequence[str]) -> pa.Table:
+        """Read the rows of these groups, all of one log partition; text columns that repeat come as dictionaries."""
         of = self.leaves[table].get(partition, [])
         wanted = [leaf for found, _ in touched(of, groups.to_pylist()) for leaf in found]
         rows = read_leaves(self.lake, table, wanted, columns)
@@ -47,15 +48,16 @@ def read_current(tables: Tables, log: LogAddress, partition: int, groups: pa.Arr
     stored = stored.append_column("kind", pa.repeat("commit", stored.num_rows))
     pending = tables.rows("pending_offsets", partition, groups, _HELD)
     there = {*tables.rows("groups", partition, groups, ("group_id",))["group_id"].to_pylist()}
-    tail = _read_tail(tables, log, partition, groups, end)
-    newest = latest(pa.concat_tables([_plain(stored, _NEWEST), _plain(tail.commits, _NEWEST)]))
-    held = pa.concat_tables([_plain(pending, _HELD), _plain(tail.transactional, _HELD)])
+    start = tables.positions.get((OFFSETS_TOPIC, partition), 0)
+    tail = read_tail(log, partition, OffsetRange(start, end), groups)
+    newest = latest(pa.concat_tables([plain(stored, _NEWEST), plain(tail.commits, _NEWEST)]))
+    held = pa.concat_tables([plain(pending, _HELD), plain(tail.transactional, _HELD)])
     return Current(newest, latest(held), frozenset(there - tail.removed), tail.changed)
 
 
 @dataclass(slots=True)
-class _Tail:
-    """The log behind the tables: plain and transactional offset records, groups changed and groups removed."""
+class Tail:
+    """A stretch of the log: plain offset records and tombstones, transactional ones, groups changed and removed."""
 
     commits: pa.Table
     transactional: pa.Table
@@ -63,23 +65,23 @@ class _Tail:
     removed: set[str] = field(default_factory=set)
 
 
-def _read_tail(tables: Tables, log: LogAddress, partition: int, groups: pa.Array, end: int) -> _Tail:
+def read_tail(log: LogAddress, partition: int, offsets: OffsetRange, groups: pa.Array) -> Tail:
+    """Read what a stretch of a log partition says of these groups."""
     where = LogPartition(OFFSETS_TOPIC, partition)
-    start = tables.positions.get(where, 0)
     wanted = {*groups.to_pylist()}
-    parts = [_plain(table_schema("offset_commits").empty_table(), _TAIL)]
-    tail = _Tail(pa.table({}), pa.table({}))
-    for reader in plan_readers(log, {where: OffsetRange(start, end)} if start < end else {}):
+    parts = [plain(table_schema("offset_commits").empty_table(), _TAIL)]
+    tail = Tail(pa.table({}), pa.table({}))
+    for reader in plan_readers(log, {where: offsets} if offsets.start < offsets.end else {}):
         for piece, found in log.fetch(reader.slices):
             chunk = decode(piece, found)
             commits = pa.table(chunk.commits)
-            parts.append(_plain(commits.filter(pc.is_in(commits["group_id"], groups)), _TAIL))
+            parts.append(plain(commits.filter(pc.is_in(commits["group_id"], groups)), _TAIL))
             for row in of_others(chunk.others, 0)["group_records"]:
                 if row["group_id"] in wanted:
                     _group_record(tail, row["group_id"], row["log_offset"], removes=_removes(row))
     commits = pa.concat_tables(parts)
-    plain = pc.or_(pc.is_null(commits["producer_id"]), pc.equal(commits["kind"], "tombstone"))
-    tail.commits, tail.transactional = commits.filter(plain), commits.filter(pc.invert(plain))
+    counts = pc.or_(pc.is_null(commits["producer_id"]), pc.equal(commits["kind"], "tombstone"))
+    tail.commits, tail.transactional = commits.filter(counts), commits.filter(pc.invert(counts))
     return tail
 
 
@@ -88,7 +90,7 @@ def _removes(row: dict[str, object]) -> bool:
     return row["kind"] == "tombstone" and row["member_id"] is None
 
 
-def _group_record(tail: _Tail, group_id: str, log_offset: int, *, removes: bool) -> None:
+def _group_record(tail: Tail, group_id: str, log_offset: int, *, removes: bool) -> None:
     if removes:
         tail.removed.add(group_id)
         tail.changed.pop(group_id, None)
@@ -97,8 +99,8 @@ def _group_record(tail: _Tail, group_id: str, log_offset: int, *, removes: bool)
         tail.changed[group_id] = log_offset
 
 
-def _plain(rows: pa.Table, names: tuple[str, ...]) -> pa.Table:
-    """Give these columns, with dictionaries opened: rows of tables and of the log must go together."""
+def plain(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Give these columns, nullable and without dictionaries: so rows of tables and of the log go together."""
     chosen = rows.select(names)
     for at, column in enumerate(chosen.schema):
         if pa.types.is_dictionary(column.type):

@@ -94,6 +94,8 @@ class Emission:
         written = self.writer.write(partition, decisions.take(going))
         log_offset = np.full(len(found), -1)
         log_offset[going] = written.log_offset
+        for row, told in written.told.items():
+            reasons[going[row]] = told
         for row, refusal in written.refused.items():
             found[going[row]], reasons[going[row]] = REFUSED, refusal
         return self._record(planned, decisions, found, reasons, log_offset)

@@ -1,31 +1,24 @@
-"""The two ways a decision goes out: appended to the embedded log, or done by a live cluster when asked to."""
+"""The two ways a decision goes out: appended to a log of our own, or done by a live cluster."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.kafka.batch_writer import Record, group_tombstones, offset_key, record_batch
 from offsetlake.kafka.records import encode_offset_commit_value
 from offsetlake.log.address import LogAddress
+from offsetlake.log.admin import Admin
 from offsetlake.log.appender import Appender, appending
+from offsetlake.pipeline.cluster_writer import ClusterWriter
+from offsetlake.pipeline.written import Written
 from offsetlake.times import now_ms
 
 _VERSION, _WITH_TOPIC_ID, _WITH_EXPIRY = 3, 4, 1  # of OffsetCommitValue: the oldest that holds what is to be written
-
-
-@dataclass(slots=True)
-class Written:
-    """What came of some writes: where each stands in the log (-1: not known), and which were refused, and why."""
-
-    log_offset: npt.NDArray[np.int64]
-    refused: dict[int, str] = field(default_factory=dict)
 
 
 class Writer(Protocol):
@@ -45,10 +38,13 @@ class Writer(Protocol):
 
 @contextmanager
 def open_writer(log: LogAddress, owner: str) -> Iterator[Writer]:
-    """Open the way to write to a log; raises what `appending` raises."""
-    assert log.folder is not None  # noqa: S101
-    with appending(log.folder, owner) as appender:
-        yield LogWriter(appender)
+    """Open the way to write to a log; raises what `appending` raises, or `Admin` where the log is a live cluster's."""
+    if log.connection is not None:
+        with Admin(log.connection) as admin:
+            yield ClusterWriter(admin, log)
+    elif log.folder is not None:
+        with appending(log.folder, owner) as appender:
+            yield LogWriter(appender)
 
 
 class LogWriter:

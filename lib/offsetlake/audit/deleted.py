@@ -1,0 +1,69 @@
+"""What was deleted, from history: the last value of every offset whose newest record is a tombstone; what a run did."""
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offsetlake.errors import BadRequest
+from offsetlake.lake.files import table_schema
+from offsetlake.lake.history_files import History, history_files
+from offsetlake.lake.lake import Lake
+from offsetlake.lifecycle.reduction import KEY, Reduction
+from offsetlake.ordering import among
+
+_ALL_RUNS = (0, 2**63 - 1)
+
+
+def groups_in_history(lake: Lake, pattern: str) -> dict[str, int]:
+    """Give the log partition of every group that ever committed and is like the pattern; BadRequest where none is."""
+    rows = lake.query("SELECT DISTINCT group_id, log_partition FROM offset_commits", "offset_commits").to_pylist()
+    places = {row["group_id"]: row["log_partition"] for row in rows}
+    chosen = [pattern] if pattern in places else [name for name in sorted(places) if fnmatchcase(name, pattern)]
+    if not chosen:
+        raise BadRequest(f"no group like {pattern!r} has ever committed, as far as the lake {lake.path} has read")
+    return {name: places[name] for name in chosen}
+
+
+def deleted_offsets(lake: Lake, groups: Sequence[str], topic: str | None = None) -> pa.Table:
+    """Give the last commit of each key of these groups that a tombstone has taken; the columns of `offset_commits`."""
+    wanted = pc.field("group_id").isin([*groups])
+    if topic is not None:
+        wanted &= pc.field("topic") == topic
+    tables = ("offset_commits", "transaction_markers")
+    history = History(lake, *_ALL_RUNS, {table: history_files(lake, table, *_ALL_RUNS) for table in tables})
+    partitions = history.partitions()
+    none = table_schema("offset_commits").empty_table()
+    if not partitions:
+        return none
+    markers = history.rows("transaction_markers", partitions)
+    latest, last_commits = Reduction(markers), Reduction(markers)
+    for batch in history.batches("offset_commits", partitions, wanted):
+        latest.add(batch)
+        last_commits.add(batch.filter(pc.equal(batch["kind"], "commit")))
+    newest, commits = latest.decided(), last_commits.decided()
+    if newest is None or commits is None:
+        return none
+    return commits.filter(pa.array(among(commits, newest.filter(pc.equal(newest["kind"], "tombstone")), KEY)))
+
+
+def done_by(lake: Lake, run_id: int) -> dict[str, pa.Table]:
+    """Give what a run has done: its rows of `alterations` and of the offsets among `tombstones`.
+
+    Of tombstones the commit that went is there too: leader_epoch, metadata, expire_timestamp, topic_id. BadRequest
+    where the run has done nothing of the kind.
+    """
+    altered = lake.query(f"SELECT * FROM alterations WHERE run_id = {run_id} AND outcome = 'done'", "alterations")  # noqa: S608
+    deleted = lake.query(
+        f"""
+        SELECT went.*, past.leader_epoch, past.metadata, past.expire_timestamp, past.topic_id
+        FROM tombstones AS went LEFT JOIN offset_commits AS past
+        ON past.log_partition = went.log_partition AND past.log_offset = went.judged_offset
+        WHERE went.run_id = {run_id} AND went.outcome = 'emitted' AND went.topic IS NOT NULL""",  # noqa: S608
+        "tombstones",
+        "offset_commits",
+    )
+    if not altered.num_rows and not deleted.num_rows:
+        raise BadRequest(f"run {run_id} has changed no offset: name one of job emit; the table `runs` has them all")
+    return {"alterations": altered, "tombstones": deleted}

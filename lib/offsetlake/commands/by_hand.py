@@ -1,0 +1,124 @@
+"""The commands by which a person changes offsets: always a plan first; `--execute` acts, and reads back."""
+
+from typing import Annotated
+
+import typer
+
+from offsetlake.commands.options import (
+    BootstrapOption,
+    ConfigOption,
+    FormatOption,
+    KafkaConfigOption,
+    LakeOption,
+    LogOption,
+    app,
+    examples,
+)
+from offsetlake.commands.plans import OF_ALTERATIONS, OF_TOMBSTONES, Plan, hand
+from offsetlake.errors import BadRequest
+from offsetlake.times import now_ms, to_ms
+
+ExecuteOption = Annotated[bool, typer.Option("--execute", help="Do it, and read back what came of it.")]
+TopicOption = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only offsets of this topic.")]
+GroupArgument = Annotated[
+    str, typer.Argument(metavar="GROUP", help="A group, or a pattern: * ? \\[abc] as in a shell.")
+]
+
+
+@app.command(
+    epilog=examples(
+        "offsetlake cleanup old-billing",
+        "offsetlake cleanup 'test-*' --execute",
+        "offsetlake cleanup billing --topic orders-v1 --execute",
+    )
+)
+def cleanup(
+    group: GroupArgument,
+    topic: TopicOption = None,
+    execute: ExecuteOption = False,
+    format_: FormatOption = None,
+    lake: LakeOption = None,
+    log: LogOption = None,
+    bootstrap: BootstrapOption = None,
+    kafka_config: KafkaConfigOption = None,
+    config_file: ConfigOption = None,
+) -> None:
+    """Delete groups with all their offsets, or their offsets of one topic; a group that has members is left alone."""
+    from offsetlake.pipeline.cleanup import plan_cleanup  # noqa: PLC0415 - imports Spark, which `--help` need not
+
+    with hand(lake, log, bootstrap, kafka_config, config_file, format_) as at:
+        at.act(
+            "cleanup",
+            "tombstones",
+            lambda: plan_cleanup(at.lake, group, topic, now_ms(), live=at.live),
+            OF_TOMBSTONES,
+            execute=execute,
+        )
+
+
+@app.command(
+    epilog=examples(
+        "offsetlake restore billing --as-of 2026-01-31T14:05",
+        "offsetlake restore --run 12 --execute",
+    )
+)
+def restore(
+    group: Annotated[
+        str | None, typer.Argument(metavar="[GROUP]", help="A group or a pattern; not with --run.")
+    ] = None,
+    as_of: Annotated[
+        str | None, typer.Option("--as-of", metavar="TIME", help="To what it had then: ms or ISO 8601.")
+    ] = None,
+    run: Annotated[
+        int | None, typer.Option("--run", metavar="N", help="To what was before run N of emit: undo what it did.")
+    ] = None,
+    topic: TopicOption = None,
+    execute: ExecuteOption = False,
+    format_: FormatOption = None,
+    lake: LakeOption = None,
+    log: LogOption = None,
+    bootstrap: BootstrapOption = None,
+    kafka_config: KafkaConfigOption = None,
+    config_file: ConfigOption = None,
+) -> None:
+    """Set offsets back to what they were at an instant, or before a run that reset, cleaned up or expired them.
+
+    Offsets a group did not have at the instant stay as they are.
+    """
+    from offsetlake import offset_plans  # noqa: PLC0415 - as above
+
+    if group is not None and as_of is not None and run is None:
+        instant, name = to_ms(as_of), group
+        plan: Plan = lambda at: offset_plans.as_of(at.lake, name, instant, topic, now_ms())  # noqa: E731
+    elif run is not None and group is None and as_of is None and topic is None:
+        number = run
+        plan = lambda at: offset_plans.undo(at.lake, number, now_ms())  # noqa: E731
+    else:
+        raise BadRequest("say what to go back to: GROUP --as-of TIME, or --run N alone")
+    with hand(lake, log, bootstrap, kafka_config, config_file, format_) as at:
+        at.act("restore", "alterations", lambda: plan(at), OF_ALTERATIONS, execute=execute)
+
+
+@app.command(epilog=examples("offsetlake undelete billing", "offsetlake undelete 'team-a-*' --topic orders --execute"))
+def undelete(
+    group: GroupArgument,
+    topic: TopicOption = None,
+    execute: ExecuteOption = False,
+    format_: FormatOption = None,
+    lake: LakeOption = None,
+    log: LogOption = None,
+    bootstrap: BootstrapOption = None,
+    kafka_config: KafkaConfigOption = None,
+    config_file: ConfigOption = None,
+) -> None:
+    """Bring back the offsets a group had that expired or were deleted, as history has them."""
+    from offsetlake import offset_plans  # noqa: PLC0415 - as above
+
+    with hand(lake, log, bootstrap, kafka_config, config_file, format_) as at:
+        at.act(
+            "undelete",
+            "alterations",
+            lambda: offset_plans.undelete(at.lake, group, topic, now_ms()),
+            OF_ALTERATIONS,
+            execute=execute,
+        )

@@ -1,0 +1,124 @@
+"""How a command by which a person changes offsets goes: a plan first; `--execute` acts, and reads back."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offsetlake import config
+from offsetlake.errors import Refused
+from offsetlake.lake.lake import Lake
+from offsetlake.lifecycle.offsets_csv import write_offsets
+from offsetlake.log.address import LogAddress
+from offsetlake.output import Progress, write, writing_to
+
+if TYPE_CHECKING:
+    from offsetlake.log.admin import Admin
+
+OF_TOMBSTONES = ("group_id", "topic", "partition", "committed_offset", "group_type", "state", "outcome", "reason")
+OF_ALTERATIONS = (
+    "group_id", "topic", "partition", "previous_offset", "committed_offset", "difference", "outcome", "reason",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """One command at work: the lake, its log, and where to say what is going on."""
+
+    settings: config.Config
+    lake: Lake
+    log: LogAddress
+    say: Callable[[str], None]
+
+    @property
+    def live(self) -> bool:
+        """Whether the log is a live cluster's."""
+        return self.log.connection is not None
+
+    @contextmanager
+    def admin(self) -> "Iterator[Admin | None]":
+        """Reach the cluster's admin API, where the log is a live cluster's."""
+        if self.log.connection is None:
+            yield None
+        else:
+            from offsetlake.log.admin import Admin  # noqa: PLC0415 - only a live cluster needs it
+
+            with Admin(self.log.connection) as admin:
+                yield admin
+
+    def act(self, job: str, table: str, make: Callable[[], pa.Table], shown: Sequence[str], *, execute: bool) -> None:
+        """Bring the tables up to date, plan, show the plan; with `execute` do it first, and show what came of it.
+
+        Raises Refused where something asked for was not, or cannot be, done.
+        """
+        from offsetlake import cycle  # noqa: PLC0415 - imports Spark, which `--help` need not
+        from offsetlake.pipeline import by_hand  # noqa: PLC0415
+
+        cycle.catch_up(self.lake, self.log, self.say)
+        if execute:
+            rows, done = by_hand.execute(self.lake, self.log, job, table, make, self.say)
+            cycle.catch_up(self.lake, self.log, self.say)
+        else:
+            rows = by_hand.with_outcome(make())
+        refused = by_hand.count_of(rows, "refused")
+        left = rows.num_rows - refused
+        noted = "note" in rows.column_names and pc.any(pc.is_valid(rows["note"])).as_py()
+        write(_with_difference(rows), self.settings.format, [*shown, "note"] if noted else shown)
+        if not rows.num_rows:
+            _tell("nothing is to be changed")
+        elif left and execute:
+            _tell(f"{left:,} done; to undo them: offsetlake restore --run {done['run_id']}")
+        elif left:
+            _tell(f"{left:,} planned, nothing is done yet: add --execute to do it")
+        if refused and (execute or not left):
+            raise Refused(
+                f"{refused:,} of {rows.num_rows:,} {'were refused' if execute else 'cannot be done'}: see reason"
+            )
+
+    def export(self, make: Callable[[], pa.Table], *, with_group: bool) -> None:
+        """Print the offsets of a plan as kafka-consumer-groups exports them."""
+        from offsetlake import cycle  # noqa: PLC0415 - as in `act`
+
+        cycle.catch_up(self.lake, self.log, self.say)
+        rows = make()
+        rows = rows.rename_columns(["new_offset" if n == "committed_offset" else n for n in rows.column_names])
+        with writing_to(sys.stdout):
+            sys.stdout.write(write_offsets(rows, with_group=with_group).decode())
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr)  # noqa: T201 - what a person reads beside the answer
+
+
+def _with_difference(rows: pa.Table) -> pa.Table:
+    if "previous_offset" not in rows.column_names:
+        return rows
+    both = (rows[name].cast(pa.decimal128(20)) for name in ("committed_offset", "previous_offset"))
+    return rows.append_column("difference", pc.subtract(*both))
+
+
+@contextmanager
+def hand(
+    lake: str | None,
+    log: str | None,
+    bootstrap: str | None,
+    kafka_config: str | None,
+    config_file: str | None,
+    format_: str | None,
+) -> Iterator[Hand]:
+    """Open the lake and the log that the options name."""
+    options = {"lake": lake, "log": log, "bootstrap": bootstrap, "kafka_config": kafka_config, "config": config_file}
+    settings = config.load(options | {"format": format_}, os.environ)
+    address = settings.address()
+    Lake.open(settings.lake)
+    with Progress() as progress:
+        yield Hand(settings, Lake.create(settings.lake), address, progress.say)
+
+
+Plan = Callable[[Hand], pa.Table]
+"""Makes a plan for the lake at hand."""

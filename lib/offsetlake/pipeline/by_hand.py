@@ -1,0 +1,71 @@
+"""What a person asks for: planned where everyone can see it, then written like every decision, conditional on it.
+
+A plan is a table with the columns of `tombstones` or `alterations`, outcome `planned`; `reason` tells of a row why it
+cannot be done. It is made from tables that are up to date, and holds only as long as what it is about stays as it is.
+"""
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offsetlake.lake import runs
+from offsetlake.lake.files import Exchange, TableFile, commit, table_schema
+from offsetlake.lake.lake import Lake
+from offsetlake.log.address import LogAddress
+from offsetlake.pipeline.decisions import replaced
+from offsetlake.pipeline.emit import emit_locked
+from offsetlake.pipeline.ingest import Report
+
+Make = Callable[[], pa.Table]
+"""Makes a plan from the tables as they are."""
+
+
+def execute(
+    lake: Lake, log: LogAddress, job: str, table: str, make: Make, say: Callable[[str], None]
+) -> tuple[pa.Table, Report]:
+    """Plan, write the plan down in `table`, and do it; gives what came of each row, and the row of `runs` of the emit.
+
+    The lake is locked throughout, so that what is planned is what is done. Killed in between, the plan stands, and the
+    next `emit` goes on with it. Raises what `emit` raises.
+    """
+    with lake.lock(job, say):
+        plan = runs.begin(lake, job, {})
+        rows = replaced(with_outcome(make()), run_id=plan["run_id"])
+        file = TableFile(lake, table)
+        file.write(rows)
+        commit(lake, table, [Exchange(file.close())], job, plan["run_id"])
+        counts = [(name, count_of(rows, name)) for name in ("planned", "refused")]
+        runs.finish(lake, job, plan, outcome="done" if rows.num_rows else "nothing new", log=str(log), counts=counts)
+        done = emit_locked(lake, log, say, planned_by=plan["run_id"])
+    return _came_of_it(lake, table, plan["run_id"], done["run_id"]), done
+
+
+def with_outcome(plan: pa.Table) -> pa.Table:
+    """Call the rows refused that say why they cannot be done."""
+    outcome = pc.if_else(pc.is_null(plan["reason"]), "planned", "refused")
+    return plan.set_column(plan.schema.get_field_index("outcome"), "outcome", outcome)
+
+
+def count_of(rows: pa.Table, outcome: str) -> int:
+    """Count the rows that came to an outcome."""
+    return int(pc.sum(pc.equal(rows["outcome"], outcome)).as_py() or 0)
+
+
+def _came_of_it(lake: Lake, table: str, planned_by: int, emitted_by: int) -> pa.Table:
+    """Give the rows that ended: refused when planned, or by the emit."""
+    sql = f"""
+        SELECT * FROM {table} WHERE run_id = {emitted_by} OR (run_id = {planned_by} AND outcome = 'refused')
+        ORDER BY group_id, topic NULLS LAST, "partition\""""  # noqa: S608 - our own numbers
+    return lake.query(sql, table)
+
+
+def rows_of(table: str, columns: dict[str, pa.Array | pa.ChunkedArray | object], count: int) -> pa.Table:
+    """Make rows of a table: columns as given, single values repeated, the others null."""
+    made = {}
+    for column in table_schema(table):
+        value = columns.get(column.name)
+        if not isinstance(value, pa.Array | pa.ChunkedArray):
+            value = pa.repeat(pa.scalar(value, column.type), count)
+        made[column.name] = value.cast(column.type)
+    return pa.table(made)
