@@ -87,6 +87,10 @@ def test_what_was_under_way_when_the_cluster_went_has_an_answer_for_each_partiti
 def test_a_group_that_is_gone_when_asked_again_is_deleted(scripted: Callable[..., Admin]) -> None:
     with scripted(errors.KafkaConnectionError(), {"g": "GroupIdNotFoundError"}) as admin:
         assert admin.delete_group("g") is None
+    with scripted(errors.KafkaConnectionError(), {"g": "CoordinatorNotAvailableError"}) as admin:
+        assert "whether it was done is not known" in str(admin.delete_group("g"))
+    with scripted({"g": "CoordinatorNotAvailableError"}) as admin:
+        assert "whether it was done is not known" not in str(admin.delete_group("g"))
     with scripted(errors.RequestTimedOutError()) as admin:
         assert "whether it was done is not known" in str(admin.delete_group("g"))
 

@@ -27,10 +27,10 @@ if logging.getLogger("kafka").level == logging.NOTSET:
 class GivenUpError(Exception):
     """No final answer within the request timeout: `answer` says what came last, `outcome` what it means for an act."""
 
-    def __init__(self, last: BaseException, timeout_ms: int) -> None:
+    def __init__(self, last: BaseException, timeout_ms: int, *, lost: bool) -> None:
         said = refusals.in_words(last.errno) if isinstance(last, BrokerResponseError) else str(last)
         self.answer = f"{said}; given up after request.timeout.ms = {timeout_ms}"
-        self.outcome = f"{self.answer}; whether it was done is not known" if is_lost(last) else self.answer
+        self.outcome = f"{self.answer}; whether it was done is not known" if lost else self.answer
         super().__init__(self.answer)
 
 
@@ -75,6 +75,8 @@ class AdminSession:
         except BrokerResponseError as refusal:
             raise self.unavailable(str(refusals.in_words(refusal.errno))) from refusal
         except GivenUpError as given_up:
+            if isinstance(given_up.__cause__, LogUnavailable):
+                raise LogUnavailable(given_up.answer) from given_up  # which names the cluster already
             raise self.unavailable(given_up.answer) from given_up
 
     def within_timeout(self, attempt: Callable[[Any], T]) -> T:
@@ -82,7 +84,7 @@ class AdminSession:
 
         Raises a BrokerResponseError that stays, and GivenUpError after the request timeout.
         """
-        deadline = self.deadline()
+        deadline, lost = self.deadline(), False
         while True:
             try:
                 if self._client is None:
@@ -91,10 +93,11 @@ class AdminSession:
             except FAILURES as failure:
                 if isinstance(failure, BrokerResponseError) and not may_pass(failure):
                     raise
+                lost = lost or is_lost(failure)
                 # With a new client: this one would ask the coordinator it has once found for good.
                 self.close()
                 if time.monotonic() >= deadline:
-                    raise GivenUpError(failure, self._settings.request_timeout_ms) from failure
+                    raise GivenUpError(failure, self._settings.request_timeout_ms, lost=lost) from failure
                 time.sleep(RETRY_PAUSE)
 
     def deadline(self) -> float:
@@ -112,8 +115,10 @@ def may_pass(refusal: Any) -> bool:
 
 
 def is_lost(failure: BaseException) -> bool:
-    """Whether it may have been done all the same: no answer, or not one that a coordinator gives before it acts."""
-    return not isinstance(failure, BrokerResponseError) or (failure.retriable and failure.errno not in refusals.PASSING)
+    """Whether it may have been done all the same: sent, and not answered as a coordinator does before it acts."""
+    if isinstance(failure, BrokerResponseError):
+        return failure.retriable and failure.errno not in refusals.PASSING
+    return not isinstance(failure, LogUnavailable)
 
 
 def raise_passing(*codes: int) -> None:
