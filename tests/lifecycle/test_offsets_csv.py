@@ -35,6 +35,7 @@ def test_lines_of_one_group() -> None:
         ("g", "a-topic-of-a-name-longer-than-quoting", 1, 2),
         ("g", "t", 3, 4),
     ]
+    assert read("t, 0 ,5 \n") == [("g", "t", 0, 5)]
     assert read("") == read("\n\r\n") == []
 
 
@@ -56,7 +57,7 @@ def test_numbers_up_to_the_largest() -> None:
         ("topic,partition,offset", "partition 'partition': it is a whole number from 0 to 2147483647"),
         ("t,,5", "partition '': it is a whole number"),
         ("t,-1,5", "partition '-1': it is"),
-        ("t, 1,5", "partition ' 1': it is"),
+        ("t, 1 1,5", "partition ' 1 1': it is"),
         ("t,2147483648,5", "partition '2147483648': it is"),
         ("t,0,", "offset '': it is a whole number from 0 to 9223372036854775807"),
         ("t,0,-1", "offset '-1': it is"),

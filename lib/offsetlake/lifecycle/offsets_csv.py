@@ -126,7 +126,7 @@ def _row(fields: list[str], width: int, group_id: str | None) -> _Row:
 
 
 def _number(name: str, text: str, largest: int) -> int:
-    if not re.fullmatch(r"[0-9]{1,19}", text) or (number := int(text)) > largest:
+    if not re.fullmatch(r" *[0-9]{1,19} *", text) or (number := int(text)) > largest:
         raise _BadLineError(f"{name} {text[:40]!r}: it is a whole number from 0 to {largest}")
     return number
 

@@ -20,7 +20,8 @@ Columns added: new_offset, null where it cannot be told, and note, what a person
 | to-datetime, by-duration  | `to_time`, the time being asked before   | is so               |
 
 Where a log's ends are not known an offset is taken as it is, but never below 0. Where there is no committed offset to
-shift, Kafka's tool does nothing for any partition; here the others have their new offset.
+shift, Kafka's tool does nothing for any partition; here the others have their new offset. Shifted beyond the largest
+offset there is, its numbers wrap around and it goes to the log start; here it is the log end.
 """
 
 from typing import Any
