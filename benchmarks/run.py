@@ -1,11 +1,12 @@
 """Every benchmark with its peer in the same run; prints a table and writes it to benchmarks/results.md.
 
-python benchmarks/run.py                 all of them, about ten minutes on two cores
+python benchmarks/run.py                 all of them, about eleven minutes on two cores
 python benchmarks/run.py --scale 0.1     a tenth of the records: to see that they work
 python benchmarks/run.py compact memory  some of them
 """
 
 import argparse
+import itertools
 import os
 import platform
 import statistics
@@ -22,6 +23,8 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "lib")]
 
 import duckdb  # noqa: E402 - the paths come first
+import pyarrow.compute as pc  # noqa: E402
+from aiokafka.record.default_records import DefaultRecordBatchBuilder  # noqa: E402
 from pyspark.sql import SparkSession, Window  # noqa: E402
 from pyspark.sql import functions as F  # noqa: E402
 
@@ -34,6 +37,7 @@ from offsetlake.log.address import LogAddress  # noqa: E402
 from offsetlake.log.connection import KafkaConnection  # noqa: E402
 from offsetlake.log.folder import describe  # noqa: E402
 from offsetlake.pipeline.compact import compact  # noqa: E402
+from offsetlake.pipeline.emit import emit  # noqa: E402
 from offsetlake.pipeline.expire import expire  # noqa: E402
 from offsetlake.pipeline.ingest import ingest  # noqa: E402
 from offsetlake.session import build_session  # noqa: E402
@@ -189,6 +193,38 @@ def bench_expire(spark: SparkSession, scale: float, folder: Path) -> Iterator[Ro
     )
 
 
+def bench_emit(spark: SparkSession, scale: float, folder: Path) -> Iterator[Row]:
+    """All offsets and groups are to go. The peer: the same tombstones by the same library, nothing asked, one fsync."""
+    lake, log, _ = made(folder, spark, int(2_000_000 * scale), int(10_000 * scale), topics=10, partitions=10)
+    compact(lambda: spark, lake, quiet)
+    expire(lambda: spark, lake, RetentionPolicy(0), START_TIME + 365 * 86_400_000, quiet)
+    planned = lake.query(
+        'SELECT group_id, topic, "partition" FROM tombstones ORDER BY 1, 2 NULLS LAST, 3', "tombstones"
+    )
+    ours = timed(lambda: emit(lake, LogAddress(folder=log), quiet))
+    keys = planned.filter(pc.is_valid(planned["topic"])).to_pylist()
+    bare = timed(lambda: bare_tombstones(keys, folder / "bare"))
+    rate = planned.num_rows / ours
+    yield (
+        f"`emit` of {planned.num_rows:,} tombstones, a batch for each of {lake.count('groups'):,} groups",
+        f"{seconds(ours)}, {rate / 1e3:.0f} k/s",
+        f"aiokafka's batches of the same offsets, nothing asked, one fsync: {seconds(bare)}",
+        f"{ours / bare:.1f} times as long",
+    )
+
+
+def bare_tombstones(keys: list[dict[str, Any]], path: Path) -> None:
+    with path.open("wb") as file:
+        for group_id, rows in itertools.groupby(keys, key=lambda row: row["group_id"]):
+            builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, 0, 1 << 30)
+            for at, row in enumerate(rows):
+                texts = b"".join(struct.pack(">h", len(text)) + text.encode() for text in (group_id, row["topic"]))
+                builder.append(at, 0, struct.pack(">h", 1) + texts + struct.pack(">i", row["partition"]), None, [])
+            file.write(builder.build())
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def bench_memory(scale: float) -> Iterator[Row]:
     """Peak memory of the driver and of its Python workers, each measurement in a process of its own."""
     small, large = int(500_000 * scale), int(5_000_000 * scale)
@@ -232,6 +268,7 @@ def main() -> None:
         "ingest": bench_ingest,
         "live": bench_live,
         "expire": bench_expire,
+        "emit": bench_emit,
     }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help=f"of {', '.join([*of_spark, 'memory'])}")

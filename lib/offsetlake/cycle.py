@@ -10,6 +10,8 @@ from offsetlake.lake import runs
 from offsetlake.lake.lake import Lake
 from offsetlake.lifecycle.policy import RetentionPolicy
 from offsetlake.log.address import LogAddress
+from offsetlake.log.admin import Admin
+from offsetlake.log.connection import KafkaConnection
 from offsetlake.pipeline import compact, emit, expire, ingest
 from offsetlake.session import LazySession
 
@@ -38,7 +40,8 @@ def run_jobs(
 ) -> list[Done]:
     """Run those of JOBS that are named, in their order; where the log is read for the first time, a lake is made.
 
-    `ingest` and `emit` take a log, `expire` an expiry. Raises what the jobs raise; a log or lake that is not there is
+    `ingest` and `emit` take a log, `expire` an expiry; where the log is a live cluster's, `expire` asks it which topics
+    there are no more. Raises what the jobs raise; a log or lake that is not there is
     found before Spark starts.
     """
     if log is not None and "ingest" in jobs:
@@ -55,7 +58,8 @@ def run_jobs(
                 "emit": partial(emit.emit, lake, log, say),
             }
         if expiry is not None:
-            work["expire"] = partial(expire.expire, spark, lake, expiry.policy, expiry.now, say)
+            missing = partial(_missing, log.connection) if log is not None and log.connection is not None else None
+            work["expire"] = partial(expire.expire, spark, lake, expiry.policy, expiry.now, say, missing)
         return [done for job in JOBS if job in jobs for done in _to_the_end(work[job], spark)]
 
 
@@ -64,6 +68,11 @@ def catch_up(lake: Lake, log: LogAddress, say: Callable[[str], None]) -> None:
     for job in (partial(ingest.ingest, _here, lake, log, say), partial(compact.compact, _here, lake, say)):
         while runs.RESUMED in job()["notes"]:
             pass
+
+
+def _missing(connection: KafkaConnection, topics: Collection[str]) -> set[str]:
+    with Admin(connection) as admin:
+        return admin.missing(topics) if topics else set()
 
 
 def _here() -> None:

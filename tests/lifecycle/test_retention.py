@@ -212,7 +212,7 @@ def test_an_empty_group_without_offsets_goes_whatever_its_age() -> None:
 def test_offsets_of_deleted_topics_go_whatever_protects_them() -> None:
     groups = groups_of({"fraud": Group("consumer", "Stable", "consumer", members_topics={"orders"})})
     rows = offsets_of({"fraud": {("orders", 0): FRESH, ("payments", 0): OLD}})
-    found = verdicts(rows, groups, keys({("fraud", "orders", 0)}), NOW, POLICY.retention(rows), pa.array(["payments"]))
+    found = verdicts(rows, groups, keys({("fraud", "orders", 0)}), NOW, POLICY.retention(rows), ["orders"])
     assert [RULES[number] for number in found.rule] == ["topic_deleted", "unsubscribed"]
     assert found.expires_at.tolist()[0] == NOW
 

@@ -102,15 +102,21 @@ def expire(
     ] = None,
     format_: FormatOption = None,
     lake: LakeOption = None,
+    bootstrap: Annotated[
+        str | None,
+        typer.Option("--bootstrap", metavar="HOST:PORT", help="The cluster to ask which topics are deleted."),
+    ] = None,
+    kafka_config: KafkaConfigOption = None,
     config_file: ConfigOption = None,
 ) -> None:
     """Judge every offset by the rules of retention; what is to go is planned in table tombstones, nothing goes yet."""
     options = {"lake": lake, "config": config_file, "format": format_}
-    settings = config.load(options, os.environ)
+    settings = config.load(options | {"bootstrap": bootstrap, "kafka_config": kafka_config}, os.environ)
     if not what_if:
         if group is not None or format_ is not None:
             raise BadRequest("--group and --format go with --what-if; `offsetlake tombstones` shows what is planned")
-        _jobs(settings, options, ("expire",), expiry=_expiry(settings, now, retention))
+        cluster = settings.address() if bootstrap else None
+        _jobs(settings, options, ("expire",), cluster, _expiry(settings, now, retention))
         return
     from offsetlake.pipeline.what_if import what_if as ask  # noqa: PLC0415 - imports Spark, as _jobs does
 

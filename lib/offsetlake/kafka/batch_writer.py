@@ -1,16 +1,18 @@
 """Columns to record batches: what the project itself appends to a log, one batch for all that must hold together."""
 
-from collections.abc import Iterable
-from functools import cache
+import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from offsetlake.kafka.records import OFFSETS_TOPIC, OffsetsRecordType, encode_key, encode_offset_commit_key
+from offsetlake.kafka.readers import MAX_STRING
+from offsetlake.kafka.records import OffsetsRecordType
 
 MAGIC, NO_CODEC, NOT_TRANSACTIONAL, NO_PRODUCER = 2, 0, 0, -1
 BASE_SEQUENCE = 0  # what a coordinator writes outside transactions
-_PARTITION_BYTES = 4
+_INT16 = struct.Struct(">h")
 
 _OF_AN_EMPTY_GROUP = {
     "classic": (OffsetsRecordType.GROUP_METADATA,),
@@ -27,9 +29,6 @@ _OF_AN_EMPTY_GROUP = {
 }
 """Record types a coordinator tombstones when it removes a group without members, in its order (facts 3.4)."""
 
-Record = tuple[bytes, bytes | None]
-"""Key and value; a null value is a tombstone."""
-
 
 class Batch(NamedTuple):
     """A record batch whose base offset is still 0, and how many records it holds."""
@@ -38,35 +37,41 @@ class Batch(NamedTuple):
     records: int
 
 
-def record_batch(timestamp: int, records: Iterable[Record]) -> Batch:
-    """Lay records out as one uncompressed batch of magic 2; `timestamp` in ms is that of every record."""
+def record_batch(timestamp: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> Batch:
+    """Lay records out as one uncompressed batch of magic 2; `timestamp` in ms is that of every record.
+
+    A null value is a tombstone.
+    """
     builder = DefaultRecordBatchBuilder(
         MAGIC, NO_CODEC, NOT_TRANSACTIONAL, NO_PRODUCER, NO_PRODUCER, BASE_SEQUENCE, 1 << 31
     )
-    count = 0
-    for key, value in records:
-        builder.append(count, timestamp, key, value, [])
-        count += 1
-    return Batch(builder.build(), count)
+    append = builder.append  # a million a second and more: benchmarks/results.md, emit
+    for at, (key, value) in enumerate(zip(keys, values, strict=True)):
+        append(at, timestamp, key, value, [])
+    return Batch(builder.build(), len(keys))
 
 
-@cache
-def offset_key_prefix(group_id: str, topic: str) -> bytes:
-    """Encode all of an OffsetCommitKey but its last four bytes, the partition; ValueError if a name is too long."""
-    return encode_offset_commit_key(group_id, topic, 0)[:-_PARTITION_BYTES]
+def offset_keys(group_id: str, topics: Sequence[str], partitions: Sequence[int]) -> list[bytes]:
+    """Encode the OffsetCommitKeys, record type 1, of offsets of one group; ValueError if a name is too long."""
+    group = _INT16.pack(OffsetsRecordType.OFFSET_COMMIT) + _string(group_id)
+    encoded = {topic: group + _string(topic) for topic in set(topics)}
+    numbers = np.array(partitions, ">i4").tobytes()
+    return [encoded[topic] + numbers[at * 4 : at * 4 + 4] for at, topic in enumerate(topics)]
 
 
-def offset_key(group_id: str, topic: str, partition: int) -> bytes:
-    """Encode an OffsetCommitKey, record type 1, fast for the many partitions of a topic."""
-    return offset_key_prefix(group_id, topic) + partition.to_bytes(_PARTITION_BYTES, signed=True)
-
-
-def group_tombstones(group_id: str, group_type: str) -> list[Record]:
-    """Give the tombstones that remove a group without members, in a coordinator's order.
+def group_tombstone_keys(group_id: str, group_type: str) -> list[bytes]:
+    """Encode the keys of the tombstones that remove a group without members, in a coordinator's order.
 
     `group_type` is classic (simple groups too), consumer or streams. Share groups have state in a topic of its own:
-    only their coordinator removes them.
+    only their coordinator removes them. ValueError if the id is too long.
     """
-    types = _OF_AN_EMPTY_GROUP[group_type]
-    field = "group" if group_type == "classic" else "groupId"
-    return [(encode_key(OFFSETS_TOPIC, record_type, {field: group_id}), None) for record_type in types]
+    name = _string(group_id)
+    return [_INT16.pack(record_type) + name for record_type in _OF_AN_EMPTY_GROUP[group_type]]
+
+
+def _string(text: str) -> bytes:
+    """Encode a string as keys hold it: keys are never of a flexible version."""
+    data = text.encode()
+    if len(data) > MAX_STRING:
+        raise ValueError(f"a name has {MAX_STRING} bytes at most, not {len(data)}")
+    return _INT16.pack(len(data)) + data

@@ -27,6 +27,7 @@ A group goes (`nothing_left`) when it is Empty, no share group, all its offsets 
 transaction holds any. No age is asked of it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -114,7 +115,7 @@ class Groups:
 
 
 def verdicts(
-    offsets: pa.Table, groups: Groups, pending: pa.Table, now: int, retention: Ints, topics: pa.Array | None = None
+    offsets: pa.Table, groups: Groups, pending: pa.Table, now: int, retention: Ints, deleted_topics: Sequence[str] = ()
 ) -> Verdicts:
     """Judge stored offsets at the instant `now`, ms since the epoch.
 
@@ -123,7 +124,7 @@ def verdicts(
     | offsets   | columns KEY, commit_timestamp, expire_timestamp (null = none) |
     | pending   | columns KEY: what open transactions hold, at least of these groups |
     | retention | ms, one an offset |
-    | topics    | all topics there are, where that is known |
+    | deleted_topics | topics that there are no more, as far as that is known |
     """
     group = groups.of(offsets)
     explicit = offsets["expire_timestamp"].is_valid().to_numpy()
@@ -139,7 +140,7 @@ def verdicts(
         groups.active[group],
         groups.subscribed(offsets, group),
     ]
-    deleted = _not_among(offsets, topics)
+    deleted = pc.is_in(offsets["topic"].cast(pa.string()), pa.array(deleted_topics, pa.string())).to_numpy()
     pending_too = among(offsets, pending, KEY)
     asked = [deleted, *keeps, time_over > now, pending_too, explicit, clock == 1, ~groups.empty[group]]
     rule = np.select(asked, np.arange(len(asked)), len(asked))
@@ -152,10 +153,3 @@ def groups_left_with_nothing(groups: Groups, stored: Ints, expired: Ints, pendin
     held: Bools = pc.is_in(groups.rows["group_id"], pc.unique(pending["group_id"]).cast(pa.string())).to_numpy()
     goes: Bools = (stored == expired) & groups.empty[:-1] & ~groups.share[:-1] & ~held
     return goes
-
-
-def _not_among(offsets: pa.Table, topics: pa.Array | None) -> Bools:
-    if topics is None:
-        return np.zeros(offsets.num_rows, np.bool_)
-    unknown: Bools = pc.invert(pc.is_in(offsets["topic"], topics)).to_numpy()
-    return unknown

@@ -1,7 +1,7 @@
 """`expire`: what retention lets go, by the rules of a broker, planned into `tombstones`. Nothing goes by this alone."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict
 from functools import partial
 
@@ -21,10 +21,21 @@ JOB = "expire"
 JUDGED_HERE = 1_000_000  # offsets: so many are judged in less time than Spark takes to start
 
 
+Missing = Callable[[Collection[str]], set[str]]
+"""Says which of some topics there are no more."""
+
+
 def expire(
-    spark: Callable[[], SparkSession], lake: Lake, policy: RetentionPolicy, now: int, say: Callable[[str], None]
+    spark: Callable[[], SparkSession],
+    lake: Lake,
+    policy: RetentionPolicy,
+    now: int,
+    say: Callable[[str], None],
+    missing: Missing | None = None,
 ) -> Report:
     """Judge every stored offset at the instant `now`, ms since the epoch; gives the run's row of `runs`.
+
+    `missing` is asked about the topics of all offsets, where a cluster can be asked.
 
     `counts` tell how often each rule decided, and of tombstones how many were planned anew, how many withdrawn (an
     earlier judgement planned them, this one does not), how many are gone (another took them, or an emit that was cut
@@ -37,7 +48,11 @@ def expire(
             say(f"run {plan['run_id']} was cut short: finishing it first")
             plan["notes"] += [runs.RESUMED, f"that was for the instant {to_iso(plan['now'])}"]
         else:
-            plan = runs.begin(lake, JOB, _plan(lake, policy, now))
+            plan = _plan(lake, policy, now)
+            if missing:
+                topics = lake.query("SELECT DISTINCT topic FROM offsets", "offsets")["topic"].to_pylist()
+                plan["deleted_topics"] = sorted(missing(topics))
+            plan = runs.begin(lake, JOB, plan)
         counts = _judge(spark, lake, plan, say)
         outcome = "done" if counts["planned"] + counts["withdrawn"] + counts["gone"] else "nothing new"
         return runs.finish(lake, JOB, plan, outcome=outcome, counts=sorted(counts.items()))
@@ -49,6 +64,7 @@ def _plan(lake: Lake, policy: RetentionPolicy, now: int) -> runs.Plan:
     return {
         "now": now,
         "policy": asdict(policy),
+        "deleted_topics": [],
         "versions": lake.versions(*JUDGED, "tombstones"),
         "notes": [f"judged for {to_iso(now)}, before the newest commit ({to_iso(newest)}): what it misses goes later"]
         if early
@@ -59,7 +75,7 @@ def _plan(lake: Lake, policy: RetentionPolicy, now: int) -> runs.Plan:
 def _judge(spark: Callable[[], SparkSession], lake: Lake, plan: runs.Plan, say: Callable[[str], None]) -> Counter[str]:
     overrides = tuple(Override(**override) for override in plan["policy"]["overrides"])
     policy = RetentionPolicy(plan["policy"]["default_ms"], overrides)
-    of = judgement(lake, plan["versions"], policy, plan["now"])
+    of = judgement(lake, plan["versions"], policy, plan["now"], plan["deleted_topics"])
     counts: Counter[str] = Counter(planned=0, withdrawn=0, gone=0)
     if not of.partitions:
         return counts

@@ -39,6 +39,7 @@ class Judgement:
     leaves: dict[str, dict[int, list[Leaf]]]
     policy: RetentionPolicy
     now: int
+    deleted_topics: tuple[str, ...] = ()
 
     @property
     def partitions(self) -> list[int]:
@@ -46,9 +47,12 @@ class Judgement:
         return sorted({partition for table in ("offsets", "groups") for partition in self.leaves[table]})
 
 
-def judgement(lake: Lake, versions: dict[str, int], policy: RetentionPolicy, now: int) -> Judgement:
+def judgement(
+    lake: Lake, versions: dict[str, int], policy: RetentionPolicy, now: int, deleted_topics: Sequence[str] = ()
+) -> Judgement:
     """Judge the tables JUDGED at these Delta versions."""
-    return Judgement(lake, {table: leaves(lake, table, versions[table]) for table in JUDGED}, policy, now)
+    of = {table: leaves(lake, table, versions[table]) for table in JUDGED}
+    return Judgement(lake, of, policy, now, tuple(deleted_topics))
 
 
 @dataclass(slots=True)
@@ -79,7 +83,7 @@ class JudgedPartition:
         """Judge the offsets of one leaf."""
         offsets = read_leaves(of.lake, "offsets", [leaf], _OF_OFFSETS)
         retention = of.policy.retention(offsets)
-        found = verdicts(offsets, self.groups, self.pending, of.now, retention)
+        found = verdicts(offsets, self.groups, self.pending, of.now, retention, of.deleted_topics)
         count = len(self.stored)
         self.stored += np.bincount(found.group, minlength=count + 1)[:count]
         self.expired += np.bincount(found.group[found.expires], minlength=count + 1)[:count]

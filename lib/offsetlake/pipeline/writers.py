@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.kafka.batch_writer import Record, group_tombstones, offset_key, record_batch
+from offsetlake.kafka.batch_writer import group_tombstone_keys, offset_keys, record_batch
 from offsetlake.kafka.records import encode_offset_commit_value
 from offsetlake.log.address import LogAddress
 from offsetlake.log.admin import Admin
@@ -66,32 +66,33 @@ class LogWriter:
         now = now_ms()
         groups = writes["group_id"].to_pylist()
         starts = [0, *(at for at in range(1, rows) if groups[at] != groups[at - 1]), rows]
-        records = _records(writes)
-        sizes = np.array([len(of_row) for of_row in records])
-        batches = [
-            record_batch(now, (record for of_row in records[a:b] for record in of_row)) for a, b in pairwise(starts)
-        ]
-        first = self._appender.append(partition, batches)[0]
-        return Written(first + np.cumsum(sizes) - sizes)
+        columns = [writes[name].to_pylist() for name in ("topic", "partition", "group_type")]
+        values = _values(writes)
+        batches = []
+        sizes = np.ones(rows, np.int64)
+        for first, stop in pairwise(starts):
+            topics, partitions, types = (column[first:stop] for column in columns)
+            group_goes = topics[-1] is None
+            offsets = len(topics) - group_goes
+            keys = offset_keys(groups[first], topics[:offsets], partitions[:offsets])
+            ending = group_tombstone_keys(groups[first], types[-1]) if group_goes else []
+            sizes[stop - 1] = len(ending) or 1
+            batches.append(record_batch(now, keys + ending, values[first : first + offsets] + [None] * len(ending)))
+        base = self._appender.append(partition, batches)[0]
+        return Written(base + np.cumsum(sizes) - sizes)
 
     def sync(self) -> None:
         """Bring all that was appended to the disk."""
         self._appender.sync()
 
 
-def _records(writes: pa.Table) -> list[list[Record]]:
-    """Encode the records of each write: one, or for a group those that end it."""
-    columns = (writes[name].to_pylist() for name in ("group_id", "topic", "partition", "kind", "group_type"))
-    commits = iter(writes.filter(pc.equal(writes["kind"], "commit")).to_pylist())
-    records: list[list[Record]] = []
-    for group_id, topic, partition, kind, group_type in zip(*columns, strict=True):
-        if topic is None:
-            records.append(group_tombstones(group_id, group_type))
-        else:
-            records.append(
-                [(offset_key(group_id, topic, partition), _value(next(commits)) if kind == "commit" else None)]
-            )
-    return records
+def _values(writes: pa.Table) -> list[bytes | None]:
+    """Encode the values of the commits; those of tombstones are null."""
+    values: list[bytes | None] = [None] * writes.num_rows
+    commits = np.flatnonzero(pc.equal(writes["kind"], "commit"))
+    for at, write in zip(commits.tolist(), writes.take(commits).to_pylist(), strict=True):
+        values[at] = _value(write)
+    return values
 
 
 def _value(write: dict[str, Any]) -> bytes:
