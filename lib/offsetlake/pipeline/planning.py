@@ -20,9 +20,9 @@ def plan_ingest(log: LogAddress, last: Mapping[str, Any] | None, lake: Lake) -> 
     positions, from which the next ingest goes on. Raises LogUnavailable, LogMismatch.
     """
     extent = log.describe()
-    known = _known(last)
+    known = positions_of(last) if last else {}
     if last:
-        _same_log(lake, log, extent, last, known)
+        same_log(lake, log, extent, last)
     starts = {
         where: known[where]["position"] if where in known else held.start for where, held in extent.ranges.items()
     }
@@ -46,7 +46,7 @@ def check_same_log(lake: Lake, log: LogAddress, extent: LogExtent) -> None:
     last = runs.last_run(lake, "ingest")
     if last is None:
         raise LakeUnusable(f"the lake {lake.path} has read no log yet: `offsetlake run` does")
-    _same_log(lake, log, extent, last, _known(last))
+    same_log(lake, log, extent, last)
 
 
 def resume_ingest(plan: runs.Plan, log: LogAddress) -> runs.Plan:
@@ -66,10 +66,6 @@ def resume_ingest(plan: runs.Plan, log: LogAddress) -> runs.Plan:
         "gaps": ranges_to_json(ranges_from_json(plan["gaps"]) | gaps),
         "notes": [*plan["notes"], runs.RESUMED, *_gap_notes(gaps)],
     }
-
-
-def _known(last: Mapping[str, Any] | None) -> dict[LogPartition, Mapping[str, Any]]:
-    return {LogPartition(row["topic"], row["partition"]): row for row in (last["positions"] if last else [])}
 
 
 def _within(wanted: Ranges, extent: LogExtent) -> tuple[Ranges, Ranges]:
@@ -92,20 +88,22 @@ def _gap_notes(gaps: Ranges) -> list[str]:
     ]
 
 
-def _same_log(
-    lake: Lake,
-    log: LogAddress,
-    extent: LogExtent,
-    last: Mapping[str, Any],
-    known: Mapping[LogPartition, Mapping[str, Any]],
-) -> None:
-    """Refuse a log that is not the one the lake has read so far."""
+def positions_of(ingested: Mapping[str, Any]) -> dict[LogPartition, Mapping[str, Any]]:
+    """Give by log partition what an ingest's row of `runs` says of it: `position` and `tail_checksum`."""
+    return {LogPartition(row["topic"], row["partition"]): row for row in ingested["positions"]}
+
+
+def same_log(lake: Lake, log: LogAddress, extent: LogExtent, last: Mapping[str, Any]) -> None:
+    """Refuse a log that is not the one the lake has read so far; `last` is the newest row of `runs` of an ingest.
+
+    Raises LogMismatch. What can be told neither way passes: the tail of a partition may have changed or be gone.
+    """
     advice = f"one lake holds one log: name another folder with --lake, or the right log (last: {last['log']})"
     if extent.identity and last["log_identity"] and extent.identity != last["log_identity"]:
         raise LogMismatch(
             f"{log} is the log of cluster {extent.identity}, {lake.path} holds that of {last['log_identity']}; {advice}"
         )
-    for where, row in sorted(known.items()):
+    for where, row in sorted(positions_of(last).items()):
         held = extent.ranges.get(where)
         if held is None and row["position"]:
             raise LogMismatch(f"{log} has no {where}, of which {lake.path} has read; {advice}")
