@@ -19,11 +19,7 @@ def owned(folder: Path, owner: str) -> Iterator[None]:
     The kernel frees the lock when the process ends, however it ends. Raises LogBusy where another process holds it, or
     the folder is a broker's own; LogUnavailable where there is no such folder or it cannot be written.
     """
-    if (folder / _BROKERS_OWN).exists():
-        raise LogBusy(
-            f"{folder} is a broker's own folder ({_BROKERS_OWN} is in it): nothing but that broker may write there; "
-            "act through the cluster with --bootstrap, or on a copy without that file"
-        )
+    refuse_brokers_own(folder)
     try:
         file = (folder / _LOCK).open("ab+", buffering=0)
     except OSError as error:
@@ -37,3 +33,12 @@ def owned(folder: Path, owner: str) -> Iterator[None]:
         file.truncate(0)
         file.write(f"{owner} (process {os.getpid()})".encode())
         yield
+
+
+def refuse_brokers_own(folder: Path) -> None:
+    """Raise LogBusy where the folder is a broker's own: nothing but that broker may write there."""
+    if (folder / _BROKERS_OWN).exists():
+        raise LogBusy(
+            f"{folder} is a broker's own folder ({_BROKERS_OWN} is in it): nothing but that broker may write there; "
+            "act through the cluster with --bootstrap, or on a copy without that file"
+        )
