@@ -20,7 +20,9 @@ def write(folder: Path, text: str, name: str = "settings.toml") -> str:
 
 def test_the_defaults() -> None:
     week = RetentionPolicy(7 * 86_400_000)
-    assert load({}, {}) == Config(Path("lake"), log=None, bootstrap=None, format="table", kafka={}, retention=week)
+    assert load({}, {}) == Config(
+        Path("lake"), None, None, format="table", kafka={}, retention=week, vacuum_retention_ms=7 * 86_400_000
+    )
 
 
 def test_retention_by_group_and_topic(tmp_path: Path) -> None:
@@ -155,7 +157,10 @@ def test_secrets_are_not_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("toml", "says"),
     [
-        ('laek = "x"', r"toml: unknown laek; known are lake, log, bootstrap, format, kafka_config, kafka, retention$"),
+        (
+            'laek = "x"',
+            r"toml: unknown laek; known are lake, log, bootstrap, format, kafka_config, kafka, retention, maintain$",
+        ),
         ("[kafka]\nsasl.pasword = 'x'", r"table kafka: unknown sasl.pasword; known are bootstrap.servers, security"),
         ("lake = 3", "lake must be a text in quotes"),
         ("kafka = 3", "kafka must be a table"),
@@ -176,3 +181,26 @@ def test_variables_and_properties_that_make_no_sense(tmp_path: Path) -> None:
         load({"kafka_config": write(tmp_path, "acks=1")}, {})
     with pytest.raises(BadRequest, match="nowhere cannot be read"):
         load({"config": "nowhere"}, {})
+
+
+def test_how_long_a_vacuum_keeps_files(tmp_path: Path) -> None:
+    file = write(tmp_path, '[maintain]\nvacuum_retention = "36h"')
+    assert load({"config": file}, {}).vacuum_retention_ms == 36 * 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("maintain = 7", r"table maintain: write a table \[maintain\] with vacuum_retention"),
+        ("[maintain]\nvacuum_retention = 7", "write a table"),
+        ('[maintain]\nvacuum_retention = "7 days"', "table maintain: vacuum_retention: '7 days' is no duration"),
+        ('[maintain]\nvacuum_retention = "8d"', "table maintain: vacuum_retention is at most 7d"),
+        (
+            '[maintain]\nvacuum_retention = "1d"\nkeep = "2d"',
+            "table maintain: unknown keep; known are vacuum_retention",
+        ),
+    ],
+)
+def test_a_vacuum_retention_that_makes_no_sense(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(BadRequest, match=says):
+        load({"config": write(tmp_path, text)}, {})

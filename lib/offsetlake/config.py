@@ -12,9 +12,11 @@ from offsetlake.log.address import LogAddress
 from offsetlake.log.connection import SETTINGS, KafkaConnection
 from offsetlake.resources import resource
 from offsetlake.retention_config import read_policy
+from offsetlake.times import duration_ms
 
-KEYS = ("lake", "log", "bootstrap", "format", "kafka_config", "kafka", "retention")
-_TABLES = ("kafka", "retention")
+KEYS = ("lake", "log", "bootstrap", "format", "kafka_config", "kafka", "retention", "maintain")
+_TABLES = ("kafka", "retention", "maintain")
+LONGEST_VACUUM_RETENTION = "7d"  # Delta forgets after that when it was that a file went out of its table
 FORMATS = ("table", "json", "csv")
 PREFIX = "OFFSETLAKE_"
 OTHER_VARIABLES = ("OFFSETLAKE_CONFIG", "OFFSETLAKE_JARS")  # read elsewhere: the file to read here, Spark's jars
@@ -23,21 +25,25 @@ _VARIABLES = {f"{PREFIX}{key.upper()}": key for key in KEYS if key not in _TABLE
 _KAFKA_VARIABLES = {f"{_KAFKA}{name.upper().replace('.', '_')}": name for name in SETTINGS}
 
 Layer = dict[str, Any]
-"""One source of settings: some of KEYS; `kafka` holds Kafka's settings by Kafka's names, `retention` a policy."""
+"""One source of settings: some of KEYS; `kafka` holds Kafka's settings by Kafka's names, `retention` a policy.
+
+`maintain` is ms: how long its vacuum keeps files.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
     """What a command runs with; secrets are no part of its `repr`.
 
-    | field     | is |
-    |-----------|----|
-    | lake      | folder of the lake |
-    | log       | folder of the log; at most one of this and bootstrap, unless one source named both |
-    | bootstrap | `HOST:PORT` of a live cluster |
-    | format    | table, json or csv |
-    | kafka     | settings of the connection by Kafka's names, without `bootstrap.servers` |
-    | retention | how long offsets are kept |
+    | field               | is |
+    |---------------------|----|
+    | lake                | folder of the lake |
+    | log                 | folder of the log; at most one of this and bootstrap, unless one source named both |
+    | bootstrap           | `HOST:PORT` of a live cluster |
+    | format              | table, json or csv |
+    | kafka               | settings of the connection by Kafka's names, without `bootstrap.servers` |
+    | retention           | how long offsets are kept |
+    | vacuum_retention_ms | how long `maintain` keeps files that no table names any more |
     """
 
     lake: Path
@@ -46,6 +52,7 @@ class Config:
     format: str
     kafka: Mapping[str, str] = field(repr=False)
     retention: RetentionPolicy
+    vacuum_retention_ms: int
 
     def address(self) -> LogAddress:
         """Name the log to read; BadRequest where none or two are named, or Kafka's settings make no sense."""
@@ -76,7 +83,8 @@ def load(options: Mapping[str, str | None], environment: Mapping[str, str]) -> C
         merged |= {**layer, "kafka": merged["kafka"] | layer.get("kafka", {})}
     if merged["format"] not in FORMATS:
         raise BadRequest(f"format is {merged['format']!r}: it is one of {', '.join(FORMATS)}")
-    return Config(**{**merged, "lake": Path(merged["lake"])})
+    vacuum_retention_ms = merged.pop("maintain")
+    return Config(**{**merged, "lake": Path(merged["lake"]), "vacuum_retention_ms": vacuum_retention_ms})
 
 
 def _from_toml(text: str, name: str, retention_ms: int | None = None) -> Layer:
@@ -90,10 +98,25 @@ def _from_toml(text: str, name: str, retention_ms: int | None = None) -> Layer:
         _check_known(layer["kafka"], SETTINGS, f"{name}, table kafka")
     if "retention" in layer:
         layer["retention"] = read_policy(layer["retention"], text, name, retention_ms)
+    if "maintain" in layer:
+        layer["maintain"] = _vacuum_retention(layer["maintain"], f"{name}, table maintain")
     for key in layer.keys() - {*_TABLES}:
         if not isinstance(layer[key], str):
             raise BadRequest(f"{name}: {key} must be a text in quotes")
     return layer
+
+
+def _vacuum_retention(table: object, where: str) -> int:
+    if not isinstance(table, dict) or not isinstance(table.get("vacuum_retention"), str):
+        raise BadRequest(f'{where}: write a table [maintain] with vacuum_retention = "7d" or shorter')
+    _check_known(table, ("vacuum_retention",), where)
+    try:
+        retention_ms = duration_ms(table["vacuum_retention"])
+    except BadRequest as error:
+        raise BadRequest(f"{where}: vacuum_retention: {error}") from error
+    if retention_ms > duration_ms(LONGEST_VACUUM_RETENTION):
+        raise BadRequest(f"{where}: vacuum_retention is at most {LONGEST_VACUUM_RETENTION}: Delta knows no longer")
+    return retention_ms
 
 
 def _flat(table: object, name: str, prefix: str = "") -> dict[str, str]:
