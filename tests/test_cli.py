@@ -8,10 +8,12 @@ import pty
 import shlex
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -184,6 +186,11 @@ def test_offsets_as_of(run: Run, instant: str, committed: int | None) -> None:
         (["ingest", "--log", "lake", "--lake", "new"], 3, "holds no log"),
         (["run", "--bootstrap", "127.0.0.1:1", "--lake", "new"], 3, "connection refused"),
         (["compact", "--lake", "new"], 6, "no lake in new"),
+        (["maintain", "--lake", "new"], 6, "no lake in new"),
+        (["maintain", "--lake", "new", "--dry-run"], 6, "no lake in new"),
+        (["maintain", "--log", "nowhere"], 3, "no folder nowhere"),
+        (["maintain", "--log", "nowhere", "--dry-run"], 3, "no folder nowhere"),
+        (["maintain", "--bootstrap", "127.0.0.1:1"], 2, "No such option"),
     ],
 )
 def test_errors_are_one_line_and_an_exit_code(
@@ -219,7 +226,7 @@ def test_help_and_version(run: Run) -> None:
     assert run("--version")[1].startswith("offsetlake ")
     code, out, _ = run()
     assert code == 0
-    for command in ("run", "ingest", "compact", "offsets", "groups", "history", "sql"):
+    for command in ("run", "ingest", "compact", "maintain", "offsets", "groups", "history", "sql"):
         assert command in out
         assert f"offsetlake {command}" in run(command, "--help")[1], "an example"
 
@@ -330,6 +337,56 @@ def test_what_expire_cannot_make_sense_of(run: Run, real: str, arguments: list[s
     code, out, err = run("expire", "--lake", real, *arguments)
     assert (code, out) == (2, "")
     assert err.startswith(says)
+
+
+@pytest.fixture
+def cut_log(tmp_path: Path) -> Path:
+    """The bundled log without what makes it a broker's own, in segments of eight batches."""
+    log = tmp_path / "log"
+    shutil.copytree(FIXTURES / "broker-log", log, ignore=shutil.ignore_patterns("meta.properties"))
+    for segment in [*log.glob("*/*.log")]:
+        data, at, starts = segment.read_bytes(), 0, []
+        while at < len(data):
+            base, length = struct.unpack_from(">qi", data, at)
+            starts.append((base, at))
+            at += 12 + length
+        for (base, start), (_, end) in pairwise([*starts[::8], (0, len(data))]):
+            (segment.parent / f"{base:020d}.log").write_bytes(data[start:end])
+    return log
+
+
+def test_maintain_cuts_the_log_it_is_given(run: Run, real: str, cut_log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {path: path.stat().st_mtime_ns for folder in (Path(real), cut_log) for path in folder.rglob("*")}
+    code, told, _ = run("maintain", "--dry-run", "--lake", real, "--log", str(cut_log))
+    after = {path: path.stat().st_mtime_ns for folder in (Path(real), cut_log) for path in folder.rglob("*")}
+    assert (code, after) == (0, before), "only told"
+    lines = [line.split(maxsplit=5) for line in told.splitlines()]
+    assert told.startswith(f"Of the log {cut_log} 23 segments (72,913 bytes) would go\nlog_partition  ")
+    assert ["__consumer_offsets-9", "111", "2", "5814", "0"] in lines
+    held = "an open transaction of producer 1 at offset 15"
+    assert ["__consumer_offsets-39", "15", "0", "0", "3", held] in lines
+    assert told.endswith("Nothing was written: without --dry-run it is done\n")
+
+    monkeypatch.setenv("OFFSETLAKE_LOG", str(cut_log))
+    assert "The log was not touched: --log names one to cut" in run("maintain", "--lake", real)[1]
+    code, out, err = run("maintain", "--lake", real, "--log", str(cut_log))
+    assert code == 0
+    assert "deleting 23 segments of 19 log partitions" in err
+    assert out.startswith(f"Deleted 23 segments (72,913 bytes) of the log {cut_log}\n")
+    assert f"NOTE  __consumer_offsets-39: 3 segments held in the log: {held}" in out
+    assert f"Deleted nothing of the log {cut_log}" in run("maintain", "--lake", real, "--log", str(cut_log))[1]
+    assert "nothing would go" in run("maintain", "--dry-run", "--lake", real, "--log", str(cut_log))[1]
+
+
+def test_what_maintain_refuses(run: Run, real: str, cut_log: Path) -> None:
+    shutil.copy(FIXTURES / "broker-log" / "meta.properties", cut_log)
+    code, _, err = run("maintain", "--lake", real, "--log", str(cut_log))
+    assert (code, "broker's own folder" in err) == (7, True)
+    code, _, err = run("maintain", "--lake", real, "--log", str(FIXTURES / "real-log"))
+    assert (code, "one lake holds one log" in err) == (4, True)
+    Lake.open(Path(real)).write_file("plan-compact.json", {"run_id": 9})
+    code, _, err = run("maintain", "--lake", real)
+    assert (code, "run `offsetlake compact` again first" in err) == (5, True)
 
 
 @pytest.mark.jvm

@@ -12,7 +12,7 @@ from offsetlake.lifecycle.policy import RetentionPolicy
 from offsetlake.log.address import LogAddress
 from offsetlake.log.admin import Admin
 from offsetlake.log.connection import KafkaConnection
-from offsetlake.pipeline import compact, emit, expire, ingest
+from offsetlake.pipeline import compact, emit, expire, ingest, maintain
 from offsetlake.session import LazySession
 
 JOBS = ("ingest", "compact", "expire", "emit")
@@ -77,6 +77,14 @@ def _missing(connection: KafkaConnection, topics: Collection[str]) -> set[str]:
 
 def _here() -> None:
     return None
+
+
+def run_maintain(lake_path: Path, log: Path | None, vacuum_retention_ms: int, say: Callable[[str], None]) -> Done:
+    """Run maintain, which needs no Spark, on a lake that is there; raises what it raises."""
+    Lake.open(lake_path)
+    began = time.monotonic()
+    row = maintain.maintain(Lake.create(lake_path), log, vacuum_retention_ms, say)
+    return Done(row, time.monotonic() - began)
 
 
 def _to_the_end(job: Callable[[], ingest.Report], spark: LazySession) -> Iterator[Done]:

@@ -34,7 +34,7 @@ class LogBusy(OffsetlakeError):
 
 
 class LakeBusy(OffsetlakeError):
-    """Another job writes to the lake."""
+    """Another job writes to the lake, or was cut short and has to be finished first."""
 
     exit_code = 5
 

@@ -1,4 +1,4 @@
-"""What a person reads after `run`, `ingest` and `compact`: what was done, what to look at, what to ask next."""
+"""What a person reads after a job: what was done, what to look at, what to ask next."""
 
 import os
 import shlex
@@ -17,6 +17,7 @@ from offsetlake.cycle import Done
 from offsetlake.lake.lake import Lake
 from offsetlake.lifecycle.retention import EXPIRING, RULES
 from offsetlake.output import visible, write
+from offsetlake.pipeline.maintain import Preview
 from offsetlake.times import to_iso
 
 LARGEST = 20  # groups listed
@@ -118,11 +119,73 @@ def _emitted(_lake: Lake, job: Done, flags: list[str]) -> Iterator[str]:
     yield "The tables follow with the next ingest and compact"
 
 
+def _maintained(_lake: Lake, job: Done, _flags: list[str]) -> Iterator[str]:
+    counts = dict(job.row["counts"])
+    if job.row["log"] is None:
+        yield "The log was not touched: --log names one to cut"
+    elif counts["segments_deleted"]:
+        yield f"Deleted {_segments(counts['segments_deleted'], counts['bytes_deleted'])} of the log {job.row['log']}"
+    else:
+        yield f"Deleted nothing of the log {job.row['log']}"
+    yield (
+        f"Compacted {counts['files_compacted']:,} small files of the tables and removed {counts['files_removed']:,} "
+        f"of no use, in {job.seconds:.1f} s"
+    )
+
+
+def foretell(found: Preview, log: Path | None) -> None:
+    """Write to standard output what `maintain` would do; `log` is the folder it was asked to cut."""
+    console = Console(highlight=False, soft_wrap=True)
+    if log is None:
+        console.print(Text("The log would not be touched: --log names one to cut"))
+    else:
+        segments, size = sum(len(c.cut.going) for c in found.cuts), sum(c.cut.size for c in found.cuts)
+        going = f"{_segments(segments, size)} would go" if segments else "nothing would go"
+        console.print(Text(f"Of the log {log} {going}"))
+    rows = [
+        {
+            "log_partition": str(each.cut.log_partition),
+            "needed_position": each.need.position,
+            "segments_going": len(each.cut.going),
+            "bytes_going": each.cut.size,
+            "segments_held": each.held,
+            "held_by": each.need.held_by if each.held else None,
+        }
+        for each in found.cuts
+        if each.cut.going or each.held
+    ]
+    if rows:
+        write(pa.Table.from_pylist(rows), "table")
+    if len(found.cuts) > len(rows):
+        console.print(
+            Text(f"{len(found.cuts) - len(rows):,} log partitions have their active segment only, which stays")
+        )
+    console.print(
+        Text(
+            f"Of the tables {sum(found.compacted.values()):,} small files would become fewer, and "
+            f"{sum(found.removed.values()):,} of no use go"
+        )
+    )
+    for table, small in found.compacted.items():
+        if small or found.removed[table]:
+            console.print(Text(f"{small:>14,} to compact, {found.removed[table]:,} to remove: {table}"))
+    console.print(Text("Nothing was written: without --dry-run it is done"))
+
+
+def _segments(count: int, size: int) -> str:
+    return f"{count:,} segment{'' if count == 1 else 's'} ({_megabytes(size)})"
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size:,} bytes"
+
+
 _LINES: dict[str, Callable[[Lake, Done, list[str]], Iterator[str]]] = {
     "ingest": _ingested,
     "compact": _compacted,
     "expire": _expired,
     "emit": _emitted,
+    "maintain": _maintained,
 }
 
 

@@ -9,6 +9,8 @@ from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.compact import compact
 from offsetlake.pipeline.expire import expire
 from offsetlake.pipeline.ingest import ingest
+from offsetlake.pipeline.maintain import maintain
+from oracle.random_logs import RandomLog
 
 OFFSET = ("committed_offset", "leader_epoch", "metadata", "commit_timestamp", "expire_timestamp", "topic_id")
 WHERE = ("log_partition", "log_offset", "producer_id")
@@ -27,6 +29,21 @@ def cycle(spark: Any, lake: Lake, log: Path) -> tuple[dict[str, Any], dict[str, 
 def judge(spark: Any, lake: Lake, now: int = LATER) -> dict[str, Any]:
     """Plan what a week's retention lets go; gives the row of `runs`."""
     return expire(lambda: spark, lake, RetentionPolicy(7 * 86_400_000), now, _quiet)
+
+
+def upkeep(lake: Lake, log: Path | None = None, vacuum_retention_ms: int = 0) -> dict[str, Any]:
+    """Maintain once; gives the row of `runs`."""
+    return maintain(lake, log, vacuum_retention_ms, _quiet)
+
+
+def grow(folder: Path, log: RandomLog) -> None:
+    """Write a log of which the folder may hold a first part; what was cut from it stays away."""
+    firsts = {path.name: min(path.glob("*.log")).name for path in folder.glob("*-*")}
+    log.write(folder)
+    for partition, first in firsts.items():
+        for segment in (folder / partition).glob("*.log"):
+            if segment.name < first:
+                segment.unlink()
 
 
 def _quiet(_text: str) -> None:

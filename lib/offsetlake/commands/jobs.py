@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -29,7 +30,7 @@ from offsetlake.output import Progress, write, writing_to
 from offsetlake.times import duration_ms, now_ms, to_ms
 
 if TYPE_CHECKING:
-    from offsetlake.cycle import Expiry
+    from offsetlake.cycle import Done, Expiry
 
 RetentionOption = Annotated[
     str | None,
@@ -144,6 +145,38 @@ def emit(
     _jobs(settings, options, ("emit",), settings.address())
 
 
+@app.command(
+    epilog=examples(
+        "offsetlake maintain --dry-run --log /var/lib/offsetlake/log",
+        "offsetlake maintain --log /var/lib/offsetlake/log",
+    )
+)
+def maintain(
+    log: Annotated[
+        str | None,
+        typer.Option("--log", metavar="DIR", help="Cut this log. Only where named here, never by a setting."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be done.")] = False,
+    lake: LakeOption = None,
+    config_file: ConfigOption = None,
+) -> None:
+    """Delete the segments of a log that the lake alone needs no more, compact small files, remove files of no use."""
+    options = {"lake": lake, "config": config_file}
+    settings = config.load(options, os.environ)
+    from offsetlake import cycle, summary  # noqa: PLC0415 - as in _jobs
+    from offsetlake.pipeline.maintain import preview  # noqa: PLC0415
+
+    folder = None if log is None else Path(log)
+    if dry_run:
+        foretold = preview(Lake.open(settings.lake), folder, settings.vacuum_retention_ms)
+        with writing_to(sys.stdout):
+            summary.foretell(foretold, folder)
+        return
+    with Progress() as progress:
+        done = cycle.run_maintain(settings.lake, folder, settings.vacuum_retention_ms, progress.say)
+    _summarize(settings, options, [done])
+
+
 def _expiry(settings: config.Config, now: str | None, retention: str | None) -> "Expiry":
     from offsetlake.cycle import Expiry  # noqa: PLC0415 - as in _jobs
 
@@ -166,10 +199,16 @@ def _jobs(
     log: LogAddress | None = None,
     expiry: "Expiry | None" = None,
 ) -> None:
-    from offsetlake import cycle, summary  # noqa: PLC0415 - half a second of importing Spark, which questions need not
+    from offsetlake import cycle  # noqa: PLC0415 - half a second of importing Spark, which questions need not
 
     with Progress() as progress:
         done = cycle.run_jobs(settings.lake, log, jobs, expiry, progress.say)
+    _summarize(settings, options, done)
+
+
+def _summarize(settings: config.Config, options: Mapping[str, str | None], done: "list[Done]") -> None:
+    from offsetlake import summary  # noqa: PLC0415 - as in _jobs
+
     flags = [word for name in ("lake", "config") if (value := options[name]) for word in (f"--{name}", value)]
     with writing_to(sys.stdout):
         summary.summarize(Lake.open(settings.lake), done, flags)

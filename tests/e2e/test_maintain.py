@@ -1,0 +1,348 @@
+"""Maintain on whole lakes: a log that is cut and tables that are compacted answer as if they were not."""
+
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from e2e.delta_files import contents, files, plain
+from e2e.in_process import InProcess
+from e2e.lakes import LATER, cycle, grow, judge, rows, state, upkeep
+from log.made_folders import batch, write
+from offsetlake.audit import questions
+from offsetlake.audit.as_of import offsets_as_of
+from offsetlake.errors import LakeBusy, LogBusy, LogMismatch
+from offsetlake.lake import runs
+from offsetlake.lake import upkeep as table_upkeep
+from offsetlake.lake.definitions import TABLES, definition
+from offsetlake.lake.files import app_id
+from offsetlake.lake.history_files import history_files
+from offsetlake.lake.lake import Lake
+from offsetlake.log.address import LogAddress
+from offsetlake.log.positions import SHARE_STATE_TOPIC
+from offsetlake.pipeline.compact_task import COMPACTED
+from offsetlake.pipeline.ingest import ingest
+from offsetlake.pipeline.maintain import preview
+from oracle.log_writer import write_partition
+from oracle.random_logs import RandomLog, logs, random_log
+
+WEEK = 7 * 86_400_000
+
+
+@pytest.fixture(autouse=True)
+def _few_files_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_upkeep, "FEWEST", 2)
+
+
+def _segments(log: Path) -> dict[str, list[int]]:
+    return {path.name: sorted(int(segment.stem) for segment in path.glob("*.log")) for path in log.glob("*-*")}
+
+
+def _bytes(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def _assert_no_gap(lake: Lake) -> None:
+    assert not [run for run in rows(lake, "runs") if run["gaps"]]
+
+
+def _part(log: RandomLog, part: float) -> RandomLog:
+    return RandomLog(log.world, log.plans[: int(len(log.plans) * part)])
+
+
+def _random_log(seed: int = 7) -> RandomLog:
+    return random_log(random.Random(seed), 300, groups=8, log_partitions=2, batches_per_segment=8)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    _part(_random_log(), 0.7).write(tmp_path / "log")
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def lake(tmp_path: Path, log: Path) -> Lake:
+    """A lake that has read the log, in two cycles."""
+    made = Lake.create(tmp_path / "lake")
+    _part(_random_log(), 0.4).write(tmp_path / "first")
+    cycle(InProcess(), made, tmp_path / "first")
+    cycle(InProcess(), made, log)
+    judge(InProcess(), made)
+    return made
+
+
+@pytest.mark.slow
+@settings(max_examples=10, deadline=None)
+@given(log=logs(max_batches=30), data=st.data())
+def test_a_log_cut_between_runs_gives_the_tables_of_one_that_was_not(log: RandomLog, data: st.DataObject) -> None:
+    assume(log.plans)
+    cuts = sorted(data.draw(st.lists(st.integers(1, len(log.plans)), max_size=3)))
+    with TemporaryDirectory() as folder:
+        whole, cut = Lake.create(Path(folder) / "whole"), Lake.create(Path(folder) / "cut")
+        for plans in [*cuts, len(log.plans)]:
+            grow(Path(folder) / "cut-log", RandomLog(log.world, log.plans[:plans]))
+            if data.draw(st.booleans()):
+                upkeep(cut, Path(folder) / "cut-log")
+            cycle(InProcess(), cut, Path(folder) / "cut-log")
+            upkeep(cut, Path(folder) / "cut-log")
+        log.write(Path(folder) / "whole-log")
+        cycle(InProcess(), whole, Path(folder) / "whole-log")
+        assert state(cut) == state(whole)
+        _assert_no_gap(cut)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [4, 7])
+def test_a_long_log_is_cut_again_and_again(seed: int, tmp_path: Path) -> None:
+    log, deleted = _random_log(seed), []
+    whole, cut = Lake.create(tmp_path / "whole"), Lake.create(tmp_path / "cut")
+    for part in (0.2, 0.4, 0.7, 1.0):
+        grow(tmp_path / "cut-log", _part(log, part))
+        cycle(InProcess(), cut, tmp_path / "cut-log")
+        deleted.append(dict(upkeep(cut, tmp_path / "cut-log")["counts"])["segments_deleted"])
+    assert sum(1 for count in deleted if count) > 1, "it was cut more than once"
+    log.write(tmp_path / "whole-log")
+    cycle(InProcess(), whole, tmp_path / "whole-log")
+    assert state(cut) == state(whole)
+    left = {name: len(of) for name, of in _segments(tmp_path / "cut-log").items()}
+    assert sum(map(len, _segments(tmp_path / "whole-log").values())) == sum(left.values()) + sum(deleted)
+    _assert_no_gap(cut)
+
+
+def test_an_open_transaction_holds_its_segment_and_says_so(lake: Lake, log: Path) -> None:
+    first = min((r["log_partition"], r["log_offset"], r["producer_id"]) for r in rows(lake, "pending_offsets"))
+    before = _segments(log)
+    row = upkeep(lake, log)
+    partition, offset, producer = first
+    name = f"__consumer_offsets-{partition}"
+    held = [base for base, end in zip(before[name], before[name][1:], strict=False) if end > offset]
+    assert held
+    assert len(held) < len(before[name])
+    assert _segments(log)[name] == [*held, before[name][-1]]
+    (note,) = [note for note in row["notes"] if note.startswith(f"{name}: {len(held)} segment")]
+    assert note.endswith(f" held in the log: an open transaction of producer {producer} at offset {offset}")
+
+
+def test_what_is_not_compacted_is_held(tmp_path: Path) -> None:
+    log, made = tmp_path / "log", Lake.create(tmp_path / "lake")
+    write(log, [batch(0)], [batch(3)])
+    cycle(InProcess(), made, log)
+    write(log, [batch(6)], [batch(9)])
+    ingest(InProcess, made, LogAddress(folder=log), lambda _: None)  # type: ignore[arg-type]
+    (note,) = upkeep(made, log)["notes"]
+    assert note == "__consumer_offsets-0: 1 segment held in the log: not compacted yet: `offsetlake compact` does it"
+    assert _segments(log) == {"__consumer_offsets-0": [6, 9]}
+    write(log, [batch(12)], [batch(15)])
+    cycle(InProcess(), made, log)
+    write(log, [batch(18)], [batch(21)])
+    (note,) = upkeep(made, log)["notes"]
+    assert note == "__consumer_offsets-0: 1 segment held in the log: not read yet: `offsetlake ingest` reads it"
+    assert _segments(log) == {"__consumer_offsets-0": [18, 21]}
+
+
+def test_nothing_goes_before_the_first_ingest_and_the_first_compact(tmp_path: Path, log: Path) -> None:
+    made, before = Lake.create(tmp_path / "new"), _segments(log)
+    held = sum(map(len, before.values())) - 2
+    (note,) = upkeep(made, log)["notes"]
+    assert note == f"2 log partitions: {held} segments held in the log: not read yet: `offsetlake ingest` reads it"
+    ingest(InProcess, made, LogAddress(folder=log), lambda _: None)  # type: ignore[arg-type]
+    assert "not compacted yet: `offsetlake compact` does it" in upkeep(made, log)["notes"][0]
+    assert _segments(log) == before
+
+
+def test_another_log_is_refused_and_left_alone(lake: Lake, tmp_path: Path) -> None:
+    same = _random_log()  # but for the clock
+    RandomLog(same.world, (replace(same.plans[0], tick=12_345), *same.plans[1:])).write(tmp_path / "other")
+    before, tables = _bytes(tmp_path / "other"), lake.versions(*TABLES)
+    with pytest.raises(LogMismatch, match="one lake holds one log"):
+        upkeep(lake, tmp_path / "other")
+    assert _bytes(tmp_path / "other") == before
+    assert lake.versions(*TABLES) == tables
+    assert runs.unfinished_plan(lake, "maintain") is None
+
+
+def test_a_log_that_only_might_be_the_one_is_not_cut(tmp_path: Path) -> None:
+    """Nothing speaks against it: it goes on behind the lake's position, where it happens to have no end of a batch."""
+    write(tmp_path / "log", [batch(0)], [batch(3)], [batch(6)])
+    write(tmp_path / "other", [batch(0, 2)], [batch(2, 2)], [batch(4, 6)])
+    made = Lake.create(tmp_path / "lake")
+    cycle(InProcess(), made, tmp_path / "log")
+    assert [len(each.cut.going) for each in preview(made, tmp_path / "log", 0).cuts] == [2]
+    row = upkeep(made, tmp_path / "other")
+    assert "nothing proves that it is the log this lake has read" in row["notes"][0]
+    assert len(_segments(tmp_path / "other")["__consumer_offsets-0"]) == 3
+
+
+def test_a_brokers_own_folder_is_refused(lake: Lake, log: Path) -> None:
+    (log / "meta.properties").write_text("cluster.id=x\n")
+    before = _bytes(log)
+    for attempt in (upkeep, preview):
+        with pytest.raises(LogBusy, match="broker's own folder"):
+            attempt(lake, log, WEEK)
+    assert _bytes(log) == before
+
+
+def test_share_group_state_stays(tmp_path: Path) -> None:
+    topic = {"topic": SHARE_STATE_TOPIC}
+    made = Lake.create(tmp_path / "lake")
+    write_partition(tmp_path / "log", 0, [batch(0), batch(3)], segment_starts=(0, 3), **topic)  # type: ignore[arg-type]
+    write_partition(tmp_path / "log", 0, [batch(0), batch(3)], segment_starts=(0, 3))
+    cycle(InProcess(), made, tmp_path / "log")
+    held = {str(each.cut.log_partition): each.need.held_by for each in preview(made, tmp_path / "log", 0).cuts}
+    assert held["__share_group_state-0"] == "its latest state is in no table yet"
+    assert upkeep(made, tmp_path / "log")["notes"] == [], "it is as it should be"
+    assert _segments(tmp_path / "log") == {"__consumer_offsets-0": [3], "__share_group_state-0": [0, 3]}
+
+
+def test_a_run_cut_short_is_to_be_finished_first(lake: Lake, log: Path) -> None:
+    plan = runs.begin(lake, "compact", {})
+    before = _bytes(lake.path) | _bytes(log)
+    for attempt in (upkeep, preview):
+        with pytest.raises(LakeBusy, match=rf"run {plan['run_id']} of compact in .* run `offsetlake compact` again"):
+            attempt(lake, log, 0)
+    after = _bytes(lake.path) | _bytes(log)
+    assert {path for path in after if after[path] != before.get(path)} <= {lake.path / "lock"}
+
+
+def test_dry_run_writes_nothing_and_tells_what_is_then_done(lake: Lake, log: Path) -> None:
+    before = _bytes(lake.path) | _bytes(log)
+    found = preview(lake, log, 0)
+    assert _bytes(lake.path) | _bytes(log) == before
+    counts = dict(upkeep(lake, log)["counts"])
+    assert counts["segments_deleted"] == sum(len(each.cut.going) for each in found.cuts) > 0
+    assert counts["bytes_deleted"] == sum(each.cut.size for each in found.cuts)
+    assert counts["files_compacted"] == sum(found.compacted.values()) > 0
+    assert counts["files_removed"] == sum(found.removed.values()) + counts["files_compacted"], "retention is 0 here"
+
+
+def test_history_reads_the_same_from_compacted_tables(lake: Lake, log: Path) -> None:
+    def answers() -> Iterator[Any]:
+        yield state(lake)
+        yield rows(lake, "runs")
+        for group, topic, partition in sorted({(r["group_id"], r["topic"], r["partition"]) for r in commits})[:10]:
+            yield questions.history(lake, group, topic, partition).to_pylist()
+        for instant in sorted({r["log_timestamp"] for r in commits if r["log_timestamp"]})[::40]:
+            yield offsets_as_of(lake, instant).to_pylist()
+
+    commits = rows(lake, "offset_commits")
+    before, versions = list(answers()), lake.versions(*TABLES)
+    newest = runs.last_run(lake, "ingest")
+    assert newest is not None
+    counts = dict(upkeep(lake, vacuum_retention_ms=WEEK)["counts"])
+    assert counts["files_compacted"] >= 6
+    after = list(answers())
+    after[1] = [run for run in after[1] if run["job"] != "maintain"]
+    assert after == before
+    assert lake.versions("offset_commits")["offset_commits"] == versions["offset_commits"] + 1
+    (file,) = history_files(lake, "offset_commits", newest["run_id"], newest["run_id"])
+    assert (file.first_partition, file.last_partition) == (0, 1), "statistics are there"
+    assert not history_files(lake, "offset_commits", newest["run_id"] + 1, LATER)
+    metadata = pq.ParquetFile(lake.table_path("offset_commits") / file.path).metadata
+    columns = [metadata.row_group(0).column(at) for at in range(metadata.num_columns)]
+    assert {column.compression for column in columns} == {"ZSTD"}
+    named = {column.path_in_schema: column for column in columns}
+    assert all(named[name].has_dictionary_page for name in definition("offset_commits").repeating)
+    assert named["ingest_run"].statistics.has_min_max
+    _assert_goes_on(lake, log)
+
+
+def _assert_goes_on(lake: Lake, log: Path) -> None:
+    """Ingest, compact and expire go on with tables that were compacted, and planned decisions are not planned again."""
+    assert dict(judge(InProcess(), lake)["counts"])["planned"] == 0
+    _random_log().write(log)
+    cycle(InProcess(), lake, log)
+    judge(InProcess(), lake)
+    other = Lake.create(lake.path.parent / "other")
+    for part in (0.4, 0.7, 1.0):
+        folder = lake.path.parent / f"log-{part}"
+        _part(_random_log(), part).write(folder)
+        cycle(InProcess(), other, folder)
+        if part > 0.5:
+            judge(InProcess(), other)
+    assert state(lake) == state(other)
+
+
+def test_tables_of_latest_state_keep_their_files(lake: Lake) -> None:
+    def named(table: str) -> set[str]:
+        return {file["path"] for file in files(lake, table)}
+
+    cuts = {table: named(table) for table in TABLES}
+    assert set(TABLES) - set(table_upkeep.APPENDED) == set(COMPACTED)
+    upkeep(lake)
+    for table in COMPACTED:
+        assert named(table) == cuts[table]
+        assert {path.name for path in lake.table_path(table).glob("*.parquet")} == cuts[table]
+    for table in ("offset_commits", "transaction_markers", "group_records", "runs"):
+        assert len(cuts[table]) > 1
+        assert not named(table) & cuts[table] or table == "runs"
+
+
+def test_vacuum_takes_what_no_table_names_only_when_it_is_old(lake: Lake) -> None:
+    old, young, named = (lake.table_path("offsets") / name for name in ("part-old.parquet", "part-young.parquet", "x"))
+    for path in (old, young):
+        path.write_bytes(b"left behind")
+    live = {file["path"] for file in files(lake, "offsets")}
+    removed = {path.name for path in lake.table_path("offsets").glob("part-*")} - live - {old.name, young.name}
+    assert removed, "a compaction has exchanged leaves"
+    for path in {*lake.table_path("offsets").glob("part-*")} - {young}:
+        os.utime(path, (1, 1))  # however old a file is: it counts when it went out of the table
+    assert dict(upkeep(lake, vacuum_retention_ms=WEEK)["counts"])["files_removed"] == 1
+    assert not named.exists()
+    assert {path.name for path in lake.table_path("offsets").glob("part-*")} == live | removed | {young.name}
+    upkeep(lake)
+    assert {path.name for path in lake.table_path("offsets").glob("part-*")} == live
+
+
+def test_entries_of_deltas_log_that_are_old_go_and_nothing_with_them(lake: Lake, log: Path) -> None:
+    def known() -> dict[str, Any]:
+        numbers = {f"{table} {job}": lake.applied(table, app_id(job)) for table in TABLES for job in runs.JOBS[:3]}
+        return state(lake) | numbers
+
+    upkeep(lake)
+    entries = [*lake.path.glob("*/_delta_log/*.json")]
+    for path in lake.path.glob("*/_delta_log/*"):
+        os.utime(path, (1, 1))
+    _random_log().write(log)
+    cycle(InProcess(), lake, log)
+    judge(InProcess(), lake)
+    before = known()
+    upkeep(lake)
+    assert not [path for path in entries if path.parent.parent.name == "offset_commits" and path.exists()][1:]
+    assert known() == before
+    newest = max(run["run_id"] for run in rows(lake, "runs"))
+    assert judge(InProcess(), lake)["run_id"] == newest + 1
+
+
+def test_done_again_it_has_nothing_to_do(lake: Lake, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert upkeep(lake, log)["outcome"] == "done"
+    monkeypatch.setattr(table_upkeep, "FEWEST", 4)
+    again = upkeep(lake, log)
+    assert (again["outcome"], {count for _, count in again["counts"]}) == ("nothing new", {0})
+
+
+@pytest.mark.jvm
+def test_spark_reads_and_goes_on_with_what_was_maintained(spark: SparkSession, lake: Lake, log: Path) -> None:
+    before = {table: contents(lake, table) for table in TABLES if table != "runs"}
+    upkeep(lake, log)
+    for table, expected in before.items():
+        read = spark.read.format("delta").load(str(lake.table_path(table))).collect()
+        assert plain(row.asDict(recursive=True) for row in read) == expected, table
+    grow(log, _random_log())
+    cycle(spark, lake, log)
+    whole = Lake.create(lake.path.parent / "whole")
+    shutil.rmtree(log)
+    _random_log().write(log)
+    cycle(InProcess(), whole, log)
+    tables = [table for table in TABLES if table not in ("runs", "tombstones")]
+    assert {table: state(lake)[table] for table in tables} == {table: state(whole)[table] for table in tables}
+    _assert_no_gap(lake)
