@@ -19,23 +19,25 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
-from deltalake.table import TableAlterer
+from deltalake.table import TableAlterer, TableOptimizer
 
 from e2e.in_process import InProcess
-from e2e.lakes import judge, rows, state
+from e2e.lakes import grow, judge, rows, state, upkeep
+from offsetlake.lake import upkeep as table_upkeep
 from offsetlake.lake.lake import Lake
 from offsetlake.log import source
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.compact import compact
 from offsetlake.pipeline.compact_task import COMPACTED
 from offsetlake.pipeline.ingest import ingest
+from offsetlake.pipeline.maintain import preview
 from offsetlake.pipeline.readers import HISTORY
 from oracle.random_logs import RandomLog, random_log
 
@@ -49,8 +51,11 @@ WRITES: dict[str, tuple[Any, str]] = {
     "add constraint": (TableAlterer, "add_constraint"),
     "commit": (DeltaTable, "create_write_transaction"),
     "close data file": (pq.ParquetWriter, "close"),
+    "optimize": (TableOptimizer, "compact"),
+    "vacuum": (DeltaTable, "vacuum"),
+    "checkpoint": (DeltaTable, "create_checkpoint"),
 }
-PARTS = (0.4, 0.7, 1.0)  # of the log, as it grows
+PARTS = (0.4, 0.76, 0.99)  # of the log, as it grows; the later two end in a batch that is known again by its checksum
 
 JUDGED = "judged"
 
@@ -72,7 +77,7 @@ class Place:
 
     def write_log(self, part: float) -> None:
         log = whole_log()
-        RandomLog(log.world, log.plans[: int(len(log.plans) * part)]).write(self.folder / "log")
+        grow(self.folder / "log", RandomLog(log.world, log.plans[: int(len(log.plans) * part)]))
 
     def create(self) -> Lake:
         return Lake.create(self.lake)
@@ -86,10 +91,15 @@ class Place:
     def expire(self) -> None:
         judge(InProcess(), self.create())
 
+    def maintain(self) -> None:
+        table_upkeep.FEWEST = 2  # every table has something to do
+        upkeep(self.create(), self.folder / "log")
+
 
 @cache
 def whole_log() -> RandomLog:
-    return random_log(random.Random(7), 300, groups=8, log_partitions=2, batches_per_segment=30)
+    log = random_log(random.Random(7), 300, groups=8, log_partitions=2)
+    return RandomLog(log.world, tuple(replace(plan, opens_segment=at % 24 < 2) for at, plan in enumerate(log.plans)))
 
 
 class Kill:
@@ -102,7 +112,8 @@ class Kill:
 
     def _before(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def write(*args: Any, **kwargs: Any) -> Any:
-            if name != "open" or {*args[1]} & {*"wax+"}:  # how pathlib calls it: path, mode, …
+            reads = name == "open" and not {*args[1]} & {*"wax+"}  # how pathlib calls it: path, mode, …
+            if not reads and not kwargs.get("dry_run"):
                 self._left -= 1
                 if self._left == 0:
                     os.write(self._report, name.encode())
@@ -160,6 +171,24 @@ def _judged_twice(place: Place) -> None:
     place.expire()
 
 
+def _compacted_twice(place: Place) -> None:
+    _ingested_again(place)
+    place.compact()
+
+
+def _maintain_again(place: Place) -> None:
+    place.maintain()
+    left = preview(Lake.open(place.lake), place.folder / "log", 0)
+    assert not [each for each in left.cuts if each.cut.going]
+    assert [table for table in left.compacted if left.compacted[table] or left.removed[table]] in ([], ["runs"])
+
+
+def _go_on_and_maintain(place: Place) -> None:
+    place.write_log(PARTS[2])
+    _run_again(place)
+    place.maintain()
+
+
 @dataclass(frozen=True)
 class Recovery:
     """What is done after the kill, and which of EXPECTED the lake is then."""
@@ -194,6 +223,11 @@ SCENARIOS = {
         (Recovery(Place.compact, PARTS[1]), Recovery(_run_again_with_more_log, PARTS[2])),
     ),
     "expire": Scenario(_expired_once, Place.expire, (Recovery(Place.expire, JUDGED),)),
+    "maintain": Scenario(
+        _compacted_twice,
+        Place.maintain,
+        (Recovery(_maintain_again, PARTS[1]), Recovery(_go_on_and_maintain, PARTS[2])),
+    ),
 }
 AGAIN_AND_AGAIN = "again and again"
 
@@ -205,6 +239,7 @@ def check(place: Place, part: float | str) -> None:
     runs = sorted(rows(lake, "runs"), key=lambda run: run["run_id"])
     assert len({run["run_id"] for run in runs}) == len(runs)
     ingests = [run for run in runs if run["job"] == "ingest"]
+    assert not [run["gaps"] for run in ingests if run["gaps"]]
     for table in HISTORY:
         counted = {run["run_id"]: count for run in ingests if (count := dict(run["counts"])[table])}
         sql = f"SELECT ingest_run, count(*) AS n FROM {table} GROUP BY ingest_run"

@@ -31,6 +31,17 @@ MET = {
     "ingest": {"open": 2, "fsync": 6, "replace": 1, "close data file": 4, "commit": 4, "unlink": 1},
     "compact": {"open": 2, "fsync": 7, "replace": 1, "close data file": 5, "commit": len(COMPACTED) + 1, "unlink": 1},
     "expire": {"open": 2, "fsync": 4, "replace": 1, "close data file": 2, "commit": 2, "unlink": 1},
+    "maintain": {
+        "open": 3,
+        "fsync": 8,
+        "replace": 1,
+        "close data file": 1,
+        "commit": 1,
+        "unlink": 6,
+        "optimize": 4,
+        "vacuum": 8,
+        "checkpoint": len(TABLES),
+    },
     AGAIN_AND_AGAIN: {"create table": 1, "fsync": 3, "close data file": 3, "commit": 3},
 }
 
