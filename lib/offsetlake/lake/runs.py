@@ -14,7 +14,10 @@ from offsetlake.times import now_ms
 Plan = dict[str, Any]
 """Plain JSON: `run_id`, `started_at` (ms), `notes`, and what the job needs to do the same again."""
 
-JOBS = ("ingest", "compact", "expire", "emit", "cleanup", "reset", "restore", "undelete", "repair", "maintain")
+BY_HAND = ("cleanup", "reset", "restore", "undelete", "repair")
+"""Jobs that write decisions down and have them emitted."""
+
+JOBS = ("ingest", "compact", "expire", "emit", *BY_HAND, "maintain")
 
 RESUMED = "finished after an interruption"
 """The note of a run that was cut short, and that a later call of its job finished by its plan."""

@@ -19,7 +19,7 @@ from offsetlake.pipeline.writers import Writer, open_writer
 
 JOB = "emit"
 PARTITIONS_A_PASS = 8  # log partitions whose decisions are in memory at a time
-CUT_SHORT = "was cut short; what it wrote is found in the log by the run after it"
+CUT_SHORT = "was cut short: what it had planned, and not written, the next emit goes on with"
 
 
 def emit(lake: Lake, log: LogAddress, say: Callable[[str], None], planned_by: int | None = None) -> Report:
@@ -35,9 +35,9 @@ def emit(lake: Lake, log: LogAddress, say: Callable[[str], None], planned_by: in
 
 def emit_locked(lake: Lake, log: LogAddress, say: Callable[[str], None], planned_by: int | None = None) -> Report:
     """Do as `emit`, for a job that holds the lake's lock already."""
-    cut_short = runs.unfinished_plan(lake, JOB)
-    if cut_short:
-        runs.finish(lake, JOB, cut_short | {"notes": [CUT_SHORT]}, outcome="done", counts=[])
+    for job in (JOB, *runs.BY_HAND):
+        if cut_short := runs.unfinished_plan(lake, job):
+            runs.finish(lake, job, cut_short | {"notes": [CUT_SHORT]}, outcome="done", counts=[])
     with open_writer(log, JOB) as writer:
         check_same_log(lake, log, log.describe())
         return _emit(lake, log, writer, planned_by, say)

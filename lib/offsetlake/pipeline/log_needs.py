@@ -47,11 +47,11 @@ def needs_of_log(lake: Lake, log: LogAddress) -> dict[LogPartition, Need]:
     to be the very one the log has, or nothing may go. Raises LogUnavailable where the log cannot be read.
     """
     extent = log.describe()
-    ingested, compacted = runs.last_run(lake, "ingest"), runs.last_run(lake, "compact")
+    ingested = runs.last_run(lake, "ingest")
     if ingested is None:
         return dict.fromkeys(extent.ranges, Need(0, _UNREAD))
     same_log(lake, log, extent, ingested)
-    read, covered = positions_of(ingested), _covered(lake, compacted)
+    read, covered = positions_of(ingested), runs.compacted_positions(lake)
     if not any(_known_again(log, where, read[where]) for where in extent.ranges.keys() & read.keys()):
         return dict.fromkeys(extent.ranges, Need(0, _UNKNOWN))
     pending = {row["log_partition"]: row for row in lake.query(_FIRST_PENDING, "pending_offsets").to_pylist()}
@@ -63,17 +63,10 @@ def _known_again(log: LogAddress, where: LogPartition, read: Mapping[str, Any]) 
     return checksum is not None and log.tail_checksum(where, read["position"]) == checksum
 
 
-def _covered(lake: Lake, compacted: Mapping[str, Any] | None) -> dict[LogPartition, Mapping[str, Any]]:
-    """Give the positions of the newest ingest run whose records are in the tables of latest state."""
-    through = compacted["through_run"] if compacted else 0
-    rows = lake.query(f"SELECT * FROM runs WHERE job = 'ingest' AND run_id = {through}", "runs").to_pylist()  # noqa: S608
-    return positions_of(rows[0]) if rows else {}
-
-
 def _need(
     where: LogPartition,
     read: Mapping[LogPartition, Mapping[str, Any]],
-    covered: Mapping[LogPartition, Mapping[str, Any]],
+    covered: Mapping[tuple[str, int], int],
     pending: Mapping[int, Mapping[str, Any]],
 ) -> Need:
     if where.topic != OFFSETS_TOPIC:
@@ -83,7 +76,7 @@ def _need(
     position = read[where]["position"]
     if where not in covered:
         return Need(0, _UNCOMPACTED)
-    compacted = covered[where]["position"]
+    compacted = covered[where]
     open_one = pending.get(where.partition)
     if open_one and open_one["log_offset"] < compacted:
         offset = open_one["log_offset"]

@@ -81,7 +81,7 @@ def _none_cut_short(lake: Lake, what: str) -> None:
         if plan:
             raise LakeBusy(
                 f"run {plan['run_id']} of {job} in {lake.path} {what}, and goes on with what is there now: "
-                f"run `offsetlake {job}` again first"
+                f"run `offsetlake {'emit' if job in runs.BY_HAND else job}` again first"
             )
 
 
