@@ -133,11 +133,13 @@ def as_row(entry: OffsetRecord) -> Row:
         "value_version": entry.value_version,
         "producer_id": None if plain_producer else record.producer_id,
         "producer_epoch": None if plain_producer else record.producer_epoch,
+        "commit_id": entry.commit_id,
+        "commit_size": entry.commit_size,
     }
 
 
 def test_the_log_is_a_source_read_side_by_side(spark: SparkSession, tmp_path: Path) -> None:
-    random_log(random.Random(32), 3_000, groups=30, log_partitions=5).write(tmp_path)
+    random_log(random.Random(32), 3_000, groups=30, log_partitions=5, commit_ids=(7,)).write(tmp_path)
     write_wide_log(tmp_path, ["wide-0", "wide-1"], 100)
     expected = [as_row(entry) for entry in replay(read_log(tmp_path)).history]
     source = spark.read.format("offset_commit_log").option("log", str(tmp_path)).load()

@@ -122,6 +122,8 @@ def row_of(commit: Commit, log_offset: int) -> dict[str, Any]:
         "value_version": version,
         "producer_id": None,
         "producer_epoch": None,
+        "commit_id": None,
+        "commit_size": None,
     }
 
 

@@ -61,6 +61,7 @@ def commit_rows(records: Iterable[LogRecord]) -> list[dict[str, Any]]:
         row |= dict(zip(("group_id", "topic", "partition"), entry.key, strict=True))
         row |= {"record_type": entry.key_type, "value_version": entry.value_version}
         row |= {"producer_id": None if plain else record.producer_id}
+        row |= {"commit_id": entry.commit_id, "commit_size": entry.commit_size}
         rows.append(row | {"producer_epoch": None if plain else record.producer_epoch})
     return rows
 

@@ -39,6 +39,7 @@ class LogRecord(NamedTuple):
     control_type: int | None
     key: bytes | None
     value: bytes | None
+    headers: tuple[tuple[bytes, bytes | None], ...] = ()
 
 
 def read_log(folder: Path, topic: str = OFFSETS_TOPIC) -> list[LogRecord]:
@@ -95,7 +96,14 @@ def _record_batch(data: bytes, topic: str, log_partition: int) -> Iterator[LogRe
         offset_delta, position = _varint(payload, position)
         key, position = _varint_bytes(payload, position)
         value, position = _varint_bytes(payload, position)
-        position = end  # behind the headers, which say nothing here
+        headers = []
+        count, position = _varint(payload, position)
+        for _ in range(count):
+            name, position = _varint_bytes(payload, position)
+            content, position = _varint_bytes(payload, position)
+            headers.append((name or b"", content))
+        if position != end:
+            raise ValueError(f"a record at offset {base_offset + offset_delta} ends at {position}, not {end}")
         yield LogRecord(
             topic,
             log_partition,
@@ -107,6 +115,7 @@ def _record_batch(data: bytes, topic: str, log_partition: int) -> Iterator[LogRe
             struct.unpack_from(">hh", key or b"")[1] if is_control else None,
             key,
             value,
+            tuple(headers),
         )
     if position != len(payload):
         raise ValueError(f"{len(payload) - position} bytes left in the batch at offset {base_offset}")

@@ -52,14 +52,15 @@ class RandomLog:
             write_partition(folder, log_partition, batches, segment_starts=[0, *starts])
 
 
-def worlds() -> st.SearchStrategy[World]:
-    """Few groups of any text over few log partitions."""
+def worlds(commit_ids: tuple[int, ...] = ()) -> st.SearchStrategy[World]:
+    """Few groups of any text over few log partitions; commits in parts with these ids."""
     return st.builds(
         World,
         groups=st.lists(st.text(max_size=6), min_size=1, max_size=4, unique=True).map(tuple),
         topics=st.lists(st.text(max_size=4), min_size=1, max_size=2, unique=True).map(tuple),
         partitions=st.integers(1, 3),
         log_partitions=st.sampled_from((1, 2, 3, 50)),
+        commit_ids=st.just(commit_ids),
     )
 
 
@@ -86,6 +87,7 @@ def random_log(
     log_partitions: int = 50,
     records_per_batch: int = 6,
     batches_per_segment: int = 100,
+    commit_ids: tuple[int, ...] = (),
 ) -> RandomLog:
     """A log of at least `records` records, the same for the same state of `rng`.
 
@@ -96,6 +98,7 @@ def random_log(
         topics=tuple(f"topic-{number}" for number in range(topics)),
         partitions=partitions,
         log_partitions=log_partitions,
+        commit_ids=commit_ids,
     )
     sizes = Sizes(records_per_batch, batches_per_segment)
     plans = []
@@ -120,7 +123,7 @@ def _batch(plan: BatchPlan, offset: int, clock: int) -> Batch:
     last = offset - 1
     for planned in plan.records:
         last += planned.lost + 1
-        records.append(Record(last, clock + planned.delay, planned.key, planned.value))
+        records.append(Record(last, clock + planned.delay, planned.key, planned.value, planned.headers))
     return Batch(
         records=tuple(records),
         base_offset=offset if plan.magic == 2 else None,
@@ -156,6 +159,7 @@ def _read_back(batch: Batch, log_partition: int) -> list[LogRecord]:
                 control_type,
                 record.key,
                 record.value,
+                record.headers if batch.magic == 2 else (),
             )
         )
     return records

@@ -1,5 +1,6 @@
 """How a batch of a random log is made up, over any maker of numbers; options stand simplest first."""
 
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,6 +23,7 @@ START_TIME = 1_700_000_000_000  # ms
 
 T = TypeVar("T")
 Form = tuple[int, int | None] | Literal["other"]
+Headers = tuple[tuple[bytes, bytes | None], ...]
 Below = Callable[[int], int]  # a number from 0 to the argument, exclusive
 
 # One draw each, so that little is left to shrink; what stands several times comes more often.
@@ -64,6 +66,7 @@ class World:
     partitions: int
     log_partitions: int
     producers: tuple[int, ...] = (1000, 1001, 1002)
+    commit_ids: tuple[int, ...] = ()  # of commits in parts: with none, no commit is in parts
 
     @cached_property
     def placement(self) -> dict[int, tuple[str, ...]]:
@@ -82,6 +85,7 @@ class PlannedRecord(NamedTuple):
     value: bytes | None
     lost: int = 0
     delay: int = 0
+    headers: Headers = ()
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,7 @@ def choose_batch(below: Below, world: World, sizes: Sizes) -> BatchPlan:
     pick = _Pick(below)
     log_partition = pick(tuple(world.placement))
     tick, opens_segment = pick(_TICKS), below(sizes.batches) == sizes.batches - 1
-    kind = pick(_KINDS)
+    kind = pick(_KINDS if not world.commit_ids else _KINDS + ("parts",) * 14)
     if kind == "empty":  # nothing of it survived compaction
         return BatchPlan(log_partition, tick=tick, opens_segment=opens_segment, lost_after=pick((1, 7)))
     plan = BatchPlan(log_partition, tick=tick, opens_segment=opens_segment)
@@ -128,7 +132,7 @@ def choose_batch(below: Below, world: World, sizes: Sizes) -> BatchPlan:
         bits, epochs, producers = (True,) * 9 + (False,), (0, 1), world.producers * 4 + (-1,)
         bit, epoch, producer_id = pick(tuple(product(bits, epochs, producers)))
         plan = replace(plan, producer_id=producer_id, producer_epoch=epoch, is_transactional=bit)
-    else:
+    elif kind == "plain":
         magic = pick((2,) * 8 + (1, 0))
     codec, lost_after, is_append_time, has_delete_horizon = pick(_FRAMES[magic])
     keys = tuple(product(world.placement[log_partition], world.topics, range(world.partitions)))
@@ -136,6 +140,10 @@ def choose_batch(below: Below, world: World, sizes: Sizes) -> BatchPlan:
     records = [_choose_record(pick, forms, keys)]
     while len(records) < sizes.max_records and below(sizes.max_records):
         records.append(_choose_record(pick, forms, keys))
+    if kind == "parts" or (world.commit_ids and kind == "transactional" and pick(_RARELY)):
+        headers = _part_headers(pick(world.commit_ids), pick((3, 3, 3, 3, 2, 1)))  # often the same, to go on with
+        records = [record._replace(lost=pick((0,) * 30 + (record.lost,)), headers=pick(headers)) for record in records]
+        lost_after = pick((0,) * 7 + (lost_after,))
     return replace(
         plan,
         records=tuple(records),
@@ -144,6 +152,23 @@ def choose_batch(below: Below, world: World, sizes: Sizes) -> BatchPlan:
         lost_after=lost_after,
         is_append_time=is_append_time,
         has_delete_horizon=has_delete_horizon,
+    )
+
+
+def _part_headers(commit_id: int, size: int) -> tuple[Headers, ...]:
+    """Headers of a part, mostly, and some that are none or malformed."""
+    of_id = (b"commit.id", struct.pack(">q", commit_id))
+    of_size = (b"commit.size", struct.pack(">i", size))
+    other = (b"commit", b"1")
+    return (
+        *((of_id, of_size),) * 20,
+        *((other, of_size, (b"", None), of_id),) * 4,
+        (),
+        (other,),
+        (of_id,),
+        (of_size, (b"commit.id", None)),
+        (of_id, (b"commit.size", struct.pack(">i", -size))),
+        (of_id, of_size, of_id),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from oracle.log_reader import ABORT, COMMIT, LogRecord
 
 OffsetKey = tuple[str, str, int]  # group_id, topic, partition
-Outcome = Literal["committed", "aborted", "open"]
+Outcome = Literal["committed", "aborted", "open", "partial"]
 
 
 class Commit(NamedTuple):
@@ -34,7 +34,8 @@ class Commit(NamedTuple):
 class OffsetRecord:
     """One offset record of the log. `outcome` is how its transaction ended, None for a plain record.
 
-    A tombstone of a transaction takes effect at once whatever its outcome is.
+    A tombstone of a transaction takes effect at once whatever its outcome is. A part of a commit in parts, which has
+    `commit_id` and `commit_size`, is partial until all parts are there.
     """
 
     record: LogRecord
@@ -44,6 +45,8 @@ class OffsetRecord:
     value_version: int | None
     commit: Commit | None
     outcome: Outcome | None
+    commit_id: int | None = None
+    commit_size: int | None = None
 
 
 class Marker(NamedTuple):
@@ -60,13 +63,17 @@ class Marker(NamedTuple):
 
 @dataclass
 class State:
-    """What a replay gives; `undecodable` are offset records (or null keys) that Kafka could not load."""
+    """What a replay gives; `undecodable` are offset records (or null keys) that cannot be read.
+
+    `partial` are parts of commits not complete, behind which nothing that counts stands of their key.
+    """
 
     committed: dict[OffsetKey, Commit] = field(default_factory=dict)
     pending: dict[tuple[str, str, int, int], Commit] = field(default_factory=dict)
     history: list[OffsetRecord] = field(default_factory=list)
     markers: list[Marker] = field(default_factory=list)
     undecodable: list[LogRecord] = field(default_factory=list)
+    partial: list[OffsetRecord] = field(default_factory=list)
 
 
 class UndecodableError(Exception):
@@ -87,6 +94,7 @@ def replay(records: Iterable[LogRecord], until: int | None = None) -> State:
         if state.committed.keys() & shard.committed.keys():
             raise ValueError("one group has offsets in two log partitions")
         state.committed.update(shard.committed)
+        state.partial += shard.partial
         for producer_id, commits in shard.pending.items():
             state.pending.update({(*key, producer_id): commit for key, commit in commits.items()})
     return state
@@ -100,6 +108,8 @@ class _Shard:
         self.committed: dict[OffsetKey, Commit] = {}
         self.pending: dict[int, dict[OffsetKey, Commit]] = {}
         self.undecided: dict[int, list[OffsetRecord]] = {}
+        self.partial: list[OffsetRecord] = []
+        self.commit: list[OffsetRecord] = []  # the parts so far of the commit that the next record may go on with
 
     def apply(self, record: LogRecord) -> None:
         if record.is_control:
@@ -114,16 +124,43 @@ class _Shard:
         if entry is None:
             return
         self.state.history.append(entry)
+        if entry.commit_id is not None:
+            self.apply_part(entry)
+        else:
+            self.apply_entry(entry)
+
+    def apply_part(self, entry: OffsetRecord) -> None:
+        expected = [(part.commit_id, part.commit_size, part.record.log_offset + 1) for part in self.commit[-1:]]
+        if expected != [(entry.commit_id, entry.commit_size, entry.record.log_offset)]:
+            self.commit = []
+        entry.outcome = "partial"
+        self.commit.append(entry)
+        self.partial.append(entry)
+        if len(self.commit) == entry.commit_size:
+            complete, self.commit = self.commit, []
+            for part in complete:
+                part.outcome = None
+                self.partial.remove(part)
+            for part in complete:
+                self.apply_entry(part)
+
+    def apply_entry(self, entry: OffsetRecord) -> None:
+        record = entry.record
         if record.producer_id != -1:
             self.undecided.setdefault(record.producer_id, []).append(entry)
         if entry.commit is None:
             self.committed.pop(entry.key, None)
             for commits in self.pending.values():
                 commits.pop(entry.key, None)
+            self.forget_parts(entry.key, record.log_offset)
         elif record.producer_id == -1:
             self.committed[entry.key] = entry.commit
+            self.forget_parts(entry.key, record.log_offset)
         else:
             self.pending.setdefault(record.producer_id, {})[entry.key] = entry.commit
+
+    def forget_parts(self, key: OffsetKey, log_offset: int) -> None:
+        self.partial = [part for part in self.partial if part.key != key or part.record.log_offset > log_offset]
 
     def apply_marker(self, record: LogRecord) -> None:
         is_commit = record.control_type == COMMIT
@@ -147,12 +184,13 @@ class _Shard:
                 stored = self.committed.get(key)
                 if stored is None or commit.log_offset > stored.log_offset:
                     self.committed[key] = commit
+                self.forget_parts(key, commit.log_offset)
 
 
 def decode_offset_record(record: LogRecord) -> OffsetRecord | None:
     """The offset commit or tombstone in `record`; None if it is a record of another type.
 
-    Raises UndecodableError where Kafka's loader would fail.
+    Raises UndecodableError where Kafka's loader would fail, or the headers of a part are malformed.
     """
     if record.key is None:
         raise UndecodableError("null key")
@@ -162,14 +200,29 @@ def decode_offset_record(record: LogRecord) -> OffsetRecord | None:
         return None
     offset_key = (key.string(), key.string(), key.number(">i"))
     outcome: Outcome | None = None if record.producer_id == -1 else "open"
+    part = _part(record)
     if record.value is None:
-        return OffsetRecord(record, key_type, offset_key, "tombstone", None, None, outcome)
+        return OffsetRecord(record, key_type, offset_key, "tombstone", None, None, outcome, *part)
     value = _Reader(record.value)
     version = value.number(">h")
     if not 0 <= version <= (4 if key_type == 1 else 0):
         raise UndecodableError(f"value version {version} for key type {key_type}")
     commit = _commit(value, version, record)
-    return OffsetRecord(record, key_type, offset_key, "commit", version, commit, outcome)
+    return OffsetRecord(record, key_type, offset_key, "commit", version, commit, outcome, *part)
+
+
+def _part(record: LogRecord) -> tuple[int, int] | tuple[()]:
+    """Commit id and size of a part; of a transaction's record the headers mean nothing."""
+    told = [(name, content) for name, content in record.headers if name in (b"commit.id", b"commit.size")]
+    if record.producer_id != -1 or not told:
+        return ()
+    content = dict(told)
+    commit_id, size = content.get(b"commit.id"), content.get(b"commit.size")
+    if len(told) != 2 or commit_id is None or size is None or len(commit_id) != 8 or len(size) != 4:
+        raise UndecodableError(f"headers {told}")
+    if int.from_bytes(size, signed=True) <= 0:
+        raise UndecodableError(f"commit.size {size!r}")
+    return int.from_bytes(commit_id, signed=True), int.from_bytes(size, signed=True)
 
 
 def _commit(value: "_Reader", version: int, record: LogRecord) -> Commit:

@@ -24,6 +24,55 @@ def marker(at: int, kind: int, producer_id: int, epoch: int = 0) -> LogRecord:
     return LogRecord("t", 0, at, TIME + at, producer_id, epoch, True, kind, bytes(3) + bytes([kind]), bytes(6))
 
 
+def part(at: int, value: int | None, size: int, commit_id: int = 1, *, producer_id: int = -1) -> LogRecord:
+    headers = ((b"commit.id", commit_id.to_bytes(8)), (b"other", None), (b"commit.size", size.to_bytes(4)))
+    return offset(at, value, producer_id)._replace(headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("records", "committed", "partial"),
+    [
+        pytest.param([offset(1, 5), part(2, 6, 2), part(3, 7, 2)], 7, [], id="all there"),
+        pytest.param([offset(1, 5), part(2, 6, 3), part(3, 7, 3)], 5, [2, 3], id="one missing"),
+        pytest.param([offset(1, 5), part(2, 6, 2), part(4, 7, 2)], 5, [2, 4], id="a log offset between"),
+        pytest.param([offset(1, 5), part(2, 6, 2), part(3, 7, 2, 9)], 5, [2, 3], id="another id"),
+        pytest.param([offset(1, 5), part(2, 6, 2), part(3, 7, 3)], 5, [2, 3], id="another size"),
+        pytest.param([part(1, 6, 2), marker(2, COMMIT, 9), part(3, 7, 2)], None, [1, 3], id="a marker between"),
+        pytest.param([part(1, 6, 2), offset(2, 8), part(3, 7, 2)], 8, [3], id="decided behind a part"),
+        pytest.param([offset(1, 5), part(2, None, 2)], 5, [2], id="a tombstone alone"),
+        pytest.param([offset(1, 5), part(2, 6, 2), part(3, None, 2)], None, [], id="a tombstone at last"),
+        pytest.param([part(1, 6, 2), part(2, 7, 2), part(3, 8, 2)], 7, [3], id="the next one has begun"),
+        pytest.param([part(1, 6, 1)], 6, [], id="of one part"),
+        pytest.param([part(1, 6, 2, producer_id=9), marker(2, COMMIT, 9)], 6, [], id="in a transaction"),
+        pytest.param([part(1, 6, 2), offset(2, 5, 9), marker(3, COMMIT, 9)], 5, [], id="a transaction behind a part"),
+    ],
+)
+def test_commits_in_parts(records: list[LogRecord], committed: int | None, partial: list[int]) -> None:
+    state = replay.replay(records)
+    assert {key: commit.committed_offset for key, commit in state.committed.items()} == (
+        {} if committed is None else {KEY: committed}
+    )
+    assert [entry.record.log_offset for entry in state.partial] == partial
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        ((b"commit.id", bytes(8)),),
+        ((b"commit.size", bytes(3) + b"\1"),),
+        ((b"commit.id", bytes(8)), (b"commit.size", bytes(4))),
+        ((b"commit.id", bytes(7)), (b"commit.size", bytes(3) + b"\1")),
+        ((b"commit.id", bytes(8)), (b"commit.size", None)),
+        ((b"commit.id", bytes(8)), (b"commit.id", bytes(8)), (b"commit.size", bytes(3) + b"\1")),
+    ],
+)
+def test_malformed_headers_of_a_part(headers: tuple[tuple[bytes, bytes | None], ...]) -> None:
+    broken = offset(2, 6)._replace(headers=headers)
+    state = replay.replay([offset(1, 5), broken])
+    assert (state.undecodable, state.partial) == ([broken], [])
+    assert state.committed[KEY].committed_offset == 5
+
+
 @pytest.mark.parametrize(
     ("records", "committed", "pending"),
     [

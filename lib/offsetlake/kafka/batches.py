@@ -42,6 +42,7 @@ class Records:
     | control                 | bool  | the record belongs to a control batch |
     | key_at, key_length      | int64 | length -1 = null |
     | value_at, value_length  | int64 | length -1 = null |
+    | headers_at              | int64 | where their number stands, the headers behind it; -1 = none |
     """
 
     buffer: Bytes
@@ -54,6 +55,7 @@ class Records:
     key_length: Ints
     value_at: Ints
     value_length: Ints
+    headers_at: Ints
 
     COLUMNS = (
         "log_offset",
@@ -65,6 +67,7 @@ class Records:
         "key_length",
         "value_at",
         "value_length",
+        "headers_at",
     )
 
     def __len__(self) -> int:
@@ -137,7 +140,7 @@ def _read_modern(data: bytes, buffer: Bytes, positions: Ints) -> tuple[Records, 
     counts, deltas = header["record_count"].astype(np.int64), header["last_offset_delta"].astype(np.int64)
     readable = (counts >= 0) & (counts * SMALLEST_RECORD <= ends - starts)
     readable[list(reasons)] = False
-    columns = np.empty((7, int(counts[readable].sum())), np.int64)
+    columns = np.empty((8, int(counts[readable].sum())), np.int64)
     found, rows = kernels.walk_records(buffer, starts, ends, np.where(readable, counts, 0), deltas, columns)
     for i in np.flatnonzero(~readable | (found != counts)).tolist():
         reasons.setdefault(i, _miscounted(int(counts[i]), int(found[i]), bool(readable[i])))
@@ -158,7 +161,7 @@ def _miscounted(count: int, found: int, possible: bool) -> str:
 
 
 def _as_records(buffer: Bytes, header: npt.NDArray[np.void], columns: Ints) -> Records:
-    batch, timestamp_delta, offset_delta, key_at, key_length, value_at, value_length = columns
+    batch, timestamp_delta, offset_delta, key_at, key_length, value_at, value_length, headers_at = columns
 
     def of_batch(name: str) -> Ints:
         column: Ints = header[name].astype(np.int64)[batch]
@@ -176,6 +179,7 @@ def _as_records(buffer: Bytes, header: npt.NDArray[np.void], columns: Ints) -> R
         key_length=key_length,
         value_at=value_at,
         value_length=value_length,
+        headers_at=headers_at,
     )
 
 
@@ -209,6 +213,7 @@ def _pack(messages: list[Message]) -> Records:
         key_length=lengths[0::2],
         value_at=at[1::2],
         value_length=lengths[1::2],
+        headers_at=none,
     )
 
 

@@ -31,6 +31,8 @@ def decode_chunk(topic: str, records: Records, corrupt: list[CorruptRegion]) -> 
     good = np.ones(len(commits), np.bool_)
     good[list(undecodable)] = False
     decided = good & ((commits.producer_id == -1) | (commits.value_length < 0))
+    # What becomes of a part is known when all parts of its commit are: it may lie in another chunk.
+    decided[np.flatnonzero(good)[rows["commit_id"].is_valid().to_numpy(zero_copy_only=False)]] = False
     marks = pa.array(superseded(commits, decided)[good])
     others = other_records.decode_others(topic, records.where(~is_commit), corrupt, commits, undecodable)
     return Chunk(pa.RecordBatch.from_arrays([*rows.columns, marks], schema=COMMITS), others)

@@ -179,7 +179,8 @@ def sized(buffer, at, end):  # type: ignore[no-untyped-def]
 def record_layout(buffer, at, end, out):  # type: ignore[no-untyped-def]
     """Read one record of a magic-2 batch; returns the byte behind it, or -1 where it is malformed.
 
-    `out` takes timestamp delta, offset delta, key position, key length, value position, value length (-1 = null).
+    `out` takes timestamp delta, offset delta, key position, key length, value position, value length (-1 = null), and
+    the position of the headers, which begin with their number (-1 = no header).
     """
     length, at = varint(buffer, at, end)
     if at < 0 or length < 6 or length > end - at:
@@ -191,9 +192,10 @@ def record_layout(buffer, at, end, out):  # type: ignore[no-untyped-def]
         out[1], at = varint(buffer, at, end)
     out[2], out[3], at = sized(buffer, at, end)
     out[4], out[5], at = sized(buffer, at, end)
-    headers = np.int64(0)
+    headers, headers_at = np.int64(0), at
     if at >= 0:
         headers, at = varint(buffer, at, end)
+    out[6] = headers_at if headers > 0 else -1
     while at >= 0 and headers > 0:
         _, name, at = sized(buffer, at, end)
         _, _, at = sized(buffer, at, end)
@@ -205,12 +207,12 @@ def record_layout(buffer, at, end, out):  # type: ignore[no-untyped-def]
 def walk_records(buffer, starts, ends, counts, last_deltas, columns):  # type: ignore[no-untyped-def]
     """Lay out the records of each batch `i`, whose records fill bytes `starts[i]` to `ends[i]`.
 
-    `columns` (7, sum of counts) takes batch number, then what `record_layout` gives. Returns how many records of each
+    `columns` (8, sum of counts) takes batch number, then what `record_layout` gives. Returns how many records of each
     batch were laid out, and the rows filled. All of `counts[i]`, and no byte more, with offsets that grow up to
     `last_deltas[i]`, make a batch; of another no row is filled, and -1 stands for bytes behind the records.
     """
     found = np.zeros(len(starts), np.int64)
-    out = np.empty(6, np.int64)
+    out = np.empty(7, np.int64)
     row = 0
     for batch in range(len(starts)):
         at = starts[batch]
@@ -222,7 +224,7 @@ def walk_records(buffer, starts, ends, counts, last_deltas, columns):  # type: i
                 break
             delta = out[1]
             columns[0, row] = batch
-            for i in range(6):
+            for i in range(7):
                 columns[i + 1, row] = out[i]
             row += 1
         found[batch] = row - first

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from offsetlake.kafka import commit_kernels, kernels
 from offsetlake.kafka.batches import Records
+from offsetlake.kafka.commit_parts import CommitParts, commit_parts
 from offsetlake.kafka.kernels import Bytes, Ints
 
 RECORD_TYPES = (0, 1)  # LegacyOffsetCommit, OffsetCommit
@@ -39,6 +40,8 @@ SCHEMA = pa.schema(
         ("value_version", pa.int32()),
         ("producer_id", pa.int64()),
         ("producer_epoch", pa.int32()),
+        ("commit_id", pa.int64()),
+        ("commit_size", pa.int32()),
     ]
 )
 
@@ -79,6 +82,8 @@ def decode_offset_commits(records: Records) -> tuple[pa.RecordBatch, dict[int, s
     | value_version    | int32  | 0 to 4 |
     | producer_id      | int64  | null = not transactional |
     | producer_epoch   | int32  | null = not transactional |
+    | commit_id        | int64  | of a part of a commit in parts (`commit_parts`); null = no part |
+    | commit_size      | int32  | how many parts that commit has; null as commit_id |
 
     Returns the decoded rows and {row of `records`: reason} for the others. Source: Kafka's OffsetCommitKey and
     OffsetCommitValue, versions 0 to 4.
@@ -89,21 +94,27 @@ def decode_offset_commits(records: Records) -> tuple[pa.RecordBatch, dict[int, s
     )
     versions = layout[_ROWS.index("version")]
     bad = {int(row): REASONS[int(codes[row])].format(version=int(versions[row])) for row in np.flatnonzero(codes)}
-    batch = _columns(records, layout, codes == commit_kernels.OK)
+    parts, malformed = commit_parts(records)
+    bad = malformed | bad
+    batch = _columns(records, layout, parts, _others(records, bad))
     try:
         batch.validate(full=True)
     except pa.ArrowInvalid:
         bad |= {row: NOT_UTF8 for row in range(len(records)) if row not in bad and not _is_utf8(records, layout, row)}
-        good = np.ones(len(records), np.bool_)
-        good[list(bad)] = False
-        batch = _columns(records, layout, good)
+        batch = _columns(records, layout, parts, _others(records, bad))
         batch.validate(full=True)
     return batch, bad
 
 
-def _columns(records: Records, layout: Ints, good: npt.NDArray[np.bool_]) -> pa.RecordBatch:
+def _others(records: Records, bad: dict[int, str]) -> npt.NDArray[np.bool_]:
+    good = np.ones(len(records), np.bool_)
+    good[list(bad)] = False
+    return good
+
+
+def _columns(records: Records, layout: Ints, parts: CommitParts, good: npt.NDArray[np.bool_]) -> pa.RecordBatch:
     if not good.all():
-        records, layout = records.where(good), layout[:, good]
+        records, layout, parts = records.where(good), layout[:, good], parts.where(good)
     row = dict(zip(_ROWS, layout, strict=True))
     tombstone = records.value_length < 0
     plain = records.producer_id == -1
@@ -129,6 +140,8 @@ def _columns(records: Records, layout: Ints, good: npt.NDArray[np.bool_]) -> pa.
         ints(row["version"], tombstone, pa.int32()),
         ints(records.producer_id, plain, pa.int64()),
         ints(records.producer_epoch, plain, pa.int32()),
+        ints(parts.commit_id, ~parts.is_part, pa.int64()),
+        ints(parts.commit_size, ~parts.is_part, pa.int32()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 

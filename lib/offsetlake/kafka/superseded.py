@@ -1,7 +1,8 @@
 """Which offset records are followed by a newer one of their key in the same chunk of the log.
 
 A first cut of the reduction to the latest, where it costs least: compaction need not look at such records at all. A
-commit counts as superseded by a commit only, since even one that a tombstone removed has made its group.
+commit counts as superseded by a commit only, since even one that a tombstone removed has made its group. Commits of
+transactions and commits in parts are no matter of a chunk: they neither are superseded nor supersede.
 """
 
 import numpy as np
