@@ -19,11 +19,18 @@ NEW_COLUMN = {"name": "rack", "type": "string", "nullable": True, "comment": "ne
 NEW_CHECK = {"name": "rack_named", "sql": "rack IS NULL OR rack <> ''", "since": LAKE_VERSION + 1}
 
 
+LOOSER_COLUMN = {"name": "coordinator_epoch", "nullable": True, "comment": "null = not told"}
+LOOSER_CHECK = {"name": "marker_or_none", "sql": "marker <> ''", "since": LAKE_VERSION + 1}
+
+
 def _newer(table: str) -> TableDefinition:
+    """A table more and less: a new column and check, a column that may be null now, a check for another."""
     of = definition(table)
     if table != "transaction_markers":
         return of
-    return replace(of, columns=(*of.columns, NEW_COLUMN), checks=(*of.checks, NEW_CHECK))
+    columns = [column | (LOOSER_COLUMN if column["name"] == LOOSER_COLUMN["name"] else {}) for column in of.columns]
+    checks = [check for check in of.checks if check["name"] != "marker_known"]
+    return replace(of, comment="markers", columns=(*columns, NEW_COLUMN), checks=(*checks, NEW_CHECK, LOOSER_CHECK))
 
 
 @pytest.fixture
@@ -40,9 +47,13 @@ def _shape(lake: Lake, table: str) -> tuple[Any, Any]:
     return of.schema().to_json(), sorted(of.metadata().configuration.items())
 
 
+def _schema(lake: Lake) -> pa.Schema:
+    return pa.schema(DeltaTable(lake.table_path("transaction_markers")).schema().to_arrow())
+
+
 def test_an_older_lake_becomes_what_a_new_one_is(tmp_path: Path, newer: Any) -> None:
     old = Lake.create(tmp_path / "old")
-    schema = pa.schema(DeltaTable(old.table_path("transaction_markers")).schema().to_arrow())
+    schema = _schema(old)
     row = dict.fromkeys(schema.names, 1) | {"marker": "COMMIT"}
     write_deltalake(old.table_path("transaction_markers"), pa.Table.from_pylist([row], schema=schema), mode="append")
     newer()
@@ -52,6 +63,11 @@ def test_an_older_lake_becomes_what_a_new_one_is(tmp_path: Path, newer: Any) -> 
     assert upgraded.query("SELECT marker, rack FROM transaction_markers").to_pylist() == [
         {"marker": "COMMIT", "rack": None}
     ]
+    looser = row | {"marker": "MAYBE", "coordinator_epoch": None}
+    write_deltalake(
+        old.table_path("transaction_markers"), pa.Table.from_pylist([looser], schema=_schema(old)), mode="append"
+    )
+    assert upgraded.count("transaction_markers", "coordinator_epoch IS NULL") == 1
 
 
 def test_an_upgrade_cut_short_is_finished(tmp_path: Path, newer: Any) -> None:

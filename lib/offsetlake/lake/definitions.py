@@ -1,11 +1,12 @@
 """What the tables are: one JSON file each in `schemas/tables/`, read here, made and brought up to date here.
 
-Columns are only ever appended. Whoever changes a table appends a column, or a check under a name of its own, whose
-`since` is one above LAKE_VERSION, and raises LAKE_VERSION; a lake of an older version is brought up to date when it is
-next opened for writing.
+A definition only allows more. Whoever changes a table appends a column or a check whose `since` is one above
+LAKE_VERSION, or lets a column be null or a check go, and raises LAKE_VERSION; a lake of an older version follows when
+it is next opened for writing. A check that says something else has another name.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -30,7 +31,8 @@ TABLES = (
     "alterations",
     "runs",
 )
-_CONSTRAINT = "delta.constraints."
+
+_CHECK = "delta.constraints."  # what the name of a check stands behind among a table's properties
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,25 +87,37 @@ def create_table(path: Path, of: TableDefinition) -> None:
 
 
 def upgrade_table(path: Path, of: TableDefinition, from_version: int) -> None:
-    """Add what came to the definition after lake version `from_version`; run again, it adds nothing."""
+    """Bring a table of lake version `from_version` to its definition; run again, it changes nothing."""
     table = DeltaTable(path)
-    present = {field.name for field in table.schema().fields}
+    present = {field.name: field for field in table.schema().fields}
     missing = [field for field in of.fields(from_version) if field.name not in present]
     if missing:
         table.alter.add_columns(missing)
+    _loosen(table, of, present)
     _add_checks(table, of, since=from_version)
 
 
+def _loosen(table: DeltaTable, of: TableDefinition, present: Mapping[str, Field]) -> None:
+    """Drop the checks and NOT NULLs that the definition has no more, and say what it says now."""
+    kept = {f"{_CHECK}{check['name']}" for check in of.checks}
+    for name in table.metadata().configuration:
+        if name.startswith(_CHECK) and name not in kept:
+            table.alter.drop_constraint(name.removeprefix(_CHECK))
+    for field in (each for each in of.fields() if each.name in present):
+        if field.nullable and not present[field.name].nullable:
+            table.alter.drop_column_not_null(field.name)
+        if field.metadata != present[field.name].metadata:
+            table.alter.set_column_metadata(field.name, field.metadata)
+    if table.metadata().description != of.comment:
+        table.alter.set_table_description(of.comment)
+
+
 def _add_checks(table: DeltaTable, of: TableDefinition, since: int) -> None:
-    """Add the checks that came after lake version `since`, and drop those the definition no longer names."""
     present = table.metadata().configuration
-    named = {f"{_CONSTRAINT}{check['name']}" for check in of.checks}
-    for stale in sorted(key for key in present if key.startswith(_CONSTRAINT) and key not in named):
-        table.alter.drop_constraint(stale.removeprefix(_CONSTRAINT))
     missing = {
         check["name"]: check["sql"]
         for check in of.checks
-        if check["since"] > since and f"{_CONSTRAINT}{check['name']}" not in present
+        if check["since"] > since and f"{_CHECK}{check['name']}" not in present
     }
     if missing:
         table.alter.add_constraint(missing)
