@@ -85,6 +85,8 @@ def history_of(records: Iterable[LogRecord]) -> dict[str, list[Row]]:
                 "value_version": entry.value_version,
                 "producer_id": _or_none(record.producer_id),
                 "producer_epoch": None if record.producer_id == -1 else record.producer_epoch,
+                "commit_id": entry.commit_id,
+                "commit_size": entry.commit_size,
                 **value,
             }
         )

@@ -15,13 +15,14 @@ from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.select import select
 from oracle.log_reader import LogRecord
-from oracle.random_logs import RandomLog, logs, random_log
+from oracle.random_logs import RandomLog, logs, random_log, worlds
 from oracle.replay import Commit, OffsetKey, replay
 
 FIELDS = (
     "committed_offset", "leader_epoch", "metadata", "commit_timestamp", "expire_timestamp", "topic_id", "log_partition",
     "log_offset",
 )  # fmt: skip
+EVENT = ("log_offset", "event", "committed_offset", "previous_offset", "outcome")
 SLOW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -216,23 +217,27 @@ def _history_by_replay(records: list[LogRecord], key: OffsetKey) -> list[tuple[o
         value = entry.commit.committed_offset if entry.commit else None
         is_back = value is not None and before is not None and value < before.committed_offset
         event = (
-            entry.kind if entry.commit is None or not is_back or entry.outcome in ("open", "aborted") else "reset_back"
+            entry.kind
+            if entry.commit is None or not is_back or entry.outcome in ("open", "aborted", "partial")
+            else "reset_back"
         )
         expected.append((here.log_offset, event, value, before.committed_offset if before else None, entry.outcome))
     return sorted(expected, reverse=True)
 
 
+ANY_LOG = logs() | worlds((7,)).flatmap(lambda world: logs(world=world))
+
+
 @pytest.mark.slow
 @SLOW
-@given(logs())
+@given(ANY_LOG)
 def test_history_of_any_log_is_what_replays_say(log: RandomLog) -> None:
     records = log.records()
     with TemporaryDirectory() as folder:
         lake = small_lake(Path(folder) / "lake", **history_of(records))
         for key in {entry.key for entry in replay(records).history}:
             found = questions.history(lake, *key).to_pylist()
-            columns = ("log_offset", "event", "committed_offset", "previous_offset", "outcome")
-            assert [tuple(row[name] for name in columns) for row in found] == _history_by_replay(records, key)
+            assert [tuple(row[name] for name in EVENT) for row in found] == _history_by_replay(records, key)
 
 
 def _as_rows(committed: dict[OffsetKey, Commit]) -> list[dict[str, object]]:
@@ -253,11 +258,10 @@ def _answered(lake: Lake, instant: int) -> list[dict[str, object]]:
 
 @pytest.mark.slow
 @SLOW
-@given(logs(), st.data())
+@given(ANY_LOG, st.data())
 def test_offsets_as_of_any_instant_are_what_a_replay_gives(log: RandomLog, data: st.DataObject) -> None:
     records = log.records()
-    state = replay(records)
-    timed = [*(e.record for e in state.history), *state.markers]
+    timed = [*(e.record for e in replay(records).history), *replay(records).markers]
     times = sorted({each.log_timestamp for each in timed if each.log_timestamp != -1})
     with TemporaryDirectory() as folder:
         lake = small_lake(Path(folder) / "lake", **history_of(records))
@@ -271,8 +275,17 @@ def test_offsets_as_of_any_instant_are_what_a_replay_gives(log: RandomLog, data:
             offsets_as_of(lake, times[0] - 1)
 
 
-def test_offsets_as_of_of_a_larger_log(tmp_path: Path) -> None:
-    records = random_log(random.Random(11), 1500, groups=12).records()
+def test_history_of_a_larger_log_with_commits_in_parts(tmp_path: Path) -> None:
+    records = random_log(random.Random(12), 400, groups=2, topics=2, log_partitions=1, commit_ids=(7,)).records()
+    lake = small_lake(tmp_path / "lake", **history_of(records))
+    for key in sorted({entry.key for entry in replay(records).history})[:6]:
+        found = questions.history(lake, *key).to_pylist()
+        assert [tuple(row[name] for name in EVENT) for row in found] == _history_by_replay(records, key)
+
+
+@pytest.mark.parametrize("commit_ids", [(), (7,)])
+def test_offsets_as_of_of_a_larger_log(tmp_path: Path, commit_ids: tuple[int, ...]) -> None:
+    records = random_log(random.Random(11), 1500, groups=12, log_partitions=10, commit_ids=commit_ids).records()
     lake = small_lake(tmp_path / "lake", **history_of(records))
     times = sorted({record.log_timestamp for record in records if record.log_timestamp != -1})
     for instant in [*times[10 :: len(times) // 8], times[-1]]:

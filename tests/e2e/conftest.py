@@ -43,4 +43,4 @@ def full_lake(spark: SparkSession, full_log: Path, tmp_path_factory: pytest.Temp
 
 
 def _random() -> RandomLog:
-    return random_log(random.Random(31), 3_000, groups=30, log_partitions=5)
+    return random_log(random.Random(31), 3_000, groups=30, log_partitions=5, commit_ids=(7,))

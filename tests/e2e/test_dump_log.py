@@ -96,6 +96,8 @@ def commit_row(record: DumpedRecord) -> Row:
         "value_version": version,
         "producer_id": unless(-1, record.producer_id),
         "producer_epoch": None if record.producer_id == -1 else record.producer_epoch,
+        "commit_id": None,
+        "commit_size": None,
     }
 
 

@@ -86,9 +86,16 @@ BREAKS: dict[tuple[str, str], Row] = {
     ("offset_commits", "commit_has_value"): {"kind": "commit", "committed_offset": None},
     ("offset_commits", "kind_known"): {"kind": "value"},
     ("offset_commits", "log_position_known"): {"log_partition": -1},
+    ("offset_commits", "part_has_no_producer"): {"commit_id": 1, "commit_size": 1, "producer_id": 1},
+    ("offset_commits", "part_has_size"): {"commit_id": 1, "commit_size": 0, "producer_id": None},
     ("offset_commits", "tombstone_has_none"): {"kind": "tombstone", "committed_offset": 1},
     ("offsets", "log_position_known"): {"log_offset": -1},
     ("pending_offsets", "log_position_known"): {"log_offset": -1},
+    ("pending_offsets", "part_has_size"): {"commit_id": 1, "commit_size": None, "producer_id": None},
+    ("pending_offsets", "transaction_or_part"): {"commit_id": None, "commit_size": None, "producer_id": None},
+    ("pending_offsets", "transactional_has_value"): {
+        "commit_id": None, "commit_size": None, "producer_id": 1, "producer_epoch": 0, "metadata": None,
+    },
     ("runs", "outcome_known"): {"outcome": "failed"},
     ("runs", "times_in_order"): {"started_at": 2, "finished_at": 1},
     ("share_state_records", "kind_known"): {"kind": "value"},
@@ -99,7 +106,7 @@ BREAKS: dict[tuple[str, str], Row] = {
     ("tombstones", "refused_has_reason"): {"outcome": "refused", "reason": None},
     ("transaction_markers", "log_position_known"): {"log_offset": -1},
     ("transaction_markers", "marker_known"): {"marker": "commit"},
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

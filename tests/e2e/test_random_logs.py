@@ -13,13 +13,22 @@ from pyspark.sql import SparkSession
 from e2e.in_process import InProcess
 from e2e.lakes import OFFSET, WHERE, cycle, rows, state
 from offsetlake.lake.lake import Lake
-from oracle.random_logs import RandomLog, logs, random_log
-from oracle.replay import Commit, State, replay
+from oracle.random_logs import RandomLog, logs, random_log, worlds
+from oracle.replay import Commit, OffsetRecord, State, replay
+
+PART = (
+    "group_id", "topic", "partition", "value_version", "committed_offset", "commit_id", "commit_size", "producer_id",
+)  # fmt: skip
 
 
 def _plain(commit: Commit) -> dict[str, Any]:
     values = {name: getattr(commit, name) for name in (*OFFSET, *WHERE)}
     return values | {"producer_id": None if commit.producer_id == -1 else commit.producer_id}
+
+
+def _part(of: OffsetRecord) -> tuple[Any, ...]:
+    committed_offset = None if of.commit is None else of.commit.committed_offset
+    return (*of.key, of.value_version, committed_offset, of.commit_id, of.commit_size, None)
 
 
 def _assert_as_replayed(lake: Lake, expected: State) -> None:
@@ -31,12 +40,23 @@ def _assert_as_replayed(lake: Lake, expected: State) -> None:
     pending = {
         (row["group_id"], row["topic"], row["partition"], row["producer_id"]): {n: row[n] for n in (*OFFSET, *WHERE)}
         for row in rows(lake, "pending_offsets")
+        if row["commit_id"] is None
     }
     assert pending == {key: _plain(commit) for key, commit in expected.pending.items()}
+    parts = {
+        (row["log_partition"], row["log_offset"]): tuple(row[name] for name in PART)
+        for row in rows(lake, "pending_offsets")
+        if row["commit_id"] is not None
+    }
+    assert parts == {(of.record.log_partition, of.record.log_offset): _part(of) for of in expected.partial}
     history = {(row["log_partition"], row["log_offset"]): row["kind"] for row in rows(lake, "offset_commits")}
     assert history == {(of.record.log_partition, of.record.log_offset): of.kind for of in expected.history}
     assert len(rows(lake, "transaction_markers")) == len(expected.markers)
-    assert {row["reason"] for row in rows(lake, "quarantine")} <= {"record type 999 of __consumer_offsets is unknown"}
+    undecodable = {(of.log_partition, of.log_offset) for of in expected.undecodable}
+    for row in rows(lake, "quarantine"):
+        malformed = row["reason"].startswith("the headers of a commit in parts are malformed: ")
+        assert malformed == ((row["log_partition"], row["log_offset"]) in undecodable)
+        assert malformed or row["reason"] == "record type 999 of __consumer_offsets is unknown"
 
 
 def _in_runs(spark: SparkSession | InProcess, log: RandomLog, cuts: list[int], folder: Path) -> Lake:
@@ -54,12 +74,55 @@ def _in_runs(spark: SparkSession | InProcess, log: RandomLog, cuts: list[int], f
 @given(log=logs(max_batches=30), data=st.data())
 @settings(max_examples=10, deadline=None)
 def test_small_logs_in_any_number_of_runs(log: RandomLog, data: st.DataObject) -> None:
+    _assert_cuts_change_nothing(log, data)
+
+
+@pytest.mark.slow
+@given(log=worlds(commit_ids=(7, 8)).flatmap(lambda world: logs(max_batches=30, world=world)), data=st.data())
+@settings(max_examples=10, deadline=None)
+def test_small_logs_with_commits_in_parts(log: RandomLog, data: st.DataObject) -> None:
+    _assert_cuts_change_nothing(log, data)
+
+
+def _assert_cuts_change_nothing(log: RandomLog, data: st.DataObject) -> None:
     assume(log.plans)
     cuts = sorted(data.draw(st.lists(st.integers(1, len(log.plans)), max_size=3)))
     with TemporaryDirectory() as one, TemporaryDirectory() as other:
         whole = _in_runs(InProcess(), log, [], Path(one))
         _assert_as_replayed(whole, replay(log.records()))
         assert state(_in_runs(InProcess(), log, cuts, Path(other))) == state(whole)
+
+
+def _cuts_within_commits(log: RandomLog) -> list[int]:
+    """Where a cut leaves parts of a commit before it that the batches behind it complete."""
+    complete = {
+        (of.record.log_partition, of.record.log_offset) for of in replay(log.records()).history if of.outcome is None
+    }
+    before = ((cut, replay(RandomLog(log.world, log.plans[:cut]).records())) for cut in range(1, len(log.plans)))
+    return [
+        cut
+        for cut, state in before
+        if complete & {(part.record.log_partition, part.record.log_offset) for part in state.partial}
+    ]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_commits_in_parts_run_by_run(seed: int, tmp_path: Path) -> None:
+    """Parts are completed in the batch, the run and the log they began in, or later, or never."""
+    rng = random.Random(seed)
+    log = random_log(rng, 250, groups=2, topics=2, log_partitions=1 + seed % 2, records_per_batch=3, commit_ids=(7,))
+    within = _cuts_within_commits(log)
+    cuts = sorted({*rng.sample(within, min(len(within), 3)), *rng.sample(range(1, len(log.plans)), 2)})
+    assert within
+    for cut in [*cuts, len(log.plans)]:
+        read = RandomLog(log.world, log.plans[:cut])
+        read.write(tmp_path / "log")
+        lake = Lake.create(tmp_path / "lake")
+        cycle(InProcess(), lake, tmp_path / "log")
+        expected = replay(read.records())
+        _assert_as_replayed(lake, expected)
+    assert {entry.outcome for entry in expected.history if entry.commit_id is not None} == {None, "partial"}
+    assert state(lake) == state(_in_runs(InProcess(), log, [], tmp_path / "whole"))
 
 
 @pytest.mark.jvm

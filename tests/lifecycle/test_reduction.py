@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offsetlake.lifecycle import reduction
-from offsetlake.lifecycle.reduction import Latest, Reduction, latest, outcomes
+from offsetlake.lifecycle.reduction import PART, Latest, Reduction, incomplete, latest, outcomes
 
 RECORDS = pa.schema(
     [
@@ -26,6 +26,7 @@ RECORDS = pa.schema(
 MARKERS = pa.schema(
     [("log_partition", pa.int32()), ("log_offset", pa.int64()), ("producer_id", pa.int64()), ("marker", pa.string())]
 )
+NO_PARTS = pa.table({name: pa.array([], pa.int64()) for name in PART})
 
 
 class Event(NamedTuple):
@@ -102,7 +103,7 @@ def often() -> Any:
 def test_batches_in_any_order_give_what_a_coordinator_holds(events: list[Event], data: st.DataObject) -> None:
     records, markers = _tables(events)
     order = data.draw(st.permutations(range(records.num_rows)))
-    reducing = Reduction(markers)
+    reducing = Reduction(markers, NO_PARTS)
     for at in range(0, len(order), 2):
         reducing.add(records.take(order[at : at + 2]))
     committed, pending = _replayed(events)
@@ -111,7 +112,7 @@ def test_batches_in_any_order_give_what_a_coordinator_holds(events: list[Event],
         decided = decided.filter(pc.equal(decided["kind"], "commit"))
     assert _offsets(decided) == committed
     tombstones = records.filter(pc.equal(records["kind"], "tombstone"))
-    assert _offsets(reducing.pending(tombstones), "producer_id") == pending
+    assert _offsets(reducing.pending([tombstones]), "producer_id") == pending
 
 
 @given(events=EVENTS, cuts=st.sets(st.integers(0, 25), max_size=4))
@@ -122,14 +123,14 @@ def test_what_is_open_after_one_run_is_decided_in_a_later_one(events: list[Event
     bounds = [0, *sorted(cuts), len(events)]
     for start, end in pairwise(bounds):
         new, ends = (_between(table, start, end) for table in (records, markers))
-        reducing = Reduction(ends)
+        reducing = Reduction(ends, NO_PARTS)
         reducing.add(new)
         reducing.add(pending)
         decided = reducing.decided()
         if decided is not None:
             newest = latest(pa.concat_tables([offsets, decided]))
             offsets = newest.filter(pc.equal(newest["kind"], "commit"))
-        left = reducing.pending(new.filter(pc.equal(new["kind"], "tombstone")))
+        left = reducing.pending([new.filter(pc.equal(new["kind"], "tombstone"))])
         assert reducing.has_open() or left is None
         pending = RECORDS.empty_table() if left is None else left
     committed, waiting = _replayed(events)
@@ -139,6 +140,42 @@ def test_what_is_open_after_one_run_is_decided_in_a_later_one(events: list[Event
 
 def _between(rows: pa.Table, start: int, end: int) -> pa.Table:
     return rows.filter((pc.field("log_offset") >= start) & (pc.field("log_offset") < end))
+
+
+PLACES = st.lists(
+    st.tuples(st.integers(0, 1), st.sampled_from([1, 1, 1, 2]), st.sampled_from([-7, 8]), st.integers(1, 4)),
+    max_size=25,
+)  # log partition, distance to the part before, id, size
+
+
+@given(places=PLACES, data=st.data())
+def test_parts_of_commits_not_complete_whatever_their_order(
+    places: list[tuple[int, int, int, int]], data: st.DataObject
+) -> None:
+    of_partition: dict[int, list[tuple[int, int, int]]] = {0: [], 1: []}
+    for log_partition, distance, commit_id, size in places:
+        before = of_partition[log_partition]
+        before.append((before[-1][0] + distance if before else 0, commit_id, size))
+    expected = {(log_partition, at) for log_partition in (0, 1) for at in _incomplete(of_partition[log_partition])}
+    parts = [(log_partition, *place) for log_partition, of in of_partition.items() for place in of]
+    shuffled = data.draw(st.permutations(parts))
+    columns = zip(*shuffled, strict=True) if shuffled else [()] * 4
+    found = incomplete(pa.table({name: pa.array(of, pa.int64()) for name, of in zip(PART, columns, strict=True)}))
+    assert {divmod(at, 2**44) for at in found.to_pylist()} == expected
+
+
+def _incomplete(places: list[tuple[int, int, int]]) -> set[int]:
+    """One by one: a part goes on with the commit of the part before, or begins one."""
+    left: set[int] = set()
+    commit: list[tuple[int, int, int]] = []
+    for at, commit_id, size in places:
+        commit = commit if commit and commit[-1] == (at - 1, commit_id, size) else []
+        commit.append((at, commit_id, size))
+        left.add(at)
+        if len(commit) == size:
+            left -= {each for each, _, _ in commit}
+            commit = []
+    return left
 
 
 @given(events=EVENTS, data=st.data())

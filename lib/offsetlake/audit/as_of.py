@@ -9,7 +9,7 @@ from offsetlake.lake.definitions import definition
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.history_files import History, history_files
 from offsetlake.lake.lake import Lake
-from offsetlake.lifecycle.reduction import KEY, Reduction
+from offsetlake.lifecycle.reduction import KEY, PART, Reduction
 from offsetlake.times import to_iso
 
 _ALL_RUNS = (0, 2**63 - 1)
@@ -22,7 +22,8 @@ def offsets_as_of(
 
     What a broker that had read the log up to then would have served: of the records and the transaction markers whose
     `log_timestamp` is not behind the instant, or who have none (Kafka before 0.10), the newest decided one of each key,
-    unless it is a tombstone. Order is by log offset all the same. Raises BadRequest for an instant before history.
+    unless it is a tombstone; a commit in parts counts from its last part on. Order is by log offset all the same.
+    Raises BadRequest for an instant before history.
     """
     first = first_instant(lake)
     if first is None:
@@ -50,9 +51,9 @@ def _replay(lake: Lake, instant_ms: int, wanted: dict[str, str | None]) -> pa.Ta
     partitions = history.partitions()
     if not partitions:
         return None
-    none = table_schema("transaction_markers").empty_table()
-    markers = pa.concat_tables([none, *history.batches("transaction_markers", partitions, appended)])
-    reduction = Reduction(markers)
+    # All parts, also those of other keys: a commit is complete by what is there of it, not by what is asked for.
+    parts = history.rows("offset_commits", partitions, appended & pc.field("commit_id").is_valid(), [*PART])
+    reduction = Reduction(history.rows("transaction_markers", partitions, appended), parts)
     for batch in history.batches("offset_commits", partitions, of_keys):
         reduction.add(batch)
     return reduction.decided()

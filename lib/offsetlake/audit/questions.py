@@ -14,11 +14,14 @@ STATES = (
 TIMED = ("offset_commits", "transaction_markers", "group_records", "share_state_records")
 
 # `next_end`: of each transactional record the marker that ended it, the first behind it of its producer.
+# `complete`: of each part of a complete commit its last part, by the rule of `incomplete` in `lifecycle/reduction.py`.
 # `in_force`: of each record the log offset of the value in force when it was appended, which is the highest one among
-# what had been applied by then: plain commits and tombstones by themselves, transactional commits by their marker.
+# what had been applied by then: plain commits and tombstones by themselves, transactional commits by their marker,
+# parts by the last one of their commit.
 _HISTORY = """
 WITH
-records AS (SELECT * FROM offset_commits WHERE {key}),
+commits AS (SELECT *{lacking} FROM offset_commits),
+records AS (SELECT * FROM commits WHERE {key}),
 ends AS (
   SELECT log_partition, log_offset, producer_id, marker FROM transaction_markers
   WHERE producer_id IN (SELECT producer_id FROM records)
@@ -34,18 +37,44 @@ next_end AS (
   ) AS ended_at
   FROM transactional
 ),
+parts AS (
+  SELECT log_partition, log_offset, commit_id, commit_size FROM commits
+  WHERE commit_id IN (SELECT commit_id FROM records)
+),
+part_runs AS (
+  SELECT *, log_offset - row_number() OVER (
+    PARTITION BY log_partition, commit_id, commit_size ORDER BY log_offset
+  ) AS run
+  FROM parts
+),
+placed_parts AS (
+  SELECT log_partition, log_offset, commit_size,
+    min(log_offset) OVER one_run AS first_part, max(log_offset) OVER one_run AS last_part
+  FROM part_runs WINDOW one_run AS (PARTITION BY log_partition, commit_id, commit_size, run)
+),
+complete AS (
+  SELECT log_partition, log_offset, complete_at FROM (
+    SELECT log_partition, log_offset, last_part,
+      log_offset + commit_size - 1 - (log_offset - first_part) % commit_size AS complete_at
+    FROM placed_parts
+  ) WHERE complete_at <= last_part
+),
 decided AS (
-  SELECT records.*, ends.log_offset AS ended_at, CASE
+  SELECT records.*, coalesce(complete.complete_at, ends.log_offset) AS ended_at, CASE
+    WHEN records.commit_id IS NOT NULL AND complete.complete_at IS NULL THEN 'partial'
     WHEN records.producer_id IS NULL THEN NULL
     WHEN ends.marker = 'COMMIT' THEN 'committed' WHEN ends.marker = 'ABORT' THEN 'aborted' ELSE 'open'
   END AS outcome
   FROM records
   LEFT JOIN next_end ON next_end.log_partition = records.log_partition AND next_end.log_offset = records.log_offset
   LEFT JOIN ends ON ends.log_partition = records.log_partition AND ends.log_offset = next_end.ended_at
+  LEFT JOIN complete ON complete.log_partition = records.log_partition AND complete.log_offset = records.log_offset
 ),
 applied AS (
   SELECT log_partition, log_offset, CASE
-    WHEN kind = 'tombstone' OR outcome IS NULL THEN log_offset WHEN outcome = 'committed' THEN ended_at
+    WHEN outcome = 'partial' THEN NULL
+    WHEN commit_id IS NOT NULL OR (kind = 'commit' AND outcome = 'committed') THEN ended_at
+    WHEN kind = 'tombstone' OR outcome IS NULL THEN log_offset
   END AS applied_at
   FROM decided
 ),
@@ -78,6 +107,8 @@ SELECT log_partition, log_offset, log_timestamp, CASE
   committed_offset, previous_offset, difference, leader_epoch, metadata, commit_timestamp, producer_id, outcome
 FROM compared ORDER BY log_partition, log_offset DESC {limit}
 """
+
+_BEFORE_PARTS = ", CAST(NULL AS BIGINT) AS commit_id, CAST(NULL AS INT) AS commit_size"  # of a lake not upgraded yet
 
 
 def offsets(lake: Lake, group_id: str | None = None, topic: str | None = None, limit: int | None = None) -> pa.Table:
@@ -132,10 +163,12 @@ def history(lake: Lake, group_id: str, topic: str, partition: int, limit: int | 
     | previous_offset | the value in force when the record was appended, as a broker served it: commits of transactions that were open then are not; null = none |
     | difference      | committed_offset less previous_offset |
     | leader_epoch, metadata, commit_timestamp, producer_id | as in `offset_commits` |
-    | outcome         | how the transaction ended: committed, aborted, open; null = a plain record. A tombstone holds whatever the outcome |
+    | outcome         | how the transaction ended: committed, aborted, open; a tombstone holds all the same. partial: a part of a commit in parts that is not complete, which does not hold. null = a plain record, or a part that holds from the last part on |
     """  # noqa: E501 - a row of a table
     key = f"group_id = {_text(group_id)} AND topic = {_text(topic)} AND partition = {partition}"
-    return lake.query(_HISTORY.format(key=key, limit=_limit(limit)), "offset_commits", "transaction_markers")
+    lacking = "" if "commit_id" in lake.columns("offset_commits") else _BEFORE_PARTS
+    sql = _HISTORY.format(key=key, lacking=lacking, limit=_limit(limit))
+    return lake.query(sql, "offset_commits", "transaction_markers")
 
 
 def first_instant(lake: Lake) -> int | None:

@@ -74,11 +74,17 @@ class History:
             if batch.num_rows:
                 yield pa.Table.from_batches([batch])
 
-    def rows(self, table: str, partitions: Sequence[int], columns: list[str] | None = None) -> pa.Table:
-        """Read all rows of some log partitions, for tables that are few beside the commits."""
+    def rows(
+        self,
+        table: str,
+        partitions: Sequence[int],
+        where: pc.Expression | None = None,
+        columns: list[str] | None = None,
+    ) -> pa.Table:
+        """Read rows of some log partitions as one table, where they are few beside the commits."""
         schema = table_schema(table)
         wanted = pa.schema([schema.field(name) for name in columns]) if columns else schema
-        return pa.concat_tables([wanted.empty_table(), *self.batches(table, partitions, columns=columns)])
+        return pa.concat_tables([wanted.empty_table(), *self.batches(table, partitions, where, columns)])
 
 
 def partition_files(lake: Lake, table: str, version: int) -> list[HistoryFile]:

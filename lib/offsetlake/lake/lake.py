@@ -94,6 +94,10 @@ class Lake:
         """Delta versions the tables are at now."""
         return {table: self.delta_table(table).version() for table in tables}
 
+    def columns(self, table: str) -> list[str]:
+        """Names of a table's columns; a lake that an older program made lacks the newer ones until a job writes."""
+        return [field.name for field in self.delta_table(table).schema().fields]
+
     def applied(self, table: str, app_id: str) -> int:
         """Newest run whose write, tagged `app_id`, this table holds; 0 where none does."""
         return self.delta_table(table).transaction_version(app_id) or 0

@@ -1,9 +1,10 @@
 """How history reduces to the latest decided commit of each key: a plain maximum of the log offset.
 
 A record is decided when nothing can change what it means any more: a plain commit or a tombstone at once, a
-transactional commit by its producer's next marker. The decided record of a key with the highest log offset is what a
-broker serves after it has read the same log (Kafka's `OffsetMetadataManager.replay`), whatever the order in which
-transactions ended. All that bears on a group stands in one log partition, so log partitions reduce side by side.
+transactional commit by its producer's next marker, a part of a commit in parts when the commit is complete. The decided
+record of a key with the highest log offset is what a broker serves after it has read the same log (Kafka's
+`OffsetMetadataManager.replay`), whatever the order in which transactions ended. All that bears on a group stands in one
+log partition, so log partitions reduce side by side.
 """
 
 from collections.abc import Iterable
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 from offsetlake.ordering import order_codes
 
 KEY = ("group_id", "topic", "partition")
+PART = ("log_partition", "log_offset", "commit_id", "commit_size")
 COMMITTED, ABORTED, OPEN = "COMMIT", "ABORT", ""
 
 _PARTITION_BITS = 44  # room for log offsets below 2^44 and log partitions below 2^19
@@ -81,6 +83,24 @@ def outcomes(commits: pa.Table, markers: pa.Table) -> npt.NDArray[np.str_]:
     return found[: commits.num_rows]
 
 
+def incomplete(parts: pa.Table) -> pa.Array:
+    """Give the positions, sorted, of the parts whose commit is not complete: fewer stand there than it has.
+
+    Columns: log_partition, log_offset, commit_id, commit_size; parts in any order. The parts of a commit stand at
+    successive log offsets, so a run of successive parts of one id and size holds one commit behind the other, `size`
+    parts each, and at its end what is missing parts. Only where such a run ends with the log can the rest still come.
+    """
+    at = positions(parts).to_numpy()
+    order = np.argsort(at, kind="stable")
+    at, commit, size = at[order], parts["commit_id"].to_numpy()[order], parts["commit_size"].to_numpy()[order]
+    begins = np.ones(len(at), np.bool_)
+    begins[1:] = (at[1:] != at[:-1] + 1) | (commit[1:] != commit[:-1]) | (size[1:] != size[:-1])
+    first = np.flatnonzero(begins)
+    length = np.diff(np.append(first, len(at)))
+    whole_until = first + length - length % size[first]
+    return pa.array(at[np.arange(len(at)) >= np.repeat(whole_until, length)])
+
+
 class Latest:
     """Reduces records batch by batch; memory follows the number of keys, not of records."""
 
@@ -107,16 +127,31 @@ class Latest:
 class Reduction:
     """History in, decided and pending commits out, for any set of whole log partitions.
 
-    Give all markers first, then the records, in batches and any order.
+    Give all markers and the places of all parts first (as `incomplete` wants them: no part can be judged by what is
+    left of its commit when keys are reduced or chosen), then the records, in batches and any order.
     """
 
-    def __init__(self, markers: pa.Table) -> None:
+    def __init__(self, markers: pa.Table, parts: pa.Table) -> None:
         self._markers = markers
+        self._incomplete = incomplete(parts)
         self._decided = Latest()
         self._open = Latest((*KEY, "producer_id"))
+        self._parts: list[pa.Table] = []
+
+    def _is_left_out(self, records: pa.Table) -> pa.ChunkedArray:
+        return pc.is_in(positions(records), value_set=self._incomplete)
+
+    def counting(self, records: pa.Table) -> pa.Table:
+        """Leave out the parts of commits that are not complete. Columns: log_partition, log_offset, any others."""
+        return records.filter(pc.invert(self._is_left_out(records))) if len(self._incomplete) else records
 
     def add(self, records: pa.Table) -> None:
-        """Take in rows of `offset_commits`, or of `pending_offsets` with `kind` made up as commit."""
+        """Take in rows of `offset_commits`, or of `pending_offsets` with their `kind`."""
+        if len(self._incomplete):
+            parts = records.filter(self._is_left_out(records))
+            if parts.num_rows:
+                self._parts.append(parts)
+                records = self.counting(records)
         waits = pc.and_(pc.equal(records["kind"], "commit"), pc.is_valid(records["producer_id"]))
         transactional = records.filter(waits)
         self._decided.add(records.filter(pc.invert(waits)) if transactional.num_rows else records)
@@ -130,20 +165,32 @@ class Reduction:
         return self._decided.result()
 
     def has_open(self) -> bool:
-        """Tell whether any transaction is open."""
-        return self._open.result() is not None
+        """Tell whether any transaction is open, or any commit in parts not complete."""
+        return self._open.result() is not None or bool(self._parts)
 
-    def pending(self, tombstones: pa.Table | None) -> pa.Table | None:
-        """Give the newest open commit of each key and producer that no tombstone of the key follows.
+    def pending(self, tombstones: Iterable[pa.Table]) -> pa.Table | None:
+        """Give what does not count yet and still can, or has to be repaired; None if there is nothing.
 
-        `tombstones` has the columns of KEY, log_partition and log_offset.
+        Of each key and producer the newest open commit that no tombstone of the key follows, and the parts of commits
+        not complete that no decided record of their key follows. `tombstones`, all there are, have the columns of KEY,
+        log_partition and log_offset.
         """
-        waiting = self._open.result()
-        if waiting is None or tombstones is None:
-            return waiting
-        at = tombstones.select(list(KEY)).append_column("at", positions(tombstones))
-        last = at.group_by(list(KEY)).aggregate([("at", "max")])
-        numbered = waiting.select(list(KEY)).append_column("row", pa.array(np.arange(waiting.num_rows)))
-        joined = numbered.join(last, list(KEY), join_type="left outer").sort_by("row")
-        removed = pc.fill_null(pc.greater(joined["at_max"], positions(waiting)), fill_value=False)
-        return waiting.filter(pc.invert(removed))
+        removal = Latest()
+        for batch in tombstones:
+            removal.add(self.counting(batch))
+        parts = pa.concat_tables(self._parts, promote_options="default") if self._parts else None
+        left = [_not_followed(self._open.result(), removal.result()), _not_followed(parts, self._decided.result())]
+        found = [rows for rows in left if rows is not None and rows.num_rows]
+        return pa.concat_tables(found, promote_options="default") if found else None
+
+
+def _not_followed(waiting: pa.Table | None, by: pa.Table | None) -> pa.Table | None:
+    """Keep the rows behind which no row of `by` of the same key stands."""
+    if waiting is None or by is None:
+        return waiting
+    at = by.select(list(KEY)).append_column("at", positions(by))
+    last = at.group_by(list(KEY)).aggregate([("at", "max")])
+    numbered = waiting.select(list(KEY)).append_column("row", pa.array(np.arange(waiting.num_rows)))
+    joined = numbered.join(last, list(KEY), join_type="left outer").sort_by("row")
+    followed = pc.fill_null(pc.greater(joined["at_max"], positions(waiting)), fill_value=False)
+    return waiting.filter(pc.invert(followed))

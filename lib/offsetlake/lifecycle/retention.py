@@ -11,7 +11,7 @@ Asked of each offset in this order, the first yes decides (facts 3.1, 3.2;
 | classic with members: rebalancing, not "consumer", unreadable? | `active_group`        | no      |
 | is the group subscribed to the topic?                          | `subscribed`          | no      |
 | is its time not over yet?                                      | `within_retention`    | no      |
-| does an open transaction hold an offset of its key?            | `pending_transaction` | no      |
+| does an open transaction hold an offset of its key? (*)        | `pending_transaction` | no      |
 | was it the clock `expire_timestamp` that told?                 | `explicit`            | yes     |
 | was it the clock `state_timestamp`?                            | `group_empty`         | yes     |
 | has the group members?                                         | `unsubscribed`        | yes     |
@@ -22,6 +22,8 @@ Asked of each offset in this order, the first yes decides (facts 3.1, 3.2;
 | `expire_timestamp` | an offset that an old client committed with a time of its own | now >= it             |
 | `state_timestamp`  | a classic group without members that knows since when         | now - it >= retention |
 | `commit_timestamp` | every other offset                                            | now - it >= retention |
+
+(*) Or a part of a commit in parts that is not complete: whatever is in `pending_offsets`.
 
 A group goes (`nothing_left`) when it is Empty, no share group, all its offsets expire or it has none, and no
 transaction holds any. No age is asked of it.

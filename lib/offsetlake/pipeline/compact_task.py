@@ -6,6 +6,7 @@ Everything that bears on a group stands in one log partition, so each is compact
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +16,7 @@ from offsetlake.lake.history_files import History
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import Leaf, read_leaves, rewrite, touched
 from offsetlake.lifecycle.group_replay import replay_groups
-from offsetlake.lifecycle.reduction import KEY, Latest, Reduction, merged
+from offsetlake.lifecycle.reduction import KEY, PART, Latest, Reduction, merged
 
 COMPACTED = ("offsets", "pending_offsets", "groups", "group_members")
 
@@ -39,21 +40,38 @@ def compact_partitions(compaction: Compaction, partitions: Sequence[int]) -> dic
     """Compact some log partitions; gives by table what the commit that ends the job has to do."""
     exchanges: dict[str, list[Exchange]] = {table: [] for table in COMPACTED}
     history = compaction.history
-    reduction = Reduction(history.rows("transaction_markers", partitions))
+    waiting = _pending_before(compaction, partitions)
+    waiting_parts = waiting.filter(pc.is_valid(waiting["commit_id"]))
+    reduction = Reduction(history.rows("transaction_markers", partitions), _parts(history, partitions, waiting_parts))
     commits = Latest(("group_id",))
     for batch in history.batches("offset_commits", partitions, ~pc.field("superseded")):
         reduction.add(batch)
-        commits.add(batch.filter(pc.equal(batch["kind"], "commit")).select(_NEWEST_COMMIT))
-    waiting = _pending_before(compaction, partitions)
+        commits.add(_made_by(reduction.counting(batch)))
     reduction.add(waiting)
+    # A commit makes its group when it counts, which parts may do now; one of an open transaction has made it before.
+    commits.add(_made_by(reduction.counting(waiting_parts)))
     decided, made = reduction.decided(), commits.result()
     for partition in partitions:
         if decided is not None:
             exchanges["offsets"].append(_offsets(compaction, partition, _of(decided, partition)))
         _groups(compaction, partition, None if made is None else _of(made, partition), exchanges)
     if waiting.num_rows or reduction.has_open():
-        _pending(compaction, partitions, reduction, exchanges["pending_offsets"])
+        _pending(compaction, partitions, reduction, waiting_parts, exchanges["pending_offsets"])
     return exchanges
+
+
+def _parts(history: History, partitions: Sequence[int], waiting: pa.Table) -> pa.Table:
+    """Give the places of all parts that bear on new ones: the new ones, and those that waited for the rest.
+
+    Nothing else does. A commit that is complete has all its parts in one run, or its first in `waiting`: they stand
+    behind each other, so when those were read nothing stood behind them, and nothing had overwritten their keys.
+    """
+    new = history.rows("offset_commits", partitions, pc.field("commit_id").is_valid(), [*PART])
+    return pa.concat_tables([new, waiting.select(PART)], promote_options="default")
+
+
+def _made_by(records: pa.Table) -> pa.Table:
+    return records.filter(pc.equal(records["kind"], "commit")).select(_NEWEST_COMMIT)
 
 
 def _of(rows: pa.Table, partition: int) -> pa.Table:
@@ -65,11 +83,11 @@ def _leaves(compaction: Compaction, table: str, partition: int) -> list[Leaf]:
 
 
 def _pending_before(compaction: Compaction, partitions: Sequence[int]) -> pa.Table:
-    """Give what waited for its marker before, in the columns of `offset_commits`."""
+    """Give what waited for its marker or for other parts before, in the columns of `offset_commits`."""
     of = [leaf for partition in partitions for leaf in _leaves(compaction, "pending_offsets", partition)]
     rows = read_leaves(compaction.lake, "pending_offsets", of)
     made = {
-        "kind": pa.repeat(pa.scalar("commit"), rows.num_rows),
+        "kind": pc.if_else(pc.is_null(rows["committed_offset"]), "tombstone", "commit"),
         "superseded": pa.repeat(pa.scalar(value=False), rows.num_rows),
         "ingest_run": pa.nulls(rows.num_rows, pa.int64()),
     }
@@ -116,15 +134,17 @@ def _replaced(new: pa.Table, old: pa.Table, changed: pa.Table) -> pa.Table:
 
 
 def _pending(
-    compaction: Compaction, partitions: Sequence[int], reduction: Reduction, exchanges: list[Exchange]
+    compaction: Compaction,
+    partitions: Sequence[int],
+    reduction: Reduction,
+    waiting_parts: pa.Table,
+    exchanges: list[Exchange],
 ) -> None:
     """Replace the rows of `pending_offsets` of these log partitions."""
     columns = [*KEY, "log_partition", "log_offset"]
     tombstones = compaction.history.batches("offset_commits", partitions, pc.field("kind") == "tombstone", columns)
-    removal = Latest()
-    for batch in tombstones:
-        removal.add(batch)
-    pending = reduction.pending(removal.result())
+    waited = waiting_parts.filter(pc.equal(waiting_parts["kind"], "tombstone")).select(columns)
+    pending = reduction.pending(chain(tombstones, [waited]))
     for partition in partitions:
         of = _leaves(compaction, "pending_offsets", partition)
         exchange = Exchange(removed=[leaf.path for leaf in of])

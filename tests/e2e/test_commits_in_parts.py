@@ -1,0 +1,275 @@
+"""Commits spread over several records: all of one counts or nothing, wherever batches, segments and runs end."""
+
+import struct
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.in_process import InProcess
+from e2e.lakes import cycle, judge, rows, state
+from offsetlake.audit import questions
+from offsetlake.audit.as_of import offsets_as_of
+from offsetlake.lake.lake import Lake
+from oracle.encoders import group_metadata_key, offset_key, offset_value
+from oracle.log_writer import Batch, Record, marker_batch, write_partition
+
+TIME = 1_700_000_000_000
+Headers = tuple[tuple[bytes, bytes | None], ...]
+Made = tuple[bytes, bytes | None, Headers]  # key, value, headers
+
+
+def plain(partition: int, committed_offset: int | None, headers: Headers = ()) -> Made:
+    """A commit of group g, topic t; a tombstone without an offset."""
+    value = None if committed_offset is None else offset_value(3, committed_offset, commit_timestamp=TIME)
+    return offset_key("g", "t", partition), value, headers
+
+
+def part(partition: int, committed_offset: int | None, size: int, commit_id: int = 1) -> Made:
+    headers = ((b"commit.id", struct.pack(">q", commit_id)), (b"commit.size", struct.pack(">i", size)))
+    return plain(partition, committed_offset, headers)
+
+
+class Log:
+    """A log partition that grows batch by batch, at one log offset a millisecond, and the lake that reads it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.batches: list[Batch] = []
+        self.lake = Lake.create(folder / "lake")
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1].last + 1 if self.batches else 0
+
+    def batch(self, *made: Made, **shape: Any) -> "Log":
+        records = tuple(Record(at, TIME + at, *each) for at, each in zip(count(self.end), made, strict=False))
+        self.batches.append(Batch(records=records, **shape))
+        return self
+
+    def transaction_ends(self, kind: Any, producer_id: int) -> "Log":
+        at = self.end
+        self.batches.append(
+            marker_batch(kind, offset=at, timestamp=TIME + at, producer_id=producer_id, producer_epoch=0)
+        )
+        return self
+
+    def read(self) -> dict[int, int]:
+        """Ingest and compact; gives partition and committed offset of what is in `offsets`."""
+        write_partition(self.folder / "log", 0, self.batches)
+        cycle(InProcess(), self.lake, self.folder / "log")
+        return self.offsets()
+
+    def offsets(self) -> dict[int, int]:
+        return {row["partition"]: row["committed_offset"] for row in rows(self.lake, "offsets")}
+
+    def pending(self) -> list[tuple[int, int, int | None]]:
+        """Log offset, partition, committed offset of the parts that wait."""
+        found = [row for row in rows(self.lake, "pending_offsets") if row["commit_id"] is not None]
+        return sorted((row["log_offset"], row["partition"], row["committed_offset"]) for row in found)
+
+    def groups(self) -> list[str]:
+        return [row["group_id"] for row in rows(self.lake, "groups")]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return Log(tmp_path)
+
+
+def test_five_announced_four_there(log: Log) -> None:
+    log.batch(plain(0, 10), plain(1, 11), plain(2, None))
+    log.batch(*(part(partition, 20 + partition, 5) for partition in range(4)))
+    assert log.read() == {0: 10, 1: 11}, "what was before is kept, what was not there is absent"
+    assert log.pending() == [(3, 0, 20), (4, 1, 21), (5, 2, 22), (6, 3, 23)]
+    log.batch(plain(9, 1))
+    assert log.read() == {0: 10, 1: 11, 9: 1}, "now the rest can never come"
+    assert [partition for _, partition, _ in log.pending()] == [0, 1, 2, 3], "what a repair has to look at"
+    log.batch(plain(0, 30), plain(3, None))
+    assert log.read() == {0: 30, 1: 11, 9: 1}
+    assert [partition for _, partition, _ in log.pending()] == [1, 2], "of decided keys they cannot matter any more"
+
+
+def test_five_announced_five_there_over_two_batches_and_segments(log: Log) -> None:
+    log.batch(*(part(partition, 20 + partition, 5) for partition in range(3)), codec="zstd")
+    log.batch(*(part(partition, 20 + partition, 5) for partition in range(3, 5)))
+    write_partition(log.folder / "log", 0, log.batches, segment_starts=[0, 3])
+    cycle(InProcess(), log.lake, log.folder / "log")
+    assert log.offsets() == {partition: 20 + partition for partition in range(5)}
+    assert log.pending() == []
+
+
+@pytest.mark.parametrize(
+    "between",
+    [plain(9, 9), plain(9, None), part(9, 9, 3, commit_id=2), part(9, 9, 4), (b"\0\1", None, ())],
+    ids=["commit", "tombstone", "another commit", "another size", "undecodable"],
+)
+def test_what_stands_between_parts_ends_their_commit(log: Log, between: Made) -> None:
+    log.batch(part(0, 20, 3), part(1, 21, 3), between, part(2, 22, 3))
+    log.batch(plain(5, 5))
+    assert {partition: at for partition, at in log.read().items() if partition < 3} == {}
+    assert [partition for _, partition, _ in log.pending() if partition < 3] == [0, 1, 2]
+
+
+def test_a_lost_log_offset_between_parts_ends_their_commit(log: Log) -> None:
+    log.batch(part(0, 20, 2), last_offset=1)
+    log.batch(part(1, 21, 2))
+    assert log.read() == {}
+
+
+def test_parts_wait_for_the_run_that_brings_the_rest(log: Log) -> None:
+    log.batch(plain(0, 10), plain(2, 12))
+    log.batch(part(0, 20, 4), part(1, 21, 4))
+    assert log.read() == {0: 10, 2: 12}
+    assert log.pending() == [(2, 0, 20), (3, 1, 21)]
+    log.batch(part(2, None, 4))
+    assert log.read() == {0: 10, 2: 12}
+    assert log.pending() == [(2, 0, 20), (3, 1, 21), (4, 2, None)], "a part may be a tombstone"
+    log.batch(part(1, 31, 4), plain(0, 40))
+    assert log.read() == {0: 40, 1: 31}, "at last all of it, in the order of the log"
+    assert log.pending() == []
+
+
+def test_two_commits_in_a_row_and_an_id_used_again(log: Log) -> None:
+    log.batch(part(0, 20, 2), part(1, 21, 2), part(0, 30, 3, 2), part(1, 31, 3, 2))
+    assert log.read() == {0: 20, 1: 21}
+    log.batch(part(2, 32, 3, 2), part(0, 40, 2), part(3, 43, 2))
+    assert log.read() == {0: 40, 1: 31, 2: 32, 3: 43}
+
+
+def test_more_parts_than_the_size_are_one_commit_behind_the_other(log: Log) -> None:
+    log.batch(part(0, 20, 2), part(1, 21, 2), part(0, 30, 2))
+    assert log.read() == {0: 20, 1: 21}
+    assert log.pending() == [(2, 0, 30)]
+    log.batch(part(1, 31, 2), part(0, 40, 2))
+    assert log.read() == {0: 30, 1: 31}
+    log.batch(plain(9, 9))
+    assert log.read() == {0: 30, 1: 31, 9: 9}
+    assert log.pending() == [(4, 0, 40)]
+
+
+def test_a_commit_of_one_part_counts_at_once(log: Log) -> None:
+    assert log.batch(part(0, 20, 1), part(0, 21, 1), part(1, 22, 1)).read() == {0: 21, 1: 22}
+
+
+def test_a_tombstone_counts_with_its_commit(log: Log) -> None:
+    log.batch(plain(0, 10), plain(1, 11))
+    log.batch(part(0, None, 2), plain(3, 13), part(1, None, 2), part(2, 22, 2))
+    assert log.read() == {0: 10, 2: 22, 3: 13}
+    assert log.pending() == [(2, 0, None)]
+
+
+def test_a_tombstone_of_a_complete_commit_only_removes_what_an_open_transaction_holds(log: Log) -> None:
+    log.batch(plain(0, 50), producer_id=7, producer_epoch=0, is_transactional=True)
+    log.batch(part(0, None, 2))
+    assert log.read() == {}
+    assert len(rows(log.lake, "pending_offsets")) == 2
+    log.batch(part(1, 21, 2))
+    assert log.read() == {1: 21}
+    assert rows(log.lake, "pending_offsets") == []
+    assert log.transaction_ends("COMMIT", 7).read() == {1: 21}
+
+
+def test_a_transaction_decided_behind_a_part_takes_its_place(log: Log) -> None:
+    log.batch(part(0, 20, 2)).batch(plain(0, 50), producer_id=7, producer_epoch=0, is_transactional=True)
+    assert log.read() == {}
+    assert log.pending() == [(0, 0, 20)]
+    assert log.transaction_ends("COMMIT", 7).read() == {0: 50}
+    assert log.pending() == []
+
+
+def test_a_part_in_a_transaction_waits_for_the_marker(log: Log) -> None:
+    log.batch(part(0, 20, 1), part(1, 21, 5), producer_id=7, producer_epoch=0, is_transactional=True)
+    assert log.read() == {}
+    assert log.pending() == []
+    assert log.transaction_ends("COMMIT", 7).read() == {0: 20, 1: 21}
+
+
+def test_malformed_headers_cost_the_record_and_its_commit(log: Log) -> None:
+    log.batch(plain(0, 10))
+    log.batch(part(0, 20, 3), plain(1, 21, ((b"commit.id", struct.pack(">q", 1)),)), part(2, 22, 3))
+    assert log.read() == {0: 10}
+    (row,) = rows(log.lake, "quarantine")
+    assert (row["log_offset"], row["reason"]) == (
+        2, "the headers of a commit in parts are malformed: of commit.id and commit.size one is missing",
+    )  # fmt: skip
+
+
+def test_other_headers_change_nothing(log: Log) -> None:
+    assert log.batch(plain(0, 10, ((b"trace", b"1"), (b"commit", None)))).read() == {0: 10}
+
+
+# --- groups, questions, retention ---
+
+
+@pytest.mark.parametrize("rest", [21, None])
+def test_a_commit_that_is_not_complete_makes_no_group(log: Log, rest: int | None) -> None:
+    log.batch(part(0, 20, 2)).read()
+    assert log.groups() == []
+    log.batch(part(1, rest, 2)).read()
+    assert log.groups() == ["g"]
+
+
+def test_parts_bring_back_no_group_that_is_gone(log: Log) -> None:
+    log.batch(part(0, 20, 3), plain(1, 11), (group_metadata_key("g"), None, ())).read()
+    assert log.groups() == []
+    log.batch((offset_key("other", "t", 0), offset_value(3, 1, commit_timestamp=TIME), ())).read()
+    assert log.groups() == ["other"]
+
+
+def test_offsets_as_of_see_a_commit_from_its_last_part_on(log: Log) -> None:
+    log.batch(plain(0, 10)).batch(part(0, 20, 3), part(1, 21, 3), part(2, None, 3), plain(0, 30)).read()
+
+    def at(instant: int, **wanted: str) -> list[int]:
+        return offsets_as_of(log.lake, TIME + instant, **wanted)["committed_offset"].to_pylist()  # type: ignore[arg-type]
+
+    assert [at(0), at(1), at(2), at(3), at(4)] == [[10], [10], [10], [20, 21], [30, 21]]
+    assert at(3, group_id="g", topic="t") == [20, 21]
+
+
+def test_offsets_as_of_one_topic_know_the_parts_of_others(log: Log) -> None:
+    other = offset_key("g", "u", 0), *part(0, 9, 2)[1:]
+    log.batch(part(0, 20, 2), other).read()
+    assert offsets_as_of(log.lake, TIME + 9, topic="t")["committed_offset"].to_pylist() == [20]
+    assert offsets_as_of(log.lake, TIME, topic="t")["committed_offset"].to_pylist() == []
+
+
+def test_history_tells_which_parts_do_not_count(log: Log) -> None:
+    log.batch(plain(0, 10), part(0, 20, 3), part(0, 21, 3), plain(0, 15))
+    log.batch(part(1, 1, 3), part(0, 12, 3), part(0, 13, 3), plain(0, 14))
+    log.batch(part(0, None, 2), part(1, None, 2), part(0, None, 2), plain(1, 1), plain(0, 16)).read()
+    found = questions.history(log.lake, "g", "t", 0).to_pylist()
+    told = [(row["event"], row["committed_offset"], row["previous_offset"], row["outcome"]) for row in found]
+    assert told[::-1] == [
+        ("commit", 10, None, None),
+        ("commit", 20, 10, "partial"),
+        ("commit", 21, 10, "partial"),
+        ("commit", 15, 10, None),
+        ("reset_back", 12, 15, None),
+        ("reset_back", 13, 15, None),
+        ("commit", 14, 13, None),
+        ("tombstone", None, 14, None),
+        ("tombstone", None, None, "partial"),
+        ("commit", 16, None, None),
+    ]
+
+
+def test_a_key_with_a_part_that_does_not_count_is_kept(log: Log) -> None:
+    log.batch(plain(0, 10), plain(1, 11), part(0, 20, 2)).read()
+    judge(InProcess(), log.lake)
+    assert [row["partition"] for row in rows(log.lake, "tombstones")] == [1]
+
+
+def test_every_cut_of_one_log_gives_the_same_tables(tmp_path: Path) -> None:
+    made = [
+        plain(0, 10), part(0, 20, 3), part(1, None, 3), part(2, 22, 3), part(0, 30, 2), plain(1, 11), part(2, 40, 2),
+        part(2, 41, 2), part(2, 42, 2),
+    ]  # fmt: skip
+    whole = Log(tmp_path / "whole").batch(*made)
+    assert whole.read() == {0: 20, 1: 11, 2: 41}
+    for cut in range(1, len(made)):
+        log = Log(tmp_path / str(cut)).batch(*made[:cut])
+        log.read()
+        log.batch(*made[cut:]).read()
+        assert state(log.lake) == state(whole.lake), cut
