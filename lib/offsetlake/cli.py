@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from offsetlake.commands import by_hand, jobs, questions, reset  # noqa: F401 - each adds its commands to `app`
+from offsetlake.commands import by_hand, jobs, questions, repair, reset  # noqa: F401 - each adds its commands to `app`
 from offsetlake.commands.options import app
 from offsetlake.errors import OffsetlakeError
 

@@ -10,8 +10,9 @@ from offsetlake.audit.deleted import deleted_offsets, done_by, groups_in_history
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.log.admin import Admin
-from offsetlake.pipeline.alter import changing, plan_alterations
+from offsetlake.pipeline.alter import Strategy, changing, plan_alterations
 from offsetlake.pipeline.group_report import Groups, groups_at, groups_named, place_of_new_group
+from offsetlake.times import to_iso
 
 
 def undo(lake: Lake, run_id: int, now: int) -> pa.Table:
@@ -19,21 +20,23 @@ def undo(lake: Lake, run_id: int, now: int) -> pa.Table:
     wanted, expected = targets.before_run(done_by(lake, run_id))
     names = {*wanted["group_id"].to_pylist()}
     places = {name: at for name, at in _all_places(lake).items() if name in names}
-    return changing(plan_alterations(groups_at(lake, places), wanted, "undo", now, expected))
+    return changing(plan_alterations(groups_at(lake, places), wanted, Strategy("undo", f"run {run_id}"), now, expected))
 
 
 def as_of(lake: Lake, pattern: str, instant_ms: int, topic: str | None, now: int) -> pa.Table:
     """Set the offsets that groups had at an instant; those they did not have then stay as they are."""
     places = groups_in_history(lake, pattern)
     then = [targets.as_they_were(offsets_as_of(lake, instant_ms, name, topic)) for name in places]
-    return changing(plan_alterations(groups_at(lake, places), pa.concat_tables(then), "as_of", now))
+    return changing(
+        plan_alterations(groups_at(lake, places), pa.concat_tables(then), Strategy("as_of", to_iso(instant_ms)), now)
+    )
 
 
 def undelete(lake: Lake, pattern: str, topic: str | None, now: int) -> pa.Table:
     """Set the offsets that groups had and that were deleted or expired."""
     places = groups_in_history(lake, pattern)
     wanted = targets.as_they_were(deleted_offsets(lake, [*places], topic))
-    return changing(plan_alterations(groups_at(lake, places), wanted, "undelete", now))
+    return changing(plan_alterations(groups_at(lake, places), wanted, Strategy("undelete"), now))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,11 @@ class Reset:
     source: str = ""
     only_if: int | None = None
 
+    @property
+    def evidence(self) -> str | None:
+        """What the new offsets rest on."""
+        return self.source or (None if self.at_ms is None else to_iso(self.at_ms))
+
 
 def reset(lake: Lake, asked: Reset, admin: Admin | None, now: int) -> pa.Table:
     """Plan a reset; rows that would change nothing are in it too. `admin`: the cluster that knows where logs end."""
@@ -81,7 +89,7 @@ def reset(lake: Lake, asked: Reset, admin: Admin | None, now: int) -> pa.Table:
     expected = None
     if asked.only_if is not None:
         expected = pa.array([asked.only_if] * wanted.num_rows, pa.int64())
-    return plan_alterations(groups, wanted, asked.strategy, now, expected)
+    return plan_alterations(groups, wanted, Strategy(asked.strategy, asked.evidence), now, expected)
 
 
 def _groups(lake: Lake, names: set[str], *, live: bool) -> Groups:

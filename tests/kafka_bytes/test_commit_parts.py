@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka.made_commits import KEY, TIME, VALUE
+from kafka_bytes.made_commits import KEY, TIME, VALUE
 from offsetlake.kafka.batches import read_batches
 from offsetlake.kafka.chunk import Chunk, decode_chunk
 from oracle.encoders import offset_key, offset_value

@@ -10,7 +10,7 @@ from offsetlake.errors import BadRequest
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.history_files import History, history_files
 from offsetlake.lake.lake import Lake
-from offsetlake.lifecycle.reduction import KEY, Reduction
+from offsetlake.lifecycle.reduction import KEY, PART, Reduction
 from offsetlake.ordering import among
 
 _ALL_RUNS = (0, 2**63 - 1)
@@ -38,7 +38,8 @@ def deleted_offsets(lake: Lake, groups: Sequence[str], topic: str | None = None)
     if not partitions:
         return none
     markers = history.rows("transaction_markers", partitions)
-    latest, last_commits = Reduction(markers), Reduction(markers)
+    parts = history.rows("offset_commits", partitions, pc.field("commit_id").is_valid(), [*PART])
+    latest, last_commits = Reduction(markers, parts), Reduction(markers, parts)
     for batch in history.batches("offset_commits", partitions, wanted):
         latest.add(batch)
         last_commits.add(batch.filter(pc.equal(batch["kind"], "commit")))

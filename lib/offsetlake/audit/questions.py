@@ -171,6 +171,28 @@ def history(lake: Lake, group_id: str, topic: str, partition: int, limit: int | 
     return lake.query(sql, "offset_commits", "transaction_markers")
 
 
+def transactions(lake: Lake, now: int, open_longer_ms: int = 0) -> pa.Table:
+    """Give the transactions that are open at the instant `now`, ms since the epoch, and what each blocks, oldest first.
+
+    | column           | is |
+    |------------------|----|
+    | producer_id, producer_epoch | who began it |
+    | log_partition, first_log_offset | the first record of it that still matters: the log cannot be cut behind it |
+    | first_timestamp  | when that was appended, ms; null where the log does not say |
+    | age_ms           | from then to `now`; those not older than `open_longer_ms` are left out |
+    | offsets          | how many offsets wait for its end, and cannot expire or be changed by hand |
+    | groups           | of these groups |
+    """
+    sql = f"""
+        SELECT producer_id, max(producer_epoch) AS producer_epoch, log_partition, min(log_offset) AS first_log_offset,
+          min(log_timestamp) AS first_timestamp, {now} - min(log_timestamp) AS age_ms,
+          count(*) AS offsets, array_sort(array_agg(DISTINCT group_id)) AS groups
+        FROM pending_offsets WHERE producer_id IS NOT NULL GROUP BY producer_id, log_partition
+        HAVING coalesce({now} - min(log_timestamp), 9223372036854775807) >= {open_longer_ms}
+        ORDER BY log_partition, first_log_offset"""  # noqa: S608 - numbers
+    return lake.query(sql, "pending_offsets").sort_by([("first_timestamp", "ascending")])
+
+
 def first_instant(lake: Lake) -> int | None:
     """When the oldest record in history was appended, ms since the epoch; None where no record says."""
     every = " UNION ALL ".join(f"SELECT min(log_timestamp) AS at FROM {table}" for table in TIMED)  # noqa: S608

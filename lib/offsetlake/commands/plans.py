@@ -70,11 +70,11 @@ class Hand:
         noted = "note" in rows.column_names and pc.any(pc.is_valid(rows["note"])).as_py()
         write(_with_difference(rows), self.settings.format, [*shown, "note"] if noted else shown)
         if not rows.num_rows:
-            _tell("nothing is to be changed")
+            tell("nothing is to be changed")
         elif left and execute:
-            _tell(f"{left:,} done; to undo them: offsetlake restore --run {done['run_id']}")
+            tell(f"{left:,} done; to undo them: offsetlake restore --run {done['run_id']}")
         elif left:
-            _tell(f"{left:,} planned, nothing is done yet: add --execute to do it")
+            tell(f"{left:,} planned, nothing is done yet: add --execute to do it")
         if refused and (execute or not left):
             raise Refused(
                 f"{refused:,} of {rows.num_rows:,} {'were refused' if execute else 'cannot be done'}: see reason"
@@ -91,8 +91,9 @@ class Hand:
             sys.stdout.write(write_offsets(rows, with_group=with_group).decode())
 
 
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr)  # noqa: T201 - what a person reads beside the answer
+def tell(text: str) -> None:
+    """Say on standard error what a person reads beside the answer."""
+    print(text, file=sys.stderr)  # noqa: T201
 
 
 def _with_difference(rows: pa.Table) -> pa.Table:

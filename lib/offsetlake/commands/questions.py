@@ -2,6 +2,7 @@
 
 from typing import Annotated, Literal
 
+import pyarrow as pa
 import typer
 
 from offsetlake.audit import questions
@@ -12,6 +13,7 @@ from offsetlake.commands.options import (
     GroupPatternOption,
     LakeOption,
     LimitOption,
+    NowOption,
     app,
     examples,
     opened,
@@ -19,7 +21,7 @@ from offsetlake.commands.options import (
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.select import select
 from offsetlake.output import write
-from offsetlake.times import to_ms
+from offsetlake.times import duration_ms, now_ms, to_duration, to_ms
 
 _OFFSETS_SHOWN = (
     "group_id", "topic", "partition", "committed_offset", "metadata", "commit_timestamp", "log_partition", "log_offset",
@@ -35,6 +37,9 @@ _HISTORY_SHOWN = (
 _TOMBSTONES_SHOWN = (
     "group_id", "topic", "partition", "outcome", "rule", "clock", "clock_timestamp", "retention_ms",
     "committed_offset", "judged_offset", "reason",
+)  # fmt: skip
+_TRANSACTIONS_SHOWN = (
+    "producer_id", "producer_epoch", "log_partition", "first_log_offset", "first_timestamp", "age", "offsets", "groups",
 )  # fmt: skip
 
 
@@ -116,6 +121,24 @@ def sql(
     """Ask anything in SQL, of all tables of the lake; it only reads."""
     settings, at = opened(lake, config_file, format_)
     write(select(at, statement), settings.format)
+
+
+@app.command(epilog=examples("offsetlake transactions", "offsetlake transactions --open-longer-than 15m --format json"))
+def transactions(
+    open_longer_than: Annotated[
+        str, typer.Option("--open-longer-than", metavar="DURATION", help="Only those: 15m, 1h.")
+    ] = "0s",
+    now: NowOption = None,
+    format_: FormatOption = None,
+    lake: LakeOption = None,
+    config_file: ConfigOption = None,
+) -> None:
+    """Open transactions: by which producer, since when, and the offsets each blocks; a hanging one is never ended."""
+    settings, at = opened(lake, config_file, format_)
+    instant = now_ms() if now is None else to_ms(now)
+    found = questions.transactions(at, instant, duration_ms(open_longer_than))
+    ages = [None if age is None else to_duration(age - age % 1000) for age in found["age_ms"].to_pylist()]
+    write(found.append_column("age", pa.array(ages, pa.string())), settings.format, _TRANSACTIONS_SHOWN)
 
 
 @app.command(epilog=examples("offsetlake tombstones", "offsetlake tombstones --group 'billing-*' --outcome refused"))

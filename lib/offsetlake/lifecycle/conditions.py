@@ -7,8 +7,8 @@
 | is the very commit decided, behind the one judged       | refused     | done     |
 | is another commit                                       | refused     | refused  |
 
-"go" becomes refused while a transaction holds an offset of the key, or where the group has changed since. A group goes
-if all of its offsets do or are gone, and is refused with the first of them that is.
+"go" becomes refused while a transaction or a commit in parts holds an offset of the key, or where the group has changed
+since. A group goes if all of its offsets do or are gone, and is refused with the first of them that is.
 """
 
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from offsetlake.lifecycle.reduction import KEY
 from offsetlake.ordering import rows_in
 
 GO, DONE, REFUSED = 0, 1, 2
+HELD = "a transaction, or a commit in parts, holds an offset of it"
 VALUE = ("committed_offset", "leader_epoch", "metadata")
 _NONE = -1
 
@@ -33,7 +34,7 @@ class Current:
     | field   | is |
     |---------|----|
     | newest  | columns KEY, kind, log_offset, VALUE, commit_timestamp: the newest record of each key, tombstones too |
-    | held    | columns KEY, log_offset: what transactions hold, or held until a moment ago |
+    | held    | columns KEY, log_offset: what transactions and commits in parts hold, or held until a moment ago |
     | groups  | the groups that there are |
     | changed | groups of which records came since the tables were made: log offset of the newest |
     """
@@ -83,7 +84,7 @@ def _of_offsets(decisions: pa.Table, current: Current) -> tuple[npt.NDArray[np.i
         if not unmoved[row]:
             reasons[row] = _moved(now, row, stands=bool(stands[row]), known=bool(known[row]))
         elif held[row]:
-            reasons[row] = "a transaction holds an offset of it"
+            reasons[row] = HELD
         else:
             reasons[row] = _changed(current, decisions["group_id"][row].as_py())
     return found, reasons
@@ -133,7 +134,7 @@ def _of_groups(
         if group_id in refused or group_id in stays:
             reasons[row] = "it has offsets that stay"
         elif group_id in held:
-            reasons[row] = "a transaction holds an offset of it"
+            reasons[row] = HELD
         elif group_id in current.changed:
             reasons[row] = _changed(current, group_id)
         found[row] = REFUSED if reasons[row] else GO if group_id in current.groups else DONE

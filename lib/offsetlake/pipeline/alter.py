@@ -1,5 +1,7 @@
 """`reset`, `restore`, `undelete`: offsets that groups are to have, planned against those they have now."""
 
+from typing import NamedTuple
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,8 +22,15 @@ _PREVIOUS = {
 }
 
 
+class Strategy(NamedTuple):
+    """How new offsets were found: its name in `alterations`, and what they rest on."""
+
+    name: str
+    evidence: str | None = None
+
+
 def plan_alterations(
-    groups: Groups, wanted: pa.Table, strategy: str, now: int, expected: pa.Array | None = None
+    groups: Groups, wanted: pa.Table, of: Strategy, now: int, expected: pa.Array | None = None
 ) -> pa.Table:
     """Set the offsets wanted beside those there are; rows of `alterations`, planned, and their `note`.
 
@@ -41,7 +50,8 @@ def plan_alterations(
         **before,
         "run_id": 0,
         "outcome": "planned",
-        "strategy": strategy,
+        "strategy": of.name,
+        "evidence": of.evidence,
         "log_partition": pa.array([groups.found[name]["log_partition"] for name in names], pa.int32()),
         "commit_timestamp": now,
         "reason": pc.coalesce(wanted["reason"], why, _unexpected(before["previous_offset"], expected)),

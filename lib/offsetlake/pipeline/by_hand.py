@@ -4,7 +4,7 @@ A plan is a table with the columns of `tombstones` or `alterations`, outcome `pl
 cannot be done. It is made from tables that are up to date, and holds only as long as what it is about stays as it is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +22,7 @@ Make = Callable[[], pa.Table]
 
 
 def execute(
-    lake: Lake, log: LogAddress, job: str, table: str, make: Make, say: Callable[[str], None]
+    lake: Lake, log: LogAddress, job: str, table: str, make: Make, say: Callable[[str], None], notes: Sequence[str] = ()
 ) -> tuple[pa.Table, Report]:
     """Plan, write the plan down in `table`, and do it; gives what came of each row, and the row of `runs` of the emit.
 
@@ -30,7 +30,7 @@ def execute(
     next `emit` goes on with it. Raises what `emit` raises.
     """
     with lake.lock(job, say):
-        plan = runs.begin(lake, job, {})
+        plan = runs.begin(lake, job, {"notes": [*notes]})
         rows = replaced(with_outcome(make()), run_id=plan["run_id"])
         file = TableFile(lake, table)
         file.write(rows)

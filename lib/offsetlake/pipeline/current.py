@@ -18,7 +18,7 @@ from offsetlake.pipeline.history_rows import of_others
 
 _NEWEST = (*KEY, "kind", "log_partition", "log_offset", *VALUE, "commit_timestamp")
 _HELD = (*KEY, "log_partition", "log_offset")
-_TAIL = (*_NEWEST, "producer_id")
+_TAIL = (*_NEWEST, "producer_id", "commit_id")
 _TABLES = ("offsets", "pending_offsets", "groups", "group_members")
 
 
@@ -46,21 +46,25 @@ def read_current(tables: Tables, log: LogAddress, partition: int, groups: pa.Arr
     """Read what stands up to log offset `end` of a log partition for these groups, sorted and each once."""
     stored = tables.rows("offsets", partition, groups, tuple(name for name in _NEWEST if name != "kind"))
     stored = stored.append_column("kind", pa.repeat("commit", stored.num_rows))
-    pending = tables.rows("pending_offsets", partition, groups, _HELD)
+    pending = tables.rows("pending_offsets", partition, groups, (*_HELD, "producer_id"))
+    pending = pending.filter(pc.is_valid(pending["producer_id"]))  # parts of a commit never completed hold nothing
     there = {*tables.rows("groups", partition, groups, ("group_id",))["group_id"].to_pylist()}
     start = tables.positions.get((OFFSETS_TOPIC, partition), 0)
     tail = read_tail(log, partition, OffsetRange(start, end), groups)
     newest = latest(pa.concat_tables([plain(stored, _NEWEST), plain(tail.commits, _NEWEST)]))
-    held = pa.concat_tables([plain(pending, _HELD), plain(tail.transactional, _HELD)])
+    held = pa.concat_tables([plain(pending, _HELD), plain(tail.waiting, _HELD)])
     return Current(newest, latest(held), frozenset(there - tail.removed), tail.changed)
 
 
 @dataclass(slots=True)
 class Tail:
-    """A stretch of the log: plain offset records and tombstones, transactional ones, groups changed and removed."""
+    """A stretch of the log: offset records that count by themselves, others, groups changed and groups removed.
+
+    `waiting` are commits of transactions and parts of commits: whether they count, the next compaction tells.
+    """
 
     commits: pa.Table
-    transactional: pa.Table
+    waiting: pa.Table
     changed: dict[str, int] = field(default_factory=dict)
     removed: set[str] = field(default_factory=set)
 
@@ -80,8 +84,9 @@ def read_tail(log: LogAddress, partition: int, offsets: OffsetRange, groups: pa.
                 if row["group_id"] in wanted:
                     _group_record(tail, row["group_id"], row["log_offset"], removes=_removes(row))
     commits = pa.concat_tables(parts)
-    counts = pc.or_(pc.is_null(commits["producer_id"]), pc.equal(commits["kind"], "tombstone"))
-    tail.commits, tail.transactional = commits.filter(counts), commits.filter(pc.invert(counts))
+    alone = pc.or_(pc.is_null(commits["producer_id"]), pc.equal(commits["kind"], "tombstone"))
+    counts = pc.and_(alone, pc.or_(pc.is_null(commits["commit_id"]), pc.is_valid(commits["producer_id"])))
+    tail.commits, tail.waiting = commits.filter(counts), commits.filter(pc.invert(counts))
     return tail
 
 

@@ -56,6 +56,7 @@ class Groups:
             row["group_id"]: f"an open transaction of producer {row['producer_id']} holds an offset of it, "
             f"since log offset {row['log_offset']}"
             for row in rows
+            if row["producer_id"] is not None  # not a part of a commit that is not complete
         }
 
     def members(self) -> dict[str, str]:

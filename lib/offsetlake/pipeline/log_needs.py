@@ -80,5 +80,7 @@ def _need(
     open_one = pending.get(where.partition)
     if open_one and open_one["log_offset"] < compacted:
         offset = open_one["log_offset"]
-        return Need(offset, f"an open transaction of producer {open_one['producer_id']} at offset {offset}")
+        whose = open_one["producer_id"]
+        what = "a commit in parts that is not complete" if whose is None else f"an open transaction of producer {whose}"
+        return Need(offset, f"{what} at offset {offset}")
     return Need(compacted, _UNCOMPACTED if compacted < position else _UNREAD)

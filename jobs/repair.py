@@ -1,0 +1,8 @@
+"""spark-submit entry of `offsetlake repair`: the same options, the same code."""
+
+import sys
+
+from offsetlake.cli import main
+
+if __name__ == "__main__":
+    main(["repair", *sys.argv[1:]])

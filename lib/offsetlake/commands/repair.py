@@ -1,0 +1,63 @@
+"""`offsetlake repair`: what writing in part has left in a log is put right, and what hangs is told."""
+
+from typing import Annotated
+
+import typer
+
+from offsetlake.audit import questions
+from offsetlake.commands.options import ConfigOption, FormatOption, LakeOption, NowOption, app, examples
+from offsetlake.commands.plans import hand, tell
+from offsetlake.errors import BadRequest, Refused
+from offsetlake.output import write
+from offsetlake.times import duration_ms, now_ms, to_ms
+
+_SHOWN = ("group_id", "topic", "partition", "committed_offset", "outcome", "evidence", "log_offset", "reason")
+
+
+@app.command(epilog=examples("offsetlake repair --log /var/lib/offsets", "offsetlake repair --open-longer-than 1h"))
+def repair(
+    open_longer_than: Annotated[
+        str, typer.Option("--open-longer-than", metavar="DURATION", help="A transaction open so long hangs.")
+    ] = "15m",
+    now: NowOption = None,
+    format_: FormatOption = None,
+    lake: LakeOption = None,
+    log: Annotated[str | None, typer.Option("--log", metavar="DIR", help="The log to repair: one of our own.")] = None,
+    config_file: ConfigOption = None,
+) -> None:
+    """Write what counts behind commits that were written in part, cut torn ends off, and tell which transactions hang.
+
+    A commit with parts missing never counts; its offsets keep their former values, which are written once more at the
+    end of the log. A broker repairs its own log: this is for a log of our own.
+    """
+    from offsetlake import cycle  # noqa: PLC0415 - imports Spark, which `--help` need not
+    from offsetlake.pipeline import repair as job  # noqa: PLC0415
+    from offsetlake.pipeline.by_hand import count_of  # noqa: PLC0415
+
+    limit = duration_ms(open_longer_than)
+    instant = now_ms() if now is None else to_ms(now)
+    with hand(lake, log, None, None, config_file, format_) as at:
+        if at.log.folder is None:
+            raise BadRequest("a broker repairs its own log: name a log of our own with --log")
+        torn = job.cut_torn_ends(at.log.folder)
+        cycle.catch_up(at.lake, at.log, at.say)
+        came = job.repair(at.lake, at.log, instant, at.say, torn)
+        cycle.catch_up(at.lake, at.log, at.say)
+        hanging = questions.transactions(at.lake, instant, limit).num_rows
+    write(came, at.settings.format, _SHOWN)
+    refused = count_of(came, "refused")
+    for note in torn:
+        tell(note)
+    done = came.num_rows - refused
+    tell(
+        f"{done:,} offsets written again, behind commits that are not complete"
+        if done or refused
+        else "no commit in part is there"
+    )
+    if hanging:
+        tell(
+            f"{hanging:,} transactions are open for {open_longer_than} or longer: "
+            f"offsetlake transactions --open-longer-than {open_longer_than}"
+        )
+    if refused:
+        raise Refused(f"{refused:,} of {came.num_rows:,} were refused: see reason; they are tried again next time")
