@@ -1,0 +1,141 @@
+"""Seed 000's partial writes, worked by hand: what counts is written once more behind them, and only once."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.in_process import InProcess
+from e2e.lakes import cycle, rows, state
+from e2e.test_commits_in_parts import TIME, Log, log, part, plain  # noqa: F401 - `log` is a fixture
+from offsetlake.audit import questions
+from offsetlake.lake.lake import Lake
+from offsetlake.log.address import LogAddress
+from offsetlake.pipeline.repair import cut_torn_ends, repair
+from oracle.log_reader import LogRecord, read_log
+from oracle.random_logs import random_log
+from oracle.replay import replay
+
+NOW = TIME + 1_000_000
+
+
+def mend(log: Log) -> list[tuple[int, int | None, str, int | None]]:
+    """Repair, and bring the tables up to date: partition, value, outcome and log offset of each offset it was about."""
+    folder = log.folder / "log"
+    cut_torn_ends(folder)
+    came = repair(log.lake, LogAddress(folder=folder), NOW, lambda _: None, [])
+    cycle(InProcess(), log.lake, folder)
+    columns = ("partition", "committed_offset", "outcome", "log_offset")
+    return sorted(tuple(row[name] for name in columns) for row in came.to_pylist())
+
+
+def kept_by_cleaning(log: Log) -> list[LogRecord]:
+    """What cleaning by key leaves: the newest record of each key."""
+    newest = {record.key: record for record in read_log(log.folder / "log")}
+    return sorted(newest.values(), key=lambda record: record.log_offset)
+
+
+def test_four_of_five_parts(log: Log) -> None:  # noqa: F811
+    """The case the seed tells: a request of five offsets, of which four reached the log before its leader was lost."""
+    log.batch(*(plain(partition, 10 + partition) for partition in range(4)))
+    log.batch(*(part(partition, 20 + partition, size=5) for partition in range(4)))
+    before = {0: 10, 1: 11, 2: 12, 3: 13}
+    assert log.read() == before
+    assert mend(log) == [(partition, 10 + partition, "done", 8 + partition) for partition in range(4)]
+    assert log.offsets() == before
+    assert log.pending() == []
+    [at] = {row["commit_timestamp"] for row in rows(log.lake, "offsets")}
+    assert at == TIME, "what was committed then is as old as it was"
+    evidence = {row["evidence"] for row in rows(log.lake, "alterations")}
+    assert evidence == {"commit 1 of 5 parts is not complete: 4 of them at log offsets 4 to 7"}
+    after_cleaning = {record.key: record.value for record in kept_by_cleaning(log)}
+    assert len(after_cleaning) == 4
+    assert {record.log_offset for record in kept_by_cleaning(log)} == {8, 9, 10, 11}
+    assert mend(log) == [], "once is enough"
+
+
+def test_a_key_without_a_former_value_gets_a_tombstone(log: Log) -> None:  # noqa: F811
+    log.batch(plain(0, 10)).batch(part(0, 20, size=3), part(1, 21, size=3))
+    assert log.read() == {0: 10}
+    assert mend(log) == [(0, 10, "done", 3), (1, None, "done", 4)]
+    assert log.offsets() == {0: 10}
+    assert [record.value is None for record in kept_by_cleaning(log)] == [False, True]
+    assert mend(log) == []
+
+
+def test_what_was_committed_again_needs_no_repair(log: Log) -> None:  # noqa: F811
+    log.batch(plain(0, 10), plain(1, 11)).batch(part(0, 20, size=3), part(1, 21, size=3)).batch(plain(0, 30))
+    assert log.read() == {0: 30, 1: 11}
+    assert mend(log) == [(1, 11, "done", 5)]
+    assert log.offsets() == {0: 30, 1: 11}
+
+
+def test_a_complete_commit_is_left_alone(log: Log) -> None:  # noqa: F811
+    log.batch(plain(0, 10)).batch(part(0, 20, size=2), part(1, 21, size=2))
+    assert log.read() == {0: 20, 1: 21}
+    assert mend(log) == []
+    assert log.offsets() == {0: 20, 1: 21}
+
+
+def test_two_commits_in_part_one_behind_the_other(log: Log) -> None:  # noqa: F811
+    log.batch(plain(0, 10)).batch(part(0, 20, size=2)).batch(part(0, 30, size=2, commit_id=2))
+    assert log.read() == {0: 10}
+    assert mend(log) == [(0, 10, "done", 3)]
+    assert log.pending() == []
+
+
+def test_a_key_a_transaction_holds_is_refused_until_that_ends(log: Log) -> None:  # noqa: F811
+    log.batch(plain(0, 10)).batch(part(0, 20, size=2))
+    log.batch(plain(0, 30), producer_id=7, producer_epoch=0, is_transactional=True)
+    assert log.read() == {0: 10}
+    [(partition, value, outcome, _)] = mend(log)
+    assert (partition, value, outcome) == (0, 10, "refused")
+    [hanging] = questions.transactions(log.lake, NOW).to_pylist()
+    assert (hanging["producer_id"], hanging["first_log_offset"], hanging["offsets"]) == (7, 2, 1)
+    assert hanging["groups"] == ["g"]
+    assert not questions.transactions(log.lake, NOW, NOW).num_rows
+    log.transaction_ends("ABORT", 7)
+    log.read()
+    assert mend(log) == [(0, 10, "done", 4)]
+
+
+def test_a_torn_end_is_cut_off_and_kept(log: Log) -> None:  # noqa: F811
+    log.batch(plain(0, 10)).batch(plain(0, 20))
+    log.read()
+    [segment] = (log.folder / "log").glob("*/*.log")
+    whole = segment.read_bytes()
+    segment.write_bytes(whole + whole[:40])
+    [note] = cut_torn_ends(log.folder / "log")
+    assert "the last 40 bytes were no whole batch" in note
+    assert segment.read_bytes() == whole
+    assert segment.with_suffix(".2.torn").read_bytes() == whole[:40]
+    assert cut_torn_ends(log.folder / "log") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_random_logs_with_parts(seed: int, tmp_path: Path) -> None:
+    made: Any = random_log(random.Random(seed), 600, groups=6, log_partitions=2, commit_ids=(1, 2))
+    made.write(tmp_path / "log")
+    lake = Lake.create(tmp_path / "lake")
+    cycle(InProcess(), lake, tmp_path / "log")
+    before = replay(read_log(tmp_path / "log"))
+    exposed = [row for row in rows(lake, "pending_offsets") if row["commit_id"] is not None]
+    came = repair(lake, LogAddress(folder=tmp_path / "log"), NOW, lambda _: None, [])
+    assert bool(exposed) == bool(came.num_rows)
+    after = replay(read_log(tmp_path / "log"))
+    values = [{key: commit.committed_offset for key, commit in of.committed.items()} for of in (before, after)]
+    assert values[0] == values[1], "what counts is as it was"
+    cycle(InProcess(), lake, tmp_path / "log")
+    refused = {(row["group_id"], row["topic"], row["partition"]) for row in came.to_pylist() if row["reason"]}
+    left = {
+        (row["group_id"], row["topic"], row["partition"])
+        for row in rows(lake, "pending_offsets")
+        if row["commit_id"] is not None
+    }
+    assert left == refused
+    unchanged = state(lake)
+    repair(lake, LogAddress(folder=tmp_path / "log"), NOW, lambda _: None, [])
+    cycle(InProcess(), lake, tmp_path / "log")
+    assert state(lake)["offsets"] == unchanged["offsets"]
