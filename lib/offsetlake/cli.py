@@ -11,7 +11,15 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from offsetlake.commands import by_hand, jobs, questions, repair, reset  # noqa: F401 - each adds its commands to `app`
+# Each adds its commands to `app`, and the help has them in this order.
+# isort: off
+from offsetlake.commands import jobs  # noqa: F401
+from offsetlake.commands import repair  # noqa: F401
+from offsetlake.commands import questions  # noqa: F401
+from offsetlake.commands import reset  # noqa: F401
+from offsetlake.commands import by_hand  # noqa: F401
+
+# isort: on
 from offsetlake.commands.options import app
 from offsetlake.errors import OffsetlakeError
 

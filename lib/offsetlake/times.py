@@ -54,3 +54,9 @@ def to_duration(ms: int) -> str:
     """Write ms as `duration_ms` reads it, in the largest unit that fits."""
     unit = next(unit for unit in reversed(_UNITS) if ms % _UNITS[unit] == 0) if ms else "s"
     return f"{ms // _UNITS[unit]}{unit}"
+
+
+def about(ms: int) -> int:
+    """Round a duration down to days, hours, minutes or seconds, two of them at the least."""
+    unit = next((unit for unit in (86_400_000, 3_600_000, 60_000) if ms >= 2 * unit), 1000)
+    return ms - ms % unit

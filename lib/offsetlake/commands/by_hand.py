@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from offsetlake.commands.options import (
+    BY_HAND,
     BootstrapOption,
     ConfigOption,
     FormatOption,
@@ -26,11 +27,12 @@ GroupArgument = Annotated[
 
 
 @app.command(
+    rich_help_panel=BY_HAND,
     epilog=examples(
         "offsetlake cleanup old-billing",
         "offsetlake cleanup 'test-*' --execute",
         "offsetlake cleanup billing --topic orders-v1 --execute",
-    )
+    ),
 )
 def cleanup(
     group: GroupArgument,
@@ -57,10 +59,11 @@ def cleanup(
 
 
 @app.command(
+    rich_help_panel=BY_HAND,
     epilog=examples(
         "offsetlake restore billing --as-of 2026-01-31T14:05",
         "offsetlake restore --run 12 --execute",
-    )
+    ),
 )
 def restore(
     group: Annotated[
@@ -99,7 +102,10 @@ def restore(
         at.act("restore", "alterations", lambda: plan(at), OF_ALTERATIONS, execute=execute)
 
 
-@app.command(epilog=examples("offsetlake undelete billing", "offsetlake undelete 'team-a-*' --topic orders --execute"))
+@app.command(
+    rich_help_panel=BY_HAND,
+    epilog=examples("offsetlake undelete billing", "offsetlake undelete 'team-a-*' --topic orders --execute"),
+)
 def undelete(
     group: GroupArgument,
     topic: TopicOption = None,

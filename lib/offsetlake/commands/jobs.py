@@ -12,6 +12,7 @@ import typer
 from offsetlake import config
 from offsetlake.audit.questions import like
 from offsetlake.commands.options import (
+    JOBS,
     BootstrapOption,
     ConfigOption,
     FormatOption,
@@ -43,7 +44,10 @@ _WHAT_IF_SHOWN = (
 )  # fmt: skip
 
 
-@app.command(epilog=examples("offsetlake run --log /backup/kafka-data", "offsetlake run --bootstrap broker-1:9092"))
+@app.command(
+    rich_help_panel=JOBS,
+    epilog=examples("offsetlake run --log /backup/kafka-data", "offsetlake run --bootstrap broker-1:9092"),
+)
 def run(
     lake: LakeOption = None,
     log: LogOption = None,
@@ -63,7 +67,7 @@ def run(
     _jobs(settings, options, jobs, settings.address(), _expiry(settings, now, retention))
 
 
-@app.command(epilog=examples("offsetlake ingest --log /backup/kafka-data --lake /lakes/orders"))
+@app.command(rich_help_panel=JOBS, epilog=examples("offsetlake ingest --log /backup/kafka-data --lake /lakes/orders"))
 def ingest(
     lake: LakeOption = None,
     log: LogOption = None,
@@ -77,7 +81,7 @@ def ingest(
     _jobs(settings, options, ("ingest",), settings.address())
 
 
-@app.command(epilog=examples("offsetlake compact --lake /lakes/orders"))
+@app.command(rich_help_panel=JOBS, epilog=examples("offsetlake compact --lake /lakes/orders"))
 def compact(lake: LakeOption = None, config_file: ConfigOption = None) -> None:
     """Bring offsets, pending offsets and groups up to what history holds."""
     options = {"lake": lake, "config": config_file}
@@ -85,11 +89,12 @@ def compact(lake: LakeOption = None, config_file: ConfigOption = None) -> None:
 
 
 @app.command(
+    rich_help_panel=JOBS,
     epilog=examples(
         "offsetlake expire",
         "offsetlake expire --what-if --retention 3d",
         "offsetlake expire --what-if --now 2026-12-24 --format csv",
-    )
+    ),
 )
 def expire(
     now: NowOption = None,
@@ -127,7 +132,10 @@ def expire(
     write(like(answer, group), settings.format, shown)
 
 
-@app.command(epilog=examples("offsetlake emit --log /var/lib/offsets", "offsetlake emit --bootstrap broker-1:9092"))
+@app.command(
+    rich_help_panel=JOBS,
+    epilog=examples("offsetlake emit --log /var/lib/offsets", "offsetlake emit --bootstrap broker-1:9092"),
+)
 def emit(
     lake: LakeOption = None,
     log: LogOption = None,
@@ -146,10 +154,11 @@ def emit(
 
 
 @app.command(
+    rich_help_panel=JOBS,
     epilog=examples(
         "offsetlake maintain --dry-run --log /var/lib/offsetlake/log",
         "offsetlake maintain --log /var/lib/offsetlake/log",
-    )
+    ),
 )
 def maintain(
     log: Annotated[

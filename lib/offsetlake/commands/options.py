@@ -10,6 +10,9 @@ from offsetlake.lake.lake import Lake
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
 
+JOBS, BY_HAND, QUESTIONS = "Jobs", "By hand: a plan first", "Questions"
+"""Kinds of commands, as the help has them."""
+
 LakeOption = Annotated[
     str | None, typer.Option("--lake", metavar="DIR", help="Folder of the lake. [dim]default: lake[/]")
 ]

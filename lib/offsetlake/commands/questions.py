@@ -8,6 +8,7 @@ import typer
 from offsetlake.audit import questions
 from offsetlake.audit.as_of import offsets_as_of
 from offsetlake.commands.options import (
+    QUESTIONS,
     ConfigOption,
     FormatOption,
     GroupPatternOption,
@@ -21,7 +22,7 @@ from offsetlake.commands.options import (
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.select import select
 from offsetlake.output import write
-from offsetlake.times import duration_ms, now_ms, to_duration, to_ms
+from offsetlake.times import about, duration_ms, now_ms, to_duration, to_ms
 
 _OFFSETS_SHOWN = (
     "group_id", "topic", "partition", "committed_offset", "metadata", "commit_timestamp", "log_partition", "log_offset",
@@ -44,10 +45,11 @@ _TRANSACTIONS_SHOWN = (
 
 
 @app.command(
+    rich_help_panel=QUESTIONS,
     epilog=examples(
         "offsetlake offsets --group billing",
         "offsetlake offsets --as-of 2026-01-31T14:05 --format csv",
-    )
+    ),
 )
 def offsets(
     group: Annotated[str | None, typer.Option("--group", metavar="GROUP", help="Only this group.")] = None,
@@ -72,7 +74,10 @@ def offsets(
     write(answer, settings.format, _OFFSETS_SHOWN)
 
 
-@app.command(epilog=examples("offsetlake groups", "offsetlake groups --group 'billing-*' --state Empty"))
+@app.command(
+    rich_help_panel=QUESTIONS,
+    epilog=examples("offsetlake groups", "offsetlake groups --group 'billing-*' --state Empty"),
+)
 def groups(
     group: GroupPatternOption = None,
     state: Annotated[str | None, typer.Option("--state", metavar="STATE", help="Only groups in this state.")] = None,
@@ -89,7 +94,10 @@ def groups(
     write(questions.groups(at, group, state, group_type), settings.format, _GROUPS_SHOWN)
 
 
-@app.command(epilog=examples("offsetlake history --group billing --topic orders --partition 0 --limit 20"))
+@app.command(
+    rich_help_panel=QUESTIONS,
+    epilog=examples("offsetlake history --group billing --topic orders --partition 0 --limit 20"),
+)
 def history(
     group: Annotated[str, typer.Option("--group", metavar="GROUP", help="The group.")],
     topic: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="The topic.")],
@@ -105,10 +113,11 @@ def history(
 
 
 @app.command(
+    rich_help_panel=QUESTIONS,
     epilog=examples(
         'offsetlake sql "SELECT group_id, count(*) AS commits FROM offset_commits GROUP BY group_id"',
         'offsetlake sql "SELECT * FROM runs" --format json',
-    )
+    ),
 )
 def sql(
     statement: Annotated[
@@ -123,7 +132,10 @@ def sql(
     write(select(at, statement), settings.format)
 
 
-@app.command(epilog=examples("offsetlake transactions", "offsetlake transactions --open-longer-than 15m --format json"))
+@app.command(
+    rich_help_panel=QUESTIONS,
+    epilog=examples("offsetlake transactions", "offsetlake transactions --open-longer-than 15m --format json"),
+)
 def transactions(
     open_longer_than: Annotated[
         str, typer.Option("--open-longer-than", metavar="DURATION", help="Only those: 15m, 1h.")
@@ -137,11 +149,14 @@ def transactions(
     settings, at = opened(lake, config_file, format_)
     instant = now_ms() if now is None else to_ms(now)
     found = questions.transactions(at, instant, duration_ms(open_longer_than))
-    ages = [None if age is None else to_duration(age - age % 1000) for age in found["age_ms"].to_pylist()]
+    ages = [None if age is None else to_duration(about(age)) for age in found["age_ms"].to_pylist()]
     write(found.append_column("age", pa.array(ages, pa.string())), settings.format, _TRANSACTIONS_SHOWN)
 
 
-@app.command(epilog=examples("offsetlake tombstones", "offsetlake tombstones --group 'billing-*' --outcome refused"))
+@app.command(
+    rich_help_panel=QUESTIONS,
+    epilog=examples("offsetlake tombstones", "offsetlake tombstones --group 'billing-*' --outcome refused"),
+)
 def tombstones(
     group: GroupPatternOption = None,
     outcome: Annotated[

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from offsetlake.audit import questions
-from offsetlake.commands.options import ConfigOption, FormatOption, LakeOption, NowOption, app, examples
+from offsetlake.commands.options import JOBS, ConfigOption, FormatOption, LakeOption, NowOption, app, examples
 from offsetlake.commands.plans import hand, tell
 from offsetlake.errors import BadRequest, Refused
 from offsetlake.output import write
@@ -14,7 +14,10 @@ from offsetlake.times import duration_ms, now_ms, to_ms
 _SHOWN = ("group_id", "topic", "partition", "committed_offset", "outcome", "evidence", "log_offset", "reason")
 
 
-@app.command(epilog=examples("offsetlake repair --log /var/lib/offsets", "offsetlake repair --open-longer-than 1h"))
+@app.command(
+    rich_help_panel=JOBS,
+    epilog=examples("offsetlake repair --log /var/lib/offsets", "offsetlake repair --open-longer-than 1h"),
+)
 def repair(
     open_longer_than: Annotated[
         str, typer.Option("--open-longer-than", metavar="DURATION", help="A transaction open so long hangs.")

@@ -8,6 +8,7 @@ import typer
 
 from offsetlake.commands.by_hand import ExecuteOption
 from offsetlake.commands.options import (
+    BY_HAND,
     BootstrapOption,
     ConfigOption,
     FormatOption,
@@ -28,12 +29,13 @@ _TOPIC = re.compile(r"(?P<topic>[^:]+)(:(?P<partitions>[0-9]{1,9}(,[0-9]{1,9})*)
 
 
 @app.command(
+    rich_help_panel=BY_HAND,
     epilog=examples(
         "offsetlake reset billing --all-topics --to-datetime 2026-01-31T14:05 --bootstrap broker-1:9092",
         "offsetlake reset billing --topic orders:0,1 --to-offset 1200 --only-if 1500 --execute",
         "offsetlake reset --from-file offsets.csv --execute",
         "offsetlake reset billing --all-topics --to-current --export > offsets.csv",
-    )
+    ),
 )
 def reset(
     group: Annotated[str | None, typer.Argument(metavar="[GROUP]", help="The group; a file may name its own.")] = None,
