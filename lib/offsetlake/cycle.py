@@ -12,6 +12,7 @@ from offsetlake.lifecycle.policy import RetentionPolicy
 from offsetlake.log.address import LogAddress
 from offsetlake.log.admin import Admin
 from offsetlake.log.connection import KafkaConnection
+from offsetlake.log.ownership import refuse_brokers_own
 from offsetlake.pipeline import compact, emit, expire, ingest, maintain
 from offsetlake.session import LazySession
 
@@ -49,6 +50,8 @@ def run_jobs(
         log.describe()  # a log that cannot be read leaves no new lake behind, and costs no start of Spark
     else:
         Lake.open(lake_path)
+    if log is not None and log.folder is not None and "emit" in jobs:
+        refuse_brokers_own(log.folder)  # better now than behind all the other jobs
     lake = Lake.create(lake_path)
     with LazySession("offsetlake", say) as spark:
         work: dict[str, Callable[[], ingest.Report]] = {"compact": partial(compact.compact, spark, lake, say)}

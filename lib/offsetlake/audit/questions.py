@@ -152,6 +152,24 @@ def tombstones(
     return like(lake.query(sql, "tombstones").drop_columns(["newest"]), pattern).slice(0, limit)
 
 
+def alterations(
+    lake: Lake, pattern: str | None = None, outcome: str | None = None, limit: int | None = None
+) -> pa.Table:
+    """Give every offset set by hand or by repair, newest first: rows of `alterations`.
+
+    A plan of which something came is left out: its outcome says all of it.
+    """
+    wanted = "" if outcome is None else f"WHERE outcome = {_text(outcome)}"
+    sql = f"""
+        SELECT * FROM (
+          SELECT * FROM (
+            SELECT *, lead(outcome) OVER (PARTITION BY group_id, topic, "partition" ORDER BY run_id) AS then
+            FROM alterations
+          ) WHERE outcome <> 'planned' OR then IS NULL OR then = 'planned'
+        ) {wanted} ORDER BY run_id DESC, group_id, topic, "partition", outcome"""  # noqa: S608
+    return like(lake.query(sql, "alterations").drop_columns(["then"]), pattern).slice(0, limit)
+
+
 def history(lake: Lake, group_id: str, topic: str, partition: int, limit: int | None = None) -> pa.Table:
     """Every commit and tombstone of one key, newest first.
 

@@ -39,6 +39,10 @@ _TOMBSTONES_SHOWN = (
     "group_id", "topic", "partition", "outcome", "rule", "clock", "clock_timestamp", "retention_ms",
     "committed_offset", "judged_offset", "reason",
 )  # fmt: skip
+_ALTERATIONS_SHOWN = (
+    "run_id", "group_id", "topic", "partition", "strategy", "evidence", "previous_offset", "committed_offset",
+    "commit_timestamp", "outcome", "reason",
+)  # fmt: skip
 _TRANSACTIONS_SHOWN = (
     "producer_id", "producer_epoch", "log_partition", "first_log_offset", "first_timestamp", "age", "offsets", "groups",
 )  # fmt: skip
@@ -151,6 +155,24 @@ def transactions(
     found = questions.transactions(at, instant, duration_ms(open_longer_than))
     ages = [None if age is None else to_duration(about(age)) for age in found["age_ms"].to_pylist()]
     write(found.append_column("age", pa.array(ages, pa.string())), settings.format, _TRANSACTIONS_SHOWN)
+
+
+@app.command(
+    rich_help_panel=QUESTIONS, epilog=examples("offsetlake alterations", "offsetlake alterations --group billing")
+)
+def alterations(
+    group: GroupPatternOption = None,
+    outcome: Annotated[
+        Literal["planned", "done", "refused"] | None, typer.Option("--outcome", help="Only those that came to this.")
+    ] = None,
+    limit: LimitOption = None,
+    format_: FormatOption = None,
+    lake: LakeOption = None,
+    config_file: ConfigOption = None,
+) -> None:
+    """Offsets set by hand or by repair, newest first: from what to what, by which run, and what came of it."""
+    settings, at = opened(lake, config_file, format_)
+    write(questions.alterations(at, group, outcome, limit), settings.format, _ALTERATIONS_SHOWN)
 
 
 @app.command(
