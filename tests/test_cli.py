@@ -12,16 +12,16 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from audit.lakes import commit, marker, small_lake, tombstone
+from command_line import Run
 from e2e.in_process import InProcess
 from e2e.lakes import cycle
-from offsetlake import cli, errors, output, times
+from offsetlake import errors, output, times
 from offsetlake.audit import questions
 from offsetlake.lake.definitions import definition
 from offsetlake.lake.lake import Lake
@@ -30,26 +30,6 @@ from oracle.replay import replay
 
 FIXTURES = Path(__file__).parent / "fixtures"
 COMMAND = [sys.executable, "-m", "offsetlake.cli"]
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Run]:
-    """Runs a command in this process, in an empty folder: its exit code, standard output and standard error."""
-    for name in [name for name in os.environ if name.startswith("OFFSETLAKE_") and name != "OFFSETLAKE_JARS"]:
-        monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
-    handler = signal.getsignal(signal.SIGINT)
-
-    def running(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as left:
-            cli.main(arguments)
-        assert isinstance(left.value.code, int)
-        return left.value.code, *capsys.readouterr()
-
-    yield running
-    signal.signal(signal.SIGINT, handler)
 
 
 @pytest.fixture

@@ -14,8 +14,9 @@ from offsetlake.lake.files import Exchange, TableFile, commit, table_schema
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.decisions import replaced
-from offsetlake.pipeline.emit import emit_locked
+from offsetlake.pipeline.emit import emit_through
 from offsetlake.pipeline.ingest import Report
+from offsetlake.pipeline.writers import open_writer
 
 Make = Callable[[], pa.Table]
 """Makes a plan from the tables as they are."""
@@ -26,10 +27,10 @@ def execute(
 ) -> tuple[pa.Table, Report]:
     """Plan, write the plan down in `table`, and do it; gives what came of each row, and the row of `runs` of the emit.
 
-    The lake is locked throughout, so that what is planned is what is done. Killed in between, the plan stands, and the
-    next `emit` goes on with it. Raises what `emit` raises.
+    The lake is locked throughout, and a log of our own too: what is planned is what is done. Killed in between, the
+    plan stands, and the next `emit` goes on with it. Raises what `emit` raises.
     """
-    with lake.lock(job, say):
+    with lake.lock(job, say), open_writer(log, job) as writer:
         plan = runs.begin(lake, job, {"notes": [*notes]})
         rows = replaced(with_outcome(make()), run_id=plan["run_id"])
         file = TableFile(lake, table)
@@ -37,7 +38,7 @@ def execute(
         commit(lake, table, [Exchange(file.close())], job, plan["run_id"])
         counts = [(name, count_of(rows, name)) for name in ("planned", "refused")]
         runs.finish(lake, job, plan, outcome="done" if rows.num_rows else "nothing new", log=str(log), counts=counts)
-        done = emit_locked(lake, log, say, planned_by=plan["run_id"])
+        done = emit_through(writer, lake, log, say, planned_by=plan["run_id"])
     return _came_of_it(lake, table, plan["run_id"], done["run_id"]), done
 
 

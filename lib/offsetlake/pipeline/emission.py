@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 
 from offsetlake.errors import LakeUnusable
 from offsetlake.lake import runs
-from offsetlake.lake.files import Exchange, TableFile
+from offsetlake.lake.files import Exchange, TableFile, table_schema
 from offsetlake.lake.history_files import HistoryFile, partition_files, partition_rows
 from offsetlake.lake.lake import Lake
 from offsetlake.lifecycle.conditions import DONE, GO, REFUSED, conditions
@@ -40,6 +41,7 @@ class Emission:
     _tables: Tables = field(init=False)
     _decided: dict[str, list[HistoryFile]] = field(init=False)
     _files: dict[str, TableFile] = field(init=False)
+    _own: dict[str, pa.Table] = field(init=False)
     _compacted: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -47,13 +49,16 @@ class Emission:
         versions = self.lake.versions(*DECIDED)
         self._decided = {table: partition_files(self.lake, table, versions[table]) for table in DECIDED}
         self._files = {table: TableFile(self.lake, table) for table in DECIDED}
+        self._own = {} if self.planned_by is None else {table: self._planned_by(table) for table in DECIDED}
         compacted = runs.last_run(self.lake, "compact", "done")
         self._compacted = compacted["run_id"] if compacted else 0
 
     def partitions(self) -> list[int]:
         """Log partitions that may have decisions."""
+        if self.planned_by is not None:
+            return sorted({*chain(*(rows["log_partition"].to_pylist() for rows in self._own.values()))})
         spans = [range(file.first_partition, file.last_partition + 1) for of in self._decided.values() for file in of]
-        return sorted({partition for span in spans for partition in span})
+        return sorted({*chain(*spans)})
 
     def emit(self, partitions: Sequence[int]) -> Counter[str]:
         """Do what stands of some log partitions, and write down what came of it; counts the outcomes."""
@@ -69,10 +74,14 @@ class Emission:
         """Give the files of outcomes, for the commits that end the run."""
         return {table: Exchange(added=file.close()) for table, file in self._files.items()}
 
+    def _planned_by(self, table: str) -> pa.Table:
+        sql = f"SELECT * FROM {table} WHERE run_id = {self.planned_by} AND outcome = 'planned'"  # noqa: S608
+        return self.lake.query(sql, table).cast(table_schema(table))
+
     def _planned(self, table: str, partitions: Sequence[int]) -> pa.Table:
-        rows = standing(partition_rows(self.lake, table, self._decided[table], partitions), DECIDED[table])
         if self.planned_by is not None:
-            return rows.filter(pc.equal(rows["run_id"], self.planned_by))
+            return self._own[table]
+        rows = standing(partition_rows(self.lake, table, self._decided[table], partitions), DECIDED[table])
         judged = runs.last_run(self.lake, "expire")
         by_retention = table == "tombstones" and pc.any(pc.not_equal(rows["rule"], BY_HAND)).as_py()
         if by_retention and (judged is None or judged["run_id"] < self._compacted):

@@ -22,28 +22,25 @@ PARTITIONS_A_PASS = 8  # log partitions whose decisions are in memory at a time
 CUT_SHORT = "was cut short: what it had planned, and not written, the next emit goes on with"
 
 
-def emit(lake: Lake, log: LogAddress, say: Callable[[str], None], planned_by: int | None = None) -> Report:
+def emit(lake: Lake, log: LogAddress, say: Callable[[str], None]) -> Report:
     """Write what is planned in `tombstones` and `alterations` to the log, or do it through a live cluster.
 
-    Only what run `planned_by` planned, where it is given. Gives the run's row of `runs`: `counts` tell how many
-    decisions came to which outcome. Raises LakeBusy, LogBusy where another writes; LogMismatch where the log is not the
-    lake's; LogUnavailable; LakeUnusable where what retention planned was not judged on the tables as they are now.
+    Gives the run's row of `runs`: `counts` tell how many decisions came to which outcome. Raises LakeBusy, LogBusy
+    where another writes; LogMismatch where the log is not the lake's; LogUnavailable; LakeUnusable where what retention
+    planned was not judged on the tables as they are now.
     """
-    with lake.lock(JOB, say):
-        return emit_locked(lake, log, say, planned_by)
+    with lake.lock(JOB, say), open_writer(log, JOB) as writer:
+        return emit_through(writer, lake, log, say)
 
 
-def emit_locked(lake: Lake, log: LogAddress, say: Callable[[str], None], planned_by: int | None = None) -> Report:
-    """Do as `emit`, for a job that holds the lake's lock already."""
+def emit_through(
+    writer: Writer, lake: Lake, log: LogAddress, say: Callable[[str], None], planned_by: int | None = None
+) -> Report:
+    """Do as `emit`, for a job that holds the lake's lock and the way to the log; only what run `planned_by` planned."""
     for job in (JOB, *runs.BY_HAND):
         if cut_short := runs.unfinished_plan(lake, job):
             runs.finish(lake, job, cut_short | {"notes": [CUT_SHORT]}, outcome="done", counts=[])
-    with open_writer(log, JOB) as writer:
-        check_same_log(lake, log, log.describe())
-        return _emit(lake, log, writer, planned_by, say)
-
-
-def _emit(lake: Lake, log: LogAddress, writer: Writer, planned_by: int | None, say: Callable[[str], None]) -> Report:
+    check_same_log(lake, log, log.describe())
     plan = runs.begin(lake, JOB, {"notes": writer.notes})
     emission = Emission(lake, log, writer, plan["run_id"], planned_by)
     partitions = emission.partitions()
