@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -69,6 +70,7 @@ def group_tombstone_keys(group_id: str, group_type: str) -> list[bytes]:
     return [_INT16.pack(record_type) + name for record_type in _OF_AN_EMPTY_GROUP[group_type]]
 
 
+@lru_cache(1 << 12)
 def _string(text: str) -> bytes:
     """Encode a string as keys hold it: keys are never of a flexible version."""
     data = text.encode()

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lifecycle.conditions import DONE, GO, REFUSED, conditions
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.current import Tables, read_current
-from offsetlake.pipeline.decisions import BY_HAND, DECIDED, as_writes, replaced, standing
+from offsetlake.pipeline.decisions import BY_HAND, DECIDED, as_writes, standing
 from offsetlake.pipeline.writers import Writer
 
 STALE = "the tables were brought up to date since it was planned: plan it again"
@@ -62,11 +62,11 @@ class Emission:
 
     def emit(self, partitions: Sequence[int]) -> Counter[str]:
         """Do what stands of some log partitions, and write down what came of it; counts the outcomes."""
-        planned = {table: self._planned(table, partitions) for table in DECIDED}
+        planned = {table: _by_partition(self._planned(table, partitions)) for table in DECIDED}
         counts: Counter[str] = Counter()
         for partition in partitions:
-            of = {t: rows.filter(pc.equal(rows["log_partition"], partition)) for t, rows in planned.items()}
-            if any(rows.num_rows for rows in of.values()):
+            of = {table: rows[partition] for table, rows in planned.items() if partition in rows}
+            if of:
                 counts.update(self._emit_partition(partition, of))
         return counts
 
@@ -100,7 +100,7 @@ class Emission:
         for row in np.flatnonzero(stale).tolist():
             found[row], reasons[row] = REFUSED, STALE
         going = np.flatnonzero(found == GO)
-        written = self.writer.write(partition, decisions.take(going))
+        written = self.writer.write(partition, decisions.take(going) if len(going) < len(found) else decisions)
         log_offset = np.full(len(found), -1)
         log_offset[going] = written.log_offset
         for row, told in written.told.items():
@@ -118,19 +118,29 @@ class Emission:
         log_offset: npt.NDArray[np.int64],
     ) -> Counter[str]:
         counts: Counter[str] = Counter()
-        why = pa.array(reasons, pa.string())
         for table, rows in planned.items():
-            at = np.flatnonzero(pc.equal(decisions["table"], table).to_numpy())
-            outcomes = np.array([_OUTCOMES[table][code] for code in (GO, DONE, REFUSED)])[found[at]]
+            here = np.flatnonzero(pc.equal(decisions["table"], table))
+            back = here[np.argsort(decisions["row"].to_numpy()[here])]  # in the order of `rows`
+            outcomes = np.array([_OUTCOMES[table][code] for code in (GO, DONE, REFUSED)])[found[back]]
             columns = {
+                "run_id": pa.array(np.full(len(back), self.run_id)),
                 "outcome": pa.array(outcomes, pa.string()),
-                "reason": why.take(pa.array(at)),
-                "log_offset": pa.array(log_offset[at], mask=log_offset[at] < 0),
+                "reason": pa.array([reasons[row] for row in back.tolist()], pa.string()),
+                "log_offset": pa.array(log_offset[back], mask=log_offset[back] < 0),
             }
-            ended = replaced(rows.take(decisions["row"].take(pa.array(at))), run_id=self.run_id)
             for name, column in columns.items():
-                place = ended.schema.get_field_index(name)
-                ended = ended.set_column(place, ended.schema.field(name), column.cast(ended.schema.field(name).type))
-            self._files[table].write(ended)
-            counts.update(dict(zip(*np.unique(outcomes, return_counts=True), strict=True)))
+                of = rows.schema.field(name)
+                rows = rows.set_column(rows.schema.get_field_index(name), of, column.cast(of.type))  # noqa: PLW2901
+            self._files[table].write(rows)
+            counts.update({name: int(n) for name, n in zip(*np.unique(outcomes, return_counts=True), strict=True)})
         return counts
+
+
+def _by_partition(rows: pa.Table) -> dict[int, pa.Table]:
+    """Part rows by log partition."""
+    partition = rows["log_partition"].to_numpy()
+    if (partition[1:] < partition[:-1]).any():
+        order = np.argsort(partition, kind="stable")
+        rows, partition = rows.take(order), partition[order]
+    starts = [0, *(np.flatnonzero(np.diff(partition)) + 1).tolist(), len(partition)]
+    return {int(partition[a]): rows.slice(a, b - a) for a, b in pairwise(starts) if a < b}

@@ -18,7 +18,7 @@ from offsetlake.pipeline.planning import check_same_log
 from offsetlake.pipeline.writers import Writer, open_writer
 
 JOB = "emit"
-PARTITIONS_A_PASS = 8  # log partitions whose decisions are in memory at a time
+PARTITIONS_A_PASS = 16  # log partitions whose decisions are in memory at a time
 CUT_SHORT = "was cut short: what it had planned, and not written, the next emit goes on with"
 
 
