@@ -25,9 +25,13 @@ RESUMED = "finished after an interruption"
 
 def last_run(lake: Lake, job: str, outcome: str = "%") -> dict[str, Any] | None:
     """Newest row of a job in `runs`, or None."""
-    sql = f"SELECT * FROM runs WHERE job = '{job}' AND outcome LIKE '{outcome}' ORDER BY run_id DESC LIMIT 1"  # noqa: S608
-    rows: list[dict[str, Any]] = lake.query(sql, "runs").to_pylist()
-    return rows[0] if rows else None
+    # The number first, then its row from its one file: whole rows of all runs take several times as long to read.
+    sql = f"SELECT max(run_id) AS newest FROM runs WHERE job = '{job}' AND outcome LIKE '{outcome}'"  # noqa: S608
+    newest = lake.query(sql, "runs")["newest"][0].as_py()
+    if newest is None:
+        return None
+    row: dict[str, Any] = lake.query(f"SELECT * FROM runs WHERE run_id = {newest}", "runs").to_pylist()[0]  # noqa: S608
+    return row
 
 
 def compacted_positions(lake: Lake) -> dict[tuple[str, int], int]:
