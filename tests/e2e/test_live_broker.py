@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from broker import workload
 from broker.broker import Broker
-from broker.tools import broker_groups, broker_offsets
 from e2e.lakes import rows
+from e2e.live import assert_as_the_broker_answers
 from offsetlake.errors import LogMismatch
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
@@ -23,22 +23,6 @@ pytestmark = [pytest.mark.jvm, pytest.mark.broker]
 
 TOPIC = "live-orders"
 ALL = {(TOPIC, 0): 3, (TOPIC, 1): 4, (TOPIC, 2): 5}
-
-
-def _assert_as_the_broker_answers(lake: Lake, bootstrap: str) -> None:
-    offsets = {
-        (row["group_id"], row["topic"], row["partition"]): (
-            row["committed_offset"],
-            -1 if row["leader_epoch"] is None else row["leader_epoch"],
-            row["metadata"],
-        )
-        for row in rows(lake, "offsets")
-    }
-    assert offsets == broker_offsets(bootstrap)
-    groups = {
-        row["group_id"]: (row["state"], row["group_type"], row["protocol_type"] or "") for row in rows(lake, "groups")
-    }
-    assert groups == broker_groups(bootstrap)
 
 
 def _cycle(spark: SparkSession, lake: Lake, bootstrap: str) -> None:
@@ -69,7 +53,7 @@ def test_every_kind_of_client(spark: SparkSession, broker: Broker, tmp_path: Pat
         workload.share_group(bootstrap, "live-share", TOPIC, 10)
         workload.bulk_commits(bootstrap, TOPIC, groups=30, partitions=3, rounds=5)
         _cycle(spark, lake, bootstrap)
-        _assert_as_the_broker_answers(lake, bootstrap)
+        assert_as_the_broker_answers(lake, bootstrap)
         waiting = [row for row in rows(lake, "pending_offsets") if row["group_id"] == "live-transactions"]
         assert [(row["partition"], row["committed_offset"]) for row in waiting] == [(1, 40)]
         assert [row for row in rows(lake, "share_state_records") if row["group_id"] == "live-share"]
@@ -83,7 +67,7 @@ def test_every_kind_of_client(spark: SparkSession, broker: Broker, tmp_path: Pat
         workload.simple_commit(bootstrap, "live-transactions", {(TOPIC, 0): 50})
         hanging.commit()
     _cycle(spark, lake, bootstrap)
-    _assert_as_the_broker_answers(lake, bootstrap)
+    assert_as_the_broker_answers(lake, bootstrap)
     assert [row for row in rows(lake, "pending_offsets") if row["group_id"] == "live-transactions"] == []
 
 

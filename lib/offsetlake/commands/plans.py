@@ -14,6 +14,7 @@ from offsetlake import config
 from offsetlake.errors import Refused
 from offsetlake.lake.lake import Lake
 from offsetlake.lifecycle.offsets_csv import write_offsets
+from offsetlake.lifecycle.reduction import KEY
 from offsetlake.log.address import LogAddress
 from offsetlake.output import Progress, write, writing_to
 
@@ -24,6 +25,7 @@ OF_TOMBSTONES = ("group_id", "topic", "partition", "committed_offset", "group_ty
 OF_ALTERATIONS = (
     "group_id", "topic", "partition", "previous_offset", "committed_offset", "difference", "outcome", "reason",
 )  # fmt: skip
+_IN_ORDER = [(name, "ascending") for name in KEY]  # null, the group itself, comes last
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class Hand:
             rows, done = by_hand.execute(self.lake, self.log, job, table, make, self.say)
             cycle.catch_up(self.lake, self.log, self.say)
         else:
-            rows = by_hand.with_outcome(make())
+            rows = by_hand.with_outcome(make()).sort_by(_IN_ORDER)
         refused = by_hand.count_of(rows, "refused")
         left = rows.num_rows - refused
         noted = "note" in rows.column_names and pc.any(pc.is_valid(rows["note"])).as_py()
@@ -74,11 +76,10 @@ class Hand:
         elif left and execute:
             tell(f"{left:,} done; to undo them: offsetlake restore --run {done['run_id']}")
         elif left:
-            tell(f"{left:,} planned, nothing is done yet: add --execute to do it")
+            but = f", {refused:,} cannot be done" if refused else ""
+            tell(f"{left:,} planned{but}, nothing is done yet: add --execute to do it")
         if refused and (execute or not left):
-            raise Refused(
-                f"{refused:,} of {rows.num_rows:,} {'were refused' if execute else 'cannot be done'}: see reason"
-            )
+            raise Refused(f"{refused:,} of {rows.num_rows:,} {'refused' if execute else 'cannot be done'}: see reason")
 
     def export(self, make: Callable[[], pa.Table], *, with_group: bool) -> None:
         """Print the offsets of a plan as kafka-consumer-groups exports them."""

@@ -12,7 +12,9 @@ import pyarrow.compute as pc
 from offsetlake.lake import runs
 from offsetlake.lake.files import Exchange, TableFile, commit, table_schema
 from offsetlake.lake.lake import Lake
+from offsetlake.lifecycle.reduction import KEY
 from offsetlake.log.address import LogAddress
+from offsetlake.ordering import rows_in
 from offsetlake.pipeline.decisions import replaced
 from offsetlake.pipeline.emit import emit_through
 from offsetlake.pipeline.ingest import Report
@@ -27,6 +29,8 @@ def execute(
 ) -> tuple[pa.Table, Report]:
     """Plan, write the plan down in `table`, and do it; gives what came of each row, and the row of `runs` of the emit.
 
+    A plan's `note` of a row, which no table holds, is beside what came of it.
+
     The lake is locked throughout, and a log of our own too: what is planned is what is done. Killed in between, the
     plan stands, and the next `emit` goes on with it. Raises what `emit` raises.
     """
@@ -39,7 +43,10 @@ def execute(
         counts = [(name, count_of(rows, name)) for name in ("planned", "refused")]
         runs.finish(lake, job, plan, outcome="done" if rows.num_rows else "nothing new", log=str(log), counts=counts)
         done = emit_through(writer, lake, log, say, planned_by=plan["run_id"])
-    return _came_of_it(lake, table, plan["run_id"], done["run_id"]), done
+    ended = _came_of_it(lake, table, plan["run_id"], done["run_id"])
+    if "note" in rows.column_names:
+        ended = ended.append_column("note", rows["note"].take(pa.array(rows_in(ended, rows, KEY))))
+    return ended, done
 
 
 def with_outcome(plan: pa.Table) -> pa.Table:
