@@ -4,7 +4,7 @@ Kafka has no conditional write. What came in between reading and acting is looke
 """
 
 from collections.abc import Mapping
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -27,29 +27,33 @@ class ClusterWriter:
 
     def __init__(self, admin: Admin, log: LogAddress) -> None:
         self._admin, self._log = admin, log
+        self._looked_at: dict[int, int] = {}
         self.notes: list[str] = []
 
     def end(self, partition: int) -> int:
-        """Give the high watermark of a log partition."""
-        return self._log.describe().ranges[LogPartition(OFFSETS_TOPIC, partition)].end
+        """Give the high watermark of a log partition; what comes behind it came in between looking and acting."""
+        self._looked_at[partition] = self._high_watermark(partition)
+        return self._looked_at[partition]
 
     def write(self, partition: int, writes: pa.Table) -> Written:
         """Do writes, and say of each what the cluster answered, and where it stands in the log."""
         written = Written(np.full(writes.num_rows, -1))
         if not writes.num_rows:
             return written
-        start = self.end(partition)
         rows = [row | {"at": at} for at, row in enumerate(writes.to_pylist())]
         for group_id, of_group in groupby(rows, key=lambda row: row["group_id"]):
             try:
                 self._of_group(group_id, [*of_group], written)
             except LogUnavailable as error:
                 written.refused |= {row["at"]: str(error) for row in rows if row["group_id"] == group_id}
-        self._find_in_log(partition, start, rows, written)
+        self._find_in_log(partition, rows, written)
         return written
 
     def sync(self) -> None:
         """Nothing is left to do: the cluster answered when it was done."""
+
+    def _high_watermark(self, partition: int) -> int:
+        return self._log.describe().ranges[LogPartition(OFFSETS_TOPIC, partition)].end
 
     def _of_group(self, group_id: str, rows: list[Row], written: Written) -> None:
         standing = self._admin.committed(group_id)
@@ -66,38 +70,40 @@ class ClusterWriter:
             refusal = answers[_key(row)] or _not_done(row, now.get(_key(row)))
             if refusal:
                 written.refused[row["at"]] = refusal
+        stays = bool(now) or any(row["at"] in written.refused for row in offsets)
         for row in rows:
             if row["topic"] is None:
-                self._delete_group(group_id, row["at"], [each["at"] for each in offsets], written)
+                refusal = "it has offsets that stay" if stays else self._admin.delete_group(group_id)
+                if refusal and _NOT_FOUND not in refusal:
+                    written.refused[row["at"]] = refusal
 
-    def _delete_group(self, group_id: str, at: int, offsets: list[int], written: Written) -> None:
-        if any(each in written.refused for each in offsets):
-            written.refused[at] = "it has offsets that stay"
-            return
-        refusal = self._admin.delete_group(group_id)
-        if refusal and _NOT_FOUND not in refusal:
-            written.refused[at] = refusal
-
-    def _find_in_log(self, partition: int, start: int, rows: list[Row], written: Written) -> None:
-        """Find where the writes stand, and commits that came between the last look and the tombstone they went with."""
+    def _find_in_log(self, partition: int, rows: list[Row], written: Written) -> None:
+        """Find where the writes stand, and commits that came between the look at the log and what took them."""
         groups = pa.array(sorted({row["group_id"] for row in rows}), pa.string())
-        tail = read_tail(self._log, partition, OffsetRange(start, self.end(partition)), groups)
-        found: dict[tuple[Any, ...], list[Row]] = {}
-        for record in tail.commits.sort_by("log_offset").to_pylist():
-            found.setdefault((record["group_id"], record["topic"], record["partition"]), []).append(record)
+        stretch = OffsetRange(self._looked_at[partition], self._high_watermark(partition))
+        tail = read_tail(self._log, partition, stretch, groups)
+        found: dict[str, dict[Partition, list[Row]]] = {}
+        for record in pa.concat_tables([tail.commits, tail.waiting]).sort_by("log_offset").to_pylist():
+            found.setdefault(record["group_id"], {}).setdefault(_key(record), []).append(record)
+        planned = {(row["group_id"], *_key(row)) for row in rows}
         for row in rows:
-            records = found.get((row["group_id"], *_key(row)), [])
-            own = next((record for record in records if _is_own(row, record)), None)
-            if own is None or row["at"] in written.refused:
+            if row["at"] in written.refused:
                 continue
-            written.log_offset[row["at"]] = own["log_offset"]
-            between = [record for record in records if record["log_offset"] < own["log_offset"]]
-            if between and between[-1]["kind"] == "commit":
-                lost = between[-1]
-                written.told[row["at"]] = (
-                    f"a commit of {lost['committed_offset']} at log offset {lost['log_offset']} came in between, "
-                    "and went with it: `offsetlake undelete` brings it back"
-                )
+            of_group = found.get(row["group_id"], {})
+            if row["topic"] is None:
+                written.log_offset[row["at"]] = tail.removed.get(row["group_id"], -1)
+                others = {key: each for key, each in of_group.items() if (row["group_id"], *key) not in planned}
+                told = [f"{key[0]}-{key[1]}: {lost}" for key, each in others.items() if (lost := _went(each))]
+            else:
+                records = of_group.get(_key(row), [])
+                own = next((at for at, record in enumerate(records) if _is_own(row, record)), None)
+                if own is None:
+                    continue
+                written.log_offset[row["at"]] = records[own]["log_offset"]
+                lost = _went(records) if row["kind"] == "tombstone" else _overwritten(row, records[:own])
+                told = [lost] if lost else []
+            if told:
+                written.told[row["at"]] = "; ".join(told)
 
 
 def _key(row: Mapping[str, Any]) -> Partition:
@@ -126,6 +132,28 @@ def _not_done(row: Row, standing: Commit | None) -> str | None:
 
 
 def _is_own(row: Row, record: Row) -> bool:
-    if row["kind"] != record["kind"]:
+    if row["kind"] != record["kind"] or record["producer_id"] is not None:
         return False
     return bool(row["kind"] == "tombstone" or row["committed_offset"] == record["committed_offset"])
+
+
+def _went(records: list[Row]) -> str | None:
+    """Tell of the last commit of a key that a tombstone took."""
+    for before, after in reversed([*pairwise(records)]):
+        if before["kind"] == "commit" and after["kind"] == "tombstone":
+            return f"{_came_between(before)}, and went with it: `offsetlake undelete` brings it back"
+    return None
+
+
+def _overwritten(row: Row, before: list[Row]) -> str | None:
+    """Tell of the last commit of a key that a commit of ours took the place of."""
+    if not before or before[-1]["kind"] != "commit":
+        return None
+    lost = before[-1]
+    where = f"{row['topic']}:{row['partition']} --to-offset {lost['committed_offset']}"
+    return f"{_came_between(lost)}, and was overwritten: `offsetlake reset {row['group_id']} --topic {where}` sets it"
+
+
+def _came_between(record: Row) -> str:
+    whose = "a commit" if record["producer_id"] is None else "a transaction's commit"
+    return f"{whose} of {record['committed_offset']} at log offset {record['log_offset']} came in between"

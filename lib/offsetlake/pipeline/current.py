@@ -53,7 +53,7 @@ def read_current(tables: Tables, log: LogAddress, partition: int, groups: pa.Arr
     tail = read_tail(log, partition, OffsetRange(start, end), groups)
     newest = latest(pa.concat_tables([plain(stored, _NEWEST), plain(tail.commits, _NEWEST)]))
     held = pa.concat_tables([plain(pending, _HELD), plain(tail.waiting, _HELD)])
-    return Current(newest, latest(held), frozenset(there - tail.removed), tail.changed)
+    return Current(newest, latest(held), frozenset(there - tail.removed.keys()), tail.changed)
 
 
 @dataclass(slots=True)
@@ -61,12 +61,13 @@ class Tail:
     """A stretch of the log: offset records that count by themselves, others, groups changed and groups removed.
 
     `waiting` are commits of transactions and parts of commits: whether they count, the next compaction tells.
+    `removed` tells where the first of the tombstones of a group stands.
     """
 
     commits: pa.Table
     waiting: pa.Table
     changed: dict[str, int] = field(default_factory=dict)
-    removed: set[str] = field(default_factory=set)
+    removed: dict[str, int] = field(default_factory=dict)
 
 
 def read_tail(log: LogAddress, partition: int, offsets: OffsetRange, groups: pa.Array) -> Tail:
@@ -97,10 +98,10 @@ def _removes(row: dict[str, object]) -> bool:
 
 def _group_record(tail: Tail, group_id: str, log_offset: int, *, removes: bool) -> None:
     if removes:
-        tail.removed.add(group_id)
+        tail.removed.setdefault(group_id, log_offset)
         tail.changed.pop(group_id, None)
     else:
-        tail.removed.discard(group_id)
+        tail.removed.pop(group_id, None)
         tail.changed[group_id] = log_offset
 
 

@@ -1,0 +1,148 @@
+"""What comes between plan and act on a live broker: refused, or told where Kafka cannot prevent it."""
+
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from broker import workload
+from broker.broker import Broker
+from e2e.live import Live, lake_of
+from offsetlake.log.admin import Admin, Commit
+from offsetlake.pipeline.cluster_writer import ClusterWriter
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+STAYS = "it has offsets that stay"
+
+
+@pytest.fixture(scope="module")
+def lake(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return lake_of(broker, tmp_path_factory.mktemp("between"))
+
+
+@pytest.fixture
+def live(broker: Broker, lake: Path, capsys: pytest.CaptureFixture[str]) -> Live:
+    return Live(broker, lake, capsys)
+
+
+@pytest.fixture
+def just_before(monkeypatch: pytest.MonkeyPatch) -> Callable[[type, str, Callable[[], object]], None]:
+    """Have something happen right before a method is called for the first time."""
+
+    def make(owner: type, name: str, happens: Callable[[], object]) -> None:
+        method: Any = getattr(owner, name)
+
+        def called(*arguments: Any) -> Any:
+            monkeypatch.setattr(owner, name, method)
+            happens()
+            return method(*arguments)
+
+        monkeypatch.setattr(owner, name, called)
+
+    return make
+
+
+JustBefore = Callable[[type, str, Callable[[], object]], None]
+
+
+def test_a_commit_before_anything_is_sent_stays(live: Live, just_before: JustBefore) -> None:
+    group = topic = live.topic("between-plan")
+    workload.simple_commit(live.broker.bootstrap, group, {(topic, 0): 3, (topic, 1): 4})
+    just_before(ClusterWriter, "write", lambda: live.commit(group, {(topic, 0): Commit(9), (topic, 2): Commit(1)}))
+    answer = live.ask("cleanup", group, "--execute")
+    assert answer.code == 8
+    assert answer.outcomes() == {(topic, 0): "refused", (topic, 1): "emitted", None: "refused"}
+    assert answer.reasons() == {"the group has 9 there now, not 3", None, STAYS}
+    assert live.stands(group) == {(topic, 0): 9, (topic, 2): 1}
+    just_before(ClusterWriter, "write", lambda: live.commit(group, {(topic, 0): Commit(8)}))
+    reset = live.ask("reset", group, "--topic", f"{topic}:0", "--to-earliest", "--execute")
+    assert (reset.code, reset.reasons()) == (8, {"the group has 8 there now, not 9"})
+    assert live.stands(group) == {(topic, 0): 8, (topic, 2): 1}
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_that_joins_keeps_its_group(
+    live: Live, just_before: JustBefore, protocol: Literal["classic", "consumer"]
+) -> None:
+    group = topic = live.topic(f"between-joins-{protocol}")
+    offsets = {(topic, 0): 3}
+    workload.simple_commit(live.broker.bootstrap, group, offsets)
+    with ExitStack() as leaves:
+
+        def joins() -> None:
+            leaves.enter_context(closing(workload.member(live.broker.bootstrap, group, offsets, protocol)))
+
+        just_before(ClusterWriter, "write", joins)
+        cleanup = live.ask("cleanup", group, "--execute")
+    subscribed = "GROUP_SUBSCRIBED_TO_TOPIC (86): an active member of the group is subscribed to the topic"
+    assert (cleanup.code, cleanup.reasons()) == (8, {subscribed, STAYS})
+    with ExitStack() as leaves:
+        just_before(ClusterWriter, "write", joins)
+        reset = live.ask("reset", group, "--topic", topic, "--to-offset", "0", "--execute")
+    assert (reset.code, reset.reasons()) == (8, {"UNKNOWN_MEMBER_ID (25): the group has active members"})
+    assert live.stands(group) == offsets
+
+
+def test_a_commit_that_goes_with_its_tombstone_is_told_and_comes_back(live: Live, just_before: JustBefore) -> None:
+    group = topic = live.topic("between-lost")
+    live.commit(group, {(topic, 0): Commit(3)})
+    # The same offset again: by what a broker answers it is the commit that was judged.
+    just_before(ClusterWriter, "write", lambda: live.commit(group, {(topic, 0): Commit(3, 5, "мета")}))
+    [of_offset, of_group] = live.ask("cleanup", group, "--execute").rows
+    assert (of_offset["outcome"], of_group["outcome"], of_group["reason"]) == ("emitted", "emitted", None)
+    lost = of_offset["log_offset"] - 1
+    told = f"a commit of 3 at log offset {lost} came in between, and went with it: `offsetlake undelete` brings it back"
+    assert of_offset["reason"] == told
+    live.ask("undelete", group, "--execute")
+    assert live.exactly(group) == {(topic, 0): (3, 5, "мета")}
+    just_before(Admin, "delete_offsets", lambda: live.commit(group, {(topic, 0): Commit(7)}))
+    assert "a commit of 7 at log offset" in live.ask("cleanup", group, "--execute").rows[0]["reason"]
+    live.ask("undelete", group, "--execute")
+    assert live.exactly(group) == {(topic, 0): (7, -1, "")}
+
+
+def test_commits_that_go_with_their_group_are_told_and_come_back(live: Live, just_before: JustBefore) -> None:
+    group = topic = live.topic("between-group")
+    live.commit(group, {(topic, 0): Commit(3)})
+    late = {(topic, 0): 8, (topic, 1): 9}
+    just_before(Admin, "delete_group", lambda: workload.simple_commit(live.broker.bootstrap, group, late))
+    [of_offset, of_group] = live.ask("cleanup", group, "--execute").rows
+    assert "a commit of 8 at log offset" in of_offset["reason"]
+    assert f"{topic}-1: a commit of 9 at log offset" in of_group["reason"]
+    assert not live.is_there(group)
+    live.ask("undelete", group, "--execute")
+    assert live.stands(group) == late
+
+
+def test_a_transaction_that_goes_with_its_group_is_told(live: Live, just_before: JustBefore) -> None:
+    group = topic = live.topic("between-transaction")
+    live.commit(group, {(topic, 0): Commit(3)})
+    with ExitStack() as ends:
+
+        def begins() -> None:
+            offsets = {(topic, 1): 4}
+            ends.callback(workload.open_transaction(live.broker.bootstrap, group, group, offsets).commit)
+
+        just_before(Admin, "delete_group", begins)
+        of_group = live.ask("cleanup", group, "--execute").rows[-1]
+        assert (of_group["topic"], of_group["outcome"]) == (None, "emitted")
+        assert f"{topic}-1: a transaction's commit of 4 at log offset" in of_group["reason"]
+    assert live.stands(group) == {}
+    assert live.ask("undelete", group, "--topic", topic, "--execute").code == 0
+    assert live.stands(group) == {(topic, 0): 3, (topic, 1): 4}
+
+
+def test_a_commit_that_is_overwritten_is_told(live: Live, just_before: JustBefore) -> None:
+    group = topic = live.topic("between-overwritten", records=10)
+    live.commit(group, {(topic, 0): Commit(3)})
+    just_before(Admin, "commit", lambda: workload.simple_commit(live.broker.bootstrap, group, {(topic, 0): 7}))
+    done = live.ask("reset", group, "--all-topics", "--to-earliest", "--execute")
+    assert (done.code, live.stands(group)) == (0, {(topic, 0): 0})
+    assert "a commit of 7 at log offset" in done.rows[0]["reason"]
+    command = f"reset {group} --topic {topic}:0 --to-offset 7"
+    assert f"was overwritten: `offsetlake {command}` sets it" in done.rows[0]["reason"]
+    assert live.ask(*command.split(), "--execute").code == 0
+    assert live.stands(group) == {(topic, 0): 7}
