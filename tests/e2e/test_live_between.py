@@ -1,14 +1,23 @@
-"""What comes between plan and act on a live broker: refused, or told where Kafka cannot prevent it."""
+"""What comes between plan and act on a live broker: refused, or told where Kafka cannot prevent it; and rights."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from broker import workload
-from broker.broker import Broker
+from broker.broker import PASSWORDS, Broker
 from e2e.live import Live, lake_of
 from offsetlake.log.admin import Admin, Commit
 from offsetlake.pipeline.cluster_writer import ClusterWriter
@@ -146,3 +155,57 @@ def test_a_commit_that_is_overwritten_is_told(live: Live, just_before: JustBefor
     assert f"was overwritten: `offsetlake {command}` sets it" in done.rows[0]["reason"]
     assert live.ask(*command.split(), "--execute").code == 0
     assert live.stands(group) == {(topic, 0): 7}
+
+
+@pytest.fixture
+def allow(broker: Broker) -> Iterator[Callable[[ResourceType, str, AclOperation], None]]:
+    """Give the user `reader` a right for the time of a test."""
+    client, given = AdminClient({"bootstrap.servers": broker.bootstrap}), []
+
+    def allowing(kind: ResourceType, name: str, operation: AclOperation) -> None:
+        who = (ResourcePatternType.LITERAL, "User:reader", "*", operation, AclPermissionType.ALLOW)
+        client.create_acls([AclBinding(kind, name, *who)])[AclBinding(kind, name, *who)].result(30)
+        given.append(AclBindingFilter(kind, name, *who))
+
+    yield allowing
+    for each in client.delete_acls(given).values():
+        each.result(30)
+
+
+def test_a_user_with_rights_to_one_topic_only(
+    live: Live, allow: Callable[[ResourceType, str, AclOperation], None], tmp_path: Path
+) -> None:
+    group = mine = live.topic("between-mine", records=10)
+    seen, hidden = live.topic("between-seen"), live.topic("between-hidden")
+    offsets = {(mine, 0): 3, (seen, 0): 4, (hidden, 0): 5}
+    workload.simple_commit(live.broker.bootstrap, group, offsets)
+    live.ask("cleanup", "between-no-such")  # lets the broker make all of its log's topics
+    for topic in ("__consumer_offsets", "__share_group_state", mine):
+        allow(ResourceType.TOPIC, topic, AclOperation.READ)
+    allow(ResourceType.TOPIC, seen, AclOperation.DESCRIBE)
+    allow(ResourceType.GROUP, group, AclOperation.READ)
+    file = tmp_path / "reader.properties"
+    file.write_text(
+        f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=reader\n"
+        f"sasl.password={PASSWORDS['reader']}\n"
+    )
+    as_reader = ("--bootstrap", live.broker.sasl_bootstrap, "--kafka-config", str(file))
+    no_right = "TOPIC_AUTHORIZATION_FAILED (29): this user has no right to the topic; an ACL for READ on it is needed"
+    reset = live.ask("reset", group, "--all-topics", "--to-offset", "0", "--execute", options=as_reader)
+    assert (reset.code, reset.outcomes()) == (
+        8, {(mine, 0): "done", (seen, 0): "refused", (hidden, 0): "refused"},
+    )  # fmt: skip
+    assert {row["reason"] for row in live.table("alterations", group, "refused")} == {no_right}
+    kept = live.ask("cleanup", group, "--topic", mine, "--execute", options=as_reader)
+    assert (kept.code, live.stands(group)) == (8, offsets | {(mine, 0): 0})
+    assert str(kept.rows[0]["reason"]).startswith("GROUP_AUTHORIZATION_FAILED (30): this user has no right")
+    allow(ResourceType.GROUP, group, AclOperation.DELETE)
+    cleanup = live.ask("cleanup", group, "--execute", options=as_reader)
+    assert (cleanup.code, cleanup.outcomes()) == (
+        8, {(mine, 0): "emitted", (seen, 0): "refused", (hidden, 0): "refused", None: "refused"},
+    )  # fmt: skip
+    assert {row["reason"] for row in live.table("tombstones", group, "refused") if row["topic"] != mine} == {
+        no_right,
+        STAYS,
+    }
+    assert live.stands(group) == {(seen, 0): 4, (hidden, 0): 5}

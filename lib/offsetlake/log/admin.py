@@ -139,6 +139,11 @@ class Admin:
         found = self._topics(topics, _passes)
         return {each["name"] for each in found if each["error_code"] == refusals.UNKNOWN_TOPIC}
 
+    def hidden(self, topics: Collection[str]) -> set[str]:
+        """Give those of `topics` that this user has no right to see."""
+        found = self._topics(topics, _passes)
+        return {each["name"] for each in found if each["error_code"] == refusals.TOPIC_AUTHORIZATION_FAILED}
+
     def _act(
         self, parts: Iterable[list[Partition]], send: Callable[[Any, list[Partition]], dict[Any, Any]]
     ) -> dict[Partition, str | None]:

@@ -24,7 +24,7 @@ _MEANINGS = {
     27: "the group has active members, and they rebalance",
     28: "the offsets are larger than one record batch of the broker may be",
     TOPIC_AUTHORIZATION_FAILED: "this user has no right to the topic; an ACL for READ on it is needed",
-    30: "this user has no right to the group; an ACL for READ on it is needed, and for DELETE to delete it",
+    30: "this user has no right to the group; an ACL for READ on it is needed, for DELETE to delete any of it",
     35: "the group has active members of a newer protocol, or the broker is too old",
     68: "the group has active members",
     GROUP_ID_NOT_FOUND: "there is no such group",

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from offsetlake.errors import LogUnavailable
+from offsetlake.log import refusals
 from offsetlake.log.address import LogAddress
 from offsetlake.log.admin import Admin, Commit, Partition
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition, OffsetRange
@@ -59,8 +60,10 @@ class ClusterWriter:
         standing = self._admin.committed(group_id)
         offsets = [row for row in rows if row["topic"] is not None]
         moved = {row["at"]: reason for row in offsets if (reason := _moved(row, standing.get(_key(row))))}
-        written.refused |= moved
-        going = [row for row in offsets if row["at"] not in moved]
+        hidden = self._admin.hidden({row["topic"] for row in offsets if row["at"] in moved})
+        no_right = str(refusals.in_words(refusals.TOPIC_AUTHORIZATION_FAILED))
+        written.refused |= moved | {row["at"]: no_right for row in offsets if row["topic"] in hidden}
+        going = [row for row in offsets if row["at"] not in written.refused]
         deleted = [_key(row) for row in going if row["kind"] == "tombstone"]
         commits = {_key(row): _commit(row) for row in going if row["kind"] == "commit"}
         answers = self._admin.delete_offsets(group_id, deleted) if deleted else {}
