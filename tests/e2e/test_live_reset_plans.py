@@ -1,0 +1,114 @@
+"""`offsetlake reset` plans what kafka-consumer-groups plans: scopes, strategies and export, as the command is wired.
+
+What each strategy gives on logs of every shape, and the CSV, are held in test_reset_oracle.py.
+"""
+
+import re
+import subprocess
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka import Producer
+
+from broker import workload
+from broker.broker import Broker, java
+from e2e.live import Live, lake_of
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+GROUP, FIRST, SECOND = "plans", "plans-first", "plans-second"
+HOUR = 3_600_000
+PLANNED = re.compile(rf"^{GROUP} +(\S+) +(\d+) +(\d+) *$", re.MULTILINE)
+ALL, TOPIC, SOME = ["--all-topics"], ["--topic", FIRST], ["--topic", f"{FIRST}:0,2", "--topic", SECOND]
+
+Planned = dict[tuple[str, int], int]
+
+
+class Plans(NamedTuple):
+    """A broker with two topics and a group, a lake of it, and when the newest record was written (ms)."""
+
+    broker: Broker
+    lake: Path
+    newest: int
+
+
+@pytest.fixture(scope="module")
+def plans(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Plans:
+    newest = time.time_ns() // 1_000_000 - HOUR
+    lake = lake_of(broker, tmp_path_factory.mktemp("plans"))
+    workload.create_topic(broker.bootstrap, FIRST, 3)
+    workload.create_topic(broker.bootstrap, SECOND, 1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for topic, partition, count in ((FIRST, 0, 10), (FIRST, 1, 4), (FIRST, 2, 6), (SECOND, 0, 8)):
+        for number in range(count):
+            producer.produce(topic, b"x", partition=partition, timestamp=newest - (count - 1 - number) * HOUR)
+    assert producer.flush(30) == 0
+    # Beyond the log end, and none at all of one partition.
+    workload.simple_commit(broker.bootstrap, GROUP, {(FIRST, 0): 4, (FIRST, 2): 9, (SECOND, 0): 1})
+    return Plans(broker, lake, newest)
+
+
+@pytest.fixture
+def live(plans: Plans, capsys: pytest.CaptureFixture[str]) -> Live:
+    return Live(plans.broker, plans.lake, capsys)
+
+
+def kafka(live: Live, *arguments: str) -> str:
+    command = java("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--reset-offsets", "--group", GROUP)
+    asked = [*command, "--bootstrap-server", live.broker.bootstrap, *arguments]
+    return subprocess.run(asked, capture_output=True, encoding="utf-8", check=True).stdout
+
+
+def planned_by_kafka(live: Live, *arguments: str) -> Planned:
+    said = kafka(live, *arguments, "--dry-run")
+    return {(topic, int(partition)): int(offset) for topic, partition, offset in PLANNED.findall(said)}
+
+
+def planned(live: Live, *arguments: str) -> Planned:
+    """What the plan changes, put over what it leaves as it is."""
+    answer = live.ask("reset", GROUP, *arguments)
+    assert answer.code == 0, answer.err
+    assert {row["outcome"] for row in answer.rows} == {"planned"}
+    return {(row["topic"], row["partition"]): row["committed_offset"] for row in answer.rows}
+
+
+@pytest.mark.parametrize(
+    ("scope", "strategy"),
+    [
+        (ALL, ["--to-earliest"]),
+        (TOPIC, ["--to-latest"]),
+        (SOME, ["--to-offset", "5"]),
+        (ALL, ["--shift-by", "-2"]),
+        (TOPIC, ["--to-current"]),
+    ],
+)
+def test_a_plan_is_the_tools_dry_run(live: Live, scope: list[str], strategy: list[str]) -> None:
+    now = live.stands(GROUP)
+    theirs = planned_by_kafka(live, *scope, *strategy)
+    assert theirs, "a plan of nothing would prove nothing"
+    ours = planned(live, *scope, *strategy)
+    assert ours == {key: offset for key, offset in theirs.items() if now.get(key) != offset}
+    assert live.stands(GROUP) == now
+
+
+def test_plans_by_time_are_the_tools(live: Live, plans: Plans) -> None:
+    at = datetime.fromtimestamp((plans.newest - 3 * HOUR) / 1000, UTC)
+    kafkas = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    expected = {(FIRST, 0): 6, (FIRST, 2): 2}
+    assert planned_by_kafka(live, "--topic", f"{FIRST}:0,2", "--to-datetime", kafkas) == expected
+    assert planned(live, "--topic", f"{FIRST}:0,2", "--to-datetime", at.isoformat(timespec="milliseconds")) == expected
+    # Half an hour from the nearest record on either side: the minutes the test takes change nothing.
+    by_duration = {(FIRST, 0): 7, (FIRST, 1): 1, (FIRST, 2): 3}
+    assert planned_by_kafka(live, *TOPIC, "--by-duration", "PT3H30M") == by_duration
+    assert planned(live, *TOPIC, "--by-duration", "210m") == by_duration
+
+
+@pytest.mark.parametrize("strategy", ["--to-current", "--to-latest"])
+def test_an_export_is_the_tools(live: Live, strategy: str) -> None:
+    code, ours, _ = live.plain("reset", GROUP, "--all-topics", strategy, "--export")
+    assert code == 0
+    theirs = kafka(live, "--all-topics", strategy, "--export")
+    assert sorted(ours.splitlines()) == sorted(theirs.strip().splitlines())
