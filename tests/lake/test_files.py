@@ -145,7 +145,7 @@ def test_no_rows_no_file(lake: Lake) -> None:
     before = lake.versions("quarantine")
     commit(lake, "quarantine", [Exchange()], "test", 1)
     assert lake.versions("quarantine") == before
-    assert lake.applied("quarantine", "offsetlake-test") == 0
+    assert lake.delta_table("quarantine").transaction_version("offsetlake-test") is None
 
 
 @pytest.mark.parametrize("rows", [0, 1, 3, 4], ids="{} rows".format)
@@ -166,7 +166,7 @@ def test_a_commit_of_a_run_happens_once(lake: Lake) -> None:
     commit(lake, "quarantine", [again], "ingest", 4)  # an older run
     assert lake.versions("quarantine") == version
     assert lake.count("quarantine") == 2
-    assert lake.applied("quarantine", "offsetlake-ingest") == 5
+    assert lake.delta_table("quarantine").transaction_version("offsetlake-ingest") == 5
 
 
 def test_each_job_has_runs_of_its_own(lake: Lake) -> None:
@@ -174,8 +174,8 @@ def test_each_job_has_runs_of_its_own(lake: Lake) -> None:
     commit(lake, "quarantine", [written(lake, quarantined(2))], "compact", 2)
     commit(lake, "quarantine", [written(lake, quarantined(1))], "ingest", 1)
     assert lake.count("quarantine") == 2
-    assert lake.applied("quarantine", "offsetlake-compact") == 2
-    assert lake.applied("quarantine", "offsetlake-ingest") == 1
+    assert lake.delta_table("quarantine").transaction_version("offsetlake-compact") == 2
+    assert lake.delta_table("quarantine").transaction_version("offsetlake-ingest") == 1
 
 
 def test_all_files_of_a_commit_come_and_go_at_once(lake: Lake) -> None:

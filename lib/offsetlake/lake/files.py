@@ -183,9 +183,11 @@ def commit(lake: Lake, table: str, exchanges: Iterable[Exchange], job: str, run_
     now = int(time.time() * 1000)
     actions: list[AddAction | RemoveAction] = [action for exchange in made for action in exchange.added]
     actions += [RemoveAction(path, True, now) for exchange in made for path in exchange.removed]
-    if not actions or lake.applied(table, app_id(job)) >= run_id:
+    if not actions:
+        return
+    target = lake.delta_table(table)
+    if (target.transaction_version(app_id(job)) or 0) >= run_id:
         return
     with disk_errors(lake.path):
-        target = lake.delta_table(table)
         once = CommitProperties(app_transactions=[Transaction(app_id(job), run_id)])
         target.create_write_transaction(actions, "append", target.schema(), commit_properties=once)

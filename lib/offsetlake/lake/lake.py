@@ -98,10 +98,6 @@ class Lake:
         """Names of a table's columns; a lake that an older program made lacks the newer ones until a job writes."""
         return [field.name for field in self.delta_table(table).schema().fields]
 
-    def applied(self, table: str, app_id: str) -> int:
-        """Newest run whose write, tagged `app_id`, this table holds; 0 where none does."""
-        return self.delta_table(table).transaction_version(app_id) or 0
-
     def query(self, sql: str, *tables: str, **at: int) -> pa.Table:
         """Answer SQL (DataFusion's dialect) over the named tables, all there are if none is named, without Spark.
 
