@@ -7,8 +7,9 @@
 | is the very commit decided, behind the one judged       | refused     | done     |
 | is another commit                                       | refused     | refused  |
 
-"go" becomes refused while a transaction or a commit in parts holds an offset of the key, or where the group has changed
-since. A group goes if all of its offsets do or are gone, and is refused with the first of them that is.
+"go" becomes refused while a transaction or a commit in parts holds an offset of the key, where the group has changed
+since, or where the decision is stale. A tombstone is refused beside a commit of its key that goes. A group goes if all of its offsets do or
+are gone, and is refused with the first of them that is, or that is to be committed.
 """
 
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ def conditions(decisions: pa.Table, current: Current) -> tuple[npt.NDArray[np.in
     """Say of each decision whether it may go, is done already, or is refused, and why.
 
     Columns: KEY (topic and partition null: the group itself), kind (tombstone or commit), judged_offset (null: there
-    was none), and of commits VALUE and commit_timestamp.
+    was none), stale (why it may not go any more; null: it may), and of commits VALUE and commit_timestamp.
     """
     of_group = pc.is_null(decisions["topic"]).to_numpy()
     found = np.full(decisions.num_rows, GO)
@@ -78,15 +79,20 @@ def _of_offsets(decisions: pa.Table, current: Current) -> tuple[npt.NDArray[np.i
     done = np.where(is_tombstone, ~stands & (judged != _NONE), same & (log_offset > judged))
     held = rows_in(decisions, current.held, KEY) >= 0
     changed = pc.is_in(decisions["group_id"], pa.array([*current.changed], pa.string())).to_numpy()
-    found = np.select([done, unmoved & ~held & ~changed], [DONE, GO], REFUSED)
+    stale = pc.is_valid(decisions["stale"]).to_numpy()
+    goes = unmoved & ~done & ~held & ~changed & ~stale
+    beside_commit = is_tombstone & (rows_in(decisions, decisions.filter(pa.array(goes & ~is_tombstone)), KEY) >= 0)
+    found = np.select([done, goes & ~beside_commit], [DONE, GO], REFUSED)
     reasons: list[str | None] = [None] * len(found)
     for row in np.flatnonzero(found == REFUSED).tolist():
         if not unmoved[row]:
             reasons[row] = _moved(now, row, stands=bool(stands[row]), known=bool(known[row]))
         elif held[row]:
             reasons[row] = HELD
-        else:
+        elif changed[row]:
             reasons[row] = _changed(current, decisions["group_id"][row].as_py())
+        else:
+            reasons[row] = decisions["stale"][row].as_py() or "it is to be committed, by another decision"
     return found, reasons
 
 
@@ -123,18 +129,23 @@ def _of_groups(
 ) -> None:
     """Decide of the groups themselves, behind their offsets."""
     offsets = decisions.filter(pa.array(~of_group))
-    settled = offsets.filter(pa.array(found[~of_group] != REFUSED))
-    refused = {*offsets.filter(pa.array(found[~of_group] == REFUSED))["group_id"].to_pylist()}
+    goes = pa.array(found[~of_group] != REFUSED)
+    is_tombstone = pc.equal(offsets["kind"], "tombstone")
+    settled = offsets.filter(pc.and_(goes, is_tombstone))
+    stay = offsets.filter(pc.invert(pc.and_(goes, is_tombstone)))
     standing = current.newest.filter(pc.equal(current.newest["kind"], "commit"))
-    stays = {*standing.filter(pa.array(rows_in(standing, settled, KEY) < 0))["group_id"].to_pylist()}
+    undecided = standing.filter(pa.array(rows_in(standing, settled, KEY) < 0))
+    stays = {*stay["group_id"].to_pylist(), *undecided["group_id"].to_pylist()}
     held = {*current.held["group_id"].to_pylist()}
-    names = decisions["group_id"].to_pylist()
+    names, stale = decisions["group_id"].to_pylist(), decisions["stale"].to_pylist()
     for row in np.flatnonzero(of_group).tolist():
         group_id = names[row]
-        if group_id in refused or group_id in stays:
+        if group_id in stays:
             reasons[row] = "it has offsets that stay"
         elif group_id in held:
             reasons[row] = HELD
         elif group_id in current.changed:
             reasons[row] = _changed(current, group_id)
+        elif group_id in current.groups:
+            reasons[row] = stale[row]
         found[row] = REFUSED if reasons[row] else GO if group_id in current.groups else DONE

@@ -95,10 +95,9 @@ class Emission:
         decisions = as_writes(planned)
         groups = pc.unique(decisions["group_id"]).cast(pa.string())
         current = read_current(self._tables, self.log, partition, groups, self.writer.end(partition))
-        found, reasons = conditions(decisions, current)
-        stale = (found == GO) & decisions["by_hand"].to_numpy() & (decisions["run_id"].to_numpy() < self._compacted)
-        for row in np.flatnonzero(stale).tolist():
-            found[row], reasons[row] = REFUSED, STALE
+        stale = pc.and_(decisions["by_hand"], pc.less(decisions["run_id"], self._compacted))
+        why = pc.if_else(stale, STALE, pa.scalar(None, pa.string()))
+        found, reasons = conditions(decisions.append_column("stale", why), current)
         going = np.flatnonzero(found == GO)
         written = self.writer.write(partition, decisions.take(going) if len(going) < len(found) else decisions)
         log_offset = np.full(len(found), -1)

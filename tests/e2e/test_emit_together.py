@@ -1,0 +1,121 @@
+"""Emit where retention and a person have decided about the same group, and neither was emitted at once."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from e2e.in_process import InProcess
+from e2e.lakes import cycle, judge, rows
+from offsetlake import offset_plans
+from offsetlake.errors import LogUnavailable
+from offsetlake.lake.lake import Lake
+from offsetlake.lifecycle import strategies
+from offsetlake.log.address import LogAddress
+from offsetlake.pipeline import by_hand
+from offsetlake.pipeline.cleanup import plan_cleanup
+from offsetlake.pipeline.emit import emit
+from oracle.encoders import group_log_partition, offset_key, offset_value
+from oracle.log_reader import read_log
+from oracle.log_writer import Batch, Record, write_partition
+from oracle.replay import replay
+
+T = 1_700_000_000_000
+GROUP = "billing"
+
+
+def write_log(folder: Path, *groups: str) -> None:
+    """Two offsets a group, each group in a batch of its own."""
+    ends: dict[int, list[Batch]] = {}
+    for group_id in groups:
+        batches = ends.setdefault(group_log_partition(group_id, 50), [])
+        first = 2 * len(batches)
+        records = [
+            Record(first + at, T, offset_key(group_id, "orders", at), offset_value(3, 5, commit_timestamp=T))
+            for at in range(2)
+        ]
+        batches.append(Batch(records=tuple(records)))
+    for partition, batches in ends.items():
+        write_partition(folder, partition, batches)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    write_log(tmp_path / "log", GROUP)
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def lake(log: Path, tmp_path: Path) -> Lake:
+    made = Lake.create(tmp_path / "lake")
+    cycle(InProcess(), made, log)
+    return made
+
+
+def only_planned(lake: Lake, log: Path, job: str, table: str, make: by_hand.Make) -> None:
+    """Do by hand, cut short when it was to be emitted."""
+
+    def cut_short(*_: Any, **__: Any) -> Any:
+        raise LogUnavailable("cut short")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(by_hand, "emit_locked", cut_short)
+        with pytest.raises(LogUnavailable):
+            by_hand.execute(lake, LogAddress(folder=log), job, table, make, lambda _: None)
+
+
+def reset_to_nine(lake: Lake) -> pa.Table:
+    asked = offset_plans.Reset(GROUP, "to_offset", lambda rows: strategies.to_offset(rows, 9), {"orders": [0]})
+    return offset_plans.reset(lake, asked, None, T + 1).drop_columns(["note"])
+
+
+def send(lake: Lake, log: Path) -> dict[str, int]:
+    return {name: n for name, n in emit(lake, LogAddress(folder=log), lambda _: None)["counts"] if n}
+
+
+def reasons(lake: Lake, outcome: str) -> set[tuple[str | None, int | None, str | None]]:
+    return {(r["topic"], r["partition"], r["reason"]) for r in rows(lake, "tombstones") if r["outcome"] == outcome}
+
+
+def test_an_offset_that_is_reset_keeps_its_group(lake: Lake, log: Path) -> None:
+    judge(InProcess(), lake)
+    only_planned(lake, log, "reset", "alterations", lambda: reset_to_nine(lake))
+    assert send(lake, log) == {"done": 1, "emitted": 1, "refused": 2}
+    assert reasons(lake, "refused") == {
+        ("orders", 0, "it is to be committed, by another decision"),
+        (None, None, "it has offsets that stay"),
+    }
+    cycle(InProcess(), lake, log)
+    (offset,) = rows(lake, "offsets")
+    assert (offset["topic"], offset["partition"], offset["committed_offset"]) == ("orders", 0, 9)
+    assert [row["group_id"] for row in rows(lake, "groups")] == [GROUP]
+    assert send(lake, log) == {}
+
+
+def test_an_offset_that_is_brought_back_keeps_its_group(lake: Lake, log: Path) -> None:
+    """The group itself was planned to go when it had no offsets: its record would hide those it is given."""
+    cleaned = plan_cleanup(lake, GROUP, "orders", T, live=False)
+    by_hand.execute(lake, LogAddress(folder=log), "cleanup", "tombstones", lambda: cleaned, lambda _: None)
+    cycle(InProcess(), lake, log)
+    judge(InProcess(), lake)
+    undelete = lambda: offset_plans.undelete(lake, GROUP, None, T + 1).drop_columns(["note"])  # noqa: E731
+    only_planned(lake, log, "undelete", "alterations", undelete)
+    assert send(lake, log) == {"done": 2, "refused": 1}
+    cycle(InProcess(), lake, log)
+    assert {row["partition"] for row in rows(lake, "offsets")} == {0, 1}
+    assert [row["group_id"] for row in rows(lake, "groups")] == [GROUP]
+
+
+def test_a_group_stays_with_an_offset_whose_cleanup_is_stale(lake: Lake, log: Path) -> None:
+    one = lambda: plan_cleanup(lake, GROUP, "orders", T, live=False).slice(0, 1)  # noqa: E731
+    only_planned(lake, log, "cleanup", "tombstones", one)
+    write_log(log, GROUP, "others", "more")
+    cycle(InProcess(), lake, log)
+    judge(InProcess(), lake)
+    send(lake, log)
+    assert (None, None, "it has offsets that stay") in reasons(lake, "refused")
+    cycle(InProcess(), lake, log)
+    assert [row["partition"] for row in rows(lake, "offsets")] == [0]
+    assert {*replay(read_log(log)).committed} == {(GROUP, "orders", 0)}
+    assert [row["group_id"] for row in rows(lake, "groups")] == [GROUP]
