@@ -70,7 +70,7 @@ def decided(decisions: Sequence[Row], now: Current) -> list[tuple[int, str | Non
     return list(zip(found.tolist(), reasons, strict=True))
 
 
-HELD_BACK = "a transaction holds an offset of it"
+HELD_BACK = "a transaction, or a commit in parts, holds an offset of it"
 CHANGED = "the group has changed since: its newest record is at log offset 20"
 STAYS = "it has offsets that stay"
 NO_COMMIT = "it is gone: there is no commit of it any more"

@@ -8,8 +8,8 @@
 | is another commit                                       | refused     | refused  |
 
 "go" becomes refused while a transaction or a commit in parts holds an offset of the key, where the group has changed
-since, or where the decision is stale. A tombstone is refused beside a commit of its key that goes. A group goes if all of its offsets do or
-are gone, and is refused with the first of them that is, or that is to be committed.
+since, or where the decision is stale. A tombstone is refused beside a commit of its key that goes. A group goes if all
+of its offsets do or are gone, and is refused with the first of them that is, or that is to be committed.
 """
 
 from dataclasses import dataclass

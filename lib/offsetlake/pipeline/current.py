@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from offsetlake.kafka.records import OffsetsRecordType
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import Leaf, leaves, read_leaves, touched
@@ -19,6 +21,12 @@ from offsetlake.pipeline.history_rows import of_others
 _NEWEST = (*KEY, "kind", "log_partition", "log_offset", *VALUE, "commit_timestamp")
 _HELD = (*KEY, "log_partition", "log_offset")
 _TAIL = (*_NEWEST, "producer_id", "commit_id")
+_OF_WHOLE_GROUPS = {
+    OffsetsRecordType.GROUP_METADATA,
+    OffsetsRecordType.CONSUMER_GROUP_METADATA,
+    OffsetsRecordType.SHARE_GROUP_METADATA,
+    OffsetsRecordType.STREAMS_GROUP_METADATA,
+}
 _TABLES = ("offsets", "pending_offsets", "groups", "group_members")
 
 
@@ -61,7 +69,7 @@ class Tail:
     """A stretch of the log: offset records that count by themselves, others, groups changed and groups removed.
 
     `waiting` are commits of transactions and parts of commits: whether they count, the next compaction tells.
-    `removed` tells where the first of the tombstones of a group stands.
+    `removed` tells where the tombstone of a group stands, after which nothing of it came.
     """
 
     commits: pa.Table
@@ -83,7 +91,7 @@ def read_tail(log: LogAddress, partition: int, offsets: OffsetRange, groups: pa.
             parts.append(plain(commits.filter(pc.is_in(commits["group_id"], groups)), _TAIL))
             for row in of_others(chunk.others, 0)["group_records"]:
                 if row["group_id"] in wanted:
-                    _group_record(tail, row["group_id"], row["log_offset"], removes=_removes(row))
+                    _group_record(tail, row)
     commits = pa.concat_tables(parts)
     alone = pc.or_(pc.is_null(commits["producer_id"]), pc.equal(commits["kind"], "tombstone"))
     counts = pc.and_(alone, pc.or_(pc.is_null(commits["commit_id"]), pc.is_valid(commits["producer_id"])))
@@ -91,18 +99,15 @@ def read_tail(log: LogAddress, partition: int, offsets: OffsetRange, groups: pa.
     return tail
 
 
-def _removes(row: dict[str, object]) -> bool:
-    """Say whether a group record ends its group: the last of the tombstones is one of the group, not of a member."""
-    return row["kind"] == "tombstone" and row["member_id"] is None
-
-
-def _group_record(tail: Tail, group_id: str, log_offset: int, *, removes: bool) -> None:
-    if removes:
-        tail.removed.setdefault(group_id, log_offset)
+def _group_record(tail: Tail, row: dict[str, Any]) -> None:
+    """Take in a record of a group: its own tombstone ends it, and behind that those of its parts are nothing."""
+    group_id, gone = row["group_id"], row["kind"] == "tombstone"
+    if gone and row["record_type"] in _OF_WHOLE_GROUPS:
+        tail.removed.setdefault(group_id, row["log_offset"])
         tail.changed.pop(group_id, None)
-    else:
+    elif not (gone and group_id in tail.removed):
         tail.removed.pop(group_id, None)
-        tail.changed[group_id] = log_offset
+        tail.changed[group_id] = row["log_offset"]
 
 
 def plain(rows: pa.Table, names: Sequence[str]) -> pa.Table:
