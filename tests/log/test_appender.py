@@ -180,6 +180,13 @@ def _no_more_files(*_: object) -> None:
     raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
+def test_a_disk_that_is_full_from_the_start(tmp_path: Path) -> None:
+    refused = pytest.raises(LogUnavailable, match="cannot be written: File too large")
+    with room_for(tmp_path / "none", 0), refused, appending(tmp_path, "test"):
+        pass
+    with appending(tmp_path, "test"):
+        pass
+
 
 def test_a_disk_that_does_not_sync(tmp_path: Path, log: Appender, monkeypatch: pytest.MonkeyPatch) -> None:
     log.append(0, [made(1)])

@@ -4,6 +4,7 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 
 from offsetlake.errors import LogBusy, LogUnavailable
@@ -20,18 +21,15 @@ def owned(folder: Path, owner: str) -> Iterator[None]:
     the folder is a broker's own; LogUnavailable where there is no such folder or it cannot be written.
     """
     refuse_brokers_own(folder)
-    try:
-        file = (folder / _LOCK).open("ab+", buffering=0)
-    except OSError as error:
-        raise LogUnavailable(f"the log {folder} cannot be written: {error.strerror}") from error
-    with file:
+    with _opened(folder) as file:
         try:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             holder = (folder / _LOCK).read_text(encoding="utf-8") or "another process"
             raise LogBusy(f"{holder} writes to the log {folder}: wait for it to end, or stop it") from error
-        file.truncate(0)
-        file.write(f"{owner} (process {os.getpid()})".encode())
+        with _disk_errors(folder):
+            file.truncate(0)
+            file.write(f"{owner} (process {os.getpid()})".encode())
         yield
 
 
@@ -42,3 +40,16 @@ def refuse_brokers_own(folder: Path) -> None:
             f"{folder} is a broker's own folder ({_BROKERS_OWN} is in it): nothing but that broker may write there; "
             "act through the cluster with --bootstrap, or on a copy without that file"
         )
+
+
+def _opened(folder: Path) -> FileIO:
+    with _disk_errors(folder):
+        return FileIO(folder / _LOCK, "a+")
+
+
+@contextmanager
+def _disk_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise LogUnavailable(f"the log {folder} cannot be written: {error.strerror}") from error
