@@ -175,6 +175,18 @@ def test_nothing_of_a_write_that_failed_is_in_the_log(room: int, tmp_path: Path,
     assert keys(tmp_path) == [(0, 0, b"1"), (0, 1, b"4")]
 
 
+def test_a_segment_that_cannot_begin(tmp_path: Path, log: Appender, monkeypatch: pytest.MonkeyPatch) -> None:
+    log.append(0, [made(1)])
+    monkeypatch.setattr(appender_module, "SEGMENT_BYTES", 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(appender_module, "FileIO", _no_more_files)
+        for _ in range(2):
+            with pytest.raises(LogUnavailable, match="Too many open files"):
+                log.append(0, [made(2)])
+        log.sync()
+    assert log.append(0, [made(3)]) == [1]
+    assert keys(tmp_path) == [(0, 0, b"1"), (0, 1, b"3")]
+
 
 def _no_more_files(*_: object) -> None:
     raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))

@@ -99,11 +99,12 @@ class Appender:
 
     def _roll(self, partition: int) -> _Tail:
         """Begin the next segment; the one before is on disk first, so that only a last segment can be torn."""
-        tail = self._tails[partition]
-        with _disk_errors(self._partition_folder(partition)):
-            os.fdatasync(tail.file.fileno())
-        tail.file.close()
-        self._tails[partition] = self._open(self._partition_folder(partition), tail.end)
+        full, path = self._tails[partition], self._partition_folder(partition)
+        with _disk_errors(path):
+            os.fdatasync(full.file.fileno())
+        full.unsynced = False
+        self._tails[partition] = self._open(path, full.end)
+        full.file.close()
         return self._tails[partition]
 
     @contextmanager
