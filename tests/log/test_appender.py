@@ -150,6 +150,13 @@ def test_every_partition_is_cut_behind_its_last_whole_batch(tmp_path: Path) -> N
     assert set(describe(tmp_path).ranges.values()) == {OffsetRange(0, 3)}
 
 
+def test_bytes_torn_at_the_same_offset_again_are_kept_too(tmp_path: Path) -> None:
+    (segment,) = write(tmp_path, [WHOLE])
+    for torn in (b"first", b"second"):
+        segment.write_bytes(batch_bytes(WHOLE) + torn)
+        truncate_torn(tmp_path)
+    assert sorted(path.read_bytes() for path in segment.parent.glob("*.torn")) == [b"first", b"second"]
+
 
 @contextmanager
 def room_for(path: Path, size: int) -> Iterator[None]:

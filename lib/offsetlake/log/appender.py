@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
+import google_crc32c
+
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.batch_writer import Batch
 from offsetlake.log.folder import end_of, segments_of
@@ -138,8 +140,8 @@ def appending(folder: Path, owner: str) -> Iterator[Appender]:
 def truncate_torn(folder: Path) -> dict[LogPartition, int]:
     """Cut every partition's last segment behind its last whole batch; gives the bytes cut, by partition.
 
-    For the owner of the log only. The bytes are kept in a file beside the segment, `<base>.<end>.torn`: a write that
-    was never acknowledged most likely, but a person may look.
+    For the owner of the log only. The bytes are kept in a file beside the segment, `<base>.<end>.<CRC-32C>.torn`: a
+    write that was never acknowledged most likely, but a person may look.
     """
     cut = {}
     for path in sorted(folder.glob(f"{OFFSETS_TOPIC}-*")):
@@ -156,8 +158,10 @@ def truncate_torn(folder: Path) -> dict[LogPartition, int]:
 def _keep_and_truncate(segment: Path, end: int, size: int) -> None:
     with segment.open("rb+") as file:
         file.seek(size)
-        with segment.with_suffix(f".{end}.torn").open("wb") as kept:
-            kept.write(file.read())
+        torn = file.read()
+        # Torn again at the same offset it is another file; cut short here and done again it is the same.
+        with segment.with_suffix(f".{end}.{google_crc32c.value(torn):08x}.torn").open("wb") as kept:
+            kept.write(torn)
             kept.flush()
             os.fsync(kept.fileno())
         _sync_folder(segment.parent)
