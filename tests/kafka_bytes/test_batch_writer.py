@@ -1,0 +1,105 @@
+"""What the project writes: keys as Kafka's own classes make them, and batches that another reader reads."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_bytes.golden import golden_keys
+from offsetlake.kafka import batch_writer
+from offsetlake.kafka.batch_writer import Record, group_tombstones, offset_key, record_batch
+from oracle.encoders import group_metadata_key
+from oracle.encoders import offset_key as plain_offset_key
+from oracle.log_reader import LogRecord, read_segment
+from oracle.log_writer import Batch, batch_bytes
+from oracle.log_writer import Record as PlainRecord
+
+T = 1_700_000_000_000
+GOLDEN = golden_keys()
+LONGEST = 2**15 - 1  # bytes of a string
+
+names = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+blobs = st.binary(max_size=200)
+records = st.lists(st.tuples(blobs, st.none() | blobs), min_size=1, max_size=20)
+
+
+def test_a_key_is_kafkas() -> None:
+    assert offset_key("g1", "tp", 7) == GOLDEN["OffsetCommitKey"]
+
+
+@given(names, names, st.integers(-(2**31), 2**31 - 1))
+def test_keys_of_all_names(group_id: str, topic: str, partition: int) -> None:
+    assert offset_key(group_id, topic, partition) == plain_offset_key(group_id, topic, partition)
+
+
+@pytest.mark.parametrize(
+    ("group_id", "topic"), [("g" * LONGEST, "t"), ("g", "t" * LONGEST), ("ä" * (LONGEST // 2), "")]
+)
+def test_the_longest_names(group_id: str, topic: str) -> None:
+    assert offset_key(group_id, topic, 1) == plain_offset_key(group_id, topic, 1)
+
+
+@pytest.mark.parametrize(("group_id", "topic"), [("g" * (LONGEST + 1), "t"), ("g", "ä" * (LONGEST // 2 + 1))])
+def test_names_that_are_too_long(group_id: str, topic: str) -> None:
+    with pytest.raises(ValueError, match="32767"):
+        offset_key(group_id, topic, 1)
+
+
+def test_the_keys_of_many_groups_are_not_kept() -> None:
+    for number in range(5_000):
+        offset_key(f"group-{number}", "t", 0)
+    assert batch_writer.offset_key_prefix.cache_info().currsize < 5_000
+
+
+@pytest.mark.parametrize(
+    ("group_type", "keys"),
+    [
+        ("classic", ["GroupMetadataKey"]),
+        (
+            "consumer",
+            [
+                "ConsumerGroupTargetAssignmentMetadataKey",
+                "ConsumerGroupPartitionMetadataKey",
+                "ConsumerGroupMetadataKey",
+            ],
+        ),
+        ("streams", ["StreamsGroupTargetAssignmentMetadataKey", "StreamsGroupMetadataKey", "StreamsGroupTopologyKey"]),
+    ],
+)
+def test_a_group_goes_by_the_tombstones_of_its_coordinator(group_type: str, keys: list[str]) -> None:
+    assert group_tombstones("g1", group_type) == [(GOLDEN[key], None) for key in keys]
+
+
+def test_share_groups_are_their_coordinators() -> None:
+    with pytest.raises(KeyError):
+        group_tombstones("g1", "share")
+
+
+@given(names)
+def test_groups_of_all_names(group_id: str) -> None:
+    assert group_tombstones(group_id, "classic") == [(group_metadata_key(group_id), None)]
+
+
+@given(records, st.integers(0, 2**62), st.integers(0, 2**62))
+def test_another_reader_reads_what_went_in(written: list[Record], timestamp: int, base: int) -> None:
+    batch = record_batch(timestamp, written)
+    assert batch.records == len(written)
+    batch.data[:8] = base.to_bytes(8)
+    assert [*read_segment(bytes(batch.data), "__consumer_offsets", 3)] == [
+        LogRecord("__consumer_offsets", 3, base + at, timestamp, -1, -1, False, None, key, value)
+        for at, (key, value) in enumerate(written)
+    ]
+
+
+@given(records, st.integers(0, 2**62))
+def test_the_bytes_are_those_of_a_coordinator_but_for_its_leader_epoch(written: list[Record], timestamp: int) -> None:
+    """A broker sets the leader epoch when it appends, here nobody does; the checksum leaves it out."""
+    plain = tuple(PlainRecord(at, timestamp, *record) for at, record in enumerate(written))
+    expected = batch_bytes(Batch(records=plain, partition_leader_epoch=-1))
+    data = bytes(record_batch(timestamp, written).data)
+    assert data[:12] + b"\xff" * 4 + data[16:] == expected
+
+
+def test_a_batch_of_many_records() -> None:
+    written = [(offset_key("g", f"topic-{number % 100}", number), None) for number in range(100_000)]
+    data = bytes(record_batch(T, iter(written)).data)
+    assert [record.key for record in read_segment(data, "__consumer_offsets", 0)] == [key for key, _ in written]
