@@ -1,0 +1,147 @@
+"""A real broker loads the log that emit wrote behind its own records, and answers what the tables say."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker import workload
+from broker.broker import Broker
+from broker.tools import broker_groups, broker_offsets
+from e2e.in_process import InProcess
+from e2e.lakes import cycle, rows
+from offsetlake import offset_plans
+from offsetlake.lake.lake import Lake
+from offsetlake.lifecycle.policy import Override, RetentionPolicy
+from offsetlake.lifecycle.strategies import shift_by
+from offsetlake.log import appender
+from offsetlake.log.address import LogAddress
+from offsetlake.pipeline import by_hand
+from offsetlake.pipeline.cleanup import plan_cleanup
+from offsetlake.pipeline.emit import emit
+from offsetlake.pipeline.expire import expire
+from offsetlake.times import now_ms
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+TOPIC, OTHER = "put-back", "put-back-other"
+BOTH = {(TOPIC, 0): 3, (TOPIC, 1): 4, (OTHER, 0): 5}
+LEFT = {"classic": "classic", "848": "consumer"}
+WEEK = 7 * 86_400_000
+MADE_ANEW = ("*.index", "*.timeindex", "*.txnindex", "*.snapshot", "leader-epoch-checkpoint")
+"""What a broker derives from the segments of a partition."""
+
+Tables = tuple[dict[tuple[str, str, int], tuple[int, int, str]], dict[str, tuple[str, str, str]]]
+
+
+def tables(lake: Lake) -> Tables:
+    """Offsets and groups as a broker answers them."""
+    offsets = {
+        (row["group_id"], row["topic"], row["partition"]): (
+            row["committed_offset"],
+            -1 if row["leader_epoch"] is None else row["leader_epoch"],
+            row["metadata"],
+        )
+        for row in rows(lake, "offsets")
+    }
+    groups = {
+        row["group_id"]: (row["state"], row["group_type"], row["protocol_type"] or "") for row in rows(lake, "groups")
+    }
+    return offsets, groups
+
+
+def test_a_broker_answers_what_emit_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broker").mkdir()
+    log, lake = tmp_path / "log", Lake.create(tmp_path / "lake")
+    with Broker(tmp_path / "broker") as broker:
+        _groups(broker.bootstrap)
+        before = broker_offsets(broker.bootstrap), broker_groups(broker.bootstrap)
+        broker.stop()
+        _copy(broker.data_dir, log)
+        cycle(InProcess(), lake, log)
+        assert tables(lake) == before
+        monkeypatch.setattr(appender, "SEGMENT_BYTES", 1)  # every write begins a segment, which the broker joins
+        _expire(lake, log)
+        _by_hand(lake, log)
+        after = tables(lake)
+        _assert_as_meant(*after)
+        _put_back(log, broker.data_dir)
+        broker.start()
+        assert (broker_offsets(broker.bootstrap), broker_groups(broker.bootstrap)) == after
+        # And it goes on from there: a group that went commits again.
+        workload.simple_commit(broker.bootstrap, "expires-simple", {(TOPIC, 0): 9})
+        assert broker_offsets(broker.bootstrap) == after[0] | {("expires-simple", TOPIC, 0): (9, -1, "")}
+
+
+def _groups(bootstrap: str) -> None:
+    for topic, partitions in ((TOPIC, 2), (OTHER, 1)):
+        workload.create_topic(bootstrap, topic, partitions)
+    for name in ("expires", "expires-and-returns", "cleaned", "stays"):
+        workload.simple_commit(bootstrap, f"{name}-simple", BOTH)
+        for kind, protocol in LEFT.items():
+            workload.member(bootstrap, f"{name}-{kind}", BOTH, protocol).close()  # type: ignore[arg-type]
+    workload.committed_transaction(bootstrap, "put-back", "expires-transaction", BOTH)
+    workload.committed_transaction(bootstrap, "put-back", "stays-transaction", BOTH)
+    workload.simple_commit(bootstrap, "reset", BOTH)
+    workload.simple_commit(bootstrap, "reset", {(TOPIC, 1): 40}, leader_epoch=0)
+
+
+def _copy(data: Path, log: Path) -> None:
+    """Copy the segments of the offset commit log, and nothing that says it is a broker's own."""
+    for partition in data.glob("__consumer_offsets-*"):
+        (log / partition.name).mkdir(parents=True)
+        for segment in partition.glob("*.log"):
+            shutil.copy(segment, log / partition.name)
+
+
+def _put_back(log: Path, data: Path) -> None:
+    for partition in log.glob("__consumer_offsets-*"):
+        there = data / partition.name
+        for pattern in ("*.log", *MADE_ANEW):
+            for file in there.glob(pattern):
+                file.unlink()
+        for segment in partition.glob("*.log"):
+            shutil.copy(segment, there)
+    assert len([*data.glob("__consumer_offsets-*/*.log")]) > len([*data.glob("__consumer_offsets-*")])
+
+
+def _expire(lake: Lake, log: Path) -> None:
+    """Let the groups go that are called so; their offsets of the other topic stay, of those that return."""
+    policy = RetentionPolicy(
+        1000 * WEEK, (Override("expires-and-returns-*", OTHER, 1000 * WEEK), Override("expires-*", "*", WEEK))
+    )
+    expire(InProcess, lake, policy, now_ms() + 2 * WEEK, lambda _: None)  # type: ignore[arg-type]
+    counts = dict(emit(lake, LogAddress(folder=log), lambda _: None)["counts"])
+    assert counts == {"emitted": 4 * (3 + 1) + 3 * 2, "gone": 0, "done": 0, "refused": 0}
+    cycle(InProcess(), lake, log)
+
+
+def _by_hand(lake: Lake, log: Path) -> None:
+    def done(job: str, table: str, make: by_hand.Make) -> None:
+        _, row = by_hand.execute(lake, LogAddress(folder=log), job, table, make, lambda _: None)
+        counts: dict[str, Any] = dict(row["counts"])
+        assert counts["refused"] + counts["gone"] == 0
+        assert counts["emitted"] + counts["done"] > 0
+        cycle(InProcess(), lake, log)
+
+    done("cleanup", "tombstones", lambda: plan_cleanup(lake, "cleaned-*", None, now_ms(), live=False))
+    asked = offset_plans.Reset("reset", "shift_by", lambda offsets: shift_by(offsets, -2), {TOPIC: None})
+    done("reset", "alterations", lambda: offset_plans.reset(lake, asked, None, now_ms()).drop_columns(["note"]))
+    done(
+        "undelete",
+        "alterations",
+        lambda: offset_plans.undelete(lake, "expires-and-returns-*", None, now_ms()).drop_columns(["note"]),
+    )
+
+
+def _assert_as_meant(offsets: dict[tuple[str, str, int], tuple[int, int, str]], groups: dict[str, Any]) -> None:
+    kinds = ("simple", *LEFT)
+    whole = {f"{name}-{kind}" for name in ("stays", "expires-and-returns") for kind in kinds} | {"stays-transaction"}
+    assert groups.keys() == whole | {"reset"}
+    assert {key: offset for key, (offset, _, _) in offsets.items()} == {
+        **{(group_id, *key): offset for group_id in whole for key, offset in BOTH.items()},
+        ("reset", TOPIC, 0): 1,
+        ("reset", TOPIC, 1): 38,
+        ("reset", OTHER, 0): 5,
+    }
