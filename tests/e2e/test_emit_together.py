@@ -16,7 +16,7 @@ from offsetlake.log.address import LogAddress
 from offsetlake.pipeline import by_hand
 from offsetlake.pipeline.cleanup import plan_cleanup
 from offsetlake.pipeline.emit import emit
-from oracle.encoders import group_log_partition, offset_key, offset_value
+from oracle.encoders import group_log_partition, group_metadata_key, group_metadata_value, offset_key, offset_value
 from oracle.log_reader import read_log
 from oracle.log_writer import Batch, Record, write_partition
 from oracle.replay import replay
@@ -53,12 +53,12 @@ def lake(log: Path, tmp_path: Path) -> Lake:
     return made
 
 
+def cut_short(*_: Any, **__: Any) -> Any:
+    raise LogUnavailable("cut short")
+
+
 def only_planned(lake: Lake, log: Path, job: str, table: str, make: by_hand.Make) -> None:
     """Do by hand, cut short when it was to be emitted."""
-
-    def cut_short(*_: Any, **__: Any) -> Any:
-        raise LogUnavailable("cut short")
-
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(by_hand, "emit_locked", cut_short)
         with pytest.raises(LogUnavailable):
@@ -119,3 +119,16 @@ def test_a_group_stays_with_an_offset_whose_cleanup_is_stale(lake: Lake, log: Pa
     assert [row["partition"] for row in rows(lake, "offsets")] == [0]
     assert {*replay(read_log(log)).committed} == {(GROUP, "orders", 0)}
     assert [row["group_id"] for row in rows(lake, "groups")] == [GROUP]
+
+
+
+def test_a_group_planned_to_go_by_two_goes_once(tmp_path: Path) -> None:
+    """Its only record stands at the log's very first offset."""
+    log, lake = tmp_path / "log", Lake.create(tmp_path / "lake")
+    value = group_metadata_value(3, protocol_type="consumer", generation=1, protocol=None, leader=None)
+    records = (Record(0, T, group_metadata_key(GROUP), value),)
+    write_partition(log, group_log_partition(GROUP, 50), [Batch(records=records)])
+    cycle(InProcess(), lake, log)
+    judge(InProcess(), lake)
+    only_planned(lake, log, "cleanup", "tombstones", lambda: plan_cleanup(lake, GROUP, None, T, live=False))
+    assert send(lake, log) == {"emitted": 1}

@@ -70,7 +70,8 @@ def _of_groups(groups: Groups, offsets: pa.Table, reasons: dict[str, str | None]
         "group_id": pa.array([group["group_id"] for group in there], pa.string()),
         "log_partition": pa.array([group["log_partition"] for group in there], pa.int32()),
         "judged_offset": pa.array(
-            [max(newest.get(g["group_id"], -1), g["log_offset"] or -1) for g in there], pa.int64()
+            [max(newest.get(g["group_id"], -1), -1 if g["log_offset"] is None else g["log_offset"]) for g in there],
+            pa.int64(),
         ),
         "reason": pa.array([reasons[group["group_id"]] for group in there], pa.string()),
         **_common(there, now),
