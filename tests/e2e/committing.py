@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 from offsetlake.errors import LogBusy
-from offsetlake.kafka.batch_writer import Batch, offset_key, record_batch
+from offsetlake.kafka.batch_writer import Batch, record_batch
 from offsetlake.log.appender import appending
-from oracle.encoders import group_log_partition, offset_value
+from oracle.encoders import group_log_partition, offset_key, offset_value
 
 LOG_PARTITIONS = 10
 TOPIC = "orders"

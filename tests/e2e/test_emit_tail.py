@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from offsetlake.kafka.batch_writer import group_tombstones
+from offsetlake.kafka.batch_writer import group_tombstone_keys
 from offsetlake.kafka.records import OFFSETS_TOPIC, OffsetsRecordType, encode_key
 from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import OffsetRange
@@ -29,7 +29,9 @@ MEMBER_GONE = (
     None,
 )
 OTHER = (group_metadata_key("other"), None)
-CLASSIC, CONSUMER, STREAMS = (group_tombstones(GROUP, kind) for kind in ("classic", "consumer", "streams"))
+CLASSIC, CONSUMER, STREAMS = (
+    [(key, None) for key in group_tombstone_keys(GROUP, kind)] for kind in ("classic", "consumer", "streams")
+)
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,20 @@ def test_a_group_stays_with_an_offset_whose_cleanup_is_stale(lake: Lake, log: Pa
     assert [row["group_id"] for row in rows(lake, "groups")] == [GROUP]
 
 
+def test_what_was_cut_short_by_hand_has_its_row_too(lake: Lake, log: Path) -> None:
+    for _ in range(2):
+        only_planned(lake, log, "reset", "alterations", lambda: reset_to_nine(lake))
+    # The plan is written down and the run is not, as when it is killed between the two.
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(by_hand.runs, "finish", cut_short)
+        with pytest.raises(LogUnavailable):
+            by_hand.execute(lake, LogAddress(folder=log), "reset", "alterations", lambda: reset_to_nine(lake), print)
+    assert send(lake, log) == {"done": 1}
+    by_hand.execute(lake, LogAddress(folder=log), "reset", "alterations", lambda: reset_to_nine(lake), print)
+    resets = [row for row in rows(lake, "runs") if row["job"] == "reset"]
+    assert sorted(row["run_id"] for row in resets) == [3, 4, 5, 7]
+    assert [row["notes"] for row in resets if row["run_id"] == 5] == [[by_hand.CUT_SHORT]]
+
 
 def test_a_group_planned_to_go_by_two_goes_once(tmp_path: Path) -> None:
     """Its only record stands at the log's very first offset."""

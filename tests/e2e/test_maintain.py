@@ -305,7 +305,11 @@ def test_vacuum_takes_what_no_table_names_only_when_it_is_old(lake: Lake) -> Non
 
 def test_entries_of_deltas_log_that_are_old_go_and_nothing_with_them(lake: Lake, log: Path) -> None:
     def known() -> dict[str, Any]:
-        numbers = {f"{table} {job}": lake.delta_table(table).transaction_version(app_id(job)) for table in TABLES for job in runs.JOBS[:3]}
+        numbers = {
+            f"{table} {job}": lake.delta_table(table).transaction_version(app_id(job))
+            for table in TABLES
+            for job in runs.JOBS[:3]
+        }
         return state(lake) | numbers
 
     upkeep(lake)

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_bytes.golden import golden_keys
-from offsetlake.kafka import batch_writer
-from offsetlake.kafka.batch_writer import Record, group_tombstones, offset_key, record_batch
+from offsetlake.kafka.batch_writer import Record, group_tombstone_keys, offset_keys, record_batch
 from oracle.encoders import group_metadata_key
 from oracle.encoders import offset_key as plain_offset_key
 from oracle.log_reader import LogRecord, read_segment
@@ -23,31 +22,26 @@ records = st.lists(st.tuples(blobs, st.none() | blobs), min_size=1, max_size=20)
 
 
 def test_a_key_is_kafkas() -> None:
-    assert offset_key("g1", "tp", 7) == GOLDEN["OffsetCommitKey"]
+    assert offset_keys("g1", ["tp"], [7]) == [GOLDEN["OffsetCommitKey"]]
 
 
-@given(names, names, st.integers(-(2**31), 2**31 - 1))
-def test_keys_of_all_names(group_id: str, topic: str, partition: int) -> None:
-    assert offset_key(group_id, topic, partition) == plain_offset_key(group_id, topic, partition)
+@given(names, st.lists(st.tuples(names, st.integers(-(2**31), 2**31 - 1)), max_size=5))
+def test_keys_of_all_names(group_id: str, offsets: list[tuple[str, int]]) -> None:
+    keys = offset_keys(group_id, [topic for topic, _ in offsets], [partition for _, partition in offsets])
+    assert keys == [plain_offset_key(group_id, *each) for each in offsets]
 
 
 @pytest.mark.parametrize(
     ("group_id", "topic"), [("g" * LONGEST, "t"), ("g", "t" * LONGEST), ("ä" * (LONGEST // 2), "")]
 )
 def test_the_longest_names(group_id: str, topic: str) -> None:
-    assert offset_key(group_id, topic, 1) == plain_offset_key(group_id, topic, 1)
+    assert offset_keys(group_id, [topic], [1]) == [plain_offset_key(group_id, topic, 1)]
 
 
 @pytest.mark.parametrize(("group_id", "topic"), [("g" * (LONGEST + 1), "t"), ("g", "ä" * (LONGEST // 2 + 1))])
 def test_names_that_are_too_long(group_id: str, topic: str) -> None:
     with pytest.raises(ValueError, match="32767"):
-        offset_key(group_id, topic, 1)
-
-
-def test_the_keys_of_many_groups_are_not_kept() -> None:
-    for number in range(5_000):
-        offset_key(f"group-{number}", "t", 0)
-    assert batch_writer.offset_key_prefix.cache_info().currsize < 5_000
+        offset_keys(group_id, [topic], [1])
 
 
 @pytest.mark.parametrize(
@@ -66,17 +60,17 @@ def test_the_keys_of_many_groups_are_not_kept() -> None:
     ],
 )
 def test_a_group_goes_by_the_tombstones_of_its_coordinator(group_type: str, keys: list[str]) -> None:
-    assert group_tombstones("g1", group_type) == [(GOLDEN[key], None) for key in keys]
+    assert group_tombstone_keys("g1", group_type) == [GOLDEN[key] for key in keys]
 
 
 def test_share_groups_are_their_coordinators() -> None:
     with pytest.raises(KeyError):
-        group_tombstones("g1", "share")
+        group_tombstone_keys("g1", "share")
 
 
 @given(names)
 def test_groups_of_all_names(group_id: str) -> None:
-    assert group_tombstones(group_id, "classic") == [(group_metadata_key(group_id), None)]
+    assert group_tombstone_keys(group_id, "classic") == [group_metadata_key(group_id)]
 
 
 @given(records, st.integers(0, 2**62), st.integers(0, 2**62))
@@ -100,6 +94,7 @@ def test_the_bytes_are_those_of_a_coordinator_but_for_its_leader_epoch(written: 
 
 
 def test_a_batch_of_many_records() -> None:
-    written = [(offset_key("g", f"topic-{number % 100}", number), None) for number in range(100_000)]
+    numbers = range(100_000)
+    written = [(key, None) for key in offset_keys("g", [f"topic-{number % 100}" for number in numbers], numbers)]
     data = bytes(record_batch(T, iter(written)).data)
     assert [record.key for record in read_segment(data, "__consumer_offsets", 0)] == [key for key, _ in written]

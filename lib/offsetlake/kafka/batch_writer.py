@@ -1,7 +1,7 @@
 """Columns to record batches: what the project itself appends to a log, one batch for all that must hold together."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -31,6 +31,10 @@ _OF_AN_EMPTY_GROUP = {
 """Record types a coordinator tombstones when it removes a group without members, in its order (facts 3.4)."""
 
 
+Record = tuple[bytes, bytes | None]
+"""Key and value; a null value is a tombstone."""
+
+
 class Batch(NamedTuple):
     """A record batch whose base offset is still 0, and how many records it holds."""
 
@@ -38,18 +42,16 @@ class Batch(NamedTuple):
     records: int
 
 
-def record_batch(timestamp: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> Batch:
-    """Lay records out as one uncompressed batch of magic 2; `timestamp` in ms is that of every record.
-
-    A null value is a tombstone.
-    """
+def record_batch(timestamp: int, records: Iterable[Record]) -> Batch:
+    """Lay records out as one uncompressed batch of magic 2; `timestamp` in ms is that of every record."""
     builder = DefaultRecordBatchBuilder(
         MAGIC, NO_CODEC, NOT_TRANSACTIONAL, NO_PRODUCER, NO_PRODUCER, BASE_SEQUENCE, 1 << 31
     )
-    append = builder.append  # a million a second and more: benchmarks/results.md, emit
-    for at, (key, value) in enumerate(zip(keys, values, strict=True)):
-        append(at, timestamp, key, value, [])
-    return Batch(builder.build(), len(keys))
+    append, count = builder.append, 0  # a million a second: benchmarks/results.md, emit
+    for key, value in records:
+        append(count, timestamp, key, value, [])
+        count += 1
+    return Batch(builder.build(), count)
 
 
 def offset_keys(group_id: str, topics: Sequence[str], partitions: Sequence[int]) -> list[bytes]:

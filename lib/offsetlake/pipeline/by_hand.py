@@ -16,7 +16,7 @@ from offsetlake.lifecycle.reduction import KEY
 from offsetlake.log.address import LogAddress
 from offsetlake.ordering import rows_in
 from offsetlake.pipeline.decisions import replaced
-from offsetlake.pipeline.emit import emit_through
+from offsetlake.pipeline.emit import close_cut_short, emit_through
 from offsetlake.pipeline.ingest import Report
 from offsetlake.pipeline.writers import open_writer
 
@@ -35,6 +35,7 @@ def execute(
     plan stands, and the next `emit` goes on with it. Raises what `emit` raises.
     """
     with lake.lock(job, say), open_writer(log, job) as writer:
+        close_cut_short(lake)
         plan = runs.begin(lake, job, {"notes": [*notes]})
         rows = replaced(with_outcome(make()), run_id=plan["run_id"])
         file = TableFile(lake, table)

@@ -30,16 +30,21 @@ def emit(lake: Lake, log: LogAddress, say: Callable[[str], None]) -> Report:
     planned was not judged on the tables as they are now.
     """
     with lake.lock(JOB, say), open_writer(log, JOB) as writer:
+        close_cut_short(lake)
         return emit_through(writer, lake, log, say)
+
+
+def close_cut_short(lake: Lake) -> None:
+    """Give runs of emit, and of those who have things emitted, that were cut short their rows in `runs`."""
+    for job in (JOB, *runs.BY_HAND):
+        if cut_short := runs.unfinished_plan(lake, job):
+            runs.finish(lake, job, cut_short | {"notes": [CUT_SHORT]}, outcome="done", counts=[])
 
 
 def emit_through(
     writer: Writer, lake: Lake, log: LogAddress, say: Callable[[str], None], planned_by: int | None = None
 ) -> Report:
     """Do as `emit`, for a job that holds the lake's lock and the way to the log; only what run `planned_by` planned."""
-    for job in (JOB, *runs.BY_HAND):
-        if cut_short := runs.unfinished_plan(lake, job):
-            runs.finish(lake, job, cut_short | {"notes": [CUT_SHORT]}, outcome="done", counts=[])
     check_same_log(lake, log, log.describe())
     plan = runs.begin(lake, JOB, {"notes": writer.notes})
     emission = Emission(lake, log, writer, plan["run_id"], planned_by)

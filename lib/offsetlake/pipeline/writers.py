@@ -77,7 +77,10 @@ class LogWriter:
             keys = offset_keys(groups[first], topics[:offsets], partitions[:offsets])
             ending = group_tombstone_keys(groups[first], types[-1]) if group_goes else []
             sizes[stop - 1] = len(ending) or 1
-            batches.append(record_batch(now, keys + ending, values[first : first + offsets] + [None] * len(ending)))
+            nothing = [None] * len(ending)
+            batches.append(
+                record_batch(now, zip(keys + ending, values[first : first + offsets] + nothing, strict=True))
+            )
         base = self._appender.append(partition, batches)[0]
         return Written(base + np.cumsum(sizes) - sizes)
 
