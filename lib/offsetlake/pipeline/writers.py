@@ -77,10 +77,8 @@ class LogWriter:
             keys = offset_keys(groups[first], topics[:offsets], partitions[:offsets])
             ending = group_tombstone_keys(groups[first], types[-1]) if group_goes else []
             sizes[stop - 1] = len(ending) or 1
-            nothing = [None] * len(ending)
-            batches.append(
-                record_batch(now, zip(keys + ending, values[first : first + offsets] + nothing, strict=True))
-            )
+            written = [*values[first : first + offsets], *[None] * len(ending)]
+            batches.append(record_batch(now, zip(keys + ending, written, strict=True)))
         base = self._appender.append(partition, batches)[0]
         return Written(base + np.cumsum(sizes) - sizes)
 
