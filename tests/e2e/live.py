@@ -101,6 +101,7 @@ def lake_of(broker: Broker, folder: Path) -> Path:
     workload.create_topic(broker.bootstrap, topic, 1)
     with Admin(KafkaConnection(bootstrap=broker.bootstrap)) as admin:
         assert admin.commit(topic, {(topic, 0): Commit(0)}) == {(topic, 0): None}
+        assert admin.delete_group(topic) is None
     log = LogAddress(connection=KafkaConnection(bootstrap=broker.bootstrap))
     cycle.catch_up(Lake.create(folder / "lake"), log, lambda _: None)
     return folder / "lake"

@@ -50,9 +50,6 @@ def test_a_group_nobody_uses_goes_and_comes_back(live: Live, kind: Protocol | Li
     back = live.ask("undelete", group, "--execute")
     assert (back.code, back.outcomes()) == (0, dict.fromkeys(offsets, "done"))
     assert live.stands(group) == offsets
-    undone = live.ask("restore", "--run", run_to_undo(back), "--execute")
-    assert (undone.code, undone.outcomes()) == (0, dict.fromkeys(offsets, "done"))
-    assert live.stands(group) == {}
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -66,7 +63,6 @@ def test_a_group_in_use_is_left_alone(live: Live, protocol: Protocol) -> None:
             ["cleanup", group, "--execute"],
             ["cleanup", group, "--topic", used, "--execute"],
             ["reset", group, "--all-topics", "--to-latest", "--execute"],
-            ["reset", group, "--all-topics", "--to-latest"],
         ):
             refused = live.ask(*arguments)
             assert (refused.code, set(refused.outcomes().values())) == (8, {"refused"})
