@@ -13,14 +13,12 @@ The parent has imported everything and never touches a Delta table: the threads 
 import io
 import json
 import os
-import random
 import shutil
 import signal
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cache
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +26,37 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.table import TableAlterer, TableOptimizer
 
-from e2e.in_process import InProcess
-from e2e.lakes import grow, judge, rows, state, upkeep
-from offsetlake.lake import upkeep as table_upkeep
+from e2e.killing_scenarios import (
+    AGAIN_AND_AGAIN,
+    EXPECTED,
+    LEADS_TO,
+    NEVER_KILLED,
+    NOW,
+    PARTS,
+    SCENARIOS,
+    Job,
+    Place,
+    Scenario,
+    check,
+    run_again,
+    tables_of,
+)
 from offsetlake.lake.lake import Lake
-from offsetlake.log import source
+from offsetlake.log import appender, source
 from offsetlake.log.address import LogAddress
-from offsetlake.pipeline.compact import compact
-from offsetlake.pipeline.compact_task import COMPACTED
-from offsetlake.pipeline.ingest import ingest
-from offsetlake.pipeline.maintain import preview
-from offsetlake.pipeline.readers import HISTORY
-from oracle.random_logs import RandomLog, random_log
+from offsetlake.pipeline import writers
+
+
+class LogFile(io.FileIO):
+    """A segment of the log that takes what is appended in two parts, so that a kill in between tears it."""
+
+    def write(self, data: Any) -> int:
+        half = bytes(data)[: max(1, len(data) // 2)]
+        return self.write_part(half) + self.write_part(bytes(data)[len(half) :])
+
+    def write_part(self, data: bytes) -> int:
+        return super().write(data)
+
 
 WRITES: dict[str, tuple[Any, str]] = {
     "mkdir": (os, "mkdir"),
@@ -54,52 +71,9 @@ WRITES: dict[str, tuple[Any, str]] = {
     "optimize": (TableOptimizer, "compact"),
     "vacuum": (DeltaTable, "vacuum"),
     "checkpoint": (DeltaTable, "create_checkpoint"),
+    "append": (LogFile, "write_part"),
+    "fdatasync": (os, "fdatasync"),
 }
-PARTS = (0.4, 0.76, 0.99)  # of the log, as it grows; the later two end in a batch that is known again by its checksum
-
-JUDGED = "judged"
-
-# By part of the log, the tables of a lake whose jobs were never killed; JUDGED: what `_judged_twice` leaves.
-EXPECTED: dict[float | str, dict[str, Any]] = {}
-
-Job = Callable[["Place"], object]
-
-
-@dataclass(frozen=True)
-class Place:
-    """A folder with a log and the lake that reads it."""
-
-    folder: Path
-
-    @property
-    def lake(self) -> Path:
-        return self.folder / "lake"
-
-    def write_log(self, part: float) -> None:
-        log = whole_log()
-        grow(self.folder / "log", RandomLog(log.world, log.plans[: int(len(log.plans) * part)]))
-
-    def create(self) -> Lake:
-        return Lake.create(self.lake)
-
-    def ingest(self) -> None:
-        ingest(InProcess, self.create(), LogAddress(folder=self.folder / "log"), lambda _: None)  # type: ignore[arg-type]
-
-    def compact(self) -> None:
-        compact(InProcess, self.create(), lambda _: None)  # type: ignore[arg-type]
-
-    def expire(self) -> None:
-        judge(InProcess(), self.create())
-
-    def maintain(self) -> None:
-        table_upkeep.FEWEST = 2  # every table has something to do
-        upkeep(self.create(), self.folder / "log")
-
-
-@cache
-def whole_log() -> RandomLog:
-    log = random_log(random.Random(7), 300, groups=8, log_partitions=2)
-    return RandomLog(log.world, tuple(replace(plan, opens_segment=at % 24 < 2) for at, plan in enumerate(log.plans)))
 
 
 class Kill:
@@ -121,142 +95,6 @@ class Kill:
             return real(*args, **kwargs)
 
         return write
-
-
-def _log_only(place: Place) -> None:
-    place.write_log(PARTS[1])
-
-
-def _compacted_once(place: Place) -> None:
-    place.write_log(PARTS[0])
-    place.ingest()
-    place.compact()
-    place.write_log(PARTS[1])
-
-
-def _ingested_again(place: Place) -> None:
-    _compacted_once(place)
-    place.ingest()
-
-
-def _run_again(place: Place) -> None:
-    place.ingest()
-    place.compact()
-
-
-def _run_again_with_more_log(place: Place) -> None:
-    place.write_log(PARTS[2])
-    for job in (place.ingest, place.compact):
-        job()  # what was cut short
-        job()  # what came since
-
-
-def _compact_alone_first(place: Place) -> None:
-    place.compact()
-    found = plain(state(Lake.open(place.lake)))
-    compacted = [{table: of[table] for table in COMPACTED} for of in (found, EXPECTED[PARTS[0]], EXPECTED[PARTS[1]])]
-    assert compacted[0] in compacted[1:], "a half-done ingest was compacted"
-    _run_again(place)
-
-
-def _expired_once(place: Place) -> None:
-    """All was judged when there was less of it, so some decisions are there already."""
-    _compacted_once(place)
-    place.expire()
-    _run_again(place)
-
-
-def _judged_twice(place: Place) -> None:
-    _expired_once(place)
-    place.expire()
-
-
-def _compacted_twice(place: Place) -> None:
-    _ingested_again(place)
-    place.compact()
-
-
-def _maintain_again(place: Place) -> None:
-    place.maintain()
-    left = preview(Lake.open(place.lake), place.folder / "log", 0)
-    assert not [each for each in left.cuts if each.cut.going]
-    assert [table for table in left.compacted if left.compacted[table] or left.removed[table]] in ([], ["runs"])
-
-
-def _go_on_and_maintain(place: Place) -> None:
-    place.write_log(PARTS[2])
-    _run_again(place)
-    place.maintain()
-
-
-@dataclass(frozen=True)
-class Recovery:
-    """What is done after the kill, and which of EXPECTED the lake is then."""
-
-    run: Job
-    part: float | str
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """What is there, the job that is killed, and the ways to go on."""
-
-    prepare: Job
-    killed: Job
-    recoveries: tuple[Recovery, ...]
-
-
-SCENARIOS = {
-    "create": Scenario(_log_only, Place.create, (Recovery(_run_again, PARTS[1]),)),
-    "ingest": Scenario(
-        _compacted_once,
-        Place.ingest,
-        (
-            Recovery(_run_again, PARTS[1]),
-            Recovery(_compact_alone_first, PARTS[1]),
-            Recovery(_run_again_with_more_log, PARTS[2]),
-        ),
-    ),
-    "compact": Scenario(
-        _ingested_again,
-        Place.compact,
-        (Recovery(Place.compact, PARTS[1]), Recovery(_run_again_with_more_log, PARTS[2])),
-    ),
-    "expire": Scenario(_expired_once, Place.expire, (Recovery(Place.expire, JUDGED),)),
-    "maintain": Scenario(
-        _compacted_twice,
-        Place.maintain,
-        (Recovery(_maintain_again, PARTS[1]), Recovery(_go_on_and_maintain, PARTS[2])),
-    ),
-}
-AGAIN_AND_AGAIN = "again and again"
-
-
-def check(place: Place, part: float | str) -> None:
-    """Compare the lake with one whose jobs were never killed; its runs account for every row, once."""
-    lake = Lake.open(place.lake)
-    assert plain(state(lake)) == EXPECTED[part]
-    runs = sorted(rows(lake, "runs"), key=lambda run: run["run_id"])
-    assert len({run["run_id"] for run in runs}) == len(runs)
-    ingests = [run for run in runs if run["job"] == "ingest"]
-    assert not [run["gaps"] for run in ingests if run["gaps"]]
-    for table in HISTORY:
-        counted = {run["run_id"]: count for run in ingests if (count := dict(run["counts"])[table])}
-        sql = f"SELECT ingest_run, count(*) AS n FROM {table} GROUP BY ingest_run"
-        assert {row["ingest_run"]: row["n"] for row in lake.query(sql, table).to_pylist()} == counted
-    ends = LogAddress(folder=place.folder / "log").describe().ranges
-    assert {(at["topic"], at["partition"]): at["position"] for at in ingests[-1]["positions"]} == {
-        where: held.end for where, held in ends.items()
-    }
-    covered = max(run["through_run"] or 0 for run in runs)
-    assert covered == max(run["run_id"] for run in ingests if run["outcome"] == "done")
-    assert not [*lake.path.glob("plan-*")]
-
-
-def plain(tables: dict[str, Any]) -> dict[str, Any]:
-    """The same for any two equal states, and fit to travel as JSON."""
-    plain: dict[str, Any] = json.loads(json.dumps(tables, default=repr))
-    return plain
 
 
 def forked(work: Callable[[int], object]) -> tuple[str, bool]:
@@ -282,10 +120,11 @@ def must(work: Callable[[int], object]) -> str:
     return written
 
 
-def never_killed(place: Place, jobs: Job, report: int) -> None:
-    jobs(place)
+def never_killed(place: Place, part: float | str, jobs: tuple[Job, ...], report: int) -> None:
+    for job in jobs:
+        job(place)
     with os.fdopen(report, "w", encoding="utf-8") as file:
-        json.dump(plain(state(Lake.open(place.lake))), file)
+        json.dump(tables_of(Lake.open(place.lake), part), file)
 
 
 def warm_up(log: LogAddress) -> None:
@@ -327,7 +166,7 @@ def kill_again_and_again(folder: Path) -> None:
     at, killed = 0, True
     while killed:
         at += 1
-        write, killed = forked(lambda report: (Kill(at, report), _run_again(place)))  # noqa: B023 - runs at once
+        write, killed = forked(lambda report: (Kill(at, report), run_again(place)))  # noqa: B023 - runs at once
         tell(write, write if write and not killed else "" if killed else forked(lambda _: check(place, PARTS[1]))[0])
 
 
@@ -336,12 +175,15 @@ def tell(at: str, problem: str) -> None:
 
 
 def main(scenario: str, folder: Path) -> None:
+    writers.now_ms = lambda: NOW  # type: ignore[attr-defined]  # the same log, whenever it is written
+    appender.FileIO = LogFile  # type: ignore[misc]
     for part in PARTS:
         place = Place(folder / f"expected-{part}")
         place.write_log(part)
-        EXPECTED[part] = json.loads(must(lambda report: never_killed(place, _run_again, report)))  # noqa: B023 - runs at once
-    judged = Place(folder / "expected-judged")
-    EXPECTED[JUDGED] = json.loads(must(lambda report: never_killed(judged, _judged_twice, report)))
+        EXPECTED[part] = json.loads(must(partial(never_killed, place, part, (run_again,))))
+    for part, jobs in NEVER_KILLED.items():
+        if scenario in (part, LEADS_TO.get(part)):
+            EXPECTED[part] = json.loads(must(partial(never_killed, Place(folder / f"expected-{part}"), part, jobs)))
     warm_up(LogAddress(folder=place.folder / "log"))
     if scenario == AGAIN_AND_AGAIN:
         kill_again_and_again(folder)

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from e2e.killing import AGAIN_AND_AGAIN, SCENARIOS, WRITES
+from e2e.killing import WRITES
+from e2e.killing_scenarios import AGAIN_AND_AGAIN, SCENARIOS
 from e2e.lakes import cycle, rows
 from offsetlake.lake.definitions import TABLES, definition
 from offsetlake.lake.lake import Lake
@@ -31,6 +32,8 @@ MET = {
     "ingest": {"open": 2, "fsync": 6, "replace": 1, "close data file": 4, "commit": 4, "unlink": 1},
     "compact": {"open": 2, "fsync": 7, "replace": 1, "close data file": 5, "commit": len(COMPACTED) + 1, "unlink": 1},
     "expire": {"open": 2, "fsync": 4, "replace": 1, "close data file": 2, "commit": 2, "unlink": 1},
+    "emit": {"open": 2, "fsync": 4, "append": 4, "fdatasync": 2, "close data file": 2, "commit": 2, "unlink": 1},
+    "by hand": {"open": 3, "fsync": 8, "append": 2, "fdatasync": 1, "close data file": 4, "commit": 4, "unlink": 2},
     "maintain": {
         "open": 3,
         "fsync": 8,
