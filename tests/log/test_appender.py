@@ -5,7 +5,9 @@ import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -61,6 +63,7 @@ def test_offsets_go_on_in_each_partition(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.broker
 def test_kafka_reads_what_was_appended(tmp_path: Path) -> None:
     value = offset_value(3, 42, commit_timestamp=T, metadata="md")
     with appending(tmp_path, "test") as appender:
@@ -197,6 +200,28 @@ def test_a_segment_that_cannot_begin(tmp_path: Path, log: Appender, monkeypatch:
 
 def _no_more_files(*_: object) -> None:
     raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+class Dying(FileIO):
+    """A file on a disk that takes a part of a write, and then nothing any more."""
+
+    def write(self, data: Any) -> int:
+        if self.tell():
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().write(bytes(data)[:70])
+
+    def truncate(self, size: int | None = None) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_a_disk_that_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched, appending(tmp_path, "test") as appender:
+        patched.setattr(appender_module, "FileIO", Dying)
+        with pytest.raises(LogUnavailable, match="cannot be written: Input/output error"):
+            appender.append(0, [made(1)])
+    with appending(tmp_path, "test") as appender:
+        assert appender.append(0, [made(2)]) == [0]
+    assert keys(tmp_path) == [(0, 0, b"2")]
 
 
 def test_a_disk_that_is_full_from_the_start(tmp_path: Path) -> None:

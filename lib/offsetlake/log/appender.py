@@ -115,7 +115,8 @@ class Appender:
         try:
             yield
         except OSError as error:
-            tail.file.truncate(tail.size)
+            with _disk_errors(self._folder):
+                tail.file.truncate(tail.size)
             raise LogUnavailable(
                 f"the log {self._folder} takes no more ({error.strerror}): nothing of this write is in it"
             ) from error
