@@ -15,7 +15,7 @@ from offsetlake.lifecycle import strategies
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline import by_hand
 from offsetlake.pipeline.cleanup import plan_cleanup
-from offsetlake.pipeline.emit import emit
+from offsetlake.pipeline.emit import CUT_SHORT, emit
 from oracle.encoders import group_log_partition, group_metadata_key, group_metadata_value, offset_key, offset_value
 from oracle.log_reader import read_log
 from oracle.log_writer import Batch, Record, write_partition
@@ -60,7 +60,7 @@ def cut_short(*_: Any, **__: Any) -> Any:
 def only_planned(lake: Lake, log: Path, job: str, table: str, make: by_hand.Make) -> None:
     """Do by hand, cut short when it was to be emitted."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(by_hand, "emit_locked", cut_short)
+        patched.setattr(by_hand, "emit_through", cut_short)
         with pytest.raises(LogUnavailable):
             by_hand.execute(lake, LogAddress(folder=log), job, table, make, lambda _: None)
 
@@ -133,7 +133,7 @@ def test_what_was_cut_short_by_hand_has_its_row_too(lake: Lake, log: Path) -> No
     by_hand.execute(lake, LogAddress(folder=log), "reset", "alterations", lambda: reset_to_nine(lake), print)
     resets = [row for row in rows(lake, "runs") if row["job"] == "reset"]
     assert sorted(row["run_id"] for row in resets) == [3, 4, 5, 7]
-    assert [row["notes"] for row in resets if row["run_id"] == 5] == [[by_hand.CUT_SHORT]]
+    assert [row["notes"] for row in resets if row["run_id"] == 5] == [[CUT_SHORT]]
 
 
 def test_a_group_planned_to_go_by_two_goes_once(tmp_path: Path) -> None:

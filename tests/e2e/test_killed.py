@@ -35,7 +35,7 @@ MET = {
     "emit": {"open": 2, "fsync": 4, "append": 4, "fdatasync": 2, "close data file": 2, "commit": 2, "unlink": 1},
     "by hand": {"open": 3, "fsync": 8, "append": 2, "fdatasync": 1, "close data file": 4, "commit": 4, "unlink": 2},
     "maintain": {
-        "open": 3,
+        "open": 2,
         "fsync": 8,
         "replace": 1,
         "close data file": 1,

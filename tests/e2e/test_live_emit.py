@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 TOPIC, UNREAD = "emit-read", "emit-unread"
 BOTH = {(TOPIC, 0): 1, (TOPIC, 1): 2}
-IDLE = {"classic": 2, "consumer": 6, "simple": 2}
+IDLE = {"classic": 2, "consumer": 3, "simple": 2}
 """Groups that nobody uses, and the record type of the first tombstone that ends each."""
 CHANGING = ("joins", "commits", "commits-the-same", "commits-elsewhere")
 
