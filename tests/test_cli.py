@@ -257,7 +257,9 @@ def real(tmp_path: Path) -> str:
 def test_expire_plans_and_tombstones_tells(run: Run, real: str) -> None:
     code, out, _ = run("expire", "--lake", real, "--now", "2026-12-01")
     assert code == 0
-    assert "Judged 196 offsets: 185 are to go, and 31 groups; 216 tombstones planned, none sent" in out
+    assert (
+        "Judged 196 offsets: 185 are to go, and 31 groups; 216 tombstones planned, which `offsetlake emit` sends" in out
+    )
     assert f"What goes and why: offsetlake tombstones --lake {real}" in out
     rows = [json.loads(line) for line in run("tombstones", "--lake", real, "--format", "json")[1].splitlines()]
     assert len(rows) == 216

@@ -30,6 +30,8 @@ WANTED = pa.schema(
     ]
 )
 
+_LOST = "the commit before it is in no table: history does not go back so far"
+
 Scope = Mapping[str, Collection[int] | None]
 """Partitions by topic, None: all of the topic; an empty scope: every topic the group has offsets of."""
 
@@ -129,17 +131,14 @@ def as_they_were(rows: pa.Table) -> pa.Table:
 
 def before_run(done: dict[str, pa.Table]) -> tuple[pa.Table, pa.Array]:
     """Undo what `audit.deleted.done_by` tells of a run; also give what each offset must be now, null: not there."""
-    altered, went = done["alterations"], done["tombstones"]
-    back = _wanted(
-        altered.select(KEY),
-        committed_offset=altered["previous_offset"],
-        leader_epoch=altered["previous_leader_epoch"],
-        metadata=altered["previous_metadata"],
-    )
-    lost = pc.if_else(pc.is_null(went["metadata"]), "its commit is in no table: history does not go back so far", None)
-    again = _wanted(went.select((*KEY, *VALUES)).append_column("reason", lost.cast(pa.string())))
-    expected = pa.chunked_array([*altered["committed_offset"].chunks, pa.nulls(went.num_rows, pa.int64())], pa.int64())
-    return pa.concat_tables([back, again]), expected
+    parts, expected = [], []
+    for table, rows in done.items():
+        lost = pc.and_(pc.is_valid(rows["committed_offset"]), pc.is_null(rows["went_offset"]))
+        reason = pc.if_else(lost, _LOST, pa.scalar(None, pa.string()))
+        parts.append(_wanted(rows.select([*KEY, *VALUES]).append_column("reason", reason)))
+        now = rows["set_offset"] if table == "alterations" else pa.nulls(rows.num_rows, pa.int64())
+        expected += now.to_pylist()
+    return pa.concat_tables(parts), pa.array(expected, pa.int64())
 
 
 def _wanted(rows: pa.Table, **columns: pa.Array | pa.ChunkedArray) -> pa.Table:

@@ -96,7 +96,7 @@ def _expired(lake: Lake, job: Done, flags: list[str]) -> Iterator[str]:
         return
     yield (
         f"Judged {judged:,} offsets: {going:,} are to go, and {counts['nothing_left']:,} groups; "
-        f"{counts['planned']:,} tombstones planned, none sent"
+        f"{counts['planned']:,} tombstones planned, which `offsetlake emit` sends"
     )
     for rule in (*RULES, "nothing_left"):
         if counts.get(rule):

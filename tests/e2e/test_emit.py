@@ -1,5 +1,6 @@
 """Emit on whole lakes: what is planned goes into the log, unless what it judged has moved; the tables follow."""
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,15 @@ from hypothesis import strategies as st
 
 from e2e.in_process import InProcess
 from e2e.lakes import cycle, judge, rows
+from offsetlake.errors import LakeUnusable, LogBusy, LogMismatch
 from offsetlake.lake.lake import Lake
+from offsetlake.lifecycle.policy import RetentionPolicy
 from offsetlake.log.address import LogAddress
+from offsetlake.log.ownership import owned
 from offsetlake.pipeline.emit import emit
+from offsetlake.pipeline.expire import expire
 from oracle.log_reader import read_log
-from oracle.random_logs import RandomLog, logs
+from oracle.random_logs import RandomLog, logs, random_log
 from oracle.replay import replay
 
 Key = tuple[str, str, int]
@@ -51,7 +56,7 @@ def assert_in_log(log: Path, emitted: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(log=logs(max_batches=30))
 def test_what_is_planned_goes_and_all_else_stays(log: RandomLog, tmp_path_factory: Any) -> None:
     assume(log.plans)
@@ -74,7 +79,7 @@ def test_what_is_planned_goes_and_all_else_stays(log: RandomLog, tmp_path_factor
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(log=logs(max_batches=40), part=st.floats(0.1, 0.9))
 def test_no_commit_newer_than_the_one_judged_is_lost(log: RandomLog, part: float, tmp_path_factory: Any) -> None:
     judged_plans = log.plans[: int(len(log.plans) * part)]
@@ -95,3 +100,58 @@ def test_no_commit_newer_than_the_one_judged_is_lost(log: RandomLog, part: float
     assert all(row["reason"] for row in refused.values())
     cycle(InProcess(), lake, folder / "log")
     assert stored(lake) == {key: commit.log_offset for key, commit in after.committed.items()}
+
+
+@pytest.fixture
+def judged(tmp_path: Path) -> tuple[Lake, Path]:
+    """A lake with plans, and its log."""
+    random_log(random.Random(11), 400, groups=6, log_partitions=3).write(tmp_path / "log")
+    lake = Lake.create(tmp_path / "lake")
+    cycle(InProcess(), lake, tmp_path / "log")
+    judge(InProcess(), lake)
+    assert outcomes(lake, "planned")
+    return lake, tmp_path / "log"
+
+
+def test_what_was_judged_on_older_tables_is_not_sent(judged: tuple[Lake, Path]) -> None:
+    lake, log = judged
+    random_log(random.Random(11), 500, groups=6, log_partitions=3).write(log)
+    cycle(InProcess(), lake, log)
+    with pytest.raises(LakeUnusable, match="judge them again with `offsetlake expire` first"):
+        send(lake, log)
+    assert not outcomes(lake, "emitted")
+    assert lake.read_file("plan-emit.json") is None
+    judge(InProcess(), lake)
+    assert send(lake, log)["emitted"]
+
+
+def test_a_log_that_is_another_or_written_by_another(judged: tuple[Lake, Path], tmp_path: Path) -> None:
+    lake, log = judged
+    random_log(random.Random(12), 400, groups=6, log_partitions=3).write(tmp_path / "other")
+    with pytest.raises(LogMismatch):
+        send(lake, tmp_path / "other")
+    with owned(log, "serve"), pytest.raises(LogBusy, match="serve"):
+        send(lake, log)
+    assert not outcomes(lake, "emitted")
+
+
+def test_offsets_of_topics_that_are_gone(tmp_path: Path) -> None:
+    random_log(random.Random(11), 400, groups=6, log_partitions=3).write(tmp_path / "log")
+    lake = Lake.create(tmp_path / "lake")
+    cycle(InProcess(), lake, tmp_path / "log")
+    stored_topics = {row["topic"] for row in rows(lake, "offsets")}
+    gone = min(stored_topics)
+    asked: list[set[str]] = []
+
+    def missing(topics: Any) -> set[str]:
+        asked.append({*topics})
+        return {gone}
+
+    expire(InProcess, lake, RetentionPolicy(10**12), 0, lambda _: None, missing)  # type: ignore[arg-type]
+    assert asked == [stored_topics]
+    planned = offsets_among(outcomes(lake, "planned"))
+    assert {(row["topic"], row["rule"]) for row in planned.values()} == {(gone, "topic_deleted")}
+    pending = {(row["group_id"], row["topic"], row["partition"]) for row in rows(lake, "pending_offsets")}
+    send(lake, tmp_path / "log")
+    cycle(InProcess(), lake, tmp_path / "log")
+    assert {key for key in stored(lake) if key[1] == gone} <= pending, "only what a transaction holds is left"

@@ -7,12 +7,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.errors import BadRequest
+from offsetlake.lake import runs
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.history_files import History, history_files
 from offsetlake.lake.lake import Lake
 from offsetlake.lifecycle.reduction import KEY, PART, Reduction
 from offsetlake.ordering import among
 
+_DONE = {
+    "alterations": """
+        SELECT went.committed_offset AS set_offset, went.previous_offset AS committed_offset,
+          went.previous_offset AS went_offset, went.previous_leader_epoch AS leader_epoch,
+          went.previous_metadata AS metadata""",
+    "tombstones": """
+        SELECT went.committed_offset, past.committed_offset AS went_offset, past.leader_epoch, past.metadata""",
+}
+_OUTCOME = {"alterations": "done", "tombstones": "emitted"}
 _ALL_RUNS = (0, 2**63 - 1)
 
 
@@ -50,21 +60,26 @@ def deleted_offsets(lake: Lake, groups: Sequence[str], topic: str | None = None)
 
 
 def done_by(lake: Lake, run_id: int) -> dict[str, pa.Table]:
-    """Give what a run has done: its rows of `alterations` and of the offsets among `tombstones`.
+    """Give what a run has done: its rows of `alterations`, and those of `tombstones` that are of offsets.
 
-    Of tombstones the commit that went is there too: leader_epoch, metadata, expire_timestamp, topic_id. BadRequest
-    where the run has done nothing of the kind.
+    A run by hand has its decisions emitted by the next emit: that is what it has done. Beside each row is the commit
+    that went: went_offset (null: history does not have it), leader_epoch, metadata, expire_timestamp, topic_id.
+    BadRequest where the run has changed nothing.
     """
-    altered = lake.query(f"SELECT * FROM alterations WHERE run_id = {run_id} AND outcome = 'done'", "alterations")  # noqa: S608
-    deleted = lake.query(
-        f"""
-        SELECT went.*, past.leader_epoch, past.metadata, past.expire_timestamp, past.topic_id
-        FROM tombstones AS went LEFT JOIN offset_commits AS past
-        ON past.log_partition = went.log_partition AND past.log_offset = went.judged_offset
-        WHERE went.run_id = {run_id} AND went.outcome = 'emitted' AND went.topic IS NOT NULL""",  # noqa: S608
-        "tombstones",
-        "offset_commits",
-    )
-    if not altered.num_rows and not deleted.num_rows:
-        raise BadRequest(f"run {run_id} has changed no offset: name one of job emit; the table `runs` has them all")
-    return {"alterations": altered, "tombstones": deleted}
+    by_hand = ", ".join(f"'{job}'" for job in runs.BY_HAND)
+    emits = f"""
+        SELECT min(run_id) AS run_id FROM runs WHERE job = 'emit'
+        AND run_id >= (SELECT run_id FROM runs WHERE run_id = {run_id} AND job IN ({by_hand}))"""  # noqa: S608
+    emitted_by = lake.query(emits, "runs")["run_id"][0].as_py() or run_id
+    found = {}
+    for table, columns in _DONE.items():
+        sql = f"""{columns}, went.group_id, went.topic, went."partition", past.expire_timestamp, past.topic_id
+            FROM {table} AS went LEFT JOIN offset_commits AS past
+            ON past.log_partition = went.log_partition AND past.log_offset = went.judged_offset
+            WHERE went.run_id = {emitted_by} AND went.outcome = '{_OUTCOME[table]}' AND went.topic IS NOT NULL"""
+        found[table] = lake.query(sql, table, "offset_commits")
+    if not any(rows.num_rows for rows in found.values()):
+        raise BadRequest(
+            f"run {run_id} has changed no offset; the table `runs` has them all, those of emit and by hand"
+        )
+    return found

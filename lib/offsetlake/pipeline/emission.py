@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.errors import LakeUnusable
 from offsetlake.lake import runs
 from offsetlake.lake.files import Exchange, TableFile, table_schema
 from offsetlake.lake.history_files import HistoryFile, partition_files, partition_rows
@@ -18,7 +17,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lifecycle.conditions import DONE, GO, REFUSED, conditions
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.current import Tables, read_current
-from offsetlake.pipeline.decisions import BY_HAND, DECIDED, as_writes, standing
+from offsetlake.pipeline.decisions import DECIDED, as_writes, standing
 from offsetlake.pipeline.writers import Writer
 
 STALE = "the tables were brought up to date since it was planned: plan it again"
@@ -81,15 +80,7 @@ class Emission:
     def _planned(self, table: str, partitions: Sequence[int]) -> pa.Table:
         if self.planned_by is not None:
             return self._own[table]
-        rows = standing(partition_rows(self.lake, table, self._decided[table], partitions), DECIDED[table])
-        judged = runs.last_run(self.lake, "expire")
-        by_retention = table == "tombstones" and pc.any(pc.not_equal(rows["rule"], BY_HAND)).as_py()
-        if by_retention and (judged is None or judged["run_id"] < self._compacted):
-            raise LakeUnusable(
-                "tombstones are planned, but the tables were brought up to date since: judge them again with "
-                "`offsetlake expire` first"
-            )
-        return rows
+        return standing(partition_rows(self.lake, table, self._decided[table], partitions), DECIDED[table])
 
     def _emit_partition(self, partition: int, planned: dict[str, pa.Table]) -> Counter[str]:
         decisions = as_writes(planned)

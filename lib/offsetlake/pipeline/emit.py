@@ -7,17 +7,26 @@ anywhere and run again, a decision whose write is in the log already is found th
 from collections import Counter
 from collections.abc import Callable
 
+from offsetlake.errors import LakeUnusable
 from offsetlake.lake import runs
 from offsetlake.lake.files import commit
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
-from offsetlake.pipeline.decisions import DECIDED
+from offsetlake.pipeline.decisions import BY_HAND, DECIDED
 from offsetlake.pipeline.emission import Emission
 from offsetlake.pipeline.ingest import Report
 from offsetlake.pipeline.planning import check_same_log
 from offsetlake.pipeline.writers import Writer, open_writer
 
 JOB = "emit"
+
+_PLANNED_BY_RETENTION = f"""
+SELECT count(*) AS n FROM (
+  SELECT outcome, rule, row_number() OVER (
+    PARTITION BY group_id, topic, "partition", judged_offset ORDER BY run_id DESC
+  ) AS newest FROM tombstones
+) WHERE newest = 1 AND outcome = 'planned' AND rule <> '{BY_HAND}'
+"""  # noqa: S608 - a constant of ours
 PARTITIONS_A_PASS = 16  # log partitions whose decisions are in memory at a time
 CUT_SHORT = "was cut short: what it had planned, and not written, the next emit goes on with"
 
@@ -46,6 +55,8 @@ def emit_through(
 ) -> Report:
     """Do as `emit`, for a job that holds the lake's lock and the way to the log; only what run `planned_by` planned."""
     check_same_log(lake, log, log.describe())
+    if planned_by is None:
+        _refuse_what_was_not_judged_since(lake)
     plan = runs.begin(lake, JOB, {"notes": writer.notes})
     emission = Emission(lake, log, writer, plan["run_id"], planned_by)
     partitions = emission.partitions()
@@ -59,3 +70,15 @@ def emit_through(
         commit(lake, table, [exchanges[table]], JOB, plan["run_id"])
     outcome = "done" if counts.total() else "nothing new"
     return runs.finish(lake, JOB, plan, outcome=outcome, log=str(log), counts=sorted(counts.items()))
+
+
+def _refuse_what_was_not_judged_since(lake: Lake) -> None:
+    """Refuse what retention planned where the tables are newer than its last judgement: groups may have changed."""
+    compacted, judged = runs.last_run(lake, "compact", "done"), runs.last_run(lake, "expire")
+    if judged and (compacted is None or judged["run_id"] > compacted["run_id"]):
+        return
+    if lake.query(_PLANNED_BY_RETENTION, "tombstones")["n"][0].as_py():
+        raise LakeUnusable(
+            "tombstones are planned, but the tables were brought up to date since: judge them again with "
+            "`offsetlake expire` first"
+        )
