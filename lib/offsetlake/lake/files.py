@@ -130,6 +130,14 @@ def table_schema(table: str) -> pa.Schema:
     return pa.schema(Schema(definition(table).fields()).to_arrow())
 
 
+@cache
+def repeating_as_dictionaries(table: str) -> pa.Schema:
+    """Columns of a table as `table_schema` has them, but texts that repeat as dictionaries."""
+    repeating, as_dictionary = definition(table).repeating, pa.dictionary(pa.int32(), pa.string())
+    schema = table_schema(table)
+    return pa.schema([of.with_type(as_dictionary) if of.name in repeating else of for of in schema])
+
+
 def _held_as(given: pa.Schema, schema: pa.Schema) -> pa.Schema:
     """Keep the columns that are given as dictionaries as dictionaries."""
     types = [given.field(column.name).type for column in schema]

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from offsetlake.lake.files import table_schema
+from offsetlake.lake.definitions import definition
+from offsetlake.lake.files import repeating_as_dictionaries, table_schema
 from offsetlake.lake.lake import Lake
 
 _BATCH_ROWS = 1 << 17
@@ -93,9 +94,16 @@ def partition_files(lake: Lake, table: str, version: int) -> list[HistoryFile]:
     return [HistoryFile(row["path"], row["min.log_partition"], row["max.log_partition"]) for row in files]
 
 
-def partition_rows(lake: Lake, table: str, files: list[HistoryFile], partitions: Sequence[int]) -> pa.Table:
-    """Read the rows that some files of a table have of these log partitions."""
+def partition_rows(
+    lake: Lake, table: str, files: list[HistoryFile], partitions: Sequence[int], *, alone: bool = False
+) -> pa.Table:
+    """Read the rows that some files of a table have of these log partitions.
+
+    `alone`: for many rows where no other task runs; by threads, and texts that repeat come as dictionaries.
+    """
     low, high = min(partitions), max(partitions)
     paths = [lake.table_path(table) / f.path for f in files if f.first_partition <= high and f.last_partition >= low]
-    found = ds.dataset([str(path) for path in paths], schema=table_schema(table))
-    return found.to_table(filter=pc.field("log_partition").isin(list(partitions)), use_threads=False)
+    schema = repeating_as_dictionaries(table) if alone else table_schema(table)
+    read = ds.ParquetReadOptions(dictionary_columns=definition(table).repeating if alone else [])
+    found = ds.dataset([str(path) for path in paths], schema=schema, format=ds.ParquetFileFormat(read_options=read))
+    return found.to_table(filter=pc.field("log_partition").isin(list(partitions)), use_threads=alone)

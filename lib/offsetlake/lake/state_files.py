@@ -6,15 +6,13 @@ A compaction reads and rewrites only the leaves its groups fall into, several lo
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from offsetlake.lake.definitions import definition
-from offsetlake.lake.files import Exchange, TableFile, table_schema
+from offsetlake.lake.files import Exchange, TableFile, repeating_as_dictionaries
 from offsetlake.lake.lake import Lake
 from offsetlake.ordering import order_codes
 
@@ -44,7 +42,7 @@ def leaves(lake: Lake, table: str, version: int) -> dict[int, list[Leaf]]:
 
 def read_leaves(lake: Lake, table: str, of: Iterable[Leaf], columns: Sequence[str] | None = None) -> pa.Table:
     """Read whole leaves, all columns if none are named; columns that repeat come as dictionaries."""
-    schema = _leaf_schema(table)
+    schema = repeating_as_dictionaries(table)
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns])
     repeating = [column.name for column in schema if pa.types.is_dictionary(column.type)]
@@ -58,13 +56,6 @@ def read_leaves(lake: Lake, table: str, of: Iterable[Leaf], columns: Sequence[st
         for leaf in of
     )
     return pa.concat_tables([schema.empty_table(), *parts])
-
-
-@cache
-def _leaf_schema(table: str) -> pa.Schema:
-    repeating = definition(table).repeating
-    as_dictionary = pa.dictionary(pa.int32(), pa.string())
-    return pa.schema([of.with_type(as_dictionary) if of.name in repeating else of for of in table_schema(table)])
 
 
 def touched(of: Sequence[Leaf], groups: Iterable[str]) -> list[tuple[list[Leaf], list[str]]]:

@@ -34,12 +34,13 @@ _BEHIND_ALL_TOPICS = "\U0010ffff"  # a group goes behind its offsets
 
 
 def standing(rows: pa.Table, decision: Sequence[str], outcomes: Sequence[str] = ("planned",)) -> pa.Table:
-    """Keep the newest row of each decision, where its outcome is one of those named."""
+    """Keep the newest row of each decision, where its outcome is one of those named, in the order they are in."""
     codes = same_codes(rows, decision)
     order = np.lexsort((rows["run_id"].to_numpy(), codes))
     last = order[np.append(codes[order][1:] != codes[order][:-1], True)] if len(order) else order
-    newest = rows.take(last)
-    return newest.filter(pc.is_in(newest["outcome"], pa.array(outcomes)))
+    wanted = pc.is_in(rows["outcome"], pa.array(outcomes)).to_numpy()
+    chosen = np.sort(last[wanted[last]])
+    return rows if len(chosen) == rows.num_rows else rows.take(chosen)
 
 
 def replaced(rows: pa.Table, **constants: object) -> pa.Table:

@@ -80,7 +80,8 @@ class Emission:
     def _planned(self, table: str, partitions: Sequence[int]) -> pa.Table:
         if self.planned_by is not None:
             return self._own[table]
-        return standing(partition_rows(self.lake, table, self._decided[table], partitions), DECIDED[table])
+        rows = partition_rows(self.lake, table, self._decided[table], partitions, alone=True)
+        return standing(rows, DECIDED[table])
 
     def _emit_partition(self, partition: int, planned: dict[str, pa.Table]) -> Counter[str]:
         decisions = as_writes(planned)

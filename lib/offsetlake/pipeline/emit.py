@@ -27,7 +27,7 @@ SELECT count(*) AS n FROM (
   ) AS newest FROM tombstones
 ) WHERE newest = 1 AND outcome = 'planned' AND rule <> '{BY_HAND}'
 """  # noqa: S608 - a constant of ours
-PARTITIONS_A_PASS = 16  # log partitions whose decisions are in memory at a time
+ROWS_A_PASS = 1 << 21  # decisions in memory at a time, about
 CUT_SHORT = "was cut short: what it had planned, and not written, the next emit goes on with"
 
 
@@ -61,9 +61,10 @@ def emit_through(
     emission = Emission(lake, log, writer, plan["run_id"], planned_by)
     partitions = emission.partitions()
     counts: Counter[str] = Counter(emitted=0, gone=0, done=0, refused=0)
-    for at in range(0, len(partitions), PARTITIONS_A_PASS):
+    size = max(1, len(partitions) * ROWS_A_PASS // max(1, sum(map(lake.count, DECIDED))))
+    for at in range(0, len(partitions), size):
         say(f"writing what is planned: {at} of {len(partitions)} log partitions")
-        counts.update(emission.emit(partitions[at : at + PARTITIONS_A_PASS]))
+        counts.update(emission.emit(partitions[at : at + size]))
     writer.sync()
     exchanges = emission.close()
     for table in DECIDED:
