@@ -73,7 +73,7 @@ def _of_offsets(decisions: pa.Table, current: Current) -> tuple[npt.NDArray[np.i
     if now is not None:
         stands = known & pc.equal(now["kind"], "commit").to_numpy()
         log_offset = np.where(known, now["log_offset"].to_numpy(), _NONE)
-        same = stands & _same_value(decisions, now)
+        same = stands & _same_value(decisions, now) if not is_tombstone.all() else same
     judged = pc.fill_null(decisions["judged_offset"], _NONE).to_numpy()
     unmoved = np.where(judged == _NONE, ~stands, stands & (log_offset == judged))
     done = np.where(is_tombstone, ~stands & (judged != _NONE), same & (log_offset > judged))
@@ -137,9 +137,9 @@ def _of_groups(
     undecided = standing.filter(pa.array(rows_in(standing, settled, KEY) < 0))
     stays = {*stay["group_id"].to_pylist(), *undecided["group_id"].to_pylist()}
     held = {*current.held["group_id"].to_pylist()}
-    names, stale = decisions["group_id"].to_pylist(), decisions["stale"].to_pylist()
-    for row in np.flatnonzero(of_group).tolist():
-        group_id = names[row]
+    groups = decisions.filter(pa.array(of_group))
+    names, stale = groups["group_id"].to_pylist(), groups["stale"].to_pylist()
+    for row, group_id, why in zip(np.flatnonzero(of_group).tolist(), names, stale, strict=True):
         if group_id in stays:
             reasons[row] = "it has offsets that stay"
         elif group_id in held:
@@ -147,5 +147,5 @@ def _of_groups(
         elif group_id in current.changed:
             reasons[row] = _changed(current, group_id)
         elif group_id in current.groups:
-            reasons[row] = stale[row]
+            reasons[row] = why
         found[row] = REFUSED if reasons[row] else GO if group_id in current.groups else DONE

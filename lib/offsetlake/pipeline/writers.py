@@ -14,6 +14,7 @@ from offsetlake.kafka.records import encode_offset_commit_value
 from offsetlake.log.address import LogAddress
 from offsetlake.log.admin import Admin
 from offsetlake.log.appender import Appender, appending
+from offsetlake.ordering import order_codes
 from offsetlake.pipeline.cluster_writer import ClusterWriter
 from offsetlake.pipeline.written import Written
 from offsetlake.times import now_ms
@@ -65,7 +66,8 @@ class LogWriter:
             return Written(np.empty(0, np.int64))
         now = now_ms()
         groups = writes["group_id"].to_pylist()
-        starts = [0, *(at for at in range(1, rows) if groups[at] != groups[at - 1]), rows]
+        codes = order_codes(writes, ["group_id"])
+        starts = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), rows]
         columns = [writes[name].to_pylist() for name in ("topic", "partition", "group_type")]
         values = _values(writes)
         batches = []
