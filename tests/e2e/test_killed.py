@@ -36,8 +36,8 @@ MET = {
     "compact": {"fsync": 2, "close data file": 1, "commit": 1},
     "expire": {"open": 2, "fsync": 4, "replace": 1, "close data file": 2, "commit": 2, "unlink": 1},
     "maintain": {"fsync": 2, "unlink": 1, "optimize": 1, "vacuum": 2, "checkpoint": 3},
-    "emit": {"commit": 1, "fsync": 2},
-    "by hand": {"commit": 1, "fsync": 2},
+    "emit": {"replace": 1, "append": 2, "fdatasync": 1, "commit": 2},
+    "by hand": {"fsync": 4, "close data file": 2, "append": 1, "commit": 2},
     AGAIN_AND_AGAIN: {"create table": 1, "fsync": 3, "close data file": 3, "commit": 3},
 }
 
