@@ -9,7 +9,9 @@ from pyspark.sql import SparkSession
 
 from e2e.delta_files import TABLES
 from e2e.lakes import cycle, judge
+from offsetlake.lake.files import Exchange, TableFile, commit
 from offsetlake.lake.lake import Lake
+from offsetlake.pipeline.by_hand import rows_of
 from oracle.random_logs import RandomLog, random_log
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -38,8 +40,18 @@ def full_lake(spark: SparkSession, full_log: Path, tmp_path_factory: pytest.Temp
     cycle(spark, made, full_log)
     cycle(spark, made, full_log)
     judge(spark, made)
+    _alter(made)
     assert all(made.count(table) for table in TABLES), "a table without rows would prove nothing"
     return made
+
+
+def _alter(lake: Lake) -> None:
+    """Plan to set an offset, as a reset does; the log stays as it is."""
+    columns = {"run_id": 99, "outcome": "planned", "strategy": "to_offset", "group_id": "group-1", "topic": "topic-1"}
+    numbers = {"partition": 0, "log_partition": 1, "committed_offset": 5, "commit_timestamp": 1_700_000_000_000}
+    file = TableFile(lake, "alterations")
+    file.write(rows_of("alterations", columns | numbers, 1))
+    commit(lake, "alterations", [Exchange(file.close())], "reset", 99)
 
 
 def _random() -> RandomLog:

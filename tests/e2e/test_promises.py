@@ -76,6 +76,8 @@ def _assert_no_nulls(kind: Any, value: Any) -> None:
 
 # What breaks each check in a row that is otherwise good.
 BREAKS: dict[tuple[str, str], Row] = {
+    ("alterations", "outcome_known"): {"outcome": "emitted"},
+    ("alterations", "refused_has_reason"): {"outcome": "refused", "reason": None},
     ("group_records", "kind_known"): {"kind": "update"},
     ("group_records", "log_position_known"): {"log_offset": -1},
     ("group_records", "tombstone_has_none"): {"kind": "tombstone", "value": "{}"},
@@ -102,7 +104,7 @@ BREAKS: dict[tuple[str, str], Row] = {
     ("share_state_records", "log_position_known"): {"log_offset": -1},
     ("share_state_records", "state_has_value"): {"kind": "snapshot", "snapshot_epoch": None},
     ("share_state_records", "tombstone_has_none"): {"kind": "tombstone", "snapshot_epoch": 1},
-    ("tombstones", "outcome_known"): {"outcome": "sent"},
+    ("tombstones", "outcome_is_known"): {"outcome": "sent"},
     ("tombstones", "refused_has_reason"): {"outcome": "refused", "reason": None},
     ("transaction_markers", "log_position_known"): {"log_offset": -1},
     ("transaction_markers", "marker_known"): {"marker": "commit"},
