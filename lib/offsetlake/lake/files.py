@@ -6,7 +6,6 @@ commit names is no part of its table: what a killed task leaves behind is never 
 """
 
 import json
-import os
 import time
 import uuid
 from collections.abc import Iterable
@@ -20,6 +19,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, Schema, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
+from offsetlake.disk import to_disk
 from offsetlake.lake.definitions import definition
 from offsetlake.lake.lake import Lake, disk_errors
 
@@ -89,7 +89,7 @@ class TableFile:
             return []
         with disk_errors(self._path.parent):
             self._writer.close()
-            _to_disk(str(self._path))
+            to_disk(self._path)
         stat = self._path.stat()
         stats = {
             "numRecords": self._rows,
@@ -163,14 +163,6 @@ def _row_groups(rows: pa.Table) -> list[pa.Table]:
         return [rows]
     parts = (rows.filter(chosen) for chosen in (pc.invert(rows["superseded"]), rows["superseded"]))
     return [part for part in parts if part.num_rows]
-
-
-def _to_disk(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _indexed(table: str) -> list[str]:

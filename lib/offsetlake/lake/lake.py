@@ -15,6 +15,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from offsetlake.disk import to_disk
 from offsetlake.errors import LakeBusy, LakeUnusable
 from offsetlake.lake.definitions import LAKE_VERSION, TABLES, create_table, definition, upgrade_table
 
@@ -152,9 +153,7 @@ class Lake:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(self.path / name)
-        folder = os.open(self.path, os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)
+        to_disk(self.path)
 
     def read_file(self, name: str) -> dict[str, Any] | None:
         """Read what `write_file` wrote; None where there is no such file."""

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import google_crc32c
 
+from offsetlake.disk import to_disk
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.batch_writer import Batch
 from offsetlake.log.folder import end_of, segments_of
-from offsetlake.log.ownership import owned
+from offsetlake.log.ownership import disk_errors, owned
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 
 SEGMENT_BYTES = 10 << 20  # as KAFKA-1000 had it for this topic: small segments can be cut away soon
@@ -68,7 +69,7 @@ class Appender:
         """Return when all that was appended is on disk; LogUnavailable where the disk cannot say so."""
         for partition, tail in self._tails.items():
             if tail.unsynced:
-                with _disk_errors(self._partition_folder(partition)):
+                with disk_errors(self._partition_folder(partition)):
                     os.fdatasync(tail.file.fileno())
                 tail.unsynced = False
 
@@ -84,25 +85,25 @@ class Appender:
     def _tail(self, partition: int) -> _Tail:
         if partition not in self._tails:
             path = self._partition_folder(partition)
-            with _disk_errors(path):
+            with disk_errors(path):
                 if not path.exists():
                     path.mkdir()
-                    _sync_folder(self._folder)
+                    to_disk(self._folder)
             segments = segments_of(path)
             self._tails[partition] = self._open(path, segments[-1].base_offset if segments else 0)
         return self._tails[partition]
 
     def _open(self, path: Path, base_offset: int) -> _Tail:
-        with _disk_errors(path):
+        with disk_errors(path):
             file = FileIO(path / f"{base_offset:020}.log", "ab")
-            _sync_folder(path)
+            to_disk(path)
         end, torn = end_of(segments_of(path)[-1])
         return _Tail(file, end, file.tell() - torn)
 
     def _roll(self, partition: int) -> _Tail:
         """Begin the next segment; the one before is on disk first, so that only a last segment can be torn."""
         full, path = self._tails[partition], self._partition_folder(partition)
-        with _disk_errors(path):
+        with disk_errors(path):
             os.fdatasync(full.file.fileno())
         full.unsynced = False
         self._tails[partition] = self._open(path, full.end)
@@ -115,7 +116,7 @@ class Appender:
         try:
             yield
         except OSError as error:
-            with _disk_errors(self._folder):
+            with disk_errors(self._folder):
                 tail.file.truncate(tail.size)
             raise LogUnavailable(
                 f"the log {self._folder} takes no more ({error.strerror}): nothing of this write is in it"
@@ -150,7 +151,7 @@ def truncate_torn(folder: Path) -> dict[LogPartition, int]:
         end, torn = end_of(segments[-1]) if segments else (0, 0)
         if torn:
             segment = segments[-1].path
-            with _disk_errors(path):
+            with disk_errors(path):
                 _keep_and_truncate(segment, end, segment.stat().st_size - torn)
             cut[LogPartition(OFFSETS_TOPIC, int(path.name.rpartition("-")[2]))] = torn
     return cut
@@ -165,22 +166,6 @@ def _keep_and_truncate(segment: Path, end: int, size: int) -> None:
             kept.write(torn)
             kept.flush()
             os.fsync(kept.fileno())
-        _sync_folder(segment.parent)
+        to_disk(segment.parent)
         file.truncate(size)
         os.fsync(file.fileno())
-
-
-def _sync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-@contextmanager
-def _disk_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise LogUnavailable(f"the log {path} cannot be written: {error.strerror}") from error

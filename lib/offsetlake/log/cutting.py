@@ -4,10 +4,10 @@ The oldest goes first, and each is gone for good before the next one goes: cut s
 left. Who cuts must own the log (`offsetlake.log.ownership`).
 """
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from offsetlake.disk import to_disk
 from offsetlake.errors import LogUnavailable
 from offsetlake.log.folder import Segment, segments_of
 from offsetlake.log.positions import LogPartition
@@ -51,7 +51,7 @@ def delete(cut: Cut) -> None:
         try:
             for path in _files(segment):
                 path.unlink()
-            _to_disk(segment.path.parent)
+            to_disk(segment.path.parent)
         except OSError as error:
             raise LogUnavailable(
                 f"{segment.path} cannot be deleted: {error.strerror}; those before it are gone, the log has no hole: "
@@ -63,11 +63,3 @@ def _files(segment: Segment) -> list[Path]:
     """Give the files there are of a segment, the log itself last: by it one half deleted is found again."""
     beside = (segment.path.with_suffix(suffix) for suffix in _BESIDE)
     return [*(path for path in beside if path.exists()), segment.path]
-
-
-def _to_disk(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -27,7 +27,7 @@ def owned(folder: Path, owner: str) -> Iterator[None]:
         except BlockingIOError as error:
             holder = (folder / _LOCK).read_text(encoding="utf-8") or "another process"
             raise LogBusy(f"{holder} writes to the log {folder}: wait for it to end, or stop it") from error
-        with _disk_errors(folder):
+        with disk_errors(folder):
             file.truncate(0)
             file.write(f"{owner} (process {os.getpid()})".encode())
         yield
@@ -43,12 +43,13 @@ def refuse_brokers_own(folder: Path) -> None:
 
 
 def _opened(folder: Path) -> FileIO:
-    with _disk_errors(folder):
+    with disk_errors(folder):
         return FileIO(folder / _LOCK, "a+")
 
 
 @contextmanager
-def _disk_errors(folder: Path) -> Iterator[None]:
+def disk_errors(folder: Path) -> Iterator[None]:
+    """Say of the log in `folder` that it cannot be written, and why: LogUnavailable for what the disk says."""
     try:
         yield
     except OSError as error:
