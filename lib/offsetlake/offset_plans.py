@@ -17,9 +17,10 @@ from offsetlake.times import to_iso
 
 def undo(lake: Lake, run_id: int, now: int) -> pa.Table:
     """Set back what a run of emit has done, wherever it still stands as that run left it."""
-    wanted, expected = targets.before_run(done_by(lake, run_id))
-    names = {*wanted["group_id"].to_pylist()}
-    places = {name: at for name, at in _all_places(lake).items() if name in names}
+    done = done_by(lake, run_id)
+    wanted, expected = targets.before_run(done)
+    columns = [(rows["group_id"].to_pylist(), rows["log_partition"].to_pylist()) for rows in done.values()]
+    places = {name: at for names, ats in columns for name, at in zip(names, ats, strict=True)}
     return changing(plan_alterations(groups_at(lake, places), wanted, Strategy("undo", f"run {run_id}"), now, expected))
 
 

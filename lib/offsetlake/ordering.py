@@ -1,6 +1,6 @@
 """Rows by number: codes that compare as the columns they stand for, so that sorting and matching rows is numpy's."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -44,11 +44,7 @@ def same_codes(rows: pa.Table, names: Iterable[str]) -> Ints:
 
 def among(rows: pa.Table, others: pa.Table, names: Iterable[str]) -> npt.NDArray[np.bool_]:
     """Tell of each row whether some other row has the same values in these columns, nulls included."""
-    if not rows.num_rows or not others.num_rows:
-        return np.zeros(rows.num_rows, np.bool_)
-    asked = rows.select([*names])
-    codes = same_codes(pa.concat_tables([asked, others.select([*names]).cast(asked.schema)]), names)
-    mine, theirs = np.split(codes, [rows.num_rows])
+    mine, theirs = _codes_of_both(rows, others, names, same_codes)
     return np.isin(mine, theirs)
 
 
@@ -57,14 +53,23 @@ def rows_in(rows: pa.Table, others: pa.Table, names: Iterable[str]) -> Ints:
 
     Columns as in `order_codes`.
     """
-    if not rows.num_rows or not others.num_rows:
-        return np.full(rows.num_rows, -1, np.int64)
-    asked = rows.select([*names])
-    both = pa.concat_tables([asked, others.select([*names]).cast(asked.schema)])
-    mine, theirs = np.split(order_codes(both, names), [rows.num_rows])
+    mine, theirs = _codes_of_both(rows, others, names, order_codes)
+    if not len(mine) or not len(theirs):
+        return np.full(len(mine), -1, np.int64)
     order = np.argsort(theirs, kind="stable")
     at = np.minimum(np.searchsorted(theirs[order], mine), len(order) - 1)
     return np.where(theirs[order][at] == mine, order[at], -1)
+
+
+def _codes_of_both(
+    rows: pa.Table, others: pa.Table, names: Iterable[str], codes: Callable[[pa.Table, Iterable[str]], Ints]
+) -> list[Ints]:
+    """Give numbers for the rows and for the others that go together; none are made where one side is empty."""
+    if not rows.num_rows or not others.num_rows:
+        return [np.full(rows.num_rows, -1, np.int64), np.zeros(others.num_rows, np.int64)]
+    asked = rows.select([*names])
+    both = pa.concat_tables([asked, others.select([*names]).cast(asked.schema)])
+    return np.split(codes(both, names), [rows.num_rows])
 
 
 def _ranks(column: pa.ChunkedArray) -> tuple[Ints, int]:

@@ -64,7 +64,7 @@ def done_by(lake: Lake, run_id: int) -> dict[str, pa.Table]:
 
     A run by hand has its decisions emitted by the next emit: that is what it has done. Beside each row is the commit
     that went: went_offset (null: history does not have it), leader_epoch, metadata, expire_timestamp, topic_id.
-    BadRequest where the run has changed nothing.
+    So is log_partition, where the group lives. BadRequest where the run has changed nothing.
     """
     by_hand = ", ".join(f"'{job}'" for job in runs.BY_HAND)
     emits = f"""
@@ -73,7 +73,8 @@ def done_by(lake: Lake, run_id: int) -> dict[str, pa.Table]:
     emitted_by = lake.query(emits, "runs")["run_id"][0].as_py() or run_id
     found = {}
     for table, columns in _DONE.items():
-        sql = f"""{columns}, went.group_id, went.topic, went."partition", past.expire_timestamp, past.topic_id
+        sql = f"""{columns}, went.group_id, went.topic, went."partition", went.log_partition,
+              past.expire_timestamp, past.topic_id
             FROM {table} AS went LEFT JOIN offset_commits AS past
             ON past.log_partition = went.log_partition AND past.log_offset = went.judged_offset
             WHERE went.run_id = {emitted_by} AND went.outcome = '{_OUTCOME[table]}' AND went.topic IS NOT NULL"""

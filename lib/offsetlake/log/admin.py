@@ -136,13 +136,14 @@ class Admin:
 
     def missing(self, topics: Collection[str]) -> set[str]:
         """Give those of `topics` that the broker says do not exist: none in doubt, none that is not ours to see."""
-        found = self._topics(topics, _passes)
-        return {each["name"] for each in found if each["error_code"] == refusals.UNKNOWN_TOPIC}
+        return self._answered(topics, refusals.UNKNOWN_TOPIC)
 
     def hidden(self, topics: Collection[str]) -> set[str]:
         """Give those of `topics` that this user has no right to see."""
-        found = self._topics(topics, _passes)
-        return {each["name"] for each in found if each["error_code"] == refusals.TOPIC_AUTHORIZATION_FAILED}
+        return self._answered(topics, refusals.TOPIC_AUTHORIZATION_FAILED)
+
+    def _answered(self, topics: Collection[str], code: int) -> set[str]:
+        return {each["name"] for each in self._topics(topics, _passes) if each["error_code"] == code}
 
     def _act(
         self, parts: Iterable[list[Partition]], send: Callable[[Any, list[Partition]], dict[Any, Any]]

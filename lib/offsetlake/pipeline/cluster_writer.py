@@ -18,7 +18,7 @@ from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition, OffsetRange
 from offsetlake.pipeline.current import read_tail
 from offsetlake.pipeline.written import Written
 
-_NOT_FOUND = "(69)"  # a group that goes with its last offset is gone as it was meant to be
+_NOT_FOUND = refusals.in_words(refusals.GROUP_ID_NOT_FOUND)  # it went with its last offset, as it was meant to
 
 Row = dict[str, Any]
 
@@ -77,7 +77,7 @@ class ClusterWriter:
         for row in rows:
             if row["topic"] is None:
                 refusal = "it has offsets that stay" if stays else self._admin.delete_group(group_id)
-                if refusal and _NOT_FOUND not in refusal:
+                if refusal and refusal != _NOT_FOUND:
                     written.refused[row["at"]] = refusal
 
     def _find_in_log(self, partition: int, rows: list[Row], written: Written) -> None:
