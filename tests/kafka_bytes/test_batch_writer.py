@@ -1,5 +1,6 @@
 """What the project writes: keys as Kafka's own classes make them, and batches that another reader reads."""
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,32 +17,42 @@ T = 1_700_000_000_000
 GOLDEN = golden_keys()
 LONGEST = 2**15 - 1  # bytes of a string
 
+Offset = tuple[str, str | None, int]
+
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 blobs = st.binary(max_size=200)
 records = st.lists(st.tuples(blobs, st.none() | blobs), min_size=1, max_size=20)
 
 
+def keys_of(*offsets: Offset) -> list[bytes | None]:
+    columns = [*zip(*offsets, strict=True)] or [(), (), ()]
+    types = (pa.string(), pa.string(), pa.int32())
+    arrays = [pa.chunked_array([column], of) for column, of in zip(columns, types, strict=True)]
+    keys: list[bytes | None] = offset_keys(pa.table(arrays, ["group_id", "topic", "partition"])).to_pylist()
+    return keys
+
+
 def test_a_key_is_kafkas() -> None:
-    assert offset_keys("g1", ["tp"], [7]) == [GOLDEN["OffsetCommitKey"]]
+    assert keys_of(("g1", "tp", 7)) == [GOLDEN["OffsetCommitKey"]]
 
 
-@given(names, st.lists(st.tuples(names, st.integers(-(2**31), 2**31 - 1)), max_size=5))
-def test_keys_of_all_names(group_id: str, offsets: list[tuple[str, int]]) -> None:
-    keys = offset_keys(group_id, [topic for topic, _ in offsets], [partition for _, partition in offsets])
-    assert keys == [plain_offset_key(group_id, *each) for each in offsets]
+@given(st.lists(st.tuples(names, st.none() | names, st.integers(-(2**31), 2**31 - 1)), max_size=5))
+def test_keys_of_all_names_and_none_of_a_group_itself(offsets: list[Offset]) -> None:
+    expected = [None if of[1] is None else plain_offset_key(of[0], of[1], of[2]) for of in offsets]
+    assert keys_of(*offsets) == expected
 
 
 @pytest.mark.parametrize(
     ("group_id", "topic"), [("g" * LONGEST, "t"), ("g", "t" * LONGEST), ("ä" * (LONGEST // 2), "")]
 )
 def test_the_longest_names(group_id: str, topic: str) -> None:
-    assert offset_keys(group_id, [topic], [1]) == [plain_offset_key(group_id, topic, 1)]
+    assert keys_of((group_id, topic, 1)) == [plain_offset_key(group_id, topic, 1)]
 
 
 @pytest.mark.parametrize(("group_id", "topic"), [("g" * (LONGEST + 1), "t"), ("g", "ä" * (LONGEST // 2 + 1))])
 def test_names_that_are_too_long(group_id: str, topic: str) -> None:
     with pytest.raises(ValueError, match="32767"):
-        offset_keys(group_id, [topic], [1])
+        keys_of((group_id, topic, 1))
 
 
 @pytest.mark.parametrize(
@@ -95,6 +106,6 @@ def test_the_bytes_are_those_of_a_coordinator_but_for_its_leader_epoch(written: 
 
 def test_a_batch_of_many_records() -> None:
     numbers = range(100_000)
-    written = [(key, None) for key in offset_keys("g", [f"topic-{number % 100}" for number in numbers], numbers)]
+    written = [(plain_offset_key("g", f"topic-{number % 100}", number), None) for number in numbers]
     data = bytes(record_batch(T, iter(written)).data)
     assert [record.key for record in read_segment(data, "__consumer_offsets", 0)] == [key for key, _ in written]

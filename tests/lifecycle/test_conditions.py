@@ -67,7 +67,7 @@ def current(
 
 def decided(decisions: Sequence[Row], now: Current) -> list[tuple[int, str | None]]:
     found, reasons = conditions(table(decisions, DECISIONS), now)
-    return list(zip(found.tolist(), reasons, strict=True))
+    return [(code, reasons.pop(row, None)) for row, code in enumerate(found.tolist())]
 
 
 HELD_BACK = "a transaction, or a commit in parts, holds an offset of it"

@@ -1,11 +1,11 @@
 """Columns to record batches: what the project itself appends to a log, one batch for all that must hold together."""
 
 import struct
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Iterable
 from typing import NamedTuple
 
-import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from offsetlake.kafka.readers import MAX_STRING
@@ -54,12 +54,16 @@ def record_batch(timestamp: int, records: Iterable[Record]) -> Batch:
     return Batch(builder.build(), count)
 
 
-def offset_keys(group_id: str, topics: Sequence[str], partitions: Sequence[int]) -> list[bytes]:
-    """Encode the OffsetCommitKeys, record type 1, of offsets of one group; ValueError if a name is too long."""
-    group = _INT16.pack(OffsetsRecordType.OFFSET_COMMIT) + _string(group_id)
-    encoded = {topic: group + _string(topic) for topic in set(topics)}
-    numbers = np.array(partitions, ">i4").tobytes()
-    return [encoded[topic] + numbers[at * 4 : at * 4 + 4] for at, topic in enumerate(topics)]
+def offset_keys(offsets: pa.Table) -> pa.Array:
+    """Encode the OffsetCommitKeys, record type 1, of offsets; ValueError if a name is too long.
+
+    Columns group_id (string), topic (string), partition (int32); the key is null where the topic is.
+    """
+    partitions = pc.fill_null(offsets["partition"], 0).to_numpy().astype(">i4")
+    numbers = pa.Array.from_buffers(pa.binary(4), len(partitions), [None, pa.py_buffer(partitions)])
+    record_type = _INT16.pack(OffsetsRecordType.OFFSET_COMMIT)
+    names = (_strings(offsets[name].combine_chunks()) for name in ("group_id", "topic"))
+    return pc.binary_join_element_wise(pa.scalar(record_type), *names, numbers.cast(pa.binary()), b"")
 
 
 def group_tombstone_keys(group_id: str, group_type: str) -> list[bytes]:
@@ -72,7 +76,13 @@ def group_tombstone_keys(group_id: str, group_type: str) -> list[bytes]:
     return [_INT16.pack(record_type) + name for record_type in _OF_AN_EMPTY_GROUP[group_type]]
 
 
-@lru_cache(1 << 12)
+def _strings(texts: pa.Array) -> pa.Array:
+    """Encode strings as `_string` does, each that repeats once."""
+    repeating = texts.dictionary_encode()
+    encoded = [_string(text) for text in repeating.dictionary.to_pylist()]
+    return pa.array(encoded, pa.binary()).take(repeating.indices)
+
+
 def _string(text: str) -> bytes:
     """Encode a string as keys hold it: keys are never of a flexible version."""
     data = text.encode()

@@ -13,6 +13,7 @@ of its offsets do or are gone, and is refused with the first of them that is, or
 """
 
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,7 @@ from offsetlake.ordering import rows_in
 GO, DONE, REFUSED = 0, 1, 2
 HELD = "a transaction, or a commit in parts, holds an offset of it"
 VALUE = ("committed_offset", "leader_epoch", "metadata")
+_ASKED = (*KEY, "kind", "judged_offset", "stale", *VALUE, "commit_timestamp")
 _NONE = -1
 
 
@@ -46,28 +48,36 @@ class Current:
     changed: dict[str, int]
 
 
-def conditions(decisions: pa.Table, current: Current) -> tuple[npt.NDArray[np.int64], list[str | None]]:
-    """Say of each decision whether it may go, is done already, or is refused, and why.
+def conditions(decisions: pa.Table, current: Current) -> tuple[npt.NDArray[np.int64], dict[int, str]]:
+    """Say of each decision whether it may go, is done already, or is refused; and of those refused why, by their row.
 
     Columns: KEY (topic and partition null: the group itself), kind (tombstone or commit), judged_offset (null: there
     was none), stale (why it may not go any more; null: it may), and of commits VALUE and commit_timestamp.
     """
+    decisions = decisions.select(_ASKED)
     of_group = pc.is_null(decisions["topic"]).to_numpy()
     found = np.full(decisions.num_rows, GO)
-    reasons: list[str | None] = [None] * decisions.num_rows
-    offsets = np.flatnonzero(~of_group)
-    found[offsets], why = _of_offsets(decisions.take(offsets), current)
-    for row, reason in zip(offsets.tolist(), why, strict=True):
-        reasons[row] = reason
-    if of_group.any():
-        _of_groups(decisions, of_group, current, found, reasons)
+    rows, groups = np.flatnonzero(~of_group), np.flatnonzero(of_group)
+    offsets = decisions.take(rows)
+    at = rows_in(offsets, current.newest, KEY)
+    found[rows], why = _of_offsets(offsets, at, current)
+    reasons = {int(rows[row]): reason for row, reason in why.items()}
+    if len(groups):
+        staying = _groups_with_offsets_that_stay(offsets, at, found[rows], current.newest)
+        why = _of_groups(decisions.take(groups), staying, current)
+        gone = [group_id not in current.groups for group_id in decisions["group_id"].take(groups).to_pylist()]
+        found[groups] = np.where(gone, DONE, GO)
+        found[groups[[*why]]] = REFUSED
+        reasons |= {int(groups[row]): reason for row, reason in why.items()}
     return found, reasons
 
 
-def _of_offsets(decisions: pa.Table, current: Current) -> tuple[npt.NDArray[np.int64], list[str | None]]:
-    at = rows_in(decisions, current.newest, KEY)
+def _of_offsets(
+    decisions: pa.Table, at: npt.NDArray[np.int64], current: Current
+) -> tuple[npt.NDArray[np.int64], dict[int, str]]:
+    """Decide of offsets; `at` tells which row of `current.newest` is the newest record of each, -1 for none."""
     known = at >= 0
-    now = current.newest.take(np.maximum(at, 0)) if current.newest.num_rows else None
+    now = current.newest.drop_columns([*KEY]).take(np.maximum(at, 0)) if current.newest.num_rows else None
     is_tombstone = pc.equal(decisions["kind"], "tombstone").to_numpy()
     stands, log_offset, same = np.zeros(len(at), np.bool_), np.full(len(at), _NONE), np.zeros(len(at), np.bool_)
     if now is not None:
@@ -78,12 +88,12 @@ def _of_offsets(decisions: pa.Table, current: Current) -> tuple[npt.NDArray[np.i
     unmoved = np.where(judged == _NONE, ~stands, stands & (log_offset == judged))
     done = np.where(is_tombstone, ~stands & (judged != _NONE), same & (log_offset > judged))
     held = rows_in(decisions, current.held, KEY) >= 0
-    changed = pc.is_in(decisions["group_id"], pa.array([*current.changed], pa.string())).to_numpy()
+    changed = pc.is_in(decisions["group_id"].cast(pa.string()), pa.array([*current.changed], pa.string())).to_numpy()
     stale = pc.is_valid(decisions["stale"]).to_numpy()
     goes = unmoved & ~done & ~held & ~changed & ~stale
     beside_commit = is_tombstone & (rows_in(decisions, decisions.filter(pa.array(goes & ~is_tombstone)), KEY) >= 0)
     found = np.select([done, goes & ~beside_commit], [DONE, GO], REFUSED)
-    reasons: list[str | None] = [None] * len(found)
+    reasons = {}
     for row in np.flatnonzero(found == REFUSED).tolist():
         if not unmoved[row]:
             reasons[row] = _moved(now, row, stands=bool(stands[row]), known=bool(known[row]))
@@ -120,32 +130,28 @@ def _changed(current: Current, group_id: str) -> str:
     return f"the group has changed since: its newest record is at log offset {current.changed[group_id]}"
 
 
-def _of_groups(
-    decisions: pa.Table,
-    of_group: npt.NDArray[np.bool_],
-    current: Current,
-    found: npt.NDArray[np.int64],
-    reasons: list[str | None],
-) -> None:
-    """Decide of the groups themselves, behind their offsets."""
-    offsets = decisions.filter(pa.array(~of_group))
-    goes = pa.array(found[~of_group] != REFUSED)
-    is_tombstone = pc.equal(offsets["kind"], "tombstone")
-    settled = offsets.filter(pc.and_(goes, is_tombstone))
-    stay = offsets.filter(pc.invert(pc.and_(goes, is_tombstone)))
-    standing = current.newest.filter(pc.equal(current.newest["kind"], "commit"))
-    undecided = standing.filter(pa.array(rows_in(standing, settled, KEY) < 0))
-    stays = {*stay["group_id"].to_pylist(), *undecided["group_id"].to_pylist()}
-    held = {*current.held["group_id"].to_pylist()}
-    groups = decisions.filter(pa.array(of_group))
-    names, stale = groups["group_id"].to_pylist(), groups["stale"].to_pylist()
-    for row, group_id, why in zip(np.flatnonzero(of_group).tolist(), names, stale, strict=True):
-        if group_id in stays:
+def _groups_with_offsets_that_stay(
+    offsets: pa.Table, at: npt.NDArray[np.int64], found: npt.NDArray[np.int64], newest: pa.Table
+) -> set[str]:
+    settled = (found != REFUSED) & pc.equal(offsets["kind"], "tombstone").to_numpy()
+    undecided = pc.equal(newest["kind"], "commit").to_numpy(zero_copy_only=False).copy()
+    undecided[at[settled & (at >= 0)]] = False
+    staying = offsets["group_id"].take(np.flatnonzero(~settled)), newest["group_id"].take(np.flatnonzero(undecided))
+    return {*chain(*(pc.unique(names).to_pylist() for names in staying))}
+
+
+def _of_groups(decisions: pa.Table, staying: set[str], current: Current) -> dict[int, str]:
+    """Say why groups themselves may not go, whose offsets are decided."""
+    held = {*pc.unique(current.held["group_id"]).to_pylist()}
+    reasons = {}
+    named = zip(decisions["group_id"].to_pylist(), decisions["stale"].to_pylist(), strict=True)
+    for row, (group_id, stale) in enumerate(named):
+        if group_id in staying:
             reasons[row] = "it has offsets that stay"
         elif group_id in held:
             reasons[row] = HELD
         elif group_id in current.changed:
             reasons[row] = _changed(current, group_id)
-        elif group_id in current.groups:
-            reasons[row] = why
-        found[row] = REFUSED if reasons[row] else GO if group_id in current.groups else DONE
+        elif stale and group_id in current.groups:
+            reasons[row] = stale
+    return reasons

@@ -59,7 +59,9 @@ def read_current(tables: Tables, log: LogAddress, partition: int, groups: pa.Arr
     there = {*tables.rows("groups", partition, groups, ("group_id",))["group_id"].to_pylist()}
     start = tables.positions.get((OFFSETS_TOPIC, partition), 0)
     tail = read_tail(log, partition, OffsetRange(start, end), groups)
-    newest = latest(pa.concat_tables([plain(stored, _NEWEST), plain(tail.commits, _NEWEST)]))
+    newest = plain(stored, _NEWEST)
+    if tail.commits.num_rows:
+        newest = latest(pa.concat_tables([newest, plain(tail.commits, _NEWEST)]))
     held = pa.concat_tables([plain(pending, _HELD), plain(tail.waiting, _HELD)])
     return Current(newest, latest(held), frozenset(there - tail.removed.keys()), tail.changed)
 

@@ -23,7 +23,8 @@ BY_HAND = "cleanup"
 
 _WRITES = pa.schema(
     [
-        *((name, pa.string()) for name in ("table", "group_id", "topic", "kind", "metadata", "topic_id", "group_type")),
+        *((name, pa.dictionary(pa.int32(), pa.string())) for name in ("group_id", "topic")),
+        *((name, pa.string()) for name in ("table", "kind", "metadata", "topic_id", "group_type")),
         *((name, pa.int32()) for name in ("partition", "leader_epoch")),
         *((name, pa.int64()) for name in ("row", "run_id", "judged_offset", "expected_offset", "committed_offset")),
         *((name, pa.int64()) for name in ("commit_timestamp", "expire_timestamp")),
@@ -35,12 +36,13 @@ _BEHIND_ALL_TOPICS = "\U0010ffff"  # a group goes behind its offsets
 
 def standing(rows: pa.Table, decision: Sequence[str], outcomes: Sequence[str] = ("planned",)) -> pa.Table:
     """Keep the newest row of each decision, where its outcome is one of those named, in the order they are in."""
-    codes = same_codes(rows, decision)
-    order = np.lexsort((rows["run_id"].to_numpy(), codes))
-    last = order[np.append(codes[order][1:] != codes[order][:-1], True)] if len(order) else order
-    wanted = pc.is_in(rows["outcome"], pa.array(outcomes)).to_numpy()
-    chosen = np.sort(last[wanted[last]])
-    return rows if len(chosen) == rows.num_rows else rows.take(chosen)
+    chosen = pc.is_in(rows["outcome"], pa.array(outcomes)).to_numpy()
+    runs = rows["run_id"].to_numpy()
+    if (runs != runs[:1]).any():  # a run has each decision once
+        codes = same_codes(rows, decision)
+        order = np.lexsort((runs, codes))
+        chosen[order[:-1][codes[order][1:] == codes[order][:-1]]] = False
+    return rows if chosen.all() else rows.filter(chosen)
 
 
 def replaced(rows: pa.Table, **constants: object) -> pa.Table:
@@ -98,7 +100,8 @@ def _of_alterations(rows: pa.Table) -> dict[str, pa.Array | None]:
 def _in_brokers_order(writes: pa.Table) -> pa.Table:
     keys = {
         "group_id": writes["group_id"],
-        "topic": pc.fill_null(writes["topic"], _BEHIND_ALL_TOPICS),
+        "topic": pc.fill_null(writes["topic"].cast(pa.string()), _BEHIND_ALL_TOPICS),
         "partition": pc.fill_null(writes["partition"], -1),
     }
-    return writes.take(np.argsort(order_codes(pa.table(keys), KEY), kind="stable"))
+    codes = order_codes(pa.table(keys), KEY)
+    return writes if (np.diff(codes) >= 0).all() else writes.take(np.argsort(codes, kind="stable"))

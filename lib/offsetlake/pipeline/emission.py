@@ -105,26 +105,33 @@ class Emission:
         planned: dict[str, pa.Table],
         decisions: pa.Table,
         found: npt.NDArray[np.int64],
-        reasons: list[str | None],
+        reasons: dict[int, str],
         log_offset: npt.NDArray[np.int64],
     ) -> Counter[str]:
         counts: Counter[str] = Counter()
         for table, rows in planned.items():
             here = np.flatnonzero(pc.equal(decisions["table"], table))
             back = here[np.argsort(decisions["row"].to_numpy()[here])]  # in the order of `rows`
-            outcomes = np.array([_OUTCOMES[table][code] for code in (GO, DONE, REFUSED)])[found[back]]
+            outcomes = pa.array([_OUTCOMES[table][code] for code in (GO, DONE, REFUSED)])
             columns = {
-                "run_id": pa.array(np.full(len(back), self.run_id)),
-                "outcome": pa.array(outcomes, pa.string()),
-                "reason": pa.array([reasons[row] for row in back.tolist()], pa.string()),
+                "run_id": pa.repeat(self.run_id, len(back)),
+                "outcome": outcomes.take(found[back]),
+                "reason": _at_rows(reasons, back),
                 "log_offset": pa.array(log_offset[back], mask=log_offset[back] < 0),
             }
             for name, column in columns.items():
                 of = rows.schema.field(name)
                 rows = rows.set_column(rows.schema.get_field_index(name), of, column.cast(of.type))  # noqa: PLW2901
             self._files[table].write(rows)
-            counts.update({name: int(n) for name, n in zip(*np.unique(outcomes, return_counts=True), strict=True)})
+            counts.update(dict(zip(outcomes.to_pylist(), np.bincount(found[back], minlength=3).tolist(), strict=True)))
         return counts
+
+
+def _at_rows(texts: dict[int, str], rows: npt.NDArray[np.int64]) -> pa.Array:
+    """Give the texts of these rows, null where there is none."""
+    if not texts:
+        return pa.nulls(len(rows), pa.string())
+    return pa.array([texts.get(row) for row in rows.tolist()], pa.string())
 
 
 def _by_partition(rows: pa.Table) -> dict[int, pa.Table]:

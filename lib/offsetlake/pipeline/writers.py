@@ -65,22 +65,18 @@ class LogWriter:
         if not rows:
             return Written(np.empty(0, np.int64))
         now = now_ms()
-        groups = writes["group_id"].to_pylist()
         codes = order_codes(writes, ["group_id"])
         starts = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), rows]
-        columns = [writes[name].to_pylist() for name in ("topic", "partition", "group_type")]
-        values = _values(writes)
+        keys, values = offset_keys(writes).to_pylist(), _values(writes)
+        last = writes.select(["group_id", "group_type"]).take([stop - 1 for stop in starts[1:]]).to_pylist()
         batches = []
         sizes = np.ones(rows, np.int64)
-        for first, stop in pairwise(starts):
-            topics, partitions, types = (column[first:stop] for column in columns)
-            group_goes = topics[-1] is None
-            offsets = len(topics) - group_goes
-            keys = offset_keys(groups[first], topics[:offsets], partitions[:offsets])
-            ending = group_tombstone_keys(groups[first], types[-1]) if group_goes else []
-            sizes[stop - 1] = len(ending) or 1
-            written = [*values[first : first + offsets], *[None] * len(ending)]
-            batches.append(record_batch(now, zip(keys + ending, written, strict=True)))
+        for (first, stop), of in zip(pairwise(starts), last, strict=True):
+            records = [*zip(keys[first:stop], values[first:stop], strict=True)]
+            if keys[stop - 1] is None:  # the group itself
+                records[-1:] = [(key, None) for key in group_tombstone_keys(**of)]
+            sizes[stop - 1] += len(records) - (stop - first)
+            batches.append(record_batch(now, records))
         base = self._appender.append(partition, batches)[0]
         return Written(base + np.cumsum(sizes) - sizes)
 
