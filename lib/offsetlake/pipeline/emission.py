@@ -123,7 +123,8 @@ class Emission:
                 of = rows.schema.field(name)
                 rows = rows.set_column(rows.schema.get_field_index(name), of, column.cast(of.type))  # noqa: PLW2901
             self._files[table].write(rows)
-            counts.update(dict(zip(outcomes.to_pylist(), np.bincount(found[back], minlength=3).tolist(), strict=True)))
+            for name, number in zip(outcomes.to_pylist(), np.bincount(found[back], minlength=3).tolist(), strict=True):
+                counts[name] += number  # two codes may be one outcome
         return counts
 
 
