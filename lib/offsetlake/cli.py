@@ -3,6 +3,7 @@
 import logging
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -45,7 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     sys.exit(_exit_code(arguments))
 
 
+_interrupted = threading.Event()
+
+
 def _interrupt(_signal: int, _frame: object) -> NoReturn:
+    _interrupted.set()
     logging.disable()  # py4j would log the trace of the call to the JVM that is given up
     raise KeyboardInterrupt
 
@@ -60,6 +65,8 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
     except KeyboardInterrupt:
         return EXIT_OF_CTRL_C
     except Exception:  # noqa: BLE001 - the outermost frame; nothing is hidden
+        if _interrupted.is_set():  # the interrupt was lost in a library, or what it has interrupted failed by it
+            return EXIT_OF_CTRL_C
         traceback.print_exc()
         return EXIT_OF_A_BUG
     return result if isinstance(result, int) else 0
