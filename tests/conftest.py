@@ -18,6 +18,7 @@ settings.register_profile("offsetlake", deadline=None)  # no timed assertion, no
 settings.load_profile("offsetlake")
 
 
+@pytest.hookimpl(tryfirst=True)  # before the workers' own reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of two workers, have one run what needs the broker, and one what needs Spark: there is one of each."""
     for item in items:

@@ -1,12 +1,22 @@
 """What the project writes: keys as Kafka's own classes make them, and batches that another reader reads."""
 
+import base64
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_bytes.golden import golden_keys
-from offsetlake.kafka.batch_writer import Record, group_tombstone_keys, offset_keys, record_batch
+from kafka_bytes.golden import COMMITTED_AT, TOPIC_ID, golden_keys, golden_values
+from offsetlake.kafka.batch_writer import (
+    NO_TOPIC_ID,
+    Record,
+    group_tombstone_keys,
+    offset_commit_key,
+    offset_commit_value,
+    record_batch,
+)
+from offsetlake.kafka.offset_keys import offset_keys
 from oracle.encoders import group_metadata_key
 from oracle.encoders import offset_key as plain_offset_key
 from oracle.log_reader import LogRecord, read_segment
@@ -40,6 +50,22 @@ def test_a_key_is_kafkas() -> None:
 def test_keys_of_all_names_and_none_of_a_group_itself(offsets: list[Offset]) -> None:
     expected = [None if of[1] is None else plain_offset_key(of[0], of[1], of[2]) for of in offsets]
     assert keys_of(*offsets) == expected
+
+
+@given(names, names, st.integers(-(2**31), 2**31 - 1))
+def test_a_key_but_for_its_partition(group_id: str, topic: str, partition: int) -> None:
+    head = offset_commit_key(group_id.encode(), topic.encode())
+    assert head + partition.to_bytes(4, signed=True) == plain_offset_key(group_id, topic, partition)
+
+
+def test_values_are_kafkas() -> None:
+    values, topic_id = golden_values(), base64.urlsafe_b64decode(f"{TOPIC_ID}==")
+    of_version = {
+        1: offset_commit_value(42, 5, b"md", COMMITTED_AT, COMMITTED_AT + 600_000, topic_id),
+        3: offset_commit_value(42, 5, b"md", COMMITTED_AT, -1, NO_TOPIC_ID),
+        4: offset_commit_value(42, 5, b"md", COMMITTED_AT, -1, topic_id),
+    }
+    assert of_version == {version: values[f"OffsetCommitValue v{version}"] for version in of_version}
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ from log.made_folders import PARTITION, batch, read_all, write
 from offsetlake.errors import LogBusy, LogUnavailable
 from offsetlake.kafka.batch_writer import Batch, record_batch
 from offsetlake.log import appender as appender_module
-from offsetlake.log.appender import Appender, appending, truncate_torn
+from offsetlake.log.appender import Appender
+from offsetlake.log.appending import appending, truncate_torn
 from offsetlake.log.folder import describe
 from offsetlake.log.positions import OffsetRange
 from oracle.encoders import offset_key, offset_value

@@ -4,8 +4,6 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from offsetlake.kafka.readers import MAX_STRING
@@ -13,7 +11,11 @@ from offsetlake.kafka.records import OffsetsRecordType
 
 MAGIC, NO_CODEC, NOT_TRANSACTIONAL, NO_PRODUCER = 2, 0, 0, -1
 BASE_SEQUENCE = 0  # what a coordinator writes outside transactions
-_INT16 = struct.Struct(">h")
+NO_TOPIC_ID = bytes(16)
+_INT16, _INT32, _INT64, _INT64_INT64 = (struct.Struct(f">{layout}") for layout in ("h", "i", "q", "qq"))
+_TYPE_AND_LENGTH = struct.Struct(">hh")
+_VALUE_1, _VALUE_3, _VALUE_4 = (struct.Struct(f">{layout}") for layout in ("hqh", "hqih", "hqi"))  # up to the metadata
+_TAG = bytes([1, 0, 16])  # one tagged field: number 0, the topic id, 16 bytes
 
 _OF_AN_EMPTY_GROUP = {
     "classic": (OffsetsRecordType.GROUP_METADATA,),
@@ -54,16 +56,41 @@ def record_batch(timestamp: int, records: Iterable[Record]) -> Batch:
     return Batch(builder.build(), count)
 
 
-def offset_keys(offsets: pa.Table) -> pa.Array:
-    """Encode the OffsetCommitKeys, record type 1, of offsets; ValueError if a name is too long.
+def offset_commit_key(group: bytes, topic: bytes) -> bytes:
+    """Encode the OffsetCommitKeys of one topic but for the partition, an int32 at the end.
 
-    Columns group_id (string), topic (string), partition (int32); the key is null where the topic is.
+    Names are UTF-8 of at most MAX_STRING bytes.
     """
-    partitions = pc.fill_null(offsets["partition"], 0).to_numpy().astype(">i4")
-    numbers = pa.Array.from_buffers(pa.binary(4), len(partitions), [None, pa.py_buffer(partitions)])
-    record_type = _INT16.pack(OffsetsRecordType.OFFSET_COMMIT)
-    names = (_strings(offsets[name].combine_chunks()) for name in ("group_id", "topic"))
-    return pc.binary_join_element_wise(pa.scalar(record_type), *names, numbers.cast(pa.binary()), b"")
+    head = _TYPE_AND_LENGTH.pack(OffsetsRecordType.OFFSET_COMMIT, len(group))
+    return b"".join((head, group, _INT16.pack(len(topic)), topic))
+
+
+def offset_commit_value(
+    offset: int, leader_epoch: int, metadata: bytes, commit_timestamp: int, expire_timestamp: int, topic_id: bytes
+) -> bytes:
+    """Encode an OffsetCommitValue in the oldest version that holds it; times in ms, -1 for no expiry, id 0 for none.
+
+    Version 1 where there is an expiry: it has no room for a leader epoch or a topic id. `metadata` is UTF-8.
+    """
+    if expire_timestamp >= 0:
+        times = _INT64_INT64.pack(commit_timestamp, expire_timestamp)
+        return b"".join((_VALUE_1.pack(1, offset, len(metadata)), metadata, times))
+    if topic_id == NO_TOPIC_ID:
+        return b"".join(
+            (_VALUE_3.pack(3, offset, leader_epoch, len(metadata)), metadata, _INT64.pack(commit_timestamp))
+        )
+    head = _VALUE_4.pack(4, offset, leader_epoch)
+    return b"".join((head, unsigned_varint(len(metadata) + 1), metadata, _INT64.pack(commit_timestamp), _TAG, topic_id))
+
+
+def unsigned_varint(number: int) -> bytes:
+    """Encode a length as flexible versions have it."""
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
 
 
 def group_tombstone_keys(group_id: str, group_type: str) -> list[bytes]:
@@ -72,19 +99,12 @@ def group_tombstone_keys(group_id: str, group_type: str) -> list[bytes]:
     `group_type` is classic (simple groups too), consumer or streams. Share groups have state in a topic of its own:
     only their coordinator removes them. ValueError if the id is too long.
     """
-    name = _string(group_id)
+    name = encoded_string(group_id)
     return [_INT16.pack(record_type) + name for record_type in _OF_AN_EMPTY_GROUP[group_type]]
 
 
-def _strings(texts: pa.Array) -> pa.Array:
-    """Encode strings as `_string` does, each that repeats once."""
-    repeating = texts.dictionary_encode()
-    encoded = [_string(text) for text in repeating.dictionary.to_pylist()]
-    return pa.array(encoded, pa.binary()).take(repeating.indices)
-
-
-def _string(text: str) -> bytes:
-    """Encode a string as keys hold it: keys are never of a flexible version."""
+def encoded_string(text: str) -> bytes:
+    """Encode a string as keys hold it, never of a flexible version; ValueError if it is too long."""
     data = text.encode()
     if len(data) > MAX_STRING:
         raise ValueError(f"a name has {MAX_STRING} bytes at most, not {len(data)}")

@@ -1,21 +1,19 @@
-"""The one writer of a log folder: record batches go to the ends of its partitions; `sync` brings them to the disk."""
+"""Record batches go to the ends of a log's partitions; `sync` brings them to the disk. Whoever appends owns the log."""
 
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
-import google_crc32c
-
 from offsetlake.disk import to_disk
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.batch_writer import Batch
-from offsetlake.log.folder import end_of, segments_of
-from offsetlake.log.ownership import disk_errors, owned
+from offsetlake.log.ownership import disk_errors
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
+from offsetlake.log.segments import Segment, segments_of
 
 SEGMENT_BYTES = 10 << 20  # as KAFKA-1000 had it for this topic: small segments can be cut away soon
 _BASE_OFFSET = struct.Struct(">q")
@@ -32,10 +30,13 @@ class _Tail:
 
 
 class Appender:
-    """Appends to the partitions of `__consumer_offsets` in a folder that this process owns; made by `appending`."""
+    """Appends to the partitions of `__consumer_offsets` in a folder that this process owns.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    `end_of` gives of a partition's last segment the log offset behind it; nothing torn is at its end.
+    """
+
+    def __init__(self, folder: Path, end_of: Callable[[Segment], int]) -> None:
+        self._folder, self._end_of = folder, end_of
         self._tails: dict[int, _Tail] = {}
 
     def end(self, partition: int) -> int:
@@ -90,15 +91,15 @@ class Appender:
                     path.mkdir()
                     to_disk(self._folder)
             segments = segments_of(path)
-            self._tails[partition] = self._open(path, segments[-1].base_offset if segments else 0)
+            end = self._end_of(segments[-1]) if segments else 0
+            self._tails[partition] = self._open(path, segments[-1].base_offset if segments else 0, end)
         return self._tails[partition]
 
-    def _open(self, path: Path, base_offset: int) -> _Tail:
+    def _open(self, path: Path, base_offset: int, end: int) -> _Tail:
         with disk_errors(path):
             file = FileIO(path / f"{base_offset:020}.log", "ab")
             to_disk(path)
-        end, torn = end_of(segments_of(path)[-1])
-        return _Tail(file, end, file.tell() - torn)
+        return _Tail(file, end, file.tell())
 
     def _roll(self, partition: int) -> _Tail:
         """Begin the next segment; the one before is on disk first, so that only a last segment can be torn."""
@@ -106,7 +107,7 @@ class Appender:
         with disk_errors(path):
             os.fdatasync(full.file.fileno())
         full.unsynced = False
-        self._tails[partition] = self._open(path, full.end)
+        self._tails[partition] = self._open(path, full.end, full.end)
         full.file.close()
         return self._tails[partition]
 
@@ -121,51 +122,3 @@ class Appender:
             raise LogUnavailable(
                 f"the log {self._folder} takes no more ({error.strerror}): nothing of this write is in it"
             ) from error
-
-
-@contextmanager
-def appending(folder: Path, owner: str) -> Iterator[Appender]:
-    """Own the log in `folder` and write to its end; torn ends are cut off first, as `truncate_torn` does.
-
-    Raises LogBusy where another process writes to it or it is a broker's own, LogUnavailable where it cannot be
-    written.
-    """
-    with owned(folder, owner):
-        truncate_torn(folder)
-        appender = Appender(folder)
-        try:
-            yield appender
-        finally:
-            appender.close()
-
-
-def truncate_torn(folder: Path) -> dict[LogPartition, int]:
-    """Cut every partition's last segment behind its last whole batch; gives the bytes cut, by partition.
-
-    For the owner of the log only. The bytes are kept in a file beside the segment, `<base>.<end>.<CRC-32C>.torn`: a
-    write that was never acknowledged most likely, but a person may look.
-    """
-    cut = {}
-    for path in sorted(folder.glob(f"{OFFSETS_TOPIC}-*")):
-        segments = segments_of(path)
-        end, torn = end_of(segments[-1]) if segments else (0, 0)
-        if torn:
-            segment = segments[-1].path
-            with disk_errors(path):
-                _keep_and_truncate(segment, end, segment.stat().st_size - torn)
-            cut[LogPartition(OFFSETS_TOPIC, int(path.name.rpartition("-")[2]))] = torn
-    return cut
-
-
-def _keep_and_truncate(segment: Path, end: int, size: int) -> None:
-    with segment.open("rb+") as file:
-        file.seek(size)
-        torn = file.read()
-        # Torn again at the same offset it is another file; cut short here and done again it is the same.
-        with segment.with_suffix(f".{end}.{google_crc32c.value(torn):08x}.torn").open("wb") as kept:
-            kept.write(torn)
-            kept.flush()
-            os.fsync(kept.fileno())
-        to_disk(segment.parent)
-        file.truncate(size)
-        os.fsync(file.fileno())

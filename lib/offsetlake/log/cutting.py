@@ -9,8 +9,8 @@ from pathlib import Path
 
 from offsetlake.disk import to_disk
 from offsetlake.errors import LogUnavailable
-from offsetlake.log.folder import Segment, segments_of
 from offsetlake.log.positions import LogPartition
+from offsetlake.log.segments import Segment, segments_of
 
 _BESIDE = (".index", ".timeindex", ".txnindex", ".snapshot")  # what a broker keeps of a segment, under the same name
 

@@ -26,6 +26,7 @@ from offsetlake.kafka.framing import (
 )
 from offsetlake.kafka.kernels import Bytes, Ints
 from offsetlake.log.positions import LOG_TOPICS, LogExtent, LogPartition, OffsetRange
+from offsetlake.log.segments import Segment, entries, segments_of
 
 CHUNK = 8 << 20  # bytes read at a time: the memory of a reader is a small multiple of this
 SLICE = 64 << 20  # a longer stretch of a segment is read by several tasks
@@ -33,15 +34,6 @@ REGION_PIECE = 1 << 20  # corrupt bytes are handed on in pieces of this size
 
 _DELETE_HORIZON = 0x40  # attribute bit
 _PARTITION_FOLDER = re.compile(rf"({'|'.join(LOG_TOPICS)})-(0|[1-9][0-9]*)")
-_SEGMENT = re.compile(r"([0-9]{20})\.log")
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """One `<base offset>.log` file."""
-
-    base_offset: int
-    path: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +73,7 @@ def _partitions(folder: Path) -> dict[LogPartition, Path]:
         raise LogUnavailable(f"no folder {folder}: --log wants a broker's data folder or a copy of it")
     found = {
         LogPartition(match[1], int(match[2])): path
-        for path in _entries(folder)
+        for path in entries(folder)
         if (match := _PARTITION_FOLDER.fullmatch(path.name)) and path.is_dir()
     }
     if not found:
@@ -89,19 +81,6 @@ def _partitions(folder: Path) -> dict[LogPartition, Path]:
         what = "is one partition of a log; name the folder above it" if inside else "holds no log"
         raise LogUnavailable(f"{folder} {what}: a log is folders such as __consumer_offsets-0/ with .log files in them")
     return found
-
-
-def _entries(folder: Path) -> list[Path]:
-    try:
-        return list(folder.iterdir())
-    except OSError as error:
-        raise LogUnavailable(f"the folder {folder} cannot be read: {error.strerror}") from error
-
-
-def segments_of(partition: Path) -> list[Segment]:
-    """List the segments in the folder of a partition, in order; LogUnavailable where it cannot be read."""
-    matches = [(_SEGMENT.fullmatch(path.name), path) for path in _entries(partition)]
-    return sorted((Segment(int(match[1]), path) for match, path in matches if match), key=lambda s: s.base_offset)
 
 
 def _cluster_id(folder: Path) -> str | None:

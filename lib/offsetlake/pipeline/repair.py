@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from offsetlake.lake.lake import Lake
 from offsetlake.lifecycle.reduction import KEY, latest
 from offsetlake.log.address import LogAddress
-from offsetlake.log.appender import truncate_torn
+from offsetlake.log.appending import truncate_torn
 from offsetlake.log.ownership import owned
 from offsetlake.ordering import rows_in
 from offsetlake.pipeline.alter import OFFSET, VALUES

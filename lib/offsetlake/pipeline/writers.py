@@ -9,11 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.kafka.batch_writer import group_tombstone_keys, offset_keys, record_batch
+from offsetlake.kafka.batch_writer import group_tombstone_keys, record_batch
+from offsetlake.kafka.offset_keys import offset_keys
 from offsetlake.kafka.records import encode_offset_commit_value
 from offsetlake.log.address import LogAddress
 from offsetlake.log.admin import Admin
-from offsetlake.log.appender import Appender, appending
+from offsetlake.log.appender import Appender
+from offsetlake.log.appending import appending
 from offsetlake.ordering import order_codes
 from offsetlake.pipeline.cluster_writer import ClusterWriter
 from offsetlake.pipeline.written import Written
