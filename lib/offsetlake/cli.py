@@ -19,6 +19,7 @@ from offsetlake.commands import repair  # noqa: F401
 from offsetlake.commands import questions  # noqa: F401
 from offsetlake.commands import reset  # noqa: F401
 from offsetlake.commands import by_hand  # noqa: F401
+from offsetlake.commands import snapshot  # noqa: F401
 
 # isort: on
 from offsetlake.commands.options import app

@@ -3,19 +3,19 @@
 Everything that bears on a group stands in one log partition, so each is compacted by itself.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.lake.files import Exchange, table_schema
-from offsetlake.lake.history_files import History
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import Leaf, read_leaves, rewrite, touched
-from offsetlake.lifecycle.group_replay import replay_groups
+from offsetlake.lifecycle.group_replay import ReplayedGroups, replay_groups
 from offsetlake.lifecycle.reduction import KEY, PART, Latest, Reduction, merged
 
 COMPACTED = ("offsets", "pending_offsets", "groups", "group_members")
@@ -23,11 +23,37 @@ COMPACTED = ("offsets", "pending_offsets", "groups", "group_members")
 _NEWEST_COMMIT = ["log_partition", "group_id", "log_offset"]
 
 
+class NewRecords(Protocol):
+    """What is to be compacted, as `offsetlake.lake.history_files.History` gives it."""
+
+    @property
+    def lake(self) -> Lake:
+        """The lake it belongs to."""
+
+    def batches(
+        self,
+        table: str,
+        partitions: Sequence[int],
+        where: pc.Expression | None = None,
+        columns: list[str] | None = None,
+    ) -> Iterator[pa.Table]:
+        """Give the rows of some log partitions, batch by batch."""
+
+    def rows(
+        self,
+        table: str,
+        partitions: Sequence[int],
+        where: pc.Expression | None = None,
+        columns: list[str] | None = None,
+    ) -> pa.Table:
+        """Give the rows of some log partitions as one table."""
+
+
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What all tasks of one compaction share: new history, and the leaves of the tables as the plan pins them."""
+    """What all tasks of one compaction share: new records, and the leaves of the tables as the plan pins them."""
 
-    history: History
+    history: NewRecords
     leaves: dict[str, dict[int, list[Leaf]]]
 
     @property
@@ -36,9 +62,28 @@ class Compaction:
         return self.history.lake
 
 
-def compact_partitions(compaction: Compaction, partitions: Sequence[int]) -> dict[str, list[Exchange]]:
-    """Compact some log partitions; gives by table what the commit that ends the job has to do."""
-    exchanges: dict[str, list[Exchange]] = {table: [] for table in COMPACTED}
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """What the new history of some log partitions comes to.
+
+    | field     | is |
+    |-----------|----|
+    | reduction | its commits, decided and pending |
+    | commits   | of each group the newest that counts or makes the group: group_id, log_partition, log_offset |
+    | waiting   | what waited for a marker or for other parts before: rows of `offset_commits` |
+    """
+
+    reduction: Reduction
+    commits: pa.Table | None
+    waiting: pa.Table
+
+    def waiting_parts(self) -> pa.Table:
+        """Give the parts of commits among what waited."""
+        return self.waiting.filter(pc.is_valid(self.waiting["commit_id"]))
+
+
+def reduced(compaction: Compaction, partitions: Sequence[int]) -> Reduced:
+    """Reduce the new history of some log partitions, and what waited for it."""
     history = compaction.history
     waiting = _pending_before(compaction, partitions)
     waiting_parts = waiting.filter(pc.is_valid(waiting["commit_id"]))
@@ -50,17 +95,24 @@ def compact_partitions(compaction: Compaction, partitions: Sequence[int]) -> dic
     reduction.add(waiting)
     # A commit makes its group when it counts, which parts may do now; one of an open transaction has made it before.
     commits.add(_made_by(reduction.counting(waiting_parts)))
-    decided, made = reduction.decided(), commits.result()
+    return Reduced(reduction, commits.result(), waiting)
+
+
+def compact_partitions(compaction: Compaction, partitions: Sequence[int]) -> dict[str, list[Exchange]]:
+    """Compact some log partitions; gives by table what the commit that ends the job has to do."""
+    exchanges: dict[str, list[Exchange]] = {table: [] for table in COMPACTED}
+    new = reduced(compaction, partitions)
+    decided = new.reduction.decided()
     for partition in partitions:
         if decided is not None:
             exchanges["offsets"].append(_offsets(compaction, partition, _of(decided, partition)))
-        _groups(compaction, partition, None if made is None else _of(made, partition), exchanges)
-    if waiting.num_rows or reduction.has_open():
-        _pending(compaction, partitions, reduction, waiting_parts, exchanges["pending_offsets"])
+        _groups(compaction, partition, new.commits, exchanges)
+    if new.waiting.num_rows or new.reduction.has_open():
+        _pending(compaction, partitions, still_pending(compaction, partitions, new), exchanges["pending_offsets"])
     return exchanges
 
 
-def _parts(history: History, partitions: Sequence[int], waiting: pa.Table) -> pa.Table:
+def _parts(history: NewRecords, partitions: Sequence[int], waiting: pa.Table) -> pa.Table:
     """Give the places of all parts that bear on new ones: the new ones, and those that waited for the rest.
 
     Nothing else does. A commit that is complete has all its parts in one run, or its first in `waiting`: they stand
@@ -104,47 +156,54 @@ def _offsets(compaction: Compaction, partition: int, decided: pa.Table) -> Excha
     return rewrite(compaction.lake, "offsets", _leaves(compaction, "offsets", partition), decided, merged)
 
 
+def replayed_groups(compaction: Compaction, partition: int, commits: pa.Table | None) -> ReplayedGroups:
+    """Replay the groups of one log partition that new records or commits (as `Reduced.commits`) are of."""
+    records = compaction.history.rows("group_records", [partition])
+    if commits is None:
+        commits = table_schema("offset_commits").empty_table().select(_NEWEST_COMMIT)
+    commits = _of(commits, partition)
+    named = {*pc.unique(records["group_id"]).to_pylist(), *commits["group_id"].to_pylist()}
+    of = touched(_leaves(compaction, "groups", partition), named)
+    before = read_leaves(compaction.lake, "groups", [leaf for leaves, _ in of for leaf in leaves])
+    return replay_groups(records, commits, before.filter(pc.is_in(before["group_id"], pa.array(named, pa.string()))))
+
+
 def _groups(
     compaction: Compaction, partition: int, commits: pa.Table | None, exchanges: dict[str, list[Exchange]]
 ) -> None:
     """Bring the rows of `groups` and `group_members` of one log partition up to date."""
-    lake, of = compaction.lake, _leaves(compaction, "groups", partition)
-    records = compaction.history.rows("group_records", [partition])
-    if commits is None:
-        commits = table_schema("offset_commits").empty_table().select(_NEWEST_COMMIT)
-    named = {*pc.unique(records["group_id"]).to_pylist(), *commits["group_id"].to_pylist()}
-    before = read_leaves(lake, "groups", [leaf for leaves, _ in touched(of, named) for leaf in leaves])
-    replayed = replay_groups(
-        records, commits, before.filter(pc.is_in(before["group_id"], pa.array(named, pa.string())))
-    )
+    replayed = replayed_groups(compaction, partition, commits)
     if not replayed.group_ids:
         return
     rows = {"groups": replayed.groups, "group_members": replayed.members}
     for table, new in rows.items():
         schema = table_schema(table)
         changed = pa.table({"group_id": pa.array(replayed.group_ids, pa.string())})
-        combine = partial(_replaced, pa.Table.from_pylist(new, schema=schema))
-        exchanges[table].append(rewrite(lake, table, _leaves(compaction, table, partition), changed, combine))
+        combine = partial(replaced_groups, pa.Table.from_pylist(new, schema=schema))
+        exchanges[table].append(
+            rewrite(compaction.lake, table, _leaves(compaction, table, partition), changed, combine)
+        )
 
 
-def _replaced(new: pa.Table, old: pa.Table, changed: pa.Table) -> pa.Table:
+def replaced_groups(new: pa.Table, old: pa.Table, changed: pa.Table) -> pa.Table:
     """Replace the rows of the groups changed by their new rows: none, one or several a group."""
     kept = old.filter(pc.invert(pc.is_in(old["group_id"], changed["group_id"])))
     return pa.concat_tables([kept, new.filter(pc.is_in(new["group_id"], changed["group_id"]))])
 
 
-def _pending(
-    compaction: Compaction,
-    partitions: Sequence[int],
-    reduction: Reduction,
-    waiting_parts: pa.Table,
-    exchanges: list[Exchange],
-) -> None:
-    """Replace the rows of `pending_offsets` of these log partitions."""
+def still_pending(compaction: Compaction, partitions: Sequence[int], new: Reduced) -> pa.Table | None:
+    """Give what is to be in `pending_offsets` of these log partitions; None for nothing."""
     columns = [*KEY, "log_partition", "log_offset"]
     tombstones = compaction.history.batches("offset_commits", partitions, pc.field("kind") == "tombstone", columns)
+    waiting_parts = new.waiting_parts()
     waited = waiting_parts.filter(pc.equal(waiting_parts["kind"], "tombstone")).select(columns)
-    pending = reduction.pending(chain(tombstones, [waited]))
+    return new.reduction.pending(chain(tombstones, [waited]))
+
+
+def _pending(
+    compaction: Compaction, partitions: Sequence[int], pending: pa.Table | None, exchanges: list[Exchange]
+) -> None:
+    """Replace the rows of `pending_offsets` of these log partitions."""
     for partition in partitions:
         of = _leaves(compaction, "pending_offsets", partition)
         exchange = Exchange(removed=[leaf.path for leaf in of])

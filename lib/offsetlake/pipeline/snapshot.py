@@ -1,0 +1,205 @@
+"""What stands now: the compacted tables and the tail of the log behind them, in memory; nothing is written.
+
+The tail is compacted as `compact` would, so a snapshot is what the tables are after another ingest and compact.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import feather
+
+from offsetlake.disk import to_disk
+from offsetlake.errors import BadRequest
+from offsetlake.lake import runs
+from offsetlake.lake.files import table_schema
+from offsetlake.lake.lake import Lake
+from offsetlake.lake.state_files import Leaf, leaves, read_leaves
+from offsetlake.lifecycle.reduction import merged
+from offsetlake.log.address import LogAddress
+from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition, OffsetRange
+from offsetlake.log.source import decode, plan_readers
+from offsetlake.pipeline.compact_task import (
+    COMPACTED,
+    Compaction,
+    reduced,
+    replaced_groups,
+    replayed_groups,
+    still_pending,
+)
+from offsetlake.pipeline.history_rows import of_others
+from offsetlake.pipeline.planning import check_same_log
+
+_TAIL = ("offset_commits", "transaction_markers", "group_records")
+_NO_RUN = 0  # it read what is in no table yet
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What the log says up to `ends`.
+
+    | field  | is |
+    |--------|----|
+    | tables | `offsets`, `pending_offsets`, `groups`, `group_members`, with their columns; texts may be dictionaries |
+    | ends   | by log partition, the log offset behind what was taken in |
+    """
+
+    tables: dict[str, pa.Table]
+    ends: dict[int, int]
+
+    def offsets(self, group_id: str, topic: str | None = None) -> pa.Table:
+        """Give the offsets of a group, rows of `offsets`; of one topic, or of all."""
+        rows = self.tables["offsets"]
+        chosen = pc.equal(rows["group_id"].cast(pa.string()), group_id)
+        if topic is not None:
+            chosen = pc.and_(chosen, pc.equal(rows["topic"].cast(pa.string()), topic))
+        return rows.filter(chosen)
+
+
+def open_snapshot(lake: str | Path, log: str | Path | LogAddress) -> Snapshot:
+    """Read what stands now, without a server: the tables of a lake, and the tail of the log behind them.
+
+    `log` is a folder, or an address of a live cluster. Nothing is written, and a server may write to the log meanwhile.
+    Raises LakeUnusable, LogUnavailable, LogMismatch.
+    """
+    address = log if isinstance(log, LogAddress) else LogAddress(folder=Path(log))
+    return read_snapshot(Lake.open(Path(lake)), address)
+
+
+def export(table: pa.Table, path: Path) -> None:
+    """Write a table to a file, by its name Parquet (`.parquet`) or Arrow (`.arrow`): all of it, or no file.
+
+    Raises BadRequest for another name, or where it cannot be written.
+    """
+    writers = {".parquet": pq.write_table, ".arrow": feather.write_feather}
+    if path.suffix not in writers:
+        raise BadRequest(f"{path} is neither a .parquet nor an .arrow file: name one of them")
+    plain = pa.table({name: _without_dictionary(table[name]) for name in table.column_names})
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        writers[path.suffix](plain, str(temporary))
+        to_disk(temporary)
+        temporary.replace(path)
+        to_disk(path.parent)
+    except OSError as error:
+        raise BadRequest(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _without_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """New records of the log in memory; answers as `offsetlake.lake.history_files.History` does."""
+
+    lake: Lake
+    tables: dict[str, pa.Table]
+
+    def batches(
+        self,
+        table: str,
+        partitions: Sequence[int],
+        where: pc.Expression | None = None,
+        columns: list[str] | None = None,
+    ) -> Iterator[pa.Table]:
+        """Give the rows of some log partitions."""
+        yield self.rows(table, partitions, where, columns)
+
+    def rows(
+        self,
+        table: str,
+        partitions: Sequence[int],
+        where: pc.Expression | None = None,
+        columns: list[str] | None = None,
+    ) -> pa.Table:
+        """Give the rows of some log partitions, all columns if none are named."""
+        chosen = pc.field("log_partition").isin(list(partitions))
+        rows = self.tables[table].filter(chosen if where is None else chosen & where)
+        return rows.select(columns) if columns else rows
+
+
+def read_snapshot(
+    lake: Lake, log: LogAddress, ends: Mapping[int, int] | None = None, columns: Sequence[str] | None = None
+) -> Snapshot:
+    """Read the compacted tables, and the log behind them up to `ends`, or to where it ends now.
+
+    `columns` limits those of `offsets`; KEY and the log position must be among them. Raises LogMismatch where the log
+    is not the one the lake holds, LogUnavailable, LakeUnusable.
+    """
+    extent = log.describe()
+    held = {where.partition: of for where, of in extent.ranges.items() if where.topic == OFFSETS_TOPIC}
+    if runs.last_run(lake, "ingest"):
+        check_same_log(lake, log, extent)
+    covered, compacted = _compacted(lake)
+    upto = dict(ends) if ends is not None else {p: of.end for p, of in held.items()}
+    starts = {p: max(covered.get((OFFSETS_TOPIC, p), 0), held[p].start if p in held else 0) for p in upto}
+    tail = _read_tail(lake, log, {p: OffsetRange(starts[p], end) for p, end in upto.items() if starts[p] < end})
+    partitions = sorted({*upto, *(p for table in compacted.values() for p in table)})
+    return Snapshot(_compacted_with(Compaction(tail, compacted), partitions, columns), upto)
+
+
+def _compacted(lake: Lake) -> tuple[dict[tuple[str, int], int], dict[str, dict[int, list[Leaf]]]]:
+    """Give the log offsets the compacted tables cover, and their leaves, all as one compaction left them."""
+    while True:
+        last = runs.last_run(lake, "compact")
+        positions, plan = runs.compacted_positions(lake), runs.unfinished_plan(lake, "compact")
+        versions = plan["versions"] if plan else lake.versions(*COMPACTED)
+        if runs.last_run(lake, "compact") == last and runs.unfinished_plan(lake, "compact") == plan:
+            return positions, {table: leaves(lake, table, version) for table, version in versions.items()}
+
+
+def _read_tail(lake: Lake, log: LogAddress, ranges: Mapping[int, OffsetRange]) -> Tail:
+    commits = [table_schema("offset_commits").empty_table()]
+    others: dict[str, list[dict[str, Any]]] = {table: [] for table in _TAIL[1:]}
+    for reader in plan_readers(log, {LogPartition(OFFSETS_TOPIC, p): of for p, of in ranges.items()}):
+        for piece, found in log.fetch(reader.slices):
+            chunk = decode(piece, found)
+            rows = pa.table(chunk.commits)
+            counting = pc.or_(pc.invert(rows["superseded"]), pc.equal(rows["kind"], "tombstone"))
+            commits.append(_in_history(rows.filter(counting)))
+            of_tables = of_others(chunk.others, _NO_RUN)
+            for table, known in others.items():
+                known.extend(of_tables[table])
+    tables = {table: pa.Table.from_pylist(of, table_schema(table)) for table, of in others.items()}
+    return Tail(lake, tables | {"offset_commits": pa.concat_tables(commits)})
+
+
+def _in_history(commits: pa.Table) -> pa.Table:
+    run = pa.repeat(pa.scalar(_NO_RUN, pa.int64()), commits.num_rows)
+    schema = table_schema("offset_commits")
+    return commits.append_column("ingest_run", run).select(schema.names).cast(schema)
+
+
+def _compacted_with(
+    compaction: Compaction, partitions: Sequence[int], columns: Sequence[str] | None
+) -> dict[str, pa.Table]:
+    """Compact in memory; `columns` of `offsets` are given, all if none are named."""
+    new = reduced(compaction, partitions)
+    decided, pending = new.reduction.decided(), still_pending(compaction, partitions, new)
+    parts: dict[str, list[pa.Table]] = {table: [] for table in COMPACTED}
+    if pending is not None:
+        parts["pending_offsets"].append(pending.select(table_schema("pending_offsets").names))
+    for partition in partitions:
+        offsets = _stored(compaction, "offsets", partition, columns)
+        if decided is not None:
+            offsets = merged(offsets, decided.filter(pc.equal(decided["log_partition"], partition)))
+        parts["offsets"].append(offsets)
+        replayed = replayed_groups(compaction, partition, new.commits)
+        changed = pa.table({"group_id": pa.array(replayed.group_ids, pa.string())})
+        for table, rows in (("groups", replayed.groups), ("group_members", replayed.members)):
+            now = pa.Table.from_pylist(rows, table_schema(table))
+            parts[table].append(replaced_groups(now, _stored(compaction, table, partition), changed))
+    empty = {table: _stored(compaction, table, -1, columns if table == "offsets" else None) for table in COMPACTED}
+    return {
+        table: pa.concat_tables([empty[table], *(of.cast(empty[table].schema) for of in parts[table])])
+        for table in COMPACTED
+    }
+
+
+def _stored(compaction: Compaction, table: str, partition: int, columns: Sequence[str] | None = None) -> pa.Table:
+    return read_leaves(compaction.lake, table, compaction.leaves[table].get(partition, []), columns)

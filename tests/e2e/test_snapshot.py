@@ -1,0 +1,84 @@
+"""A snapshot of tables and tail is what the tables are once the tail was ingested and compacted."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from pyarrow import feather
+
+import offsetlake
+from command_line import Run
+from e2e.in_process import InProcess
+from e2e.lakes import cycle, rows
+from offsetlake.errors import LogMismatch
+from offsetlake.lake.lake import Lake
+from offsetlake.pipeline.compact_task import COMPACTED
+from oracle.random_logs import RandomLog, logs, worlds
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+def plain(table: pa.Table) -> list[dict[str, Any]]:
+    return sorted(table.to_pylist(), key=lambda row: [str(value) for value in row.values()])
+
+
+@pytest.mark.slow
+@given(log=logs(max_batches=30) | worlds(commit_ids=(7, 8)).flatmap(lambda world: logs(30, world)), data=st.data())
+@settings(max_examples=12)
+def test_tables_and_tail_are_the_tables_to_be(log: RandomLog, data: st.DataObject) -> None:
+    assume(log.plans)
+    cut = data.draw(st.integers(0, len(log.plans)))
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        lake = Lake.create(folder / "lake")
+        first = RandomLog(log.world, log.plans[:cut])
+        if first.plans:
+            first.write(folder / "log")
+            cycle(InProcess(), lake, folder / "log")
+        log.write(folder / "log")
+        found = offsetlake.open_snapshot(folder / "lake", folder / "log").tables
+        cycle(InProcess(), lake, folder / "log")
+        expected = {table: rows(lake, table) for table in COMPACTED}
+    assert {table: plain(found[table]) for table in COMPACTED} == expected
+
+
+def test_a_program_reads_a_group(tmp_path: Path) -> None:
+    lake = Lake.create(tmp_path / "lake")
+    snapshot = offsetlake.open_snapshot(tmp_path / "lake", FIXTURES / "broker-log")
+    cycle(InProcess(), lake, FIXTURES / "broker-log")
+    group = rows(lake, "offsets")[0]["group_id"]
+    of_group = [row for row in rows(lake, "offsets") if row["group_id"] == group]
+    assert plain(snapshot.offsets(group)) == of_group
+    topic = of_group[0]["topic"]
+    assert plain(snapshot.offsets(group, topic)) == [row for row in of_group if row["topic"] == topic]
+    assert snapshot.offsets("nobody").num_rows == 0
+
+
+def test_the_log_of_another_lake_is_refused(tmp_path: Path) -> None:
+    lake = Lake.create(tmp_path / "lake")
+    cycle(InProcess(), lake, FIXTURES / "broker-log")
+    with pytest.raises(LogMismatch):
+        offsetlake.open_snapshot(tmp_path / "lake", FIXTURES / "real-log")
+
+
+@pytest.mark.parametrize(("name", "read"), [("o.parquet", pq.read_table), ("o.arrow", feather.read_table)])
+def test_a_snapshot_as_a_file(tmp_path: Path, run: Run, name: str, read: Any) -> None:
+    Lake.create(tmp_path / "lake")
+    code, out, err = run("snapshot", name, "--lake", "lake", "--log", str(FIXTURES / "broker-log"))
+    expected = offsetlake.open_snapshot(tmp_path / "lake", FIXTURES / "broker-log").tables["offsets"]
+    assert (code, out, err) == (0, f"{name}: {expected.num_rows} rows of offsets\n", "")
+    assert plain(read(tmp_path / name)) == plain(expected)
+    assert {path.name for path in tmp_path.iterdir()} == {"lake", name}
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path, run: Run) -> None:
+    Lake.create(tmp_path / "lake")
+    for name in ("o.txt", "no/o.parquet"):
+        code, out, err = run("snapshot", name, "--lake", "lake", "--log", str(FIXTURES / "broker-log"))
+        assert (code, out) == (2, "")
+        assert err.startswith(f"error: {name} ")
