@@ -35,8 +35,9 @@ format: $(VENV)/.dev ## format the code
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.dev .jars/spark/.ready .jars/broker/.ready ## measure against the peers; results go to benchmarks/results.md
+bench: $(VENV)/.dev .jars/spark/.ready .jars/broker/.ready .jars/peer/.ready ## measure against the peers; results go to benchmarks/results.md
 	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/serving.py
 
 dist: $(VENV)/.dev ## build the wheel, and the same as the zip spark-submit wants, into dist/
 	@$(BIN)/python -m build --wheel --no-isolation --outdir dist . >/dev/null
@@ -71,4 +72,9 @@ $(VENV)/.dev: $(REQ)/dev.txt $(VENV)/.ready
 .jars/broker/.ready: tests/broker/pom.xml
 	@echo "fetching a Kafka broker for the tests"
 	@$(MVN) -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.jars/broker
+	@touch $@
+
+.jars/peer/.ready: benchmarks/broker/pom.xml
+	@echo "fetching the Kafka broker to compare with"
+	@$(MVN) -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.jars/peer
 	@touch $@

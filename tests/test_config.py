@@ -19,9 +19,17 @@ def write(folder: Path, text: str, name: str = "settings.toml") -> str:
 
 
 def test_the_defaults() -> None:
-    week = RetentionPolicy(7 * 86_400_000)
+    week = 7 * 86_400_000
+    serve = {"kafka": "127.0.0.1:9092", "flush": "always", "log_partitions": "50"}
     assert load({}, {}) == Config(
-        Path("lake"), None, None, format="table", kafka={}, retention=week, vacuum_retention_ms=7 * 86_400_000
+        Path("lake"),
+        None,
+        None,
+        "table",
+        kafka={},
+        retention=RetentionPolicy(week),
+        vacuum_retention_ms=week,
+        serve=serve,
     )
 
 
@@ -159,11 +167,13 @@ def test_secrets_are_not_shown(tmp_path: Path) -> None:
     [
         (
             'laek = "x"',
-            r"toml: unknown laek; known are lake, log, bootstrap, format, kafka_config, kafka, retention, maintain$",
+            "toml: unknown laek; known are lake, log, bootstrap, format, kafka_config, kafka, retention, maintain, s",
         ),
         ("[kafka]\nsasl.pasword = 'x'", r"table kafka: unknown sasl.pasword; known are bootstrap.servers, security"),
         ("lake = 3", "lake must be a text in quotes"),
         ("kafka = 3", "kafka must be a table"),
+        ("serve = 3", "serve must be a table"),
+        ("[serve]\nport = 3", "table serve: unknown port; known are kafka, topics, flush, log_partitions"),
         ("[kafka]\nsecurity.protocol = true", "security.protocol must be a text or a number"),
         ("lake = ", "is no TOML"),
         ('format = "xml"', "format is 'xml': it is one of table, json, csv"),

@@ -16,6 +16,7 @@ from typer.exceptions import TyperException
 # isort: off
 from offsetlake.commands import jobs  # noqa: F401
 from offsetlake.commands import repair  # noqa: F401
+from offsetlake.commands import serve  # noqa: F401
 from offsetlake.commands import questions  # noqa: F401
 from offsetlake.commands import reset  # noqa: F401
 from offsetlake.commands import by_hand  # noqa: F401

@@ -1,7 +1,7 @@
 """What the commands run with: defaults, `--config FILE`, the environment, options; each wins over the one before."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ from offsetlake.resources import resource
 from offsetlake.retention_config import read_policy
 from offsetlake.times import duration_ms
 
-KEYS = ("lake", "log", "bootstrap", "format", "kafka_config", "kafka", "retention", "maintain")
-_TABLES = ("kafka", "retention", "maintain")
+KEYS = ("lake", "log", "bootstrap", "format", "kafka_config", "kafka", "retention", "maintain", "serve")
+_TABLES = ("kafka", "retention", "maintain", "serve")
+SERVE = ("kafka", "topics", "flush", "log_partitions")
 LONGEST_VACUUM_RETENTION = "7d"  # Delta forgets after that when it was that a file went out of its table
 FORMATS = ("table", "json", "csv")
 PREFIX = "OFFSETLAKE_"
@@ -27,7 +28,7 @@ _KAFKA_VARIABLES = {f"{_KAFKA}{name.upper().replace('.', '_')}": name for name i
 Layer = dict[str, Any]
 """One source of settings: some of KEYS; `kafka` holds Kafka's settings by Kafka's names, `retention` a policy.
 
-`maintain` is ms: how long its vacuum keeps files.
+`maintain` is ms: how long its vacuum keeps files; `serve` has some of SERVE, as the options of that command.
 """
 
 
@@ -44,6 +45,7 @@ class Config:
     | kafka               | settings of the connection by Kafka's names, without `bootstrap.servers` |
     | retention           | how long offsets are kept |
     | vacuum_retention_ms | how long `maintain` keeps files that no table names any more |
+    | serve               | of SERVE what is set: as the options of `serve` |
     """
 
     lake: Path
@@ -53,6 +55,7 @@ class Config:
     kafka: Mapping[str, str] = field(repr=False)
     retention: RetentionPolicy
     vacuum_retention_ms: int
+    serve: Mapping[str, str]
 
     def address(self) -> LogAddress:
         """Name the log to read; BadRequest where none or two are named, or Kafka's settings make no sense."""
@@ -76,11 +79,11 @@ def load(options: Mapping[str, str | None], environment: Mapping[str, str]) -> C
         _from_environment(environment),
         given,
     ]
-    merged: Layer = {"log": None, "bootstrap": None, "kafka": {}}
+    merged: Layer = {"log": None, "bootstrap": None, "kafka": {}, "serve": {}}
     for layer in map(_with_kafka_file, layers):
         if layer.keys() & {"log", "bootstrap"}:  # the two exclude each other: the later source's choice stands
             merged |= {"log": None, "bootstrap": None}
-        merged |= {**layer, "kafka": merged["kafka"] | layer.get("kafka", {})}
+        merged |= {**layer, **{table: merged[table] | layer.get(table, {}) for table in ("kafka", "serve")}}
     if merged["format"] not in FORMATS:
         raise BadRequest(f"format is {merged['format']!r}: it is one of {', '.join(FORMATS)}")
     vacuum_retention_ms = merged.pop("maintain")
@@ -93,9 +96,9 @@ def _from_toml(text: str, name: str, retention_ms: int | None = None) -> Layer:
     except tomllib.TOMLDecodeError as error:
         raise BadRequest(f"{name} is no TOML: {error}") from error
     _check_known(layer, KEYS, name)
-    if "kafka" in layer:
-        layer["kafka"] = _flat(layer["kafka"], name)
-        _check_known(layer["kafka"], SETTINGS, f"{name}, table kafka")
+    for key, known in (("kafka", SETTINGS), ("serve", SERVE)):
+        if key in layer:
+            layer[key] = _texts(layer, key, known, name)
     if "retention" in layer:
         layer["retention"] = read_policy(layer["retention"], text, name, retention_ms)
     if "maintain" in layer:
@@ -119,13 +122,22 @@ def _vacuum_retention(table: object, where: str) -> int:
     return retention_ms
 
 
+def _texts(layer: Layer, key: str, known: Iterable[str], name: str) -> dict[str, str]:
+    """Read a table of texts and numbers."""
+    if not isinstance(layer[key], dict):
+        raise BadRequest(f"{name}: {key} must be a table")
+    flat = _flat(layer[key], name)
+    _check_known(flat, tuple(known), f"{name}, table {key}")
+    return flat
+
+
 def _flat(table: object, name: str, prefix: str = "") -> dict[str, str]:
     """Join nested keys: TOML reads `security.protocol = ...` as a table in a table."""
     if isinstance(table, dict):
         parts = [_flat(value, name, f"{prefix}.{key}" if prefix else key) for key, value in table.items()]
         return {key: value for part in parts for key, value in part.items()}
-    if not prefix or isinstance(table, bool) or not isinstance(table, str | int):
-        raise BadRequest(f"{name}: {prefix or 'kafka'} must be a {'text or a number' if prefix else 'table'}")
+    if isinstance(table, bool) or not isinstance(table, str | int):
+        raise BadRequest(f"{name}: {prefix} must be a text or a number")
     return {prefix: str(table)}
 
 

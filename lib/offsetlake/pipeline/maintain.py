@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.log.cutting import Cut, delete, plan_cut
 from offsetlake.log.ownership import owned, refuse_brokers_own
+from offsetlake.log.served_log import served
 from offsetlake.pipeline.ingest import Report
 from offsetlake.pipeline.log_needs import Need, needs_of_log
 
@@ -111,17 +113,21 @@ def _note(held: Sequence[PartitionCut], reason: str) -> str:
 def _cut_log(lake: Lake, log: Path, counts: Counter[str], say: Callable[[str], None]) -> runs.Plan:
     say(f"looking at the log {log}")
     _cuts(lake, log)  # what is not this lake's log is refused before as much as a lock is put there
-    with owned(log, JOB):
+    with served(log) as door, nullcontext() if door else owned(log, JOB):
         cuts = _cuts(lake, log)
         plan = _begin(lake, cuts, log)
-        going = [each.cut for each in cuts if each.cut.going]
+        going = [each for each in cuts if each.cut.going]
         if going:
-            say(f"deleting {sum(len(cut.going) for cut in going):,} segments of {len(going)} log partitions")
+            say(f"deleting {sum(len(each.cut.going) for each in going):,} segments of {len(going)} log partitions")
             os.sync()  # Delta's own log is written without fsync: what goes from here must be for good in the lake
-        for cut in going:
-            delete(cut)
-            counts["segments_deleted"] += len(cut.going)
-            counts["bytes_deleted"] += cut.size
+        for each in going:
+            segments, size = len(each.cut.going), each.cut.size
+            if door is not None:
+                segments, size = door.cut(lake.path, each.cut.log_partition.partition, each.need.position)
+            else:
+                delete(each.cut)
+            counts["segments_deleted"] += segments
+            counts["bytes_deleted"] += size
     return plan
 
 

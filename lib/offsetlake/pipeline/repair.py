@@ -16,6 +16,7 @@ from offsetlake.lifecycle.reduction import KEY, latest
 from offsetlake.log.address import LogAddress
 from offsetlake.log.appending import truncate_torn
 from offsetlake.log.ownership import owned
+from offsetlake.log.served_log import served
 from offsetlake.ordering import rows_in
 from offsetlake.pipeline.alter import OFFSET, VALUES
 from offsetlake.pipeline.by_hand import execute, rows_of
@@ -31,8 +32,11 @@ WHERE commit_id IS NOT NULL ORDER BY log_partition, log_offset
 
 def cut_torn_ends(folder: Path) -> list[str]:
     """Cut the log's torn ends off, as whoever writes to it does first; says what was cut."""
-    with owned(folder, JOB):
-        cut = truncate_torn(folder)
+    with served(folder) as door:
+        if door is not None:
+            return []
+        with owned(folder, JOB):
+            cut = truncate_torn(folder)
     return [
         f"{where}: the last {size} bytes were no whole batch; they are cut off, and kept in a .torn file beside it"
         for where, size in sorted(cut.items())

@@ -1,27 +1,41 @@
 """The two ways a decision goes out: appended to a log of our own, or done by a live cluster."""
 
-from collections.abc import Iterator
+import base64
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.kafka.batch_writer import group_tombstone_keys, record_batch
+from offsetlake.kafka.batch_writer import NO_TOPIC_ID, Batch, group_tombstone_keys, offset_commit_value, record_batch
 from offsetlake.kafka.offset_keys import offset_keys
-from offsetlake.kafka.records import encode_offset_commit_value
 from offsetlake.log.address import LogAddress
 from offsetlake.log.admin import Admin
-from offsetlake.log.appender import Appender
 from offsetlake.log.appending import appending
+from offsetlake.log.served_log import served
 from offsetlake.ordering import order_codes
 from offsetlake.pipeline.cluster_writer import ClusterWriter
 from offsetlake.pipeline.written import Written
 from offsetlake.times import now_ms
 
-_VERSION, _WITH_TOPIC_ID, _WITH_EXPIRY = 3, 4, 1  # of OffsetCommitValue: the oldest that holds what is to be written
+WRITTEN_SINCE = "the group was written to while it was decided: the next run decides anew"
+
+
+class Log(Protocol):
+    """Appends to a log of our own: an `Appender`, or a `ServedLog`, which tells -1 of what has moved."""
+
+    def end(self, partition: int) -> int:
+        """Give the log offset up to which a log partition must have been looked at."""
+
+    def append(self, partition: int, batches: Sequence[Batch]) -> list[int]:
+        """Append batches; gives the log offset of the first record of each."""
+
+    def sync(self) -> None:
+        """Return when all that was appended is on disk."""
 
 
 class Writer(Protocol):
@@ -41,28 +55,35 @@ class Writer(Protocol):
 
 @contextmanager
 def open_writer(log: LogAddress, owner: str) -> Iterator[Writer]:
-    """Open the way to write to a log; raises what `appending` raises, or `Admin` where the log is a live cluster's."""
+    """Open the way to write to a log: its cluster, the process that serves it, or the log itself where none does.
+
+    Raises what `Admin`, `served` and `appending` raise.
+    """
     if log.connection is not None:
         with Admin(log.connection) as admin:
             yield ClusterWriter(admin, log)
     elif log.folder is not None:
-        with appending(log.folder, owner) as appender:
-            yield LogWriter(appender)
+        with served(log.folder) as door:
+            if door is not None:
+                yield LogWriter(door)
+            else:
+                with appending(log.folder, owner) as appender:
+                    yield LogWriter(appender)
 
 
 class LogWriter:
     """Appends to the embedded log, one record batch a group: all of it is in the log, or nothing."""
 
-    def __init__(self, appender: Appender) -> None:
-        self._appender = appender
+    def __init__(self, log: Log) -> None:
+        self._log = log
         self.notes: list[str] = []
 
     def end(self, partition: int) -> int:
-        """Give the end of a log partition: nobody else appends to it."""
-        return self._appender.end(partition)
+        """Give the end of a log partition: nobody else appends to it, or what is decided about is refused."""
+        return self._log.end(partition)
 
     def write(self, partition: int, writes: pa.Table) -> Written:
-        """Append; nothing is refused here. LogUnavailable where the disk takes no more."""
+        """Append; a group that was written to behind `end` is refused whole. LogUnavailable where it cannot be."""
         rows = writes.num_rows
         if not rows:
             return Written(np.empty(0, np.int64))
@@ -72,19 +93,24 @@ class LogWriter:
         keys, values = offset_keys(writes).to_pylist(), _values(writes)
         last = writes.select(["group_id", "group_type"]).take([stop - 1 for stop in starts[1:]]).to_pylist()
         batches = []
-        sizes = np.ones(rows, np.int64)
         for (first, stop), of in zip(pairwise(starts), last, strict=True):
             records = [*zip(keys[first:stop], values[first:stop], strict=True)]
             if keys[stop - 1] is None:  # the group itself
                 records[-1:] = [(key, None) for key in group_tombstone_keys(**of)]
-            sizes[stop - 1] += len(records) - (stop - first)
             batches.append(record_batch(now, records))
-        base = self._appender.append(partition, batches)[0]
-        return Written(base + np.cumsum(sizes) - sizes)
+        return _written(np.array(self._log.append(partition, batches)), np.array(starts))
 
     def sync(self) -> None:
         """Bring all that was appended to the disk."""
-        self._appender.sync()
+        self._log.sync()
+
+
+def _written(batches: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]) -> Written:
+    """Say where writes stand, given the first log offset of each batch (-1: refused), and its first write."""
+    counts = np.diff(starts)
+    first = np.repeat(batches, counts)
+    log_offset = np.where(first < 0, -1, first + np.arange(len(first)) - np.repeat(starts[:-1], counts))
+    return Written(log_offset, refused=dict.fromkeys(np.flatnonzero(first < 0).tolist(), WRITTEN_SINCE))
 
 
 def _values(writes: pa.Table) -> list[bytes | None]:
@@ -97,13 +123,12 @@ def _values(writes: pa.Table) -> list[bytes | None]:
 
 
 def _value(write: dict[str, Any]) -> bytes:
-    expiry, topic_id = write["expire_timestamp"], write["topic_id"]
-    return encode_offset_commit_value(
-        _WITH_EXPIRY if expiry is not None else _WITH_TOPIC_ID if topic_id else _VERSION,
+    expiry, epoch, topic_id = write["expire_timestamp"], write["leader_epoch"], write["topic_id"]
+    return offset_commit_value(
         write["committed_offset"],
-        commit_timestamp=write["commit_timestamp"],
-        leader_epoch=-1 if write["leader_epoch"] is None else write["leader_epoch"],
-        metadata=write["metadata"] or "",
-        expire_timestamp=-1 if expiry is None else expiry,
-        topic_id=topic_id,
+        -1 if epoch is None else epoch,
+        (write["metadata"] or "").encode(),
+        write["commit_timestamp"],
+        -1 if expiry is None else expiry,
+        base64.urlsafe_b64decode(f"{topic_id}==") if topic_id else NO_TOPIC_ID,
     )

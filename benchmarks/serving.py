@@ -1,0 +1,159 @@
+"""The serving process beside a real broker of Kafka 4.2, the same client and machine in one run.
+
+python benchmarks/serving.py               all of it, about four minutes on two cores; rewrites its part of results.md
+python benchmarks/serving.py --entries 1e6 fewer offsets where many are loaded: to see that it works
+
+The client is a plain socket that sends frames made before, so that what is measured is the server.
+"""
+
+import argparse
+import os
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "lib")]
+os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
+
+from broker import broker as rig  # noqa: E402 - the paths come first
+from broker import workload  # noqa: E402
+from broker.broker import Broker  # noqa: E402
+from serve.serving import Serving  # noqa: E402
+from serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient, frame, request  # noqa: E402
+
+PEER = ROOT / ".jars" / "peer"
+TOPIC, PARTITIONS = "bench", 100
+DEPTH, CONNECTIONS = 32, 4
+Row = tuple[str, str, str, str]
+
+
+def fetch_frame(group: str, partitions: Sequence[int]) -> bytes:
+    values = {"group_id": group, "topics": [{"name": TOPIC, "partition_indexes": [*partitions]}]}
+    return frame(OFFSET_FETCH, 5, 1, request(OFFSET_FETCH, 5, values))
+
+
+def commit_frame(group: str, partitions: Sequence[int]) -> bytes:
+    offsets = [{"partition_index": p, "committed_offset": 42 + p, "committed_metadata": ""} for p in partitions]
+    of = {"group_id": group, "generation_id": -1, "generation_id_or_member_epoch": -1, "member_id": ""}
+    return frame(
+        OFFSET_COMMIT, 7, 1, request(OFFSET_COMMIT, 7, of | {"topics": [{"name": TOPIC, "partitions": offsets}]})
+    )
+
+
+def latency(bootstrap: str, data: bytes, count: int) -> float:
+    """Give the median of one request after the other, in microseconds."""
+    with WireClient(bootstrap) as client:
+        times = []
+        for _ in range(count):
+            start = time.perf_counter()
+            client.socket.sendall(data)
+            client.receive()
+            times.append(time.perf_counter() - start)
+    return statistics.median(times) * 1e6
+
+
+def throughput(bootstrap: str, frames: Sequence[bytes], rounds: int) -> float:
+    """Give requests a second, over connections with DEPTH requests under way each."""
+    clients = [WireClient(bootstrap) for _ in frames]
+    try:
+        sizes = []
+        for client, data in zip(clients, frames, strict=True):
+            client.socket.sendall(data)
+            sizes.append(4 + len(client.receive()))
+        start = time.perf_counter()
+        for client, data in zip(clients, frames, strict=True):
+            client.socket.sendall(data * DEPTH)
+        for _ in range(rounds):
+            for client, data, size in zip(clients, frames, sizes, strict=True):
+                read(client.socket, size * DEPTH)
+                client.socket.sendall(data * DEPTH)
+        for client, size in zip(clients, sizes, strict=True):
+            read(client.socket, size * DEPTH)
+        taken = time.perf_counter() - start
+    finally:
+        for client in clients:
+            client.socket.close()
+    return len(frames) * DEPTH * (rounds + 1) / taken
+
+
+def read(connection: socket.socket, size: int) -> None:
+    while size:
+        size -= len(connection.recv(min(size, 1 << 16)))
+
+
+def alternating(ours: Callable[[], float], theirs: Callable[[], float], rounds: int = 5) -> tuple[float, float]:
+    """Measure both in turn, and give the medians; a first round warms up."""
+    both = [(ours(), theirs()) for _ in range(rounds + 1)][1:]
+    return statistics.median(of[0] for of in both), statistics.median(of[1] for of in both)
+
+
+def bench_requests(serving: Serving, unsynced: Serving, broker: Broker) -> Iterator[Row]:
+    servers = [serving.bootstrap, unsynced.bootstrap, broker.bootstrap]
+    groups = [f"bench-{number}" for number in range(CONNECTIONS)]
+    for bootstrap in servers:
+        for group in groups:
+            latency(bootstrap, commit_frame(group, range(PARTITIONS)), 200)
+    one, all_of_it = fetch_frame(groups[0], [7]), fetch_frame(groups[0], range(PARTITIONS))
+    commit = commit_frame(groups[0], [7])
+    deep_fetches = [fetch_frame(group, [7]) for group in groups]
+    deep_commits = [commit_frame(group, [7]) for group in groups]
+    for what, data, count, ours in (
+        ("`OffsetFetch` of one partition", one, 4000, servers[0]),
+        ("`OffsetFetch` of 100 partitions", all_of_it, 1500, servers[0]),
+        ("`OffsetCommit` of one partition, on disk before the answer", commit, 2000, servers[0]),
+        ("`OffsetCommit` of one partition, `--flush os` as the broker does", commit, 2000, servers[1]),
+    ):
+        mine, theirs = alternating(
+            lambda data=data, count=count, at=ours: latency(at, data, count),
+            lambda data=data, count=count: latency(servers[2], data, count),
+        )
+        yield f"{what}, one connection, median", f"{mine:.0f} us", f"{theirs:.0f} us", f"{mine / theirs:.2f} of it"
+    for what, frames, rounds in (
+        ("`OffsetFetch`, 4 connections, 32 deep", deep_fetches, 200),
+        ("`OffsetCommit`, 4 connections, 32 deep, on disk before the answer", deep_commits, 100),
+    ):
+        mine, theirs = alternating(
+            lambda frames=frames, rounds=rounds: throughput(servers[0], frames, rounds),
+            lambda frames=frames, rounds=rounds: throughput(servers[2], frames, rounds),
+        )
+        yield what, f"{mine / 1e3:.1f} k/s", f"{theirs / 1e3:.1f} k/s", f"{mine / theirs:.1f} times"
+
+
+def resident(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    return 1024 * int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
+
+
+def table(rows: Sequence[Row]) -> str:
+    header = ("what", "serving process", "Kafka 4.2.0", "")
+    lines = [f"| {' | '.join(row)} |" for row in (header, ("---",) * 4, *rows)]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--entries", type=float, default=1e7)
+    arguments.parse_args()
+    rig.JARS = PEER
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "broker").mkdir()
+        with (
+            Broker(folder / "broker") as broker,
+            Serving(folder / "lake", folder / "log") as serving,
+            Serving(folder / "lake-os", folder / "log-os", flush="os") as unsynced,
+        ):
+            workload.create_topic(broker.bootstrap, TOPIC, PARTITIONS)
+            for number in range(CONNECTIONS):
+                workload.member(broker.bootstrap, f"bench-{number}", {(TOPIC, 0): 0}, "classic").close()
+            rows = list(bench_requests(serving, unsynced, broker))
+    sys.stdout.write(f"{table(rows)}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""Lays a snapshot out as the file that `offsetlake.serve.base` maps."""
+
+import base64
+import json
+from collections.abc import Iterable
+from itertools import accumulate
+from typing import Any, BinaryIO
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offsetlake.ordering import order_codes
+from offsetlake.pipeline.snapshot import Snapshot
+from offsetlake.serve.base import HEADER, NO_ID
+
+OFFSET_COLUMNS = (
+    "group_id",
+    "topic",
+    "partition",
+    "committed_offset",
+    "leader_epoch",
+    "metadata",
+    "topic_id",
+    "log_partition",
+    "log_offset",
+    "commit_timestamp",
+)
+"""The columns of `offsets` that are served."""
+
+_KIND = ("group_type", "state", "protocol_type", "protocol")
+_OF_MEMBERS = ("generation", "epoch", "assignment_epoch", "leader", "subscription", "subscribed_topics")
+_CODES = {"uint8": "B", "uint16": "H", "uint32": "I", "int8": "b", "int16": "h", "int32": "i", "int64": "q"}
+_ALIGNMENT = 8
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def lay_out(snapshot: Snapshot, file: BinaryIO) -> None:
+    """Write a snapshot, whose offsets have OFFSET_COLUMNS, to a file."""
+    offsets, groups = snapshot.tables["offsets"], snapshot.tables["groups"]
+    names = pc.unique(pa.chunked_array([*_plain(groups, "group_id"), *_distinct(offsets, "group_id")]))
+    names = names.take(pc.array_sort_indices(names))
+    topics = pc.unique(pa.chunked_array(_distinct(offsets, "topic")))
+    topics = topics.take(pc.array_sort_indices(topics))
+    arrays: Arrays = {**_of_groups(names), **_of_entries(offsets, names, topics)}
+    kinds, arrays["kinds"] = _kinds(groups, names)
+    arrays |= _texts("details", _details(snapshot, names)) | _texts("topic_names", map(str.encode, topics.to_pylist()))
+    header: dict[str, Any] = {"kinds": kinds, "unstable": _unstable(snapshot)}
+    header |= {"topics": _topics(offsets, topics), "arrays": {}}
+    at = 0
+    for name, values in arrays.items():
+        header["arrays"][name] = at, at + values.nbytes, _CODES[values.dtype.name]
+        at += values.nbytes + -values.nbytes % _ALIGNMENT
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % _ALIGNMENT)
+    file.write(HEADER.pack(len(text)) + text)
+    for values in arrays.values():
+        file.write(np.ascontiguousarray(values).data.cast("B") if len(values) else b"")
+        file.write(bytes(-values.nbytes % _ALIGNMENT))
+    file.flush()
+
+
+def _topics(offsets: pa.Table, topics: pa.Array) -> dict[str, tuple[int, str]]:
+    """Give by topic the highest partition that offsets are stored of, and the newest id that commits gave; or none."""
+    ids, texts = _encoded(offsets["topic_id"], "")
+    columns = {
+        "topic": pa.array(_numbers(offsets["topic"], topics)),
+        "id": pa.array(ids),
+        "partition": offsets["partition"],
+        "timestamp": offsets["commit_timestamp"],
+    }
+    found = pa.table(columns).group_by(["topic", "id"]).aggregate([("partition", "max"), ("timestamp", "max")])
+    known: dict[int, tuple[int, str]] = {}
+    for row in found.sort_by("timestamp_max").to_pylist():
+        last, id_ = known.get(row["topic"], (-1, ""))
+        known[row["topic"]] = max(last, row["partition_max"]), texts[row["id"]] or id_
+    return {topics[number].as_py(): (last, _id_bytes(id_).hex()) for number, (last, id_) in known.items()}
+
+
+def _plain(rows: pa.Table, name: str) -> list[pa.Array]:
+    return [chunk.cast(pa.string()) for chunk in rows[name].chunks]
+
+
+def _distinct(rows: pa.Table, name: str) -> list[pa.Array]:
+    """Give the values a column may have."""
+    if pa.types.is_dictionary(rows.schema.field(name).type):
+        return [chunk.dictionary for chunk in rows[name].chunks] or [pa.array([], pa.string())]
+    return [pc.unique(rows[name])]
+
+
+def _numbers(column: pa.ChunkedArray, values: pa.Array) -> npt.NDArray[np.int64]:
+    """Give for each row the number of its value among some distinct values, that has all of them."""
+    parts = [np.empty(0, np.int64)]
+    for chunk in column.chunks:
+        of = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
+        parts.append(pc.index_in(of.dictionary, values).to_numpy()[of.indices.to_numpy()].astype(np.int64))
+    return np.concatenate(parts)
+
+
+def _of_groups(names: pa.Array) -> Arrays:
+    encoded = [name.encode() for name in names.to_pylist()]
+    hashes = np.fromiter(map(crc32, encoded), np.uint32, len(encoded))
+    order = np.argsort(hashes, kind="stable")
+    return {"hashes": hashes[order], "hashed": _narrow(order), **_texts("group_names", encoded)}
+
+
+def _of_entries(offsets: pa.Table, names: pa.Array, topics: pa.Array) -> Arrays:
+    """Sort the offsets and make their columns, runs and the groups' first runs."""
+    group, topic = _numbers(offsets["group_id"], names), _numbers(offsets["topic"], topics)
+    keys = pa.table({"run": pa.array(group * max(len(topics), 1) + topic), "partition": offsets["partition"]})
+    order = np.argsort(order_codes(keys, keys.column_names), kind="stable")
+    group, topic = group[order], topic[order]
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = (group[1:] != group[:-1]) | (topic[1:] != topic[:-1])
+    starts = np.flatnonzero(begins)
+    metadata, texts = _encoded(offsets["metadata"], "")
+    ids, id_texts = _encoded(offsets["topic_id"], "")
+    columns = {
+        "partitions": offsets["partition"].to_numpy(),
+        "offsets": offsets["committed_offset"].to_numpy(),
+        "epochs": pc.fill_null(offsets["leader_epoch"], -1).to_numpy(),
+        "log_offsets": offsets["log_offset"].to_numpy(),
+        "metadata": metadata,
+        "topic_ids": ids,
+    }
+    return {
+        **{name: _narrow(values[order]) for name, values in columns.items()},
+        "runs": _narrow(np.searchsorted(group[starts], np.arange(len(names) + 1))),
+        "run_topics": _narrow(topic[starts]),
+        "run_starts": _narrow(np.append(starts, len(order))),
+        **_texts("metadata_texts", (text.encode() for text in texts)),
+        "topic_id_bytes": np.frombuffer(b"".join(map(_id_bytes, id_texts)), np.uint8),
+    }
+
+
+def _encoded(column: pa.ChunkedArray, missing: str) -> tuple[npt.NDArray[np.int64], list[str]]:
+    """Give numbers for a text column, and the texts they stand for."""
+    plain = column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
+    whole = pc.dictionary_encode(pc.fill_null(plain, missing)).unify_dictionaries().combine_chunks()
+    if isinstance(whole, pa.ChunkedArray):  # no row
+        return np.empty(0, np.int64), []
+    return whole.indices.to_numpy().astype(np.int64), whole.dictionary.to_pylist()
+
+
+def _id_bytes(text: str) -> bytes:
+    return base64.urlsafe_b64decode(f"{text}==") if text else NO_ID
+
+
+def _kinds(groups: pa.Table, names: pa.Array) -> tuple[list[dict[str, Any]], npt.NDArray[Any]]:
+    """Give the kinds of groups there are, and which each group is; one that no row tells of is a simple group."""
+    rows = [dict.fromkeys(_KIND) | {"group_type": "classic", "state": "Empty"}]
+    known = {tuple(rows[0].values()): 0}
+    numbers = np.zeros(len(names), np.int64)
+    at = pc.index_in(groups["group_id"], names).to_numpy()
+    for group, kind in zip(at.tolist(), groups.select(_KIND).to_pylist(), strict=True):
+        number = numbers[group] = known.setdefault(tuple(kind.values()), len(known))
+        if number == len(rows):
+            rows.append(kind)
+    return rows, _narrow(numbers)
+
+
+def _details(snapshot: Snapshot, names: pa.Array) -> list[bytes]:
+    details = [b""] * len(names)
+    groups = snapshot.tables["groups"]
+    described = pc.equal(groups["group_type"].cast(pa.string()), "consumer")
+    groups = groups.filter(pc.or_(pc.greater(groups["member_count"], 0), described))
+    if groups.num_rows:
+        members: dict[str, list[dict[str, Any]]] = {}
+        for member in snapshot.tables["group_members"].to_pylist():
+            members.setdefault(member["group_id"], []).append(member)
+        at = pc.index_in(groups["group_id"], names).to_pylist()
+        of_groups = groups.select(["group_id", *_OF_MEMBERS]).to_pylist()
+        for number, group in zip(at, of_groups, strict=True):
+            details[number] = json.dumps(group | {"members": members.get(group["group_id"], [])}).encode()
+    return details
+
+
+def _unstable(snapshot: Snapshot) -> dict[str, list[tuple[str, int]]]:
+    """Give the offsets of open transactions, by group."""
+    pending = snapshot.tables["pending_offsets"]
+    found: dict[str, list[tuple[str, int]]] = {}
+    keys = pending.filter(pc.is_valid(pending["producer_id"])).select(["group_id", "topic", "partition"])
+    for row in keys.to_pylist():
+        found.setdefault(row["group_id"], []).append((row["topic"], row["partition"]))
+    return found
+
+
+def _texts(name: str, texts: Iterable[bytes]) -> Arrays:
+    encoded = list(texts)
+    ends = np.fromiter(accumulate(map(len, encoded)), np.int64, len(encoded))
+    return {name: np.frombuffer(b"".join(encoded), np.uint8), f"{name}_ends": _narrow(ends)}
+
+
+def _narrow(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Give whole numbers in the narrowest type that holds them all."""
+    low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    names = ("uint8", "uint16", "uint32", "int64") if low >= 0 else ("int8", "int16", "int32", "int64")
+    return values.astype(next(name for name in names if np.iinfo(name).min <= low and high <= np.iinfo(name).max))

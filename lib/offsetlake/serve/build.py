@@ -1,0 +1,81 @@
+"""Makes a base: reads the lake and the log's tail, and lays them out in a file that the serving process maps.
+
+A process of its own, so that Arrow and Delta take no memory of the serving process and no time from its answers:
+`python -m offsetlake.serve.build`, the request as JSON on standard input, and the file at the end of it.
+
+| request field  | is |
+|----------------|----|
+| lake, log      | folders; a lake that is not there is made |
+| ends           | by log partition, how far to read; null: cut off what is torn at the ends, and read to them |
+| log_partitions | how many log partitions there are |
+| file           | descriptor of the file to write |
+
+The answer, JSON on standard output, has `ends`; or `error`, a sentence for a person.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from offsetlake.errors import LogMismatch, OffsetlakeError
+from offsetlake.kafka.placement import partition_for_group
+from offsetlake.lake.lake import Lake
+from offsetlake.log.address import LogAddress
+from offsetlake.log.appending import truncate_torn
+from offsetlake.log.folder import end_of
+from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
+from offsetlake.log.segments import segments_of
+from offsetlake.pipeline.snapshot import Snapshot, read_snapshot
+from offsetlake.serve.base_file import OFFSET_COLUMNS, lay_out
+
+
+def build(request: dict[str, Any]) -> dict[str, Any]:
+    """Do what a request asks; gives the answer."""
+    folder, lake = Path(request["log"]), Lake.create(Path(request["lake"]))
+    if request["ends"] is None:
+        truncate_torn(folder)
+        ends = _ends(folder, request["log_partitions"])
+    else:
+        ends = {int(partition): end for partition, end in request["ends"].items()}
+    snapshot = read_snapshot(lake, LogAddress(folder=folder), ends, OFFSET_COLUMNS)
+    _check_placement(snapshot, request["log_partitions"])
+    with os.fdopen(request["file"], "wb", closefd=False) as file:
+        lay_out(snapshot, file)
+    return {"ends": ends}
+
+
+def _ends(folder: Path, log_partitions: int) -> dict[int, int]:
+    ends = {}
+    for partition in range(log_partitions):
+        path = folder / str(LogPartition(OFFSETS_TOPIC, partition))
+        segments = segments_of(path) if path.exists() else []
+        ends[partition] = end_of(segments[-1])[0] if segments else 0
+    return ends
+
+
+def _check_placement(snapshot: Snapshot, log_partitions: int) -> None:
+    """Refuse a log whose groups are not where this number of log partitions puts them."""
+    groups = snapshot.tables["groups"].select(["group_id", "log_partition"]).to_pylist()
+    for group in groups:
+        placed = partition_for_group(group["group_id"], log_partitions)
+        if placed != group["log_partition"]:
+            raise LogMismatch(
+                f"group {group['group_id']!r} is in log partition {group['log_partition']}, but of {log_partitions} "
+                f"log partitions it belongs in {placed}: say with --log-partitions how many the log was made with "
+                "(offsets.topic.num.partitions of its brokers)"
+            )
+
+
+def main() -> None:
+    """Answer one request."""
+    try:
+        answer = build(json.load(sys.stdin))
+    except OffsetlakeError as error:
+        answer = {"error": str(error), "exit_code": error.exit_code}
+    json.dump(answer, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""What is asked of a cluster and its topics, and how it is answered by one broker that holds no messages.
+
+Where the logs of topics begin and end nobody here knows, and ListOffsets has no word for that which tools bear: by an
+error all of `kafka-consumer-groups --describe` fails, and by -1 for an end no offset can be set, each lies behind it.
+So a log is said to reach to LAST_OFFSET, the last offset there can be. `--describe` then shows that as the end, and a
+lag so large that nobody takes it for one; `--to-offset` and `--shift-by` work; `--to-latest` and `--to-datetime`,
+which would commit it, are refused by OffsetCommit. Where a log begins, and which offset was written at a time, is
+answered with -1, unknown: `--to-earliest` fails.
+"""
+
+import re
+import uuid
+from typing import Any
+
+from offsetlake.serve.base import NO_ID
+from offsetlake.serve.commit_rules import NONE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+from offsetlake.serve.schemas import Values
+from offsetlake.serve.topics import LAST_OFFSET, Topics
+
+INVALID_TOPIC, INVALID_REQUEST, COORDINATOR_NOT_AVAILABLE = 17, 42, 15
+TOPIC_AUTHORIZATION_FAILED = 29
+MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE = 114, 115
+NODE, NO_NODE = 0, -1
+_GROUP_KEY, _TRANSACTION_KEY, _SHARE_KEY, _SHARE_KEYS_SINCE = 0, 1, 2, 6
+_BROKERS, _CONTROLLERS = 1, 2
+_MOST_PARTITIONS = 2000  # of one answer: max.request.partition.size.limit of a broker
+_LATEST = -1  # stands for a timestamp
+_NO_TIMESTAMP, _NO_OFFSET, _NO_EPOCH = -1, -1, -1
+_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+_NO_BITS = -(2**31)
+_DESCRIBE = 1 << 8
+_READ_AND_DESCRIBE = 1 << 3 | _DESCRIBE
+
+
+class ClusterApis:
+    """Answers Metadata, FindCoordinator, DescribeCluster, DescribeTopicPartitions, ListOffsets and Fetch."""
+
+    def __init__(self, topics: Topics, cluster_id: str) -> None:
+        self._topics, self._cluster_id = topics, cluster_id
+        self.address: tuple[str, int]
+
+    def metadata(self, request: Any, version: int) -> Values:
+        """Answer Metadata: this broker and topics, all that are known where none is named."""
+        asked = request.topics
+        if asked is None or (version == 0 and not asked):
+            topics = [self._topic(name) for name in self._topics.known()]
+        else:
+            topics = [self._asked_topic(topic) for topic in asked]
+        if getattr(request, "include_topic_authorized_operations", False):
+            topics = [topic | {"topic_authorized_operations": _READ_AND_DESCRIBE} for topic in topics]
+        wanted = getattr(request, "include_cluster_authorized_operations", False)
+        return {
+            "brokers": [self._broker()],
+            "cluster_id": self._cluster_id,
+            "controller_id": NODE,
+            "topics": topics,
+            "cluster_authorized_operations": _DESCRIBE if wanted else _NO_BITS,
+        }
+
+    def describe_cluster(self, request: Any, _version: int) -> Values:
+        """Answer DescribeCluster."""
+        kind = getattr(request, "endpoint_type", _BROKERS)
+        if kind != _BROKERS:
+            error = MISMATCHED_ENDPOINT_TYPE if kind == _CONTROLLERS else UNSUPPORTED_ENDPOINT_TYPE
+            return {"error_code": error, "endpoint_type": kind, "cluster_id": "", "brokers": []}
+        return {
+            "cluster_id": self._cluster_id,
+            "controller_id": NODE,
+            "brokers": [self._broker() | {"broker_id": NODE, "is_fenced": False}],
+            "cluster_authorized_operations": _DESCRIBE if request.include_cluster_authorized_operations else _NO_BITS,
+        }
+
+    def find_coordinator(self, request: Any, version: int) -> Values:
+        """Answer FindCoordinator: of groups it is this broker; there is none of transactions and share partitions."""
+        error = _coordinator_error(getattr(request, "key_type", _GROUP_KEY), version)
+        host, port = ("", -1) if error else self.address
+        found = {
+            "error_code": error,
+            "error_message": None,
+            "node_id": NO_NODE if error else NODE,
+            "host": host,
+            "port": port,
+        }
+        return found | {"coordinators": [found | {"key": key} for key in getattr(request, "coordinator_keys", ())]}
+
+    def describe_topic_partitions(self, request: Any, _version: int) -> Values:
+        """Answer DescribeTopicPartitions, in the order of names and from the cursor on."""
+        limit = max(1, min(request.response_partition_limit, _MOST_PARTITIONS))
+        names = sorted({topic.name for topic in request.topics} or {name.decode() for name in self._topics.known()})
+        cursor, first = request.cursor, 0
+        if cursor is not None:
+            names = [name for name in names if name >= cursor.topic_name]
+            first = max(cursor.partition_index, 0)
+        topics: list[Values] = []
+        for name in names:
+            begin = first if cursor is not None and name == cursor.topic_name else 0
+            topic = self._named(name)
+            partitions = topic["partitions"][begin : begin + limit]
+            if limit == 0:
+                return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": begin}}
+            topics.append(topic | {"partitions": partitions})
+            limit -= len(partitions)
+            if begin + len(partitions) < len(topic["partitions"]):
+                next_cursor = {"topic_name": name, "partition_index": begin + len(partitions)}
+                return {"topics": topics, "next_cursor": next_cursor}
+        return {"topics": topics, "next_cursor": None}
+
+    def list_offsets(self, request: Any, _version: int) -> Values:
+        """Answer ListOffsets: where logs may begin and end."""
+        return {
+            "topics": [
+                {"name": topic.name, "partitions": [self._ends(topic.name, of) for of in topic.partitions]}
+                for topic in request.topics
+            ]
+        }
+
+    def fetch(self, request: Any, _version: int) -> Values:
+        """Answer Fetch: nobody may read messages here.
+
+        It is there because clients that commit fetch what they are assigned too, and some do not end well without it
+        (aiokafka's `stop` raises). This error they tell whoever polls, and do not try again at once.
+        """
+        return {"error_code": NONE, "responses": [_unreadable(topic) for topic in request.topics]}
+
+    def _ends(self, name: str, asked: Any) -> Values:
+        found = {
+            "partition_index": asked.partition_index,
+            "error_code": NONE,
+            "timestamp": _NO_TIMESTAMP,
+            "offset": _NO_OFFSET,
+            "leader_epoch": _NO_EPOCH,
+        }
+        if not self._topics.holds(name.encode(), asked.partition_index):
+            return found | {"error_code": UNKNOWN_TOPIC_OR_PARTITION}
+        if asked.timestamp == _LATEST:
+            return found | {"offset": LAST_OFFSET}
+        return found
+
+    def _broker(self) -> dict[str, Any]:
+        host, port = self.address
+        return {"node_id": NODE, "host": host, "port": port}
+
+    def _asked_topic(self, asked: Any) -> dict[str, Any]:
+        if asked.name is not None:
+            return self._named(asked.name)
+        name = self._topics.name_of(asked.topic_id.bytes if asked.topic_id else NO_ID)
+        if name is not None:
+            return self._topic(name)
+        return {"error_code": UNKNOWN_TOPIC_ID, "name": None, "topic_id": asked.topic_id, "partitions": []}
+
+    def _named(self, text: str) -> dict[str, Any]:
+        """Describe the topic of a name a client gives."""
+        name = text.encode()
+        error = UNKNOWN_TOPIC_OR_PARTITION if self._topics.partitions(name) == 0 else NONE
+        if error or not _NAME.fullmatch(text):
+            return {"error_code": error or INVALID_TOPIC, "name": text, "topic_id": None, "partitions": []}
+        return self._topic(name)
+
+    def _topic(self, name: bytes) -> dict[str, Any]:
+        return {
+            "error_code": NONE,
+            "name": name.decode(),
+            "topic_id": uuid.UUID(bytes=self._topics.id_of(name)),
+            "is_internal": False,
+            "partitions": [_partition(number) for number in range(self._topics.partitions(name))],
+        }
+
+
+def _partition(number: int) -> Values:
+    return {
+        "error_code": NONE,
+        "partition_index": number,
+        "leader_id": NODE,
+        "replica_nodes": [NODE],
+        "isr_nodes": [NODE],
+        "eligible_leader_replicas": [],
+        "last_known_elr": [],
+    }
+
+
+def _unreadable(asked: Any) -> Values:
+    """Answer for a topic of a Fetch; it comes by name or by id."""
+    partitions = [
+        {
+            "partition_index": of.partition,
+            "error_code": TOPIC_AUTHORIZATION_FAILED,
+            "high_watermark": _NO_OFFSET,
+            "aborted_transactions": None,
+            "records": b"",
+        }
+        for of in asked.partitions
+    ]
+    return {
+        "topic": getattr(asked, "topic", None),
+        "topic_id": getattr(asked, "topic_id", None),
+        "partitions": partitions,
+    }
+
+
+def _coordinator_error(key_type: int, version: int) -> int:
+    if key_type == _GROUP_KEY:
+        return NONE
+    if key_type == _TRANSACTION_KEY or (key_type == _SHARE_KEY and version >= _SHARE_KEYS_SINCE):
+        return COORDINATOR_NOT_AVAILABLE
+    return INVALID_REQUEST

@@ -1,0 +1,89 @@
+"""Who may commit to a group: the checks of a coordinator, in its order (facts 6.4)."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+NONE = 0
+OFFSET_OUT_OF_RANGE = 1
+UNKNOWN_TOPIC_OR_PARTITION = 3
+OFFSET_METADATA_TOO_LARGE = 12
+COORDINATOR_LOAD_IN_PROGRESS = 14
+NOT_COORDINATOR = 16
+ILLEGAL_GENERATION = 22
+INVALID_GROUP_ID = 24
+UNKNOWN_MEMBER_ID = 25
+UNSUPPORTED_VERSION = 35
+GROUP_ID_NOT_FOUND = 69
+FENCED_INSTANCE_ID = 82
+UNSTABLE_OFFSET_COMMIT = 88
+UNKNOWN_TOPIC_ID = 100
+STALE_MEMBER_EPOCH = 113
+
+_NAMED_SINCE = 9  # version of OffsetCommit that tells a group that is not there from a wrong generation
+
+
+class Committer(NamedTuple):
+    """Who commits, as the request says: generation or member epoch (-1: nobody's), member id, instance id."""
+
+    generation: int
+    member: bytes
+    instance: bytes | None
+
+
+def refusal(
+    group: Mapping[str, Any] | None, members_of: Callable[[], Mapping[str, Any]], committer: Committer, version: int
+) -> int:
+    """Give the error code a commit gets, NONE if it may go on; `group` and its members as a `Store` gives them."""
+    if group is None:
+        if committer.generation < 0:
+            return NONE
+        return GROUP_ID_NOT_FOUND if version >= _NAMED_SINCE else ILLEGAL_GENERATION
+    if group["state"] == "Empty" and committer.generation < 0 and not committer.member and committer.instance is None:
+        return NONE if group["group_type"] != "share" else GROUP_ID_NOT_FOUND
+    details = members_of()
+    members = {member["member_id"]: member for member in details.get("members", ())}
+    if group["group_type"] == "classic":
+        return _of_classic(members, details, committer)
+    if group["group_type"] == "share":
+        return GROUP_ID_NOT_FOUND
+    return _of_members_epoch(members, committer, version)
+
+
+def _of_classic(members: Mapping[str, Any], details: Mapping[str, Any], committer: Committer) -> int:
+    if committer.generation < 0 and not members:
+        return NONE
+    if committer.generation >= 0 or committer.member or committer.instance is not None:
+        member = members.get(committer.member.decode(errors="replace"))
+        if committer.instance is not None:
+            instance = committer.instance.decode(errors="replace")
+            owner = next((name for name, of in members.items() if of["group_instance_id"] == instance), None)
+            if owner is None:
+                return UNKNOWN_MEMBER_ID
+            if owner.encode() != committer.member:
+                return FENCED_INSTANCE_ID
+        if member is None:
+            return UNKNOWN_MEMBER_ID
+        return NONE if committer.generation == details["generation"] else ILLEGAL_GENERATION
+    return UNKNOWN_MEMBER_ID
+
+
+def _of_members_epoch(members: Mapping[str, Any], committer: Committer, version: int) -> int:
+    if committer.generation < 0 and not members:
+        return NONE
+    member = members.get(committer.member.decode(errors="replace"))
+    if member is None:
+        return UNKNOWN_MEMBER_ID
+    if version < _NAMED_SINCE:
+        return UNSUPPORTED_VERSION
+    return NONE if committer.generation == member["member_epoch"] else STALE_MEMBER_EPOCH
+
+
+def fetch_refusal(group: Mapping[str, Any] | None, details: Mapping[str, Any], committer: Committer) -> int:
+    """Give the error code of a fetch that says who asks: member id and member epoch of a consumer group."""
+    if group is None or group["group_type"] == "classic":
+        return NONE
+    members = {member["member_id"]: member for member in details.get("members", ())}
+    member = members.get(committer.member.decode(errors="replace"))
+    if member is None:
+        return UNKNOWN_MEMBER_ID
+    return NONE if committer.generation == member["member_epoch"] else STALE_MEMBER_EPOCH

@@ -1,0 +1,145 @@
+"""One client's connection: frames in, answers out in the order of the requests."""
+
+import asyncio
+import logging
+import struct
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol, cast
+
+from offsetlake.serve import wire
+
+LOG = logging.getLogger(__name__)
+UNANSWERED = 1000  # requests of one connection that may wait for the log; more are left to its socket
+_SIZE = struct.Struct(">i")
+_SIZE_AND_CORRELATION = struct.Struct(">ii")
+
+Answer = Callable[[bytes], None]
+
+
+class Requests(Protocol):
+    """What answers requests."""
+
+    def take(self, frame: bytes, header: wire.Header, answer: Answer) -> None:
+        """Take a request; `answer` is called, now or later, with the answer from behind its correlation id on.
+
+        Raises Malformed, struct.error, IndexError or ValueError where the connection must end.
+        """
+
+    def may_follow(self, header: wire.Header) -> bool:
+        """Tell whether a request may begin before those before it are answered: it sees nothing of what they do."""
+
+
+class Connection(asyncio.Protocol):
+    """Reads requests and writes answers; what cannot be read as Kafka's protocol ends the connection."""
+
+    def __init__(self, requests: Requests, others: set["Connection"], loop: asyncio.AbstractEventLoop) -> None:
+        self._requests, self._others, self._loop = requests, others, loop
+        self._received = bytearray()
+        self._held: tuple[bytes, wire.Header] | None = None  # the next request, while it waits for those before it
+        self._slots: deque[list[bytes]] = deque()  # from the first request that is not answered yet
+        self._out: list[bytes] = []
+        self._unread = False  # the client does not read what it is sent
+        self._paused = False
+        self._scheduled = False
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._others.add(self)
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """Forget the connection; what it has asked to be written is written."""
+        self._others.discard(self)
+        self._transport = None
+
+    def data_received(self, data: bytes) -> None:
+        """Take in bytes."""
+        self._received += data
+        self._go_on()
+
+    def pause_writing(self) -> None:
+        """Take no more requests of a client that does not read the answers."""
+        self._unread = True
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        self._unread = False
+        self._go_on()
+
+    def close(self) -> None:
+        """End the connection when what was answered is sent."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def _go_on(self) -> None:
+        """Take requests as long as there are whole ones and none has to wait; send the answers whose turn has come."""
+        transport = self._transport
+        if transport is None:
+            return
+        self._scheduled = True  # what is answered at once is sent below
+        try:
+            self._take_requests()
+        except (wire.Malformed, struct.error, IndexError, ValueError) as error:
+            peer = transport.get_extra_info("peername")
+            LOG.info("%s sent what is no request of Kafka's protocol (%s): its connection is closed", peer, error)
+            transport.close()
+            self._transport = None
+        self._scheduled = False
+        if self._out:
+            transport.write(b"".join(self._out))
+            self._out.clear()
+        if self._transport is not None:
+            self._pause_or_resume(transport)
+
+    def _pause_or_resume(self, transport: asyncio.Transport) -> None:
+        waits = self._unread or self._held is not None
+        if waits != self._paused:
+            self._paused = waits
+            (transport.pause_reading if waits else transport.resume_reading)()
+
+    def _take_requests(self) -> None:
+        at = 0
+        while not self._unread:
+            self._collect()
+            if self._held is None:
+                at = self._next_frame(at)
+                if self._held is None:
+                    break
+            frame, header = self._held
+            if self._slots and (len(self._slots) >= UNANSWERED or not self._requests.may_follow(header)):
+                break
+            self._held = None
+            slot: list[bytes] = []
+            self._slots.append(slot)
+            self._requests.take(frame, header, partial(self._answer, slot, header.correlation))
+        del self._received[:at]
+
+    def _collect(self) -> None:
+        slots = self._slots
+        while slots and slots[0]:
+            self._out += slots.popleft()
+
+    def _next_frame(self, at: int) -> int:
+        """Hold the next request, if all of it is there; gives where the one behind it begins."""
+        received = self._received
+        begin = at + _SIZE.size
+        if len(received) < begin:
+            return at
+        (size,) = _SIZE.unpack_from(received, at)
+        if not 0 <= size <= wire.MAX_FRAME:
+            raise wire.Malformed(f"a request of {size} bytes")
+        stop = begin + size
+        if len(received) < stop:
+            return at
+        frame = bytes(received[begin:stop])
+        self._held = frame, wire.read_header(frame)
+        return int(stop)
+
+    def _answer(self, slot: list[bytes], correlation: int, body: bytes) -> None:
+        slot += (_SIZE_AND_CORRELATION.pack(len(body) + _SIZE.size, correlation), body)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._go_on)

@@ -1,0 +1,190 @@
+"""Deletions: of groups with all of their offsets, and of offsets of a group that nobody there is subscribed to."""
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from offsetlake.errors import LogUnavailable
+from offsetlake.kafka.batch_writer import Batch, Record, group_tombstone_keys, offset_commit_key, record_batch
+from offsetlake.serve.commit_rules import (
+    COORDINATOR_LOAD_IN_PROGRESS,
+    GROUP_ID_NOT_FOUND,
+    INVALID_GROUP_ID,
+    NONE,
+    NOT_COORDINATOR,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from offsetlake.serve.schemas import Values
+from offsetlake.serve.store import Store
+from offsetlake.serve.topics import Topics
+from offsetlake.serve.writes import Writes
+from offsetlake.times import now_ms
+
+INVALID_REQUEST, NON_EMPTY_GROUP, GROUP_SUBSCRIBED_TO_TOPIC = 42, 68, 86
+_PARTITION = struct.Struct(">i")
+
+Partitions = list[tuple[bytes, int]]
+LogPartition = Callable[[bytes], int]
+
+
+class _Deletion:
+    """Decides when its turn has come, with all before it written; `done` hears an error code."""
+
+    alone = True
+
+    def __init__(self, partition: int, store: Store, group: bytes, done: Callable[[int], None]) -> None:
+        self.partition = partition
+        self._store, self._group, self._done = store, group, done
+        self._error, self._records = NONE, 0
+        self._keys: Partitions = []
+
+    def batches(self) -> Sequence[Batch]:
+        """Give one batch of tombstones, none where there is nothing to delete."""
+        self._error = self._decide()
+        records: list[Record] = [
+            (offset_commit_key(self._group, topic) + _PARTITION.pack(partition), None)
+            for topic, partition in self._keys
+        ]
+        records += [] if self._error else [(key, None) for key in self._group_keys()]
+        self._records = len(records)
+        return (record_batch(now_ms(), records),) if records else ()
+
+    def written(self, firsts: list[int]) -> None:
+        """Serve it no more, and answer."""
+        if firsts:
+            self._apply(firsts[0] + self._records - 1)
+        self._done(self._error)
+
+    def failed(self, _error: LogUnavailable) -> None:
+        """Answer as a broker does whose disk takes no more."""
+        self._done(NOT_COORDINATOR)
+
+    def _decide(self) -> int:
+        """Find the offsets that go; gives an error code."""
+        raise NotImplementedError
+
+    def _group_keys(self) -> Sequence[bytes]:
+        """Give the keys of what goes behind the offsets."""
+        return ()
+
+    def _apply(self, last: int) -> None:
+        self._store.delete_offsets(self._group, self._keys, last)
+
+
+class _GroupDeletion(_Deletion):
+    """Deletes a group without members and all of its offsets, those of open transactions too."""
+
+    _type = "classic"
+
+    def _decide(self) -> int:
+        group = self._store.group(self._group)
+        if group is None:
+            return GROUP_ID_NOT_FOUND
+        if group["state"] != "Empty":
+            return NON_EMPTY_GROUP
+        self._type = group["group_type"]
+        if self._type == "share":  # its state is in a log that is not ours
+            return INVALID_REQUEST
+        stored = [(key[:-4], _PARTITION.unpack(key[-4:])[0]) for key in self._store.offsets(self._group)]
+        pending = self._store.unstable(self._group) - {*stored}
+        self._keys = stored + sorted(pending)
+        return NONE
+
+    def _group_keys(self) -> Sequence[bytes]:
+        return group_tombstone_keys(self._group.decode(), self._type)
+
+    def _apply(self, last: int) -> None:
+        super()._apply(last)
+        self._store.delete_group(self._group, last)
+
+
+class _OffsetDeletion(_Deletion):
+    """Deletes offsets of a group; `errors` has those of partitions that stay, by their place in `asked`."""
+
+    def __init__(
+        self,
+        partition: int,
+        store: Store,
+        group: bytes,
+        done: Callable[[int], None],
+        asked: Partitions,
+        topics: Topics,
+    ) -> None:
+        super().__init__(partition, store, group, done)
+        self._asked, self._topics = asked, topics
+        self.errors: list[int] = []
+
+    def _decide(self) -> int:
+        group = self._store.group(self._group)
+        if group is None or group["group_type"] == "share":
+            return GROUP_ID_NOT_FOUND
+        consumers = group["group_type"] != "classic" or group["protocol_type"] == "consumer"
+        if group["state"] != "Empty" and not consumers:
+            return NON_EMPTY_GROUP
+        details, pending = self._store.members(self._group), self._store.unstable(self._group)
+        all_topics = details.get("subscription") == "everything"
+        subscribed = {name.encode() for name in details.get("subscribed_topics") or ()}
+        for topic, partition in self._asked:
+            error = NONE
+            if not self._topics.holds(topic, partition):
+                error = UNKNOWN_TOPIC_OR_PARTITION
+            elif all_topics or topic in subscribed:
+                error = GROUP_SUBSCRIBED_TO_TOPIC
+            elif (topic, partition) in pending or self._store.find(self._group, topic, partition) is not None:
+                self._keys.append((topic, partition))
+            self.errors.append(error)
+        return NONE
+
+
+class Deletions:
+    """Takes DeleteGroups and OffsetDelete to the log."""
+
+    def __init__(self, store: Store, topics: Topics, writes: Writes, log_partition: LogPartition) -> None:
+        self._store, self._topics, self._writes, self._log_partition = store, topics, writes, log_partition
+
+    def delete_groups(self, request: Any, answer: Callable[[Values], None]) -> None:
+        """Delete groups one after the other; `answer` is called when the last is done."""
+        names = request.groups_names
+        results: list[Values] = []
+
+        def done(number: int, error: int) -> None:
+            results.append({"group_id": names[number], "error_code": error})
+            if len(results) == len(names):
+                answer({"results": results})
+
+        if self._store.loading:
+            for number in range(len(names)):
+                done(number, COORDINATOR_LOAD_IN_PROGRESS)
+        else:
+            for number, name in enumerate(names):
+                group = name.encode()
+                partition = self._log_partition(group)
+                self._writes.add(_GroupDeletion(partition, self._store, group, _of_number(done, number)))
+        if not names:
+            answer({"results": []})
+
+    def delete_offsets(self, request: Any, answer: Callable[[Values], None]) -> None:
+        """Delete offsets of a group."""
+        group = request.group_id.encode()
+        if not group or self._store.loading:
+            answer({"error_code": COORDINATOR_LOAD_IN_PROGRESS if group else INVALID_GROUP_ID, "topics": []})
+            return
+        asked = [(topic.name.encode(), of.partition_index) for topic in request.topics for of in topic.partitions]
+
+        def done(error: int) -> None:
+            errors = iter(deletion.errors)
+            topics = [] if error else [_of_topic(topic, errors) for topic in request.topics]
+            answer({"error_code": error, "topics": topics})
+
+        partition = self._log_partition(group)
+        deletion = _OffsetDeletion(partition, self._store, group, done, asked, self._topics)
+        self._writes.add(deletion)
+
+
+def _of_number(done: Callable[[int, int], None], number: int) -> Callable[[int], None]:
+    return lambda error: done(number, error)
+
+
+def _of_topic(topic: Any, errors: Any) -> Values:
+    partitions = [{"partition_index": of.partition_index, "error_code": next(errors)} for of in topic.partitions]
+    return {"name": topic.name, "partitions": partitions}

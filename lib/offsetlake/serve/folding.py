@@ -1,0 +1,114 @@
+"""Bases, one after the other: made by a process of their own, taken over between two writes."""
+
+import asyncio
+import json
+import logging
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from offsetlake.errors import OffsetlakeError
+from offsetlake.log.appender import Appender
+from offsetlake.serve.base import Base
+from offsetlake.serve.settings import Settings
+from offsetlake.serve.store import Layer, Store
+from offsetlake.serve.writes import Writes
+
+LOG = logging.getLogger(__name__)
+LOOK = 2.0  # seconds between two looks for a newer compaction
+GROUPS_TO_FOLD = 100_000  # groups changed since the base was made: more of them are folded without a compaction
+FREED_AT_ONCE = 500  # groups of a layer no longer needed
+
+
+class BuildFailed(OffsetlakeError):
+    """The process that makes a base ended with an error; the message is its own."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+async def build(settings: Settings, ends: dict[int, int] | None) -> tuple[Base, dict[int, int]]:
+    """Have a base made that reaches to `ends`, or as `offsetlake.serve.build` has it to the ends of the log.
+
+    Gives it with the ends. Raises BuildFailed.
+    """
+    # A file without a name: whatever becomes of this process, nothing is left of it.
+    with tempfile.TemporaryFile(dir=settings.log) as file:
+        request = {
+            "lake": settings.lake,
+            "log": settings.log,
+            "ends": ends,
+            "log_partitions": settings.log_partitions,
+            "file": file.fileno(),
+        }
+        builder = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "offsetlake.serve.build",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            pass_fds=[file.fileno()],
+        )
+        try:
+            out, _ = await builder.communicate(json.dumps(request).encode())
+        except asyncio.CancelledError:
+            builder.kill()
+            await builder.wait()
+            raise
+        answer: dict[str, Any] = json.loads(out) if out else {"error": f"it ended with {builder.returncode}"}
+        if "error" in answer:
+            raise BuildFailed(answer["error"], answer.get("exit_code", 1))
+        return Base(file.fileno()), {int(partition): end for partition, end in answer["ends"].items()}
+
+
+class Folding:
+    """Looks for newer compactions, and has the store take them over; `reading` is held while the log is read anew."""
+
+    def __init__(
+        self, settings: Settings, store: Store, writes: Writes, appender: Appender, reading: asyncio.Lock
+    ) -> None:
+        self._settings, self._store, self._writes, self._appender = settings, store, writes, appender
+        self._reading = reading
+        self._seen = self._compaction()
+
+    async def run(self) -> None:
+        """Look again and again, until it is cancelled."""
+        while True:
+            await asyncio.sleep(LOOK)
+            found = self._compaction()
+            if found != self._seen or len(self._store.fresh) >= GROUPS_TO_FOLD:
+                await self._fold()
+                self._seen = found
+
+    def _compaction(self) -> str:
+        """Name what the newest compaction wrote last."""
+        log = Path(self._settings.lake, "offsets", "_delta_log")
+        return max((path.name for path in log.glob("*.json")), default="")
+
+    async def _fold(self) -> None:
+        await self._writes.rest()
+        self._store.freeze()
+        ends = {partition: self._appender.end(partition) for partition in range(self._settings.log_partitions)}
+        try:
+            async with self._reading:
+                base, _ = await build(self._settings, ends)
+        except BuildFailed as error:
+            self._store.thaw()
+            LOG.warning("the tables could not be taken over, what is served goes on: %s", error)
+        except BaseException:
+            self._store.thaw()
+            raise
+        else:
+            folded = self._store.fold(base)
+            LOG.info("took over a snapshot of %d offsets in %d groups", len(base), len(base.groups))
+            await _free(folded)
+
+
+async def _free(layer: Layer) -> None:
+    """Let go of a layer bit by bit: at once it would hold up the answers."""
+    while layer:
+        for _ in range(min(FREED_AT_ONCE, len(layer))):
+            layer.popitem()
+        await asyncio.sleep(0)

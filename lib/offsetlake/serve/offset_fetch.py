@@ -1,0 +1,139 @@
+"""OffsetFetch, versions 1 to 10: the request read in place, the answer put together from bytes as they are stored."""
+
+import struct
+from collections.abc import Callable
+
+from offsetlake.serve import wire
+from offsetlake.serve.base import NO_ID, Stored
+from offsetlake.serve.commit_rules import (
+    COORDINATOR_LOAD_IN_PROGRESS,
+    NONE,
+    UNKNOWN_TOPIC_ID,
+    UNSTABLE_OFFSET_COMMIT,
+    Committer,
+    fetch_refusal,
+)
+from offsetlake.serve.store import Store
+from offsetlake.serve.topics import Topics
+
+VERSIONS = range(1, 11)
+_NO_ERROR_BELOW, _THROTTLE, _EPOCH, _FLEXIBLE, _STABLE, _GROUPS, _MEMBER, _TOPIC_IDS = 2, 3, 5, 6, 7, 8, 9, 10
+_NOTHING: Stored = (-1, -1, b"", NO_ID)
+_WITH_EPOCH, _WITHOUT_EPOCH, _INDEX = struct.Struct(">iqi"), struct.Struct(">iq"), struct.Struct(">i")
+_INT16 = struct.Struct(">h")
+
+_NOBODY = Committer(-1, b"", None)
+
+Topic = tuple[bytes, bytes, tuple[int, ...]]
+"""Name, id (NO_ID below version 10) and partitions."""
+
+
+class Asked:
+    """What a request asks of one group; `topics` is None for all there are."""
+
+    __slots__ = ("committer", "group", "topics")
+
+    def __init__(self, cursor: wire.Cursor, version: int, name_of: Callable[[bytes], bytes | None]) -> None:
+        self.group = cursor.string() or b""
+        self.committer = _NOBODY
+        if version >= _MEMBER:
+            member, epoch = cursor.string(), cursor.int32()
+            self.committer = Committer(epoch, member or b"", None)
+        length = cursor.length()
+        self.topics: list[Topic] | None = None
+        if length >= 0:
+            self.topics = []
+            for _ in range(length):
+                if version >= _TOPIC_IDS:
+                    id_ = cursor.raw(16)
+                    name = name_of(id_)
+                else:
+                    id_, name = NO_ID, cursor.string()
+                self.topics.append((b"" if name is None else name, id_, cursor.int32s()))
+                cursor.tags()
+        if version >= _GROUPS:
+            cursor.tags()
+
+
+class OffsetFetch:
+    """Answers OffsetFetch from a store."""
+
+    def __init__(self, store: Store, topics: Topics) -> None:
+        self._store, self._topics = store, topics
+
+    def answer(self, frame: bytes, at: int, version: int) -> bytes:
+        """Answer the request whose body begins at `at`; gives the body of the answer.
+
+        Raises Malformed, IndexError or struct.error where the bytes are no such request.
+        """
+        flexible = version >= _FLEXIBLE
+        cursor = wire.Cursor(frame, at, flexible=flexible)
+        many = version >= _GROUPS
+        number = cursor.length() if many else 1
+        asked = [Asked(cursor, version, self._topics.name_of) for _ in range(number)]
+        stable = version >= _STABLE and cursor.bool_()
+        cursor.tags()
+        out = [bytes(4)] if version >= _THROTTLE else []
+        if many:
+            out.append(wire.count(number, flexible=True))
+        for group in asked:
+            if many:
+                out.append(wire.string(group.group, flexible=True))
+            self._answer_group(out, group, version, stable=stable)
+        if flexible:
+            out.append(b"\0")
+        return b"".join(out)
+
+    def _answer_group(self, out: list[bytes], asked: Asked, version: int, *, stable: bool) -> None:
+        flexible, group = version >= _FLEXIBLE, asked.group
+        tags = b"\0" if flexible else b""
+        error = COORDINATOR_LOAD_IN_PROGRESS if self._store.loading else NONE
+        if not error and asked.committer is not _NOBODY and (asked.committer.member or asked.committer.generation >= 0):
+            error = fetch_refusal(self._store.group(group), self._store.members(group), asked.committer)
+        topics = asked.topics
+        if topics is None:
+            topics = [] if error else self._all(group, version)
+        elif error and version >= _NO_ERROR_BELOW:
+            topics = []
+        out.append(wire.count(len(topics), flexible=flexible))
+        for name, id_, partitions in topics:
+            out += (
+                id_ if version >= _TOPIC_IDS else wire.string(name, flexible=flexible),
+                wire.count(len(partitions), flexible=flexible),
+            )
+            self._answer_topic(out, asked, (name, id_, partitions), version, error, stable=stable)
+            out.append(tags)
+        if version >= _NO_ERROR_BELOW:
+            out.append(_INT16.pack(error))
+        if version >= _GROUPS:
+            out.append(tags)
+
+    def _answer_topic(
+        self, out: list[bytes], asked: Asked, topic: Topic, version: int, error: int, *, stable: bool
+    ) -> None:
+        name, id_, partitions = topic
+        if version >= _TOPIC_IDS and not name:
+            error = error or UNKNOWN_TOPIC_ID
+        found = [None] * len(partitions) if error else self._store.read(asked.group, name, partitions)
+        flexible, epochs = version >= _FLEXIBLE, version >= _EPOCH
+        for partition, stored in zip(partitions, found, strict=True):
+            code = error
+            if stable and not error and self._store.is_unstable(asked.group, name, partition):
+                code, stored = UNSTABLE_OFFSET_COMMIT, None  # noqa: PLW2901
+            offset, epoch, metadata, stored_id = stored or _NOTHING
+            if id_ not in (stored_id, NO_ID) and stored_id != NO_ID:
+                offset, epoch, metadata, _ = _NOTHING
+            out += (
+                _WITH_EPOCH.pack(partition, offset, epoch) if epochs else _WITHOUT_EPOCH.pack(partition, offset),
+                wire.string(metadata, flexible=flexible) if metadata else b"\1" if flexible else b"\0\0",
+                _INT16.pack(code) + b"\0" if flexible else _INT16.pack(code),
+            )
+
+    def _all(self, group: bytes, version: int) -> list[Topic]:
+        topics: dict[bytes, list[int]] = {}
+        for key in self._store.offsets(group):
+            topics.setdefault(key[:-4], []).append(_INDEX.unpack(key[-4:])[0])
+        return [
+            (name, self._topics.id_of(name) if version >= _TOPIC_IDS else NO_ID, tuple(partitions))
+            for name, partitions in topics.items()
+        ]

@@ -1,0 +1,40 @@
+"""Which request is answered by what: the two hot ones in place, all others by their schemas."""
+
+from offsetlake.serve import wire
+from offsetlake.serve.admin import Admin
+from offsetlake.serve.connection import Answer
+from offsetlake.serve.offset_commit import VERSIONS as COMMIT_VERSIONS
+from offsetlake.serve.offset_commit import OffsetCommit
+from offsetlake.serve.offset_fetch import VERSIONS as FETCH_VERSIONS
+from offsetlake.serve.offset_fetch import OffsetFetch
+
+OFFSET_COMMIT, OFFSET_FETCH = 8, 9
+_COMMIT_FLEXIBLE, _FETCH_FLEXIBLE = 8, 6
+
+
+class Service:
+    """Answers the requests of all connections."""
+
+    def __init__(self, commits: OffsetCommit, fetches: OffsetFetch, admin: Admin) -> None:
+        self._commits, self._fetches, self._admin = commits, fetches, admin
+
+    def may_follow(self, header: wire.Header) -> bool:
+        """Tell whether a request may begin before those before it are answered: it sees nothing of what they do."""
+        return header.api == OFFSET_COMMIT
+
+    def take(self, frame: bytes, header: wire.Header, answer: Answer) -> None:
+        """Take a request; as `offsetlake.serve.connection.Requests` has it."""
+        api, version, at = header.api, header.version, header.body
+        if api == OFFSET_FETCH and version in FETCH_VERSIONS:
+            if version >= _FETCH_FLEXIBLE:
+                answer(b"\0" + self._fetches.answer(frame, wire.behind_tags(frame, at), version))
+            else:
+                answer(self._fetches.answer(frame, at, version))
+        elif api == OFFSET_COMMIT and version in COMMIT_VERSIONS:
+            if version >= _COMMIT_FLEXIBLE:
+                at = wire.behind_tags(frame, at)
+                self._commits.take(frame, at, version, lambda body: answer(b"\0" + body))
+            else:
+                self._commits.take(frame, at, version, answer)
+        else:
+            self._admin.take(frame, header, answer)

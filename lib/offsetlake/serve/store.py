@@ -1,0 +1,217 @@
+"""What is served: the base, and over it what was written since, in two layers; the older is frozen while it is folded.
+
+A layer tells of a group only what changed. A stored offset is one bytes object, `VALUE` and the metadata behind it, so
+that an answer copies its head; an empty one is a tombstone. Keys within a group are `key(topic, partition)`.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from offsetlake.serve.base import NO_RUN, Base, Entry, Stored
+
+VALUE = struct.Struct(">qiq16s")
+"""committed_offset, leader_epoch, log_offset, topic_id; the metadata follows."""
+
+TOMBSTONE = b""
+_PARTITION = struct.Struct(">i")
+SIMPLE_GROUP = {"group_type": "classic", "state": "Empty", "protocol_type": None, "protocol": None}
+
+
+def key(topic: bytes, partition: int) -> bytes:
+    """Name an offset within its group."""
+    return topic + _PARTITION.pack(partition)
+
+
+def encoded(entry: Entry) -> bytes:
+    """Give an entry of the base as layers hold it."""
+    return VALUE.pack(entry.offset, entry.epoch, entry.log_offset, entry.topic_id) + entry.metadata
+
+
+class Changes:
+    """What one layer says of one group: offsets by key, and whether all that is below it is hidden."""
+
+    __slots__ = ("hides", "offsets", "there")
+
+    def __init__(self) -> None:
+        self.offsets: dict[bytes, bytes] = {}
+        self.hides = False
+        self.there = False  # the group, by this layer
+
+
+Layer = dict[bytes, Changes]
+
+
+class Store:
+    """Offsets and groups by name, all of UTF-8 bytes; nothing may be asked while it is `loading`."""
+
+    def __init__(self) -> None:
+        self.loading = True
+        self.base: Base
+        self.fresh: Layer = {}
+        self.frozen: Layer = {}
+        self._settled: set[tuple[bytes, bytes, int]] = set()  # offsets of open transactions that were deleted since
+        self._watching = 0
+        self._newest: dict[bytes, int] = {}  # since somebody watches
+
+    def load(self, base: Base) -> None:
+        """Begin with a base that has all that the log says."""
+        self.base, self.loading = base, False
+
+    def find(self, group: bytes, topic: bytes, partition: int) -> bytes | None:
+        """Give what is stored, as layers hold it; None where nothing is."""
+        for layer in (self.fresh, self.frozen):
+            changes = layer.get(group)
+            if changes is not None:
+                value = changes.offsets.get(topic + _PARTITION.pack(partition))
+                if value is not None:
+                    return value or None
+                if changes.hides:
+                    return None
+        number = self.base.group(group)
+        if number >= 0:
+            at = self.base.find(self.base.run(number, topic), partition)
+            if at >= 0:
+                return encoded(self.base.entry(at))
+        return None
+
+    def read(self, group: bytes, topic: bytes, partitions: Iterable[int]) -> list[Stored | None]:
+        """Give what is stored of some partitions of a topic; None where nothing is."""
+        layers = [changes for layer in (self.fresh, self.frozen) if (changes := layer.get(group)) is not None]
+        hidden = any(changes.hides for changes in layers)
+        number = -1 if hidden else self.base.group(group)
+        run = self.base.run(number, topic) if number >= 0 else NO_RUN
+        if not layers:
+            return [self.base.stored(run, partition) for partition in partitions]
+        found: list[Stored | None] = []
+        for partition in partitions:
+            name = topic + _PARTITION.pack(partition)
+            for changes in layers:
+                value = changes.offsets.get(name)
+                if value is not None:
+                    offset, epoch, _, topic_id = VALUE.unpack_from(value) if value else (0, 0, 0, b"")
+                    found.append((offset, epoch, value[VALUE.size :], topic_id) if value else None)
+                    break
+                if changes.hides:
+                    found.append(None)
+                    break
+            else:
+                found.append(self.base.stored(run, partition))
+        return found
+
+    def is_unstable(self, group: bytes, topic: bytes, partition: int) -> bool:
+        """Tell whether a transaction that is open holds an offset of it."""
+        keys = self.base.unstable.get(group)
+        return keys is not None and (topic, partition) in keys and (group, topic, partition) not in self._settled
+
+    def unstable(self, group: bytes) -> set[tuple[bytes, int]]:
+        """Give topics and partitions that a transaction that is open holds offsets of."""
+        return {of for of in self.base.unstable.get(group, ()) if (group, *of) not in self._settled}
+
+    def offsets(self, group: bytes) -> dict[bytes, bytes]:
+        """Give all stored offsets of a group by key."""
+        found: dict[bytes, bytes] = {}
+        layers = [changes for layer in (self.fresh, self.frozen) if (changes := layer.get(group)) is not None]
+        hiding = next((depth for depth, changes in enumerate(layers) if changes.hides), None)
+        if hiding is None and (number := self.base.group(group)) >= 0:
+            found = {key(topic, partition): encoded(entry) for topic, partition, entry in self.base.entries(number)}
+        for changes in reversed(layers if hiding is None else layers[: hiding + 1]):
+            found |= changes.offsets
+        return {name: value for name, value in found.items() if value}
+
+    def group(self, group: bytes) -> dict[str, Any] | None:
+        """Give the kind of a group (`Base.kind`), None where there is none."""
+        there = False
+        for layer in (self.fresh, self.frozen):
+            changes = layer.get(group)
+            if changes is not None:
+                there |= changes.there
+                if changes.hides:
+                    return SIMPLE_GROUP if there else None
+        number = self.base.group(group)
+        if number >= 0:
+            return self.base.kind(number)
+        return SIMPLE_GROUP if there else None
+
+    def takes_commits(self, group: bytes) -> bool:
+        """Tell whether a commit of nobody in particular was taken since the last fold: the next one will be too."""
+        changes = self.fresh.get(group)
+        return changes is not None and changes.there
+
+    def members(self, group: bytes) -> dict[str, Any]:
+        """Give what only a group with members has: `Base.details`; nothing without members."""
+        hidden = any((changes := layer.get(group)) is not None and changes.hides for layer in (self.fresh, self.frozen))
+        number = -1 if hidden else self.base.group(group)
+        return self.base.details(number) if number >= 0 else {}
+
+    def groups(self) -> Iterator[tuple[bytes, dict[str, Any]]]:
+        """Give all groups there are with their kinds, those of the base in the order of names."""
+        changed = {*self.fresh, *self.frozen}
+        for number in self.base.groups:
+            name = self.base.name(number)
+            if name not in changed:
+                yield name, self.base.kind(number)
+        for name in changed:
+            kind = self.group(name)
+            if kind is not None:
+                yield name, kind
+
+    def watch(self) -> None:
+        """Begin to keep in mind, for one more who decides about groups, which are written to."""
+        self._watching += 1
+
+    def unwatch(self) -> None:
+        """End it, for one of them."""
+        self._watching -= 1
+        if not self._watching:
+            self._newest = {}
+
+    def newest(self, group: bytes) -> int:
+        """Give the log offset of the newest record of a group that came since `watch`; -1 for none."""
+        return self._newest.get(group, -1)
+
+    def commit(self, group: bytes, values: dict[bytes, bytes], last: int) -> None:
+        """Take in commits that are in the log for good; `last` is the log offset of the newest."""
+        changes = self._changes(group, last)
+        changes.offsets |= values
+        changes.there = True
+
+    def delete_offsets(self, group: bytes, keys: list[tuple[bytes, int]], last: int) -> None:
+        """Take in tombstones of offsets."""
+        changes = self._changes(group, last)
+        changes.offsets.update((key(*of), TOMBSTONE) for of in keys)
+        self._settled |= {(group, *of) for of in keys if of in self.base.unstable.get(group, ())}
+
+    def delete_group(self, group: bytes, last: int) -> None:
+        """Take in the tombstone of a group, behind those of its offsets."""
+        changes = self._changes(group, last)
+        changes.offsets.clear()
+        changes.hides, changes.there = True, False
+
+    def _changes(self, group: bytes, last: int) -> Changes:
+        if self._watching:
+            self._newest[group] = last
+        changes = self.fresh.get(group)
+        if changes is None:
+            changes = self.fresh[group] = Changes()
+        return changes
+
+    def freeze(self) -> None:
+        """Begin to fold: what was written so far will be in the next base."""
+        self.fresh, self.frozen = {}, self.fresh
+
+    def fold(self, base: Base) -> Layer:
+        """Take over the next base, made of all that was there at `freeze`; gives the layer that is not needed now."""
+        folded, self.base, self.frozen = self.frozen, base, {}
+        return folded
+
+    def thaw(self) -> None:
+        """Give up folding: no next base could be made."""
+        fresh, self.fresh, self.frozen = self.fresh, self.frozen, {}
+        for group, changes in fresh.items():
+            below = self.fresh.setdefault(group, changes)
+            if below is not changes:
+                if changes.hides:
+                    below.offsets, below.hides, below.there = {}, True, False
+                below.offsets |= changes.offsets
+                below.there |= changes.there

@@ -1,0 +1,65 @@
+"""Which topics there are: those named, with their partitions, or any."""
+
+import uuid
+from collections.abc import Mapping
+
+LAST_OFFSET = 2**63 - 1
+"""The last offset there can be: ListOffsets gives it for ends of logs, that nobody here knows; nobody may commit it."""
+
+_NO_ID = bytes(16)
+_SPACE = uuid.UUID("0f5e71a4-1c0e-5d3a-9b1e-6f66736c616b")  # the ids of topics that nothing gives another
+
+
+class Topics:
+    """Topics by name and by id. With `named` only those are there; without, any that is asked for.
+
+    The id of a topic is what the log says of it, or else follows from its name, so that it never changes.
+    """
+
+    def __init__(self, named: Mapping[bytes, int] | None) -> None:
+        self.named = named
+        self._ids: dict[bytes, bytes] = {}
+        self._names: dict[bytes, bytes] = {}
+        self._counts: dict[bytes, int] = {}
+        for name in named or ():
+            self.id_of(name)
+
+    def learn(self, topics: Mapping[bytes, tuple[int, bytes]]) -> None:
+        """Take in what the log says of topics: the highest partition with offsets, and the id; zeros are none."""
+        for name, (last, id_) in topics.items():
+            self.grow(name, last)
+            if id_ != _NO_ID:
+                self._names.pop(self._ids.get(name, b""), None)
+                self._ids[name], self._names[id_] = id_, name
+
+    def grow(self, name: bytes, partition: int) -> None:
+        """Take in that an offset of a partition is stored."""
+        if partition >= self._counts.get(name, 0):
+            self._counts[name] = partition + 1
+
+    def known(self) -> list[bytes]:
+        """Give all topics that are named, or else all that offsets are stored of, in the order of names."""
+        return sorted(self._counts if self.named is None else self.named)
+
+    def partitions(self, name: bytes) -> int:
+        """Give how many partitions a topic has: as it is named, or else as stored offsets tell, and at least one.
+
+        0 where there is no such topic.
+        """
+        return self._counts.get(name, 1) if self.named is None else self.named.get(name, 0)
+
+    def id_of(self, name: bytes) -> bytes:
+        """Give the 16 bytes of a topic's id."""
+        id_ = self._ids.get(name)
+        if id_ is None:
+            id_ = self._ids[name] = uuid.uuid5(_SPACE, name.hex()).bytes
+            self._names[id_] = name
+        return id_
+
+    def name_of(self, id_: bytes) -> bytes | None:
+        """Give the name of the topic with an id; None where nobody asked for that topic yet."""
+        return self._names.get(id_)
+
+    def holds(self, name: bytes, partition: int) -> bool:
+        """Tell whether there is such a partition."""
+        return partition >= 0 and (self.named is None or partition < self.named.get(name, 0))

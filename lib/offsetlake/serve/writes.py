@@ -1,0 +1,175 @@
+"""How writes reach the log: what came in together is appended together, brought to the disk once, and then counts.
+
+One round is under way at a time. It takes what is queued: commits until something that has to see all before it (a
+deletion, a conditional write), or such a thing alone. Nothing is served and nobody answered before the disk has it.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
+from typing import Protocol
+
+from offsetlake.errors import LogUnavailable
+from offsetlake.kafka.batch_writer import Batch
+from offsetlake.log.appender import Appender
+
+QUICK = 0.001  # seconds: a disk that answers within them is waited for; for a slower one a thread waits
+MANY = 8  # writes in one round: a thread waits for the disk then, while the next are taken in
+INTERVAL = 1.0  # seconds
+
+
+class Flush(StrEnum):
+    """When what was written is brought to the disk: before it is answered, every INTERVAL, or as the system likes."""
+
+    ALWAYS = "always"
+    INTERVAL = "interval"
+    OS = "os"
+
+
+class Write(Protocol):
+    """Something to be written to one log partition.
+
+    | field     | is |
+    |-----------|----|
+    | partition | of `__consumer_offsets` |
+    | alone     | it must see all that was written before, and nothing else goes into its round |
+    """
+
+    partition: int
+    alone: bool
+
+    def batches(self) -> Sequence[Batch]:
+        """Give the record batches, now that its turn has come: none where nothing is to be written."""
+
+    def written(self, firsts: list[int]) -> None:
+        """Hear that they are in the log for good, and the log offset of the first record of each."""
+
+    def failed(self, error: LogUnavailable) -> None:
+        """Hear that the disk takes no more, or may have lost it."""
+
+
+class _Rest:
+    """Writes nothing; done when all before it is."""
+
+    partition, alone = -1, True
+
+    def __init__(self, done: "asyncio.Future[None]", begins: Callable[[], None]) -> None:
+        self._done, self._begins = done, begins
+
+    def batches(self) -> Sequence[Batch]:
+        self._begins()
+        return ()
+
+    def written(self, _firsts: list[int]) -> None:
+        self._done.set_result(None)
+
+    def failed(self, error: LogUnavailable) -> None:
+        self._done.set_exception(error)
+
+
+class Writes:
+    """The queue of writes to one log."""
+
+    def __init__(self, appender: Appender, flush: Flush, loop: asyncio.AbstractEventLoop) -> None:
+        self._appender, self._flush, self._loop = appender, flush, loop
+        self._queue: deque[Write] = deque()
+        self._under_way = False
+        self._due = False  # it is time to bring to the disk what was written since the last time
+        self._waiter = ThreadPoolExecutor(1, "sync")
+        self._took = 0.0  # seconds the disk takes, about
+        self.broken: LogUnavailable | None = None
+        """Set once the disk could not say that it has what it was given: it is not asked twice."""
+        if flush is Flush.INTERVAL:
+            loop.call_later(INTERVAL, self._come_due)
+
+    def add(self, write: Write) -> None:
+        """Queue a write; its round begins when all sockets that have something to say were heard."""
+        self._queue.append(write)
+        self._schedule()
+
+    async def rest(self) -> None:
+        """Wait until all that was queued before is done."""
+        await self._turn(lambda: None)
+
+    async def sync(self) -> None:
+        """Wait until all that was queued before is on the disk, whatever the `Flush` is; LogUnavailable where not."""
+        await self._turn(self._make_due)
+
+    async def _turn(self, begins: Callable[[], None]) -> None:
+        done: asyncio.Future[None] = self._loop.create_future()
+        self.add(_Rest(done, begins))
+        await done
+
+    def _make_due(self) -> None:
+        self._due = True
+
+    def _schedule(self) -> None:
+        if not self._under_way and (self._queue or self._due):
+            self._under_way = True
+            self._loop.call_soon(self._round)
+
+    def _come_due(self) -> None:
+        self._due = True
+        self._schedule()
+        self._loop.call_later(INTERVAL, self._come_due)
+
+    def _round(self) -> None:
+        done = self._append(self._take())
+        if self.broken or not (self._due or (self._flush is Flush.ALWAYS and any(firsts for _, firsts in done))):
+            self._finish(done, None)
+        elif self._took < QUICK and len(done) < MANY:
+            self._finish(done, self._sync())
+        else:
+            synced = self._loop.run_in_executor(self._waiter, self._sync)
+            synced.add_done_callback(lambda future: self._finish(done, future.result()))
+
+    def _take(self) -> list[Write]:
+        taken = [self._queue.popleft()] if self._queue else []
+        while taken and not taken[0].alone and self._queue and not self._queue[0].alone:
+            taken.append(self._queue.popleft())
+        return taken
+
+    def _append(self, taken: list[Write]) -> list[tuple[Write, list[int]]]:
+        """Append what was taken, a partition's together; where that fails, tell those it fails."""
+        by_partition: dict[int, list[tuple[Write, Sequence[Batch]]]] = {}
+        done: list[tuple[Write, list[int]]] = []
+        for write in taken:
+            if self.broken:
+                write.failed(self.broken)
+            elif batches := write.batches():
+                by_partition.setdefault(write.partition, []).append((write, batches))
+            else:
+                done.append((write, []))
+        for partition, writes in by_partition.items():
+            try:
+                firsts = iter(self._appender.append(partition, [batch for _, batches in writes for batch in batches]))
+            except LogUnavailable as error:
+                for write, _ in writes:
+                    write.failed(error)
+            else:
+                done += [(write, [next(firsts) for _ in batches]) for write, batches in writes]
+        return done
+
+    def _sync(self) -> LogUnavailable | None:
+        started = time.perf_counter()
+        try:
+            self._appender.sync()
+        except LogUnavailable as error:
+            return error
+        finally:
+            self._took += (time.perf_counter() - started - self._took) / 8
+        return None
+
+    def _finish(self, done: list[tuple[Write, list[int]]], error: LogUnavailable | None) -> None:
+        self.broken = error or self.broken
+        self._due = False
+        for write, firsts in done:
+            if error:
+                write.failed(error)
+            else:
+                write.written(firsts)
+        self._under_way = False
+        self._schedule()

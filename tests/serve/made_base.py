@@ -1,0 +1,51 @@
+"""Bases of a few offsets, for tests."""
+
+import tempfile
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+
+from offsetlake.lake.files import table_schema
+from offsetlake.pipeline.snapshot import Snapshot
+from offsetlake.serve.base import Base
+from offsetlake.serve.base_file import OFFSET_COLUMNS, lay_out
+
+Key = tuple[str, str, int]
+
+
+def made_base(
+    offsets: Mapping[Key, Mapping[str, object]],
+    groups: Iterable[Mapping[str, object]] = (),
+    pending: Iterable[Key] = (),
+) -> Base:
+    """Lay a snapshot out and map it.
+
+    `offsets` gives by group, topic and partition some of the columns of the table; every group among them is classic
+    and Empty, unless `groups` says something else of it.
+    """
+    defaults = {"committed_offset": 0, "leader_epoch": None, "metadata": "", "topic_id": None, "log_offset": 0}
+    defaults |= {"commit_timestamp": 0}
+    rows = [
+        {"group_id": group, "topic": topic, "partition": partition, "log_partition": 0, **defaults, **columns}
+        for (group, topic, partition), columns in offsets.items()
+    ]
+    schema = table_schema("offsets")
+    of_groups = {group: {"group_id": group, "group_type": "classic", "state": "Empty"} for group, _, _ in offsets}
+    of_groups |= {str(group["group_id"]): dict(group) for group in groups}
+    made = {"subscription": "none", "subscribed_topics": [], "member_count": 0, "log_partition": 0}
+    tables = {
+        "offsets": pa.Table.from_pylist(rows, pa.schema([schema.field(name) for name in OFFSET_COLUMNS])),
+        "groups": pa.Table.from_pylist([made | group for group in of_groups.values()], table_schema("groups")),
+        "group_members": table_schema("group_members").empty_table(),
+        "pending_offsets": pa.Table.from_pylist(
+            [
+                {"group_id": group, "topic": topic, "partition": partition, "producer_id": 1, "record_type": 1}
+                | {"log_partition": 0, "log_offset": 0}
+                for group, topic, partition in pending
+            ],
+            table_schema("pending_offsets"),
+        ),
+    }
+    with tempfile.TemporaryFile() as file:
+        lay_out(Snapshot(tables, {0: 0}), file)
+        return Base(file.fileno())

@@ -1,0 +1,70 @@
+"""The serving process, as tests start and stop it."""
+
+import json
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+START_SECONDS = 60
+
+
+class ServingFailedError(RuntimeError):
+    """The process ended before it served; the message is what it said."""
+
+
+class Serving:
+    """A serving process over a lake and a log, running inside `with`; it listens on a port of its own."""
+
+    def __init__(self, lake: Path, log: Path, **settings: Any) -> None:
+        self._settings = {"lake": str(lake), "log": str(log), "host": "127.0.0.1", "port": 0, **settings}
+        self.said: list[str] = []
+        self._serves = threading.Event()
+        self.process: subprocess.Popen[str]
+        self.bootstrap = ""
+
+    def __enter__(self) -> Self:
+        """Start, and wait until it serves."""
+        command = [sys.executable, "-m", "offsetlake.serve", json.dumps(self._settings)]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self._listener = threading.Thread(target=self._listen)
+        self._listener.start()
+        if not self._serves.wait(START_SECONDS) or not self.bootstrap:
+            self.kill()
+            raise ServingFailedError("\n".join(self.said))
+        return self
+
+    def _listen(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.said.append(line.rstrip())
+            if match := re.search(r"listening on (\S+)$", line.rstrip()):
+                self.bootstrap = match[1]
+            if " serving " in line:
+                self._serves.set()
+        self._serves.set()
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        """Stop it as an operator does; every thing it says on its way is in `said`."""
+        self.stop()
+
+    def stop(self) -> int:
+        """Stop it with SIGTERM; gives its exit code."""
+        if self.process.poll() is None:
+            self.process.terminate()
+        return self._ended()
+
+    def kill(self) -> None:
+        """Kill it with SIGKILL."""
+        self.process.kill()
+        self._ended()
+
+    def _ended(self) -> int:
+        code = self.process.wait(START_SECONDS)
+        self._listener.join()
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+        return code

@@ -1,0 +1,262 @@
+"""Every job that writes to a log of our own, while a process serves it: as without one, and served at once."""
+
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from command_line import Run
+from e2e.in_process import InProcess
+from e2e.lakes import Rows, cycle, judge, rows, upkeep
+from e2e.parts_log import TIME, Log, part, plain
+from offsetlake.errors import LogUnavailable
+from offsetlake.lake.lake import Lake
+from offsetlake.log.address import LogAddress
+from offsetlake.log.served_log import ServedLog
+from offsetlake.pipeline.emit import emit
+from offsetlake.pipeline.repair import cut_torn_ends, repair
+from offsetlake.pipeline.writers import WRITTEN_SINCE
+from oracle.log_reader import read_log
+from oracle.random_logs import random_log
+from oracle.replay import replay
+from serve.doors import TOPIC, commit, fetched
+from serve.serving import Serving
+from serve.wire_client import WireClient
+
+pytestmark = pytest.mark.slow
+
+REAL_LOG = Path(__file__).parents[1] / "fixtures" / "broker-log"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log of our own and its lake, made once."""
+    folder = tmp_path_factory.mktemp("served-jobs")
+    shutil.copytree(REAL_LOG, folder / "log")
+    (folder / "log" / "meta.properties").unlink()
+    cycle(InProcess(), Lake.create(folder / "lake"), folder / "log")
+    return folder
+
+
+def written(log: Path) -> list[tuple[Any, ...]]:
+    """What is in a log, but for when it was written."""
+    return [(r.log_partition, r.log_offset, r.key, r.value is None) for r in read_log(log)]
+
+
+def tables(lake: Path) -> dict[str, Rows]:
+    """What came of all jobs, but for when."""
+    found = Lake.open(lake)
+    names = {table: found.columns(table) for table in ("offsets", "groups", "tombstones", "alterations")}
+    return {table: rows(found, table, *(name for name in of if "timestamp" in name)) for table, of in names.items()}
+
+
+def stored(lake: Path) -> dict[tuple[str, str, int], int]:
+    return {
+        (row["group_id"], row["topic"], row["partition"]): row["committed_offset"]
+        for row in rows(Lake.open(lake), "offsets")
+    }
+
+
+def assert_served(client: WireClient, offsets: dict[tuple[str, str, int], int], among: Iterable[Any]) -> None:
+    """What is fetched of these keys is what is stored, and nothing of the others."""
+    keys = {*offsets, *among}
+    served = {(group, topic, of): fetched(client, group, of, topic=topic)[0] for group, topic, of in keys}
+    assert served == {key: offsets.get(key, -1) for key in keys}
+
+
+BY_HAND = ("cleanup bulk-1", "restore --run LAST", "reset bulk-2 --all-topics --shift-by -3")
+
+
+def act(run: Run, then: Callable[[], None]) -> None:
+    """Have all done by hand in the folder where `run` is."""
+    last = ""
+    for command in BY_HAND:
+        arguments = command.replace("LAST", last).split()
+        code, _, errors = run(*arguments, "--execute", "--log", "log")
+        assert code == 0, (command, errors)
+        last = errors.rpartition("restore --run ")[2].strip()
+        then()
+
+
+def test_what_is_done_by_hand(run: Run, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("alone", "served"):
+        shutil.copytree(made, tmp_path / name)
+    monkeypatch.chdir(tmp_path / "alone")
+    act(run, lambda: None)
+    monkeypatch.chdir(tmp_path / "served")
+    lake, log = tmp_path / "served" / "lake", tmp_path / "served" / "log"
+    before = stored(lake)
+    with Serving(lake, log) as serving, WireClient(serving.bootstrap) as client:
+        assert_served(client, before, ())
+        act(run, lambda: assert_served(client, stored(lake), before))
+        (line,) = [line for line in serving.said if " serving " in line]
+        assert f"{len(before)} offsets" in line
+    assert tables(lake) == tables(tmp_path / "alone" / "lake")
+    assert written(log) == written(tmp_path / "alone" / "log")
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log and its lake with plans, made once."""
+    folder = tmp_path_factory.mktemp("served-plans")
+    random_log(random.Random(11), 600, groups=12, log_partitions=3, batches_per_segment=8).write(folder / "log")
+    lake = Lake.create(folder / "lake")
+    cycle(InProcess(), lake, folder / "log")
+    judge(InProcess(), lake)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def emitted(judged: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, and what was planned has gone out, with nobody serving the log."""
+    folder = tmp_path_factory.mktemp("served-emitted")
+    send(copied(judged, folder / "alone"), folder / "alone" / "log")
+    return folder / "alone"
+
+
+def copied(made: Path, folder: Path) -> Lake:
+    shutil.copytree(made, folder)
+    return Lake.open(folder / "lake")
+
+
+def counts_of(lake: Lake) -> Counter[str]:
+    """How many decisions came to which outcome."""
+    return Counter(row["outcome"] for row in rows(lake, "tombstones"))
+
+
+def serve(folder: Path, log_partitions: int = 3) -> Serving:
+    return Serving(folder / "lake", folder / "log", log_partitions=log_partitions)
+
+
+def send(lake: Lake, log: Path) -> dict[str, int]:
+    """Emit; gives how many decisions came to which outcome."""
+    return {name: n for name, n in emit(lake, LogAddress(folder=log), lambda _: None)["counts"] if n}
+
+
+def test_retention(judged: Path, emitted: Path, tmp_path: Path) -> None:
+    lake, log = copied(judged, tmp_path / "served"), tmp_path / "served" / "log"
+    before = stored(lake.path)
+    with serve(tmp_path / "served") as serving, WireClient(serving.bootstrap) as client:
+        send(lake, log)
+        gone = {
+            (row["group_id"], row["topic"], row["partition"])
+            for row in rows(lake, "tombstones")
+            if row["outcome"] == "emitted"
+        }
+        left = {key: at for key, at in before.items() if key not in gone}
+        assert left != before
+        assert_served(client, left, before)
+    assert tables(lake.path) == tables(emitted / "lake")
+    assert written(log) == written(emitted / "log")
+
+
+def test_a_commit_while_retention_decides_is_kept(
+    judged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, log = copied(judged, tmp_path / "moved"), tmp_path / "moved" / "log"
+    planned = [row for row in rows(lake, "tombstones") if row["outcome"] == "planned" and row["topic"] is not None]
+    moved = planned[0]
+    append = ServedLog.append
+    with serve(tmp_path / "moved") as serving, WireClient(serving.bootstrap) as client:
+
+        def late(of: ServedLog, partition: int, batches: Any) -> list[int]:
+            if partition == moved["log_partition"]:
+                commit(client, moved["group_id"], {moved["partition"]: 77}, moved["topic"])
+            return append(of, partition, batches)
+
+        monkeypatch.setattr(ServedLog, "append", late)
+        counts = send(lake, log)
+        assert fetched(client, moved["group_id"], moved["partition"], topic=moved["topic"]) == [77]
+    refused = [row for row in rows(lake, "tombstones") if row["outcome"] == "refused"]
+    of_group = [row for row in refused if row["group_id"] == moved["group_id"]]
+    assert of_group
+    assert {row["reason"] for row in of_group} == {WRITTEN_SINCE}
+    assert {row["log_offset"] for row in of_group} == {None}
+    assert counts["refused"] == len(refused)
+    assert counts["emitted"]
+    cycle(InProcess(), lake, log)
+    assert stored(lake.path)[moved["group_id"], moved["topic"], moved["partition"]] == 77
+
+
+def test_a_server_killed_while_retention_writes(
+    judged: Path, emitted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, log = copied(judged, tmp_path / "killed"), tmp_path / "killed" / "log"
+    before, append = stored(lake.path), ServedLog.append
+    with serve(tmp_path / "killed") as serving:
+
+        def last(of: ServedLog, partition: int, batches: Any) -> list[int]:
+            firsts = append(of, partition, batches)
+            serving.kill()
+            return firsts
+
+        monkeypatch.setattr(ServedLog, "append", last)
+        with pytest.raises(LogUnavailable, match="stays planned; run it again"):
+            send(lake, log)
+    assert not [row for row in rows(lake, "tombstones") if row["outcome"] != "planned"]
+    monkeypatch.undo()
+    with serve(tmp_path / "killed") as serving, WireClient(serving.bootstrap) as client:
+        send(lake, log)
+        left = replay(read_log(emitted / "log")).committed
+        assert_served(client, {key: of.committed_offset for key, of in left.items()}, before)
+    assert written(log) == written(emitted / "log"), "nothing is written twice"
+    ended = [of - Counter(planned=of["planned"]) for of in (counts_of(lake), counts_of(Lake.open(emitted / "lake")))]
+    assert ended[0].total() == ended[1].total()
+
+
+def test_two_jobs_at_once(judged: Path, tmp_path: Path) -> None:
+    """Two lakes of one log plan the same; each decision is done by one of them, and the other says so."""
+    lakes = copied(judged, tmp_path / "first"), copied(judged, tmp_path / "second")
+    planned = counts_of(lakes[0])["planned"]
+    with serve(tmp_path / "first"), ThreadPoolExecutor(2) as pool:
+        counts = [*pool.map(lambda lake: send(lake, tmp_path / "first" / "log"), lakes)]
+    assert {sum(of.values()) for of in counts} == {planned}
+    emitted = [(row["log_partition"], row["log_offset"]) for lake in lakes for row in rows(lake, "tombstones")
+               if row["outcome"] == "emitted"]  # fmt: skip
+    assert len({*emitted}) == len(emitted) == planned, "nothing is written twice, and nothing is left out"
+
+
+def test_commits_in_part_are_repaired(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    log.batch(*(plain(partition, 10 + partition) for partition in range(4)))
+    log.batch(*(part(partition, 20 + partition, size=5) for partition in range(4)))
+    log.read()
+    folder = tmp_path / "log"
+    with serve(tmp_path, log_partitions=1) as serving, WireClient(serving.bootstrap) as client:
+        assert cut_torn_ends(folder) == []
+        came = repair(log.lake, LogAddress(folder=folder), TIME, lambda _: None, [])
+        assert came["log_offset"].to_pylist() == [8, 9, 10, 11]
+        assert fetched(client, "g", 0, 1, 2, 3, topic="t") == [10, 11, 12, 13]
+    cycle(InProcess(), log.lake, folder)
+    assert log.offsets() == {0: 10, 1: 11, 2: 12, 3: 13}
+    assert log.pending() == []
+
+
+def segments(log: Path) -> set[str]:
+    return {f"{path.parent.name}/{path.name}" for path in log.glob("*/*.log")}
+
+
+def test_the_log_is_cut(emitted: Path, tmp_path: Path) -> None:
+    alone = copied(emitted, tmp_path / "alone")
+    cycle(InProcess(), alone, tmp_path / "alone" / "log")
+    lake, another = (copied(tmp_path / "alone", tmp_path / name) for name in ("served", "another"))
+    log = tmp_path / "served" / "log"
+    before, offsets = segments(log), stored(lake.path)
+    expected = dict(upkeep(alone, tmp_path / "alone" / "log")["counts"])
+    with serve(tmp_path / "served") as serving, WireClient(serving.bootstrap) as client:
+        with pytest.raises(LogUnavailable, match="only that lake tells what the log is not needed for"):
+            upkeep(another, log)
+        assert segments(log) == before
+        assert dict(upkeep(lake, log)["counts"]) == expected
+        assert_served(client, offsets, ())
+        commit(client, "afterwards", {0: 1})
+    assert expected["segments_deleted"]
+    assert segments(log) < before
+    assert len(before - segments(log)) == expected["segments_deleted"]
+    with serve(tmp_path / "served") as serving, WireClient(serving.bootstrap) as client:
+        assert_served(client, offsets | {("afterwards", TOPIC, 0): 1}, ())
