@@ -1,12 +1,10 @@
 """The serving process beside a real broker of Kafka 4.2, the same client and machine in one run.
 
-python benchmarks/serving.py               all of it, about four minutes on two cores; rewrites its part of results.md
-python benchmarks/serving.py --entries 1e6 fewer offsets where many are loaded: to see that it works
+python benchmarks/serving.py    about two minutes on two cores; prints a table, and writes it to benchmarks/serving.md
 
 The client is a plain socket that sends frames made before, so that what is measured is the server.
 """
 
-import argparse
 import os
 import socket
 import statistics
@@ -124,11 +122,6 @@ def bench_requests(serving: Serving, unsynced: Serving, broker: Broker) -> Itera
         yield what, f"{mine / 1e3:.1f} k/s", f"{theirs / 1e3:.1f} k/s", f"{mine / theirs:.1f} times"
 
 
-def resident(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
-    return 1024 * int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
-
-
 def table(rows: Sequence[Row]) -> str:
     header = ("what", "serving process", "Kafka 4.2.0", "")
     lines = [f"| {' | '.join(row)} |" for row in (header, ("---",) * 4, *rows)]
@@ -136,9 +129,6 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--entries", type=float, default=1e7)
-    arguments.parse_args()
     rig.JARS = PEER
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -153,6 +143,7 @@ def main() -> None:
                 workload.member(broker.bootstrap, f"bench-{number}", {(TOPIC, 0): 0}, "classic").close()
             rows = list(bench_requests(serving, unsynced, broker))
     sys.stdout.write(f"{table(rows)}\n")
+    (ROOT / "benchmarks" / "serving.md").write_text(f"# Serving\n\n`make bench`\n\n{table(rows)}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
