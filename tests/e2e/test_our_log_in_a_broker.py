@@ -1,6 +1,5 @@
 """A real broker loads the log that emit wrote behind its own records, and answers what the tables say."""
 
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import pytest
 
 from broker import workload
 from broker.broker import Broker
+from broker.data_folder import copy_log, put_back
 from broker.tools import broker_groups, broker_offsets
 from e2e.in_process import InProcess
 from e2e.lakes import cycle, rows
@@ -32,9 +32,6 @@ TOPIC, OTHER = "put-back", "put-back-other"
 BOTH = {(TOPIC, 0): 3, (TOPIC, 1): 4, (OTHER, 0): 5}
 LEFT = {"classic": "classic", "848": "consumer"}
 WEEK = 7 * 86_400_000
-MADE_ANEW = ("*.index", "*.timeindex", "*.txnindex", "*.snapshot", "leader-epoch-checkpoint")
-"""What a broker derives from the segments of a partition."""
-
 Tables = tuple[dict[tuple[str, str, int], tuple[int, int, str]], dict[str, tuple[str, str, str]]]
 
 
@@ -61,7 +58,7 @@ def test_a_broker_answers_what_emit_wrote(tmp_path: Path, monkeypatch: pytest.Mo
         _groups(broker.bootstrap)
         before = broker_offsets(broker.bootstrap), broker_groups(broker.bootstrap)
         broker.stop()
-        _copy(broker.data_dir, log)
+        copy_log(broker.data_dir, log)
         cycle(InProcess(), lake, log)
         assert tables(lake) == before
         monkeypatch.setattr(appender, "SEGMENT_BYTES", 1)  # every write begins a segment, which the broker joins
@@ -69,7 +66,8 @@ def test_a_broker_answers_what_emit_wrote(tmp_path: Path, monkeypatch: pytest.Mo
         _by_hand(lake, log)
         after = tables(lake)
         _assert_as_meant(*after)
-        _put_back(log, broker.data_dir)
+        assert len([*log.glob("*/*.log")]) > len([*log.glob("*")])
+        put_back(log, broker.data_dir)
         broker.start()
         _await_loaded(broker.bootstrap, before[1].keys())
         assert (broker_offsets(broker.bootstrap), broker_groups(broker.bootstrap)) == after
@@ -96,25 +94,6 @@ def _groups(bootstrap: str) -> None:
     workload.committed_transaction(bootstrap, "put-back", "stays-transaction", BOTH)
     workload.simple_commit(bootstrap, "reset", BOTH)
     workload.simple_commit(bootstrap, "reset", {(TOPIC, 1): 40}, leader_epoch=0)
-
-
-def _copy(data: Path, log: Path) -> None:
-    """Copy the segments of the offset commit log, and nothing that says it is a broker's own."""
-    for partition in data.glob("__consumer_offsets-*"):
-        (log / partition.name).mkdir(parents=True)
-        for segment in partition.glob("*.log"):
-            shutil.copy(segment, log / partition.name)
-
-
-def _put_back(log: Path, data: Path) -> None:
-    for partition in log.glob("__consumer_offsets-*"):
-        there = data / partition.name
-        for pattern in ("*.log", *MADE_ANEW):
-            for file in there.glob(pattern):
-                file.unlink()
-        for segment in partition.glob("*.log"):
-            shutil.copy(segment, there)
-    assert len([*data.glob("__consumer_offsets-*/*.log")]) > len([*data.glob("__consumer_offsets-*")])
 
 
 def _expire(lake: Lake, log: Path) -> None:

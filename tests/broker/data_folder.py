@@ -1,0 +1,26 @@
+"""A broker's data folder while the broker is stopped: its offset commit log taken out, and put back."""
+
+import shutil
+from pathlib import Path
+
+MADE_ANEW = ("*.index", "*.timeindex", "*.txnindex", "*.snapshot", "leader-epoch-checkpoint")
+"""What a broker derives from the segments of a partition."""
+
+
+def copy_log(data: Path, log: Path) -> None:
+    """Copy the segments of the offset commit log, and nothing that says it is a broker's own."""
+    for partition in data.glob("__consumer_offsets-*"):
+        (log / partition.name).mkdir(parents=True)
+        for segment in partition.glob("*.log"):
+            shutil.copy(segment, log / partition.name)
+
+
+def put_back(log: Path, data: Path) -> None:
+    """Have a broker begin with the segments of a log."""
+    for partition in log.glob("__consumer_offsets-*"):
+        there = data / partition.name
+        for pattern in ("*.log", *MADE_ANEW):
+            for file in there.glob(pattern):
+                file.unlink()
+        for segment in partition.glob("*.log"):
+            shutil.copy(segment, there)

@@ -1,0 +1,43 @@
+"""A disk that takes no more: commits are refused as a broker refuses them, and reads go on."""
+
+import resource
+from pathlib import Path
+
+import pytest
+
+from serve.serving import Serving
+from serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient
+
+NOT_COORDINATOR = 16
+UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+
+pytestmark = pytest.mark.slow
+
+
+def committed(client: WireClient, group: str, offset: int) -> set[int]:
+    """Commit two partitions; gives the error codes."""
+    rows = [{"partition_index": of, "committed_offset": offset, "committed_metadata": "m" * 900} for of in range(2)]
+    of = {"group_id": group, "generation_id": -1, "generation_id_or_member_epoch": -1, "member_id": ""}
+    answer = client.ask(OFFSET_COMMIT, 7, of | {"topics": [{"name": "t", "partitions": rows}]})
+    return {int(each["error_code"]) for each in answer["topics"][0]["partitions"]}
+
+
+def fetched(client: WireClient, group: str) -> list[int]:
+    answer = client.ask(OFFSET_FETCH, 5, {"group_id": group, "topics": [{"name": "t", "partition_indexes": [0, 1]}]})
+    return [each["committed_offset"] for each in answer["topics"][0]["partitions"]]
+
+
+@pytest.mark.parametrize("flush", ["always", "os"])
+def test_a_full_disk_refuses_commits_and_nothing_else(tmp_path: Path, flush: str) -> None:
+    with Serving(tmp_path / "lake", tmp_path / "log", flush=flush) as serving:
+        with WireClient(serving.bootstrap) as client:
+            assert committed(client, "g", 1) == {0}
+            resource.prlimit(serving.process.pid, resource.RLIMIT_FSIZE, (3000, resource.RLIM_INFINITY))
+            assert committed(client, "g", 2) == {NOT_COORDINATOR}
+            assert fetched(client, "g") == [1, 1]
+            resource.prlimit(serving.process.pid, resource.RLIMIT_FSIZE, UNLIMITED)
+            assert committed(client, "g", 3) == {0}
+            assert fetched(client, "g") == [3, 3]
+        assert serving.stop() == 0
+    with Serving(tmp_path / "lake", tmp_path / "log") as serving, WireClient(serving.bootstrap) as client:
+        assert fetched(client, "g") == [3, 3]
