@@ -20,7 +20,7 @@ run: setup ## run the main job on the bundled log of a real broker (LOG=folder L
 	@$(BIN)/offsetlake run --log $(LOG) --lake $(LAKE)
 
 test: check .jars/broker/.ready dist ## lint, types and all tests, with a real broker and a real Spark cluster
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations=15
+	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=15
 
 test-fast: $(VENV)/.dev ## the tests that start no JVM
 	$(BIN)/python -m pytest -q -m 'not jvm and not broker and not slow'

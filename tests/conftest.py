@@ -18,14 +18,6 @@ settings.register_profile("offsetlake", deadline=None)  # no timed assertion, no
 settings.load_profile("offsetlake")
 
 
-@pytest.hookimpl(tryfirst=True)  # before the workers' own reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of two workers, have one run what needs the broker, and one what needs Spark: there is one of each."""
-    for item in items:
-        group = next((name for name in ("broker", "jvm") if item.get_closest_marker(name)), item.path.name)
-        item.add_marker(pytest.mark.xdist_group(group))
-
-
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """One live Kafka broker for the whole run: use group and topic names of your own, and never stop it."""

@@ -172,9 +172,8 @@ def test_back_to_an_instant_and_to_before_a_run(live: Live) -> None:
     then = {(topic, 0): Commit(4, 0, "naïve, мета 🦦"), (topic, 1): Commit(7, -1, "x")}
     live.commit(group, then)
     live.ask("cleanup", "hand-back-*")  # brings the tables up to date; there is no such group
-    [instant] = {
-        row["commit_timestamp"] for row in live.ask("offsets", "--group", group, options=("--config", "")).rows
-    }
+    offsets = live.ask("offsets", "--group", group, options=("--config", "")).rows
+    instant = max(row["log_timestamp"] for row in offsets)  # a broker with much to do appends after the commit's time
     reset = live.ask("reset", group, "--topic", topic, "--to-latest", "--execute")
     assert live.stands(group) == {(topic, 0): 10, (topic, 1): 0, (topic, 2): 0}
     undone = live.ask("restore", "--run", run_to_undo(reset), "--execute")
@@ -186,7 +185,7 @@ def test_back_to_an_instant_and_to_before_a_run(live: Live) -> None:
     assert live.exactly(group) == then
     live.commit(group, {(topic, 0): Commit(9), (topic, 2): Commit(1)})
     as_of = live.ask("restore", group, "--as-of", str(instant), "--execute")
-    assert as_of.outcomes() == {(topic, 0): "done"}
+    assert (as_of.code, as_of.outcomes()) == (0, {(topic, 0): "done"}), as_of.err
     assert live.exactly(group) == then | {(topic, 2): Commit(1)}
     # What the run has set was set anew since: undoing it would take that away.
     late = live.ask("restore", "--run", run_to_undo(reset), "--execute")
