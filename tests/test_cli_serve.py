@@ -1,0 +1,82 @@
+"""`offsetlake serve`: what it is given, and that it becomes the serving process."""
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from command_line import Run
+from serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient
+
+UNKNOWN_TOPIC_OR_PARTITION = 3
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("", "name the folder of the log to serve and write: --log DIR"),
+        ("--log log --kafka nohost", "--kafka wants HOST:PORT, such as 127.0.0.1:9092, not 'nohost'"),
+        ("--log log --kafka 127.0.0.1:99999", "--kafka wants HOST:PORT"),
+        ("--log log --kafka 0.0.0.0:9092", "only loopback addresses are served"),
+        ("--log log --topics orders", "'orders' is none"),
+        ("--log log --topics orders:0", "'orders:0' is none"),
+        ("--log log --topics orders:1,orders:2", "--topics names orders twice"),
+        ("--log log --flush never", "'never'"),
+        ("--log log --log-partitions 99999", "it is a number from 1 to 10000"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_is_made(
+    run: Run, tmp_path: Path, arguments: str, says: str
+) -> None:
+    code, out, err = run("serve", *arguments.split())
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert says in err
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.slow
+def test_a_brokers_own_folder_is_not_served(tmp_path: Path) -> None:
+    served = subprocess.run(
+        [sys.executable, "-m", "offsetlake.cli", "serve", "--log", str(FIXTURES / "broker-log"), "--lake", "lake"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (served.returncode, served.stdout) == (7, "")
+    assert "is a broker's own folder" in served.stderr
+
+
+@pytest.mark.slow
+def test_it_serves_with_the_settings_of_a_file_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    (tmp_path / "settings.toml").write_text(
+        'lake = "l"\nlog = "g"\n[serve]\nkafka = "127.0.0.1:0"\ntopics = "orders:2"\n'
+    )
+    command = [sys.executable, "-m", "offsetlake.cli", "serve", "--config", "settings.toml"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        address = ""
+        for line in process.stderr:
+            if match := re.search(r"listening on (\S+)$", line.rstrip()):
+                address = match[1]
+            if "serving 0 offsets in 0 groups" in line:
+                break
+        with WireClient(address) as client:
+            rows = [{"partition_index": of, "committed_offset": 42, "committed_metadata": ""} for of in range(3)]
+            of = {"group_id": "g", "generation_id": -1, "generation_id_or_member_epoch": -1, "member_id": ""}
+            answer = client.ask(OFFSET_COMMIT, 5, of | {"topics": [{"name": "orders", "partitions": rows}]})
+            errors = [int(each["error_code"]) for each in answer["topics"][0]["partitions"]]
+            assert errors == [0, 0, UNKNOWN_TOPIC_OR_PARTITION]
+            asked = {"group_id": "g", "topics": [{"name": "orders", "partition_indexes": [0, 1, 2]}]}
+            found = client.ask(OFFSET_FETCH, 5, asked)["topics"][0]["partitions"]
+            assert [each["committed_offset"] for each in found] == [42, 42, -1]
+        process.send_signal(signal.SIGTERM)
+        process.stderr.read()
+        assert process.wait(30) == 0
+    assert (tmp_path / "l" / "offsets").is_dir()
+    assert (tmp_path / "g" / "__consumer_offsets-49").is_dir()
