@@ -1,5 +1,6 @@
 """History, read as files: which hold the rows of some ingest runs, and the rows of some log partitions in them."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -34,10 +35,38 @@ def history_files(lake: Lake, table: str, from_run: int, through_run: int) -> li
 
 
 @dataclass(frozen=True, slots=True)
-class History:
-    """Rows of a span of ingest runs: the files by table, made on the driver, read in tasks."""
+class Records(ABC):
+    """Rows of history tables, wherever they are, by log partition."""
 
     lake: Lake
+
+    @abstractmethod
+    def batches(
+        self,
+        table: str,
+        partitions: Sequence[int],
+        where: pc.Expression | None = None,
+        columns: list[str] | None = None,
+    ) -> Iterator[pa.Table]:
+        """Give the rows of some log partitions, batch by batch, all columns if none are named."""
+
+    def rows(
+        self,
+        table: str,
+        partitions: Sequence[int],
+        where: pc.Expression | None = None,
+        columns: list[str] | None = None,
+    ) -> pa.Table:
+        """Give rows of some log partitions as one table, where they are few beside the commits."""
+        schema = table_schema(table)
+        wanted = pa.schema([schema.field(name) for name in columns]) if columns else schema
+        return pa.concat_tables([wanted.empty_table(), *self.batches(table, partitions, where, columns)])
+
+
+@dataclass(frozen=True, slots=True)
+class History(Records):
+    """Rows of a span of ingest runs: the files by table, made on the driver, read in tasks."""
+
     from_run: int
     through_run: int
     files: dict[str, list[HistoryFile]]
@@ -74,18 +103,6 @@ class History:
         for batch in scanner.to_batches():
             if batch.num_rows:
                 yield pa.Table.from_batches([batch])
-
-    def rows(
-        self,
-        table: str,
-        partitions: Sequence[int],
-        where: pc.Expression | None = None,
-        columns: list[str] | None = None,
-    ) -> pa.Table:
-        """Read rows of some log partitions as one table, where they are few beside the commits."""
-        schema = table_schema(table)
-        wanted = pa.schema([schema.field(name) for name in columns]) if columns else schema
-        return pa.concat_tables([wanted.empty_table(), *self.batches(table, partitions, where, columns)])
 
 
 def partition_files(lake: Lake, table: str, version: int) -> list[HistoryFile]:

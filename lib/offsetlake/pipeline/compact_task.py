@@ -3,16 +3,16 @@
 Everything that bears on a group stands in one log partition, so each is compacted by itself.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.lake.files import Exchange, table_schema
+from offsetlake.lake.history_files import Records
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import Leaf, read_leaves, rewrite, touched
 from offsetlake.lifecycle.group_replay import ReplayedGroups, replay_groups
@@ -23,37 +23,11 @@ COMPACTED = ("offsets", "pending_offsets", "groups", "group_members")
 _NEWEST_COMMIT = ["log_partition", "group_id", "log_offset"]
 
 
-class NewRecords(Protocol):
-    """What is to be compacted, as `offsetlake.lake.history_files.History` gives it."""
-
-    @property
-    def lake(self) -> Lake:
-        """The lake it belongs to."""
-
-    def batches(
-        self,
-        table: str,
-        partitions: Sequence[int],
-        where: pc.Expression | None = None,
-        columns: list[str] | None = None,
-    ) -> Iterator[pa.Table]:
-        """Give the rows of some log partitions, batch by batch."""
-
-    def rows(
-        self,
-        table: str,
-        partitions: Sequence[int],
-        where: pc.Expression | None = None,
-        columns: list[str] | None = None,
-    ) -> pa.Table:
-        """Give the rows of some log partitions as one table."""
-
-
 @dataclass(frozen=True, slots=True)
 class Compaction:
     """What all tasks of one compaction share: new records, and the leaves of the tables as the plan pins them."""
 
-    history: NewRecords
+    history: Records
     leaves: dict[str, dict[int, list[Leaf]]]
 
     @property
@@ -112,7 +86,7 @@ def compact_partitions(compaction: Compaction, partitions: Sequence[int]) -> dic
     return exchanges
 
 
-def _parts(history: NewRecords, partitions: Sequence[int], waiting: pa.Table) -> pa.Table:
+def _parts(history: Records, partitions: Sequence[int], waiting: pa.Table) -> pa.Table:
     """Give the places of all parts that bear on new ones: the new ones, and those that waited for the rest.
 
     Nothing else does. A commit that is complete has all its parts in one run, or its first in `waiting`: they stand

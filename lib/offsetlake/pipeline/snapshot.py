@@ -17,6 +17,7 @@ from offsetlake.disk import to_disk
 from offsetlake.errors import BadRequest
 from offsetlake.lake import runs
 from offsetlake.lake.files import table_schema
+from offsetlake.lake.history_files import Records
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import Leaf, leaves, read_leaves
 from offsetlake.lifecycle.reduction import merged
@@ -94,10 +95,9 @@ def _without_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
-    """New records of the log in memory; answers as `offsetlake.lake.history_files.History` does."""
+class Tail(Records):
+    """New records of the log, in memory."""
 
-    lake: Lake
     tables: dict[str, pa.Table]
 
     def batches(
@@ -107,20 +107,10 @@ class Tail:
         where: pc.Expression | None = None,
         columns: list[str] | None = None,
     ) -> Iterator[pa.Table]:
-        """Give the rows of some log partitions."""
-        yield self.rows(table, partitions, where, columns)
-
-    def rows(
-        self,
-        table: str,
-        partitions: Sequence[int],
-        where: pc.Expression | None = None,
-        columns: list[str] | None = None,
-    ) -> pa.Table:
-        """Give the rows of some log partitions, all columns if none are named."""
+        """Give the rows of some log partitions in one."""
         chosen = pc.field("log_partition").isin(list(partitions))
         rows = self.tables[table].filter(chosen if where is None else chosen & where)
-        return rows.select(columns) if columns else rows
+        yield rows.select(columns) if columns else rows
 
 
 def read_snapshot(

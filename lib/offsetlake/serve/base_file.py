@@ -36,6 +36,8 @@ _CODES = {"uint8": "B", "uint16": "H", "uint32": "I", "int8": "b", "int16": "h",
 _ALIGNMENT = 8
 
 Arrays = dict[str, npt.NDArray[Any]]
+Encoded = tuple[npt.NDArray[np.int64], list[str]]
+"""A text column as numbers, and the texts they stand for."""
 
 
 def lay_out(snapshot: Snapshot, file: BinaryIO) -> None:
@@ -45,11 +47,12 @@ def lay_out(snapshot: Snapshot, file: BinaryIO) -> None:
     names = names.take(pc.array_sort_indices(names))
     topics = pc.unique(pa.chunked_array(_distinct(offsets, "topic")))
     topics = topics.take(pc.array_sort_indices(topics))
-    arrays: Arrays = {**_of_groups(names), **_of_entries(offsets, names, topics)}
+    of_topics, of_ids = _numbers(offsets["topic"], topics), _encoded(offsets["topic_id"], "")
+    arrays: Arrays = {**_of_groups(names), **_of_entries(offsets, names, of_topics, of_ids)}
     kinds, arrays["kinds"] = _kinds(groups, names)
     arrays |= _texts("details", _details(snapshot, names)) | _texts("topic_names", map(str.encode, topics.to_pylist()))
     header: dict[str, Any] = {"kinds": kinds, "unstable": _unstable(snapshot)}
-    header |= {"topics": _topics(offsets, topics), "arrays": {}}
+    header |= {"topics": _topics(offsets, topics, of_topics, of_ids), "arrays": {}}
     at = 0
     for name, values in arrays.items():
         header["arrays"][name] = at, at + values.nbytes, _CODES[values.dtype.name]
@@ -63,11 +66,13 @@ def lay_out(snapshot: Snapshot, file: BinaryIO) -> None:
     file.flush()
 
 
-def _topics(offsets: pa.Table, topics: pa.Array) -> dict[str, tuple[int, str]]:
+def _topics(
+    offsets: pa.Table, topics: pa.Array, of_topics: npt.NDArray[np.int64], of_ids: Encoded
+) -> dict[str, tuple[int, str]]:
     """Give by topic the highest partition that offsets are stored of, and the newest id that commits gave; or none."""
-    ids, texts = _encoded(offsets["topic_id"], "")
+    ids, texts = of_ids
     columns = {
-        "topic": pa.array(_numbers(offsets["topic"], topics)),
+        "topic": pa.array(of_topics),
         "id": pa.array(ids),
         "partition": offsets["partition"],
         "timestamp": offsets["commit_timestamp"],
@@ -107,17 +112,17 @@ def _of_groups(names: pa.Array) -> Arrays:
     return {"hashes": hashes[order], "hashed": _narrow(order), **_texts("group_names", encoded)}
 
 
-def _of_entries(offsets: pa.Table, names: pa.Array, topics: pa.Array) -> Arrays:
+def _of_entries(offsets: pa.Table, names: pa.Array, topic: npt.NDArray[np.int64], of_ids: Encoded) -> Arrays:
     """Sort the offsets and make their columns, runs and the groups' first runs."""
-    group, topic = _numbers(offsets["group_id"], names), _numbers(offsets["topic"], topics)
-    keys = pa.table({"run": pa.array(group * max(len(topics), 1) + topic), "partition": offsets["partition"]})
+    group = _numbers(offsets["group_id"], names)
+    keys = pa.table({"group": pa.array(group), "topic": pa.array(topic), "partition": offsets["partition"]})
     order = np.argsort(order_codes(keys, keys.column_names), kind="stable")
     group, topic = group[order], topic[order]
     begins = np.ones(len(order), np.bool_)
     begins[1:] = (group[1:] != group[:-1]) | (topic[1:] != topic[:-1])
     starts = np.flatnonzero(begins)
     metadata, texts = _encoded(offsets["metadata"], "")
-    ids, id_texts = _encoded(offsets["topic_id"], "")
+    ids, id_texts = of_ids
     columns = {
         "partitions": offsets["partition"].to_numpy(),
         "offsets": offsets["committed_offset"].to_numpy(),
@@ -136,7 +141,7 @@ def _of_entries(offsets: pa.Table, names: pa.Array, topics: pa.Array) -> Arrays:
     }
 
 
-def _encoded(column: pa.ChunkedArray, missing: str) -> tuple[npt.NDArray[np.int64], list[str]]:
+def _encoded(column: pa.ChunkedArray, missing: str) -> Encoded:
     """Give numbers for a text column, and the texts they stand for."""
     plain = column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
     whole = pc.dictionary_encode(pc.fill_null(plain, missing)).unify_dictionaries().combine_chunks()

@@ -1,6 +1,7 @@
 """Deletions: of groups with all of their offsets, and of offsets of a group that nobody there is subscribed to."""
 
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ Partitions = list[tuple[bytes, int]]
 LogPartition = Callable[[bytes], int]
 
 
-class _Deletion:
+class _Deletion(ABC):
     """Decides when its turn has come, with all before it written; `done` hears an error code."""
 
     alone = True
@@ -59,9 +60,9 @@ class _Deletion:
         """Answer as a broker does whose disk takes no more."""
         self._done(NOT_COORDINATOR)
 
+    @abstractmethod
     def _decide(self) -> int:
         """Find the offsets that go; gives an error code."""
-        raise NotImplementedError
 
     def _group_keys(self) -> Sequence[bytes]:
         """Give the keys of what goes behind the offsets."""

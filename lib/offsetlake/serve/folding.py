@@ -79,7 +79,10 @@ class Folding:
             await asyncio.sleep(LOOK)
             found = self._compaction()
             if found != self._seen or len(self._store.fresh) >= GROUPS_TO_FOLD:
-                await self._fold()
+                try:
+                    await self._fold()
+                except BuildFailed as error:
+                    LOG.warning("the tables could not be taken over, what is served goes on: %s", error)
                 self._seen = found
 
     def _compaction(self) -> str:
@@ -94,16 +97,12 @@ class Folding:
         try:
             async with self._reading:
                 base, _ = await build(self._settings, ends)
-        except BuildFailed as error:
-            self._store.thaw()
-            LOG.warning("the tables could not be taken over, what is served goes on: %s", error)
-        except BaseException:
+        except BaseException:  # cancelled too
             self._store.thaw()
             raise
-        else:
-            folded = self._store.fold(base)
-            LOG.info("took over a snapshot of %d offsets in %d groups", len(base), len(base.groups))
-            await _free(folded)
+        folded = self._store.fold(base)
+        LOG.info("took over a snapshot of %d offsets in %d groups", len(base), len(base.groups))
+        await _free(folded)
 
 
 async def _free(layer: Layer) -> None:

@@ -1,14 +1,13 @@
 """Which request is answered by what: the two hot ones in place, all others by their schemas."""
 
 from offsetlake.serve import wire
-from offsetlake.serve.admin import Admin
+from offsetlake.serve.admin import OFFSET_COMMIT, OFFSET_FETCH, Admin
 from offsetlake.serve.connection import Answer
 from offsetlake.serve.offset_commit import VERSIONS as COMMIT_VERSIONS
 from offsetlake.serve.offset_commit import OffsetCommit
 from offsetlake.serve.offset_fetch import VERSIONS as FETCH_VERSIONS
 from offsetlake.serve.offset_fetch import OffsetFetch
 
-OFFSET_COMMIT, OFFSET_FETCH = 8, 9
 _COMMIT_FLEXIBLE, _FETCH_FLEXIBLE = 8, 6
 
 
