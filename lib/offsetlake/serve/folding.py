@@ -91,9 +91,14 @@ class Folding:
         return max((path.name for path in log.glob("*.json")), default="")
 
     async def _fold(self) -> None:
-        await self._writes.rest()
-        self._store.freeze()
-        ends = {partition: self._appender.end(partition) for partition in range(self._settings.log_partitions)}
+        # Asked before, each is open: that can fail, and must not in the middle of a round.
+        ends = {number: self._appender.end(number) for number in range(self._settings.log_partitions)}
+
+        def freeze() -> None:
+            ends.update((number, self._appender.end(number)) for number in ends)
+            self._store.freeze()
+
+        await self._writes.rest(freeze)
         try:
             async with self._reading:
                 base, _ = await build(self._settings, ends)

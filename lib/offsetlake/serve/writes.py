@@ -90,9 +90,9 @@ class Writes:
         self._queue.append(write)
         self._schedule()
 
-    async def rest(self) -> None:
-        """Wait until all that was queued before is done."""
-        await self._turn(lambda: None)
+    async def rest(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Wait until all that was queued before is done; `meanwhile` is called then, and nothing else is under way."""
+        await self._turn(meanwhile)
 
     async def sync(self) -> None:
         """Wait until all that was queued before is on the disk, whatever the `Flush` is; LogUnavailable where not."""
