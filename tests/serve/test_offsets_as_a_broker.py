@@ -9,64 +9,16 @@ import pytest
 
 from broker import workload
 from broker.broker import Broker
+from broker.data_folder import copy_log
+from serve.beside_a_broker import FIRST, TOPICS, Two, commit, fetch
+from serve.groups_with_members import GROUPS, WITH_MEMBERS, Member, join
 from serve.serving import Serving
-from serve.wire_client import METADATA, OFFSET_COMMIT, OFFSET_FETCH, WireClient
+from serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient
 
-TOPICS = {"as-a-broker-1": 3, "as-a-broker-2": 2}
-FIRST, SECOND = TOPICS
 COMMIT_VERSIONS, FETCH_VERSIONS = range(2, 11), range(1, 11)
 NEWEST = {"unstable.api.versions.enable": "true"}  # a 4.1 broker has no version 10 of either unless it is told to
-LONGEST_METADATA = 4096
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
-
-
-class Two:
-    """The same request to a real broker and to the serving process."""
-
-    def __init__(self, broker: WireClient, serving: WireClient) -> None:
-        self.clients = broker, serving
-        self._ids = [self._topic_ids(client) for client in self.clients]
-
-    def _topic_ids(self, client: WireClient) -> dict[str, Any]:
-        found = client.ask(
-            METADATA,
-            12,
-            {
-                "topics": [{"name": name, "topic_id": None} for name in TOPICS],
-                "include_topic_authorized_operations": False,
-            },
-        )
-        return {topic["name"]: topic["topic_id"] for topic in found["topics"]}
-
-    def ask(self, api: int, version: int, values: dict[str, Any]) -> tuple[Any, Any]:
-        """Give both answers; topic ids come as names, and in the order of their names."""
-        first, second = (
-            _with_names(client.ask(api, version, _with_ids(values, ids)), ids)
-            for client, ids in zip(self.clients, self._ids, strict=True)
-        )
-        return first, second
-
-
-def _with_ids(values: Any, ids: dict[str, Any]) -> Any:
-    if isinstance(values, list):
-        return [_with_ids(each, ids) for each in values]
-    if isinstance(values, dict):
-        made = {name: _with_ids(each, ids) for name, each in values.items()}
-        return made | ({"topic_id": ids[made["name"]]} if made.get("name") in ids else {})
-    return values
-
-
-def _with_names(answer: Any, ids: dict[str, Any]) -> Any:
-    if isinstance(answer, list):
-        return sorted((_with_names(each, ids) for each in answer), key=str)
-    if isinstance(answer, dict):
-        names = {id_: name for name, id_ in ids.items()}
-        return {
-            name: names.get(each, each) if name == "topic_id" else _with_names(each, ids)
-            for name, each in answer.items()
-        }
-    return answer
 
 
 @contextmanager
@@ -81,60 +33,26 @@ def newest_broker(folder: Path) -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
-    folder, brokers = tmp_path_factory.mktemp("serving"), tmp_path_factory.mktemp("newest-broker")
+def newest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with newest_broker(tmp_path_factory.mktemp("newest-broker")) as running:
+        yield running
+
+
+@contextmanager
+def beside(broker: Broker, lake: Path, log: Path) -> Iterator[Two]:
     with (
-        newest_broker(brokers) as broker,
-        Serving(folder / "lake", folder / "log", topics=TOPICS) as serving,
+        Serving(lake, log, topics=TOPICS) as serving,
         WireClient(broker.bootstrap) as first,
         WireClient(serving.bootstrap) as second,
     ):
         yield Two(first, second)
 
 
-def committed(partition: int, offset: int, epoch: int, metadata: str | None) -> dict[str, Any]:
-    return {
-        "partition_index": partition,
-        "committed_offset": offset,
-        "committed_leader_epoch": epoch,
-        "committed_metadata": metadata,
-    }
-
-
-def commit(group: str | None, **of: Any) -> dict[str, Any]:
-    """One request in the fields of all versions: what there is and what there is not, metadata as long as may be."""
-    partitions = [
-        committed(0, 42, 5, "of 0"),
-        committed(2, 2**62, -1, None),
-        committed(3, 1, 0, "no such partition"),
-        committed(1, 0, 0, "é" * LONGEST_METADATA),
-    ]
-    others = [
-        committed(0, 7, 0, "é" * (LONGEST_METADATA + 1)),
-        committed(1, 8, 0, "😀" * (LONGEST_METADATA // 2)),
-    ]
-    topics = [{"name": FIRST, "partitions": partitions}, {"name": SECOND, "partitions": others}]
-    return {
-        "group_id": group,
-        "generation_id_or_member_epoch": -1,
-        "generation_id": -1,
-        "member_id": "",
-        "group_instance_id": None,
-        "retention_time_ms": -1,
-        "topics": topics,
-        **of,
-    }
-
-
-def fetch(*groups: str, topics: list[dict[str, Any]] | None = None, **of: Any) -> dict[str, Any]:
-    """One request in the fields of all versions."""
-    asked = [{"name": FIRST, "partition_indexes": [0, 1, 2, 3]}, {"name": SECOND, "partition_indexes": [1, 0]}]
-    asked = asked if topics is None else topics
-    return {
-        "group_id": groups[0],
-        "topics": asked,
-        "groups": [{"group_id": name, "topics": asked} for name in groups],
-    } | of
+@pytest.fixture(scope="module")
+def two(newest: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
+    folder = tmp_path_factory.mktemp("serving")
+    with beside(newest, folder / "lake", folder / "log") as both:
+        yield both
 
 
 @pytest.mark.parametrize("version", COMMIT_VERSIONS)
@@ -208,3 +126,35 @@ def test_the_empty_group(two: Two) -> None:
         assert second == first
         first, second = two.ask(OFFSET_FETCH, version, fetch(""))
         assert second == first
+
+
+def test_who_may_commit_to_groups_with_members_and_ask_for_their_offsets(newest: Broker, tmp_path: Path) -> None:
+    """Every committer to every kind of group, the broker with its members and the serving process with its log."""
+    with WireClient(newest.bootstrap) as client:
+        members = {group: join(client, kind, group) for group, kind in GROUPS.items()}
+    copy_log(newest.data_dir, tmp_path / "log")
+    seen = set()
+    with beside(newest, tmp_path / "lake", tmp_path / "log") as both:
+        for group, member in members.items():
+            for epoch, name, instance in committers(member):
+                for version in (2, 7, 9, 10):  # without instance ids, with them, with errors by name, with topic ids
+                    of = {"generation_id": epoch, "generation_id_or_member_epoch": epoch}
+                    of |= {"member_id": name, "group_instance_id": instance}
+                    first, second = both.ask(OFFSET_COMMIT, version, commit(group, **of))
+                    assert second == first, (group, version, of)
+                    seen |= {each["error_code"] for topic in first["topics"] for each in topic["partitions"]}
+                if instance is None:
+                    for version in (9, 10):
+                        values = fetch(group)
+                        values["groups"] = [values["groups"][0] | {"member_id": name, "member_epoch": epoch}]
+                        first, second = both.ask(OFFSET_FETCH, version, values)
+                        assert second == first, (group, version, name, epoch)
+    assert seen >= WITH_MEMBERS
+
+
+def committers(member: Member) -> Iterator[tuple[int, str, str | None]]:
+    """Whoever may pretend to be a member: epochs, member ids and instance ids, right and wrong."""
+    for epoch in (-1, member.epoch - 1, member.epoch, member.epoch + 1):
+        for name in ("", member.id, "nobody"):
+            for instance in (None, member.instance or "no-instance", "nobody"):
+                yield epoch, name, instance

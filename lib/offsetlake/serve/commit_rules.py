@@ -80,7 +80,7 @@ def _of_members_epoch(members: Mapping[str, Any], committer: Committer, version:
 
 def fetch_refusal(group: Mapping[str, Any] | None, details: Mapping[str, Any], committer: Committer) -> int:
     """Give the error code of a fetch that says who asks: member id and member epoch of a consumer group."""
-    if group is None or group["group_type"] == "classic":
+    if group is None or group["group_type"] in {"classic", "share"}:
         return NONE
     members = {member["member_id"]: member for member in details.get("members", ())}
     member = members.get(committer.member.decode(errors="replace"))

@@ -38,7 +38,8 @@ class Asked:
         self.committer = _NOBODY
         if version >= _MEMBER:
             member, epoch = cursor.string(), cursor.int32()
-            self.committer = Committer(epoch, member or b"", None)
+            if member is not None or epoch >= 0:
+                self.committer = Committer(epoch, member or b"", None)
         length = cursor.length()
         self.topics: list[Topic] | None = None
         if length >= 0:
@@ -88,7 +89,7 @@ class OffsetFetch:
         flexible, group = version >= _FLEXIBLE, asked.group
         tags = b"\0" if flexible else b""
         error = COORDINATOR_LOAD_IN_PROGRESS if self._store.loading else NONE
-        if not error and asked.committer is not _NOBODY and (asked.committer.member or asked.committer.generation >= 0):
+        if not error and asked.committer is not _NOBODY:
             error = fetch_refusal(self._store.group(group), self._store.members(group), asked.committer)
         topics = asked.topics
         if topics is None:
