@@ -23,10 +23,10 @@ def made_base(
     `offsets` gives by group, topic and partition some of the columns of the table; every group among them is classic
     and Empty, unless `groups` says something else of it.
     """
-    defaults = {"committed_offset": 0, "leader_epoch": None, "metadata": "", "topic_id": None, "log_offset": 0}
+    defaults = {"committed_offset": 0, "leader_epoch": None, "metadata": "", "topic_id": None}
     defaults |= {"commit_timestamp": 0}
     rows = [
-        {"group_id": group, "topic": topic, "partition": partition, "log_partition": 0, **defaults, **columns}
+        {"group_id": group, "topic": topic, "partition": partition, **defaults, **columns}
         for (group, topic, partition), columns in offsets.items()
     ]
     schema = table_schema("offsets")

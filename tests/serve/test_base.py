@@ -22,19 +22,17 @@ columns = st.fixed_dictionaries(
         "leader_epoch": st.none() | st.integers(-2, 2**31 - 1),
         "metadata": names,
         "topic_id": st.none() | st.binary(min_size=16, max_size=16).map(text_of),
-        "log_offset": st.integers(0, 2**63 - 1),
     }
 )
 
 
-def expected(row: dict[str, Any]) -> tuple[int, int, bytes, bytes, int]:
+def expected(row: dict[str, Any]) -> tuple[int, int, bytes, bytes]:
     epoch, topic_id = row["leader_epoch"], row["topic_id"]
     return (
         row["committed_offset"],
         -1 if epoch is None else epoch,
         row["metadata"].encode(),
         NO_ID if topic_id is None else base64.urlsafe_b64decode(f"{topic_id}=="),
-        row["log_offset"],
     )
 
 
@@ -53,7 +51,6 @@ def test_every_row_is_found_and_nothing_else(rows: dict[Key, dict[str, Any]], ot
         for topic, partition, entry in base.entries(number)
     }
     assert listed == {of: expected(row) for of, row in rows.items()}
-    assert [base.name(number) for number in base.groups] == sorted(base.name(number) for number in base.groups)
 
 
 def test_all_partitions_of_a_topic_and_holes_among_them() -> None:
@@ -72,7 +69,7 @@ def test_groups_keep_their_kind_and_an_entry_takes_few_bytes() -> None:
         {"group_id": "k", "group_type": "consumer", "state": "Empty", "protocol_type": "consumer"},
         {"group_id": "m", "group_type": "classic", "state": "Empty", "protocol_type": "consumer"},
     ]
-    rows = {("g", "t", partition): {"committed_offset": 10**9, "log_offset": partition} for partition in range(10_000)}
+    rows = {("g", "t", partition): {"committed_offset": 10**9} for partition in range(10_000)}
     base = made_base(rows, groups)
     kinds = {name: base.kind(base.group(name))["group_type"] for name in (b"g", b"k", b"m")}
     assert kinds == {b"g": "classic", b"k": "consumer", b"m": "classic"}

@@ -31,11 +31,10 @@ class Model:
     offsets: dict[Key, tuple[int, str]] = field(default_factory=dict)
     groups: set[str] = field(default_factory=set)
 
-    def base(self, log_offset: int) -> "Store":
+    def base(self) -> "Store":
         store = Store()
         rows = {
-            of: {"committed_offset": offset, "metadata": metadata, "log_offset": log_offset}
-            for of, (offset, metadata) in self.offsets.items()
+            of: {"committed_offset": offset, "metadata": metadata} for of, (offset, metadata) in self.offsets.items()
         }
         groups = [{"group_id": name, "group_type": "classic", "state": "Empty"} for name in self.groups]
         store.load(made_base(rows, groups))
@@ -68,11 +67,11 @@ def test_what_is_found_is_what_was_written_last(
     stored: dict[Key, tuple[int, str]], written: list[tuple[object, ...]]
 ) -> None:
     model = Model(dict(stored), {group for group, _, _ in stored})
-    store, frozen = model.base(0), None
+    store, frozen = model.base(), None
     for log_offset, step in enumerate(written):
         match step:
             case ("commit", (str(group), str(topic), int(partition)), int(offset), str(metadata)):
-                value = VALUE.pack(offset, -1, log_offset, NO_ID) + metadata.encode()
+                value = VALUE.pack(offset, -1, NO_ID) + metadata.encode()
                 store.commit(group.encode(), {key(topic.encode(), partition): value}, log_offset)
                 model.offsets[group, topic, partition] = offset, metadata
                 model.groups.add(group)
@@ -87,7 +86,7 @@ def test_what_is_found_is_what_was_written_last(
                 store.freeze()
                 frozen = model.copy()
             case ("fold",) if frozen is not None:
-                store.fold(frozen.base(log_offset).base)
+                store.fold(frozen.base().base)
                 frozen = None
             case ("thaw",) if frozen is not None:
                 store.thaw()
@@ -100,7 +99,7 @@ def test_offsets_of_open_transactions_are_unstable_until_they_are_deleted() -> N
     store.load(made_base({("g", "t", 0): {}}, pending=[("g", "t", 1), ("g", "t", 2)]))
     held = [store.is_unstable(b"g", b"t", partition) for partition in range(3)]
     store.delete_offsets(b"g", [(b"t", 1)], 7)
-    store.commit(b"g", {key(b"t", 1): VALUE.pack(1, -1, 8, NO_ID), key(b"t", 2): VALUE.pack(1, -1, 9, NO_ID)}, 9)
+    store.commit(b"g", {key(b"t", 1): VALUE.pack(1, -1, NO_ID), key(b"t", 2): VALUE.pack(1, -1, NO_ID)}, 9)
     assert (held, [store.is_unstable(b"g", b"t", partition) for partition in range(3)]) == (
         [False, True, True],
         [False, False, True],

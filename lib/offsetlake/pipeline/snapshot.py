@@ -20,7 +20,7 @@ from offsetlake.lake.files import table_schema
 from offsetlake.lake.history_files import Records
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import Leaf, leaves, read_leaves
-from offsetlake.lifecycle.reduction import merged
+from offsetlake.lifecycle.reduction import KEY, merged
 from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition, OffsetRange
 from offsetlake.log.source import decode, plan_readers
@@ -118,8 +118,8 @@ def read_snapshot(
 ) -> Snapshot:
     """Read the compacted tables, and the log behind them up to `ends`, or to where it ends now.
 
-    `columns` limits those of `offsets`; KEY and the log position must be among them. Raises LogMismatch where the log
-    is not the one the lake holds, LogUnavailable, LakeUnusable.
+    `columns` limits those of `offsets`. Raises LogMismatch where the log is not the one the lake holds, LogUnavailable,
+    LakeUnusable.
     """
     extent = log.describe()
     held = {where.partition: of for where, of in extent.ranges.items() if where.topic == OFFSETS_TOPIC}
@@ -175,10 +175,7 @@ def _compacted_with(
     if pending is not None:
         parts["pending_offsets"].append(pending.select(table_schema("pending_offsets").names))
     for partition in partitions:
-        offsets = _stored(compaction, "offsets", partition, columns)
-        if decided is not None:
-            offsets = merged(offsets, decided.filter(pc.equal(decided["log_partition"], partition)))
-        parts["offsets"].append(offsets)
+        parts["offsets"].append(_offsets(compaction, partition, decided, columns))
         replayed = replayed_groups(compaction, partition, new.commits)
         changed = pa.table({"group_id": pa.array(replayed.group_ids, pa.string())})
         for table, rows in (("groups", replayed.groups), ("group_members", replayed.members)):
@@ -189,6 +186,18 @@ def _compacted_with(
         table: pa.concat_tables([empty[table], *(of.cast(empty[table].schema) for of in parts[table])])
         for table in COMPACTED
     }
+
+
+def _offsets(
+    compaction: Compaction, partition: int, decided: pa.Table | None, columns: Sequence[str] | None
+) -> pa.Table:
+    """Give the offsets of a log partition, some columns of them; what was decided in the tail is merged into them."""
+    newer = None if decided is None else decided.filter(pc.equal(decided["log_partition"], partition))
+    if newer is None or not newer.num_rows:
+        return _stored(compaction, "offsets", partition, columns)
+    needed = None if columns is None else [*dict.fromkeys([*columns, *KEY, "log_partition", "log_offset"])]
+    rows = merged(_stored(compaction, "offsets", partition, needed), newer)
+    return rows if columns is None else rows.select(columns)
 
 
 def _stored(compaction: Compaction, table: str, partition: int, columns: Sequence[str] | None = None) -> pa.Table:

@@ -5,12 +5,12 @@ The file is a header (its length as int64, then JSON) and arrays behind it, as `
 | array                   | one an  | is |
 |-------------------------|---------|----|
 | hashes, hashed          | group   | CRC-32 of the groups' names, sorted; and which group each is |
-| group_names             | group   | UTF-8; groups are in the order of their names |
+| group_names             | group   | UTF-8; groups are in the order of their log partitions, as far as that is known |
 | runs                    | group   | its first run; one more closes the last |
 | kinds                   | group   | which of the header's `kinds` it is |
 | details                 | group   | JSON of its members and what goes with them; empty for classic groups without |
 | run_topics, run_starts  | run     | its topic, by number in the order of names, and its first entry; one more |
-| partitions, offsets, epochs, metadata, topic_ids, log_offsets | entry | columns of `offsets`, kept narrow |
+| partitions, offsets, epochs, metadata, topic_ids | entry | columns of `offsets`, kept narrow |
 | topic_names, metadata_texts, topic_id_bytes | text | UTF-8; the ids are 16 bytes each |
 
 A run is the offsets of one group in one topic, in the order of partitions. Texts are one array of bytes, and
@@ -36,7 +36,6 @@ class Entry(NamedTuple):
     epoch: int
     metadata: bytes
     topic_id: bytes
-    log_offset: int
 
 
 Stored = tuple[int, int, bytes, bytes]
@@ -72,7 +71,7 @@ class Base:
         self._hashes, self._hashed = array("hashes"), array("hashed")
         self._runs, self._group_kinds = array("runs"), array("kinds")
         self._run_topics, self._run_starts = array("run_topics"), array("run_starts")
-        self._partitions, self._log_offsets = array("partitions"), array("log_offsets")
+        self._partitions = array("partitions")
         self.offsets, self.epochs = array("offsets"), array("epochs")
         self._metadata, self._topic_ids = array("metadata"), array("topic_ids")
         self._group_names = array("group_names"), array("group_names_ends")
@@ -95,7 +94,7 @@ class Base:
 
     @property
     def groups(self) -> range:
-        """All groups, in the order of their names."""
+        """All groups."""
         return range(len(self._hashed))
 
     def group(self, name: bytes) -> int:
@@ -159,7 +158,6 @@ class Base:
             self.epochs[at],
             _text(self._metadata_texts, self._metadata[at]),
             bytes(self._ids[16 * number : 16 * number + 16]),
-            self._log_offsets[at],
         )
 
     def entries(self, group: int) -> Iterator[tuple[bytes, int, Entry]]:

@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.ordering import order_codes
 from offsetlake.pipeline.snapshot import Snapshot
 from offsetlake.serve.base import HEADER, NO_ID
 
@@ -24,8 +23,6 @@ OFFSET_COLUMNS = (
     "leader_epoch",
     "metadata",
     "topic_id",
-    "log_partition",
-    "log_offset",
     "commit_timestamp",
 )
 """The columns of `offsets` that are served."""
@@ -36,18 +33,17 @@ _CODES = {"uint8": "B", "uint16": "H", "uint32": "I", "int8": "b", "int16": "h",
 _ALIGNMENT = 8
 
 Arrays = dict[str, npt.NDArray[Any]]
-Encoded = tuple[npt.NDArray[np.int64], list[str]]
+Encoded = tuple[npt.NDArray[np.int32], list[str]]
 """A text column as numbers, and the texts they stand for."""
 
 
 def lay_out(snapshot: Snapshot, file: BinaryIO) -> None:
     """Write a snapshot, whose offsets have OFFSET_COLUMNS, to a file."""
     offsets, groups = snapshot.tables["offsets"], snapshot.tables["groups"]
-    names = pc.unique(pa.chunked_array([*_plain(groups, "group_id"), *_distinct(offsets, "group_id")]))
-    names = names.take(pc.array_sort_indices(names))
-    topics = pc.unique(pa.chunked_array(_distinct(offsets, "topic")))
+    names = pc.unique(pa.concat_arrays([*_in_order(offsets["group_id"]), *_plain(groups["group_id"]).chunks]))
+    topics = _different(offsets["topic"])
     topics = topics.take(pc.array_sort_indices(topics))
-    of_topics, of_ids = _numbers(offsets["topic"], topics), _encoded(offsets["topic_id"], "")
+    of_topics, of_ids = _numbers(offsets["topic"], topics), _encoded(offsets["topic_id"])
     arrays: Arrays = {**_of_groups(names), **_of_entries(offsets, names, of_topics, of_ids)}
     kinds, arrays["kinds"] = _kinds(groups, names)
     arrays |= _texts("details", _details(snapshot, names)) | _texts("topic_names", map(str.encode, topics.to_pylist()))
@@ -67,7 +63,7 @@ def lay_out(snapshot: Snapshot, file: BinaryIO) -> None:
 
 
 def _topics(
-    offsets: pa.Table, topics: pa.Array, of_topics: npt.NDArray[np.int64], of_ids: Encoded
+    offsets: pa.Table, topics: pa.Array, of_topics: npt.NDArray[np.int32], of_ids: Encoded
 ) -> dict[str, tuple[int, str]]:
     """Give by topic the highest partition that offsets are stored of, and the newest id that commits gave; or none."""
     ids, texts = of_ids
@@ -85,24 +81,55 @@ def _topics(
     return {topics[number].as_py(): (last, _id_bytes(id_).hex()) for number, (last, id_) in known.items()}
 
 
-def _plain(rows: pa.Table, name: str) -> list[pa.Array]:
-    return [chunk.cast(pa.string()) for chunk in rows[name].chunks]
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(pa.string())
 
 
-def _distinct(rows: pa.Table, name: str) -> list[pa.Array]:
-    """Give the values a column may have."""
-    if pa.types.is_dictionary(rows.schema.field(name).type):
-        return [chunk.dictionary for chunk in rows[name].chunks] or [pa.array([], pa.string())]
-    return [pc.unique(rows[name])]
-
-
-def _numbers(column: pa.ChunkedArray, values: pa.Array) -> npt.NDArray[np.int64]:
-    """Give for each row the number of its value among some distinct values, that has all of them."""
-    parts = [np.empty(0, np.int64)]
+def _dictionaries(column: pa.ChunkedArray) -> list[pa.DictionaryArray]:
+    """Give the chunks of a text column as dictionaries, texts that are missing as empty ones."""
+    filled = []
     for chunk in column.chunks:
         of = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
-        parts.append(pc.index_in(of.dictionary, values).to_numpy()[of.indices.to_numpy()].astype(np.int64))
+        if of.indices.null_count:
+            texts = pa.concat_arrays([of.dictionary, pa.array([""], of.dictionary.type)])
+            of = pa.DictionaryArray.from_arrays(pc.fill_null(of.indices, len(of.dictionary)), texts)
+        filled.append(of)
+    return filled
+
+
+def _in_order(column: pa.ChunkedArray) -> list[pa.Array]:
+    """Give the texts of a column by their first appearance; some again where they appear again."""
+    found = [pa.array([], pa.string())]
+    for chunk in _dictionaries(column):
+        numbers = chunk.indices.to_numpy()
+        begins = np.ones(len(numbers), np.bool_)
+        begins[1:] = numbers[1:] != numbers[:-1]
+        found.append(chunk.dictionary.take(pa.array(numbers[begins])))
+    return found
+
+
+def _different(column: pa.ChunkedArray) -> pa.Array:
+    """Give each text a column has, or could have, once; a missing one is empty."""
+    return pc.unique(pa.concat_arrays([pa.array([], pa.string()), *(of.dictionary for of in _dictionaries(column))]))
+
+
+def _numbers(column: pa.ChunkedArray, values: pa.Array) -> npt.NDArray[np.int32]:
+    """Give for each row the number of its text among some different ones, that has all of them."""
+    chunks = _dictionaries(column)
+    texts = pa.concat_arrays([pa.array([], pa.string()), *(of.dictionary for of in chunks)])
+    numbers = pc.index_in(texts, values).to_numpy(zero_copy_only=False)
+    parts, at = [np.empty(0, np.int32)], 0
+    for of in chunks:
+        here = numbers[at : at + len(of.dictionary)]
+        parts.append(here[of.indices.to_numpy()])
+        at += len(here)
     return np.concatenate(parts)
+
+
+def _encoded(column: pa.ChunkedArray) -> Encoded:
+    """Give numbers for a text column, and the texts they stand for."""
+    values = _different(column)
+    return _numbers(column, values), values.to_pylist()
 
 
 def _of_groups(names: pa.Array) -> Arrays:
@@ -112,42 +139,43 @@ def _of_groups(names: pa.Array) -> Arrays:
     return {"hashes": hashes[order], "hashed": _narrow(order), **_texts("group_names", encoded)}
 
 
-def _of_entries(offsets: pa.Table, names: pa.Array, topic: npt.NDArray[np.int64], of_ids: Encoded) -> Arrays:
+def _of_entries(offsets: pa.Table, names: pa.Array, topic: npt.NDArray[np.int32], of_ids: Encoded) -> Arrays:
     """Sort the offsets and make their columns, runs and the groups' first runs."""
-    group = _numbers(offsets["group_id"], names)
-    keys = pa.table({"group": pa.array(group), "topic": pa.array(topic), "partition": offsets["partition"]})
-    order = np.argsort(order_codes(keys, keys.column_names), kind="stable")
-    group, topic = group[order], topic[order]
-    begins = np.ones(len(order), np.bool_)
-    begins[1:] = (group[1:] != group[:-1]) | (topic[1:] != topic[:-1])
-    starts = np.flatnonzero(begins)
-    metadata, texts = _encoded(offsets["metadata"], "")
+    group, partition = _numbers(offsets["group_id"], names), offsets["partition"].to_numpy()
+    metadata, texts = _encoded(offsets["metadata"])
     ids, id_texts = of_ids
     columns = {
-        "partitions": offsets["partition"].to_numpy(),
+        "partitions": partition,
         "offsets": offsets["committed_offset"].to_numpy(),
         "epochs": pc.fill_null(offsets["leader_epoch"], -1).to_numpy(),
-        "log_offsets": offsets["log_offset"].to_numpy(),
         "metadata": metadata,
         "topic_ids": ids,
     }
+    if not _in_their_order(group, topic, partition):
+        order = np.lexsort((partition, topic, group))
+        group, topic = group[order], topic[order]
+        columns = {name: values[order] for name, values in columns.items()}
+    begins = np.ones(len(group), np.bool_)
+    begins[1:] = (group[1:] != group[:-1]) | (topic[1:] != topic[:-1])
+    starts = np.flatnonzero(begins)
     return {
-        **{name: _narrow(values[order]) for name, values in columns.items()},
+        **{name: _narrow(values) for name, values in columns.items()},
         "runs": _narrow(np.searchsorted(group[starts], np.arange(len(names) + 1))),
         "run_topics": _narrow(topic[starts]),
-        "run_starts": _narrow(np.append(starts, len(order))),
+        "run_starts": _narrow(np.append(starts, len(group))),
         **_texts("metadata_texts", (text.encode() for text in texts)),
         "topic_id_bytes": np.frombuffer(b"".join(map(_id_bytes, id_texts)), np.uint8),
     }
 
 
-def _encoded(column: pa.ChunkedArray, missing: str) -> Encoded:
-    """Give numbers for a text column, and the texts they stand for."""
-    plain = column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
-    whole = pc.dictionary_encode(pc.fill_null(plain, missing)).unify_dictionaries().combine_chunks()
-    if isinstance(whole, pa.ChunkedArray):  # no row
-        return np.empty(0, np.int64), []
-    return whole.indices.to_numpy().astype(np.int64), whole.dictionary.to_pylist()
+def _in_their_order(*columns: npt.NDArray[Any]) -> bool:
+    """Tell whether rows are sorted by some columns, as those of a log that nothing came to since are."""
+    same = np.ones(max(len(columns[0]) - 1, 0), np.bool_)
+    for values in columns:
+        if np.any(same & (values[1:] < values[:-1])):
+            return False
+        same &= values[1:] == values[:-1]
+    return True
 
 
 def _id_bytes(text: str) -> bytes:

@@ -73,8 +73,8 @@ class GroupBatch(NamedTuple):
             last = at + len(run) - 1
             if kind is Committed:
                 values = {
-                    of.name: VALUE.pack(of.offset, of.epoch, number, of.topic_id) + of.metadata
-                    for number, of in enumerate(run, at)
+                    of.name: VALUE.pack(of.offset, of.epoch, of.topic_id) + of.metadata
+                    for of in run
                     if isinstance(of, Committed)
                 }
                 store.commit(self.group, values, last)

@@ -1,15 +1,16 @@
 """OffsetCommit, versions 2 to 10: one request is one record batch, all of its offsets in the log or none."""
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.kafka.batch_writer import Batch, Record, offset_commit_key, offset_commit_value, record_batch
+from offsetlake.kafka.batch_writer import Batch, offset_commit_key, offset_commit_value, record_batch
 from offsetlake.kafka.placement import partition_for_group
 from offsetlake.serve import commit_rules as rules
 from offsetlake.serve import wire
 from offsetlake.serve.base import NO_ID
+from offsetlake.serve.commit_request import FLEXIBLE, CommitRequest, LastCommit
 from offsetlake.serve.commit_rules import NONE, Committer
 from offsetlake.serve.store import VALUE, Store
 from offsetlake.serve.topics import LAST_OFFSET, Topics
@@ -18,37 +19,28 @@ from offsetlake.times import now_ms
 
 VERSIONS = range(2, 11)
 METADATA_LIMIT = 4096  # UTF-16 units: offset.metadata.max.bytes of a broker
-_RETENTION, _THROTTLE, _EPOCH, _INSTANCE, _FLEXIBLE, _TOPIC_IDS = 4, 3, 6, 7, 8, 10
+_RETENTION, _EPOCH, _INSTANCE, _TOPIC_IDS = 4, 6, 7, 10
 _INT32 = struct.Struct(">i")
-_ANSWERED = struct.Struct(">ih")
-
-Stored = tuple[bytes, int, int, bytes, bytes]
-"""What is stored of a partition but its log offset: key within the group, offset, leader epoch, topic id, metadata."""
 
 Answer = Callable[[bytes], None]
-Answered = list[tuple[bytes, list[tuple[int, int]]]]
-"""Of each topic its name or id as the request has it, and error codes by partition."""
 
 
 class Commit:
     """A request that goes to the log; its records are made, their log offsets are not known yet."""
 
-    __slots__ = ("_answer", "_answered", "_batch", "_group", "_store", "_stored", "_version", "alone", "partition")
+    __slots__ = ("_answer", "_batch", "_offsets", "_request", "_store", "alone", "partition")
 
     def __init__(
         self,
         partition: int,
         batch: Batch,
         store: Store,
-        group: bytes,
-        stored: list[Stored],
-        answered: Answered,
-        version: int,
+        request: CommitRequest,
+        offsets: Sequence[int],
         answer: Answer,
     ) -> None:
         self.partition, self.alone, self._batch = partition, False, batch
-        self._store, self._group, self._stored = store, group, stored
-        self._answered, self._version, self._answer = answered, version, answer
+        self._store, self._request, self._offsets, self._answer = store, request, offsets, answer
 
     def batches(self) -> tuple[Batch]:
         """Give the one batch."""
@@ -56,17 +48,16 @@ class Commit:
 
     def written(self, firsts: list[int]) -> None:
         """Serve it from now on, and answer."""
-        at = firsts[0]
-        values = {}
-        for name, offset, epoch, topic_id, metadata in self._stored:
-            values[name] = VALUE.pack(offset, epoch, at, topic_id) + metadata
-            at += 1
-        self._store.commit(self._group, values, at - 1)
-        self._answer(_body(self._answered, self._version, NONE))
+        values = {
+            name: VALUE.pack(offset, epoch, topic_id) + metadata
+            for (name, epoch, topic_id, metadata), offset in zip(self._request.stored, self._offsets, strict=True)
+        }
+        self._store.commit(self._request.group, values, firsts[0] + len(self._offsets) - 1)
+        self._answer(self._request.accepted())
 
     def failed(self, _error: LogUnavailable) -> None:
         """Answer as a broker does whose disk takes no more."""
-        self._answer(_body(self._answered, self._version, rules.NOT_COORDINATOR))
+        self._answer(self._request.body(rules.NOT_COORDINATOR))
 
 
 class OffsetCommit:
@@ -78,61 +69,68 @@ class OffsetCommit:
             lambda group: partition_for_group(group.decode(errors="replace"), log_partitions)
         )
 
-    def take(self, frame: bytes, at: int, version: int, answer: Answer) -> None:
+    def take(self, frame: bytes, at: int, version: int, answer: Answer, last: LastCommit) -> None:
         """Take the request whose body begins at `at`; `answer` is called with the body of the answer, now or later.
 
-        Raises Malformed, IndexError or struct.error where the bytes are no such request.
+        `last` is the last one of its connection. Raises Malformed, IndexError or struct.error where the bytes are no
+        such request.
         """
-        cursor = wire.Cursor(frame, at, flexible=version >= _FLEXIBLE)
+        request = last.request
+        offsets: Sequence[int] = () if request is None else request.repeated(frame)
+        if request is None or not offsets or LAST_OFFSET in offsets or not self._store.takes_commits(request.group):
+            request, offsets, error = self._read(frame, at, version)
+            last.keep(request, frame)
+            if not offsets:
+                answer(request.body(error))
+                return
+        now = now_ms()
+        expiry = -1 if request.expires < 0 else now + request.expires
+        batch = record_batch(
+            now,
+            [
+                (key, offset_commit_value(offset, epoch, metadata, now, expiry, topic_id))
+                for key, offset, (_, epoch, topic_id, metadata) in zip(
+                    request.keys, offsets, request.stored, strict=True
+                )
+            ],
+        )
+        self._writes.add(Commit(self.log_partition(request.group), batch, self._store, request, offsets, answer))
+
+    def _read(self, frame: bytes, at: int, version: int) -> tuple[CommitRequest, list[int], int]:
+        """Read a request; gives it with the offsets to store, and the error code of all others without one."""
+        cursor = wire.Cursor(frame, at, flexible=version >= FLEXIBLE)
         group = cursor.string()
         generation, member = cursor.int32(), cursor.string()
         instance = cursor.string() if version >= _INSTANCE else None
         retention = cursor.int64() if version <= _RETENTION else -1
-        now = now_ms()
-        expiry = -1 if retention < 0 else now + retention
         error = rules.INVALID_GROUP_ID if group is None else NONE
         if self._store.loading:
             error = rules.COORDINATOR_LOAD_IN_PROGRESS
-        group = group or b""
-        known = generation < 0 and not member and instance is None and self._store.takes_commits(group)
-        if not error and not known:
+        of_nobody = generation < 0 and not member and instance is None
+        request = CommitRequest(group or b"", version, retention, of_nobody=of_nobody)
+        if not error and not (of_nobody and self._store.takes_commits(request.group)):
             committer = Committer(generation, member or b"", instance)
-            error = rules.refusal(self._store.group(group), lambda: self._store.members(group), committer, version)
-        stored: list[Stored] = []
-        records: list[Record] = []
-        answered: Answered = []
+            of = self._store.group(request.group)
+            error = rules.refusal(of, lambda: self._store.members(request.group), committer, version)
+        offsets: list[int] = []
         for _ in range(cursor.length()):
-            self._read_topic(cursor, version, group, (now, expiry), error, stored, records, answered)
+            self._read_topic(cursor, request, error, offsets)
         cursor.tags()
-        if not records:
-            answer(_body(answered, version, error))
-            return
-        partition = self.log_partition(group)
-        batch = record_batch(now, records)
-        self._writes.add(Commit(partition, batch, self._store, group, stored, answered, version, answer))
+        return request, offsets, error
 
-    def _read_topic(
-        self,
-        cursor: wire.Cursor,
-        version: int,
-        group: bytes,
-        times: tuple[int, int],
-        error: int,
-        stored: list[Stored],
-        records: list[Record],
-        answered: Answered,
-    ) -> None:
-        """Read a topic of a request, and make what is to be stored, written and answered of it."""
+    def _read_topic(self, cursor: wire.Cursor, request: CommitRequest, error: int, offsets: list[int]) -> None:
+        """Read a topic of a request, and take in what is to be stored and answered of it."""
+        version = request.version
         if version >= _TOPIC_IDS:
             named = topic_id = cursor.raw(16)
             name = self._topics.name_of(topic_id)
         else:
             name, topic_id = cursor.string() or b"", NO_ID
-            named = wire.string(name, flexible=version >= _FLEXIBLE)
+            named = wire.string(name, flexible=version >= FLEXIBLE)
         partitions: list[tuple[int, int]] = []
-        answered.append((named, partitions))
-        prefix = b"" if name is None else offset_commit_key(group, name)
-        for partition, offset, epoch, metadata in cursor.committed(epochs=version >= _EPOCH):
+        request.answered.append((named, partitions))
+        prefix = b"" if name is None else offset_commit_key(request.group, name)
+        for partition, offset, epoch, metadata, place in cursor.committed(epochs=version >= _EPOCH):
             if name is None:
                 code = rules.UNKNOWN_TOPIC_ID
             elif not self._topics.holds(name, partition):
@@ -145,26 +143,11 @@ class OffsetCommit:
             if not code and name is not None:
                 self._topics.grow(name, partition)
                 number = _INT32.pack(partition)
-                stored.append((name + number, offset, epoch, topic_id, metadata))
-                value = offset_commit_value(offset, epoch, metadata, *times, topic_id)
-                records.append((prefix + number, value))
+                request.add(prefix + number, (name + number, epoch, topic_id, metadata), place)
+                offsets.append(offset)
         cursor.tags()
 
 
 def _too_large(metadata: bytes) -> int:
     units = len(metadata) if len(metadata) <= METADATA_LIMIT else len(metadata.decode().encode("utf-16-le")) // 2
     return rules.OFFSET_METADATA_TOO_LARGE if units > METADATA_LIMIT else NONE
-
-
-def _body(answered: Answered, version: int, error: int) -> bytes:
-    """Write the answer; partitions without an error of their own get `error`."""
-    flexible = version >= _FLEXIBLE
-    tags = b"\0" if flexible else b""
-    out = [bytes(4)] if version >= _THROTTLE else []
-    out.append(wire.count(len(answered), flexible=flexible))
-    for named, partitions in answered:
-        out += (named, wire.count(len(partitions), flexible=flexible))
-        out += [_ANSWERED.pack(partition, code or error) + tags for partition, code in partitions]
-        out.append(tags)
-    out.append(tags)
-    return b"".join(out)

@@ -78,10 +78,13 @@ class Server:
         """Listen for clients; until the log is loaded they are told to wait. BadRequest where it cannot."""
         loop, host, port = asyncio.get_running_loop(), self.settings.host, self.settings.port
         admin = Admin(self.store, self.topics, self.writes, self.commits.log_partition, self._cluster_id)
-        service = Service(self.commits, OffsetFetch(self.store, self.topics), admin)
+        fetches = OffsetFetch(self.store, self.topics)
         try:
             listening = await loop.create_server(
-                lambda: Connection(service, self._connections, loop), host, port, backlog=1024
+                lambda: Connection(Service(self.commits, fetches, admin), self._connections, loop),
+                host,
+                port,
+                backlog=1024,
             )
         except OSError as error:
             raise BadRequest(f"cannot listen on {host}:{port}: {error.strerror}") from error

@@ -2,20 +2,22 @@
 
 from offsetlake.serve import wire
 from offsetlake.serve.admin import OFFSET_COMMIT, OFFSET_FETCH, Admin
+from offsetlake.serve.commit_request import FLEXIBLE, LastCommit
 from offsetlake.serve.connection import Answer
 from offsetlake.serve.offset_commit import VERSIONS as COMMIT_VERSIONS
 from offsetlake.serve.offset_commit import OffsetCommit
 from offsetlake.serve.offset_fetch import VERSIONS as FETCH_VERSIONS
 from offsetlake.serve.offset_fetch import OffsetFetch
 
-_COMMIT_FLEXIBLE, _FETCH_FLEXIBLE = 8, 6
+_FETCH_FLEXIBLE = 6
 
 
 class Service:
-    """Answers the requests of all connections."""
+    """Answers the requests of one connection."""
 
     def __init__(self, commits: OffsetCommit, fetches: OffsetFetch, admin: Admin) -> None:
         self._commits, self._fetches, self._admin = commits, fetches, admin
+        self._last_commit = LastCommit()
 
     def may_follow(self, header: wire.Header) -> bool:
         """Tell whether a request may begin before those before it are answered: it sees nothing of what they do."""
@@ -30,10 +32,10 @@ class Service:
             else:
                 answer(self._fetches.answer(frame, at, version))
         elif api == OFFSET_COMMIT and version in COMMIT_VERSIONS:
-            if version >= _COMMIT_FLEXIBLE:
+            if version >= FLEXIBLE:
                 at = wire.behind_tags(frame, at)
-                self._commits.take(frame, at, version, lambda body: answer(b"\0" + body))
+                self._commits.take(frame, at, version, lambda body: answer(b"\0" + body), self._last_commit)
             else:
-                self._commits.take(frame, at, version, answer)
+                self._commits.take(frame, at, version, answer, self._last_commit)
         else:
             self._admin.take(frame, header, answer)

@@ -10,8 +10,8 @@ from typing import Any
 
 from offsetlake.serve.base import NO_RUN, Base, Entry, Stored
 
-VALUE = struct.Struct(">qiq16s")
-"""committed_offset, leader_epoch, log_offset, topic_id; the metadata follows."""
+VALUE = struct.Struct(">qi16s")
+"""committed_offset, leader_epoch, topic_id; the metadata follows."""
 
 TOMBSTONE = b""
 _PARTITION = struct.Struct(">i")
@@ -25,7 +25,7 @@ def key(topic: bytes, partition: int) -> bytes:
 
 def encoded(entry: Entry) -> bytes:
     """Give an entry of the base as layers hold it."""
-    return VALUE.pack(entry.offset, entry.epoch, entry.log_offset, entry.topic_id) + entry.metadata
+    return VALUE.pack(entry.offset, entry.epoch, entry.topic_id) + entry.metadata
 
 
 class Changes:
@@ -89,7 +89,7 @@ class Store:
             for changes in layers:
                 value = changes.offsets.get(name)
                 if value is not None:
-                    offset, epoch, _, topic_id = VALUE.unpack_from(value) if value else (0, 0, 0, b"")
+                    offset, epoch, topic_id = VALUE.unpack_from(value) if value else (0, 0, b"")
                     found.append((offset, epoch, value[VALUE.size :], topic_id) if value else None)
                     break
                 if changes.hides:
@@ -145,7 +145,7 @@ class Store:
         return self.base.details(number) if number >= 0 else {}
 
     def groups(self) -> Iterator[tuple[bytes, dict[str, Any]]]:
-        """Give all groups there are with their kinds, those of the base in the order of names."""
+        """Give all groups there are with their kinds."""
         changed = {*self.fresh, *self.frozen}
         for number in self.base.groups:
             name = self.base.name(number)

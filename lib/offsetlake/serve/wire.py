@@ -132,14 +132,18 @@ class Cursor:
         self.at = at + 4 * length
         return struct.unpack_from(f">{length}i", self._data, at)
 
-    def committed(self, *, epochs: bool) -> list[tuple[int, int, int, bytes]]:
-        """Read the partitions of a topic of OffsetCommit: partition, offset, leader epoch (-1 without), metadata."""
+    def committed(self, *, epochs: bool) -> list[tuple[int, int, int, bytes, int]]:
+        """Read the partitions of a topic of OffsetCommit.
+
+        Of each: partition, offset, leader epoch (-1 without), metadata, and where in the frame the offset stands.
+        """
         layout, no_epoch = (_COMMITTED, ()) if epochs else (_COMMITTED_WITHOUT_EPOCH, (-1,))
         rows = []
         for _ in range(self.length()):
+            place = self.at + _INT32.size
             fields = layout.unpack_from(self._data, self.at)
             self.at += layout.size
-            rows.append((*fields, *no_epoch, self.string() or b""))
+            rows.append((*fields, *no_epoch, self.string() or b"", place))
             self.tags()
         return rows
 
