@@ -1,6 +1,6 @@
 """Kills the serving process under load, again and again, and looks for what was acknowledged.
 
-    python -m serve.killing FOLDER ROUNDS [SEED]
+    python -m serve.killing FOLDER ROUNDS [SEED [FLUSH]]
 
 Many connections commit, each to a group of its own: one request sets several partitions to the same number, one more
 each time, many requests under way at once. After the kill all partitions of a group must have the same number: at least
@@ -68,13 +68,16 @@ def numbers(bootstrap: str, group: str) -> set[int]:
     return {of["committed_offset"] for of in partitions}
 
 
-def killed_again_and_again(folder: Path, rounds: int, seed: int) -> int:
-    """Do so many rounds; gives how many commits were acknowledged. AssertionError where one is lost or in parts."""
+def killed_again_and_again(folder: Path, rounds: int, seed: int, flush: str = "always") -> int:
+    """Do so many rounds; gives how many commits were acknowledged. AssertionError where one is lost or in parts.
+
+    A process that is killed loses nothing that it has written, so this holds whenever it is brought to the disk.
+    """
     chosen = random.Random(seed)
     groups = [f"killed-{number}" for number in range(CONNECTIONS)]
     known = dict.fromkeys(groups, (0, 0))
     for _ in range(rounds + 1):
-        with Serving(folder / "lake", folder / "log") as serving:
+        with Serving(folder / "lake", folder / "log", flush=flush) as serving:
             for group, (acknowledged, sent) in known.items():
                 found = numbers(serving.bootstrap, group)
                 assert len(found) == 1, f"{group} has {found}: a commit was applied in part"
@@ -93,5 +96,6 @@ def killed_again_and_again(folder: Path, rounds: int, seed: int) -> int:
 
 
 if __name__ == "__main__":
-    acknowledged = killed_again_and_again(Path(sys.argv[1]), int(sys.argv[2]), int((*sys.argv, 0)[3]))
+    folder, rounds, seed, flush = (*sys.argv[1:], *("0", "always")[len(sys.argv) - 3 :])
+    acknowledged = killed_again_and_again(Path(folder), int(rounds), int(seed), flush)
     sys.stdout.write(f"{acknowledged} commits acknowledged, none lost\n")

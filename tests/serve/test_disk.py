@@ -1,17 +1,19 @@
 """A disk that takes no more: commits are refused as a broker refuses them, and reads go on."""
 
+import errno
+import os
 import resource
 from pathlib import Path
 
 import pytest
 
+from serve import commands
+from serve.in_process import InProcess
 from serve.serving import Serving
 from serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient
 
 NOT_COORDINATOR = 16
 UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
-
-pytestmark = pytest.mark.slow
 
 
 def committed(client: WireClient, group: str, offset: int) -> set[int]:
@@ -27,6 +29,7 @@ def fetched(client: WireClient, group: str) -> list[int]:
     return [each["committed_offset"] for each in answer["topics"][0]["partitions"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flush", ["always", "os"])
 def test_a_full_disk_refuses_commits_and_nothing_else(tmp_path: Path, flush: str) -> None:
     with Serving(tmp_path / "lake", tmp_path / "log", flush=flush) as serving:
@@ -41,3 +44,20 @@ def test_a_full_disk_refuses_commits_and_nothing_else(tmp_path: Path, flush: str
         assert serving.stop() == 0
     with Serving(tmp_path / "lake", tmp_path / "log") as serving, WireClient(serving.bootstrap) as client:
         assert fetched(client, "g") == [3, 3]
+
+
+def test_after_an_io_error_commits_are_refused_until_a_restart(
+    served: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows what a disk has that failed once: that it says yes the next time tells nothing of the first."""
+    before = commands.stored(served, "billing")
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fdatasync", _io_error)
+        assert commands.commit(served, "billing", "orders", 0, 77) == NOT_COORDINATOR
+    assert commands.commit(served, "billing", "orders", 0, 78) == NOT_COORDINATOR
+    assert commands.delete_offsets(served, "billing", *before) == [NOT_COORDINATOR]
+    assert commands.stored(served, "billing") == before
+
+
+def _io_error(_file: int) -> None:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))

@@ -6,9 +6,10 @@ import pytest
 
 from serve.killing import killed_again_and_again
 
-ROUNDS = 5  # hundreds of them take minutes: python -m serve.killing FOLDER ROUNDS
+ROUNDS = 3  # hundreds of them take minutes: python -m serve.killing FOLDER ROUNDS
 
 
 @pytest.mark.slow
-def test_acknowledged_commits_survive_kills_under_load(tmp_path: Path) -> None:
-    assert killed_again_and_again(tmp_path, ROUNDS, seed=5) > ROUNDS * 10
+@pytest.mark.parametrize("flush", ["always", "interval"])
+def test_acknowledged_commits_survive_kills_under_load(tmp_path: Path, flush: str) -> None:
+    assert killed_again_and_again(tmp_path, ROUNDS, seed=5, flush=flush) > ROUNDS * 10
