@@ -1,10 +1,14 @@
 """The serving process beside a real broker of Kafka 4.2, the same client and machine in one run.
 
-python benchmarks/serving.py    about two minutes on two cores; prints a table, and writes it to benchmarks/serving.md
+python benchmarks/serving.py                 about nine minutes on two cores; prints a table, and writes it to
+                                             benchmarks/serving.md
+python benchmarks/serving.py --requests      the requests without the ten million offsets
+python benchmarks/serving.py --entries 1e6   a million of them, and not the requests
 
 The client is a plain socket that sends frames made before, so that what is measured is the server.
 """
 
+import argparse
 import os
 import socket
 import statistics
@@ -21,26 +25,18 @@ os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
 from broker import broker as rig  # noqa: E402 - the paths come first
 from broker import workload  # noqa: E402
 from broker.broker import Broker  # noqa: E402
+from frames import commit_frame, fetch_frame  # noqa: E402
+from loading import bench_loading  # noqa: E402
 from serve.serving import Serving  # noqa: E402
-from serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient, frame, request  # noqa: E402
+from serve.wire_client import WireClient  # noqa: E402
 
 PEER = ROOT / ".jars" / "peer"
 TOPIC, PARTITIONS = "bench", 100
 DEPTH, CONNECTIONS = 32, 4
+OF_PRODUCTION = ("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
+"""What kafka-run-class gives a broker; the heap beside it."""
+
 Row = tuple[str, str, str, str]
-
-
-def fetch_frame(group: str, partitions: Sequence[int]) -> bytes:
-    values = {"group_id": group, "topics": [{"name": TOPIC, "partition_indexes": [*partitions]}]}
-    return frame(OFFSET_FETCH, 5, 1, request(OFFSET_FETCH, 5, values))
-
-
-def commit_frame(group: str, partitions: Sequence[int]) -> bytes:
-    offsets = [{"partition_index": p, "committed_offset": 42 + p, "committed_metadata": ""} for p in partitions]
-    of = {"group_id": group, "generation_id": -1, "generation_id_or_member_epoch": -1, "member_id": ""}
-    return frame(
-        OFFSET_COMMIT, 7, 1, request(OFFSET_COMMIT, 7, of | {"topics": [{"name": TOPIC, "partitions": offsets}]})
-    )
 
 
 def latency(bootstrap: str, data: bytes, count: int) -> float:
@@ -95,11 +91,11 @@ def bench_requests(serving: Serving, unsynced: Serving, broker: Broker) -> Itera
     groups = [f"bench-{number}" for number in range(CONNECTIONS)]
     for bootstrap in servers:
         for group in groups:
-            latency(bootstrap, commit_frame(group, range(PARTITIONS)), 200)
-    one, all_of_it = fetch_frame(groups[0], [7]), fetch_frame(groups[0], range(PARTITIONS))
-    commit = commit_frame(groups[0], [7])
-    deep_fetches = [fetch_frame(group, [7]) for group in groups]
-    deep_commits = [commit_frame(group, [7]) for group in groups]
+            latency(bootstrap, commit_frame(group, TOPIC, range(PARTITIONS)), 200)
+    one, all_of_it = fetch_frame(groups[0], TOPIC, [7]), fetch_frame(groups[0], TOPIC, range(PARTITIONS))
+    commit = commit_frame(groups[0], TOPIC, [7])
+    deep_fetches = [fetch_frame(group, TOPIC, [7]) for group in groups]
+    deep_commits = [commit_frame(group, TOPIC, [7]) for group in groups]
     for what, data, count, ours in (
         ("`OffsetFetch` of one partition", one, 4000, servers[0]),
         ("`OffsetFetch` of 100 partitions", all_of_it, 1500, servers[0]),
@@ -128,22 +124,38 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def bench_all_requests(folder: Path) -> Iterator[Row]:
+    rig.JVM_FLAGS = ("-Xms1g", "-Xmx1g", *OF_PRODUCTION)
+    (folder / "broker").mkdir()
+    with (
+        Broker(folder / "broker") as broker,
+        Serving(folder / "lake", folder / "log") as serving,
+        Serving(folder / "lake-os", folder / "log-os", flush="os") as unsynced,
+    ):
+        workload.create_topic(broker.bootstrap, TOPIC, PARTITIONS)
+        for number in range(CONNECTIONS):
+            workload.member(broker.bootstrap, f"bench-{number}", {(TOPIC, 0): 0}, "classic").close()
+        yield from bench_requests(serving, unsynced, broker)
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", action="store_true")
+    parser.add_argument("--entries", type=float)
+    arguments = parser.parse_args()
     rig.JARS = PEER
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "broker").mkdir()
-        with (
-            Broker(folder / "broker") as broker,
-            Serving(folder / "lake", folder / "log") as serving,
-            Serving(folder / "lake-os", folder / "log-os", flush="os") as unsynced,
-        ):
-            workload.create_topic(broker.bootstrap, TOPIC, PARTITIONS)
-            for number in range(CONNECTIONS):
-                workload.member(broker.bootstrap, f"bench-{number}", {(TOPIC, 0): 0}, "classic").close()
-            rows = list(bench_requests(serving, unsynced, broker))
+    rows: list[Row] = []
+    if arguments.entries is None:
+        with tempfile.TemporaryDirectory() as folder:
+            rows += bench_all_requests(Path(folder))
+    if not arguments.requests:
+        rig.JVM_FLAGS = ("-Xms6g", "-Xmx6g", *OF_PRODUCTION)
+        with tempfile.TemporaryDirectory() as folder:
+            rows += bench_loading(Path(folder), int(arguments.entries or 10_000_000))
     sys.stdout.write(f"{table(rows)}\n")
-    (ROOT / "benchmarks" / "serving.md").write_text(f"# Serving\n\n`make bench`\n\n{table(rows)}\n", encoding="utf-8")
+    if arguments.entries is None and not arguments.requests:
+        text = f"# Serving\n\n`make bench`\n\n{table(rows)}\n"
+        (ROOT / "benchmarks" / "serving.md").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

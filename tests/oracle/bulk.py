@@ -61,15 +61,17 @@ def write_bulk_log(
     segment_bytes: int = 100 * 1024 * 1024,
     value_version: Literal[3, 4] = 4,
     seed: int = 0,
+    in_turn: bool = False,
 ) -> BulkLog:
     """Writes `commits` plain commits as uncompressed magic-2 batches into `<folder>/__consumer_offsets-N/`.
 
-    A group commits all `partitions` of one of the `topics` at once, groups and topics uniformly at random; committed
-    offsets and commit timestamps grow along the log. Groups `group-…` stand in the log partition Kafka gives them.
+    A group commits all `partitions` of one of the `topics` at once, groups and topics uniformly at random, or one
+    after the other; committed offsets and commit timestamps grow along the log. Groups `group-…` stand in the log
+    partition Kafka gives them.
     """
     group_ids = _names("group", groups)
     topic_names = _names("topic", topics)
-    all_commits = _draw_commits(np.random.default_rng(seed), commits, groups, topics, partitions)
+    all_commits = _draw_commits(np.random.default_rng(seed), commits, groups, topics, partitions, in_turn=in_turn)
     placement = np.array([group_log_partition(group_id, log_partitions) for group_id in group_ids])
     of_commit = placement[all_commits.group]
     order = np.argsort(of_commit, kind="stable")
@@ -90,13 +92,16 @@ def _names(prefix: str, count: int) -> list[str]:
     return [f"{prefix}-{number:0{width}d}" for number in range(count)]
 
 
-def _draw_commits(rng: np.random.Generator, commits: int, groups: int, topics: int, partitions: int) -> _Commits:
+def _draw_commits(
+    rng: np.random.Generator, commits: int, groups: int, topics: int, partitions: int, *, in_turn: bool
+) -> _Commits:
     requests = -(-commits // partitions)
     position = np.arange(commits)
     request = position // partitions
+    turn = np.arange(requests)
     return _Commits(
-        group=rng.integers(groups, size=requests)[request],
-        topic=rng.integers(topics, size=requests)[request],
+        group=(turn % groups if in_turn else rng.integers(groups, size=requests))[request],
+        topic=(turn // groups % topics if in_turn else rng.integers(topics, size=requests))[request],
         partition=position % partitions,
         committed_offset=position * 10 + rng.integers(10, size=commits),
         timestamp=START_TIME + request * SPAN // requests,
