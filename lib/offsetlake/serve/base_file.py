@@ -40,8 +40,11 @@ Encoded = tuple[npt.NDArray[np.int64], list[str]]
 """A text column as numbers, and the texts they stand for."""
 
 
-def lay_out(snapshot: Snapshot, file: BinaryIO) -> None:
-    """Write a snapshot, whose offsets have OFFSET_COLUMNS, to a file."""
+def lay_out(snapshot: Snapshot, ends: pa.Table, file: BinaryIO) -> None:
+    """Write a snapshot, whose offsets have OFFSET_COLUMNS, to a file, and the `ends` of the topics it has offsets of.
+
+    `ends` are rows of `log_ends`, one a partition.
+    """
     offsets, groups = snapshot.tables["offsets"], snapshot.tables["groups"]
     names = pc.unique(pa.chunked_array([*_plain(groups, "group_id"), *_distinct(offsets, "group_id")]))
     names = names.take(pc.array_sort_indices(names))
@@ -52,7 +55,7 @@ def lay_out(snapshot: Snapshot, file: BinaryIO) -> None:
     kinds, arrays["kinds"] = _kinds(groups, names)
     arrays |= _texts("details", _details(snapshot, names)) | _texts("topic_names", map(str.encode, topics.to_pylist()))
     header: dict[str, Any] = {"kinds": kinds, "unstable": _unstable(snapshot)}
-    header |= {"topics": _topics(offsets, topics, of_topics, of_ids), "arrays": {}}
+    header |= {"topics": _topics(offsets, topics, of_topics, of_ids), "ends": _ends(ends, topics), "arrays": {}}
     at = 0
     for name, values in arrays.items():
         header["arrays"][name] = at, at + values.nbytes, _CODES[values.dtype.name]
@@ -83,6 +86,12 @@ def _topics(
         last, id_ = known.get(row["topic"], (-1, ""))
         known[row["topic"]] = max(last, row["partition_max"]), texts[row["id"]] or id_
     return {topics[number].as_py(): (last, _id_bytes(id_).hex()) for number, (last, id_) in known.items()}
+
+
+def _ends(ends: pa.Table, topics: pa.Array) -> list[list[Any]]:
+    """Give topic, partition, start and end of each partition of these topics."""
+    rows = ends.filter(pc.is_in(ends["topic"], topics)).select(["topic", "partition", "start_offset", "end_offset"])
+    return [[*row.values()] for row in rows.to_pylist()]
 
 
 def _plain(rows: pa.Table, name: str) -> list[pa.Array]:
