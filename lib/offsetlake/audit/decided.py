@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.lake.history_files import History, history_files
+from offsetlake.lake.history_files import History, history_files, partition_rows
 from offsetlake.lake.lake import Lake
 from offsetlake.lifecycle import policy
 from offsetlake.lifecycle.reduction import KEY, PART, Reduction
@@ -28,13 +28,17 @@ def decided_until(
     `offset_commits` that say who, where and when.
     """
     history = History(lake, 0, run_id, {table: history_files(lake, table, 0, run_id) for table in _TABLES})
-    partitions = history.partitions()
+    partitions, chosen = history.partitions(), pc.field("ingest_run") <= run_id
+    if where is not None:
+        chosen &= where
     step = max(1, len(partitions) * _ROWS_AT_ONCE // max(lake.count("offset_commits"), 1))
     for some in (partitions[start : start + step] for start in range(0, len(partitions), step)):
         # All parts, also those of other keys: a commit is complete by what is there of it, not by what is asked for.
         parts = history.rows("offset_commits", some, pc.field("commit_id").is_valid(), [*PART])
         reduction = Reduction(history.rows("transaction_markers", some), parts)
-        rows = history.rows("offset_commits", some, where, _COLUMNS)
+        rows = partition_rows(
+            lake, "offset_commits", history.files["offset_commits"], some, chosen, _COLUMNS, alone=True
+        )
         if pattern is not None:
             rows = rows.filter(pa.array(policy.like(rows["group_id"], pattern)))
         yield reduction.all_decided(rows)

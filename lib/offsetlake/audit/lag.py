@@ -20,6 +20,8 @@ from offsetlake.lifecycle.windows import Windows, newest_commits
 from offsetlake.ordering import rows_in
 from offsetlake.times import to_iso
 
+_LONGER_THAN_KNOWN = 2**63 - 1  # ms
+
 
 def lag_of_partitions(
     lake: Lake, pattern: str | None = None, topic: str | None = None, now: int | None = None
@@ -77,16 +79,17 @@ def lag_of_groups(partitions: pa.Table) -> pa.Table:
     | group_id   | the group |
     | status     | that of its worst partition; null: of none is the end known |
     | lag        | records it is behind, all partitions together whose end is known |
-    | lag_ms     | of the partition that is behind for longest |
+    | lag_ms     | of the partition that is behind for longest; null: for longer than ends are on record |
     | partitions | how many it has offsets of |
     | not_ok     | how many of them are not OK; null: of none is the end known |
     | topic, partition | the worst |
     """
+    beyond = pc.and_(pc.greater(partitions["lag"], 0), pc.is_null(partitions["lag_ms"]))
     columns = {
         "group_id": partitions["group_id"],
         "severity": pc.index_in(partitions["status"], pa.array(STATUSES)),
         "lag": pc.max_element_wise(partitions["lag"], 0, skip_nulls=False),
-        "lag_ms": partitions["lag_ms"],
+        "lag_ms": pc.if_else(beyond, _LONGER_THAN_KNOWN, partitions["lag_ms"]),
         "not_ok": pc.not_equal(partitions["status"], STATUSES[OK]).cast(pa.int64()),
         "topic": partitions["topic"],
         "partition": partitions["partition"],
@@ -96,8 +99,9 @@ def lag_of_groups(partitions: pa.Table) -> pa.Table:
         *(("topic", "first"), ("partition", "first")),
     ]
     names = ["group_id", "severity", "lag", "lag_ms", "partitions", "not_ok", "topic", "partition"]
-    groups = pa.table(columns).group_by("group_id", use_threads=False).aggregate(of_groups)
-    return _worst_first(groups.rename_columns(names), ["group_id"])
+    groups = pa.table(columns).group_by("group_id", use_threads=False).aggregate(of_groups).rename_columns(names)
+    known = pc.if_else(pc.equal(groups["lag_ms"], _LONGER_THAN_KNOWN), None, groups["lag_ms"])
+    return _worst_first(groups.set_column(names.index("lag_ms"), "lag_ms", known), ["group_id"])
 
 
 def _worst_first(rows: pa.Table, key: Sequence[str]) -> pa.Table:

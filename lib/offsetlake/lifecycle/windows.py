@@ -14,6 +14,8 @@ from offsetlake.ordering import Ints, order_codes
 WINDOW = 10
 """Commits looked at, at the most: Burrow's default."""
 
+_PLAIN = pa.schema([("group_id", pa.string()), ("topic", pa.string()), ("partition", pa.int32())])
+
 
 @dataclass(frozen=True, slots=True)
 class Windows:
@@ -62,7 +64,7 @@ def newest_commits(decided: pa.Table, size: int = WINDOW) -> Windows:
     """Give of each key its newest commits, those alone that no tombstone of the key follows.
 
     `decided` are records that count, of whole log partitions. Columns: KEY, log_offset, kind, committed_offset and
-    commit_timestamp. A key whose newest record is a tombstone has no window.
+    commit_timestamp; texts may be dictionaries. A key whose newest record is a tombstone has no window.
     """
     codes = order_codes(decided, KEY)
     order = np.lexsort((decided["log_offset"].to_numpy(), codes))
@@ -77,6 +79,6 @@ def newest_commits(decided: pa.Table, size: int = WINDOW) -> Windows:
     kept = order[at >= np.repeat(first, lengths)]
     counts = starts + lengths - np.maximum(first, starts)
     some = counts > 0
-    keys = decided.select(KEY).take(pa.array(order[starts[some]]))
+    keys = decided.select(KEY).take(pa.array(order[starts[some]])).cast(_PLAIN)
     columns = (decided[name].take(pa.array(kept)).to_numpy() for name in ("committed_offset", "commit_timestamp"))
     return Windows(keys, counts[some], *columns)
