@@ -13,7 +13,7 @@ from offsetlake.log.address import LogAddress
 from offsetlake.log.admin import Admin
 from offsetlake.log.connection import KafkaConnection
 from offsetlake.log.ownership import refuse_brokers_own
-from offsetlake.pipeline import compact, emit, expire, ingest, maintain
+from offsetlake.pipeline import compact, emit, expire, ingest, log_ends, maintain
 from offsetlake.session import LazySession
 
 JOBS = ("ingest", "compact", "expire", "emit")
@@ -41,9 +41,9 @@ def run_jobs(
 ) -> list[Done]:
     """Run those of JOBS that are named, in their order; where the log is read for the first time, a lake is made.
 
-    `ingest` and `emit` take a log, `expire` an expiry; where the log is a live cluster's, `expire` asks it which topics
-    there are no more. Raises what the jobs raise; a log or lake that is not there is
-    found before Spark starts.
+    `ingest` and `emit` take a log, `expire` an expiry; where the log is a live cluster's, `ingest` asks it where topics
+    end, and `expire` which there are no more. Raises what the jobs raise; a log or lake that is not there is found
+    before Spark starts.
     """
     if log is not None and "ingest" in jobs:
         say(f"looking at the log {log}")
@@ -56,8 +56,9 @@ def run_jobs(
     with LazySession("offsetlake", say) as spark:
         work: dict[str, Callable[[], ingest.Report]] = {"compact": partial(compact.compact, spark, lake, say)}
         if log is not None:
+            ask = partial(log_ends.ask, log.connection) if log.connection is not None else None
             work |= {
-                "ingest": partial(ingest.ingest, spark, lake, log, say),
+                "ingest": partial(ingest.ingest, spark, lake, log, say, ask),
                 "emit": partial(emit.emit, lake, log, say),
             }
         if expiry is not None:

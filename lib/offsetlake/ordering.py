@@ -61,6 +61,19 @@ def rows_in(rows: pa.Table, others: pa.Table, names: Iterable[str]) -> Ints:
     return np.where(theirs[order][at] == mine, order[at], -1)
 
 
+def last_at_most(groups: Ints, values: Ints, of: Ints, wanted: Ints) -> Ints:
+    """Find for each value wanted of a group the last row of the group that is not above it; -1 where there is none.
+
+    `groups` and `values` have one a row, a group's rows together, and groups in order; its values may go up and down.
+    """
+    columns = {"group": (groups, of), "value": (values, wanted)}
+    both = pa.table({name: np.concatenate(parts) for name, parts in columns.items()})
+    rows, asked = np.split(order_codes(both, columns), [len(values)])
+    lowest_from_here = np.minimum.accumulate(rows[::-1])[::-1]
+    at = np.searchsorted(lowest_from_here, asked, side="right") - 1
+    return np.where((at >= 0) & (groups[at] == of), at, -1)
+
+
 def _codes_of_both(
     rows: pa.Table, others: pa.Table, names: Iterable[str], codes: Callable[[pa.Table, Iterable[str]], Ints]
 ) -> list[Ints]:

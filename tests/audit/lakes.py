@@ -16,6 +16,7 @@ Row = Mapping[str, Any]
 _DEFAULTS: dict[str, Row] = {
     "offset_commits": {"ingest_run": 1, "record_type": 1, "superseded": False, "log_partition": 0},
     "transaction_markers": {"ingest_run": 1, "producer_epoch": 0, "coordinator_epoch": 0, "log_partition": 0},
+    "log_ends": {"start_offset": 0},
     "offsets": {"metadata": "", "commit_timestamp": 0, "record_type": 1, "value_version": 3, "log_partition": 0},
     "groups": {
         "group_type": "classic", "state": "Empty", "subscription": "none", "subscribed_topics": [], "member_count": 0,
@@ -51,6 +52,12 @@ def marker(log_offset: int, kind: str, producer_id: int, **others: Any) -> Row:
     """A row of `transaction_markers`."""
     times = {"log_offset": log_offset, "log_timestamp": log_offset}
     return {**times, "marker": kind, "producer_id": producer_id, **others}
+
+
+def end(ingest_run: int, end_offset: int, **others: Any) -> Row:
+    """A row of `log_ends`, of topic t, partition 0, asked 1000 ms an ingest run since the epoch unless it says else."""
+    key = {"topic": "t", "partition": 0}
+    return {**key, "ingest_run": ingest_run, "end_offset": end_offset, "asked_timestamp": 1000 * ingest_run, **others}
 
 
 def _record(log_offset: int, producer_id: int | None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from e2e.lakes import cycle, judge
 from offsetlake.lake.files import Exchange, TableFile, commit
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.by_hand import rows_of
+from offsetlake.pipeline.log_ends import record
 from oracle.random_logs import RandomLog, random_log
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -41,6 +42,7 @@ def full_lake(spark: SparkSession, full_log: Path, tmp_path_factory: pytest.Temp
     cycle(spark, made, full_log)
     judge(spark, made)
     _alter(made)
+    record(made, 99, [["topic-1", 0, 2, 5, 1_700_000_000_000]])
     assert all(made.count(table) for table in TABLES), "a table without rows would prove nothing"
     return made
 

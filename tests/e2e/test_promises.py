@@ -85,6 +85,7 @@ BREAKS: dict[tuple[str, str], Row] = {
     ("groups", "group_type_known"): {"group_type": "simple"},
     ("groups", "log_partition_known"): {"log_partition": -1},
     ("groups", "subscription_known"): {"subscription": "some"},
+    ("log_ends", "offsets_known"): {"end_offset": -1},
     ("offset_commits", "commit_has_value"): {"kind": "commit", "committed_offset": None},
     ("offset_commits", "kind_known"): {"kind": "value"},
     ("offset_commits", "log_position_known"): {"log_partition": -1},

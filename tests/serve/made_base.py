@@ -17,11 +17,12 @@ def made_base(
     offsets: Mapping[Key, Mapping[str, object]],
     groups: Iterable[Mapping[str, object]] = (),
     pending: Iterable[Key] = (),
+    log_ends: Mapping[tuple[str, int], tuple[int, int]] | None = None,
 ) -> Base:
     """Lay a snapshot out and map it.
 
     `offsets` gives by group, topic and partition some of the columns of the table; every group among them is classic
-    and Empty, unless `groups` says something else of it.
+    and Empty, unless `groups` says something else of it. `log_ends` gives start and end by topic and partition.
     """
     defaults = {"committed_offset": 0, "leader_epoch": None, "metadata": "", "topic_id": None}
     defaults |= {"commit_timestamp": 0}
@@ -46,6 +47,14 @@ def made_base(
             table_schema("pending_offsets"),
         ),
     }
+    asked = {"ingest_run": 1, "asked_timestamp": 0}
+    ends = pa.Table.from_pylist(
+        [
+            {"topic": topic, "partition": partition, "start_offset": start, "end_offset": end} | asked
+            for (topic, partition), (start, end) in (log_ends or {}).items()
+        ],
+        table_schema("log_ends"),
+    )
     with tempfile.TemporaryFile() as file:
-        lay_out(Snapshot(tables, {0: 0}), file)
+        lay_out(Snapshot(tables, {0: 0}), ends, file)
         return Base(file.fileno())

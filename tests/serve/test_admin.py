@@ -15,6 +15,7 @@ from offsetlake.serve.topics import LAST_OFFSET, Topics
 from serve.asking import CLIENT, CORRELATION, answered, request
 from serve.commands import ABSENT, CONSUMER, EMPTY, commit, delete_groups, delete_offsets, listed, stored
 from serve.in_process import CLUSTER, HOST, PORT, InProcess, Origin
+from serve.made_base import made_base
 
 ALL_VERSIONS = [
     (api, version)
@@ -201,6 +202,24 @@ def test_ends_of_logs_are_not_known(served: InProcess, version: int) -> None:
     assert found == [(0, LAST_OFFSET, -1), (0, -1, -1), (0, -1, -1), (3, -1, -1)]
     assert commit(served, "g", "orders", 0, LAST_OFFSET) == 1
     assert commit(served, "g", "orders", 0, LAST_OFFSET - 1) == 0
+
+
+@pytest.mark.parametrize("version", apis.VERSIONS[apis.LIST_OFFSETS])
+def test_ends_on_record_are_told(served: InProcess, version: int) -> None:
+    ends = {("orders", 0): (3, 90), ("orders", 1): (0, 0), ("unused", 0): (0, 5)}
+    served.store.fold(made_base({("g", "orders", 0): {}}, log_ends=ends))
+    times = (-1, -2, -3, 1_700_000_000_000)
+    asked = [{"partition_index": number, "timestamp": time} for number in range(3) for time in times]
+    topics = [{"name": name, "partitions": asked} for name in ("orders", "unused")]
+    found = [
+        [(of["error_code"], of["offset"]) for of in topic["partitions"]]
+        for topic in served.ask(apis.LIST_OFFSETS, version, topics=topics)["topics"]
+    ]
+    unknown = [(0, LAST_OFFSET), (0, -1), (0, -1), (0, -1)]
+    assert found == [
+        [(0, 90), (0, 3), (0, -1), (43, -1), (0, 0), (0, 0), (0, -1), (43, -1), *unknown],
+        unknown * 3,  # nobody has an offset of it
+    ]
 
 
 @pytest.mark.parametrize("version", apis.VERSIONS[apis.FETCH])

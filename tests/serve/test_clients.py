@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,13 +20,15 @@ from kafka import TopicPartition as PythonTopicPartition
 
 from broker import workload
 from broker.broker import Broker, java
+from offsetlake.lake.lake import Lake
+from offsetlake.pipeline.log_ends import record
 from serve.serving import Serving
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 TOPIC, PARTITIONS, RECORDS = "clients", 3, 60
 SECONDS = 30
-ENDS = slice(4, 6)  # of what --describe prints: LOG-END-OFFSET and LAG, which a server cannot know
+ENDS = slice(4, 6)  # of what --describe prints: LOG-END-OFFSET and LAG, of which nothing is on record here
 _COORDINATOR = re.compile(r"127\.0\.0\.1:|\(\d+\)$")  # its address and number
 
 
@@ -172,3 +175,19 @@ def test_what_needs_an_end_of_a_log_is_refused(served: str, how: list[str]) -> N
     said = _tool(served, "--reset-offsets", "--execute", "--group", group, "--topic", f"{TOPIC}:0", *how)
     assert any({"negative", "OFFSET_OUT_OF_RANGE."} & {*words} for words in said)
     assert [words[3] for words in _described(_tool(served, "--describe", "--group", group))] == ["42"]
+
+
+def test_offsets_are_set_to_ends_on_record(tmp_path: Path) -> None:
+    """A lake that was read from a live cluster knows where topics end; that is told of those offsets are stored of."""
+    group, lake, log = "clients-known", tmp_path / "lake", tmp_path / "log"
+    with Serving(lake, log) as serving:
+        workload.simple_commit(serving.bootstrap, group, {(TOPIC, 0): 42})
+    record(Lake.open(lake), 1, [[TOPIC, 0, 10, 60, 1_700_000_000_000]])
+    reset = ("--reset-offsets", "--execute", "--group", group, "--topic", f"{TOPIC}:0")
+    with Serving(lake, log) as serving:
+        described = _tool(serving.bootstrap, "--describe", "--group", group)
+        assert [words[3:6] for words in described if TOPIC in words] == [["42", "60", "18"]]
+        for how, offset in (("--to-earliest", "10"), ("--to-latest", "60")):
+            assert [words[3] for words in _tool(serving.bootstrap, *reset, how) if TOPIC in words] == [offset]
+        refused = _tool(serving.bootstrap, *reset, "--to-datetime", "2026-01-01T00:00:00.000")
+        assert not [words for words in refused if words[:2] == [group, TOPIC]], "the end is not what was meant"

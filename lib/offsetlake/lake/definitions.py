@@ -16,7 +16,7 @@ from deltalake import DeltaTable, Field, Schema
 
 from offsetlake.resources import resource
 
-LAKE_VERSION = 3
+LAKE_VERSION = 4
 TABLES = (
     "offset_commits",
     "transaction_markers",
@@ -29,6 +29,7 @@ TABLES = (
     "group_members",
     "tombstones",
     "alterations",
+    "log_ends",
     "runs",
 )
 

@@ -112,9 +112,16 @@ def partition_files(lake: Lake, table: str, version: int) -> list[HistoryFile]:
 
 
 def partition_rows(
-    lake: Lake, table: str, files: list[HistoryFile], partitions: Sequence[int], *, alone: bool = False
+    lake: Lake,
+    table: str,
+    files: list[HistoryFile],
+    partitions: Sequence[int],
+    where: pc.Expression | None = None,
+    columns: list[str] | None = None,
+    *,
+    alone: bool = False,
 ) -> pa.Table:
-    """Read the rows that some files of a table have of these log partitions.
+    """Read the rows that some files of a table have of these log partitions, all columns if none are named.
 
     `alone`: for many rows where no other task runs; by threads, and texts that repeat come as dictionaries.
     """
@@ -123,4 +130,5 @@ def partition_rows(
     schema = repeating_as_dictionaries(table) if alone else table_schema(table)
     read = ds.ParquetReadOptions(dictionary_columns=definition(table).repeating if alone else [])
     found = ds.dataset([str(path) for path in paths], schema=schema, format=ds.ParquetFileFormat(read_options=read))
-    return found.to_table(filter=pc.field("log_partition").isin(list(partitions)), use_threads=alone)
+    chosen = pc.field("log_partition").isin(list(partitions))
+    return found.to_table(columns, filter=chosen if where is None else chosen & where, use_threads=alone)

@@ -145,6 +145,16 @@ class Reduction:
         """Leave out the parts of commits that are not complete. Columns: log_partition, log_offset, any others."""
         return records.filter(pc.invert(self._is_left_out(records))) if len(self._incomplete) else records
 
+    def all_decided(self, records: pa.Table) -> pa.Table:
+        """Keep those of some rows of `offset_commits` that are decided and count, tombstones included."""
+        records = self.counting(records)
+        waits = _wait_for_a_marker(records)
+        transactional = records.filter(waits)
+        if not transactional.num_rows:
+            return records
+        committed = pc.equal(pa.array(outcomes(transactional, self._markers)), COMMITTED)
+        return pa.concat_tables([records.filter(pc.invert(waits)), transactional.filter(committed)])
+
     def add(self, records: pa.Table) -> None:
         """Take in rows of `offset_commits`, or of `pending_offsets` with their `kind`."""
         if len(self._incomplete):
@@ -152,7 +162,7 @@ class Reduction:
             if parts.num_rows:
                 self._parts.append(parts)
                 records = self.counting(records)
-        waits = pc.and_(pc.equal(records["kind"], "commit"), pc.is_valid(records["producer_id"]))
+        waits = _wait_for_a_marker(records)
         transactional = records.filter(waits)
         self._decided.add(records.filter(pc.invert(waits)) if transactional.num_rows else records)
         if transactional.num_rows:
@@ -182,6 +192,10 @@ class Reduction:
         left = [_not_followed(self._open.result(), removal.result()), _not_followed(parts, self._decided.result())]
         found = [rows for rows in left if rows is not None and rows.num_rows]
         return pa.concat_tables(found, promote_options="default") if found else None
+
+
+def _wait_for_a_marker(records: pa.Table) -> pa.ChunkedArray:
+    return pc.and_(pc.equal(records["kind"], "commit"), pc.is_valid(records["producer_id"]))
 
 
 def _not_followed(waiting: pa.Table | None, by: pa.Table | None) -> pa.Table | None:

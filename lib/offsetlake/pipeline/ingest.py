@@ -1,4 +1,4 @@
-"""`ingest`: what the log holds behind the lake's position goes to history, each record once."""
+"""`ingest`: what the log holds behind the lake's position goes to history, each record once; and where topics end."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -12,6 +12,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import LogPartition, OffsetRange
 from offsetlake.log.source import plan_readers, ranges_from_json
+from offsetlake.pipeline import log_ends
 from offsetlake.pipeline.distribute import distribute
 from offsetlake.pipeline.planning import plan_ingest, resume_ingest
 from offsetlake.pipeline.readers import HISTORY, Reading, read_history
@@ -22,8 +23,16 @@ Report = dict[str, Any]
 """The run's row of table `runs`."""
 
 
-def ingest(spark: Callable[[], SparkSession | None], lake: Lake, log: LogAddress, say: Callable[[str], None]) -> Report:
+def ingest(
+    spark: Callable[[], SparkSession | None],
+    lake: Lake,
+    log: LogAddress,
+    say: Callable[[str], None],
+    ask: log_ends.Ask | None = None,
+) -> Report:
     """Read what is new in the log into the history tables; gives the run's row of `runs`.
+
+    `ask` is asked where the topics that offsets are of end, where a cluster can be asked; that goes to `log_ends`.
 
     A run that was cut short is finished by its plan, and nothing else read. Raises LogUnavailable where the log cannot
     be read, LogMismatch where it is not the one this lake holds, LakeBusy where another job writes, LakeUnusable where
@@ -36,7 +45,10 @@ def ingest(spark: Callable[[], SparkSession | None], lake: Lake, log: LogAddress
             plan = resume_ingest(plan, log)
         else:
             say(f"looking at the log {log}")
-            plan = runs.begin(lake, JOB, plan_ingest(log, runs.last_run(lake, JOB), lake))
+            plan = plan_ingest(log, runs.last_run(lake, JOB), lake)
+            asked = ask(log_ends.stored_topics(lake)) if ask else log_ends.Asked([], [])
+            plan |= {"log_ends": asked.rows, "notes": [*plan["notes"], *asked.notes]}
+            plan = runs.begin(lake, JOB, plan)
         for note in plan["notes"]:
             say(note)
         ranges = ranges_from_json(plan["ranges"])
@@ -44,6 +56,7 @@ def ingest(spark: Callable[[], SparkSession | None], lake: Lake, log: LogAddress
             records = sum(offsets.end - offsets.start for offsets in ranges.values())
             say(f"reading {records:,} log offsets of {len(ranges)} log partitions")
             _write_history(spark(), lake, log, plan)
+        plan = _record_ends(lake, plan, ask)
         return _finish(lake, log, plan, ranges)
 
 
@@ -53,6 +66,16 @@ def _write_history(spark: SparkSession | None, lake: Lake, log: LogAddress, plan
     made = distribute(spark, partial(read_history, Reading(log, lake, plan["run_id"])), pieces)
     for table in HISTORY:
         commit(lake, table, [of[table] for of in made], JOB, plan["run_id"])
+
+
+def _record_ends(lake: Lake, plan: runs.Plan, ask: log_ends.Ask | None) -> runs.Plan:
+    """Write where topics ended when the run was planned, and where those do that the lake has met in it."""
+    run_id, rows, notes = plan["run_id"], plan.get("log_ends", []), plan["notes"]  # no ends in an older program's plan
+    if ask:
+        asked = ask(log_ends.read_topics(lake, run_id) - log_ends.stored_topics(lake))
+        rows, notes = [*rows, *asked.rows], [*notes, *asked.notes]
+    log_ends.record(lake, run_id, rows)
+    return plan | {"notes": notes}
 
 
 def _finish(lake: Lake, log: LogAddress, plan: runs.Plan, ranges: Mapping[LogPartition, OffsetRange]) -> Report:

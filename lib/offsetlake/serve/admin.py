@@ -49,7 +49,7 @@ class Admin:
     def __init__(
         self, store: Store, topics: Topics, writes: Writes, log_partition: LogPartition, cluster_id: str
     ) -> None:
-        self._store, self._cluster = store, ClusterApis(topics, cluster_id)
+        self._store, self._cluster = store, ClusterApis(store, topics, cluster_id)
         groups, deletions = GroupApis(store, topics), Deletions(store, topics, writes, log_partition)
         self._at_once: dict[int, _AtOnce] = {
             FETCH: self._cluster.fetch,

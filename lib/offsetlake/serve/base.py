@@ -62,6 +62,10 @@ class Base:
             name.encode(): (last, bytes.fromhex(id_)) for name, (last, id_) in header["topics"].items()
         }
         """By topic the highest partition that offsets are stored of, and the newest id that commits gave it."""
+        self.log_ends: dict[tuple[bytes, int], tuple[int, int]] = {
+            (name.encode(), partition): (first, end) for name, partition, first, end in header["ends"]
+        }
+        """By topic and partition where its log began and ended when that was asked last."""
         start = HEADER.size + size
 
         def array(name: str) -> memoryview:

@@ -37,10 +37,13 @@ Encoded = tuple[npt.NDArray[np.int32], list[str]]
 """A text column as numbers, and the texts they stand for."""
 
 
-def lay_out(snapshot: Snapshot, file: BinaryIO) -> None:
-    """Write a snapshot, whose offsets have OFFSET_COLUMNS, to a file."""
+def lay_out(snapshot: Snapshot, ends: pa.Table, file: BinaryIO) -> None:
+    """Write a snapshot, whose offsets have OFFSET_COLUMNS, to a file, and the `ends` of the topics it has offsets of.
+
+    `ends` are rows of `log_ends`, one a partition.
+    """
     offsets, groups = snapshot.tables["offsets"], snapshot.tables["groups"]
-    names = pc.unique(pa.concat_arrays([*_in_order(offsets["group_id"]), *_plain(groups["group_id"]).chunks]))
+    names = pc.unique(pa.concat_arrays([*_in_order(offsets["group_id"]), *groups["group_id"].cast(pa.string()).chunks]))
     topics = _different(offsets["topic"])
     topics = topics.take(pc.array_sort_indices(topics))
     of_topics, of_ids = _numbers(offsets["topic"], topics), _encoded(offsets["topic_id"])
@@ -48,7 +51,7 @@ def lay_out(snapshot: Snapshot, file: BinaryIO) -> None:
     kinds, arrays["kinds"] = _kinds(groups, names)
     arrays |= _texts("details", _details(snapshot, names)) | _texts("topic_names", map(str.encode, topics.to_pylist()))
     header: dict[str, Any] = {"kinds": kinds, "unstable": _unstable(snapshot)}
-    header |= {"topics": _topics(offsets, topics, of_topics, of_ids), "arrays": {}}
+    header |= {"topics": _topics(offsets, topics, of_topics, of_ids), "ends": _ends(ends, topics), "arrays": {}}
     at = 0
     for name, values in arrays.items():
         header["arrays"][name] = at, at + values.nbytes, _CODES[values.dtype.name]
@@ -81,8 +84,10 @@ def _topics(
     return {topics[number].as_py(): (last, _id_bytes(id_).hex()) for number, (last, id_) in known.items()}
 
 
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return column.cast(pa.string())
+def _ends(ends: pa.Table, topics: pa.Array) -> list[list[Any]]:
+    """Give topic, partition, start and end of each partition of these topics."""
+    rows = ends.filter(pc.is_in(ends["topic"], topics)).select(["topic", "partition", "start_offset", "end_offset"])
+    return [[*row.values()] for row in rows.to_pylist()]
 
 
 def _dictionaries(column: pa.ChunkedArray) -> list[pa.DictionaryArray]:

@@ -22,6 +22,7 @@ from typing import Any
 from offsetlake.errors import LogMismatch, OffsetlakeError
 from offsetlake.kafka.placement import partition_for_group
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.log_ends import newest_ends
 from offsetlake.log.address import LogAddress
 from offsetlake.log.appending import truncate_torn
 from offsetlake.log.folder import end_of
@@ -46,7 +47,7 @@ def build(request: dict[str, Any]) -> dict[str, Any]:
     snapshot = read_snapshot(lake, LogAddress(folder=folder), ends, OFFSET_COLUMNS)
     _check_placement(snapshot, request["log_partitions"])
     with os.fdopen(request["file"], "wb", closefd=False) as file:
-        lay_out(snapshot, file)
+        lay_out(snapshot, newest_ends(lake), file)
     return {"ends": ends}
 
 

@@ -1,11 +1,15 @@
 """What is asked of a cluster and its topics, and how it is answered by one broker that holds no messages.
 
-Where the logs of topics begin and end nobody here knows, and ListOffsets has no word for that which tools bear: by an
-error all of `kafka-consumer-groups --describe` fails, and by -1 for an end no offset can be set, each lies behind it.
-So a log is said to reach to LAST_OFFSET, the last offset there can be. `--describe` then shows that as the end, and a
-lag so large that nobody takes it for one; `--to-offset` and `--shift-by` work; `--to-latest` and `--to-datetime`,
-which would commit it, are refused by OffsetCommit. Where a log begins, and which offset was written at a time, is
-answered with -1, unknown: `--to-earliest` fails.
+Where the logs of topics begin and end is answered as a live cluster said when a cycle over it asked last: table
+`log_ends` of the lake. Which offset was written at a time is not known, and answered with an error where the end is:
+tools take -1, unknown, for nothing written since, and `kafka-consumer-groups --to-datetime` would commit the end.
+
+Of other topics nobody here knows any of it, and ListOffsets has no word for that which tools bear: by an error all of
+`--describe` fails, and by -1 for an end no offset can be set, each lies behind it. So a log is said to reach to
+LAST_OFFSET, the last offset there can be. `--describe` then shows that as the end, and a lag so large that nobody takes
+it for one; `--to-offset` and `--shift-by` work; `--to-latest` and `--to-datetime`, which would commit it, are refused
+by OffsetCommit. Where such a log begins, and which offset was written at a time, is answered with -1: `--to-earliest`
+fails.
 """
 
 import re
@@ -15,16 +19,18 @@ from typing import Any
 from offsetlake.serve.base import NO_ID
 from offsetlake.serve.commit_rules import NONE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
 from offsetlake.serve.schemas import Values
+from offsetlake.serve.store import Store
 from offsetlake.serve.topics import LAST_OFFSET, Topics
 
 INVALID_TOPIC, INVALID_REQUEST, COORDINATOR_NOT_AVAILABLE = 17, 42, 15
+UNSUPPORTED_FOR_MESSAGE_FORMAT = 43  # what a broker says of a log whose records have no timestamps
 TOPIC_AUTHORIZATION_FAILED = 29
 MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE = 114, 115
 NODE, NO_NODE = 0, -1
 _GROUP_KEY, _TRANSACTION_KEY, _SHARE_KEY, _SHARE_KEYS_SINCE = 0, 1, 2, 6
 _BROKERS, _CONTROLLERS = 1, 2
 _MOST_PARTITIONS = 2000  # of one answer: max.request.partition.size.limit of a broker
-_LATEST = -1  # stands for a timestamp
+_LATEST, _EARLIEST = -1, -2  # stand for timestamps
 _NO_TIMESTAMP, _NO_OFFSET, _NO_EPOCH = -1, -1, -1
 _NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _NO_BITS = -(2**31)
@@ -35,8 +41,8 @@ _READ_AND_DESCRIBE = 1 << 3 | _DESCRIBE
 class ClusterApis:
     """Answers Metadata, FindCoordinator, DescribeCluster, DescribeTopicPartitions, ListOffsets and Fetch."""
 
-    def __init__(self, topics: Topics, cluster_id: str) -> None:
-        self._topics, self._cluster_id = topics, cluster_id
+    def __init__(self, store: Store, topics: Topics, cluster_id: str) -> None:
+        self._store, self._topics, self._cluster_id = store, topics, cluster_id
         self.address: tuple[str, int]
 
     def metadata(self, request: Any, version: int) -> Values:
@@ -106,7 +112,7 @@ class ClusterApis:
         return {"topics": topics, "next_cursor": None}
 
     def list_offsets(self, request: Any, _version: int) -> Values:
-        """Answer ListOffsets: where logs may begin and end."""
+        """Answer ListOffsets: where logs begin and end, or may."""
         return {
             "topics": [
                 {"name": topic.name, "partitions": [self._ends(topic.name, of) for of in topic.partitions]}
@@ -132,9 +138,13 @@ class ClusterApis:
         }
         if not self._topics.holds(name.encode(), asked.partition_index):
             return found | {"error_code": UNKNOWN_TOPIC_OR_PARTITION}
+        known = self._store.log_ends(name.encode(), asked.partition_index)
+        first, end = known or (_NO_OFFSET, LAST_OFFSET)
         if asked.timestamp == _LATEST:
-            return found | {"offset": LAST_OFFSET}
-        return found
+            return found | {"offset": end}
+        if asked.timestamp == _EARLIEST:
+            return found | {"offset": first}
+        return found | {"error_code": UNSUPPORTED_FOR_MESSAGE_FORMAT} if known and asked.timestamp >= 0 else found
 
     def _broker(self) -> dict[str, Any]:
         host, port = self.address

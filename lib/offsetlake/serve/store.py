@@ -58,6 +58,10 @@ class Store:
         """Begin with a base that has all that the log says."""
         self.base, self.loading = base, False
 
+    def log_ends(self, topic: bytes, partition: int) -> tuple[int, int] | None:
+        """Give where the log of a partition began and ended when that was asked last; None where it is not known."""
+        return None if self.loading else self.base.log_ends.get((topic, partition))
+
     def find(self, group: bytes, topic: bytes, partition: int) -> bytes | None:
         """Give what is stored, as layers hold it; None where nothing is."""
         for layer in (self.fresh, self.frozen):

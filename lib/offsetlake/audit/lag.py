@@ -1,0 +1,132 @@
+"""How far behind every group is, in records and in time, and how it does: from history and the ends on record.
+
+Everything is as the newest ingest that recorded ends knew it: the commits read up to it, against the ends it was told.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offsetlake.audit.decided import decided_until
+from offsetlake.errors import BadRequest
+from offsetlake.lake.lake import Lake
+from offsetlake.lake.log_ends import ends_asked_by, ends_until, newest_asked
+from offsetlake.lifecycle.consumer_status import OK, STATUSES, Present, judged
+from offsetlake.lifecycle.ends import UNKNOWN, Ends
+from offsetlake.lifecycle.reduction import KEY
+from offsetlake.lifecycle.windows import Windows, newest_commits
+from offsetlake.ordering import rows_in
+from offsetlake.times import to_iso
+
+_LONGER_THAN_KNOWN = 2**63 - 1  # ms
+
+
+def lag_of_partitions(
+    lake: Lake, pattern: str | None = None, topic: str | None = None, now: int | None = None
+) -> pa.Table:
+    """Give the lag of each group in each partition it has an offset of, the worst first.
+
+    `now`, ms since the epoch, is the instant judged for: of what was read and asked later nothing is known then.
+    Without it, each partition is judged for when its end was asked last.
+
+    | column           | is |
+    |------------------|----|
+    | group_id, topic, partition | the key |
+    | status           | one of STATUSES, by `offsetlake.lifecycle.consumer_status`; null: the end is not known |
+    | committed_offset | the newest that counts |
+    | end_offset       | where the partition ended; null: the last ingest was not told, its notes say why |
+    | lag              | the one less the other; below zero the partition lost records, or was made anew |
+    | lag_ms           | how long ago the committed offset was the end; null: longer than ends are on record |
+    | commit_timestamp | of the newest commit, ms |
+    | commits          | how many commits the status rests on, 10 at the most |
+    | asked_timestamp  | when the end was asked, ms |
+
+    Raises BadRequest where no ends are on record, or no group or topic like this has an offset.
+    """
+    run = newest_asked(lake, now)
+    if run is None:
+        raise _nothing_asked(lake, now)
+    windows = _windows(lake, run, pattern, topic)
+    current, recorded = ends_asked_by(lake, run), Ends(ends_until(lake, run))
+    at, newest = rows_in(windows.keys, current, ("topic", "partition")), windows.newest
+    unknown, committed, partitions = at == UNKNOWN, windows.offsets[newest], recorded.partitions(windows.keys)
+    end, asked = current["end_offset"].to_numpy()[at], current["asked_timestamp"].to_numpy()[at]
+    lag, instants = end - committed, asked if now is None else np.full(len(at), now)
+    lags = recorded.lags(partitions[windows.numbers], windows.offsets, windows.timestamps)
+    severity = judged(windows, lags, Present(lag, instants, recorded.were_reached(partitions, committed)))
+    reached = recorded.reached(partitions, committed)
+    behind = np.where(lag > 0, instants - reached, 0)
+    columns = {
+        "severity": pa.array(severity, mask=unknown),
+        "committed_offset": committed,
+        "end_offset": pa.array(end, mask=unknown),
+        "lag": pa.array(lag, mask=unknown),
+        "lag_ms": pa.array(behind, mask=unknown | ((lag > 0) & (reached == UNKNOWN))),
+        "commit_timestamp": windows.timestamps[newest],
+        "commits": windows.counts,
+        "asked_timestamp": pa.array(asked, mask=unknown),
+    }
+    return _worst_first(pa.table({**{name: windows.keys[name] for name in KEY}, **columns}), KEY)
+
+
+def lag_of_groups(partitions: pa.Table) -> pa.Table:
+    """Give the lag of each group, the worst first, from what `lag_of_partitions` gives.
+
+    | column     | is |
+    |------------|----|
+    | group_id   | the group |
+    | status     | that of its worst partition; null: of none is the end known |
+    | lag        | records it is behind, all partitions together whose end is known |
+    | lag_ms     | of the partition that is behind for longest; null: for longer than ends are on record |
+    | partitions | how many it has offsets of |
+    | not_ok     | how many of them are not OK; null: of none is the end known |
+    | topic, partition | the worst |
+    """
+    beyond = pc.and_(pc.greater(partitions["lag"], 0), pc.is_null(partitions["lag_ms"]))
+    columns = {
+        "group_id": partitions["group_id"],
+        "severity": pc.index_in(partitions["status"], pa.array(STATUSES)),
+        "lag": pc.max_element_wise(partitions["lag"], 0, skip_nulls=False),
+        "lag_ms": pc.if_else(beyond, _LONGER_THAN_KNOWN, partitions["lag_ms"]),
+        "not_ok": pc.not_equal(partitions["status"], STATUSES[OK]).cast(pa.int64()),
+        "topic": partitions["topic"],
+        "partition": partitions["partition"],
+    }
+    of_groups = [
+        *(("severity", "max"), ("lag", "sum"), ("lag_ms", "max"), ("partition", "count"), ("not_ok", "sum")),
+        *(("topic", "first"), ("partition", "first")),
+    ]
+    names = ["group_id", "severity", "lag", "lag_ms", "partitions", "not_ok", "topic", "partition"]
+    groups = pa.table(columns).group_by("group_id", use_threads=False).aggregate(of_groups).rename_columns(names)
+    known = pc.if_else(pc.equal(groups["lag_ms"], _LONGER_THAN_KNOWN), None, groups["lag_ms"])
+    return _worst_first(groups.set_column(names.index("lag_ms"), "lag_ms", known), ["group_id"])
+
+
+def _worst_first(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Sort rows by severity, which becomes their status, and by lag; what is not known stands last."""
+    order = [("severity", "descending"), ("lag", "descending"), *((name, "ascending") for name in key)]
+    rows = rows.sort_by(order)
+    status = pa.array(STATUSES).take(rows["severity"].combine_chunks())
+    return rows.set_column(rows.column_names.index("severity"), "status", status)
+
+
+def _windows(lake: Lake, run: int, pattern: str | None, topic: str | None) -> Windows:
+    where = None if topic is None else pc.field("topic") == topic
+    parts = [newest_commits(rows) for rows in decided_until(lake, run, where, pattern)]
+    if not any(len(part.counts) for part in parts):
+        like = "" if pattern is None else f" like {pattern!r}"
+        of = "" if topic is None else f" of topic {topic!r}"
+        raise BadRequest(f"no group{like} has an offset{of}, as far as the lake {lake.path} has read")
+    return Windows.joined(parts)
+
+
+def _nothing_asked(lake: Lake, now: int | None) -> BadRequest:
+    first = lake.query("SELECT min(asked_timestamp) AS at FROM log_ends", "log_ends")["at"][0].as_py()
+    if first is None or now is None:
+        return BadRequest(
+            f"where topics end is not on record in the lake {lake.path}: only a cycle over a live cluster asks, "
+            "`offsetlake run --bootstrap HOST:PORT`; a log in a folder does not say"
+        )
+    return BadRequest(f"ends are on record since {to_iso(first)}: nothing is known of {to_iso(now)}, before it")

@@ -1,0 +1,71 @@
+"""`offsetlake lag`: how far behind groups are, and how they do."""
+
+from typing import Annotated, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import typer
+
+from offsetlake.audit.lag import lag_of_groups, lag_of_partitions
+from offsetlake.commands.options import (
+    QUESTIONS,
+    ConfigOption,
+    FormatOption,
+    GroupPatternOption,
+    LakeOption,
+    LimitOption,
+    app,
+    examples,
+    opened,
+)
+from offsetlake.output import write
+from offsetlake.times import about, to_duration, to_ms
+
+_GROUPS_SHOWN = ("group_id", "status", "lag", "behind", "partitions", "not_ok", "topic", "partition")
+_PARTITIONS_SHOWN = (
+    "group_id", "topic", "partition", "status", "committed_offset", "end_offset", "lag", "behind", "commit_timestamp",
+    "asked_timestamp",
+)  # fmt: skip
+
+
+@app.command(
+    rich_help_panel=QUESTIONS,
+    epilog=examples("offsetlake lag --status STOP", "offsetlake lag --group 'billing-*' --partitions"),
+)
+def lag(
+    group: GroupPatternOption = None,
+    topic: Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")] = None,
+    status: Annotated[
+        Literal["OK", "WARN", "STOP", "STALL", "REWIND"] | None,
+        typer.Option("--status", help="Only groups, or partitions, that do so."),
+    ] = None,
+    partitions: Annotated[
+        bool, typer.Option("--partitions", help="Each partition; without, each group and its worst partition.")
+    ] = False,
+    now: Annotated[
+        str | None,
+        typer.Option(
+            "--now",
+            metavar="TIME",
+            help="Judge for this instant, by what was known then: ms or ISO 8601. "
+            "[dim]default: when ends were asked last[/]",
+        ),
+    ] = None,
+    limit: LimitOption = None,
+    format_: FormatOption = None,
+    lake: LakeOption = None,
+    config_file: ConfigOption = None,
+) -> None:
+    """How far behind each group is, in records and in time, and how it does: OK, WARN, STOP, STALL or REWIND."""
+    settings, at = opened(lake, config_file, format_)
+    found = lag_of_partitions(at, group, topic, None if now is None else to_ms(now))
+    if unknown := found["lag"].null_count:
+        said = f"{unknown:,} of {found.num_rows:,} partitions: the last cycle was not told where they end"
+        typer.echo(said, err=True)
+    answer = found if partitions else lag_of_groups(found)
+    if status is not None:
+        answer = answer.filter(pc.equal(answer["status"], status))
+    answer = answer.slice(0, limit)
+    behind = [None if ms is None else to_duration(about(ms)) for ms in answer["lag_ms"].to_pylist()]
+    answer = answer.append_column("behind", pa.array(behind, pa.string()))
+    write(answer, settings.format, _PARTITIONS_SHOWN if partitions else _GROUPS_SHOWN)

@@ -1,0 +1,73 @@
+"""How consumers do, judged from their newest commits alone, without a threshold: the evaluation rules of Burrow.
+
+After LinkedIn's Burrow: "Consumer Lag Evaluation Rules" in its wiki, and `core/internal/evaluator/caching.go`. A window
+is the newest commits of a group in a partition. The first line that fits gives its status:
+
+| status | where |
+|--------|-------|
+| OK     | nothing is left to be read now |
+| STOP   | the newest commit is longer ago than the window is long; unless it lately stood at the end |
+| REWIND | the consumer went back, and is not yet again where it was |
+| OK     | some commit had no lag |
+| STALL  | all commits say the same offset |
+| WARN   | no commit had less lag than the one before it: the consumer moves, and falls behind |
+| OK     | it is behind, and was catching up |
+
+A lag that is not known says nothing. What is different here:
+* Burrow knows lags by ends some seconds old; here they are recorded once a cycle (`offsetlake.lifecycle.ends`).
+* Lately is, of the ends Burrow has, any of the last ten; here it is the one recorded before the newest: a cycle.
+* Of several times a consumer went back, it must have made up for each.
+* A window without two known lags shows no trend, and is no WARN: in a lake's first cycle no lag is known.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from offsetlake.lifecycle.ends import UNKNOWN
+from offsetlake.lifecycle.windows import Windows
+from offsetlake.ordering import Ints
+
+STATUSES = ("OK", "WARN", "STOP", "STALL", "REWIND")
+"""From the best to the worst, in Burrow's order: a group is as its worst partition."""
+
+OK, WARN, STOP, STALL, REWIND = range(len(STATUSES))
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """What is known of each window now: the lag, the instant judged for (ms), and whether it lately had no lag."""
+
+    lags: Ints
+    instants: Ints
+    reached: npt.NDArray[np.bool_]
+
+
+def judged(windows: Windows, lags: Ints, present: Present) -> Ints:
+    """Give the status of each window, as its place in STATUSES; `lags` has one a commit, UNKNOWN where it is not."""
+    starts, newest = windows.starts, windows.newest
+    offsets, timestamps = windows.offsets, windows.timestamps
+    silent = present.instants - timestamps[newest] > timestamps[newest] - timestamps[starts]
+    highest, lowest = np.maximum.reduceat(offsets, starts), np.minimum.reduceat(offsets, starts)
+    rules = [
+        (present.lags <= 0, OK),
+        (silent & ~present.reached, STOP),
+        (offsets[newest] < highest, REWIND),
+        (np.logical_or.reduceat(lags == 0, starts), OK),
+        (lowest == highest, STALL),
+        (_falls_behind(windows, lags), WARN),
+    ]
+    holds, statuses = zip(*rules, strict=True)
+    return np.select(holds, statuses, OK)
+
+
+def _falls_behind(windows: Windows, lags: Ints) -> npt.NDArray[np.bool_]:
+    """Tell of which windows no lag known is smaller than the one known before it."""
+    known = lags != UNKNOWN
+    window, lag = windows.numbers[known], lags[known]
+    follows = window[1:] == window[:-1]
+    some, smaller = np.zeros((2, len(windows.counts)), np.bool_)
+    some[window[1:][follows]] = True
+    smaller[window[1:][follows & (lag[1:] < lag[:-1])]] = True
+    return some & ~smaller

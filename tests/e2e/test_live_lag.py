@@ -1,0 +1,99 @@
+"""A live broker: ends are recorded as it tells them, and lag is what kafka-consumer-groups says."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from broker import workload
+from broker.broker import PASSWORDS, Broker, java
+from command_line import Run
+from e2e.in_process import NoSpark
+from e2e.lakes import rows
+from offsetlake import cycle
+from offsetlake.lake.lake import Lake
+from offsetlake.log.admin import Admin, Commit
+from offsetlake.log.connection import KafkaConnection
+from offsetlake.pipeline import log_ends
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+GROUP, TOPIC, OTHER = "lag-live", "lag-orders", "lag-payments"
+
+Lag = dict[tuple[str, int], tuple[int, int, int]]
+"""Committed offset, end and lag by topic and partition."""
+
+
+def commit(broker: Broker, offsets: dict[tuple[str, int], Commit]) -> None:
+    """Commit, and wait for it, also where it is the first commit that the cluster ever takes."""
+    with Admin(KafkaConnection(bootstrap=broker.bootstrap)) as admin:
+        assert admin.commit(GROUP, offsets) == dict.fromkeys(offsets)
+
+
+def described(bootstrap: str) -> Lag:
+    tool = java("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--bootstrap-server", bootstrap)
+    done = subprocess.run([*tool, "--describe", "--group", GROUP], capture_output=True, check=True, encoding="utf-8")
+    lines = [line.split() for line in done.stdout.splitlines() if line.startswith(GROUP)]
+    return {(topic, int(number)): (int(at), int(end), int(lag)) for _, topic, number, at, end, lag, *_ in lines}
+
+
+def test_lag_is_what_kafkas_own_tool_says(
+    broker: Broker, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(cycle, "LazySession", NoSpark)
+
+    def ingested() -> int:
+        code, _, err = run("ingest", "--bootstrap", broker.bootstrap, "--lake", "lake")
+        assert code == 0, err
+        return max(row["run_id"] for row in rows(Lake.open(tmp_path / "lake"), "runs"))
+
+    for topic in (TOPIC, OTHER):
+        workload.create_topic(broker.bootstrap, topic, 2)
+        workload.produce(broker.bootstrap, topic, 10)
+    commit(broker, {(TOPIC, 0): Commit(4), (TOPIC, 1): Commit(0)})
+    first = ingested()
+    workload.produce(broker.bootstrap, TOPIC, 5)
+    commit(broker, {(TOPIC, 0): Commit(15), (OTHER, 0): Commit(3)})
+    workload.produce(broker.bootstrap, TOPIC, 2)
+    second = ingested()
+
+    code, out, _ = run("lag", "--lake", "lake", "--group", GROUP, "--partitions", "--format", "json")
+    assert code == 0
+    found = [json.loads(line) for line in out.splitlines()]
+    lag = {(of["topic"], of["partition"]): (of["committed_offset"], of["end_offset"], of["lag"]) for of in found}
+    assert lag == described(broker.bootstrap)
+    assert lag == {(TOPIC, 0): (15, 17, 2), (TOPIC, 1): (0, 0, 0), (OTHER, 0): (3, 10, 7)}
+    ends = [
+        (row["ingest_run"], row["topic"], row["partition"], row["start_offset"], row["end_offset"])
+        for row in rows(Lake.open(tmp_path / "lake"), "log_ends")
+        if row["topic"] in (TOPIC, OTHER)
+    ]
+    assert sorted(ends) == [
+        *((first, TOPIC, 0, 0, 10), (first, TOPIC, 1, 0, 0)),
+        *((second, TOPIC, 0, 0, 17), (second, TOPIC, 1, 0, 0)),
+        *((second, OTHER, 0, 0, 10), (second, OTHER, 1, 0, 0)),
+    ]
+
+
+def test_what_the_cluster_does_not_tell_is_noted_and_the_rest_goes_on(broker: Broker) -> None:
+    workload.create_topic(broker.bootstrap, "lag-known", 1)
+    workload.produce(broker.bootstrap, "lag-known", 3)
+    topics = ["lag-known", *(f"lag-none-{number}" for number in range(7))]
+    asked = log_ends.ask(KafkaConnection(bootstrap=broker.bootstrap), topics)
+    assert [row[:4] for row in asked.rows] == [["lag-known", 0, 0, 3]]
+    named = ", ".join(f"lag-none-{number}" for number in range(5))
+    assert asked.notes == [f"the end of {named} and 2 more is not known: there is no such topic any more"]
+    reader = KafkaConnection(
+        bootstrap=broker.sasl_bootstrap,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_username="reader",
+        sasl_password=PASSWORDS["reader"],
+    )
+    hidden = "this user has no right to see the topic; an ACL for DESCRIBE on it is needed"
+    assert log_ends.ask(reader, ["lag-known"]) == ([], [f"the end of lag-known is not known: {hidden}"])
+    nowhere = log_ends.ask(KafkaConnection(bootstrap="127.0.0.1:1"), ["lag-known"])
+    assert nowhere.rows == []
+    assert nowhere.notes[0].startswith("where topics end is not known this time: Kafka at 127.0.0.1:1")
+    assert log_ends.ask(KafkaConnection(bootstrap="127.0.0.1:1"), []) == ([], [])
