@@ -43,8 +43,7 @@ def check(
 ) -> None:
     """Check what has to hold of the tables; leaves with exit code 9 where it does not. It only reads.
 
-    Suites: after_compact (each record is in history once, the state is what history comes to), after_expire (what is
-    planned may go), after_emit (what went out was what was decided).
+    A suite is a gate behind the job it is named for: after_compact, after_expire, after_emit.
     """
     settings, at = opened(lake, config_file, format_)
     suites = read_suites(suite or ())
