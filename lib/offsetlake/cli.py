@@ -15,6 +15,7 @@ from typer.exceptions import TyperException
 # Each adds its commands to `app`, and the help has them in this order.
 # isort: off
 from offsetlake.commands import jobs  # noqa: F401
+from offsetlake.commands import check  # noqa: F401
 from offsetlake.commands import repair  # noqa: F401
 from offsetlake.commands import serve  # noqa: F401
 from offsetlake.commands import questions  # noqa: F401

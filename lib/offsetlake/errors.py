@@ -51,6 +51,12 @@ class Refused(OffsetlakeError):
     exit_code = 8
 
 
+class CheckFailed(OffsetlakeError):
+    """An expectation of what the tables hold is broken: what comes next in a schedule must wait for a person."""
+
+    exit_code = 9
+
+
 class BadRequest(OffsetlakeError):
     """An option, a setting or a query that makes no sense."""
 

@@ -6,6 +6,7 @@ A job first writes its plan to a file of the lake, then its tables, each write t
 
 from typing import Any
 
+from offsetlake.errors import LakeBusy
 from offsetlake.lake.definitions import definition
 from offsetlake.lake.files import Exchange, TableFile, commit
 from offsetlake.lake.lake import Lake, disk_errors
@@ -49,6 +50,17 @@ def unfinished_plan(lake: Lake, job: str) -> Plan | None:
     if plan is None or lake.query(f"SELECT 1 FROM runs WHERE run_id = {plan['run_id']}", "runs").num_rows:  # noqa: S608
         return None
     return plan
+
+
+def refuse_unfinished(lake: Lake, what: str) -> None:
+    """Raise LakeBusy where a run has not finished, of any job but maintain, which changes no row; `what` says why."""
+    for job in JOBS:
+        plan = unfinished_plan(lake, job) if job != "maintain" else None
+        if plan:
+            raise LakeBusy(
+                f"run {plan['run_id']} of {job} in {lake.path} {what}, and goes on with what is there now: "
+                f"run `offsetlake {'emit' if job in BY_HAND else job}` again first"
+            )
 
 
 def begin(lake: Lake, job: str, plan: Plan) -> Plan:

@@ -1,11 +1,12 @@
-"""Any SELECT a person writes, over all tables of a lake: it reads, whatever it says."""
+"""Any SELECT a person writes, over all tables of a lake: it reads, whatever it says; ours over tables of the past."""
 
 import re
+from collections.abc import Mapping
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from offsetlake.errors import BadRequest
+from offsetlake.errors import BadRequest, LakeUnusable
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.lake import Lake
 
@@ -24,6 +25,18 @@ def select(lake: Lake, statement: str) -> pa.Table:
     except (DeltaError, pa.ArrowException) as error:
         hint = f"; tables are {', '.join(TABLES)}" if "not found" in str(error) else ""
         raise BadRequest(f"{error}{hint}") from error
+
+
+def select_at(lake: Lake, statement: str, versions: Mapping[str, int]) -> pa.Table:
+    """Answer a SELECT of ours over tables at these Delta versions; LakeUnusable where one cannot be read."""
+    try:
+        return lake.query(statement, **versions)
+    except (DeltaError, pa.ArrowException, LakeUnusable) as error:
+        at = ",".join(f"{table}={version}" for table, version in versions.items())
+        raise LakeUnusable(
+            f"the lake {lake.path} cannot be read at versions {at}: {error}. Files that only old versions name go with "
+            "`offsetlake maintain`, and versions of an older offsetlake may lack columns: ask of newer ones"
+        ) from error
 
 
 def _distinct(found: pa.Table) -> pa.Table:

@@ -7,7 +7,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from offsetlake.errors import LakeBusy
 from offsetlake.lake import runs, upkeep
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.lake import Lake
@@ -54,7 +53,8 @@ def maintain(lake: Lake, log: Path | None, vacuum_retention_ms: int, say: Callab
     LogUnavailable where it cannot be read or written, LakeUnusable where the lake cannot be written.
     """
     with lake.lock(JOB, say):
-        _none_cut_short(lake, "was cut short")
+        # It goes on with its log offsets, and its versions of the tables.
+        runs.refuse_unfinished(lake, "was cut short")
         counts = Counter(dict.fromkeys(_COUNTS, 0))
         plan = _cut_log(lake, log, counts, say) if log else _begin(lake, [], None)
         _look_after_tables(lake, vacuum_retention_ms, counts, say)
@@ -66,7 +66,7 @@ def maintain(lake: Lake, log: Path | None, vacuum_retention_ms: int, say: Callab
 
 def preview(lake: Lake, log: Path | None, vacuum_retention_ms: int) -> Preview:
     """Tell what `maintain` would do, and write nothing. Raises what it would raise, but waits for nobody."""
-    _none_cut_short(lake, "still runs or was cut short")
+    runs.refuse_unfinished(lake, "still runs or was cut short")
     if log:
         refuse_brokers_own(log)
     return Preview(
@@ -74,17 +74,6 @@ def preview(lake: Lake, log: Path | None, vacuum_retention_ms: int) -> Preview:
         {table: upkeep.small_files(lake, table) for table in TABLES},
         {table: upkeep.vacuum(lake, table, vacuum_retention_ms, dry_run=True) for table in TABLES},
     )
-
-
-def _none_cut_short(lake: Lake, what: str) -> None:
-    """Refuse to take away what a run that was cut short goes on with: its log offsets, its versions of the tables."""
-    for job in runs.JOBS:
-        plan = runs.unfinished_plan(lake, job) if job != JOB else None
-        if plan:
-            raise LakeBusy(
-                f"run {plan['run_id']} of {job} in {lake.path} {what}, and goes on with what is there now: "
-                f"run `offsetlake {'emit' if job in runs.BY_HAND else job}` again first"
-            )
 
 
 def _begin(lake: Lake, cuts: Sequence[PartitionCut], log: Path | None) -> runs.Plan:

@@ -1,0 +1,77 @@
+"""`offsetlake check`: what has to hold of the tables, asked as a gate of those who schedule the jobs."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import pyarrow.compute as pc
+import typer
+
+from offsetlake.audit.expectations import NOTHING, pinned, read_suites
+from offsetlake.commands.options import JOBS, ConfigOption, FormatOption, LakeOption, app, examples, opened
+from offsetlake.commands.plans import tell
+from offsetlake.errors import BadRequest, CheckFailed
+from offsetlake.output import Progress, write
+
+
+@app.command(
+    rich_help_panel=JOBS,
+    epilog=examples(
+        "offsetlake check",
+        "offsetlake check --suite after_compact --versions offsets=12,groups=7 --format json",
+        "offsetlake check --docs /var/www/offsetlake",
+    ),
+)
+def check(
+    suite: Annotated[
+        list[str] | None,
+        typer.Option("--suite", metavar="NAME", help="Only this one; may be given again. [dim]default: all[/]"),
+    ] = None,
+    versions: Annotated[
+        str | None,
+        typer.Option(
+            "--versions", metavar="TABLE=N,...", help="Delta versions to look at. [dim]default: those of now[/]"
+        ),
+    ] = None,
+    docs: Annotated[
+        Path | None, typer.Option("--docs", metavar="DIR", help="Also write HTML pages about it to this folder.")
+    ] = None,
+    format_: FormatOption = None,
+    lake: LakeOption = None,
+    config_file: ConfigOption = None,
+) -> None:
+    """Check what has to hold of the tables; leaves with exit code 9 where it does not. It only reads.
+
+    A suite is a gate behind the job it is named for: after_compact, after_expire, after_emit.
+    """
+    settings, at = opened(lake, config_file, format_)
+    suites = read_suites(suite or ())
+    pins = pinned(at, suites, _versions(versions or ""))
+    from offsetlake.audit import checks  # noqa: PLC0415 - seconds of importing Great Expectations
+
+    with Progress() as progress:
+        answer = checks.check(at, suites, pins, docs, progress.say)
+    write(answer, settings.format)
+    tell(f"looked at versions {','.join(f'{table}={version}' for table, version in pins.items())}")
+    if empty := pc.sum(pc.equal(answer["observed"], NOTHING)).as_py():
+        tell(f"{empty} of {answer.num_rows} had nothing to look at: their tables are empty")
+    broken = answer.filter(pc.invert(answer["success"])).to_pylist()
+    if broken:
+        raise CheckFailed(f"{len(broken)} of {answer.num_rows} do not hold. {'. '.join(map(_told, broken))}")
+
+
+def _told(row: Mapping[str, Any]) -> str:
+    return "{suite}: {expectation}; found in {table} at version {version}: {observed}".format_map(row)
+
+
+def _versions(text: str) -> dict[str, int]:
+    """Read `offsets=12,groups=7`; BadRequest where it is not like that."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    for part in parts:
+        if not re.fullmatch(r"\w+=[0-9]{1,18}", part):
+            raise BadRequest(f"--versions: {part!r} is no table and version: write offsets=12,groups=7")
+    named = [part.partition("=") for part in parts]
+    if len({table for table, _, _ in named}) < len(named):
+        raise BadRequest("--versions names a table twice")
+    return {table: int(version) for table, _, version in named}

@@ -1,0 +1,27 @@
+"""The checks on a lake with something in every table, that Spark has made."""
+
+from pathlib import Path
+
+import pytest
+
+from e2e.delta_files import contents
+from offsetlake.audit.checks import check
+from offsetlake.audit.expectations import pinned, read_suites
+from offsetlake.lake.lake import Lake
+
+pytestmark = [pytest.mark.jvm, pytest.mark.slow]
+
+
+def test_of_a_full_lake_all_holds_but_what_one_of_every_record_type_holds(full_lake: Lake, tmp_path: Path) -> None:
+    suites = read_suites([])
+    answer = check(full_lake, suites, pinned(full_lake, suites, {}), tmp_path / "pages", lambda _: None)
+    (broken,) = [row for row in answer.to_pylist() if not row["success"]]
+    odd = [
+        row
+        for row in contents(full_lake, "offsets")
+        if min(row["committed_offset"] + 1, row["partition"], row["commit_timestamp"], row["expire_timestamp"] or 0) < 0
+    ]
+    assert {row["log_partition"] for row in odd} == {200}
+    assert broken["expectation"].startswith("committed offsets are -1 or above")
+    assert broken["observed"].startswith(f"{len(odd)} rows: ")
+    assert "nothing to look at" not in answer["observed"].to_pylist()
