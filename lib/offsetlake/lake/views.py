@@ -63,7 +63,7 @@ def needed(names: Iterable[str]) -> tuple[set[str], list[View]]:
 
 def named_in(statement: str) -> set[str]:
     """Give the views that an SQL statement may name."""
-    return views().keys() & set(re.findall(r"\w+", statement.lower()))
+    return views().keys() & set(re.findall(r"\w+", statement))
 
 
 def _parsed(name: str, text: str, known: set[str]) -> View:
