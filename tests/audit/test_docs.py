@@ -21,7 +21,7 @@ START = to_ms("2026-01-31T14:00")
 
 
 def example(path: Path) -> Lake:
-    """Two consumers on one partition of billing; search stands still where billing went on, and left another long ago."""
+    """Two consumers on one partition of billing; search stands still where billing went on."""
 
     def row(group_id: str, partition: int, log_offset: int, second: int, value: int) -> Row:
         at = START + second * 1000

@@ -1,20 +1,17 @@
 """Each view on rows written out by hand, and what its file says of it."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from audit.lakes import Row, commit, marker, small_lake, tombstone
+from audit.lakes import small_lake
+from audit.view_rows import DAY, HISTORY, NOW, PRESENT
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.views import needed, views
 from offsetlake.lifecycle.retention import CLOCKS, RULES, Groups, verdicts
-
-DAY, HOUR = 86_400_000, 3_600_000
-NOW = 40 * DAY
 
 
 def asked(lake: Lake, view: str, columns: Sequence[str], where: str = "true") -> list[tuple[object, ...]]:
@@ -23,79 +20,14 @@ def asked(lake: Lake, view: str, columns: Sequence[str], where: str = "true") ->
     return [tuple(row[name] for name in columns) for row in lake.query(sql, view).to_pylist()]
 
 
-def of(group_id: str, *rows: Row) -> list[Row]:
-    return [{**row, "group_id": group_id} for row in rows]
-
-
-def group_record(log_offset: int, group_id: str, members: int, generation: int = 2) -> Row:
-    value = {"protocolType": "consumer", "generation": generation, "members": [{"memberId": "m"}] * members}
-    return _record(log_offset, group_id, "GroupMetadata", json.dumps(value, separators=(",", ":")))
-
-
-def member_record(log_offset: int, group_id: str, member_id: str, *, goes: bool = False) -> Row:
-    of_member = _record(log_offset, group_id, "ConsumerGroupMemberMetadata", None if goes else "{}")
-    return {**of_member, "member_id": member_id}
-
-
-def _record(log_offset: int, group_id: str, name: str, value: str | None) -> Row:
-    kind = "tombstone" if value is None else "value"
-    times = {"log_offset": log_offset, "log_timestamp": log_offset}
-    return {**times, "group_id": group_id, "record_name": name, "kind": kind, "value": value}
-
-
-def alteration(log_offset: int, strategy: str, run_id: int) -> Row:
-    where = {"group_id": "-", "topic": "t", "partition": 0, "log_offset": log_offset}  # it is told by the log offset
-    return {**where, "outcome": "done", "strategy": strategy, "run_id": run_id, "evidence": "why"}
-
-
-def decision(judged_offset: int, rule: str, run_id: int, log_offset: int | None) -> Row:
-    where = {"group_id": "-", "topic": "t", "partition": 0, "log_offset": log_offset, "judged_offset": judged_offset}
-    return {**where, "outcome": "gone" if log_offset is None else "emitted", "rule": rule, "run_id": run_id}
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    return small_lake(tmp_path_factory.mktemp("views") / "lake", **HISTORY)
 
 
 @pytest.fixture(scope="module")
-def history(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """A group for each thing that can happen to an offset; the clock stands at the log offset."""
-    return small_lake(
-        tmp_path_factory.mktemp("views") / "lake",
-        offset_commits=[
-            *of("ahead", commit(10, 5), commit(11, 8), commit(12, 8)),
-            *of("back", commit(20, 100), commit(21, 90), commit(22, 95), commit(23, 60)),
-            *of("set", commit(30, 100), commit(31, 50)),
-            *of("repaired", commit(40, 100), commit(41, 100)),
-            *of("classic", commit(50, 100), commit(53, 90), commit(55, 95)),
-            *of("consumer", commit(62, 1), commit(64, 2), commit(66, 0), commit(68, 3)),
-            *of("transactional", commit(72, 5, 7)),
-            *of("expired", commit(80, 100), tombstone(81)),
-            *of("expired by a broker", commit(90, 100), tombstone(91)),
-            *of("cleaned up", commit(100, 100), tombstone(101)),
-            *of("deleted", commit(110, 100), tombstone(111)),
-            *of("undeleted", commit(120, 5), tombstone(121), commit(122, 5)),
-            *of("skips", commit(130, 10), commit(131, 20), commit(132, 30), commit(133, 500), commit(134, 510)),
-            *of("too few to skip", commit(140, 10), commit(141, 20), commit(142, 500)),
-            *of("two producers", commit(150, 1, 8), commit(152, 2, 9), commit(154, 3, 8), commit(156, 4, 8)),
-            *of("one then another", commit(160, 1), commit(161, 2, 8), commit(163, 3, 9)),
-            *of("two members", *(commit(170 + at, value) for at, value in enumerate((100, 70, 110, 80, 120)))),
-            *of("catches up", commit(180, 100), commit(181, 70), commit(182, 80), commit(183, 110)),
-            *of("aborted", commit(190, 1), commit(191, 9, 8), commit(193, 2), commit(194, 7, 6)),
-        ],
-        transaction_markers=[
-            *(marker(at, "COMMIT", 8) for at in (151, 155, 157, 162)), marker(153, "COMMIT", 9),
-            marker(73, "COMMIT", 7), marker(164, "COMMIT", 9), marker(192, "ABORT", 8),
-        ],
-        group_records=[
-            group_record(48, "classic", 0, generation=0), group_record(49, "classic", 1),
-            group_record(52, "classic", 0), group_record(54, "classic", 2),
-            member_record(60, "consumer", "a"), member_record(61, "consumer", "b"),
-            member_record(63, "consumer", "a", goes=True), member_record(65, "consumer", "b", goes=True),
-            member_record(67, "consumer", "a"),
-            group_record(70, "transactional", 1), group_record(71, "transactional", 0),
-        ],
-        alterations=[alteration(31, "to_offset", 4), alteration(41, "repair", 5), alteration(122, "undelete", 6)],
-        tombstones=[
-            decision(80, "commit_age", 7, 81), decision(90, "group_empty", 8, None), decision(100, "cleanup", 9, 101),
-        ],
-    )  # fmt: skip
+def present(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    return small_lake(tmp_path_factory.mktemp("views") / "lake", **PRESENT)
 
 
 CHANGES: dict[str, list[tuple[object, ...]]] = {  # change, old, new, difference, run, decision; the newest first
@@ -160,67 +92,6 @@ def test_double_writers(history: Lake) -> None:
         ("consumer", 1, 0, 68, 68),  # it had caught up after a reset within one commit
         ("two producers", 1, 2, 155, 154),
     ]
-
-
-@pytest.fixture(scope="module")
-def present(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """Groups in every state retention knows, and some history, of which the newest record is of NOW."""
-
-    def timed(log_offset: int, value: int, at: int) -> Row:
-        return commit(log_offset, value, log_timestamp=at)
-
-    def stored(group_id: str, topic: str, days: float, **others: object) -> Row:
-        at = NOW - int(days * DAY)
-        where = {"group_id": group_id, "topic": topic, "partition": 0, "log_offset": 1, "log_timestamp": at}
-        return {**where, "committed_offset": 5, "commit_timestamp": at, **others}
-
-    consumer = {"protocol_type": "consumer", "subscription": "known"}
-    member = {"state": "Stable", "member_count": 1, "subscribed_topics": ["orders"], "subscription": "known"}
-    return small_lake(
-        tmp_path_factory.mktemp("views") / "lake",
-        offset_commits=[
-            *of("rate", *(timed(10 + at, 5, 3 * DAY + minutes * 60_000) for at, minutes in enumerate((0, 1, 59)))),
-            *of("rate", timed(13, 6, 3 * DAY + 5 * HOUR), timed(14, 6, 4 * DAY - 1), timed(15, 6, 4 * DAY)),
-            *of("stalled", timed(20, 4, NOW - 9000), timed(21, 5, NOW - 8000), timed(22, 5, NOW - 7000)),
-            *of("stalled", timed(23, 5, NOW - 3000)),
-            *of("slow", timed(30, 4, NOW - 9000), timed(31, 4, NOW - 5000), timed(32, 5, NOW)),
-            *of("rate", tombstone(40, log_timestamp=4 * DAY + 1, topic="gone")),
-        ],
-        group_records=[_record(4 * DAY, "rate", "GroupMetadata", "{}")],
-        offsets=[
-            stored("simple", "orders", 8),
-            stored("empty", "old", 20),
-            stored("member", "orders", 9),
-            stored("member", "old", 10),
-            stored("rebalancing", "old", 9),
-            stored("connect", "old", 9),
-            stored("consumer", "orders", 9),
-            stored("consumer", "old", 2),
-            stored("share", "old", 9),
-            stored("ghost", "old", 9),
-            stored("explicit", "old", 30, expire_timestamp=NOW - 5),
-            stored("held", "old", 9),
-            stored("stalled", "t", 0, committed_offset=5),
-            stored("slow", "t", 0, committed_offset=5),
-            stored("fast", "t", 0, committed_offset=50),
-        ],
-        pending_offsets=[
-            {**stored("held", "old", 3), "producer_id": 7, "log_offset": 91},
-            {**stored("held", "other", 2), "producer_id": 7, "log_offset": 92},
-            {**stored("other", "old", 1), "producer_id": 7, "log_offset": 93},
-            {**stored("held", "parts", 1), "producer_epoch": None, "commit_id": 1, "commit_size": 2},
-        ],
-        groups=[
-            *({"group_id": name} for name in ("simple", "explicit", "held", "stalled", "slow", "fast")),
-            {"group_id": "empty", **consumer, "state_timestamp": NOW - 2 * DAY},
-            {"group_id": "member", **consumer, **member},
-            {"group_id": "rebalancing", **consumer, "state": "PreparingRebalance", "member_count": 1},
-            {"group_id": "connect", "protocol_type": "connect", "state": "Stable", "member_count": 1},
-            {"group_id": "consumer", "group_type": "consumer", **consumer, **member},
-            {"group_id": "share", "group_type": "share", "protocol_type": "share"},
-        ],
-        tombstones=[{**decision(1, "topic_deleted", 1, None), "topic": "removed", "outcome": "planned"}],
-    )
 
 
 CLOCK = {  # of each group and topic: kept by, clock, days before NOW

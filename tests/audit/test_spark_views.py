@@ -1,0 +1,41 @@
+"""The views in Spark: registered in a session, they say what they say without one."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import offsetlake
+from audit.lakes import small_lake
+from audit.view_rows import HISTORY, PRESENT
+from offsetlake.errors import LakeUnusable
+from offsetlake.lake.definitions import TABLES
+from offsetlake.lake.views import views
+
+
+def _rows(answer: pa.Table) -> list[dict[str, Any]]:
+    return sorted(answer.to_pylist(), key=str)
+
+
+@pytest.mark.jvm
+@pytest.mark.slow
+def test_views_say_in_spark_what_they_say_without(spark: SparkSession, tmp_path: Path) -> None:
+    present = {table: [{**row, "log_partition": 1} for row in rows] for table, rows in PRESENT.items()}
+    both = {table: [*HISTORY.get(table, []), *present.get(table, [])] for table in HISTORY | PRESENT}
+    lake = small_lake(tmp_path / "it's a `lake`", **both)
+    offsetlake.register_views(spark, lake.path)
+    for name, view in views().items():
+        found = spark.table(name)
+        assert {field.name: field.metadata.get("comment") for field in found.schema} == view.columns
+        expected = lake.query(f"SELECT * FROM {name}", name)
+        assert _rows(found.toArrow()) == _rows(expected), name
+        assert expected.num_rows, name
+    for name in (*TABLES, *views()):
+        spark.catalog.dropTempView(name)
+
+
+def test_no_lake(tmp_path: Path) -> None:
+    with pytest.raises(LakeUnusable, match="no lake in"):
+        offsetlake.register_views(None, tmp_path)  # type: ignore[arg-type]
