@@ -11,6 +11,7 @@
 -- * skip ahead: a step ahead longer than all other steps ahead of that offset together, where there are at least two
 -- others. No length is too long in itself; a burst after a quiet time can look the same.
 -- * commit: all else, also the first one and one of the value there was.
+-- A tombstone of a group alone, which hides its offsets until it commits again, is no change of any offset.
 --
 --   group_id            consumer group
 --   topic               topic the offset is of

@@ -15,9 +15,11 @@
 -- worst first: expires_timestamp, group_id, topic, partition
 -- since: expires_timestamp
 SELECT ages.group_id, ages.topic, ages.partition, ages.committed_offset, ages.expires_timestamp,
-  ages.expires_timestamp - log_clock.clock_timestamp AS remaining_ms, ages.clock, ages.clock_timestamp, ages.state
+  greatest(ages.expires_timestamp, 0) - log_clock.clock_timestamp AS remaining_ms, ages.clock, ages.clock_timestamp, ages.state
 FROM (
-  SELECT *, CASE clock WHEN 'expire_timestamp' THEN 0 ELSE 604800000 END + clock_timestamp AS expires_timestamp
+  SELECT *, CASE clock
+    WHEN 'expire_timestamp' THEN clock_timestamp ELSE least(clock_timestamp, 9223372036249975807) + 604800000
+  END AS expires_timestamp
   FROM retention_clocks WHERE kept_by IS NULL
 ) AS ages
 CROSS JOIN log_clock

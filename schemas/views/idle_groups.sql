@@ -11,7 +11,7 @@
 -- worst first: idle_ms DESC, group_id
 -- since: last_commit_timestamp
 SELECT stored.group_id, groups.group_type, groups.state, groups.member_count, stored.offsets,
-  stored.last_commit_timestamp, log_clock.clock_timestamp - stored.last_commit_timestamp AS idle_ms
+  stored.last_commit_timestamp, log_clock.clock_timestamp - greatest(stored.last_commit_timestamp, 0) AS idle_ms
 FROM (
   SELECT group_id, count(*) AS offsets, max(coalesce(log_timestamp, commit_timestamp)) AS last_commit_timestamp
   FROM offsets GROUP BY group_id

@@ -25,7 +25,7 @@ SELECT group_id, count(*) AS offsets,
 FROM (
   SELECT retention_clocks.group_id, retention_clocks.kept_by, retention_clocks.clock_timestamp, CASE
     WHEN kept_by IS NOT NULL THEN NULL
-    WHEN clock <> 'expire_timestamp' THEN log_clock.clock_timestamp - retention_clocks.clock_timestamp
+    WHEN clock <> 'expire_timestamp' THEN log_clock.clock_timestamp - greatest(retention_clocks.clock_timestamp, 0)
     WHEN retention_clocks.clock_timestamp <= log_clock.clock_timestamp THEN 9223372036854775807
   END AS age_ms
   FROM retention_clocks CROSS JOIN log_clock

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 import offsetlake
 from audit.lakes import small_lake
-from audit.view_rows import HISTORY, PRESENT
+from audit.view_rows import HISTORY, ODD, PRESENT
 from offsetlake.errors import LakeUnusable
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.views import views
@@ -23,8 +23,10 @@ def _rows(answer: pa.Table) -> list[dict[str, Any]]:
 @pytest.mark.slow
 def test_views_say_in_spark_what_they_say_without(spark: SparkSession, tmp_path: Path) -> None:
     present = {table: [{**row, "log_partition": 1} for row in rows] for table, rows in PRESENT.items()}
-    both = {table: [*HISTORY.get(table, []), *present.get(table, [])] for table in HISTORY | PRESENT}
-    lake = small_lake(tmp_path / "it's a `lake`", **both)
+    every = {
+        table: [row for rows in (HISTORY, present, ODD) for row in rows.get(table, [])] for table in HISTORY | PRESENT
+    }
+    lake = small_lake(tmp_path / "it's a `lake`", **every)
     offsetlake.register_views(spark, lake.path)
     for name, view in views().items():
         found = spark.table(name)

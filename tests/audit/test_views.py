@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from audit.lakes import small_lake
-from audit.view_rows import DAY, HISTORY, NOW, PRESENT
+from audit.view_rows import DAY, HISTORY, NOW, ODD, PRESENT
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.views import needed, views
@@ -154,6 +154,13 @@ def test_retention_what_if(present: Lake) -> None:
         ("empty", 1, 0, 1, 0, 0, 0, 0),
         *((name, 1, 1, 0, 0, 0, 0, 0) for name in ("connect", "ghost", "held", "rebalancing", "share")),
     ]
+
+
+def test_retention_of_commits_beyond_all_times(tmp_path: Path) -> None:
+    lake = small_lake(tmp_path / "lake", **ODD, offset_commits=PRESENT["offset_commits"])
+    found = asked(lake, "expiring_soon", ("topic", "expires_timestamp"))
+    assert found == [("past", -(2**63) + 7 * DAY), ("future", 2**63 - 1)]
+    assert asked(lake, "retention_what_if", ("offsets", "gone_with_30d")) == [(2, 1)]
 
 
 def test_hanging_transactions(present: Lake) -> None:

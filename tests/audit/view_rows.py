@@ -138,3 +138,12 @@ PRESENT: dict[str, list[Row]] = {
     "tombstones": [{**_decision(1, "topic_deleted", 1, None), "topic": "removed", "outcome": "planned"}],
 }
 """Groups in every state retention knows, and some history, of which the newest record is of NOW."""
+
+ODD: dict[str, list[Row]] = {
+    "offsets": [
+        _stored("odd", "future", 0, commit_timestamp=2**63 - 1),
+        _stored("odd", "past", 0, commit_timestamp=-(2**63)),
+    ],
+    "groups": [{"group_id": "odd"}],
+}
+"""What a client can say of the time of its commit."""
