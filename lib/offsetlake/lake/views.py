@@ -78,7 +78,8 @@ def _parsed(name: str, text: str, known: set[str]) -> View:
         elif more := _GOES_ON.fullmatch(line):
             columns[[*columns][-1]] += f" {more[1]}"
         elif line.startswith((" worst first: ", " since: ")):
-            told |= [line.strip().split(": ", 1)]
+            label, said = line.strip().split(": ", 1)
+            told[label] = said
     answers = " ".join(line.strip() for line in comments[: comments.index("")])
     uses = frozenset(_NAMED.findall(select)) & known
     return View(name, answers, columns, told["worst first"], told["since"], select, uses)
