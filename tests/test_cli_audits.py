@@ -154,4 +154,4 @@ def test_views_prints_statements_for_spark(run: Run, lake: Path) -> None:
     assert (code, err) == (0, "")
     statements = [statement.strip() for statement in out.split(";\n\n")]
     assert [statement.split()[5] for statement in statements if statement] == [*TABLES, *views()]
-    assert f"offsets AS SELECT * FROM delta.`{lake}/offsets`" in out
+    assert f"VIEW offsets USING delta OPTIONS (path '{lake}/offsets')" in out

@@ -25,8 +25,9 @@ def spark_statements(lake: Lake) -> Iterator[str]:
     """Give the statements that make a session's temporary views of a lake's tables, then of the views over them."""
     lake.check_up_to_date()
     for table in TABLES:
-        path = str(lake.table_path(table)).replace("`", "``")
-        yield f"CREATE OR REPLACE TEMPORARY VIEW {table} AS SELECT * FROM delta.`{path}`"  # noqa: S608 - our own names
+        path = _text(str(lake.table_path(table)))
+        # Not `AS SELECT`: that would look the table up again in every view that names it, and in every view over those.
+        yield f"CREATE OR REPLACE TEMPORARY VIEW {table} USING delta OPTIONS (path {path})"
     for view in views().values():
         columns = ", ".join(f"{name} COMMENT {_text(comment)}" for name, comment in view.columns.items())
         named = f"{view.name} ({columns}) COMMENT {_text(view.answers)}"
