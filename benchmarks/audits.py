@@ -1,6 +1,6 @@
 """Every view over 20 M commits, in both engines, beside a plain count of the table by group; to benchmarks/audits.md.
 
-python benchmarks/audits.py              about fifteen minutes on two cores
+python benchmarks/audits.py              all of them
 python benchmarks/audits.py --scale 0.1  a tenth of the commits
 
 Asked as `offsetlake audit VIEW --limit 20` asks: the whole view is made, its worst rows are given.

@@ -49,7 +49,7 @@ def test_views_say_in_spark_what_they_say_without(session: SparkSession, tmp_pat
     lake = small_lake(tmp_path / "it's a `lake`", **every)
     offsetlake.register_views(session, lake.path)
     assert _rows(session.table("changes").toArrow()) == _rows(lake.query("SELECT * FROM changes"))
-    for table in TABLES:  # the same rows in memory: each look at a Delta table costs jobs of its own
+    for table in every:  # the same rows in memory: each look at a Delta table costs jobs of its own
         session.createDataFrame(lake.query(f"SELECT * FROM {table}", table)).createOrReplaceTempView(table)
     for name, view in views().items():
         found = session.table(name)
