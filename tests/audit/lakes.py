@@ -22,6 +22,12 @@ _DEFAULTS: dict[str, Row] = {
         "group_type": "classic", "state": "Empty", "subscription": "none", "subscribed_topics": [], "member_count": 0,
         "log_partition": 0,
     },
+    "pending_offsets": {
+        "metadata": "", "commit_timestamp": 0, "record_type": 1, "producer_epoch": 0, "log_partition": 0,
+    },
+    "group_records": {"ingest_run": 1, "log_partition": 0, "key": "{}", "record_type": 2},
+    "tombstones": {"log_partition": 0, "judged_timestamp": 0},
+    "alterations": {"log_partition": 0, "commit_timestamp": 0},
     "quarantine": {"ingest_run": 1, "log_topic": "__consumer_offsets", "log_partition": 0},
 }  # fmt: skip
 

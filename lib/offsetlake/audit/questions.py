@@ -142,7 +142,7 @@ def tombstones(
     lake: Lake, pattern: str | None = None, outcome: str | None = None, limit: int | None = None
 ) -> pa.Table:
     """Give every decision once, with its newest outcome: rows of `tombstones`, a group's offsets before the group."""
-    wanted = "" if outcome is None else f"AND outcome = {_text(outcome)}"
+    wanted = "" if outcome is None else f"AND outcome = {quoted(outcome)}"
     sql = f"""
         SELECT * FROM (
           SELECT *, row_number() OVER (
@@ -159,7 +159,7 @@ def alterations(
 
     A plan of which something came is left out: its outcome says all of it.
     """
-    wanted = "" if outcome is None else f"WHERE outcome = {_text(outcome)}"
+    wanted = "" if outcome is None else f"WHERE outcome = {quoted(outcome)}"
     sql = f"""
         SELECT * FROM (
           SELECT * FROM (
@@ -183,7 +183,7 @@ def history(lake: Lake, group_id: str, topic: str, partition: int, limit: int | 
     | leader_epoch, metadata, commit_timestamp, producer_id | as in `offset_commits` |
     | outcome         | how the transaction ended: committed, aborted, open; a tombstone holds all the same. partial: a part of a commit in parts that is not complete, which does not hold. null = a plain record, or a part that holds from the last part on |
     """  # noqa: E501 - a row of a table
-    key = f"group_id = {_text(group_id)} AND topic = {_text(topic)} AND partition = {partition}"
+    key = f"group_id = {quoted(group_id)} AND topic = {quoted(topic)} AND partition = {partition}"
     lacking = "" if "commit_id" in lake.columns("offset_commits") else _BEFORE_PARTS
     sql = _HISTORY.format(key=key, lacking=lacking, limit=_limit(limit))
     return lake.query(sql, "offset_commits", "transaction_markers")
@@ -211,6 +211,17 @@ def transactions(lake: Lake, now: int, open_longer_ms: int = 0) -> pa.Table:
     return lake.query(sql, "pending_offsets").sort_by([("first_timestamp", "ascending")])
 
 
+def check_committed(
+    lake: Lake, group_id: str | None = None, topic: str | None = None, partition: int | None = None
+) -> None:
+    """Raise BadRequest where no offset of this group, topic and partition was ever committed."""
+    named = {"group_id": group_id, "topic": topic, "partition": None if partition is None else str(partition)}
+    where = _where(named)
+    if not lake.query(f"SELECT 1 FROM offset_commits {where} LIMIT 1", "offset_commits").num_rows:  # noqa: S608
+        of = ", ".join(f"{column.removesuffix('_id')} {value}" for column, value in named.items() if value is not None)
+        raise BadRequest(f"nobody ever committed an offset of {of}, as far as the lake {lake.path} has read its log")
+
+
 def first_instant(lake: Lake) -> int | None:
     """When the oldest record in history was appended, ms since the epoch; None where no record says."""
     every = " UNION ALL ".join(f"SELECT min(log_timestamp) AS at FROM {table}" for table in TIMED)  # noqa: S608
@@ -218,12 +229,13 @@ def first_instant(lake: Lake) -> int | None:
     return found
 
 
-def _text(value: str) -> str:
+def quoted(value: str) -> str:
+    """Write a text as SQL does."""
     return "'" + value.replace("'", "''") + "'"
 
 
 def _where(wanted: Mapping[str, str | None]) -> str:
-    conditions = [f"{column} = {_text(value)}" for column, value in wanted.items() if value is not None]
+    conditions = [f"{column} = {quoted(value)}" for column, value in wanted.items() if value is not None]
     return f"WHERE {' AND '.join(conditions)}" if conditions else ""
 
 

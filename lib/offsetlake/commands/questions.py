@@ -113,6 +113,7 @@ def history(
 ) -> None:
     """Every commit of one partition by one group, newest first: who was where when, and what jumped back."""
     settings, at = opened(lake, config_file, format_)
+    questions.check_committed(at, group, topic, partition)
     write(questions.history(at, group, topic, partition, limit), settings.format, _HISTORY_SHOWN)
 
 
@@ -125,13 +126,17 @@ def history(
 )
 def sql(
     statement: Annotated[
-        str, typer.Argument(metavar="SELECT", help=f"A SELECT in DataFusion's dialect, over {', '.join(TABLES)}.")
+        str,
+        typer.Argument(
+            metavar="SELECT",
+            help=f"A SELECT in DataFusion's dialect, over {', '.join(TABLES)}, and the views of `offsetlake audit`.",
+        ),
     ],
     format_: FormatOption = None,
     lake: LakeOption = None,
     config_file: ConfigOption = None,
 ) -> None:
-    """Ask anything in SQL, of all tables of the lake; it only reads."""
+    """Ask anything in SQL, of all tables and views of the lake; it only reads."""
     settings, at = opened(lake, config_file, format_)
     write(select(at, statement), settings.format)
 

@@ -18,6 +18,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from offsetlake.disk import to_disk
 from offsetlake.errors import LakeBusy, LakeUnusable
 from offsetlake.lake.definitions import LAKE_VERSION, TABLES, create_table, definition, upgrade_table
+from offsetlake.lake.views import named_in, needed
 
 WAIT_SECONDS = 60
 _MARKER, _LOCK = "offsetlake.json", "lock"
@@ -95,19 +96,33 @@ class Lake:
         """Delta versions the tables are at now."""
         return {table: self.delta_table(table).version() for table in tables}
 
+    def check_up_to_date(self) -> None:
+        """Raise LakeUnusable where an older program made the lake: the views need what its tables lack."""
+        if self._version() < LAKE_VERSION:
+            raise LakeUnusable(
+                f"an older offsetlake made the lake {self.path}, and its tables lack what the views need: "
+                "the next job that writes adds it"
+            )
+
     def columns(self, table: str) -> list[str]:
         """Names of a table's columns; a lake that an older program made lacks the newer ones until a job writes."""
         return [field.name for field in self.delta_table(table).schema().fields]
 
     def query(self, sql: str, *tables: str, **at: int) -> pa.Table:
-        """Answer SQL (DataFusion's dialect) over the named tables, all there are if none is named, without Spark.
+        """Answer SQL (DataFusion's dialect) over the named tables and views, without Spark.
 
-        `at` pins a table to a Delta version: `query(sql, offsets=3)`.
+        Where none is named: over all tables there are, and the views that the statement names. `at` pins a table to a
+        Delta version: `query(sql, offsets=3)`.
         """
-        builder = QueryBuilder()
         there = (table for table in TABLES if DeltaTable.is_deltatable(str(self.table_path(table))))
-        for table in (*tables, *at) or there:
+        registered, views = needed((*tables, *at) or (*there, *named_in(sql)))
+        if views:
+            self.check_up_to_date()
+        builder = QueryBuilder()
+        for table in registered:
             builder = builder.register(table, self.delta_table(table, at.get(table)))
+        for view in views:
+            builder.execute(f"CREATE VIEW {view.name} AS {view.select}")
         found = pa.RecordBatchReader.from_stream(builder.execute(sql)).read_all()
         return found.cast(pa.schema([of.with_type(_common(of.type)) for of in found.schema]))
 

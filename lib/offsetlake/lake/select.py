@@ -1,4 +1,4 @@
-"""Any SELECT a person writes, over all tables of a lake: it reads, whatever it says; ours over tables of the past."""
+"""Any SELECT a person writes, over all tables and views of a lake; ours over tables of the past. They only read."""
 
 import re
 from collections.abc import Mapping
@@ -9,12 +9,13 @@ from deltalake.exceptions import DeltaError
 from offsetlake.errors import BadRequest, LakeUnusable
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.views import views
 
 _READS = re.compile(r"(\s|--[^\n]*\n|/\*.*?\*/)*(SELECT\b|WITH\b|VALUES\b|\()", re.IGNORECASE | re.DOTALL)
 
 
 def select(lake: Lake, statement: str) -> pa.Table:
-    """Answer any SELECT over the tables; BadRequest, with the engine's words, where it is no SELECT or is wrong."""
+    """Answer any SELECT over tables and views; BadRequest, with the engine's words, where it is none or is wrong."""
     query = statement.strip().rstrip(";")
     if not _READS.match(query):
         raise BadRequest(f"only SELECT is answered, over the tables {', '.join(TABLES)}")
@@ -23,7 +24,8 @@ def select(lake: Lake, statement: str) -> pa.Table:
         lake.query(f"EXPLAIN SELECT * FROM ({query}\n)")  # noqa: S608
         return _distinct(lake.query(query))
     except (DeltaError, pa.ArrowException) as error:
-        hint = f"; tables are {', '.join(TABLES)}" if "not found" in str(error) else ""
+        known = f"; tables are {', '.join(TABLES)}; views are {', '.join(sorted(views()))}"
+        hint = known if "not found" in str(error) else ""
         raise BadRequest(f"{error}{hint}") from error
 
 

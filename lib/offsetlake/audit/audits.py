@@ -1,0 +1,63 @@
+"""The views as a person asks them: the rows of one, of some groups, first what is worth looking at."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from offsetlake.audit.questions import check_committed, quoted
+from offsetlake.errors import BadRequest
+from offsetlake.lake.lake import Lake
+from offsetlake.lake.views import View, views
+from offsetlake.lifecycle.policy import like
+
+_GROUPS = "SELECT group_id FROM offset_commits UNION ALL SELECT group_id FROM group_records"
+
+
+def audit(
+    lake: Lake,
+    name: str,
+    pattern: str | None = None,
+    topic: str | None = None,
+    since_ms: int | None = None,
+    limit: int | None = None,
+) -> pa.Table:
+    """Rows of a view in its order; of the groups like `pattern`, of one topic, since an instant, where named.
+
+    Raises BadRequest for a view there is not, one that is not by group or topic where those are named, a lake without
+    history, and groups or a topic that history does not have; LakeUnusable where an older program made the lake.
+    """
+    if name not in views():
+        raise BadRequest(f"no view {name!r}; views are {', '.join(sorted(views()))}")
+    view = views()[name]
+    if not lake.query(f"SELECT * FROM ({_GROUPS}) LIMIT 1", "offset_commits", "group_records").num_rows:  # noqa: S608
+        raise BadRequest(f"the lake {lake.path} holds no history yet: `offsetlake run` reads the log")
+    conditions = " AND ".join(_conditions(lake, view, pattern, topic, since_ms)) or "true"
+    limited = "" if limit is None else f"LIMIT {limit}"
+    return lake.query(f"SELECT * FROM {name} WHERE {conditions} ORDER BY {view.order} {limited}", name)  # noqa: S608
+
+
+def _conditions(lake: Lake, view: View, pattern: str | None, topic: str | None, since_ms: int | None) -> Iterator[str]:
+    if pattern is not None:
+        _check_by(view, "group_id", "--group")
+        yield f"group_id IN ({', '.join(map(quoted, _groups_like(lake, pattern)))})"
+    if topic is not None:
+        _check_by(view, "topic", "--topic")
+        check_committed(lake, topic=topic)
+        yield f"topic = {quoted(topic)}"
+    if since_ms is not None:
+        yield f"{view.since} >= {since_ms}"
+
+
+def _check_by(view: View, column: str, option: str) -> None:
+    if column not in view.columns:
+        raise BadRequest(
+            f"{view.name} has no column {column}: leave {option} out; its columns: {', '.join(view.columns)}"
+        )
+
+
+def _groups_like(lake: Lake, pattern: str) -> list[str]:
+    known = lake.query(f"SELECT DISTINCT group_id FROM ({_GROUPS})", "offset_commits", "group_records")  # noqa: S608
+    found: list[str] = known.filter(pa.array(like(known["group_id"], pattern)))["group_id"].to_pylist()
+    if not found:
+        raise BadRequest(f"no group like {pattern!r} is in history, as far as the lake {lake.path} has read its log")
+    return found

@@ -1,0 +1,90 @@
+"""The commands that ask the views; none of them starts Spark."""
+
+import os
+from typing import Annotated
+
+import pyarrow as pa
+import typer
+
+from offsetlake import config
+from offsetlake.audit.audits import audit as rows_of
+from offsetlake.audit.diff import diff as between
+from offsetlake.commands.options import (
+    QUESTIONS,
+    ConfigOption,
+    FormatOption,
+    GroupPatternOption,
+    LakeOption,
+    LimitOption,
+    app,
+    examples,
+    opened,
+)
+from offsetlake.lake.spark_views import spark_statements
+from offsetlake.lake.views import views as all_views
+from offsetlake.output import write
+from offsetlake.times import to_ms
+
+_TopicOption = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")]
+
+
+@app.command(
+    rich_help_panel=QUESTIONS,
+    epilog=examples(
+        "offsetlake audit",
+        "offsetlake audit changes --group 'billing-*' --since 2026-01-31T14:00",
+        "offsetlake audit commit_rate --limit 10",
+    ),
+)
+def audit(
+    view: Annotated[
+        str | None, typer.Argument(metavar="[VIEW]", help="The view. [dim]default: tell which there are[/]")
+    ] = None,
+    group: GroupPatternOption = None,
+    topic: _TopicOption = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="Only what was from then on: ms or ISO 8601.")
+    ] = None,
+    limit: LimitOption = None,
+    format_: FormatOption = None,
+    lake: LakeOption = None,
+    config_file: ConfigOption = None,
+) -> None:
+    """Ask a view: what changed, who went back, who commits too much, what goes soon, and more; worst first."""
+    if view is None:
+        settings = config.load({"lake": lake, "config": config_file, "format": format_}, os.environ)
+        listed = {name: of.answers for name, of in sorted(all_views().items())}
+        return write(pa.table({"view": [*listed], "answers": [*listed.values()]}), settings.format)
+    settings, at = opened(lake, config_file, format_)
+    found = rows_of(at, view, group, topic, None if since is None else to_ms(since), limit)
+    return write(found, settings.format)
+
+
+@app.command(
+    rich_help_panel=QUESTIONS,
+    epilog=examples("offsetlake diff --from 2026-01-31T14:00 --to 2026-01-31T15:00 --group billing"),
+)
+def diff(
+    from_: Annotated[str, typer.Option("--from", metavar="TIME", help="The first instant: ms or ISO 8601.")],
+    to: Annotated[str, typer.Option("--to", metavar="TIME", help="The second one.")],
+    group: Annotated[str | None, typer.Option("--group", metavar="GROUP", help="Only this group.")] = None,
+    topic: _TopicOption = None,
+    limit: LimitOption = None,
+    format_: FormatOption = None,
+    lake: LakeOption = None,
+    config_file: ConfigOption = None,
+) -> None:
+    """Offsets at two instants side by side: those that are not the same, and by how much."""
+    settings, at = opened(lake, config_file, format_)
+    write(between(at, to_ms(from_), to_ms(to), group, topic, limit), settings.format)
+
+
+@app.command(
+    rich_help_panel=QUESTIONS,
+    epilog=examples("offsetlake views > lake.sql; spark-sql -i lake.sql"),
+)
+def views(lake: LakeOption = None, config_file: ConfigOption = None) -> None:
+    """Print the tables and views of the lake as statements for spark-sql with Delta: temporary views, with comments."""
+    _, at = opened(lake, config_file, None)
+    for statement in spark_statements(at):
+        typer.echo(f"{statement};\n")

@@ -1,0 +1,38 @@
+"""The tables and views of a lake as Spark SQL's own: for `spark-sql`, and for a session of one's own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from offsetlake.lake.definitions import TABLES
+from offsetlake.lake.lake import Lake
+from offsetlake.lake.views import views
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register_views(spark: "SparkSession", lake: str | Path) -> None:
+    """Make the tables and views of a lake known to a session that has Delta, as temporary views.
+
+    Raises LakeUnusable where there is no lake.
+    """
+    for statement in spark_statements(Lake.open(Path(lake))):
+        spark.sql(statement)
+
+
+def spark_statements(lake: Lake) -> Iterator[str]:
+    """Give the statements that make a session's temporary views of a lake's tables, then of the views over them."""
+    lake.check_up_to_date()
+    for table in TABLES:
+        path = _text(str(lake.table_path(table)))
+        # Not `AS SELECT`: that would look the table up again in every view that names it, and in every view over those.
+        yield f"CREATE OR REPLACE TEMPORARY VIEW {table} USING delta OPTIONS (path {path})"
+    for view in views().values():
+        columns = ", ".join(f"{name} COMMENT {_text(comment)}" for name, comment in view.columns.items())
+        named = f"{view.name} ({columns}) COMMENT {_text(view.answers)}"
+        yield f"CREATE OR REPLACE TEMPORARY VIEW {named} AS\n{view.select}"
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,42 @@
+-- When groups that had members had none: whoever commits then is no member, but a person's tool or a job.
+--
+-- Told by the group records: of classic groups by the members in them, of consumer and streams groups by the members that
+-- came and went. A group that never had a member is in no row: it only commits.
+--
+--   group_id        group
+--   log_partition   partition of the log topic
+--   from_log_offset log offset of the record that says the last member went
+--   to_log_offset   log offset of the next record about its members, not included; null: still so
+--   from_timestamp  when the last member went, ms since the epoch; null: the log does not say
+--
+-- worst first: from_timestamp DESC, group_id
+-- since: from_timestamp
+WITH
+classic AS (
+  SELECT group_id, log_partition, log_offset, log_timestamp, CASE
+    WHEN value LIKE '%"members":[]%' AND value NOT LIKE '%"generation":0,%' THEN 0 ELSE 1
+  END AS members
+  FROM group_records WHERE record_name = 'GroupMetadata'
+),
+members AS (
+  SELECT group_id, log_partition, log_offset, log_timestamp, there, coalesce(
+    lag(there) OVER (PARTITION BY group_id, member_id ORDER BY log_offset), 0
+  ) AS was_there
+  FROM (
+    SELECT *, CASE kind WHEN 'value' THEN 1 ELSE 0 END AS there FROM group_records
+    WHERE record_name IN ('ConsumerGroupMemberMetadata', 'StreamsGroupMemberMetadata')
+  ) AS of_members
+),
+counted AS (
+  SELECT group_id, log_partition, log_offset, log_timestamp, members FROM classic
+  UNION ALL
+  SELECT group_id, log_partition, log_offset, log_timestamp, sum(there - was_there) OVER (
+    PARTITION BY group_id ORDER BY log_offset ROWS UNBOUNDED PRECEDING
+  ) AS members
+  FROM members
+),
+periods AS (
+  SELECT *, lead(log_offset) OVER (PARTITION BY group_id ORDER BY log_offset) AS to_log_offset FROM counted
+)
+SELECT group_id, log_partition, log_offset AS from_log_offset, to_log_offset, log_timestamp AS from_timestamp
+FROM periods WHERE members = 0

@@ -1,0 +1,27 @@
+-- Who makes the log grow: records of each group and day, offsets and all else.
+--
+-- Records, not bytes: the tables do not keep how large a record was. Days are UTC; a record without a timestamp has none.
+--
+--   group_id       group
+--   day_timestamp  when the day begins, ms since the epoch; null: the log does not say
+--   records        records of the group appended on that day
+--   commits        of these, commits of offsets
+--   tombstones     tombstones of offsets
+--   group_records  records about the group itself and its members
+--
+-- worst first: records DESC, group_id, day_timestamp
+-- since: day_timestamp
+SELECT group_id, day_timestamp, CAST(sum(commits + tombstones + group_records) AS BIGINT) AS records,
+  CAST(sum(commits) AS BIGINT) AS commits, CAST(sum(tombstones) AS BIGINT) AS tombstones,
+  CAST(sum(group_records) AS BIGINT) AS group_records
+FROM (
+  SELECT group_id, log_timestamp - log_timestamp % 86400000 AS day_timestamp,
+    count(CASE WHEN kind = 'commit' THEN 1 END) AS commits,
+    count(CASE WHEN kind = 'tombstone' THEN 1 END) AS tombstones, 0 AS group_records
+  FROM offset_commits GROUP BY group_id, log_timestamp - log_timestamp % 86400000
+  UNION ALL
+  SELECT group_id, log_timestamp - log_timestamp % 86400000 AS day_timestamp, 0 AS commits, 0 AS tombstones,
+    count(*) AS group_records
+  FROM group_records GROUP BY group_id, log_timestamp - log_timestamp % 86400000
+) AS counted
+GROUP BY group_id, day_timestamp
