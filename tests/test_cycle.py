@@ -6,31 +6,13 @@ from typing import Any
 
 import pytest
 
-from e2e.in_process import InProcess
+from e2e.in_process import NoSpark
 from e2e.lakes import state
 from offsetlake import cycle
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline import ingest
 from oracle.random_logs import RandomLog, random_log
-
-
-class NoSpark(InProcess):
-    """In the place of a LazySession."""
-
-    seconds = 0.0
-
-    def __init__(self, *_arguments: Any) -> None:
-        super().__init__()
-
-    def __enter__(self) -> "NoSpark":
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        pass
-
-    def __call__(self) -> "NoSpark":
-        return self
 
 
 def _run(folder: Path, lake: str) -> list[tuple[str, str, list[str]]]:

@@ -92,8 +92,11 @@ class Lake:
             raise LakeUnusable(f"table {table} of the lake {self.path} {why}") from error
 
     def versions(self, *tables: str) -> dict[str, int]:
-        """Delta versions the tables are at now."""
-        return {table: self.delta_table(table).version() for table in tables}
+        """Delta versions the tables are at now: those named, all there are if none is named."""
+        return {table: self.delta_table(table).version() for table in tables or self._there()}
+
+    def _there(self) -> list[str]:
+        return [table for table in TABLES if DeltaTable.is_deltatable(str(self.table_path(table)))]
 
     def columns(self, table: str) -> list[str]:
         """Names of a table's columns; a lake that an older program made lacks the newer ones until a job writes."""
@@ -105,8 +108,7 @@ class Lake:
         `at` pins a table to a Delta version: `query(sql, offsets=3)`.
         """
         builder = QueryBuilder()
-        there = (table for table in TABLES if DeltaTable.is_deltatable(str(self.table_path(table))))
-        for table in (*tables, *at) or there:
+        for table in (*tables, *at) or self._there():
             builder = builder.register(table, self.delta_table(table, at.get(table)))
         found = pa.RecordBatchReader.from_stream(builder.execute(sql)).read_all()
         return found.cast(pa.schema([of.with_type(_common(of.type)) for of in found.schema]))
