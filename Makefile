@@ -1,15 +1,17 @@
-# Two environments never meet in one: this one is the jobs'. Everything made here goes with `make clean`.
+# Two environments never meet in one: VENV is the jobs', AIRFLOW is Airflow's. Everything made here goes with `make clean`.
 PYTHON ?= python3
 VENV   := .venv
+AIRFLOW := .airflow-venv
 BIN    := $(VENV)/bin
 REQ    := conf/requirements
 LOG    ?= tests/fixtures/broker-log
+PORT   ?= 8080
 LAKE   ?= lake
 PIP    := $(BIN)/pip --disable-pip-version-check --no-input -q
 MVN    := mvn -q -B -ntp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast check format bench dist lock clean
+.PHONY: help setup run airflow test test-fast check format bench dist lock clean
 
 help: ## print this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1|/' | column -t -s '|'
@@ -19,7 +21,10 @@ setup: $(VENV)/.ready .jars/spark/.ready ## make the environment and fetch Spark
 run: setup ## run the main job on the bundled log of a real broker (LOG=folder LAKE=folder)
 	@$(BIN)/offsetlake run --log $(LOG) --lake $(LAKE)
 
-test: check .jars/broker/.ready dist ## lint, types and all tests, with a real broker and a real Spark cluster
+airflow: setup $(AIRFLOW)/.ready ## start a local Airflow with the DAGs on the bundled log (LOG=folder PORT=8080)
+	@PORT=$(PORT) dags/local.sh "$(abspath $(LOG))"
+
+test: check .jars/broker/.ready $(AIRFLOW)/.ready dist ## lint, types and all tests, with a real broker and a real Spark cluster
 	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=15
 
 test-fast: $(VENV)/.dev ## the tests that start no JVM
@@ -46,9 +51,10 @@ dist: $(VENV)/.dev ## build the wheel, and the same as the zip spark-submit want
 lock: $(VENV)/.dev ## lock the requirements of pyproject.toml anew
 	$(BIN)/uv pip compile pyproject.toml --extra build --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q -o $(REQ)/runtime.txt
 	$(BIN)/uv pip compile pyproject.toml --extra dev -c $(REQ)/runtime.txt --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q -o $(REQ)/dev.txt
+	$(BIN)/uv pip compile $(REQ)/airflow.in --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q -o $(REQ)/airflow.txt
 
 clean: ## remove everything made here, lakes of your own excepted
-	rm -rf $(VENV) .jars dist build lake
+	rm -rf $(VENV) $(AIRFLOW) .airflow .jars dist build lake
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -62,6 +68,12 @@ $(VENV)/.ready: $(REQ)/runtime.txt | $(VENV)/bin/python
 $(VENV)/.dev: $(REQ)/dev.txt $(VENV)/.ready
 	@echo "installing what tests and checks need"
 	@$(PIP) install --require-hashes -r $(REQ)/dev.txt
+	@touch $@
+
+$(AIRFLOW)/.ready: $(REQ)/airflow.txt
+	@echo "installing Airflow into $(AIRFLOW)"
+	@$(PYTHON) -m venv $(AIRFLOW)
+	@$(AIRFLOW)/bin/pip --disable-pip-version-check --no-input -q install --require-hashes -r $<
 	@touch $@
 
 .jars/spark/.ready: conf/jars/pom.xml

@@ -312,7 +312,8 @@ def test_what_if_compares_and_writes_nothing(run: Run, real: str) -> None:
         (["--retention", "999999999999d"], "error: 999999999999d is no duration anyone waits for: at most 2932896d"),
         (["--now", "tomorrow"], "error: 'tomorrow' is no instant"),
         (["--now", "99999999999999999999"], "error: 99999999999999999999 ms is no instant: years 1 to 9999 are known"),
-        (["--group", "a*"], "error: --group and --format go with --what-if"),
+        (["--group", "a*"], "error: --group goes with --what-if"),
+        (["--what-if", "--compacted-by", "2"], "error: --compacted-by does not go with --what-if"),
     ],
 )
 def test_what_expire_cannot_make_sense_of(run: Run, real: str, arguments: list[str], says: str) -> None:

@@ -30,20 +30,26 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """What expire judges by; `now` is ms since the epoch."""
+    """What expire judges by; `now` is ms since the epoch, `compacted_by` the last run that may have compacted."""
 
     policy: RetentionPolicy
     now: int
+    compacted_by: int | None = None
 
 
 def run_jobs(
-    lake_path: Path, log: LogAddress | None, jobs: Collection[str], expiry: Expiry | None, say: Callable[[str], None]
+    lake_path: Path,
+    log: LogAddress | None,
+    jobs: Collection[str],
+    expiry: Expiry | None,
+    say: Callable[[str], None],
+    through_run: int | None = None,
 ) -> list[Done]:
     """Run those of JOBS that are named, in their order; where the log is read for the first time, a lake is made.
 
     `ingest` and `emit` take a log, `expire` an expiry; where the log is a live cluster's, `ingest` asks it where topics
-    end, and `expire` which there are no more. Raises what the jobs raise; a log or lake that is not there is found
-    before Spark starts.
+    end, and `expire` which there are no more. `through_run` is the newest run whose ingest `compact` takes. Raises what
+    the jobs raise; a log or lake that is not there is found before Spark starts.
     """
     if log is not None and "ingest" in jobs:
         say(f"looking at the log {log}")
@@ -54,7 +60,9 @@ def run_jobs(
         refuse_brokers_own(log.folder)  # better now than behind all the other jobs
     lake = Lake.create(lake_path)
     with LazySession("offsetlake", say) as spark:
-        work: dict[str, Callable[[], ingest.Report]] = {"compact": partial(compact.compact, spark, lake, say)}
+        work: dict[str, Callable[[], ingest.Report]] = {
+            "compact": partial(compact.compact, spark, lake, say, through_run)
+        }
         if log is not None:
             ask = partial(log_ends.ask, log.connection) if log.connection is not None else None
             work |= {
@@ -63,7 +71,9 @@ def run_jobs(
             }
         if expiry is not None:
             missing = partial(_missing, log.connection) if log is not None and log.connection is not None else None
-            work["expire"] = partial(expire.expire, spark, lake, expiry.policy, expiry.now, say, missing)
+            work["expire"] = partial(
+                expire.expire, spark, lake, expiry.policy, expiry.now, say, missing, expiry.compacted_by
+            )
         return [done for job in JOBS if job in jobs for done in _to_the_end(work[job], spark)]
 
 

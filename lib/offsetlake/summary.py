@@ -1,4 +1,4 @@
-"""What a person reads after a job: what was done, what to look at, what to ask next."""
+"""What a person reads after a job: what was done, what to look at, what to ask next; and what a program reads."""
 
 import os
 import shlex
@@ -14,6 +14,8 @@ from rich.text import Text
 
 from offsetlake.audit import questions
 from offsetlake.cycle import Done
+from offsetlake.lake import runs
+from offsetlake.lake.files import table_schema
 from offsetlake.lake.lake import Lake
 from offsetlake.lifecycle.retention import EXPIRING, RULES
 from offsetlake.output import visible, write
@@ -50,6 +52,22 @@ def summarize(lake: Lake, done: list[Done], flags: list[str]) -> None:
     console.print(Text("Ask next:"))
     for question in _next_questions(lake, flags):
         console.print(Text(f"  {question}"))
+
+
+def as_rows(lake: Lake, done: list[Done]) -> pa.Table:
+    """Give what the jobs did as rows: the columns of `runs`, and what whoever goes on from here needs.
+
+    | column    | is |
+    |-----------|----|
+    | positions | of a compaction: up to where in the log the compacted tables reach |
+    | versions  | the Delta version of each table as the run left it |
+    """
+    schema = table_schema("runs").append(pa.field("versions", pa.map_(pa.string(), pa.int64())))
+    rows = [job.row | {"versions": list(job.row["versions"].items())} for job in done]
+    for row in rows:
+        if row["job"] == "compact":
+            row["positions"] = runs.positions_after(lake, row["through_run"])
+    return pa.Table.from_pylist(rows, schema=schema)
 
 
 def _ingested(lake: Lake, job: Done, _flags: list[str]) -> Iterator[str]:

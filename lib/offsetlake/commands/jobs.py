@@ -5,7 +5,7 @@ import sys
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -33,6 +33,10 @@ from offsetlake.times import duration_ms, now_ms, to_ms
 if TYPE_CHECKING:
     from offsetlake.cycle import Done, Expiry
 
+RunFormatOption = Annotated[
+    Literal["table", "json", "csv"] | None,
+    typer.Option("--format", help="table for people; json (an object a line) and csv: the rows of runs, and versions."),
+]
 RetentionOption = Annotated[
     str | None,
     typer.Option("--retention", metavar="DURATION", help="In place of the configured default: 7d, 36h, 60s."),
@@ -58,11 +62,12 @@ def run(
     emits: Annotated[
         bool, typer.Option("--emit", help="Also write what is planned: into the log, or through the live cluster.")
     ] = False,
+    format_: RunFormatOption = None,
     config_file: ConfigOption = None,
 ) -> None:
     """Read what is new in the log, bring the tables up to date, plan what is to go: ingest, compact, expire."""
     options = {"lake": lake, "log": log, "bootstrap": bootstrap, "kafka_config": kafka_config, "config": config_file}
-    settings = config.load(options, os.environ)
+    settings = config.load(options | {"format": format_}, os.environ)
     jobs = ("ingest", "compact", "expire", *(("emit",) if emits else ()))
     _jobs(settings, options, jobs, settings.address(), _expiry(settings, now, retention))
 
@@ -73,19 +78,29 @@ def ingest(
     log: LogOption = None,
     bootstrap: BootstrapOption = None,
     kafka_config: KafkaConfigOption = None,
+    format_: RunFormatOption = None,
     config_file: ConfigOption = None,
 ) -> None:
     """Read what is new in the log into the history tables, each record once."""
     options = {"lake": lake, "log": log, "bootstrap": bootstrap, "kafka_config": kafka_config, "config": config_file}
-    settings = config.load(options, os.environ)
+    settings = config.load(options | {"format": format_}, os.environ)
     _jobs(settings, options, ("ingest",), settings.address())
 
 
 @app.command(rich_help_panel=JOBS, epilog=examples("offsetlake compact --lake /lakes/orders"))
-def compact(lake: LakeOption = None, config_file: ConfigOption = None) -> None:
+def compact(
+    through_run: Annotated[
+        int | None,
+        typer.Option("--through-run", metavar="N", min=0, help="Only what was ingested by run N or before it."),
+    ] = None,
+    format_: RunFormatOption = None,
+    lake: LakeOption = None,
+    config_file: ConfigOption = None,
+) -> None:
     """Bring offsets, pending offsets and groups up to what history holds."""
     options = {"lake": lake, "config": config_file}
-    _jobs(config.load(options, os.environ), options, ("compact",))
+    settings = config.load(options | {"format": format_}, os.environ)
+    _jobs(settings, options, ("compact",), through_run=through_run)
 
 
 @app.command(
@@ -106,6 +121,10 @@ def expire(
     group: Annotated[
         str | None, typer.Option("--group", metavar="PATTERN", help="With --what-if: only groups like this.")
     ] = None,
+    compacted_by: Annotated[
+        int | None,
+        typer.Option("--compacted-by", metavar="N", min=0, help="Plan nothing where a run behind N has compacted."),
+    ] = None,
     format_: FormatOption = None,
     lake: LakeOption = None,
     bootstrap: Annotated[
@@ -119,11 +138,13 @@ def expire(
     options = {"lake": lake, "config": config_file, "format": format_}
     settings = config.load(options | {"bootstrap": bootstrap, "kafka_config": kafka_config}, os.environ)
     if not what_if:
-        if group is not None or format_ is not None:
-            raise BadRequest("--group and --format go with --what-if; `offsetlake tombstones` shows what is planned")
+        if group is not None:
+            raise BadRequest("--group goes with --what-if; `offsetlake tombstones` shows what is planned")
         cluster = settings.address() if bootstrap else None
-        _jobs(settings, options, ("expire",), cluster, _expiry(settings, now, retention))
+        _jobs(settings, options, ("expire",), cluster, _expiry(settings, now, retention, compacted_by))
         return
+    if compacted_by is not None:
+        raise BadRequest("--compacted-by does not go with --what-if, which plans nothing")
     from offsetlake.pipeline.what_if import what_if as ask  # noqa: PLC0415 - imports Spark, as _jobs does
 
     other = None if retention is None else _policy(settings, retention)
@@ -141,6 +162,7 @@ def emit(
     log: LogOption = None,
     bootstrap: BootstrapOption = None,
     kafka_config: KafkaConfigOption = None,
+    format_: RunFormatOption = None,
     config_file: ConfigOption = None,
 ) -> None:
     """Write what is planned into the log, or do it through the live cluster: each only if what it judged still stands.
@@ -149,7 +171,7 @@ def emit(
     and compact bring the effect into the tables.
     """
     options = {"lake": lake, "log": log, "bootstrap": bootstrap, "kafka_config": kafka_config, "config": config_file}
-    settings = config.load(options, os.environ)
+    settings = config.load(options | {"format": format_}, os.environ)
     _jobs(settings, options, ("emit",), settings.address())
 
 
@@ -166,12 +188,15 @@ def maintain(
         typer.Option("--log", metavar="DIR", help="Cut this log. Only where named here, never by a setting."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be done.")] = False,
+    format_: RunFormatOption = None,
     lake: LakeOption = None,
     config_file: ConfigOption = None,
 ) -> None:
     """Delete the segments of a log that the lake alone needs no more, compact small files, remove files of no use."""
+    if dry_run and format_ is not None:
+        raise BadRequest("--format does not go with --dry-run, which is for people")
     options = {"lake": lake, "config": config_file}
-    settings = config.load(options, os.environ)
+    settings = config.load(options | {"format": format_}, os.environ)
     from offsetlake import cycle, summary  # noqa: PLC0415 - as in _jobs
     from offsetlake.pipeline.maintain import preview  # noqa: PLC0415
 
@@ -186,10 +211,12 @@ def maintain(
     _summarize(settings, options, [done])
 
 
-def _expiry(settings: config.Config, now: str | None, retention: str | None) -> "Expiry":
+def _expiry(
+    settings: config.Config, now: str | None, retention: str | None, compacted_by: int | None = None
+) -> "Expiry":
     from offsetlake.cycle import Expiry  # noqa: PLC0415 - as in _jobs
 
-    return Expiry(_policy(settings, retention), _instant(now))
+    return Expiry(_policy(settings, retention), _instant(now), compacted_by)
 
 
 def _policy(settings: config.Config, retention: str | None) -> RetentionPolicy:
@@ -207,17 +234,21 @@ def _jobs(
     jobs: Collection[str],
     log: LogAddress | None = None,
     expiry: "Expiry | None" = None,
+    through_run: int | None = None,
 ) -> None:
     from offsetlake import cycle  # noqa: PLC0415 - half a second of importing Spark, which questions need not
 
     with Progress() as progress:
-        done = cycle.run_jobs(settings.lake, log, jobs, expiry, progress.say)
+        done = cycle.run_jobs(settings.lake, log, jobs, expiry, progress.say, through_run)
     _summarize(settings, options, done)
 
 
 def _summarize(settings: config.Config, options: Mapping[str, str | None], done: "list[Done]") -> None:
     from offsetlake import summary  # noqa: PLC0415 - as in _jobs
 
+    if settings.format != "table":
+        write(summary.as_rows(Lake.open(settings.lake), done), settings.format)
+        return
     flags = [word for name in ("lake", "config") if (value := options[name]) for word in (f"--{name}", value)]
     with writing_to(sys.stdout):
         summary.summarize(Lake.open(settings.lake), done, flags)

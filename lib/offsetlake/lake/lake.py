@@ -93,8 +93,11 @@ class Lake:
             raise LakeUnusable(f"table {table} of the lake {self.path} {why}") from error
 
     def versions(self, *tables: str) -> dict[str, int]:
-        """Delta versions the tables are at now."""
-        return {table: self.delta_table(table).version() for table in tables}
+        """Delta versions the tables are at now: those named, all there are if none is named."""
+        return {table: self.delta_table(table).version() for table in tables or self._there()}
+
+    def _there(self) -> list[str]:
+        return [table for table in TABLES if DeltaTable.is_deltatable(str(self.table_path(table)))]
 
     def check_up_to_date(self) -> None:
         """Raise LakeUnusable where an older program made the lake: the views need what its tables lack."""
@@ -114,8 +117,7 @@ class Lake:
         Where none is named: over all tables there are, and the views that the statement names. `at` pins a table to a
         Delta version: `query(sql, offsets=3)`.
         """
-        there = (table for table in TABLES if DeltaTable.is_deltatable(str(self.table_path(table))))
-        registered, views = needed((*tables, *at) or (*there, *named_in(sql)))
+        registered, views = needed((*tables, *at) or (*self._there(), *named_in(sql)))
         if views:
             self.check_up_to_date()
         builder = QueryBuilder()

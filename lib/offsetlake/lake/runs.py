@@ -24,10 +24,11 @@ RESUMED = "finished after an interruption"
 """The note of a run that was cut short, and that a later call of its job finished by its plan."""
 
 
-def last_run(lake: Lake, job: str, outcome: str = "%") -> dict[str, Any] | None:
-    """Newest row of a job in `runs`, or None."""
+def last_run(lake: Lake, job: str, outcome: str = "%", through: int | None = None) -> dict[str, Any] | None:
+    """Newest row of a job in `runs`, or None; `through` passes over runs behind that one."""
     # The number first, then its row from its one file: whole rows of all runs take several times as long to read.
     sql = f"SELECT max(run_id) AS newest FROM runs WHERE job = '{job}' AND outcome LIKE '{outcome}'"  # noqa: S608
+    sql += "" if through is None else f" AND run_id <= {through}"
     newest = lake.query(sql, "runs")["newest"][0].as_py()
     if newest is None:
         return None
@@ -38,10 +39,14 @@ def last_run(lake: Lake, job: str, outcome: str = "%") -> dict[str, Any] | None:
 def compacted_positions(lake: Lake) -> dict[tuple[str, int], int]:
     """Give the log offset up to which the compacted tables cover each log partition, by log topic and partition."""
     compacted = last_run(lake, "compact")
-    through = compacted["through_run"] if compacted else 0
-    found = lake.query(f"SELECT positions FROM runs WHERE run_id = {through}", "runs").to_pylist()  # noqa: S608
-    rows = found[0]["positions"] if found else []
+    rows = positions_after(lake, compacted["through_run"]) if compacted else []
     return {(row["topic"], row["partition"]): row["position"] for row in rows}
+
+
+def positions_after(lake: Lake, ingested: int) -> list[dict[str, Any]]:
+    """Give `positions` of the ingest of that run number; nothing where there was none."""
+    found = lake.query(f"SELECT positions FROM runs WHERE run_id = {ingested}", "runs").to_pylist()  # noqa: S608
+    return list(found[0]["positions"]) if found else []
 
 
 def unfinished_plan(lake: Lake, job: str) -> Plan | None:
@@ -74,7 +79,10 @@ def begin(lake: Lake, job: str, plan: Plan) -> Plan:
 
 
 def finish(lake: Lake, job: str, plan: Plan, **columns: Any) -> dict[str, Any]:
-    """Write the run's row, once, and take its plan away; gives the row."""
+    """Write the run's row, once, and take its plan away; gives the row.
+
+    With it, as `versions`, the Delta version of each table: how the run, which holds the lake's lock, leaves them.
+    """
     row = dict.fromkeys(definition("runs").column_names) | {
         "run_id": plan["run_id"],
         "job": job,
@@ -88,7 +96,7 @@ def finish(lake: Lake, job: str, plan: Plan, **columns: Any) -> dict[str, Any]:
     commit(lake, "runs", [Exchange(file.close())], job, plan["run_id"])
     with disk_errors(lake.path):
         lake.remove_file(_plan_file(job))
-    return row
+    return row | {"versions": lake.versions()}
 
 
 def _plan_file(job: str) -> str:

@@ -20,8 +20,12 @@ JOB = "compact"
 _HISTORY = ("offset_commits", "transaction_markers", "group_records")
 
 
-def compact(spark: Callable[[], SparkSession | None], lake: Lake, say: Callable[[str], None]) -> Report:
+def compact(
+    spark: Callable[[], SparkSession | None], lake: Lake, say: Callable[[str], None], through_run: int | None = None
+) -> Report:
     """Bring the compacted tables up to the newest finished ingest; gives the run's row of `runs`.
+
+    `through_run` is the number of a run: what was ingested behind it waits for another compaction.
 
     A run that was cut short is finished by its plan, and nothing else compacted. Raises LakeBusy where another job
     writes, LakeUnusable where the lake cannot be written.
@@ -32,19 +36,19 @@ def compact(spark: Callable[[], SparkSession | None], lake: Lake, say: Callable[
             say(f"run {plan['run_id']} was cut short: finishing it first")
             plan["notes"].append(runs.RESUMED)
         else:
-            plan = runs.begin(lake, JOB, _plan(lake))
+            plan = runs.begin(lake, JOB, _plan(lake, through_run))
         if plan["from_run"] <= plan["through_run"]:
             _apply(spark(), lake, plan, say)
         return _finish(lake, plan)
 
 
-def _plan(lake: Lake) -> runs.Plan:
+def _plan(lake: Lake, through_run: int | None) -> runs.Plan:
     """Decide what to compact, and pin the tables as they are: a run cut short begins again from the same."""
-    compacted, ingested = runs.last_run(lake, JOB), runs.last_run(lake, INGEST, "done")
+    compacted, ingested = runs.last_run(lake, JOB), runs.last_run(lake, INGEST, "done", through_run)
     through = compacted["through_run"] if compacted else 0
     return {
         "from_run": through + 1,
-        "through_run": ingested["run_id"] if ingested else through,
+        "through_run": max(through, ingested["run_id"]) if ingested else through,
         "versions": lake.versions(*COMPACTED),
     }
 

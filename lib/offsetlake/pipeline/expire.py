@@ -7,6 +7,7 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
+from offsetlake.errors import LakeBusy
 from offsetlake.lake import runs
 from offsetlake.lake.files import commit
 from offsetlake.lake.history_files import partition_files
@@ -32,15 +33,17 @@ def expire(
     now: int,
     say: Callable[[str], None],
     missing: Missing | None = None,
+    compacted_by: int | None = None,
 ) -> Report:
     """Judge every stored offset at the instant `now`, ms since the epoch; gives the run's row of `runs`.
 
-    `missing` is asked about the topics of all offsets, where a cluster can be asked.
+    `missing` is asked about the topics of all offsets, where a cluster can be asked. `compacted_by` is the number of a
+    run: where another has compacted behind it, nothing is judged.
 
     `counts` tell how often each rule decided, and of tombstones how many were planned anew, how many withdrawn (an
     earlier judgement planned them, this one does not), how many are gone (another took them, or an emit that was cut
     short). A run that was cut short is finished by its plan, with its own policy and instant. Raises LakeBusy where
-    another job writes, LakeUnusable where the lake cannot be written.
+    another job writes or has compacted since, LakeUnusable where the lake cannot be written.
     """
     with lake.lock(JOB, say):
         plan = runs.unfinished_plan(lake, JOB)
@@ -48,6 +51,7 @@ def expire(
             say(f"run {plan['run_id']} was cut short: finishing it first")
             plan["notes"] += [runs.RESUMED, f"that was for the instant {to_iso(plan['now'])}"]
         else:
+            _refuse_what_was_compacted_since(lake, compacted_by)
             plan = _plan(lake, policy, now)
             if missing:
                 topics = lake.query("SELECT DISTINCT topic FROM offsets", "offsets")["topic"].to_pylist()
@@ -56,6 +60,15 @@ def expire(
         counts = _judge(spark, lake, plan, say)
         outcome = "done" if counts["planned"] + counts["withdrawn"] + counts["gone"] else "nothing new"
         return runs.finish(lake, JOB, plan, outcome=outcome, counts=sorted(counts.items()))
+
+
+def _refuse_what_was_compacted_since(lake: Lake, compacted_by: int | None) -> None:
+    compacted = runs.last_run(lake, "compact", "done")
+    if compacted_by is not None and compacted and compacted["run_id"] > compacted_by:
+        raise LakeBusy(
+            f"run {compacted['run_id']} has compacted {lake.path} behind run {compacted_by}: what would be judged is "
+            "not what was looked at; begin again with `offsetlake compact`"
+        )
 
 
 def _plan(lake: Lake, policy: RetentionPolicy, now: int) -> runs.Plan:

@@ -20,7 +20,7 @@ from offsetlake.pipeline.readers import HISTORY, Reading, read_history
 JOB = "ingest"
 
 Report = dict[str, Any]
-"""The run's row of table `runs`."""
+"""The run's row of table `runs`, and `versions`: the Delta version of each table as the run left it."""
 
 
 def ingest(

@@ -1,0 +1,32 @@
+"""Run by Airflow's Python: what the DAGs are, once they are imported, as JSON into the file named."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from airflow.dag_processing.dagbag import BundleDagBag
+
+folder = Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"])
+bag = BundleDagBag(folder, bundle_path=folder, bundle_name="dags-folder")
+dags = {
+    name: {
+        "schedule": dag.timetable.expression,
+        "zone": str(dag.timetable.timezone),
+        "catchup": dag.catchup,
+        "max_active_runs": dag.max_active_runs,
+        "params": dag.params.dump(),
+        "tasks": {
+            task.task_id: {
+                "pool": task.pool,
+                "pool_slots": task.pool_slots,
+                "retries": task.retries,
+                "behind": sorted(task.upstream_task_ids),
+                "outlets": [asset.name for asset in task.outlets],
+            }
+            for task in dag.topological_sort()
+        },
+    }
+    for name, dag in bag.dags.items()
+}
+Path(sys.argv[1]).write_text(json.dumps({"errors": bag.import_errors, "dags": dags}))

@@ -1,0 +1,76 @@
+"""What the DAGs are: every one imports, and has the tasks, the order and the limits it is to have."""
+
+from typing import Any
+
+import pytest
+
+from dags.airflow_runs import Airflow
+
+pytestmark = pytest.mark.slow
+
+HISTORY = ["offset_commits", "transaction_markers", "group_records", "share_state_records", "quarantine"]
+STATE = ["offsets", "pending_offsets", "groups", "group_members"]
+
+
+@pytest.fixture(scope="module")
+def described(migrated: Any) -> Any:
+    return Airflow(migrated, migrated).script("describe.py")
+
+
+def test_every_dag_imports(described: Any) -> None:
+    assert described["errors"] == {}
+    assert sorted(described["dags"]) == ["offset_audit", "offset_lifecycle", "offset_maintenance"]
+
+
+@pytest.mark.parametrize(
+    ("dag", "schedule"),
+    [("offset_lifecycle", "*/10 * * * *"), ("offset_maintenance", "0 3 * * *"), ("offset_audit", "0 4 * * *")],
+)
+def test_one_run_and_one_writer_at_a_time(described: Any, dag: str, schedule: str) -> None:
+    found = described["dags"][dag]
+    assert (found["schedule"], found["zone"], found["catchup"], found["max_active_runs"]) == (schedule, "UTC", False, 1)
+    for task in found["tasks"].values():
+        assert (task["pool"], task["pool_slots"], task["retries"]) == ("offsetlake_writer", 1, 2)
+
+
+def test_lifecycle(described: Any) -> None:
+    tasks = described["dags"]["offset_lifecycle"]["tasks"]
+    assert {name: task["behind"] for name, task in tasks.items()} == {
+        "ingest": [],
+        "compact": ["ingest"],
+        "check_compacted": ["compact"],
+        "plans_or_tells": ["check_compacted"],
+        "what_if": ["plans_or_tells"],
+        "expire": ["compact", "plans_or_tells"],
+        "may_emit": ["expire"],
+        "emit": ["may_emit"],
+        "check_emitted": ["emit"],
+    }
+    assert {name: task["outlets"] for name, task in tasks.items() if task["outlets"]} == {
+        "ingest": [f"offsetlake.{table}" for table in HISTORY],
+        "compact": [f"offsetlake.{table}" for table in STATE],
+        "expire": ["offsetlake.tombstones"],
+        "emit": ["offsetlake.tombstones", "offsetlake.alterations"],
+    }
+
+
+def test_nothing_goes_unless_asked(described: Any) -> None:
+    params = described["dags"]["offset_lifecycle"]["params"]
+    assert params == {
+        "lake": "", "log": "", "bootstrap": "", "config": "", "emit": False, "dry_run": False, "what_if_retention": "",
+    }  # fmt: skip
+    assert (
+        described["dags"]["offset_maintenance"]["params"] | {"cut_log": "", "dry_run": False}
+        == (described["dags"]["offset_maintenance"]["params"])
+    )
+
+
+def test_maintenance_and_audit(described: Any) -> None:
+    behind = {
+        dag: {name: task["behind"] for name, task in described["dags"][dag]["tasks"].items()}
+        for dag in ("offset_maintenance", "offset_audit")
+    }
+    assert behind == {
+        "offset_maintenance": {"maintain": [], "commits_in_part": ["maintain"], "hanging_transactions": ["maintain"]},
+        "offset_audit": {"compact": [], "check": ["compact"]},
+    }

@@ -1,0 +1,143 @@
+"""What the tasks ask of `offsetlake`, with what, and what they make of the answers: it answers at once here."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dags.airflow_runs import Airflow, new_home, program
+
+pytestmark = pytest.mark.slow
+
+VERSIONS = (
+    "offset_commits=20,transaction_markers=21,group_records=22,share_state_records=23,quarantine=24,offsets=25,"
+    "pending_offsets=26,groups=27,group_members=28,tombstones=29,alterations=30,runs=31"
+)
+INGEST = ["ingest", "--format=json"]
+COMPACT = ["compact", "--format=json", "--through-run", "11"]
+CHECK = ["check", "--format=json", "--suite=after_compact", "--versions", VERSIONS]
+EMIT = [["emit", "--format=json"], ["check", "--format=json", "--suite=after_emit", "--versions", VERSIONS]]
+
+RUNS: list[dict[str, Any]] = [
+    {"dag": "offset_lifecycle"},
+    {
+        "dag": "offset_lifecycle",
+        "params": {"dry_run": True, "what_if_retention": "3d", "emit": True, "lake": "/prod", "bootstrap": "b:9092"},
+        "environment": {"OFFSETLAKE_LOG": "/a/setting"},
+    },
+    {"dag": "offset_lifecycle", "params": {"emit": True, "bootstrap": "b:9092"}},
+    {"dag": "offset_lifecycle", "params": {"emit": True}, "environment": {"FAILING": "after_compact"}},
+    {
+        "dag": "offset_lifecycle",
+        "environment": {"FAILING": "after_emit", "AIRFLOW_VAR_OFFSETLAKE_EMIT": "true", "OFFSETLAKE_LOG": "/a/setting"},
+    },
+    {"dag": "offset_maintenance"},
+    {"dag": "offset_maintenance", "params": {"cut_log": "/log", "dry_run": True}},
+    {"dag": "offset_audit", "params": {"docs": "/docs"}},
+]
+ALWAYS, DRY, EMITTED, STOPPED, BY_VARIABLE, MAINTAINED, MAINTAINED_DRY, AUDITED = range(len(RUNS))
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """All of RUNS once they have run; `asked` is what the program was called with, by run."""
+
+    states: list[dict[str, str]]
+    asked: list[list[dict[str, Any]]]
+    said: str
+    held: dict[str, list[dict[str, Any]]]
+
+    def words(self, run: int) -> list[list[str]]:
+        return [call["words"] for call in self.asked[run]]
+
+    def skipped(self, run: int) -> set[str]:
+        return {task for task, state in self.states[run].items() if state == "skipped"}
+
+
+@pytest.fixture(scope="module")
+def ran(migrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    folder = tmp_path_factory.mktemp("answering")
+    at = Airflow(new_home(migrated, folder / "home"), program(folder / "programs", "answering.py"))
+    records = [folder / f"asked-{number}" for number in range(len(RUNS))]
+    runs = [
+        {"params": {}, **run, "environment": run.get("environment", {}) | {"RECORD": str(record)}}
+        for run, record in zip(RUNS, records, strict=True)
+    ]
+    found = at.script("several.py", json.dumps(runs))
+    asked = [[json.loads(line) for line in record.read_text().splitlines()] for record in records]
+    return Ran(found["states"], asked, found["said"], at.held())
+
+
+def expire(run: int, *cluster: str) -> list[str]:
+    now = f"--now=2100-01-{run + 1:02}T00:00:00+00:00"
+    return ["expire", "--format=json", now, "--compacted-by", "12", *cluster]
+
+
+def test_each_task_is_given_what_the_one_before_has_done(ran: Ran) -> None:
+    assert ran.words(ALWAYS) == [INGEST, COMPACT, CHECK, expire(ALWAYS)]
+    assert ran.skipped(ALWAYS) == {"what_if", "emit", "check_emitted"}
+    assert "at work on ingest" in ran.said
+
+
+def test_a_dry_run_only_tells(ran: Ran) -> None:
+    now = f"--now=2100-01-{DRY + 1:02}T00:00:00+00:00"
+    assert ran.words(DRY) == [
+        INGEST, COMPACT, CHECK, ["expire", "--what-if", "--format=json", now, "--retention=3d"],
+    ]  # fmt: skip
+    assert ran.skipped(DRY) == {"expire", "may_emit", "emit", "check_emitted"}
+
+
+def test_a_parameter_lets_go_what_is_planned(ran: Ran) -> None:
+    assert ran.words(EMITTED) == [INGEST, COMPACT, CHECK, expire(EMITTED, "--bootstrap=b:9092"), *EMIT]
+    assert ran.skipped(EMITTED) == {"what_if"}
+
+
+def test_a_gate_that_fails_ends_the_run(ran: Ran) -> None:
+    assert ran.words(STOPPED) == [INGEST, COMPACT, CHECK], "it is not tried again, and nothing is planned or goes"
+    states = ran.states[STOPPED]
+    assert {task for task, state in states.items() if state == "success"} == {"ingest", "compact"}
+    assert {task for task, state in states.items() if state == "failed"} == {"check_compacted"}
+    rule = "after_compact: keys are unique; found: group billing"
+    assert f"AirflowFailException: offsetlake check ended with 9: error: 1 of 1 do not hold. {rule}" in ran.said
+
+
+def test_a_variable_lets_go_and_the_gate_behind_tells(ran: Ran) -> None:
+    assert ran.words(BY_VARIABLE) == [INGEST, COMPACT, CHECK, expire(BY_VARIABLE), *EMIT]
+    assert ran.states[BY_VARIABLE]["check_emitted"] == "failed"
+
+
+def test_parameters_win_over_the_settings_of_the_worker(ran: Ran) -> None:
+    settings = {run: {json.dumps(call["environment"]) for call in ran.asked[run]} for run in (ALWAYS, DRY, BY_VARIABLE)}
+    assert settings == {
+        ALWAYS: {"{}"},
+        DRY: {json.dumps({"OFFSETLAKE_LAKE": "/prod", "OFFSETLAKE_BOOTSTRAP": "b:9092"})},
+        BY_VARIABLE: {json.dumps({"OFFSETLAKE_LOG": "/a/setting"})},
+    }
+
+
+def test_assets_tell_what_the_tables_hold(ran: Ran) -> None:
+    assert ran.held["offsetlake.groups"][DRY] == {
+        "lake": "/prod", "run_id": 12, "outcome": "done", "version": 27, "positions": {"__consumer_offsets-3": 55},
+    }  # fmt: skip
+    assert {event["version"] for event in ran.held["offsetlake.offset_commits"]} == {20}
+    decided = [(event["run_id"], event["version"], event["positions"]) for event in ran.held["offsetlake.tombstones"]]
+    assert decided == [(13, 29, {}), (13, 29, {}), (14, 29, {}), (13, 29, {}), (14, 29, {})]
+    assert [event["run_id"] for event in ran.held["offsetlake.alterations"]] == [14, 14]
+
+
+def test_maintenance(ran: Ran) -> None:
+    in_part = ["sql", "SELECT * FROM pending_offsets WHERE commit_id IS NOT NULL", "--format=json"]
+    now = f"--now=2100-01-{MAINTAINED:02}T03:00:00+00:00"
+    maintain, *told = ran.words(MAINTAINED)
+    assert maintain == ["maintain", "--format=json"]
+    assert sorted(told) == [in_part, ["transactions", "--open-longer-than=15m", now, "--format=json"]]
+    assert ran.words(MAINTAINED_DRY)[0] == ["maintain", "--log=/log", "--dry-run"]
+
+
+def test_audit(ran: Ran) -> None:
+    assert ran.words(AUDITED) == [
+        ["compact", "--format=json"],
+        ["check", "--format=json", "--versions", VERSIONS, "--docs=/docs"],
+    ]

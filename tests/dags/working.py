@@ -1,0 +1,29 @@
+"""In the place of `offsetlake`: the command line itself, held on request, and a check that always holds.
+
+WITHOUT_SPARK names that the tasks are to run in the process itself. Where HOLD names a file, a compaction writes it
+before its first commit, and then waits for ever.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+from e2e.in_process import NoSpark
+from offsetlake import cli, cycle
+from offsetlake.pipeline import compact
+
+
+def hold(*_arguments: Any) -> NoReturn:
+    Path(os.environ["HOLD"]).touch()
+    while True:
+        signal.pause()
+
+
+if sys.argv[1] != "check":
+    if "WITHOUT_SPARK" in os.environ:
+        cycle.LazySession = NoSpark  # type: ignore[assignment,misc]
+    if "HOLD" in os.environ:
+        compact.commit = hold  # type: ignore[assignment]
+    cli.main()
