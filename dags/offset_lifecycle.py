@@ -1,12 +1,12 @@
 """What a consumer group's offsets go through, every ten minutes: read, compacted, checked, judged, and let go.
 
-`ingest → compact → check → expire → emit → check`. One run at a time, one writer at a time; each task is given what the
-one before it has done: `compact` takes no ingest behind that of this run, the check looks at the versions that
-`compact` has left, and `expire` plans nothing where another has compacted since. `emit` needs no such word: it refuses
-what was not judged since the last compaction, and each decision whose commit is no longer the newest.
+`ingest → compact → check → expire → check → emit → check`. One run at a time, one writer at a time; each task is given
+what the one before it has done: `compact` takes no ingest behind that of this run, a check looks at the versions that
+the job before it has left, and `expire` plans nothing where another has compacted since. `emit` needs no such word: it
+refuses what was not judged since the last compaction, and each decision whose commit is no longer the newest.
 
 **Nothing goes until a setting says so**: the Airflow Variable `offsetlake_emit` is `true`, or a run has its parameter
-`emit`. A gate that fails ends the run before anything is planned or goes, and says which rule and what it saw.
+`emit`. A gate that fails ends the run before what is behind it, and says which rule and what it saw.
 With `dry_run` the tables are brought up to date and checked; what would go is only told, in the log of `what_if`.
 """
 
@@ -21,7 +21,7 @@ EMIT = "offsetlake_emit"
 
 with DAG(
     "offset_lifecycle",
-    description="ingest, compact, check, expire, emit, check",
+    description="ingest, compact, check, expire, check, emit, check",
     doc_md=__doc__,
     schedule=CronDataIntervalTimetable("*/10 * * * *", timezone="UTC"),
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
@@ -57,6 +57,10 @@ with DAG(
         command=["expire", "--format=json", NOW, "--compacted-by", compact.output["run_id"], cluster],
         outlets=tables("tombstones"),
     )
+    check_planned = LakeJob(
+        task_id="check_planned",
+        command=["check", "--format=json", "--suite=after_expire", "--versions", expire.output["versions"]],
+    )
     what_if = LakeJob(
         task_id="what_if",
         command=[
@@ -81,5 +85,5 @@ with DAG(
         return bool(params["emit"]) or Variable.get(EMIT, default="false").lower() == "true"
 
     choice = plans_or_tells()
-    chain(ingest, compact, check_compacted, choice, expire, may_emit(), emit, check_emitted)
+    chain(ingest, compact, check_compacted, choice, expire, check_planned, may_emit(), emit, check_emitted)
     choice >> what_if

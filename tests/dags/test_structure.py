@@ -42,7 +42,8 @@ def test_lifecycle(described: Any) -> None:
         "plans_or_tells": ["check_compacted"],
         "what_if": ["plans_or_tells"],
         "expire": ["compact", "plans_or_tells"],
-        "may_emit": ["expire"],
+        "check_planned": ["expire"],
+        "may_emit": ["check_planned"],
         "emit": ["may_emit"],
         "check_emitted": ["emit"],
     }

@@ -18,6 +18,7 @@ VERSIONS = (
 INGEST = ["ingest", "--format=json"]
 COMPACT = ["compact", "--format=json", "--through-run", "11"]
 CHECK = ["check", "--format=json", "--suite=after_compact", "--versions", VERSIONS]
+PLANNED = ["check", "--format=json", "--suite=after_expire", "--versions", VERSIONS]
 EMIT = [["emit", "--format=json"], ["check", "--format=json", "--suite=after_emit", "--versions", VERSIONS]]
 
 RUNS: list[dict[str, Any]] = [
@@ -76,7 +77,7 @@ def expire(run: int, *cluster: str) -> list[str]:
 
 
 def test_each_task_is_given_what_the_one_before_has_done(ran: Ran) -> None:
-    assert ran.words(ALWAYS) == [INGEST, COMPACT, CHECK, expire(ALWAYS)]
+    assert ran.words(ALWAYS) == [INGEST, COMPACT, CHECK, expire(ALWAYS), PLANNED]
     assert ran.skipped(ALWAYS) == {"what_if", "emit", "check_emitted"}
     assert "at work on ingest" in ran.said
 
@@ -86,11 +87,11 @@ def test_a_dry_run_only_tells(ran: Ran) -> None:
     assert ran.words(DRY) == [
         INGEST, COMPACT, CHECK, ["expire", "--what-if", "--format=json", now, "--retention=3d"],
     ]  # fmt: skip
-    assert ran.skipped(DRY) == {"expire", "may_emit", "emit", "check_emitted"}
+    assert ran.skipped(DRY) == {"expire", "check_planned", "may_emit", "emit", "check_emitted"}
 
 
 def test_a_parameter_lets_go_what_is_planned(ran: Ran) -> None:
-    assert ran.words(EMITTED) == [INGEST, COMPACT, CHECK, expire(EMITTED, "--bootstrap=b:9092"), *EMIT]
+    assert ran.words(EMITTED) == [INGEST, COMPACT, CHECK, expire(EMITTED, "--bootstrap=b:9092"), PLANNED, *EMIT]
     assert ran.skipped(EMITTED) == {"what_if"}
 
 
@@ -104,7 +105,7 @@ def test_a_gate_that_fails_ends_the_run(ran: Ran) -> None:
 
 
 def test_a_variable_lets_go_and_the_gate_behind_tells(ran: Ran) -> None:
-    assert ran.words(BY_VARIABLE) == [INGEST, COMPACT, CHECK, expire(BY_VARIABLE), *EMIT]
+    assert ran.words(BY_VARIABLE) == [INGEST, COMPACT, CHECK, expire(BY_VARIABLE), PLANNED, *EMIT]
     assert ran.states[BY_VARIABLE]["check_emitted"] == "failed"
 
 

@@ -1,4 +1,4 @@
-"""In the place of `offsetlake`: the command line itself, held on request, and a check that always holds.
+"""In the place of `offsetlake`: the command line itself, held on request, as it is otherwise.
 
 WITHOUT_SPARK names that the tasks are to run in the process itself. Where HOLD names a file, a compaction writes it
 before its first commit, and then waits for ever.
@@ -6,7 +6,6 @@ before its first commit, and then waits for ever.
 
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,9 +20,8 @@ def hold(*_arguments: Any) -> NoReturn:
         signal.pause()
 
 
-if sys.argv[1] != "check":
-    if "WITHOUT_SPARK" in os.environ:
-        cycle.LazySession = NoSpark  # type: ignore[assignment,misc]
-    if "HOLD" in os.environ:
-        compact.commit = hold  # type: ignore[assignment]
-    cli.main()
+if "WITHOUT_SPARK" in os.environ:
+    cycle.LazySession = NoSpark  # type: ignore[assignment,misc]
+if "HOLD" in os.environ:
+    compact.commit = hold  # type: ignore[assignment]
+cli.main()

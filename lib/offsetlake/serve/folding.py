@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -19,7 +18,6 @@ from offsetlake.serve.writes import Writes
 LOG = logging.getLogger(__name__)
 LOOK = 2.0  # seconds between two looks for a newer compaction
 GROUPS_TO_FOLD = 100_000  # groups changed since the base was made: more of them are folded without a compaction
-ARROWS_MEMORY = {"ARROW_DEFAULT_MEMORY_POOL": "system"}  # of ten million offsets: 2 s in the kernel, else 6
 FREED_AT_ONCE = 500  # groups of a layer no longer needed
 
 
@@ -52,7 +50,6 @@ async def build(settings: Settings, ends: dict[int, int] | None) -> tuple[Base, 
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             pass_fds=[file.fileno()],
-            env=os.environ | ARROWS_MEMORY,
         )
         try:
             out, _ = await builder.communicate(json.dumps(request).encode())
