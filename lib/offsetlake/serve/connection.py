@@ -36,7 +36,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, requests: Requests, others: set["Connection"], loop: asyncio.AbstractEventLoop) -> None:
         self._requests, self._others, self._loop = requests, others, loop
-        self._received = bytearray()
+        self._received: bytes | bytearray = b""  # what no request was made of yet
         self._held: tuple[bytes, wire.Header] | None = None  # the next request, while it waits for those before it
         self._slots: deque[list[bytes]] = deque()  # from the first request that is not answered yet
         self._out: list[bytes] = []
@@ -57,7 +57,12 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take in bytes."""
-        self._received += data
+        if not self._received:
+            self._received = data  # mostly whole requests: they are cut out of it, and nothing is left
+        elif isinstance(self._received, bytearray):
+            self._received += data
+        else:
+            self._received = bytearray(self._received + data)
         self._go_on()
 
     def pause_writing(self) -> None:
@@ -115,7 +120,10 @@ class Connection(asyncio.Protocol):
             slot: list[bytes] = []
             self._slots.append(slot)
             self._requests.take(frame, header, partial(self._answer, slot, header.correlation))
-        del self._received[:at]
+        if at == len(self._received):
+            self._received = b""
+        elif at:
+            self._received = bytearray(memoryview(self._received)[at:])
 
     def _collect(self) -> None:
         slots = self._slots

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 
 from offsetlake.serve import wire
 from offsetlake.serve.base import NO_ID, Stored
@@ -18,6 +19,7 @@ from offsetlake.serve.topics import Topics
 
 VERSIONS = range(1, 11)
 _NO_ERROR_BELOW, _THROTTLE, _EPOCH, _FLEXIBLE, _STABLE, _GROUPS, _MEMBER, _TOPIC_IDS = 2, 3, 5, 6, 7, 8, 9, 10
+KEPT, LARGEST_KEPT = 1000, 10_000  # requests that were read, and their bytes
 _NOTHING: Stored = (-1, -1, b"", NO_ID)
 _WITH_EPOCH, _WITHOUT_EPOCH, _INDEX = struct.Struct(">iqi"), struct.Struct(">iq"), struct.Struct(">i")
 _INT16 = struct.Struct(">h")
@@ -61,22 +63,20 @@ class OffsetFetch:
 
     def __init__(self, store: Store, topics: Topics) -> None:
         self._store, self._topics = store, topics
+        self._read_once = lru_cache(KEPT)(self._read)
 
     def answer(self, frame: bytes, at: int, version: int) -> bytes:
         """Answer the request whose body begins at `at`; gives the body of the answer.
 
         Raises Malformed, IndexError or struct.error where the bytes are no such request.
         """
-        flexible = version >= _FLEXIBLE
-        cursor = wire.Cursor(frame, at, flexible=flexible)
-        many = version >= _GROUPS
-        number = cursor.length() if many else 1
-        asked = [Asked(cursor, version, self._topics.name_of) for _ in range(number)]
-        stable = version >= _STABLE and cursor.bool_()
-        cursor.tags()
+        # Whoever asks again asks the same; what an id stands for can come to be known.
+        may_repeat = version < _TOPIC_IDS and len(frame) < LARGEST_KEPT
+        asked, stable = (self._read_once if may_repeat else self._read)(frame[at:], version)
+        flexible, many = version >= _FLEXIBLE, version >= _GROUPS
         out = [bytes(4)] if version >= _THROTTLE else []
         if many:
-            out.append(wire.count(number, flexible=True))
+            out.append(wire.count(len(asked), flexible=True))
         for group in asked:
             if many:
                 out.append(wire.string(group.group, flexible=True))
@@ -84,6 +84,17 @@ class OffsetFetch:
         if flexible:
             out.append(b"\0")
         return b"".join(out)
+
+    def _read(self, body: bytes, version: int) -> tuple[list[Asked], bool]:
+        """Read a request; gives what it asks of each group, and whether only of offsets that are stable."""
+        cursor = wire.Cursor(body, 0, flexible=version >= _FLEXIBLE)
+        number = cursor.length() if version >= _GROUPS else 1
+        if number < 0:
+            raise wire.Malformed("a fetch of groups that are null")
+        asked = [Asked(cursor, version, self._topics.name_of) for _ in range(number)]
+        stable = version >= _STABLE and cursor.bool_()
+        cursor.tags()
+        return asked, stable
 
     def _answer_group(self, out: list[bytes], asked: Asked, version: int, *, stable: bool) -> None:
         flexible, group = version >= _FLEXIBLE, asked.group

@@ -1,0 +1,67 @@
+"""However the bytes of requests come in, in pieces or many at once, the answers are the same and in their order."""
+
+import asyncio
+import struct
+from itertools import pairwise
+from typing import Any, cast
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offsetlake.serve.connection import Answer, Connection
+from offsetlake.serve.wire import Header
+
+FETCH, COMMIT = 9, 8
+
+
+class Echo:
+    """Answers with the request, at once or, a commit, in the next turn of the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def take(self, frame: bytes, header: Header, answer: Answer) -> None:
+        if header.api == COMMIT:
+            self._loop.call_soon(answer, frame[header.body :])
+        else:
+            answer(frame[header.body :])
+
+    def may_follow(self, header: Header) -> bool:
+        return header.api == COMMIT
+
+
+class Sink:
+    """A transport that keeps what is written."""
+
+    def __init__(self) -> None:
+        self.written = b""
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+
+requests = st.lists(st.tuples(st.sampled_from([FETCH, COMMIT]), st.binary(max_size=40)), min_size=1, max_size=8)
+
+
+def framed(data: bytes) -> bytes:
+    return struct.pack(">i", len(data)) + data
+
+
+@given(made=requests, cuts=st.lists(st.integers(0, 400)), turns=st.booleans())
+def test_pieces_of_requests(made: list[tuple[int, bytes]], cuts: list[int], *, turns: bool) -> None:
+    stream = b"".join(framed(struct.pack(">hhih", api, 0, at, -1) + body) for at, (api, body) in enumerate(made))
+    loop, sink = asyncio.new_event_loop(), Sink()
+    connection = Connection(Echo(loop), set(), loop)
+    connection.connection_made(cast("Any", sink))
+    for start, stop in pairwise(sorted({0, *(cut for cut in cuts if cut < len(stream)), len(stream)})):
+        connection.data_received(stream[start:stop])
+        if turns:
+            loop.run_until_complete(asyncio.sleep(0))
+    for _ in range(3 * len(made)):
+        loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    assert sink.written == b"".join(framed(struct.pack(">i", at) + body) for at, (_, body) in enumerate(made))
