@@ -122,6 +122,8 @@ class Connection(asyncio.Protocol):
             self._requests.take(frame, header, partial(self._answer, slot, header.correlation))
         if at == len(self._received):
             self._received = b""
+        elif isinstance(self._received, bytearray):
+            del self._received[:at]  # moves nothing
         elif at:
             self._received = bytearray(memoryview(self._received)[at:])
 
