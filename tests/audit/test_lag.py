@@ -214,6 +214,7 @@ def test_the_command_gives_groups_or_partitions(run: Run, lake: Lake) -> None:
     assert [row["partition"] for row in answered(run, lake, "--status", "STOP", "--partitions")] == [0, 1]
     assert answered(run, lake, "--status", "REWIND") == []
     assert [row["status"] for row in answered(run, lake, "--group", "slow", "--now", "4501")] == ["STOP"]
+    assert [row["lag"] for row in answered(run, lake, "--group", "slow", "--over-time")] == [10, 20, 66]
 
 
 def test_the_command_for_people(run: Run, lake: Lake) -> None:
@@ -234,6 +235,8 @@ def test_the_command_for_people(run: Run, lake: Lake) -> None:
         (["--group", "nobody"], "error: no group like 'nobody' has an offset"),
         (["--now", "yesterday"], "error: 'yesterday' is no instant"),
         (["--status", "GOOD"], "GOOD"),
+        (["--over-time"], "error: --over-time is of one group"),
+        (["--over-time", "--group", "nobody"], "error: no lag of group 'nobody' is known"),
     ],
 )
 def test_the_command_refuses_in_a_sentence(run: Run, lake: Lake, options: list[str], says: str) -> None:

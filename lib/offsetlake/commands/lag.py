@@ -1,4 +1,4 @@
-"""`offsetlake lag`: how far behind groups are, and how they do."""
+"""`offsetlake lag`: how far behind groups are, and how they do; how far behind one was over time."""
 
 from typing import Annotated, Literal
 
@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 import typer
 
 from offsetlake.audit.lag import lag_of_groups, lag_of_partitions
+from offsetlake.audit.lag_over_time import lag_over_time
 from offsetlake.commands.options import (
     QUESTIONS,
     ConfigOption,
@@ -18,6 +19,7 @@ from offsetlake.commands.options import (
     examples,
     opened,
 )
+from offsetlake.errors import BadRequest
 from offsetlake.output import write
 from offsetlake.times import about, to_duration, to_ms
 
@@ -30,7 +32,11 @@ _PARTITIONS_SHOWN = (
 
 @app.command(
     rich_help_panel=QUESTIONS,
-    epilog=examples("offsetlake lag --status STOP", "offsetlake lag --group 'billing-*' --partitions"),
+    epilog=examples(
+        "offsetlake lag --status STOP",
+        "offsetlake lag --group 'billing-*' --partitions",
+        "offsetlake lag --group billing --over-time --format csv",
+    ),
 )
 def lag(
     group: GroupPatternOption = None,
@@ -41,6 +47,9 @@ def lag(
     ] = None,
     partitions: Annotated[
         bool, typer.Option("--partitions", help="Each partition; without, each group and its worst partition.")
+    ] = False,
+    over_time: Annotated[
+        bool, typer.Option("--over-time", help="Of one group, each time ends were recorded; with --group alone.")
     ] = False,
     now: Annotated[
         str | None,
@@ -58,6 +67,11 @@ def lag(
 ) -> None:
     """How far behind each group is, in records and in time, and how it does: OK, WARN, STOP, STALL or REWIND."""
     settings, at = opened(lake, config_file, format_)
+    if over_time:
+        if group is None or partitions or (topic, status, now) != (None, None, None):
+            raise BadRequest("--over-time is of one group: name it with --group, and no more than that and --limit")
+        write(lag_over_time(at, group).slice(0, limit), settings.format)
+        return
     found = lag_of_partitions(at, group, topic, None if now is None else to_ms(now))
     if unknown := found["lag"].null_count:
         said = f"{unknown:,} of {found.num_rows:,} partitions: the last cycle was not told where they end"
