@@ -11,7 +11,7 @@ PIP    := $(BIN)/pip --disable-pip-version-check --no-input -q
 MVN    := mvn -q -B -ntp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run airflow test test-fast check format bench dist lock clean
+.PHONY: help setup run airflow test test-long test-fast check format bench dist lock clean
 
 help: ## print this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1|/' | column -t -s '|'
@@ -24,11 +24,14 @@ run: setup ## run the main job on the bundled log of a real broker (LOG=folder L
 airflow: setup $(AIRFLOW)/.ready ## start a local Airflow with the DAGs on the bundled log (LOG=folder PORT=8080)
 	@PORT=$(PORT) dags/local.sh "$(abspath $(LOG))"
 
-test: check .jars/broker/.ready $(AIRFLOW)/.ready dist ## lint, types and all tests, with a real broker and a real Spark cluster
-	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=15
+test: check .jars/broker/.ready $(AIRFLOW)/.ready dist ## lint, types and tests, with a real broker, a real Spark cluster and Airflow
+	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=15 -m 'not long'
+
+test-long: $(VENV)/.dev .jars/spark/.ready .jars/broker/.ready $(AIRFLOW)/.ready ## the tests that take minutes: Airflow runs the real jobs, its page in a browser, views in Spark
+	$(BIN)/python -m pytest -m long
 
 test-fast: $(VENV)/.dev ## the tests that start no JVM
-	$(BIN)/python -m pytest -q -m 'not jvm and not broker and not slow'
+	$(BIN)/python -m pytest -q -m 'not jvm and not broker and not slow and not long'
 
 check: $(VENV)/.dev .jars/spark/.ready ## lint, format, types, import rules
 	$(BIN)/ruff check .

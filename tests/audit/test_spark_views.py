@@ -40,6 +40,7 @@ def _rows(answer: pa.Table) -> list[dict[str, Any]]:
 
 
 @pytest.mark.jvm
+@pytest.mark.long
 @pytest.mark.slow
 def test_views_say_in_spark_what_they_say_without(session: SparkSession, tmp_path: Path) -> None:
     present = {table: [{**row, "log_partition": 1} for row in rows] for table, rows in PRESENT.items()}

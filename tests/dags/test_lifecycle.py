@@ -11,7 +11,7 @@ from dags.airflow_runs import ROOT, SECONDS, Airflow, kill_tree
 from e2e.lakes import rows, state
 from offsetlake.lake.lake import Lake
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 INSTANT = "2100-01-01T00:00:00+00:00"
 

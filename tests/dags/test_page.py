@@ -17,7 +17,7 @@ import pytest
 from broker.broker import free_ports
 from dags.airflow_runs import SECONDS, Airflow, descendants, kill_tree, new_home, program
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 QUIET = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
