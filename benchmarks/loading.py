@@ -166,7 +166,6 @@ def bench_loading(folder: Path, entries: int) -> Iterator[Row]:
     begun = time.perf_counter()
     with Serving(lake, log) as serving:
         first, last = (at - begun for at in until_right(serving.bootstrap, expected))
-        started = resident(serving.process.pid)
         touch_all(serving.bootstrap, groups)
         memory = resident(serving.process.pid)
         quiet, busy = takeover(serving, lake, log, groups)
@@ -184,7 +183,7 @@ def bench_loading(folder: Path, entries: int) -> Iterator[Row]:
         "",
         f"{memory / entries:.1f} bytes an offset",
     )
-    yield f"{what}: resident once loaded", f"{started / 2**20:.0f} MB", "", f"{started / entries:.1f} bytes an offset"
+
     quiet_99, busy_99 = percentile_99(quiet) * 1e6, percentile_99(busy) * 1e6
     yield (
         "`OffsetFetch` while a newer snapshot is taken over, 99 in 100",
