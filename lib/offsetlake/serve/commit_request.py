@@ -11,6 +11,7 @@ from offsetlake.serve.commit_rules import NONE
 
 THROTTLE, FLEXIBLE = 3, 8  # versions of OffsetCommit since which an answer has a throttle time, and tags
 _CORRELATION_AT, _CORRELATION, _OFFSET = 4, 4, 8
+_LARGEST_KEPT = 100_000  # bytes, of a frame: it is kept a connection
 _ANSWERED = struct.Struct(">ih")
 
 Named = tuple[bytes, int, bytes, bytes]
@@ -103,7 +104,7 @@ class LastCommit:
     def keep(self, request: CommitRequest, frame: bytes) -> None:
         """Keep a request that was read field by field; it is prepared for more once two had one length."""
         self.request = None
-        if len(frame) == self._length:
+        if len(frame) == self._length <= _LARGEST_KEPT:
             request.remember(frame)
             self.request = request
         self._length = len(frame)

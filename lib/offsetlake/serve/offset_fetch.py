@@ -19,7 +19,7 @@ from offsetlake.serve.topics import Topics
 
 VERSIONS = range(1, 11)
 _NO_ERROR_BELOW, _THROTTLE, _EPOCH, _FLEXIBLE, _STABLE, _GROUPS, _MEMBER, _TOPIC_IDS = 2, 3, 5, 6, 7, 8, 9, 10
-KEPT, LARGEST_KEPT = 1000, 10_000  # requests that were read, and their bytes
+KEPT, LARGEST_KEPT = 1000, 2_000  # requests that were read, and their bytes
 _NOTHING: Stored = (-1, -1, b"", NO_ID)
 _WITH_EPOCH, _WITHOUT_EPOCH, _INDEX = struct.Struct(">iqi"), struct.Struct(">iq"), struct.Struct(">i")
 _INT16 = struct.Struct(">h")
