@@ -14,6 +14,7 @@ from offsetlake.serve import wire
 from offsetlake.serve.admin import Admin
 from offsetlake.serve.base import Base
 from offsetlake.serve.build import build
+from offsetlake.serve.client import Client
 from offsetlake.serve.offset_commit import OffsetCommit
 from offsetlake.serve.offset_fetch import OffsetFetch
 from offsetlake.serve.service import Service
@@ -49,7 +50,7 @@ class InProcess:
         commits = OffsetCommit(self.store, self.topics, self.writes, LOG_PARTITIONS)
         self.admin = Admin(self.store, self.topics, self.writes, commits.log_partition, CLUSTER)
         self.admin.address = HOST, PORT
-        self._service = Service(commits, OffsetFetch(self.store, self.topics), self.admin)
+        self._service = Service(commits, OffsetFetch(self.store, self.topics), self.admin, Client())
 
     def load(self) -> None:
         """Load what the log says, as a server does that begins."""

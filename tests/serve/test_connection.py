@@ -8,6 +8,7 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
+from offsetlake.serve.client import Client
 from offsetlake.serve.connection import Answer, Connection
 from offsetlake.serve.wire import Header
 
@@ -39,6 +40,9 @@ class Sink:
     def write(self, data: bytes) -> None:
         self.written += data
 
+    def get_extra_info(self, _name: str) -> tuple[str, int]:
+        return "127.0.0.1", 40000
+
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...
@@ -55,7 +59,7 @@ def framed(data: bytes) -> bytes:
 def test_pieces_of_requests(made: list[tuple[int, bytes]], cuts: list[int], *, turns: bool) -> None:
     stream = b"".join(framed(struct.pack(">hhih", api, 0, at, -1) + body) for at, (api, body) in enumerate(made))
     loop, sink = asyncio.new_event_loop(), Sink()
-    connection = Connection(Echo(loop), set(), loop)
+    connection = Connection(Echo(loop), Client(), set(), loop)
     connection.connection_made(cast("Any", sink))
     for start, stop in pairwise(sorted({0, *(cut for cut in cuts if cut < len(stream)), len(stream)})):
         connection.data_received(stream[start:stop])

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from offsetlake.log.appender import Appender
 from offsetlake.serve import offset_commit, wire
 from offsetlake.serve.admin import OFFSET_COMMIT, Admin
+from offsetlake.serve.client import Client
 from offsetlake.serve.commit_request import CommitRequest
 from offsetlake.serve.offset_commit import OffsetCommit
 from offsetlake.serve.offset_fetch import OffsetFetch
@@ -77,7 +78,7 @@ def outcome(steps: Sequence[Any], folder: Path, *, reconnect: bool) -> tuple[lis
     store, topics = Store(), Topics({b"t": 3})
     store.load(made_base({("group", "t", 0): {"committed_offset": 5}}))
     taking = OffsetCommit(store, topics, Writes(appender, Flush.OS, loop), 1)
-    services = [Service(taking, OffsetFetch(store, topics), cast("Admin", None)) for _ in steps]
+    services = [Service(taking, OffsetFetch(store, topics), cast("Admin", None), Client()) for _ in steps]
     answers: list[bytes] = []
     for number, step in enumerate(steps):
         if step == DELETE:

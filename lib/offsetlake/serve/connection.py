@@ -9,6 +9,7 @@ from functools import partial
 from typing import Protocol, cast
 
 from offsetlake.serve import wire
+from offsetlake.serve.client import Client
 
 LOG = logging.getLogger(__name__)
 UNANSWERED = 1000  # requests of one connection that may wait for the log; more are left to its socket
@@ -34,8 +35,10 @@ class Requests(Protocol):
 class Connection(asyncio.Protocol):
     """Reads requests and writes answers; what cannot be read as Kafka's protocol ends the connection."""
 
-    def __init__(self, requests: Requests, others: set["Connection"], loop: asyncio.AbstractEventLoop) -> None:
-        self._requests, self._others, self._loop = requests, others, loop
+    def __init__(
+        self, requests: Requests, client: Client, others: set["Connection"], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._requests, self._client, self._others, self._loop = requests, client, others, loop
         self._received: bytes | bytearray = b""  # what no request was made of yet
         self._held: tuple[bytes, wire.Header] | None = None  # the next request, while it waits for those before it
         self._slots: deque[list[bytes]] = deque()  # from the first request that is not answered yet
@@ -48,6 +51,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
         self._transport = cast("asyncio.Transport", transport)
+        self._client.address = "{}:{}".format(*transport.get_extra_info("peername"))
         self._others.add(self)
 
     def connection_lost(self, _error: Exception | None) -> None:
@@ -88,8 +92,11 @@ class Connection(asyncio.Protocol):
         try:
             self._take_requests()
         except (wire.Malformed, struct.error, IndexError, ValueError) as error:
-            peer = transport.get_extra_info("peername")
-            LOG.info("%s sent what is no request of Kafka's protocol (%s): its connection is closed", peer, error)
+            LOG.info(
+                "%s sent what is no request of Kafka's protocol (%s): its connection is closed",
+                self._client.address,
+                error,
+            )
             transport.close()
             self._transport = None
         self._scheduled = False

@@ -18,6 +18,7 @@ from offsetlake.log.ownership import disk_errors, owned
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.segments import Segment
 from offsetlake.serve.admin import Admin
+from offsetlake.serve.client import Client
 from offsetlake.serve.connection import Connection
 from offsetlake.serve.door import Door
 from offsetlake.serve.folding import Folding, build
@@ -79,13 +80,13 @@ class Server:
         loop, host, port = asyncio.get_running_loop(), self.settings.host, self.settings.port
         admin = Admin(self.store, self.topics, self.writes, self.commits.log_partition, self._cluster_id)
         fetches = OffsetFetch(self.store, self.topics)
+
+        def connect() -> Connection:
+            client = Client()
+            return Connection(Service(self.commits, fetches, admin, client), client, self._connections, loop)
+
         try:
-            listening = await loop.create_server(
-                lambda: Connection(Service(self.commits, fetches, admin), self._connections, loop),
-                host,
-                port,
-                backlog=1024,
-            )
+            listening = await loop.create_server(connect, host, port, backlog=1024)
         except OSError as error:
             raise BadRequest(f"cannot listen on {host}:{port}: {error.strerror}") from error
         admin.address = host, listening.sockets[0].getsockname()[1]

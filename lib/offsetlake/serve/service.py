@@ -2,6 +2,7 @@
 
 from offsetlake.serve import wire
 from offsetlake.serve.admin import OFFSET_COMMIT, OFFSET_FETCH, Admin
+from offsetlake.serve.client import Client
 from offsetlake.serve.commit_request import FLEXIBLE, LastCommit
 from offsetlake.serve.connection import Answer
 from offsetlake.serve.offset_commit import VERSIONS as COMMIT_VERSIONS
@@ -15,8 +16,8 @@ _FETCH_FLEXIBLE = 6
 class Service:
     """Answers the requests of one connection."""
 
-    def __init__(self, commits: OffsetCommit, fetches: OffsetFetch, admin: Admin) -> None:
-        self._commits, self._fetches, self._admin = commits, fetches, admin
+    def __init__(self, commits: OffsetCommit, fetches: OffsetFetch, admin: Admin, client: Client) -> None:
+        self._commits, self._fetches, self._admin, self._client = commits, fetches, admin, client
         self._last_commit = LastCommit()
 
     def may_follow(self, header: wire.Header) -> bool:
