@@ -48,7 +48,7 @@ with DAG(
     )
     check_compacted = LakeJob(
         task_id="check_compacted",
-        command=["check", "--format=json", "--suite=after_compact", "--versions", compact.output["versions"]],
+        command=["check", "--format=json", "--gate", "--suite=after_compact", "--versions", compact.output["versions"]],
     )
     # As `offsetlake run` does: where the log is a live cluster's, that says which topics there are no more.
     cluster = "{{ '--bootstrap=' ~ params.bootstrap if params.bootstrap else '' }}"
@@ -59,7 +59,7 @@ with DAG(
     )
     check_planned = LakeJob(
         task_id="check_planned",
-        command=["check", "--format=json", "--suite=after_expire", "--versions", expire.output["versions"]],
+        command=["check", "--format=json", "--gate", "--suite=after_expire", "--versions", expire.output["versions"]],
     )
     what_if = LakeJob(
         task_id="what_if",
@@ -71,7 +71,7 @@ with DAG(
     emit = LakeJob(task_id="emit", command=["emit", "--format=json"], outlets=tables("tombstones", "alterations"))
     check_emitted = LakeJob(
         task_id="check_emitted",
-        command=["check", "--format=json", "--suite=after_emit", "--versions", emit.output["versions"]],
+        command=["check", "--format=json", "--gate", "--suite=after_emit", "--versions", emit.output["versions"]],
     )
 
     @task.branch

@@ -59,7 +59,7 @@ def lake(made: Lake, tmp_path: Path) -> Lake:
 def found(lake: Lake, suite: Suite, *columns: str) -> dict[str, Evidence]:
     """What breaks those expectations of a suite, all where none is named, by the column that counts it."""
     wanted = tuple(each for each in suite.expectations if not columns or each.column in columns)
-    chosen = Suite(suite.name, wanted)
+    chosen = Suite(suite.name, wanted, suite.new_since)
     seen = evidence(lake, chosen, pinned(lake, [chosen], {}))
     return {each.column: of for each, of in zip(wanted, seen, strict=True)}
 

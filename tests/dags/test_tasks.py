@@ -17,9 +17,9 @@ VERSIONS = (
 )
 INGEST = ["ingest", "--format=json"]
 COMPACT = ["compact", "--format=json", "--through-run", "11"]
-CHECK = ["check", "--format=json", "--suite=after_compact", "--versions", VERSIONS]
-PLANNED = ["check", "--format=json", "--suite=after_expire", "--versions", VERSIONS]
-EMIT = [["emit", "--format=json"], ["check", "--format=json", "--suite=after_emit", "--versions", VERSIONS]]
+CHECK = ["check", "--format=json", "--gate", "--suite=after_compact", "--versions", VERSIONS]
+PLANNED = ["check", "--format=json", "--gate", "--suite=after_expire", "--versions", VERSIONS]
+EMIT = [["emit", "--format=json"], ["check", "--format=json", "--gate", "--suite=after_emit", "--versions", VERSIONS]]
 
 RUNS: list[dict[str, Any]] = [
     {"dag": "offset_lifecycle"},

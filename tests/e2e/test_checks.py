@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 def test_of_a_full_lake_all_holds_but_what_one_of_every_record_type_holds(full_lake: Lake, tmp_path: Path) -> None:
     suites = read_suites([])
-    answer = check(full_lake, suites, pinned(full_lake, suites, {}), tmp_path / "pages", lambda _: None)
+    answer = check(full_lake, suites, pinned(full_lake, suites, {}), {}, tmp_path / "pages", lambda _: None)
     (broken,) = [row for row in answer.to_pylist() if not row["success"]]
     odd = [
         row

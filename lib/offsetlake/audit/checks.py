@@ -29,7 +29,12 @@ _ANSWER = pa.schema(
 
 
 def check(
-    lake: Lake, suites: Sequence[Suite], versions: Mapping[str, int], docs: Path | None, say: Callable[[str], None]
+    lake: Lake,
+    suites: Sequence[Suite],
+    versions: Mapping[str, int],
+    held_back: Mapping[str, int],
+    docs: Path | None,
+    say: Callable[[str], None],
 ) -> pa.Table:
     """Tell of each expectation of the suites whether it holds of the tables at these Delta versions.
 
@@ -41,15 +46,16 @@ def check(
     | success     | whether it holds |
     | observed    | how many rows break it and the first of them; or of how many none does |
 
-    Pages about it are written to the folder `docs`, where one is named. Raises LakeUnusable where a version cannot be
-    read, BadRequest where the folder cannot be written.
+    `held_back` is what `offsetlake.audit.gates` has in mind, by suite. Pages about it are written to the folder `docs`,
+    where one is named. Raises LakeUnusable where a version cannot be read, BadRequest where the folder cannot be
+    written.
     """
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
     rows = []
     for suite in suites:
         say(f"looking for what breaks {suite.name}")
-        found = evidence(lake, suite, versions)
+        found = evidence(lake, suite, versions, held_back.get(suite.name))
         held = _held(context, suite, found, versions)
         rows += [
             {

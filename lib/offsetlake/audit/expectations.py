@@ -20,6 +20,7 @@ from offsetlake.output import visible
 from offsetlake.resources import resource
 
 MOST_COUNTED = 1000  # rows: that a rule is broken oftener tells nothing more
+HELD_BACK = "{held_back}"
 NOTHING = "nothing to look at"
 _TOLD = 3  # rows
 _SUFFIX = ".toml"
@@ -43,10 +44,12 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """The rules of one gate."""
+    """The rules of one gate. In its queries HELD_BACK stands for what `offsetlake.audit.gates` has in mind."""
 
     name: str
     expectations: tuple[Expectation, ...]
+    new_since: str
+    """The query for the run of ingest behind which history is asked about; empty where all of it is."""
 
     @property
     def tables(self) -> list[str]:
@@ -83,11 +86,16 @@ def read_suites(names: Sequence[str]) -> list[Suite]:
 
 
 def _suite(stored: Mapping[str, Any]) -> Suite:
+    shared = stored["meta"]["with"]
+
     def expectation(each: Mapping[str, Any]) -> Expectation:
-        query = f"WITH {stored['meta']['with']} {each['meta']['broken_by']}"
+        query = f"WITH {shared} {each['meta']['broken_by']}"
         return Expectation(each["type"], each["kwargs"], each["description"], each["meta"]["table"], query)
 
-    return Suite(stored["name"], tuple(map(expectation, stored["expectations"])))
+    new_since = ""
+    if HELD_BACK in shared:
+        new_since = f"WITH {shared.replace(HELD_BACK, 'NULL')} SELECT run_id FROM new_since"  # noqa: S608
+    return Suite(stored["name"], tuple(map(expectation, stored["expectations"])), new_since)
 
 
 def pinned(lake: Lake, suites: Iterable[Suite], named: Mapping[str, int]) -> dict[str, int]:
@@ -122,12 +130,17 @@ def _at_rest(lake: Lake, tables: Sequence[str]) -> dict[str, int]:
     return versions
 
 
-def evidence(lake: Lake, suite: Suite, versions: Mapping[str, int]) -> list[Evidence]:
-    """Look for what breaks each expectation of a suite; LakeUnusable where a version cannot be read."""
+def evidence(lake: Lake, suite: Suite, versions: Mapping[str, int], held_back: int | None = None) -> list[Evidence]:
+    """Look for what breaks each expectation of a suite; LakeUnusable where a version cannot be read.
+
+    Of history since the ingest with the run number `held_back`, or else what the newest compaction took in.
+    """
+    since = "NULL" if held_back is None else str(held_back)
     at = {table: versions[table] for table in suite.tables}
     counted = {each.table: f"SELECT count(*) AS size FROM {each.table}" for each in suite.expectations}  # noqa: S608
     sizes = {table: select_at(lake, sql, {table: at[table]})["size"][0].as_py() for table, sql in counted.items()}
     return [
-        Evidence(select_at(lake, f"{each.broken_by} LIMIT {MOST_COUNTED}", at).to_pylist(), sizes[each.table])
+        Evidence(select_at(lake, f"{query} LIMIT {MOST_COUNTED}", at).to_pylist(), sizes[each.table])
         for each in suite.expectations
+        for query in [each.broken_by.replace(HELD_BACK, since)]
     ]

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import pyarrow.compute as pc
 import typer
 
+from offsetlake.audit import gates
 from offsetlake.audit.expectations import NOTHING, pinned, read_suites
 from offsetlake.commands.options import JOBS, ConfigOption, FormatOption, LakeOption, app, examples, opened
 from offsetlake.commands.plans import tell
@@ -21,6 +22,8 @@ from offsetlake.output import Progress, write
         "offsetlake check",
         "offsetlake check --suite after_compact --versions offsets=12,groups=7 --format json",
         "offsetlake check --docs /var/www/offsetlake",
+        "offsetlake check --gate --suite after_compact",
+        "offsetlake check --accept --suite after_compact",
     ),
 )
 def check(
@@ -37,26 +40,43 @@ def check(
     docs: Annotated[
         Path | None, typer.Option("--docs", metavar="DIR", help="Also write HTML pages about it to this folder.")
     ] = None,
+    gate: Annotated[
+        bool,
+        typer.Option("--gate", help="Ask also of what this gate did not let pass before; keep in mind what it finds."),
+    ] = False,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Check nothing: have gates let pass what was compacted until now.")
+    ] = False,
     format_: FormatOption = None,
     lake: LakeOption = None,
     config_file: ConfigOption = None,
 ) -> None:
-    """Check what has to hold of the tables; leaves with exit code 9 where it does not. It only reads.
+    """Check what has to hold of the tables; leaves with exit code 9 where it does not. It changes no table.
 
-    A suite is a gate behind the job it is named for: after_compact, after_expire, after_emit.
+    A suite is a gate behind the job it is named for: after_compact, after_expire, after_emit. Of history it asks what
+    the newest compaction took in. With --gate what failed is asked of again by the next, and fails, until it is mended
+    or somebody who has looked at it says --accept.
     """
     settings, at = opened(lake, config_file, format_)
     suites = read_suites(suite or ())
+    if accept:
+        if gate or versions or docs:
+            raise BadRequest("--accept checks nothing: it takes --suite only")
+        gates.accept(at, suites)
+        tell(f"what was compacted until now passes: {', '.join(each.name for each in suites if each.new_since)}")
+        return
     pins = pinned(at, suites, _versions(versions or ""))
     from offsetlake.audit import checks  # noqa: PLC0415 - seconds of importing Great Expectations
 
     with Progress() as progress:
-        answer = checks.check(at, suites, pins, docs, progress.say)
+        answer = checks.check(at, suites, pins, gates.held_back(at) if gate else {}, docs, progress.say)
     write(answer, settings.format)
     tell(f"looked at versions {','.join(f'{table}={version}' for table, version in pins.items())}")
     if empty := pc.sum(pc.equal(answer["observed"], NOTHING)).as_py():
         tell(f"{empty} of {answer.num_rows} had nothing to look at: their tables are empty")
     broken = answer.filter(pc.invert(answer["success"])).to_pylist()
+    if gate:
+        gates.settle(at, suites, pins, {row["suite"] for row in broken})
     if broken:
         raise CheckFailed(f"{len(broken)} of {answer.num_rows} do not hold. {'. '.join(map(_told, broken))}")
 
