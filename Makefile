@@ -10,6 +10,8 @@ LAKE   ?= lake
 PIP    := $(BIN)/pip --disable-pip-version-check --no-input -q
 MVN    := mvn -q -B -ntp
 
+unexport PYTHONDONTWRITEBYTECODE  # tests start many processes: what one has compiled the next one finds
+
 .DEFAULT_GOAL := help
 .PHONY: help setup run airflow test test-long test-fast check format bench dist lock clean
 
@@ -25,7 +27,7 @@ airflow: setup $(AIRFLOW)/.ready ## start a local Airflow with the DAGs on the b
 	@PORT=$(PORT) dags/local.sh "$(abspath $(LOG))"
 
 test: check .jars/broker/.ready $(AIRFLOW)/.ready dist ## lint, types and tests, with a real broker, a real Spark cluster and Airflow
-	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=15 -m 'not long'
+	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder --durations=15 -m 'not long'
 
 test-long: $(VENV)/.dev .jars/spark/.ready .jars/broker/.ready $(AIRFLOW)/.ready ## the tests that take minutes: Airflow runs the real jobs, its page in a browser, views in Spark
 	$(BIN)/python -m pytest -m long

@@ -29,7 +29,8 @@ from pyspark.sql import SparkSession, Window  # noqa: E402
 from pyspark.sql import functions as F  # noqa: E402
 
 from broker import workload  # noqa: E402
-from broker.broker import Broker, java  # noqa: E402
+from broker.broker import Broker  # noqa: E402
+from broker.kafka_tools import java  # noqa: E402
 from offsetlake.lake.lake import Lake  # noqa: E402
 from offsetlake.lifecycle.policy import RetentionPolicy  # noqa: E402
 from offsetlake.lifecycle.reduction import KEY  # noqa: E402

@@ -11,11 +11,54 @@ from pyspark.sql import SparkSession
 
 from broker.broker import Broker
 from command_line import Run
+from e2e.in_process import InProcess
+from e2e.lakes import cycle
 from offsetlake import cli
+from offsetlake.lake.lake import Lake
 from offsetlake.session import build_session
+
+TESTS = Path(__file__).parent
+SPARK = "spark"
+LONGEST = (
+    SPARK,
+    "e2e/test_live_expiry.py",
+    "e2e/test_killed.py",
+    "e2e/test_live_by_hand.py",
+    "test_cli.py",
+    "e2e/test_cluster.py",
+    "e2e/test_maintain.py",
+    "e2e/test_random_logs.py",
+    "e2e/test_live_between.py",
+    "serve/test_clients.py",
+    "serve/test_jobs_while_served.py",
+    "dags/test_tasks.py",
+    "serve/test_killed.py",
+    "e2e/test_live_broker.py",
+    "broker/test_rig.py",
+    "e2e/test_expire.py",
+    "e2e/test_our_log_in_a_broker.py",
+)
+"""Tests that take longest, by group: they begin first, so that no worker is left alone with them at the end."""
+
+for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):  # short lives: do not optimize for long
+    os.environ[variable] = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 settings.register_profile("offsetlake", deadline=None)  # no timed assertion, not even Hypothesis's own
 settings.load_profile("offsetlake")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Group tests by file, but all with the Spark session, whose start and lakes they share; a group has one worker."""
+    groups = {item: _group(item) for item in items}
+    for item, group in groups.items():
+        item.add_marker(pytest.mark.xdist_group(group))
+    order = {group: at for at, group in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(groups[item], len(order)))
+
+
+def _group(item: pytest.Item) -> str:
+    return SPARK if "spark" in getattr(item, "fixturenames", ()) else str(item.path.relative_to(TESTS))
 
 
 @pytest.fixture(scope="session")
@@ -31,6 +74,14 @@ def spark() -> Iterator[SparkSession]:
     session = build_session("offsetlake tests", {"spark.master": "local[2]"})
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def broker_lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A lake that has read the bundled log of a broker, made once a run: copy it to write to it."""
+    made = Lake.create(tmp_path_factory.mktemp("broker-lake") / "lake")
+    cycle(InProcess(), made, TESTS / "fixtures" / "broker-log")
+    return made
 
 
 @pytest.fixture

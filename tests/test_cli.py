@@ -19,9 +19,8 @@ import pytest
 
 from audit.lakes import commit, marker, small_lake, tombstone
 from command_line import Run
-from e2e.in_process import InProcess
-from e2e.lakes import cycle
-from offsetlake import errors, output, times
+from e2e.in_process import NoSpark
+from offsetlake import cycle, errors, output, times
 from offsetlake.audit import questions
 from offsetlake.lake.definitions import definition
 from offsetlake.lake.lake import Lake
@@ -247,11 +246,9 @@ def test_what_steers_a_terminal_is_spelled_out() -> None:
 
 
 @pytest.fixture
-def real(tmp_path: Path) -> str:
+def real(tmp_path: Path, broker_lake: Lake) -> str:
     """A lake of the bundled log, compacted."""
-    made = Lake.create(tmp_path / "real")
-    cycle(InProcess(), made, FIXTURES / "broker-log")
-    return str(made.path)
+    return str(shutil.copytree(broker_lake.path, tmp_path / "real"))
 
 
 def test_expire_plans_and_tombstones_tells(run: Run, real: str) -> None:
@@ -373,19 +370,9 @@ def test_what_maintain_refuses(run: Run, real: str, cut_log: Path) -> None:
 
 
 @pytest.mark.jvm
-def test_run_then_run_again_then_ask(tmp_path: Path) -> None:
-    def offsetlake(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*COMMAND, *arguments],
-            cwd=tmp_path,
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-
+def test_run_then_run_again_then_ask(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = FIXTURES / "real-log"
-    first = offsetlake("run", "--log", str(log))
+    first = subprocess.run([*COMMAND, "run", "--log", log], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "WARNING" not in first.stderr, "what Spark's JVM says is kept back"
     assert [line.split("  ")[-1].split(" ")[0] for line in first.stderr.splitlines()] == [
         "looking", "reading", "starting", "compacting",
@@ -395,14 +382,14 @@ def test_run_then_run_again_then_ask(tmp_path: Path) -> None:
     commands = [line.strip() for line in first.stdout.splitlines() if line.startswith("  offsetlake ")]
     assert len(commands) == 3
     for command in commands:
-        asked = offsetlake(*shlex.split(command)[1:])
-        assert asked.stdout.count("\n") > 1, f"{command} has an answer"
-    second = offsetlake("run", "--log", str(log), OFFSETLAKE_JARS="/nowhere")  # Spark could not start
-    assert "Nothing new" in second.stdout
-    assert "Nothing to compact" in second.stdout
+        assert run(*shlex.split(command)[1:])[1].count("\n") > 1, f"{command} has an answer"
+    monkeypatch.setenv("OFFSETLAKE_JARS", "/nowhere")  # Spark could not start
+    second = run("run", "--log", str(log))[1]
+    assert "Nothing new" in second
+    assert "Nothing to compact" in second
     records = read_log(log)
     for instant in sorted({record.log_timestamp for record in records})[::20]:
-        answer = offsetlake("offsets", "--as-of", str(instant), "--format", "json").stdout
+        answer = run("offsets", "--as-of", str(instant), "--format", "json")[1]
         found = {
             (r["group_id"], r["topic"], r["partition"]): r["committed_offset"]
             for r in map(json.loads, answer.splitlines())
@@ -412,10 +399,17 @@ def test_run_then_run_again_then_ask(tmp_path: Path) -> None:
 
 @pytest.mark.jvm
 @pytest.mark.parametrize(("said", "pause"), [("starting Spark", 0.5), ("compacting", 0)])
-def test_ctrl_c_leaves_quietly_and_the_next_run_goes_on(tmp_path: Path, said: str, pause: float) -> None:
-    arguments = [*COMMAND, "run", "--log", str(FIXTURES / "real-log")]
+def test_ctrl_c_leaves_quietly_and_the_next_run_goes_on(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, pause: float
+) -> None:
+    arguments = ["run", "--log", str(FIXTURES / "real-log")]
     running = subprocess.Popen(
-        arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [*COMMAND, *arguments],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     assert running.stderr is not None
     while said not in (line := running.stderr.readline()):
@@ -425,8 +419,8 @@ def test_ctrl_c_leaves_quietly_and_the_next_run_goes_on(tmp_path: Path, said: st
     out, err = running.communicate(timeout=60)
     assert (running.returncode, out, err) == (130, "", "")
     assert _group_ends(running.pid), "no JVM stays behind"
-    again = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert "finished after an interruption" in again.stdout
+    monkeypatch.setattr(cycle, "LazySession", NoSpark)
+    assert "finished after an interruption" in run(*arguments)[1]
 
 
 def _group_ends(group: int) -> bool:

@@ -10,26 +10,16 @@ from typing import Any
 import pytest
 
 from command_line import Run
-from e2e.in_process import InProcess
-from e2e.lakes import cycle, upkeep
+from e2e.lakes import upkeep
 from offsetlake.lake.lake import Lake
 
-BROKER_LOG = Path(__file__).parent / "fixtures" / "broker-log"
 ODD_NAME = "<script>alert($column)</script>"
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A real broker's log."""
-    lake = Lake.create(tmp_path_factory.mktemp("check") / "lake")
-    cycle(InProcess(), lake, BROKER_LOG)
-    return lake.path
-
-
 @pytest.fixture
-def lake(made: Path, tmp_path: Path) -> Lake:
-    """A copy in the folder the command takes where none is named."""
-    return Lake.open(Path(shutil.copytree(made, tmp_path / "lake")))
+def lake(broker_lake: Lake, tmp_path: Path) -> Lake:
+    """A real broker's log, in the folder the command takes where none is named."""
+    return Lake.open(Path(shutil.copytree(broker_lake.path, tmp_path / "lake")))
 
 
 @pytest.fixture

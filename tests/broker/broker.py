@@ -11,20 +11,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import pyspark
 import trustme
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
-JARS = Path(__file__).parents[2] / ".jars" / "broker"
+from broker.kafka_tools import java
+
 PASSWORDS = {"admin": "admin-secret", "reader": "reader-secret"}
 """Users of PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512; `admin` may do everything, `reader` has no rights at all."""
 
 LISTENERS = ("PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL", "SSL")
 START_SECONDS = 90
 STOP_SECONDS = 60
-JVM_FLAGS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 _FIRST_PORT, _LAST_PORT = 20_000, 32_767  # the kernel hands out higher ones to clients, in between at any time
 
@@ -149,18 +148,6 @@ class Broker:
 
     def _tail(self) -> str:
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-60:])
-
-
-def java(main: str, *arguments: str) -> list[str]:
-    """Return the command that runs a main class of the broker's jars, warnings and errors logged to stdout."""
-    if not JARS.is_dir():
-        raise BrokerFailedError(f"no broker jars in {JARS}: `make broker` fetches them")
-    # Kafka's published jars log nowhere without a binding; Spark brings one that fits.
-    spark_jars = Path(pyspark.__file__).parent / "jars"
-    binding = [str(path) for kind in ("slf4j-api-2", "log4j-slf4j2-impl-") for path in spark_jars.glob(f"{kind}*.jar")]
-    class_path = ":".join([*binding, f"{JARS}/*"])
-    utf8 = ("-Dfile.encoding=UTF-8", "-Dsun.stdout.encoding=UTF-8")
-    return ["java", *JVM_FLAGS, *utf8, "-Dlog4j2.level=WARN", "-cp", class_path, main, *arguments]
 
 
 def free_ports(count: int) -> Sequence[int]:

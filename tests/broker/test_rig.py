@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from broker import workload
 from broker.broker import PASSWORDS, Broker, BrokerFailedError
-from broker.tools import DumpedRecord, broker_groups, broker_offsets, dump_log
+from broker.tools import DumpedRecord, await_loaded, broker_groups, broker_offsets, dump_log
 
 pytestmark = pytest.mark.broker
 
@@ -190,8 +190,10 @@ def test_a_crash_loses_nothing(tmp_path: Path) -> None:
         before = broker_offsets(own.bootstrap)
         own.kill()
         own.start()
+        await_loaded(own.bootstrap, ["rig-crash"])
         assert broker_offsets(own.bootstrap) == before
         own.restart()
+        await_loaded(own.bootstrap, ["rig-crash"])
         assert broker_offsets(own.bootstrap) == before
         own.stop()
         assert sorted(path.name for path in own.data_dir.glob("__consumer_offsets-*")) == [

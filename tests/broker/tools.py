@@ -3,13 +3,12 @@
 import asyncio
 import json
 import re
-import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from broker.broker import java
+from broker.kafka_tools import dump_log_command
 from broker.requests import ListGroups, OffsetFetch, ask, connection
 
 _DECODERS = {"__consumer_offsets": "--offsets-decoder", "__share_group_state": "--share-group-state-decoder"}
@@ -57,8 +56,7 @@ class DumpedRecord:
 def dump_log(path: Path) -> list[DumpedRecord]:
     """Return the records of one segment, or of all segments of the coordinators' topics in a data folder.
 
-    The segment's folder names its topic and partition. Records come by topic, partition and offset. One JVM start for
-    each of the two topics that has a segment.
+    The segment's folder names its topic and partition. Records come by topic, partition and offset.
     """
     segments = [path] if path.is_file() else sorted(path.glob("__*/*.log"))
     records: list[DumpedRecord] = []
@@ -81,6 +79,17 @@ def broker_offsets(bootstrap: str) -> dict[tuple[str, str, int], tuple[int, int,
 def broker_groups(bootstrap: str) -> dict[str, tuple[str, str, str]]:
     """Return every group of a live broker by ListGroups: group_id to (state, group_type, protocol_type)."""
     return asyncio.run(_list_groups(bootstrap))
+
+
+def await_loaded(bootstrap: str, groups: Iterable[str]) -> None:
+    """Wait for the log partitions of these groups: ListGroups leaves out, without a word, what is not loaded yet."""
+    asyncio.run(_await_loaded(bootstrap, groups))
+
+
+async def _await_loaded(bootstrap: str, groups: Iterable[str]) -> None:
+    async with connection(bootstrap) as connected:
+        for group_id in groups:
+            await ask(connected, OffsetFetch(group_id))
 
 
 async def _list_groups(bootstrap: str) -> dict[str, tuple[str, str, str]]:
@@ -112,9 +121,9 @@ def _position(segment: Path) -> tuple[str, int]:
 
 def _dumped(segments: Sequence[Path], decoder: str) -> Iterator[str]:
     files = ",".join(str(segment) for segment in segments)
-    command = java("kafka.tools.DumpLogSegments", "--files", files, decoder)
-    done = subprocess.run(command, capture_output=True, check=True, encoding="utf-8")
-    return iter(done.stdout.split("\n"))
+    done = dump_log_command("--files", files, decoder)
+    assert done.code == 0, done.err
+    return iter(done.out.split("\n"))
 
 
 def _parsed(lines: Iterable[str]) -> Iterator[DumpedRecord]:

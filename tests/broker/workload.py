@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from broker.broker import java
+from broker.kafka_tools import java
 from broker.requests import BrokerRefusedError, DescribeTransactions, OffsetDelete, ask, connection
 
 ANSWER_SECONDS = 30

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from e2e.cluster import WORKERS, Cluster
+from e2e.in_process import InProcess
 from e2e.lakes import LATER, cycle, judge, state
 from e2e.wide_logs import write_wide_log
 from offsetlake.lake.definitions import TABLES
@@ -108,12 +108,14 @@ def submit(cluster: Cluster, program: Path, tmp_path: Path) -> Submit:
     return run
 
 
-def executors_of_tasks(events: Path) -> set[str]:
-    """The executors that ran the tasks of the one application whose event log this is."""
+def executors_by_stage(events: Path) -> list[set[str]]:
+    """The executors that ran the tasks of each stage of the one application whose event log this is."""
     (log,) = events.iterdir()
-    of_all = map(json.loads, log.read_text(encoding="utf-8").splitlines())
-    log.unlink()
-    return {event["Task Info"]["Executor ID"] for event in of_all if event["Event"] == "SparkListenerTaskEnd"}
+    stages: dict[int, set[str]] = {}
+    for event in map(json.loads, log.read_text(encoding="utf-8").splitlines()):
+        if event["Event"] == "SparkListenerTaskEnd":
+            stages.setdefault(event["Stage ID"], set()).add(event["Task Info"]["Executor ID"])
+    return list(stages.values())
 
 
 def done(finished: "subprocess.CompletedProcess[str]") -> None:
@@ -134,20 +136,19 @@ def test_settings_given_to_spark_submit_win(probed: dict[str, Any]) -> None:
     assert {name: probed["settings"][name] for name in GIVEN} == GIVEN
 
 
-def test_ingest_and_compact_on_a_cluster(spark: SparkSession, submit: Submit, tmp_path: Path) -> None:
+def test_the_jobs_on_a_cluster(submit: Submit, tmp_path: Path) -> None:
     log, lake = tmp_path / "log", tmp_path / "cluster"
     random_log(random.Random(21), 3_000, groups=40, log_partitions=5).write(log)
     write_wide_log(log, ["wide-0", "wide-1"], 100)
     for folder in REAL_LOG.iterdir():  # beside the others: the numbers of log partitions are anybody's choice
         topic, _, number = folder.name.rpartition("-")
         shutil.copytree(folder, log / f"{topic}-{int(number) + 100}")
-    for job, arguments in {"ingest": ["--lake", lake, "--log", log], "compact": ["--lake", lake]}.items():
-        done(submit(ROOT / "jobs" / f"{job}.py", *arguments))
-        assert len(executors_of_tasks(tmp_path / "events")) == WORKERS, job
-    done(submit(ROOT / "jobs" / "expire.py", "--lake", lake, "--now", str(LATER)))
+    done(submit(ROOT / "jobs" / "run.py", "--lake", lake, "--log", log, "--now", str(LATER)))
+    ingested, compacted = executors_by_stage(tmp_path / "events")
+    assert len(ingested) == len(compacted) == WORKERS
     local = Lake.create(tmp_path / "local")
-    cycle(spark, local, log)
-    judge(spark, local)
+    cycle(InProcess(), local, log)
+    judge(InProcess(), local)
     assert state(Lake.open(lake)) == state(local)
     assert all(local.count(table) for table in TABLES if table not in ("alterations", "log_ends"))
 

@@ -1,6 +1,7 @@
 """Expire on whole lakes: the tombstones planned are those a coordinator's pass would write, each planned once."""
 
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ from offsetlake.pipeline.what_if import what_if
 from oracle.expiry import Group, Key, Offset, Tombstones, cleanup_pass
 from oracle.random_logs import logs, random_log
 
-REAL_LOG = Path(__file__).parents[1] / "fixtures" / "broker-log"
 WEEK = 7 * 86_400_000
 
 
@@ -96,12 +96,17 @@ def test_judged_in_spark_as_here(spark: SparkSession, tmp_path: Path, monkeypatc
     chispa.assert_df_equality(*frames, ignore_row_order=True)
 
 
-@pytest.fixture
-def judged(tmp_path: Path) -> Lake:
-    lake = Lake.create(tmp_path / "lake")
-    cycle(InProcess(), lake, REAL_LOG)
+@pytest.fixture(scope="module")
+def judged_once(broker_lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    lake = Lake.open(Path(shutil.copytree(broker_lake.path, tmp_path_factory.mktemp("judged") / "lake")))
     judge(InProcess(), lake)
     return lake
+
+
+@pytest.fixture
+def judged(judged_once: Lake, tmp_path: Path) -> Lake:
+    """What retention lets go of the bundled log is planned."""
+    return Lake.open(Path(shutil.copytree(judged_once.path, tmp_path / "lake")))
 
 
 def test_a_decision_is_planned_again_only_once_it_was_refused(judged: Lake) -> None:

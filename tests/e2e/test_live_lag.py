@@ -1,13 +1,13 @@
 """A live broker: ends are recorded as it tells them, and lag is what kafka-consumer-groups says."""
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from broker import workload
-from broker.broker import PASSWORDS, Broker, java
+from broker.broker import PASSWORDS, Broker
+from broker.kafka_tools import group_command
 from command_line import Run
 from e2e.in_process import NoSpark
 from e2e.lakes import rows
@@ -32,9 +32,9 @@ def commit(broker: Broker, offsets: dict[tuple[str, int], Commit]) -> None:
 
 
 def described(bootstrap: str) -> Lag:
-    tool = java("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--bootstrap-server", bootstrap)
-    done = subprocess.run([*tool, "--describe", "--group", GROUP], capture_output=True, check=True, encoding="utf-8")
-    lines = [line.split() for line in done.stdout.splitlines() if line.startswith(GROUP)]
+    done = group_command(bootstrap, "--describe", "--group", GROUP)
+    assert done.code == 0, done
+    lines = [line.split() for line in done.out.splitlines() if line.startswith(GROUP)]
     return {(topic, int(number)): (int(at), int(end), int(lag)) for _, topic, number, at, end, lag, *_ in lines}
 
 

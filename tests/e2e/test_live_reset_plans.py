@@ -4,7 +4,6 @@ What each strategy gives on logs of every shape, and the CSV, are held in test_r
 """
 
 import re
-import subprocess
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +13,8 @@ import pytest
 from confluent_kafka import Producer
 
 from broker import workload
-from broker.broker import Broker, java
+from broker.broker import Broker
+from broker.kafka_tools import group_command
 from e2e.live import Live, lake_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -57,9 +57,9 @@ def live(plans: Plans, capsys: pytest.CaptureFixture[str]) -> Live:
 
 
 def kafka(live: Live, *arguments: str) -> str:
-    command = java("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--reset-offsets", "--group", GROUP)
-    asked = [*command, "--bootstrap-server", live.broker.bootstrap, *arguments]
-    return subprocess.run(asked, capture_output=True, encoding="utf-8", check=True).stdout
+    done = group_command(live.broker.bootstrap, "--reset-offsets", "--group", GROUP, *arguments)
+    assert done.code == 0, done
+    return done.out
 
 
 def planned_by_kafka(live: Live, *arguments: str) -> Planned:

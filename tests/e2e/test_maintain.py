@@ -64,21 +64,27 @@ def _random_log(seed: int = 7) -> RandomLog:
     return random_log(random.Random(seed), 300, groups=8, log_partitions=2, batches_per_segment=8)
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    _part(_random_log(), 0.7).write(tmp_path / "log")
-    return tmp_path / "log"
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log and a lake that has read it, in two cycles."""
+    folder = tmp_path_factory.mktemp("maintain")
+    _part(_random_log(), 0.4).write(folder / "first")
+    _part(_random_log(), 0.7).write(folder / "log")
+    lake = Lake.create(folder / "lake")
+    cycle(InProcess(), lake, folder / "first")
+    cycle(InProcess(), lake, folder / "log")
+    judge(InProcess(), lake)
+    return folder
 
 
 @pytest.fixture
-def lake(tmp_path: Path, log: Path) -> Lake:
-    """A lake that has read the log, in two cycles."""
-    made = Lake.create(tmp_path / "lake")
-    _part(_random_log(), 0.4).write(tmp_path / "first")
-    cycle(InProcess(), made, tmp_path / "first")
-    cycle(InProcess(), made, log)
-    judge(InProcess(), made)
-    return made
+def log(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made / "log", tmp_path / "log"))
+
+
+@pytest.fixture
+def lake(made: Path, tmp_path: Path) -> Lake:
+    return Lake.open(Path(shutil.copytree(made / "lake", tmp_path / "lake")))
 
 
 @pytest.mark.slow

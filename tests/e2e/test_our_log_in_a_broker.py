@@ -1,6 +1,5 @@
 """A real broker loads the log that emit wrote behind its own records, and answers what the tables say."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 from broker import workload
 from broker.broker import Broker
 from broker.data_folder import copy_log, put_back
-from broker.tools import broker_groups, broker_offsets
+from broker.tools import await_loaded, broker_groups, broker_offsets
 from e2e.in_process import InProcess
 from e2e.lakes import cycle, rows
 from offsetlake import offset_plans
@@ -18,8 +17,6 @@ from offsetlake.lifecycle.policy import Override, RetentionPolicy
 from offsetlake.lifecycle.strategies import shift_by
 from offsetlake.log import appender
 from offsetlake.log.address import LogAddress
-from offsetlake.log.admin import Admin
-from offsetlake.log.connection import KafkaConnection
 from offsetlake.pipeline import by_hand
 from offsetlake.pipeline.cleanup import plan_cleanup
 from offsetlake.pipeline.emit import emit
@@ -69,18 +66,11 @@ def test_a_broker_answers_what_emit_wrote(tmp_path: Path, monkeypatch: pytest.Mo
         assert len([*log.glob("*/*.log")]) > len([*log.glob("*")])
         put_back(log, broker.data_dir)
         broker.start()
-        _await_loaded(broker.bootstrap, before[1].keys())
+        await_loaded(broker.bootstrap, before[1].keys())
         assert (broker_offsets(broker.bootstrap), broker_groups(broker.bootstrap)) == after
         # And it goes on from there: a group that went commits again.
         workload.simple_commit(broker.bootstrap, "expires-simple", {(TOPIC, 0): 9})
         assert broker_offsets(broker.bootstrap) == after[0] | {("expires-simple", TOPIC, 0): (9, -1, "")}
-
-
-def _await_loaded(bootstrap: str, groups: Iterable[str]) -> None:
-    """Wait for the log partitions of these groups: ListGroups leaves out, without a word, what is not loaded yet."""
-    with Admin(KafkaConnection.from_settings({"bootstrap.servers": bootstrap})) as admin:
-        for group_id in groups:
-            admin.committed(group_id)
 
 
 def _groups(bootstrap: str) -> None:

@@ -1,7 +1,6 @@
 """Reset strategies and their CSV against Kafka's own kafka-consumer-groups, on logs of every shape."""
 
 import re
-import subprocess
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -15,7 +14,8 @@ from confluent_kafka import Producer
 from kafka import KafkaAdminClient, TopicPartition
 
 from broker import workload
-from broker.broker import Broker, java
+from broker.broker import Broker
+from broker.kafka_tools import group_command
 from offsetlake.lifecycle import offsets_csv, strategies
 from offsetlake.log.admin import Admin, Commit
 from offsetlake.log.connection import KafkaConnection
@@ -62,11 +62,9 @@ def cluster(broker: Broker) -> Cluster:
 
 
 def kafka(cluster: Cluster, *arguments: str) -> str:
-    command = java(
-        "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--bootstrap-server", cluster.bootstrap
-    )
-    done = subprocess.run([*command, "--reset-offsets", *arguments], capture_output=True, encoding="utf-8", check=True)
-    return done.stdout
+    done = group_command(cluster.bootstrap, "--reset-offsets", *arguments)
+    assert done.code == 0, done
+    return done.out
 
 
 def rows(cluster: Cluster, partitions: range | list[int], at: int | None = None) -> pa.Table:
@@ -138,15 +136,13 @@ def test_shift_by_more_than_an_offset_holds(cluster: Cluster) -> None:
 def test_shift_by_without_a_committed_offset(cluster: Cluster) -> None:
     plan = strategies.shift_by(rows(cluster, [0, 4]), 1)
     assert planned(plan) == {0: 5, 4: None}
-    command = java(
-        "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--bootstrap-server", cluster.bootstrap
+    refused = group_command(
+        cluster.bootstrap, "--reset-offsets", "--group", GROUP, "--topic", TOPIC, "--shift-by", "1", "--dry-run"
     )
-    asked = [*command, "--reset-offsets", "--group", GROUP, "--topic", TOPIC, "--shift-by", "1", "--dry-run"]
-    refused = subprocess.run(asked, capture_output=True, encoding="utf-8", check=False)
     assert f"Cannot shift offset for partition {TOPIC}-4 since there is no current committed offset" in (
-        refused.stdout + refused.stderr
+        refused.out + refused.err
     )
-    assert PLANNED.findall(refused.stdout) == []
+    assert PLANNED.findall(refused.out) == []
 
 
 @pytest.mark.parametrize("ms", [-4 * HOUR, -6 * HOUR - 1, -100 * HOUR, 1])

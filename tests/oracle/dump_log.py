@@ -2,12 +2,11 @@
 
 import json
 import re
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-BROKER_JARS = Path(__file__).parents[2] / ".jars" / "broker"
+from broker.kafka_tools import dump_log_command
 
 _FILE = re.compile(r"Dumping .*-(\d+)/\d{20}\.log")
 _BATCH = re.compile(r"(?:baseOffset|offset): .* isvalid: (\w+)")
@@ -36,11 +35,10 @@ class DumpedRecord(NamedTuple):
 
 
 def run_dump_log(segments: Sequence[Path]) -> str:
-    """What kafka-dump-log prints for the segments; raises CalledProcessError if it fails."""
-    encodings = [f"-D{name}=UTF-8" for name in ("file.encoding", "stdout.encoding", "sun.stdout.encoding")]
-    tool = ["java", *encodings, "-cp", f"{BROKER_JARS}/*", "kafka.tools.DumpLogSegments", "--offsets-decoder"]
-    files = ",".join(str(segment) for segment in segments)
-    return subprocess.run([*tool, "--files", files], check=True, capture_output=True, encoding="utf-8").stdout
+    """What kafka-dump-log prints for the segments."""
+    done = dump_log_command("--offsets-decoder", "--files", ",".join(str(segment) for segment in segments))
+    assert done.code == 0, done.err
+    return done.out
 
 
 def parse_dump(text: str) -> list[DumpedRecord]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import cache
@@ -19,7 +18,8 @@ from kafka import KafkaAdminClient, KafkaConsumer, OffsetAndMetadata
 from kafka import TopicPartition as PythonTopicPartition
 
 from broker import workload
-from broker.broker import Broker, java
+from broker.broker import Broker
+from broker.kafka_tools import group_command
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.log_ends import record
 from serve.serving import Serving
@@ -29,6 +29,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 TOPIC, PARTITIONS, RECORDS = "clients", 3, 60
 SECONDS = 30
 ENDS = slice(4, 6)  # of what --describe prints: LOG-END-OFFSET and LAG, of which nothing is on record here
+OUT_OF_RANGE = "org.apache.kafka.common.errors.OffsetOutOfRangeException:"
+_TRACE = {"at", "..."}  # how lines of a stack trace begin
 _COORDINATOR = re.compile(r"127\.0\.0\.1:|\(\d+\)$")  # its address and number
 
 
@@ -140,11 +142,10 @@ def by_java(bootstrap: str) -> Iterator[Any]:
 
 
 def _tool(bootstrap: str, *arguments: str) -> list[list[str]]:
-    command = java("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--bootstrap-server", bootstrap)
-    done = subprocess.run([*command, *arguments], capture_output=True, encoding="utf-8", check=False)
-    lines = [line.split() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-    told = [[word for word in words if not _COORDINATOR.match(word)] for words in lines]
-    return [[str(done.returncode)], *sorted(told)]
+    done = group_command(bootstrap, *arguments)
+    lines = [line.split() for line in (done.out + done.err).splitlines() if line.strip()]
+    told = [[word for word in words if not _COORDINATOR.match(word)] for words in lines if words[0] not in _TRACE]
+    return [[str(done.code)], *sorted(told)]
 
 
 def _described(lines: list[list[str]]) -> list[list[str]]:
@@ -173,7 +174,7 @@ def test_what_needs_an_end_of_a_log_is_refused(served: str, how: list[str]) -> N
     group = "clients-ends"
     workload.simple_commit(served, group, {(TOPIC, 0): 42})
     said = _tool(served, "--reset-offsets", "--execute", "--group", group, "--topic", f"{TOPIC}:0", *how)
-    assert any({"negative", "OFFSET_OUT_OF_RANGE."} & {*words} for words in said)
+    assert any({"negative", OUT_OF_RANGE} & {*words} for words in said)
     assert [words[3] for words in _described(_tool(served, "--describe", "--group", group))] == ["42"]
 
 

@@ -22,6 +22,7 @@ from offsetlake.lake.views import named_in, needed
 
 WAIT_SECONDS = 60
 _MARKER, _LOCK = "offsetlake.json", "lock"
+_ENTRY = f"{'[0-9]' * 20}.json"  # of a table's Delta log: a version, whole once it is there
 
 
 class Lake:
@@ -94,7 +95,12 @@ class Lake:
 
     def versions(self, *tables: str) -> dict[str, int]:
         """Delta versions the tables are at now: those named, all there are if none is named."""
-        return {table: self.delta_table(table).version() for table in tables or self._there()}
+        return {table: self._version_of(table) for table in tables or self._there()}
+
+    def _version_of(self, table: str) -> int:
+        """Give a table's Delta version by the names in its log: to open the table reads what they hold."""
+        found = [int(entry.stem) for entry in (self.table_path(table) / "_delta_log").glob(_ENTRY)]
+        return max(found) if found else self.delta_table(table).version()
 
     def _there(self) -> list[str]:
         return [table for table in TABLES if DeltaTable.is_deltatable(str(self.table_path(table)))]
