@@ -13,8 +13,6 @@ from offsetlake.lake.files import Exchange, TableFile, commit
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.by_hand import rows_of
 from offsetlake.pipeline.log_ends import record
-from oracle.encoders import offset_key, offset_value
-from oracle.log_writer import Batch, Record, write_partition
 from oracle.random_logs import RandomLog, random_log
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -22,17 +20,9 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 @pytest.fixture(scope="session")
 def full_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random log and beside it, under other numbers, a real broker's log, one of every record type, and an act."""
+    """A random log and beside it, under other numbers, a real broker's log and one of every record type."""
     folder = tmp_path_factory.mktemp("full-log")
     _random().write(folder)
-    headers = (
-        (b"act.what", b"commit"),
-        (b"act.principal", b"User:alice"),
-        (b"act.client", b"c"),
-        (b"act.address", b"a"),
-    )
-    record = Record(0, 1_700_000_000_000, offset_key("acted", "t", 0), offset_value(3, 7), headers)
-    write_partition(folder, 300, [Batch(records=(record,))])
     for stored, shift in (("real-log", 100), ("every-record-type", 200)):
         for partition in (FIXTURES / stored).iterdir():
             topic, _, number = partition.name.rpartition("-")

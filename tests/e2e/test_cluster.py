@@ -149,7 +149,7 @@ def test_ingest_and_compact_on_a_cluster(spark: SparkSession, submit: Submit, tm
     cycle(spark, local, log)
     judge(spark, local)
     assert state(Lake.open(lake)) == state(local)
-    assert all(local.count(table) for table in TABLES if table not in ("acts", "alterations", "log_ends"))
+    assert all(local.count(table) for table in TABLES if table not in ("alterations", "log_ends"))
 
 
 def test_what_fails_fails_the_submission(submit: Submit, tmp_path: Path) -> None:
