@@ -39,7 +39,9 @@ with DAG(
     ingest = LakeJob(
         task_id="ingest",
         command=["ingest", "--format=json"],
-        outlets=tables("offset_commits", "transaction_markers", "group_records", "share_state_records", "quarantine"),
+        outlets=tables(
+            "offset_commits", "transaction_markers", "group_records", "share_state_records", "quarantine", "acts"
+        ),
     )
     compact = LakeJob(
         task_id="compact",

@@ -27,6 +27,9 @@ FIXTURES = Path(__file__).parent / "fixtures"
         ("--log log --topics orders:1,orders:2", "--topics names orders twice"),
         ("--log log --flush never", "'never'"),
         ("--log log --log-partitions 99999", "it is a number from 1 to 10000"),
+        ("--log log --commits-recorded all", "'all': it is a share of all commits from 0 (none) to 1 (all)"),
+        ("--log log --commits-recorded 1.01", "it is a share of all commits"),
+        ("--log log --commits-recorded nan", "it is a share of all commits"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_is_made(

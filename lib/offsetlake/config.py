@@ -16,7 +16,7 @@ from offsetlake.times import duration_ms
 
 KEYS = ("lake", "log", "bootstrap", "format", "kafka_config", "kafka", "retention", "maintain", "serve")
 _TABLES = ("kafka", "retention", "maintain", "serve")
-SERVE = ("kafka", "topics", "flush", "log_partitions")
+SERVE = ("kafka", "topics", "flush", "log_partitions", "commits_recorded")
 LONGEST_VACUUM_RETENTION = "7d"  # Delta forgets after that when it was that a file went out of its table
 FORMATS = ("table", "json", "csv")
 PREFIX = "OFFSETLAKE_"
@@ -136,7 +136,7 @@ def _flat(table: object, name: str, prefix: str = "") -> dict[str, str]:
     if isinstance(table, dict):
         parts = [_flat(value, name, f"{prefix}.{key}" if prefix else key) for key, value in table.items()]
         return {key: value for part in parts for key, value in part.items()}
-    if isinstance(table, bool) or not isinstance(table, str | int):
+    if isinstance(table, bool) or not isinstance(table, str | int | float):
         raise BadRequest(f"{name}: {prefix} must be a text or a number")
     return {prefix: str(table)}
 

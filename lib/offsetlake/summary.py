@@ -30,6 +30,7 @@ _KINDS = {
     "group_records": "group records",
     "share_state_records": "share-partition states",
     "quarantine": "undecodable, kept in quarantine",
+    "acts": "acts: who did what",
 }
 _COMPACTED = {"offsets": "offsets", "pending_offsets": "pending", "groups": "groups", "group_members": "members"}
 
@@ -76,7 +77,7 @@ def _ingested(lake: Lake, job: Done, _flags: list[str]) -> Iterator[str]:
         yield f"Nothing new: the lake already holds all of {row['log']}"
         return
     of_tables = dict(row["counts"])
-    records = sum(of_tables.values())
+    records = sum(of_tables.values()) - of_tables.get("acts", 0)  # those are told beside records
     rate = f": {records / job.seconds:,.0f} a second" if records >= RATED else ""
     yield (
         f"Read {records:,} records of {len(row['ranges'])} log partitions of {row['log']} in {job.seconds:.1f} s{rate}"

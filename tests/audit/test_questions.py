@@ -207,6 +207,66 @@ def test_history(
     assert newest == found.to_pylist()[:1]
 
 
+def _act(first: int, last: int, principal: str, **others: object) -> dict[str, object]:
+    where = {"log_offset": first, "last_log_offset": last, "log_timestamp": first}
+    return {**where, "principal": principal, "client_id": "c", "address": "a", **others}
+
+
+def test_history_tells_who_did_it(tmp_path: Path) -> None:
+    acts = [
+        _act(1, 1, "User:first", what="commit"),
+        _act(3, 4, "os:two-records", what="reset", client_id=None, address=None),
+        _act(2, 9, "User:elsewhere", log_partition=1),
+        _act(5, 6, "User:of-another-group", group_id="g2"),
+        _act(8, 8, "User:of-another-key"),
+    ]
+    commits = [*(commit(at, at) for at in (1, 2, 3)), tombstone(4), *(commit(at, at) for at in (5, 6, 9))]
+    lake = small_lake(tmp_path / "lake", offset_commits=commits, acts=acts)
+    columns = ("log_offset", "what", "principal", "client_id", "address")
+    found = [tuple(row[name] for name in columns) for row in questions.history(lake, "g", "t", 0).to_pylist()]
+    assert found == [
+        *((at, None, None, None, None) for at in (9, 6, 5)),
+        (4, "reset", "os:two-records", None, None),
+        (3, "reset", "os:two-records", None, None),
+        (2, None, None, None, None),
+        (1, "commit", "User:first", "c", "a"),
+    ]
+
+
+def test_who_did_what_newest_first(tmp_path: Path) -> None:
+    acts = [
+        _act(1, 1, "User:alice"),
+        _act(2, 5, "User:bob", group_id="billing-1", what="delete group"),
+        _act(7, 7, "User:alice", group_id="billing-2", log_partition=3),
+        _act(6, 6, "User:bob", group_id="billing-2", log_timestamp=None),
+    ]
+    lake = small_lake(tmp_path / "lake", acts=acts)
+
+    def firsts(*arguments: object) -> list[int]:
+        found: list[int] = questions.acts(lake, *arguments)["log_offset"].to_pylist()  # type: ignore[arg-type]
+        return found
+
+    assert firsts() == [7, 2, 1, 6]
+    assert firsts("billing-*") == [7, 2, 6]
+    assert firsts(None, "User:alice") == [7, 1]
+    assert firsts(None, "User:o'hara") == []
+    assert firsts(None, None, 2) == [7, 2]
+    assert firsts("billing-?", "User:bob", 2) == [2]
+    assert firsts(None, None, None, 2) == [7, 2]
+    assert questions.acts(lake).column_names == lake.columns("acts")
+
+
+def _acts_of(log: RandomLog) -> list[dict[str, object]]:
+    """The rows of `acts` of a log, by way of the oracle's own decoding; a batch may be of many groups here."""
+    groups = {(r.log_partition, r.log_offset): r.key for r in log.records()}
+    rows = []
+    for log_partition, first, last, principal in log.acts():
+        key = groups[log_partition, first] or b""
+        group_id = key[4 : 4 + int.from_bytes(key[2:4])].decode()
+        rows.append(_act(first, last, principal, group_id=group_id, log_partition=log_partition))
+    return rows
+
+
 def _history_by_replay(records: list[LogRecord], key: OffsetKey) -> list[tuple[object, ...]]:
     """Events of a key, newest first: before each record the log is replayed up to it, from its start."""
     expected = []
@@ -234,10 +294,19 @@ ANY_LOG = logs() | worlds((7,)).flatmap(lambda world: logs(world=world))
 def test_history_of_any_log_is_what_replays_say(log: RandomLog) -> None:
     records = log.records()
     with TemporaryDirectory() as folder:
-        lake = small_lake(Path(folder) / "lake", **history_of(records))
+        acts = _acts_of(log)
+        lake = small_lake(Path(folder) / "lake", acts=acts, **history_of(records))
         for key in {entry.key for entry in replay(records).history}:
             found = questions.history(lake, *key).to_pylist()
             assert [tuple(row[name] for name in EVENT) for row in found] == _history_by_replay(records, key)
+            for row in found:
+                done = [
+                    act["principal"]
+                    for act in acts
+                    if (act["group_id"], act["log_partition"]) == (key[0], row["log_partition"])
+                    if act["log_offset"] <= row["log_offset"] <= act["last_log_offset"]  # type: ignore[operator]
+                ]
+                assert (done or [None]) == [row["principal"]]
 
 
 def _as_rows(committed: dict[OffsetKey, Commit]) -> list[dict[str, object]]:

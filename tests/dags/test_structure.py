@@ -8,7 +8,7 @@ from dags.airflow_runs import Airflow
 
 pytestmark = pytest.mark.slow
 
-HISTORY = ["offset_commits", "transaction_markers", "group_records", "share_state_records", "quarantine"]
+HISTORY = ["offset_commits", "transaction_markers", "group_records", "share_state_records", "quarantine", "acts"]
 STATE = ["offsets", "pending_offsets", "groups", "group_members"]
 
 

@@ -4,10 +4,13 @@ import base64
 
 import pyarrow as pa
 import pytest
+from aiokafka.record.memory_records import MemoryRecords as AioMemoryRecords
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka.record import MemoryRecords
 
 from kafka_bytes.golden import COMMITTED_AT, TOPIC_ID, golden_keys, golden_values
+from offsetlake.kafka.act_headers import act_headers
 from offsetlake.kafka.batch_writer import (
     NO_TOPIC_ID,
     Record,
@@ -31,6 +34,7 @@ Offset = tuple[str, str | None, int]
 
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 blobs = st.binary(max_size=200)
+headers = st.lists(st.tuples(names, blobs), max_size=5)
 records = st.lists(st.tuples(blobs, st.none() | blobs), min_size=1, max_size=20)
 
 
@@ -128,6 +132,33 @@ def test_the_bytes_are_those_of_a_coordinator_but_for_its_leader_epoch(written: 
     expected = batch_bytes(Batch(records=plain, partition_leader_epoch=-1))
     data = bytes(record_batch(timestamp, written).data)
     assert data[:12] + b"\xff" * 4 + data[16:] == expected
+
+
+@given(records, headers)
+def test_headers_stand_on_the_first_record_as_two_clients_read_them(
+    written: list[Record], headers: list[tuple[str, bytes]]
+) -> None:
+    data = bytes(record_batch(T, written, headers).data)
+    none = [()] * (len(written) - 1)
+    assert [record.headers for record in read_segment(data, "__consumer_offsets", 3)] == [
+        tuple((name.encode(), value) for name, value in headers),
+        *none,
+    ]
+    for kind in (AioMemoryRecords, MemoryRecords):
+        batch = kind(data).next_batch()
+        assert batch.validate_crc()
+        assert [tuple(record.headers) for record in batch] == [tuple(headers), *none]
+
+
+@given(st.binary(max_size=3000), st.text(st.characters(exclude_categories=["Cs"]), max_size=800))
+def test_what_anybody_sends_is_cut_and_made_utf_8(client: bytes, principal: str) -> None:
+    found = dict(act_headers("commit", principal, client, ""))
+    for name, sent in (("act.client", client), ("act.principal", principal.encode())):
+        assert (name in found) == bool(sent)
+        text = found.get(name, b"").decode()
+        whole = sent.decode(errors="replace")
+        assert whole.startswith(text)
+        assert text == whole or 1024 - 4 < len(text.encode()) <= 1024
 
 
 def test_a_batch_of_many_records() -> None:

@@ -44,6 +44,16 @@ class RandomLog:
             for record in _read_back(batch, log_partition)
         ]
 
+    def acts(self) -> list[tuple[int, int, int, str]]:
+        """Of each batch that says who wrote it: log partition, first and last log offset, and by whom."""
+        return [
+            (log_partition, batch.first, batch.last, dict(batch.records[0].headers)[b"act.principal"].decode())
+            for log_partition, batches in sorted(self.batches().items())
+            for batch in batches
+            if batch.magic == 2 and batch.records and batch.records[0].offset == batch.first
+            if b"act.principal" in dict(batch.records[0].headers)
+        ]
+
     def write(self, folder: Path) -> None:
         """Writes the log as a broker's data folder."""
         for log_partition, batches in self.batches().items():
@@ -123,7 +133,8 @@ def _batch(plan: BatchPlan, offset: int, clock: int) -> Batch:
     last = offset - 1
     for planned in plan.records:
         last += planned.lost + 1
-        records.append(Record(last, clock + planned.delay, planned.key, planned.value, planned.headers))
+        headers = planned.headers if records else (*_act(offset), *planned.headers)
+        records.append(Record(last, clock + planned.delay, planned.key, planned.value, headers))
     return Batch(
         records=tuple(records),
         base_offset=offset if plan.magic == 2 else None,
@@ -137,6 +148,13 @@ def _batch(plan: BatchPlan, offset: int, clock: int) -> Batch:
         append_timestamp=clock + 50 if plan.is_append_time else None,
         delete_horizon=clock + 86_400_000 if plan.has_delete_horizon else None,
     )
+
+
+def _act(offset: int) -> tuple[tuple[bytes, bytes], ...]:
+    """Who wrote a batch: every third says so."""
+    if offset % 3:
+        return ()
+    return ((b"act.what", b"commit"), (b"act.principal", b"User:%d" % (offset % 7)), (b"act.client", b"random"))
 
 
 def _read_back(batch: Batch, log_partition: int) -> list[LogRecord]:

@@ -1,6 +1,8 @@
 """What the tests of the door share: commits and fetches over Kafka's port, and batches as jobs write them."""
 
+from offsetlake.kafka.act_headers import Headers
 from offsetlake.kafka.batch_writer import (
+    NO_HEADERS,
     NO_TOPIC_ID,
     Batch,
     Record,
@@ -50,8 +52,8 @@ def value(offset: int, epoch: int = -1, metadata: str = "", expiry: int = -1, to
     return offset_commit_value(offset, epoch, metadata.encode(), T, expiry, topic_id)
 
 
-def batch(*records: Record) -> Batch:
-    return record_batch(T, records)
+def batch(*records: Record, headers: Headers = NO_HEADERS) -> Batch:
+    return record_batch(T, records, headers)
 
 
 def tombstones(group: str, *partitions: int, of_group: str | None = None) -> Batch:

@@ -47,10 +47,15 @@ class InProcess:
         self.appender = Appender(self.log, self._end_of)
         self.store, self.topics = Store(), Topics(named)
         self.writes = Writes(self.appender, Flush.ALWAYS, self.loop)
-        commits = OffsetCommit(self.store, self.topics, self.writes, LOG_PARTITIONS)
-        self.admin = Admin(self.store, self.topics, self.writes, commits.log_partition, CLUSTER)
+        self.commits = OffsetCommit(self.store, self.topics, self.writes, LOG_PARTITIONS)
+        self.admin = Admin(self.store, self.topics, self.writes, self.commits.log_partition, CLUSTER)
         self.admin.address = HOST, PORT
-        self._service = Service(commits, OffsetFetch(self.store, self.topics), self.admin, Client())
+        self.client = Client()
+        self.reconnect()
+
+    def reconnect(self) -> None:
+        """Go on as on another connection."""
+        self._service = Service(self.commits, OffsetFetch(self.store, self.topics), self.admin, self.client)
 
     def load(self) -> None:
         """Load what the log says, as a server does that begins."""

@@ -1,6 +1,7 @@
 """The door of a log that is served: what jobs write there goes in on condition, at once and for good."""
 
 import contextlib
+import os
 import random
 import socket
 import stat
@@ -14,13 +15,17 @@ from pathlib import Path
 import pytest
 
 from offsetlake.errors import LogUnavailable
+from offsetlake.kafka.act_headers import act_headers
 from offsetlake.kafka.batch_writer import Batch
 from offsetlake.log import door, served_log
 from offsetlake.log.door import Ask
+from offsetlake.log.os_users import os_principal
 from offsetlake.log.served_log import ServedLog, served
 from oracle.log_reader import read_log
+from oracle.log_writer import Batch as PlainBatch
+from oracle.log_writer import Record, batch_bytes
 from oracle.replay import decode_offset_record
-from serve.doors import LOG_PARTITIONS, TOPIC, batch, commit, fetched, key, place, tombstones, value
+from serve.doors import LOG_PARTITIONS, TOPIC, T, batch, commit, fetched, key, place, tombstones, value
 from serve.serving import Serving
 from serve.wire_client import OFFSET_FETCH, WireClient
 
@@ -120,6 +125,18 @@ def test_many_batches_go_in_pieces(job: ServedLog, client: WireClient, monkeypat
     assert {fetched(client, group, 0)[0] for group in groups[1:]} == {5}
 
 
+def test_who_comes_in_is_who_writes(job: ServedLog, client: WireClient, log: Path) -> None:
+    at = place("told")
+    commit(client, "told", {0: 3})
+    job.end(at)
+    assert job.principal == ME[1].decode()
+    headers = act_headers("reset", job.principal, b"offsetlake reset", "")
+    [first] = job.append(at, [batch((key("told", 0), value(1)), (key("told", 1), value(2)), headers=headers)])
+    assert fetched(client, "told", 0, 1) == [1, 2]
+    written = {r.log_offset: r.headers for r in read_log(log) if r.log_partition == at and r.log_offset >= first}
+    assert written == {first: tuple((name.encode(), of) for name, of in headers), first + 1: ()}
+
+
 def spoilt(of: Batch, at: int) -> bytes:
     data = bytearray(of.data)
     data[at] ^= 1
@@ -128,6 +145,15 @@ def spoilt(of: Batch, at: int) -> bytes:
 
 def sized(*batches: bytes | bytearray) -> bytes:
     return b"".join(door.SIZE.pack(len(data)) + data for data in batches)
+
+
+WHAT, ME = ("act.what", b"reset"), ("act.principal", os_principal(os.geteuid()).encode())
+
+
+def acts_on_the_second_record() -> bytes:
+    headers = tuple((name.encode(), content) for name, content in (WHAT, ME))
+    records = (Record(0, T, key("g", 0), None), Record(1, T, key("g", 1), None, headers))
+    return batch_bytes(PlainBatch(records=records))
 
 
 _LOOKED = door.APPEND_FIELDS.pack(place("g"), 1 << 40)
@@ -160,6 +186,19 @@ _GOOD = tombstones("g", 0)
                 _LOOKED + sized(batch((key("g", 0)[:-1], None)).data),
                 _LOOKED + sized(batch((key("g", 0) + b"x", None)).data),
                 _LOOKED + sized(batch((None, None)).data),  # type: ignore[arg-type]
+                *(
+                    _LOOKED + sized(batch((key("g", 0), None), headers=headers).data)
+                    for headers in (
+                        [("commit.id", bytes(8))],
+                        [WHAT],
+                        [WHAT, ME, ("commit.size", bytes(4))],
+                        [WHAT, ME, ME],
+                        [WHAT, ("act.principal", b"\xff")],
+                        [WHAT, ("act.principal", b"os:somebody-else")],
+                        [WHAT, ("act.principal", b"User:alice")],
+                    )
+                ),
+                _LOOKED + sized(acts_on_the_second_record()),
             )
         ),
     ],

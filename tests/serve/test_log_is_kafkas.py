@@ -10,6 +10,7 @@ from broker.broker import Broker
 from broker.data_folder import copy_log, put_back
 from broker.tools import broker_offsets
 from oracle.dump_log import parse_dump, run_dump_log
+from oracle.log_reader import read_log
 from serve.serving import Serving
 from serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient
 
@@ -83,3 +84,5 @@ def test_a_broker_loads_what_was_served(tmp_path: Path) -> None:
     dumped = [record for record in parse_dump(run_dump_log(sorted(log.glob("*/*.log")))) if record.payload]
     commits = [record for record in dumped if record.key and "partition" in record.key["data"]]
     assert len(commits) == 1 + 4 * len(VERSIONS) + 1
+    told = [dict(record.headers)[b"act.what"] for record in read_log(log) if record.headers]
+    assert (told.count(b"commit"), told.count(b"delete group")) == (2 * len(VERSIONS) + 1, 1), "passed over by brokers"

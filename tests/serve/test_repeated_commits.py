@@ -22,6 +22,7 @@ from offsetlake.serve.service import Service
 from offsetlake.serve.store import Store
 from offsetlake.serve.topics import LAST_OFFSET, Topics
 from offsetlake.serve.writes import Flush, Writes
+from oracle.log_reader import read_log
 from serve.asking import request
 from serve.made_base import made_base
 
@@ -71,8 +72,14 @@ def frame(of: dict[str, Any], correlation: int) -> bytes:
     return bytes(made)
 
 
-def outcome(steps: Sequence[Any], folder: Path, *, reconnect: bool) -> tuple[list[bytes], list[Any], bytes]:
-    """Ask one request after the other; gives the answers, what is served in the end, and the log's bytes."""
+Records = list[tuple[int, int, bytes | None, bytes | None]]
+
+
+def outcome(steps: Sequence[Any], folder: Path, *, reconnect: bool) -> tuple[list[bytes], list[Any], Records]:
+    """Ask one request after the other; gives the answers, what is served in the end, and what the log holds.
+
+    But for who sent it: of a connection the first commits say so.
+    """
     loop = asyncio.new_event_loop()
     appender = Appender(folder, lambda _: 0)
     store, topics = Store(), Topics({b"t": 3})
@@ -89,7 +96,7 @@ def outcome(steps: Sequence[Any], folder: Path, *, reconnect: bool) -> tuple[lis
         service.take(data, wire.read_header(data), answer.set_result)
         answers.append(loop.run_until_complete(answer))
     served = [sorted(store.offsets(group).items()) for group in (b"group", b"other", b"")]
-    written = b"".join(path.read_bytes() for path in sorted(folder.glob("*/*.log")))
+    written = [(record.log_offset, record.log_timestamp, record.key, record.value) for record in read_log(folder)]
     appender.close()
     loop.close()
     return answers, served, written

@@ -18,6 +18,7 @@ TIMED = ("offset_commits", "transaction_markers", "group_records", "share_state_
 # `in_force`: of each record the log offset of the value in force when it was appended, which is the highest one among
 # what had been applied by then: plain commits and tombstones by themselves, transactional commits by their marker,
 # parts by the last one of their commit.
+# `acted`: of each record the first one of the act nearest before it, which may be of other records.
 _HISTORY = """
 WITH
 commits AS (SELECT *{lacking} FROM offset_commits),
@@ -90,6 +91,17 @@ in_force AS (
   ) AS log_offset
   FROM moments
 ),
+acted AS (
+  SELECT log_partition, log_offset, act_offset FROM (
+    SELECT log_partition, log_offset, is_act, max(CASE WHEN is_act THEN log_offset END) OVER (
+      PARTITION BY log_partition ORDER BY log_offset
+    ) AS act_offset
+    FROM (
+      SELECT log_partition, log_offset, FALSE AS is_act FROM records
+      UNION ALL SELECT log_partition, log_offset, TRUE AS is_act FROM {acts}
+    )
+  ) WHERE NOT is_act
+),
 compared AS (
   SELECT decided.*, previous.committed_offset AS previous_offset,
     CAST(decided.committed_offset AS DECIMAL(20)) - CAST(previous.committed_offset AS DECIMAL(20)) AS difference
@@ -99,16 +111,24 @@ compared AS (
   LEFT JOIN records AS previous
     ON previous.log_partition = in_force.log_partition AND previous.log_offset = in_force.log_offset
 )
-SELECT log_partition, log_offset, log_timestamp, CASE
+SELECT compared.log_partition, compared.log_offset, compared.log_timestamp, CASE
     WHEN kind = 'tombstone' THEN 'tombstone'
     WHEN difference < 0 AND (outcome IS NULL OR outcome = 'committed') THEN 'reset_back'
     ELSE 'commit'
   END AS event,
-  committed_offset, previous_offset, difference, leader_epoch, metadata, commit_timestamp, producer_id, outcome
-FROM compared ORDER BY log_partition, log_offset DESC {limit}
+  committed_offset, previous_offset, difference, leader_epoch, metadata, commit_timestamp, producer_id, outcome,
+  acts.what, acts.principal, acts.client_id, acts.address
+FROM compared
+JOIN acted ON acted.log_partition = compared.log_partition AND acted.log_offset = compared.log_offset
+LEFT JOIN {acts} AS acts ON acts.log_partition = acted.log_partition AND acts.log_offset = acted.act_offset
+  AND acts.last_log_offset >= compared.log_offset
+ORDER BY compared.log_partition, compared.log_offset DESC {limit}
 """
 
 _BEFORE_PARTS = ", CAST(NULL AS BIGINT) AS commit_id, CAST(NULL AS INT) AS commit_size"  # of a lake not upgraded yet
+_BEFORE_ACTS = """(SELECT log_partition, log_offset, log_offset AS last_log_offset, CAST(NULL AS STRING) AS what,
+  CAST(NULL AS STRING) AS principal, CAST(NULL AS STRING) AS client_id, CAST(NULL AS STRING) AS address
+  FROM offset_commits WHERE FALSE)"""  # of a lake not upgraded yet
 
 
 def offsets(lake: Lake, group_id: str | None = None, topic: str | None = None, limit: int | None = None) -> pa.Table:
@@ -182,11 +202,29 @@ def history(lake: Lake, group_id: str, topic: str, partition: int, limit: int | 
     | difference      | committed_offset less previous_offset |
     | leader_epoch, metadata, commit_timestamp, producer_id | as in `offset_commits` |
     | outcome         | how the transaction ended: committed, aborted, open; a tombstone holds all the same. partial: a part of a commit in parts that is not complete, which does not hold. null = a plain record, or a part that holds from the last part on |
+    | what, principal, client_id, address | who did it, as in `acts`; null = not recorded |
     """  # noqa: E501 - a row of a table
     key = f"group_id = {quoted(group_id)} AND topic = {quoted(topic)} AND partition = {partition}"
     lacking = "" if "commit_id" in lake.columns("offset_commits") else _BEFORE_PARTS
-    sql = _HISTORY.format(key=key, lacking=lacking, limit=_limit(limit))
-    return lake.query(sql, "offset_commits", "transaction_markers")
+    there = ("acts",) if "acts" in lake.tables() else ()
+    of_group = f"(SELECT * FROM acts WHERE group_id = {quoted(group_id)})" if there else _BEFORE_ACTS  # noqa: S608
+    sql = _HISTORY.format(key=key, lacking=lacking, acts=of_group, limit=_limit(limit))
+    return lake.query(sql, "offset_commits", "transaction_markers", *there)
+
+
+def acts(
+    lake: Lake,
+    pattern: str | None = None,
+    principal: str | None = None,
+    since: int | None = None,
+    limit: int | None = None,
+) -> pa.Table:
+    """Who did what to groups like the pattern, newest first: rows of `acts`; `since` is ms since the epoch."""
+    where = _where({"principal": principal})
+    if since is not None:
+        where += f"{' AND' if where else 'WHERE'} log_timestamp >= {since}"
+    sql = f"SELECT * FROM acts {where} ORDER BY log_timestamp DESC NULLS LAST, log_partition, log_offset DESC"  # noqa: S608
+    return like(lake.query(sql, "acts"), pattern).slice(0, limit)
 
 
 def transactions(lake: Lake, now: int, open_longer_ms: int = 0) -> pa.Table:

@@ -33,7 +33,11 @@ _GROUPS_SHOWN = (
 )  # fmt: skip
 _HISTORY_SHOWN = (
     "log_offset", "log_timestamp", "event", "committed_offset", "previous_offset", "difference", "metadata",
-    "producer_id", "outcome",
+    "producer_id", "outcome", "principal", "client_id", "address",
+)  # fmt: skip
+_ACTS_SHOWN = (
+    "log_timestamp", "what", "group_id", "principal", "client_id", "address", "log_partition", "log_offset",
+    "last_log_offset",
 )  # fmt: skip
 _TOMBSTONES_SHOWN = (
     "group_id", "topic", "partition", "outcome", "rule", "clock", "clock_timestamp", "retention_ms",
@@ -111,10 +115,37 @@ def history(
     lake: LakeOption = None,
     config_file: ConfigOption = None,
 ) -> None:
-    """Every commit of one partition by one group, newest first: who was where when, and what jumped back."""
+    """Every commit of one partition by one group, newest first: where it was when, what jumped back, and who did it."""
     settings, at = opened(lake, config_file, format_)
     questions.check_committed(at, group, topic, partition)
     write(questions.history(at, group, topic, partition, limit), settings.format, _HISTORY_SHOWN)
+
+
+@app.command(
+    rich_help_panel=QUESTIONS,
+    epilog=examples(
+        "offsetlake acts --group 'billing-*' --since 2026-01-31T14:00",
+        "offsetlake acts --principal User:alice --format csv",
+    ),
+)
+def acts(
+    group: GroupPatternOption = None,
+    principal: Annotated[
+        str | None,
+        typer.Option("--principal", metavar="PRINCIPAL", help="Only by this one: User:alice, os:alice."),
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="Only what was from then on: ms or ISO 8601.")
+    ] = None,
+    limit: LimitOption = None,
+    format_: FormatOption = None,
+    lake: LakeOption = None,
+    config_file: ConfigOption = None,
+) -> None:
+    """Who did what, newest first: deletions and commits as the serving process recorded them, and what jobs wrote."""
+    settings, at = opened(lake, config_file, format_)
+    found = questions.acts(at, group, principal, None if since is None else to_ms(since), limit)
+    write(found, settings.format, _ACTS_SHOWN)
 
 
 @app.command(

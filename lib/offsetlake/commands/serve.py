@@ -48,6 +48,15 @@ def serve(
         int | None,
         typer.Option("--log-partitions", min=1, help="Of the log: as many as its brokers had. [dim]default: 50[/]"),
     ] = None,
+    commits_recorded: Annotated[
+        str | None,
+        typer.Option(
+            "--commits-recorded",
+            metavar="SHARE",
+            help="Of all commits, 0 to 1, to record who sent them; of tools and deletions it always is. "
+            "[dim]default: 0.01[/]",
+        ),
+    ] = None,
     config_file: ConfigOption = None,
 ) -> None:
     """Serve consumers and tools as their coordinator for offsets: from the lake's tables and the log, which it writes.
@@ -57,11 +66,24 @@ def serve(
     given = config.load({"lake": lake, "log": log, "config": config_file}, os.environ)
     if given.log is None:
         raise BadRequest("name the folder of the log to serve and write: --log DIR")
-    options = {"kafka": kafka, "topics": topics, "flush": flush and flush.value, "log_partitions": log_partitions}
+    options = {
+        "kafka": kafka,
+        "topics": topics,
+        "flush": flush and flush.value,
+        "log_partitions": log_partitions,
+        "commits_recorded": commits_recorded,
+    }
     of = {**given.serve, **{name: str(value) for name, value in options.items() if value is not None}}
     host, port = _address(of["kafka"])
     settings = Settings(
-        str(given.lake), given.log, host, port, _topics(of.get("topics")), _flush(of["flush"]), _number(of)
+        str(given.lake),
+        given.log,
+        host,
+        port,
+        topics=_topics(of.get("topics")),
+        flush=_flush(of["flush"]),
+        log_partitions=_number(of),
+        commits_recorded=_share(of["commits_recorded"]),
     )
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "offsetlake.serve", settings.to_json()])  # noqa: S606
@@ -90,6 +112,16 @@ def _number(of: Mapping[str, str]) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= MOST_LOG_PARTITIONS:
         raise BadRequest(f"log_partitions is {text!r}: it is a number from 1 to {MOST_LOG_PARTITIONS}")
     return int(text)
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise BadRequest(f"commits_recorded is {text!r}: it is a share of all commits from 0 (none) to 1 (all)")
+    return share
 
 
 def _topics(text: str | None) -> dict[str, int] | None:

@@ -6,12 +6,14 @@ from typing import NamedTuple
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
+from offsetlake.kafka.act_headers import Headers
 from offsetlake.kafka.readers import MAX_STRING
 from offsetlake.kafka.records import OffsetsRecordType
 
 MAGIC, NO_CODEC, NOT_TRANSACTIONAL, NO_PRODUCER = 2, 0, 0, -1
 BASE_SEQUENCE = 0  # what a coordinator writes outside transactions
 NO_TOPIC_ID = bytes(16)
+NO_HEADERS: Headers = []
 _INT16, _INT32, _INT64, _INT64_INT64 = (struct.Struct(f">{layout}") for layout in ("h", "i", "q", "qq"))
 _TYPE_AND_LENGTH = struct.Struct(">hh")
 _VALUE_1, _VALUE_3, _VALUE_4 = (struct.Struct(f">{layout}") for layout in ("hqh", "hqih", "hqi"))  # up to the metadata
@@ -44,14 +46,18 @@ class Batch(NamedTuple):
     records: int
 
 
-def record_batch(timestamp: int, records: Iterable[Record]) -> Batch:
-    """Lay records out as one uncompressed batch of magic 2; `timestamp` in ms is that of every record."""
+def record_batch(timestamp: int, records: Iterable[Record], headers: Headers = NO_HEADERS) -> Batch:
+    """Lay records out as one uncompressed batch of magic 2; `timestamp` in ms is that of every record.
+
+    The first record gets the headers.
+    """
     builder = DefaultRecordBatchBuilder(
         MAGIC, NO_CODEC, NOT_TRANSACTIONAL, NO_PRODUCER, NO_PRODUCER, BASE_SEQUENCE, 1 << 31
     )
     append, count = builder.append, 0  # a million a second: benchmarks/results.md, emit
     for key, value in records:
-        append(count, timestamp, key, value, [])
+        append(count, timestamp, key, value, headers)
+        headers = NO_HEADERS
         count += 1
     return Batch(builder.build(), count)
 

@@ -43,9 +43,12 @@ class Records:
     | key_at, key_length      | int64 | length -1 = null |
     | value_at, value_length  | int64 | length -1 = null |
     | headers_at              | int64 | where their number stands, the headers behind it; -1 = none |
+
+    `spans` (2, batches) are the first and the last log offset of each batch of magic 2 there was, in log order.
     """
 
     buffer: Bytes
+    spans: Ints
     log_offset: Ints
     log_timestamp: Ints
     producer_id: Ints
@@ -75,7 +78,7 @@ class Records:
 
     def where(self, chosen: npt.NDArray[np.bool_] | Ints) -> "Records":
         """Keep the rows for which `chosen` is true, or the rows it numbers."""
-        return Records(self.buffer, *(getattr(self, name)[chosen] for name in self.COLUMNS))
+        return Records(self.buffer, self.spans, *(getattr(self, name)[chosen] for name in self.COLUMNS))
 
     def key(self, row: int) -> bytes | None:
         """Give the key bytes of one row."""
@@ -167,9 +170,11 @@ def _as_records(buffer: Bytes, header: npt.NDArray[np.void], columns: Ints) -> R
         column: Ints = header[name].astype(np.int64)[batch]
         return column
 
+    first = header["base_offset"].astype(np.int64)
     append_time = (header["attributes"] & APPEND_TIME)[batch] != 0
     return Records(
         buffer=buffer,
+        spans=np.stack((first, first + header["last_offset_delta"])),
         log_offset=of_batch("base_offset") + offset_delta,
         log_timestamp=np.where(append_time, of_batch("max_timestamp"), of_batch("base_timestamp") + timestamp_delta),
         producer_id=of_batch("producer_id"),
@@ -204,6 +209,7 @@ def _pack(messages: list[Message]) -> Records:
     none = np.full(len(messages), -1, np.int64)
     return Records(
         buffer=np.frombuffer(b"".join(part or b"" for part in parts), np.uint8),
+        spans=np.empty((2, 0), np.int64),
         log_offset=np.array([message.offset for message in messages], np.int64),
         log_timestamp=np.array([message.timestamp for message in messages], np.int64),
         producer_id=none,
@@ -218,11 +224,11 @@ def _pack(messages: list[Message]) -> Records:
 
 
 def _merged(first: Records, second: Records) -> Records:
-    """Put the records of both in log order."""
+    """Put the records of both in log order; the second are of message sets."""
     shift = len(first.buffer)
     moved = {name: getattr(second, name) + shift for name in ("key_at", "value_at")}
     columns = (np.concatenate([getattr(first, n), moved.get(n, getattr(second, n))]) for n in Records.COLUMNS)
-    whole = Records(_joined([first.buffer, second.buffer]), *columns)
+    whole = Records(_joined([first.buffer, second.buffer]), first.spans, *columns)
     return whole.where(np.argsort(whole.log_offset, kind="stable"))
 
 

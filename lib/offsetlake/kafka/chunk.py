@@ -1,24 +1,26 @@
-"""A chunk of the log, decoded once: offset commits as columns, and beside them the rows of all else."""
+"""A chunk of the log, decoded once: offset commits as columns, the rows of all else, and who did what."""
 
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from offsetlake.kafka import offset_commits, other_records
+from offsetlake.kafka import acts, offset_commits, other_records
 from offsetlake.kafka.batches import CorruptRegion, Records
 from offsetlake.kafka.records import OFFSETS_TOPIC
 from offsetlake.kafka.superseded import superseded
 
 COMMITS = pa.schema([*offset_commits.SCHEMA, pa.field("superseded", pa.bool_())])
 OTHERS = other_records.SCHEMA
+ACTS = acts.SCHEMA
 
 
 class Chunk(NamedTuple):
-    """What a chunk holds: `commits` with the columns of COMMITS, `others` with those of OTHERS."""
+    """What a chunk holds: `commits` with the columns of COMMITS, `others` with those of OTHERS, `acts` of ACTS."""
 
     commits: pa.RecordBatch
     others: pa.RecordBatch
+    acts: pa.RecordBatch
 
 
 def decode_chunk(topic: str, records: Records, corrupt: list[CorruptRegion]) -> Chunk:
@@ -35,4 +37,5 @@ def decode_chunk(topic: str, records: Records, corrupt: list[CorruptRegion]) -> 
     decided[np.flatnonzero(good)[rows["commit_id"].is_valid().to_numpy(zero_copy_only=False)]] = False
     marks = pa.array(superseded(commits, decided)[good])
     others = other_records.decode_others(topic, records.where(~is_commit), corrupt, commits, undecodable)
-    return Chunk(pa.RecordBatch.from_arrays([*rows.columns, marks], schema=COMMITS), others)
+    done = acts.read_acts(records if topic == OFFSETS_TOPIC else commits)  # of another topic there are none
+    return Chunk(pa.RecordBatch.from_arrays([*rows.columns, marks], schema=COMMITS), others, done)

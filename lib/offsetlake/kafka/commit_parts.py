@@ -16,7 +16,7 @@ import numpy.typing as npt
 from numba import njit
 
 from offsetlake.kafka.batches import Records
-from offsetlake.kafka.kernels import Ints, int32_at, int64_at, sized, varint
+from offsetlake.kafka.kernels import Ints, int32_at, int64_at, is_text, sized, varint
 
 _ID, _SIZE = (np.frombuffer(name, np.uint8) for name in (b"commit.id", b"commit.size"))
 
@@ -62,26 +62,15 @@ def _read_headers(buffer, rows, headers_at, ids, sizes, codes):  # type: ignore[
         for _ in range(count):
             name_at, name_length, at = sized(buffer, at, end)
             value_at, value_length, at = sized(buffer, at, end)
-            if _is(buffer, name_at, name_length, _ID):
+            if is_text(buffer, name_at, name_length, _ID):
                 id_count += 1
                 well &= value_length == 8
                 ids[row] = int64_at(buffer, value_at) if value_length == 8 else 0
-            elif _is(buffer, name_at, name_length, _SIZE):
+            elif is_text(buffer, name_at, name_length, _SIZE):
                 size_count += 1
                 well &= value_length == 4
                 sizes[row] = int32_at(buffer, value_at) if value_length == 4 else 0
         codes[row] = _code(id_count, size_count, well, sizes[row])
-
-
-@njit(cache=True, nogil=True)
-def _is(buffer, at, length, name):  # type: ignore[no-untyped-def]
-    """Whether a header has this name."""
-    if length != len(name):
-        return False
-    for i in range(length):  # noqa: SIM110 - compiled
-        if buffer[at + i] != name[i]:
-            return False
-    return True
 
 
 @njit(cache=True, nogil=True)

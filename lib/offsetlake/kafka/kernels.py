@@ -176,6 +176,17 @@ def sized(buffer, at, end):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def is_text(buffer, at, length, text):  # type: ignore[no-untyped-def]
+    """Whether the bytes at `at`, so many, are these."""
+    if length != len(text):
+        return False
+    for i in range(length):  # noqa: SIM110 - compiled
+        if buffer[at + i] != text[i]:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
 def record_layout(buffer, at, end, out):  # type: ignore[no-untyped-def]
     """Read one record of a magic-2 batch; returns the byte behind it, or -1 where it is malformed.
 

@@ -10,6 +10,7 @@ from offsetlake.kafka import commit_kernels, kernels
 from offsetlake.kafka.batches import Records
 from offsetlake.kafka.commit_parts import CommitParts, commit_parts
 from offsetlake.kafka.kernels import Bytes, Ints
+from offsetlake.kafka.string_columns import strings
 
 RECORD_TYPES = (0, 1)  # LegacyOffsetCommit, OffsetCommit
 
@@ -127,12 +128,12 @@ def _columns(records: Records, layout: Ints, parts: CommitParts, good: npt.NDArr
         ints(records.log_offset, nothing, pa.int64()),
         ints(records.log_timestamp, records.log_timestamp == -1, pa.int64()),
         _kinds(tombstone),
-        _strings(records.buffer, row["group_at"], row["group_length"]),
-        _strings(records.buffer, row["topic_at"], row["topic_length"]),
+        strings(records.buffer, row["group_at"], row["group_length"]),
+        strings(records.buffer, row["topic_at"], row["topic_length"]),
         ints(row["partition"], nothing, pa.int32()),
         ints(row["offset"], tombstone, pa.int64()),
         ints(row["leader_epoch"], row["leader_epoch"] == -1, pa.int32()),
-        _strings(records.buffer, row["metadata_at"], row["metadata_length"], tombstone),
+        strings(records.buffer, row["metadata_at"], row["metadata_length"], tombstone),
         ints(row["commit_timestamp"], tombstone, pa.int64()),
         ints(row["expire_timestamp"], row["expire_timestamp"] == -1, pa.int64()),
         _topic_ids(records.buffer, row["topic_id_at"]),
@@ -144,19 +145,6 @@ def _columns(records: Records, layout: Ints, parts: CommitParts, good: npt.NDArr
         ints(parts.commit_size, ~parts.is_part, pa.int32()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
-
-
-def _strings(
-    buffer: Bytes, positions: Ints, lengths: Ints, absent: npt.NDArray[np.bool_] | None = None
-) -> pa.StringArray:
-    offsets = np.zeros(len(lengths) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    data = np.empty(offsets[-1], np.uint8)
-    kernels.gather(buffer, positions, offsets, data)
-    validity = None
-    if absent is not None and absent.any():
-        validity = pa.py_buffer(np.packbits(~absent, bitorder="little"))
-    return pa.StringArray.from_buffers(len(lengths), pa.py_buffer(offsets), pa.py_buffer(data), validity)
 
 
 def _kinds(tombstone: npt.NDArray[np.bool_]) -> pa.StringArray:

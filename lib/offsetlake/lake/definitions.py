@@ -16,13 +16,14 @@ from deltalake import DeltaTable, Field, Schema
 
 from offsetlake.resources import resource
 
-LAKE_VERSION = 4
+LAKE_VERSION = 5
 TABLES = (
     "offset_commits",
     "transaction_markers",
     "group_records",
     "share_state_records",
     "quarantine",
+    "acts",
     "offsets",
     "pending_offsets",
     "groups",

@@ -95,14 +95,15 @@ class Lake:
 
     def versions(self, *tables: str) -> dict[str, int]:
         """Delta versions the tables are at now: those named, all there are if none is named."""
-        return {table: self._version_of(table) for table in tables or self._there()}
+        return {table: self._version_of(table) for table in tables or self.tables()}
 
     def _version_of(self, table: str) -> int:
         """Give a table's Delta version by the names in its log: to open the table reads what they hold."""
         found = [int(entry.stem) for entry in (self.table_path(table) / "_delta_log").glob(_ENTRY)]
         return max(found) if found else self.delta_table(table).version()
 
-    def _there(self) -> list[str]:
+    def tables(self) -> list[str]:
+        """Name the tables there are; a lake that an older program made lacks the newer ones until a job writes."""
         return [table for table in TABLES if DeltaTable.is_deltatable(str(self.table_path(table)))]
 
     def check_up_to_date(self) -> None:
@@ -123,7 +124,7 @@ class Lake:
         Where none is named: over all tables there are, and the views that the statement names. `at` pins a table to a
         Delta version: `query(sql, offsets=3)`.
         """
-        registered, views = needed((*tables, *at) or (*self._there(), *named_in(sql)))
+        registered, views = needed((*tables, *at) or (*self.tables(), *named_in(sql)))
         if views:
             self.check_up_to_date()
         builder = QueryBuilder()

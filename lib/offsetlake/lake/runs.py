@@ -36,6 +36,12 @@ def last_run(lake: Lake, job: str, outcome: str = "%", through: int | None = Non
     return row
 
 
+def jobs(lake: Lake) -> dict[int, str]:
+    """Give of each run which job it was."""
+    rows = lake.query("SELECT run_id, job FROM runs", "runs").to_pylist()
+    return {row["run_id"]: row["job"] for row in rows}
+
+
 def compacted_positions(lake: Lake) -> dict[tuple[str, int], int]:
     """Give the log offset up to which the compacted tables cover each log partition, by log topic and partition."""
     compacted = last_run(lake, "compact")

@@ -5,13 +5,13 @@ int32, the size of what follows, and that: a byte and fields. Numbers are big-en
 
 | request | byte | fields | answered with |
 |---------|------|--------|---------------|
-| HELLO   | 0 | int16 VERSION | nothing |
+| HELLO   | 0 | int16 VERSION | text: the principal of who comes in, as the owner knows it |
 | END     | 1 | int32 log partition | int64 end: all below it is served, and for good as far as the owner's flush has it |
 | APPEND  | 2 | int32 log partition; int64 log offset it was looked up to, which END has told; then of each record batch int32 size, its bytes | of each batch int64 log offset of its first record, or -1 |
 | SYNC    | 3 | nothing | nothing, once all that was appended is on the disk |
 | CUT     | 4 | int32 log partition; int64 log offset needed; text: the lake that needs no more | int32 segments deleted; int64 their bytes |
 
-A batch holds records of one group. It is appended only if nothing of that group came into the log at or behind the log
+A batch holds records of one group, and may tell who does it (`kafka/act_headers.py`): who came in, nobody else. It is appended only if nothing of that group came into the log at or behind the log
 offset it was looked up to: -1 says that something did. END is asked on the same connection before: from then on the
 owner keeps in mind which groups are written to.
 
@@ -32,7 +32,7 @@ from enum import IntEnum
 from pathlib import Path
 
 SOCKET = "offsetlake.sock"
-VERSION = 1
+VERSION = 2
 MAX_FRAME = 1 << 30  # one batch may be all of a group
 WRITTEN_SINCE = -1
 SIZE, LOG_OFFSET = struct.Struct(">i"), struct.Struct(">q")

@@ -15,13 +15,16 @@ PIECE = 32 << 10  # bytes of batches in one request: for some milliseconds the o
 
 
 class ServedLog:
-    """Appends as an `Appender` does, on condition: a group that was written to since `end` was asked is passed over."""
+    """Appends as an `Appender` does, on condition: a group that was written to since `end` was asked is passed over.
+
+    `principal` is who this is, as the owner of the log knows it.
+    """
 
     def __init__(self, folder: Path, connection: socket.socket) -> None:
         self._folder, self._connection = folder, connection
         self._answers = connection.makefile("rb")
         self._looked_up_to: dict[int, int] = {}
-        self._ask(Ask.HELLO, door.HELLO_FIELDS.pack(door.VERSION))
+        self.principal = self._ask(Ask.HELLO, door.HELLO_FIELDS.pack(door.VERSION)).decode()
 
     def end(self, partition: int) -> int:
         """Give the log offset up to which a partition must have been looked at before anything is appended to it."""

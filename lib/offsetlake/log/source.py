@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from offsetlake.errors import BadRequest
 from offsetlake.kafka.batches import CorruptRegion, Records, read_batches
-from offsetlake.kafka.chunk import COMMITS, OTHERS, Chunk, decode_chunk
+from offsetlake.kafka.chunk import ACTS, COMMITS, OTHERS, Chunk, decode_chunk
 from offsetlake.log.address import LogAddress, Slice
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition, OffsetRange
 
@@ -32,6 +32,7 @@ _SCHEMAS = {
     "offset_commits": pa.schema([_LOG_PARTITION, *COMMITS]),
     "others": pa.schema([pa.field("log_topic", pa.string()), _LOG_PARTITION, *OTHERS]),
 }
+_ACTS = pa.schema([_LOG_PARTITION, *ACTS])
 
 
 @dataclass
@@ -129,7 +130,8 @@ def _within(records: Records, offsets: OffsetRange) -> Records:
 def decode(piece: Slice, found: bytes | CorruptRegion) -> Chunk:
     """Decode what `fetch` found of a slice.
 
-    `commits` has `log_partition` before the columns of a chunk, `others` has `log_topic` and `log_partition`.
+    `commits` and `acts` have `log_partition` before the columns of a chunk, `others` has `log_topic` and
+    `log_partition`.
     """
     topic, partition = piece.log_partition
     if isinstance(found, CorruptRegion):
@@ -138,10 +140,11 @@ def decode(piece: Slice, found: bytes | CorruptRegion) -> Chunk:
         records, corrupt = read_batches(found)
         # A batch across a slice's start belongs to the slice before: its first offset is there.
         corrupt = [region for region in corrupt if region.log_offset >= piece.offsets.start]
-    commits, others = decode_chunk(topic, _within(records, piece.offsets), corrupt)
-    partitions = [pa.array(np.full(rows.num_rows, partition, np.int32)) for rows in (commits, others)]
+    commits, others, acts = chunk = decode_chunk(topic, _within(records, piece.offsets), corrupt)
+    partitions = [pa.array(np.full(rows.num_rows, partition, np.int32)) for rows in chunk]
     topics = pa.array([topic] * others.num_rows, pa.string())
     return Chunk(
         pa.RecordBatch.from_arrays([partitions[0], *commits.columns], schema=_SCHEMAS["offset_commits"]),
         pa.RecordBatch.from_arrays([topics, partitions[1], *others.columns], schema=_SCHEMAS["others"]),
+        pa.RecordBatch.from_arrays([partitions[2], *acts.columns], schema=_ACTS),
     )

@@ -42,6 +42,7 @@ class Emission:
     _files: dict[str, TableFile] = field(init=False)
     _own: dict[str, pa.Table] = field(init=False)
     _compacted: int = field(init=False)
+    _jobs: dict[int, str] = field(init=False)
 
     def __post_init__(self) -> None:
         self._tables = Tables(self.lake, runs.compacted_positions(self.lake))
@@ -51,6 +52,7 @@ class Emission:
         self._own = {} if self.planned_by is None else {table: self._planned_by(table) for table in DECIDED}
         compacted = runs.last_run(self.lake, "compact", "done")
         self._compacted = compacted["run_id"] if compacted else 0
+        self._jobs = runs.jobs(self.lake)
 
     def partitions(self) -> list[int]:
         """Log partitions that may have decisions."""
@@ -91,7 +93,8 @@ class Emission:
         why = pc.if_else(stale, STALE, pa.scalar(None, pa.string()))
         found, reasons = conditions(decisions.append_column("stale", why), current)
         going = np.flatnonzero(found == GO)
-        written = self.writer.write(partition, decisions.take(going) if len(going) < len(found) else decisions)
+        writes = decisions.append_column("job", self._jobs_of(decisions["run_id"]))
+        written = self.writer.write(partition, writes.take(going) if len(going) < len(found) else writes)
         log_offset = np.full(len(found), -1)
         log_offset[going] = written.log_offset
         for row, told in written.told.items():
@@ -99,6 +102,11 @@ class Emission:
         for row, refusal in written.refused.items():
             found[going[row]], reasons[going[row]] = REFUSED, refusal
         return self._record(planned, decisions, found, reasons, log_offset)
+
+    def _jobs_of(self, run_ids: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Give the jobs of planning runs; without a row in `runs` is only an expire that was cut short."""
+        jobs = pa.array(self._jobs.values(), pa.string())
+        return pc.fill_null(jobs.take(pc.index_in(run_ids, pa.array(self._jobs, pa.int64()))), "expire")
 
     def _record(
         self,

@@ -10,7 +10,7 @@ from offsetlake.log.address import LogAddress
 from offsetlake.log.source import SliceGroup, decode
 from offsetlake.pipeline.history_rows import OF_OTHERS, of_others
 
-HISTORY = ("offset_commits", *OF_OTHERS)
+HISTORY = ("offset_commits", *OF_OTHERS, "acts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ def read_history(reading: Reading, group: SliceGroup) -> dict[str, Exchange]:
     try:
         for piece, found in reading.log.fetch(group.slices):
             chunk = decode(piece, found)
-            commits = pa.table(chunk.commits)
-            run = pa.repeat(pa.scalar(reading.run_id, pa.int64()), commits.num_rows)
-            files["offset_commits"].write(commits.append_column("ingest_run", run))
+            for table, of in (("offset_commits", chunk.commits), ("acts", chunk.acts)):
+                run = pa.repeat(pa.scalar(reading.run_id, pa.int64()), of.num_rows)
+                files[table].write(pa.table(of).append_column("ingest_run", run))
             for table, rows in of_others(chunk.others, reading.run_id).items():
                 files[table].write_rows(rows)
         return {table: Exchange(added=file.close()) for table, file in files.items()}

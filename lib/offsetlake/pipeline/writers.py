@@ -1,8 +1,11 @@
 """The two ways a decision goes out: appended to a log of our own, or done by a live cluster."""
 
 import base64
+import os
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -11,11 +14,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from offsetlake.kafka.act_headers import act_headers
 from offsetlake.kafka.batch_writer import NO_TOPIC_ID, Batch, group_tombstone_keys, offset_commit_value, record_batch
 from offsetlake.kafka.offset_keys import offset_keys
 from offsetlake.log.address import LogAddress
 from offsetlake.log.admin import Admin
 from offsetlake.log.appending import appending
+from offsetlake.log.os_users import os_principal
 from offsetlake.log.served_log import served
 from offsetlake.ordering import order_codes
 from offsetlake.pipeline.cluster_writer import ClusterWriter
@@ -39,7 +44,7 @@ class Log(Protocol):
 
 
 class Writer(Protocol):
-    """Does writes, as `decisions.as_writes` gives them, to one log."""
+    """Does writes to one log: as `decisions.as_writes` gives them, and `job`, which planned them."""
 
     notes: list[str]
 
@@ -65,18 +70,20 @@ def open_writer(log: LogAddress, owner: str) -> Iterator[Writer]:
     elif log.folder is not None:
         with served(log.folder) as door:
             if door is not None:
-                yield LogWriter(door)
+                yield LogWriter(door, door.principal, owner)
             else:
                 with appending(log.folder, owner) as appender:
-                    yield LogWriter(appender)
+                    yield LogWriter(appender, os_principal(os.geteuid()), owner)
 
 
 class LogWriter:
-    """Appends to the embedded log, one record batch a group: all of it is in the log, or nothing."""
+    """Appends to the embedded log, one record batch a group: all of it is in the log, or nothing; and who did it."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, principal: str, job: str) -> None:
         self._log = log
         self.notes: list[str] = []
+        client, host = f"offsetlake {job}".encode(), socket.gethostname()
+        self._act = lru_cache(None)(lambda what: act_headers(what, principal, client, host))
 
     def end(self, partition: int) -> int:
         """Give the end of a log partition: nobody else appends to it, or what is decided about is refused."""
@@ -90,14 +97,14 @@ class LogWriter:
         now = now_ms()
         codes = order_codes(writes, ["group_id"])
         starts = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), rows]
-        keys, values = offset_keys(writes).to_pylist(), _values(writes)
+        keys, values, jobs = offset_keys(writes).to_pylist(), _values(writes), writes["job"].to_pylist()
         last = writes.select(["group_id", "group_type"]).take([stop - 1 for stop in starts[1:]]).to_pylist()
         batches = []
         for (first, stop), of in zip(pairwise(starts), last, strict=True):
             records = [*zip(keys[first:stop], values[first:stop], strict=True)]
             if keys[stop - 1] is None:  # the group itself
                 records[-1:] = [(key, None) for key in group_tombstone_keys(**of)]
-            batches.append(record_batch(now, records))
+            batches.append(record_batch(now, records, self._act(", ".join(sorted({*jobs[first:stop]})))))
         return _written(np.array(self._log.append(partition, batches)), np.array(starts))
 
     def sync(self) -> None:

@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
+from offsetlake.kafka.act_headers import DELETE_GROUP, DELETE_OFFSETS, Headers
 from offsetlake.serve import schemas, wire
+from offsetlake.serve.client import Client
 from offsetlake.serve.cluster_apis import ClusterApis
 from offsetlake.serve.connection import Answer
 from offsetlake.serve.deletions import Deletions, LogPartition
@@ -40,7 +42,8 @@ VERSIONS = {
 """Versions by API, as a 4.2 broker has them (facts 6.1)."""
 
 _AtOnce = Callable[[Any, int], Values]
-_Later = Callable[[Any, Callable[[Values], None]], None]
+_Later = Callable[[Any, Headers, Callable[[Values], None]], None]
+_ACTS = {DELETE_GROUPS: DELETE_GROUP, OFFSET_DELETE: DELETE_OFFSETS}
 
 
 class Admin:
@@ -76,8 +79,8 @@ class Admin:
     def address(self, address: tuple[str, int]) -> None:
         self._cluster.address = address
 
-    def take(self, frame: bytes, header: wire.Header, answer: Answer) -> None:
-        """Take a request; as `offsetlake.serve.connection.Requests` has it."""
+    def take(self, frame: bytes, header: wire.Header, answer: Answer, client: Client) -> None:
+        """Take a request of a client; as `offsetlake.serve.connection.Requests` has it."""
         api, version = header.api, header.version
         if version not in VERSIONS.get(api, ()):
             if api != API_VERSIONS:
@@ -90,7 +93,8 @@ class Admin:
         elif api in self._at_once:
             answer(schemas.write(api, version, self._at_once[api](request, version)))
         else:
-            self._later[api](request, lambda values: answer(schemas.write(api, version, values)))
+            act = client.act(_ACTS[api], header.client_id)
+            self._later[api](request, act, lambda values: answer(schemas.write(api, version, values)))
 
 
 def _api_versions(_request: Any, _version: int) -> Values:

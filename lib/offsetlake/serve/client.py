@@ -1,5 +1,7 @@
 """Who is at the other end of a connection."""
 
+from offsetlake.kafka.act_headers import Headers, act_headers
+
 ANONYMOUS = "User:ANONYMOUS"
 
 
@@ -17,3 +19,7 @@ class Client:
     def __init__(self) -> None:
         self.principal = ANONYMOUS
         self.address = ""
+
+    def act(self, what: str, client_id: bytes | None) -> Headers:
+        """Give the headers that tell in the log who did this."""
+        return act_headers(what, self.principal, client_id or b"", self.address)

@@ -28,20 +28,22 @@ class CommitRequest:
     | keys     | of what is to be stored, as in the log |
     | stored   | the same, as the store has it |
     | answered | of each topic its name or id as the request has it, and error codes by partition |
+    | before   | the offsets of the one before it that was the same otherwise; nothing of the first |
 
     `of_nobody` says that it comes from no member: then its group takes more like it, as long as there is the group.
     """
 
     __slots__ = (
-        "_accepted", "_around", "_layout", "_of_nobody", "_places",
-        "answered", "expires", "group", "keys", "stored", "version",
+        "_accepted", "_around", "_layout", "_places",
+        "answered", "before", "expires", "group", "keys", "of_nobody", "stored", "version",
     )  # fmt: skip
 
     def __init__(self, group: bytes, version: int, expires: int, *, of_nobody: bool) -> None:
-        self.group, self.version, self.expires, self._of_nobody = group, version, expires, of_nobody
+        self.group, self.version, self.expires, self.of_nobody = group, version, expires, of_nobody
         self.keys: list[bytes] = []
         self.stored: list[Named] = []
         self.answered: list[tuple[bytes, list[tuple[int, int]]]] = []
+        self.before: list[int] | tuple[int, ...] = ()
         self._places: list[int] = []  # of the offsets in the frame
         self._layout: struct.Struct | None = None
         self._around: tuple[bytes, ...] = ()
@@ -55,7 +57,7 @@ class CommitRequest:
 
     def remember(self, frame: bytes) -> None:
         """Prepare for more requests like this one, where nothing but their offsets can make a difference."""
-        if self._of_nobody and len(self._places) == sum(len(partitions) for _, partitions in self.answered):
+        if self.of_nobody and len(self._places) == sum(len(partitions) for _, partitions in self.answered):
             layout, at = [">"], 0
             for place, code, size in (
                 (_CORRELATION_AT, "i", _CORRELATION),
@@ -93,13 +95,14 @@ class CommitRequest:
 
 
 class LastCommit:
-    """What a connection keeps of its last OffsetCommit."""
+    """What a connection keeps of its last OffsetCommit; `group` is that of the last one that went to the log."""
 
-    __slots__ = ("_length", "request")
+    __slots__ = ("_length", "group", "request")
 
     def __init__(self) -> None:
         self._length = -1
         self.request: CommitRequest | None = None
+        self.group: bytes | None = None
 
     def keep(self, request: CommitRequest, frame: bytes) -> None:
         """Keep a request that was read field by field; it is prepared for more once two had one length."""

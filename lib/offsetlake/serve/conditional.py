@@ -9,6 +9,7 @@ from typing import NamedTuple
 from aiokafka.record.memory_records import MemoryRecords
 
 from offsetlake.errors import LogUnavailable
+from offsetlake.kafka.act_headers import HEADERS, PRINCIPAL, WHAT
 from offsetlake.kafka.batch_writer import Batch
 from offsetlake.kafka.records import OffsetsRecordType
 from offsetlake.log.appender import Appender
@@ -59,11 +60,12 @@ class GroupGone(NamedTuple):
 
 
 class GroupBatch(NamedTuple):
-    """A batch and what its records say, all of one group."""
+    """A batch and what its records say, all of one group; `principal` as its headers have it, None without."""
 
     group: bytes
     batch: Batch
     records: list[Committed | Gone | GroupGone]
+    principal: str | None
 
     def serve(self, store: Store, first: int) -> None:
         """Have it served, now that its first record is in the log for good."""
@@ -98,15 +100,26 @@ def read_batch(data: bytes) -> GroupBatch:
         raise wire.Malformed("a record batch that is damaged, or of a kind that jobs do not write")
     groups: set[bytes] = set()
     records: list[Committed | Gone | GroupGone] = []
+    principal: str | None = None
     for number, record in enumerate(batch):
-        if record.offset != number or record.headers:
-            raise wire.Malformed("a record out of its place, or with headers")
+        if record.offset != number:
+            raise wire.Malformed("a record out of its place")
+        if record.headers:
+            principal = _principal(record.headers, number)
         group, said = _read_record(record.key, record.value)
         groups.add(group)
         records.append(said)
     if len(groups) != 1:
         raise wire.Malformed(f"a record batch of {len(groups)} groups")
-    return GroupBatch(groups.pop(), Batch(bytearray(data), len(records)), records)
+    return GroupBatch(groups.pop(), Batch(bytearray(data), len(records)), records, principal)
+
+
+def _principal(headers: Sequence[tuple[str, bytes | None]], number: int) -> str:
+    """Read who does it; no headers but those of an act are let in, and those once each on the first record."""
+    act = {name: value for name, value in headers if value is not None}
+    if number or len(act) != len(headers) or not {WHAT, PRINCIPAL} <= act.keys() <= HEADERS:
+        raise wire.Malformed("headers that are no act's")
+    return act[PRINCIPAL].decode()
 
 
 def _read_record(data: bytes | None, value: bytes | None) -> tuple[bytes, Committed | Gone | GroupGone]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from offsetlake.errors import LogUnavailable
+from offsetlake.kafka.act_headers import Headers
 from offsetlake.kafka.batch_writer import Batch, Record, group_tombstone_keys, offset_commit_key, record_batch
 from offsetlake.serve.commit_rules import (
     COORDINATOR_LOAD_IN_PROGRESS,
@@ -33,9 +34,9 @@ class _Deletion(ABC):
 
     alone = True
 
-    def __init__(self, partition: int, store: Store, group: bytes, done: Callable[[int], None]) -> None:
+    def __init__(self, partition: int, store: Store, group: bytes, act: Headers, done: Callable[[int], None]) -> None:
         self.partition = partition
-        self._store, self._group, self._done = store, group, done
+        self._store, self._group, self._act, self._done = store, group, act, done
         self._error, self._records = NONE, 0
         self._keys: Partitions = []
 
@@ -48,7 +49,7 @@ class _Deletion(ABC):
         ]
         records += [] if self._error else [(key, None) for key in self._group_keys()]
         self._records = len(records)
-        return (record_batch(now_ms(), records),) if records else ()
+        return (record_batch(now_ms(), records, self._act),) if records else ()
 
     def written(self, firsts: list[int]) -> None:
         """Serve it no more, and answer."""
@@ -107,11 +108,12 @@ class _OffsetDeletion(_Deletion):
         partition: int,
         store: Store,
         group: bytes,
+        act: Headers,
         done: Callable[[int], None],
         asked: Partitions,
         topics: Topics,
     ) -> None:
-        super().__init__(partition, store, group, done)
+        super().__init__(partition, store, group, act, done)
         self._asked, self._topics = asked, topics
         self.errors: list[int] = []
 
@@ -138,12 +140,12 @@ class _OffsetDeletion(_Deletion):
 
 
 class Deletions:
-    """Takes DeleteGroups and OffsetDelete to the log."""
+    """Takes DeleteGroups and OffsetDelete to the log, and with them who asked: `act`, headers of `act_headers`."""
 
     def __init__(self, store: Store, topics: Topics, writes: Writes, log_partition: LogPartition) -> None:
         self._store, self._topics, self._writes, self._log_partition = store, topics, writes, log_partition
 
-    def delete_groups(self, request: Any, answer: Callable[[Values], None]) -> None:
+    def delete_groups(self, request: Any, act: Headers, answer: Callable[[Values], None]) -> None:
         """Delete groups one after the other; `answer` is called when the last is done."""
         names = request.groups_names
         results: list[Values] = []
@@ -160,11 +162,11 @@ class Deletions:
             for number, name in enumerate(names):
                 group = name.encode()
                 partition = self._log_partition(group)
-                self._writes.add(_GroupDeletion(partition, self._store, group, _of_number(done, number)))
+                self._writes.add(_GroupDeletion(partition, self._store, group, act, _of_number(done, number)))
         if not names:
             answer({"results": []})
 
-    def delete_offsets(self, request: Any, answer: Callable[[Values], None]) -> None:
+    def delete_offsets(self, request: Any, act: Headers, answer: Callable[[Values], None]) -> None:
         """Delete offsets of a group."""
         group = request.group_id.encode()
         if not group or self._store.loading:
@@ -178,7 +180,7 @@ class Deletions:
             answer({"error_code": error, "topics": topics})
 
         partition = self._log_partition(group)
-        deletion = _OffsetDeletion(partition, self._store, group, done, asked, self._topics)
+        deletion = _OffsetDeletion(partition, self._store, group, act, done, asked, self._topics)
         self._writes.add(deletion)
 
 

@@ -16,6 +16,7 @@ from offsetlake.log import door
 from offsetlake.log.appender import Appender
 from offsetlake.log.cutting import delete, plan_cut
 from offsetlake.log.door import Ask, Status
+from offsetlake.log.os_users import peer_principal
 from offsetlake.log.ownership import disk_errors
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.serve.conditional import Conditional, GroupBatch, Look, read_batch
@@ -71,7 +72,7 @@ class Door:
     async def _come_in(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = cast("asyncio.Task[None]", asyncio.current_task())
         self._visits.add(task)
-        visit = Visit(self)
+        visit = Visit(self, peer_principal(writer.get_extra_info("socket")))
         try:
             while not self._closing:
                 self._idle.add(task)
@@ -129,10 +130,10 @@ class Door:
 
 
 class Visit:
-    """One job's connection, and up to where it was told that the log reaches."""
+    """One job's connection: who is there, and up to where it was told that the log reaches."""
 
-    def __init__(self, door_: Door) -> None:
-        self._door = door_
+    def __init__(self, door_: Door, principal: str) -> None:
+        self._door, self._principal = door_, principal
         self._told: dict[int, int] = {}  # by log partition, the first end
         self._watches = False
         self._handlers: dict[int, Callable[[bytes], Awaitable[bytes]]] = {
@@ -168,7 +169,7 @@ class Visit:
                 f"the server of this log speaks version {door.VERSION} with jobs, this one {version}: use the same "
                 "version of offsetlake"
             )
-        return b""
+        return self._principal.encode()
 
     async def _end(self, fields: bytes) -> bytes:
         (partition,) = door.END_FIELDS.unpack(fields)
@@ -189,6 +190,8 @@ class Visit:
         batches = _batches(fields, door.APPEND_FIELDS.size)
         for each in batches:
             self._door.check_group(each.group, partition)
+            if each.principal not in {None, self._principal}:
+                raise Malformed(f"{self._principal} at the door writes as {each.principal}")
         done: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._door.writes.add(Conditional(partition, looked_up_to, batches, self._door.store, done))
         return await done

@@ -3,13 +3,18 @@
 import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import repeat
+from operator import lt
+from random import random
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.kafka.batch_writer import Batch, offset_commit_key, offset_commit_value, record_batch
+from offsetlake.kafka.act_headers import COMMIT
+from offsetlake.kafka.batch_writer import NO_HEADERS, Batch, offset_commit_key, offset_commit_value, record_batch
 from offsetlake.kafka.placement import partition_for_group
 from offsetlake.serve import commit_rules as rules
 from offsetlake.serve import wire
 from offsetlake.serve.base import NO_ID
+from offsetlake.serve.client import Client
 from offsetlake.serve.commit_request import FLEXIBLE, CommitRequest, LastCommit
 from offsetlake.serve.commit_rules import NONE, Committer
 from offsetlake.serve.store import VALUE, Store
@@ -61,28 +66,37 @@ class Commit:
 
 
 class OffsetCommit:
-    """Takes OffsetCommit requests to the log."""
+    """Takes OffsetCommit requests to the log.
 
-    def __init__(self, store: Store, topics: Topics, writes: Writes, log_partitions: int) -> None:
-        self._store, self._topics, self._writes = store, topics, writes
+    `recorded` is the share of them, 0 to 1, that say there who sent them. A commit of no member, as tools send them,
+    always does where it is the first of its group on its connection, or goes back: behind what is stored; and where it
+    is otherwise the one before on its connection, behind that.
+    """
+
+    def __init__(self, store: Store, topics: Topics, writes: Writes, log_partitions: int, recorded: float = 0) -> None:
+        self._store, self._topics, self._writes, self._recorded = store, topics, writes, recorded
         self.log_partition = lru_cache(1 << 16)(
             lambda group: partition_for_group(group.decode(errors="replace"), log_partitions)
         )
 
-    def take(self, frame: bytes, at: int, version: int, answer: Answer, last: LastCommit) -> None:
+    def take(
+        self, frame: bytes, at: int, header: wire.Header, answer: Answer, last: LastCommit, client: Client
+    ) -> None:
         """Take the request whose body begins at `at`; `answer` is called with the body of the answer, now or later.
 
-        `last` is the last one of its connection. Raises Malformed, IndexError or struct.error where the bytes are no
-        such request.
+        `last` is the last one of its connection, `client` who is there. Raises Malformed, IndexError or struct.error
+        where the bytes are no such request.
         """
         request = last.request
-        offsets: Sequence[int] = () if request is None else request.repeated(frame)
+        offsets: list[int] | tuple[int, ...] = () if request is None else request.repeated(frame)
         if request is None or not offsets or LAST_OFFSET in offsets or not self._store.takes_commits(request.group):
-            request, offsets, error = self._read(frame, at, version)
+            request, offsets, error = self._read(frame, at, header.version)
             last.keep(request, frame)
             if not offsets:
                 answer(request.body(error))
                 return
+        tells = self._tells(request, offsets, last)
+        last.group, request.before = request.group, offsets
         now = now_ms()
         expiry = -1 if request.expires < 0 else now + request.expires
         batch = record_batch(
@@ -93,8 +107,22 @@ class OffsetCommit:
                     request.keys, offsets, request.stored, strict=True
                 )
             ],
+            client.act(COMMIT, header.client_id) if tells else NO_HEADERS,
         )
         self._writes.add(Commit(self.log_partition(request.group), batch, self._store, request, offsets, answer))
+
+    def _tells(self, request: CommitRequest, offsets: Sequence[int], last: LastCommit) -> bool:
+        """Decide whether a commit says who sent it."""
+        if self._recorded and random() < self._recorded:  # noqa: S311 - a sample
+            return True
+        if not request.of_nobody:
+            return False
+        if request.group != last.group:
+            return True
+        if request.before:
+            return any(map(lt, offsets, request.before))
+        names = (name for name, _, _, _ in request.stored)
+        return any(map(self._store.goes_back, repeat(request.group), names, offsets))
 
     def _read(self, frame: bytes, at: int, version: int) -> tuple[CommitRequest, list[int], int]:
         """Read a request; gives it with the offsets to store, and the error code of all others without one."""

@@ -65,7 +65,9 @@ class Server:
         self.store, self.writes = Store(), Writes(self._appender, Flush(settings.flush), loop)
         named = settings.topics
         self.topics = Topics(None if named is None else {name.encode(): number for name, number in named.items()})
-        self.commits = OffsetCommit(self.store, self.topics, self.writes, settings.log_partitions)
+        self.commits = OffsetCommit(
+            self.store, self.topics, self.writes, settings.log_partitions, settings.commits_recorded
+        )
         self._connections: set[Connection] = set()
         id_ = uuid.uuid5(uuid.NAMESPACE_URL, folder.resolve().as_uri())
         self._cluster_id = base64.urlsafe_b64encode(id_.bytes).decode().rstrip("=")

@@ -34,9 +34,9 @@ class Service:
                 answer(self._fetches.answer(frame, at, version))
         elif api == OFFSET_COMMIT and version in COMMIT_VERSIONS:
             if version >= FLEXIBLE:
-                at = wire.behind_tags(frame, at)
-                self._commits.take(frame, at, version, lambda body: answer(b"\0" + body), self._last_commit)
+                at, last = wire.behind_tags(frame, at), self._last_commit
+                self._commits.take(frame, at, header, lambda body: answer(b"\0" + body), last, self._client)
             else:
-                self._commits.take(frame, at, version, answer, self._last_commit)
+                self._commits.take(frame, at, header, answer, self._last_commit, self._client)
         else:
-            self._admin.take(frame, header, answer)
+            self._admin.take(frame, header, answer, self._client)

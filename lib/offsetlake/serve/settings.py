@@ -9,13 +9,14 @@ from typing import Self
 class Settings:
     """Settings of the serving process.
 
-    | field          | is |
-    |----------------|----|
-    | lake, log      | folders; made where they are not there |
-    | host, port     | where it listens for Kafka's protocol; port 0: any that is free |
-    | topics         | by name their partitions; None: any topic may be committed to |
-    | flush          | a `offsetlake.serve.writes.Flush` |
-    | log_partitions | how many log partitions there are |
+    | field            | is |
+    |------------------|----|
+    | lake, log        | folders; made where they are not there |
+    | host, port       | where it listens for Kafka's protocol; port 0: any that is free |
+    | topics           | by name their partitions; None: any topic may be committed to |
+    | flush            | a `offsetlake.serve.writes.Flush` |
+    | log_partitions   | how many log partitions there are |
+    | commits_recorded | share of commits, 0 to 1, of which is recorded who sent them |
     """
 
     lake: str
@@ -25,6 +26,7 @@ class Settings:
     topics: dict[str, int] | None = None
     flush: str = "always"
     log_partitions: int = 50
+    commits_recorded: float = 0
 
     def to_json(self) -> str:
         """Write the settings; `from_json` reads them."""

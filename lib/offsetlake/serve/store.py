@@ -14,7 +14,7 @@ VALUE = struct.Struct(">qi16s")
 """committed_offset, leader_epoch, topic_id; the metadata follows."""
 
 TOMBSTONE = b""
-_PARTITION = struct.Struct(">i")
+_PARTITION, _OFFSET = struct.Struct(">i"), struct.Struct(">q")
 SIMPLE_GROUP = {"group_type": "classic", "state": "Empty", "protocol_type": None, "protocol": None}
 
 
@@ -102,6 +102,14 @@ class Store:
             else:
                 found.append(self.base.stored(run, partition))
         return found
+
+    def goes_back(self, group: bytes, name: bytes, offset: int) -> bool:
+        """Tell whether an offset is below what is stored of its key."""
+        changes = self.fresh.get(group)
+        value = changes.offsets.get(name) if changes is not None else None
+        if value is None:
+            value = self.find(group, name[: -_PARTITION.size], *_PARTITION.unpack(name[-_PARTITION.size :]))
+        return value is not None and value != TOMBSTONE and _OFFSET.unpack_from(value)[0] > offset
 
     def is_unstable(self, group: bytes, topic: bytes, partition: int) -> bool:
         """Tell whether a transaction that is open holds an offset of it."""
