@@ -143,7 +143,7 @@ class Deletions:
     def __init__(self, store: Store, topics: Topics, writes: Writes, log_partition: LogPartition) -> None:
         self._store, self._topics, self._writes, self._log_partition = store, topics, writes, log_partition
 
-    def delete_groups(self, request: Any, answer: Callable[[Values], None]) -> None:
+    def delete_groups(self, request: Any, _version: int, answer: Callable[[Values], None]) -> None:
         """Delete groups one after the other; `answer` is called when the last is done."""
         names = request.groups_names
         results: list[Values] = []
@@ -164,7 +164,7 @@ class Deletions:
         if not names:
             answer({"results": []})
 
-    def delete_offsets(self, request: Any, answer: Callable[[Values], None]) -> None:
+    def delete_offsets(self, request: Any, _version: int, answer: Callable[[Values], None]) -> None:
         """Delete offsets of a group."""
         group = request.group_id.encode()
         if not group or self._store.loading:
