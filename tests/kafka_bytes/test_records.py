@@ -24,8 +24,10 @@ from offsetlake.errors import UndecodableRecord
 from offsetlake.kafka.records import (
     OFFSETS_TOPIC,
     SHARE_STATE_TOPIC,
+    TRANSACTIONS_TOPIC,
     OffsetsRecordType,
     ShareStateRecordType,
+    TransactionStateRecordType,
     decode_record,
     encode_group_metadata_key,
     encode_group_metadata_value,
@@ -149,7 +151,11 @@ def test_the_types_named_are_the_schemas_there_are() -> None:
     there = {(schema.topic, schema.record_type, schema.name) for schema in load_schemas() if schema.topic}
     named = {
         (topic, int(of), "".join(word.title() for word in of.name.split("_")) + part)
-        for topic, types in ((OFFSETS_TOPIC, OffsetsRecordType), (SHARE_STATE_TOPIC, ShareStateRecordType))
+        for topic, types in (
+            (OFFSETS_TOPIC, OffsetsRecordType),
+            (SHARE_STATE_TOPIC, ShareStateRecordType),
+            (TRANSACTIONS_TOPIC, TransactionStateRecordType),
+        )
         for of in types
         for part in ("Key", "Value")
     }

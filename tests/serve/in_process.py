@@ -20,6 +20,8 @@ from offsetlake.serve.offset_fetch import OffsetFetch
 from offsetlake.serve.service import Service
 from offsetlake.serve.store import Store
 from offsetlake.serve.topics import Topics
+from offsetlake.serve.transaction_log import TransactionLog
+from offsetlake.serve.transactions import Transactions
 from offsetlake.serve.writes import Flush, Writes
 from serve.asking import answered, request
 
@@ -48,7 +50,9 @@ class InProcess:
         self.store, self.topics = Store(), Topics(named)
         self.writes = Writes(self.appender, Flush.ALWAYS, self.loop)
         self.commits = OffsetCommit(self.store, self.topics, self.writes, LOG_PARTITIONS)
-        self.admin = Admin(self.store, self.topics, self.writes, self.commits.log_partition, CLUSTER)
+        log_partition = self.commits.log_partition
+        self.transactions = Transactions(self.store, self.writes, TransactionLog(self.log), log_partition)
+        self.admin = Admin(self.store, self.topics, self.writes, log_partition, self.transactions, CLUSTER)
         self.admin.address = HOST, PORT
         self.client = Client()
         self.reconnect()
@@ -62,6 +66,7 @@ class InProcess:
         base = self._origin.base
         self.topics.learn(base.known_topics)
         self.store.load(base)
+        self.transactions.load({})
 
     def ask(self, api: int, version: int, **values: Any) -> dict[str, Any]:
         """Ask, and wait for the answer."""

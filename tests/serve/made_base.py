@@ -41,7 +41,7 @@ def made_base(
         "pending_offsets": pa.Table.from_pylist(
             [
                 {"group_id": group, "topic": topic, "partition": partition, "producer_id": 1, "record_type": 1}
-                | {"log_partition": 0, "log_offset": 0}
+                | {"log_partition": 0, "log_offset": 0, "committed_offset": 7}
                 for group, topic, partition in pending
             ],
             table_schema("pending_offsets"),
@@ -56,5 +56,5 @@ def made_base(
         table_schema("log_ends"),
     )
     with tempfile.TemporaryFile() as file:
-        lay_out(Snapshot(tables, {0: 0}), ends, file)
+        lay_out(Snapshot(tables, {0: 0}, pa.repeat(False, tables["pending_offsets"].num_rows)), ends, file)
         return Base(file.fileno())

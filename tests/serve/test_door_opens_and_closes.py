@@ -25,7 +25,7 @@ from serve.doors import LOG_PARTITIONS, commit, fetched, place, tombstones
 from serve.serving import Serving
 from serve.wire_client import WireClient
 
-_EMPTY: Any = SimpleNamespace(unstable={})
+_EMPTY: Any = SimpleNamespace(pending=())
 _HEAVY = ("numpy", "pyarrow", "numba", "deltalake", "pandas", "pyspark")
 
 

@@ -4,19 +4,24 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import google_crc32c
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from offsetlake.kafka.act_headers import Headers
 from offsetlake.kafka.readers import MAX_STRING
 from offsetlake.kafka.records import OffsetsRecordType
 
-MAGIC, NO_CODEC, NOT_TRANSACTIONAL, NO_PRODUCER = 2, 0, 0, -1
-BASE_SEQUENCE = 0  # what a coordinator writes outside transactions
+MAGIC, NO_CODEC = 2, 0
+BASE_SEQUENCE = 0  # what a coordinator writes, of each batch of a transaction too (facts 4.1)
 NO_TOPIC_ID = bytes(16)
 NO_HEADERS: Headers = []
 _INT16, _INT32, _INT64, _INT64_INT64 = (struct.Struct(f">{layout}") for layout in ("h", "i", "q", "qq"))
 _TYPE_AND_LENGTH = struct.Struct(">hh")
 _VALUE_1, _VALUE_3, _VALUE_4 = (struct.Struct(f">{layout}") for layout in ("hqh", "hqih", "hqi"))  # up to the metadata
+_MARKER_HEAD, _MARKER_CRC = struct.Struct(">qiib"), struct.Struct(">I")  # of a control batch, up to its checksum
+_MARKER = struct.Struct(">hiqqqhiibbbbbhhbhib")  # all behind that: one record
+_MARKER_SIZE, _TRANSACTIONAL_CONTROL, _NO_SEQUENCE, _NO_LEADER_EPOCH, _COORDINATOR_EPOCH = 66, 0x30, -1, -1, 0
+_RECORD_SIZE, _KEY_SIZE, _VALUE_SIZE = 2 * 16, 2 * 4, 2 * 6  # as zigzag varints
 _TAG = bytes([1, 0, 16])  # one tagged field: number 0, the topic id, 16 bytes
 
 _OF_AN_EMPTY_GROUP = {
@@ -46,13 +51,26 @@ class Batch(NamedTuple):
     records: int
 
 
-def record_batch(timestamp: int, records: Iterable[Record], headers: Headers = NO_HEADERS) -> Batch:
+class Producer(NamedTuple):
+    """A producer, as requests and record batches name it."""
+
+    id: int
+    epoch: int
+
+
+NO_PRODUCER = Producer(-1, -1)
+
+
+def record_batch(
+    timestamp: int, records: Iterable[Record], headers: Headers = NO_HEADERS, producer: Producer = NO_PRODUCER
+) -> Batch:
     """Lay records out as one uncompressed batch of magic 2; `timestamp` in ms is that of every record.
 
-    The first record gets the headers.
+    The first record gets the headers. With a producer it is a batch of its transaction.
     """
+    is_transactional = producer is not NO_PRODUCER
     builder = DefaultRecordBatchBuilder(
-        MAGIC, NO_CODEC, NOT_TRANSACTIONAL, NO_PRODUCER, NO_PRODUCER, BASE_SEQUENCE, 1 << 31
+        MAGIC, NO_CODEC, is_transactional, producer.id, producer.epoch, BASE_SEQUENCE, 1 << 31
     )
     append, count = builder.append, 0  # a million a second: benchmarks/results.md, emit
     for key, value in records:
@@ -60,6 +78,16 @@ def record_batch(timestamp: int, records: Iterable[Record], headers: Headers = N
         headers = NO_HEADERS
         count += 1
     return Batch(builder.build(), count)
+
+
+def marker_batch(timestamp: int, producer: Producer, *, committed: bool) -> Batch:
+    """Lay out the control batch that ends a transaction, COMMIT or ABORT (facts 4.1)."""
+    body = _MARKER.pack(
+        _TRANSACTIONAL_CONTROL, 0, timestamp, timestamp, *producer, _NO_SEQUENCE, 1,
+        _RECORD_SIZE, 0, 0, 0, _KEY_SIZE, 0, committed, _VALUE_SIZE, 0, _COORDINATOR_EPOCH, 0,
+    )  # fmt: skip
+    head = _MARKER_HEAD.pack(0, _MARKER_SIZE, _NO_LEADER_EPOCH, MAGIC)
+    return Batch(bytearray(head + _MARKER_CRC.pack(google_crc32c.value(body)) + body), 1)
 
 
 def offset_commit_key(group: bytes, topic: bytes) -> bytes:

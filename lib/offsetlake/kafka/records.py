@@ -1,4 +1,4 @@
-"""The records of the two coordinator topics: their types, from bytes to dicts, and to bytes what the project writes."""
+"""The records of the coordinator topics: their types, from bytes to dicts, and to bytes what the project writes."""
 
 import base64
 import json
@@ -16,6 +16,7 @@ from offsetlake.kafka.schema import Schema, load_schema, load_schemas
 
 OFFSETS_TOPIC = "__consumer_offsets"
 SHARE_STATE_TOPIC = "__share_group_state"
+TRANSACTIONS_TOPIC = "__transaction_state"
 
 
 class OffsetsRecordType(IntEnum):
@@ -53,6 +54,12 @@ class ShareStateRecordType(IntEnum):
     SHARE_UPDATE = 1
 
 
+class TransactionStateRecordType(IntEnum):
+    """The one record type of `__transaction_state`."""
+
+    TRANSACTION_LOG = 0
+
+
 @dataclass(frozen=True, slots=True)
 class DecodedRecord:
     """One coordinator record, its parts with the names and values of Kafka's JSON (bytes as `bytes`).
@@ -80,7 +87,7 @@ class _RecordSchema(NamedTuple):
 
 
 def decode_record(topic: str, key: bytes | None, value: bytes | None) -> DecodedRecord:
-    """Decode a record of `__consumer_offsets` or `__share_group_state`; a null value is a tombstone.
+    """Decode a record of one of the coordinator topics; a null value is a tombstone.
 
     In GroupMetadata, members of protocol type "consumer" have `subscription` and `assignment` as dicts, None where
     their bytes cannot be read; what such a dict does not tell of the bytes stays beside it as base64 text, in
@@ -164,6 +171,15 @@ def encode_group_metadata_value(version: int, value: Mapping[str, Any]) -> bytes
     Fields that the version does not have are dropped. Raises ValueError if the version is unknown or cannot hold them.
     """
     return _versioned(load_schema("GroupMetadataValue"), version, value)
+
+
+def encode_transaction_state(transactional_id: str, value: Mapping[str, Any]) -> tuple[bytes, bytes]:
+    """Encode the key, and the value in version 1, of a transactional id; raises ValueError if they cannot hold it."""
+    key = {"transactionalId": transactional_id}
+    return (
+        encode_key(TRANSACTIONS_TOPIC, TransactionStateRecordType.TRANSACTION_LOG, key),
+        _versioned(load_schema("TransactionLogValue"), 1, value),
+    )
 
 
 def _versioned(schema: Schema, version: int, value: Mapping[str, Any]) -> bytes:

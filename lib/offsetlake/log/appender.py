@@ -29,21 +29,26 @@ class _Tail:
     unsynced: bool = False
 
 
+Partition = int | LogPartition
+"""A partition to write to: one of `__consumer_offsets` by its number alone."""
+
+
 class Appender:
-    """Appends to the partitions of `__consumer_offsets` in a folder that this process owns.
+    """Appends to the partitions of the coordinators' logs in a folder that this process owns.
 
     `end_of` gives of a partition's last segment the log offset behind it; nothing torn is at its end.
     """
 
     def __init__(self, folder: Path, end_of: Callable[[Segment], int]) -> None:
         self._folder, self._end_of = folder, end_of
-        self._tails: dict[int, _Tail] = {}
+        self._tails: dict[Partition, _Tail] = {}
+        self._closed = False
 
-    def end(self, partition: int) -> int:
+    def end(self, partition: Partition) -> int:
         """Give the log offset the next record of a partition gets."""
         return self._tail(partition).end
 
-    def append(self, partition: int, batches: Sequence[Batch]) -> list[int]:
+    def append(self, partition: Partition, batches: Sequence[Batch]) -> list[int]:
         """Write batches one behind the other; gives the log offset of the first record of each.
 
         They are in the log for good once `sync` has returned. Raises LogUnavailable where the disk takes no more: then
@@ -79,11 +84,14 @@ class Appender:
         for tail in self._tails.values():
             tail.file.close()
         self._tails.clear()
+        self._closed = True
 
-    def _partition_folder(self, partition: int) -> Path:
-        return self._folder / str(LogPartition(OFFSETS_TOPIC, partition))
+    def _partition_folder(self, partition: Partition) -> Path:
+        return self._folder / str(LogPartition(OFFSETS_TOPIC, partition) if isinstance(partition, int) else partition)
 
-    def _tail(self, partition: int) -> _Tail:
+    def _tail(self, partition: Partition) -> _Tail:
+        if self._closed:
+            raise LogUnavailable(f"the log {self._folder} is closed: its server ends")
         if partition not in self._tails:
             path = self._partition_folder(partition)
             with disk_errors(path):
@@ -101,7 +109,7 @@ class Appender:
             to_disk(path)
         return _Tail(file, end, file.tell())
 
-    def _roll(self, partition: int) -> _Tail:
+    def _roll(self, partition: Partition) -> _Tail:
         """Begin the next segment; the one before is on disk first, so that only a last segment can be torn."""
         full, path = self._tails[partition], self._partition_folder(partition)
         with disk_errors(path):

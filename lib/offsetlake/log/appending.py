@@ -11,7 +11,7 @@ from offsetlake.disk import to_disk
 from offsetlake.log.appender import Appender
 from offsetlake.log.folder import end_of
 from offsetlake.log.ownership import disk_errors, owned
-from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
+from offsetlake.log.positions import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, LogPartition
 from offsetlake.log.segments import segments_of
 
 
@@ -38,14 +38,15 @@ def truncate_torn(folder: Path) -> dict[LogPartition, int]:
     write that was never acknowledged most likely, but a person may look.
     """
     cut = {}
-    for path in sorted(folder.glob(f"{OFFSETS_TOPIC}-*")):
+    for path in sorted(path for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC) for path in folder.glob(f"{topic}-*")):
         segments = segments_of(path)
         end, torn = end_of(segments[-1]) if segments else (0, 0)
         if torn:
             segment = segments[-1].path
             with disk_errors(path):
                 _keep_and_truncate(segment, end, segment.stat().st_size - torn)
-            cut[LogPartition(OFFSETS_TOPIC, int(path.name.rpartition("-")[2]))] = torn
+            topic, _, number = path.name.rpartition("-")
+            cut[LogPartition(topic, int(number))] = torn
     return cut
 
 

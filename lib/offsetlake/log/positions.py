@@ -3,9 +3,17 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from offsetlake.kafka.records import OFFSETS_TOPIC, SHARE_STATE_TOPIC
+from offsetlake.kafka.records import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 
-__all__ = ["LOG_TOPICS", "OFFSETS_TOPIC", "SHARE_STATE_TOPIC", "LogExtent", "LogPartition", "OffsetRange"]
+__all__ = [
+    "LOG_TOPICS",
+    "OFFSETS_TOPIC",
+    "SHARE_STATE_TOPIC",
+    "TRANSACTIONS_TOPIC",
+    "LogExtent",
+    "LogPartition",
+    "OffsetRange",
+]
 
 LOG_TOPICS = (OFFSETS_TOPIC, SHARE_STATE_TOPIC)
 

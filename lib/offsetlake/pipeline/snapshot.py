@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -19,11 +20,12 @@ from offsetlake.lake import runs
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.history_files import Records
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.state_files import Leaf, leaves, read_leaves
-from offsetlake.lifecycle.reduction import KEY, merged
+from offsetlake.lake.state_files import Leaf, leaves, read_leaves, touched
+from offsetlake.lifecycle.reduction import KEY, latest, merged
 from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition, OffsetRange
 from offsetlake.log.source import decode, plan_readers
+from offsetlake.ordering import rows_in
 from offsetlake.pipeline.compact_task import (
     COMPACTED,
     Compaction,
@@ -36,6 +38,7 @@ from offsetlake.pipeline.history_rows import of_others
 from offsetlake.pipeline.planning import check_same_log
 
 _TAIL = ("offset_commits", "transaction_markers", "group_records")
+_PLACE = (*KEY, "log_partition", "log_offset")
 _NO_RUN = 0  # it read what is in no table yet
 
 
@@ -43,14 +46,16 @@ _NO_RUN = 0  # it read what is in no table yet
 class Snapshot:
     """What the log says up to `ends`.
 
-    | field  | is |
-    |--------|----|
-    | tables | `offsets`, `pending_offsets`, `groups`, `group_members`, with their columns; texts may be dictionaries |
-    | ends   | by log partition, the log offset behind what was taken in |
+    | field     | is |
+    |-----------|----|
+    | tables    | `offsets`, `pending_offsets`, `groups`, `group_members`, all columns; texts may be dictionaries |
+    | ends      | by log partition, the log offset behind what was taken in |
+    | overtaken | one a row of `pending_offsets`: whether a newer record of its key counts already |
     """
 
     tables: dict[str, pa.Table]
     ends: dict[int, int]
+    overtaken: pa.Array
 
     def offsets(self, group_id: str, topic: str | None = None) -> pa.Table:
         """Give the offsets of a group, rows of `offsets`; of one topic, or of all."""
@@ -130,7 +135,9 @@ def read_snapshot(
     starts = {p: max(covered.get((OFFSETS_TOPIC, p), 0), held[p].start if p in held else 0) for p in upto}
     tail = _read_tail(lake, log, {p: OffsetRange(starts[p], end) for p, end in upto.items() if starts[p] < end})
     partitions = sorted({*upto, *(p for table in compacted.values() for p in table)})
-    return Snapshot(_compacted_with(Compaction(tail, compacted), partitions, columns), upto)
+    compaction = Compaction(tail, compacted)
+    tables, decided = _compacted_with(compaction, partitions, columns)
+    return Snapshot(tables, upto, _overtaken(compaction, tables["pending_offsets"], decided))
 
 
 def _compacted(lake: Lake) -> tuple[dict[tuple[str, int], int], dict[str, dict[int, list[Leaf]]]]:
@@ -167,8 +174,8 @@ def _in_history(commits: pa.Table) -> pa.Table:
 
 def _compacted_with(
     compaction: Compaction, partitions: Sequence[int], columns: Sequence[str] | None
-) -> dict[str, pa.Table]:
-    """Compact in memory; `columns` of `offsets` are given, all if none are named."""
+) -> tuple[dict[str, pa.Table], pa.Table | None]:
+    """Compact in memory; `columns` of `offsets` are given, all if none are named. Gives also what the tail decided."""
     new = reduced(compaction, partitions)
     decided, pending = new.reduction.decided(), still_pending(compaction, partitions, new)
     parts: dict[str, list[pa.Table]] = {table: [] for table in COMPACTED}
@@ -182,10 +189,34 @@ def _compacted_with(
             now = pa.Table.from_pylist(rows, table_schema(table))
             parts[table].append(replaced_groups(now, _stored(compaction, table, partition), changed))
     empty = {table: _stored(compaction, table, -1, columns if table == "offsets" else None) for table in COMPACTED}
-    return {
+    tables = {
         table: pa.concat_tables([empty[table], *(of.cast(empty[table].schema) for of in parts[table])])
         for table in COMPACTED
     }
+    return tables, decided
+
+
+def _overtaken(compaction: Compaction, pending: pa.Table, decided: pa.Table | None) -> pa.Array:
+    """Tell of each row of `pending_offsets` whether a record of its key counts that stands behind it in the log."""
+    groups: dict[int, set[str]] = {}
+    for row in pending.select(["log_partition", "group_id"]).to_pylist():
+        groups.setdefault(row["log_partition"], set()).add(row["group_id"])
+    counting = [_place(table_schema("offsets").empty_table())]
+    for partition, names in groups.items():
+        of = [leaf for found, _ in touched(compaction.leaves["offsets"].get(partition, []), names) for leaf in found]
+        rows = read_leaves(compaction.lake, "offsets", of, _PLACE)
+        counting.append(_place(rows.filter(pc.is_in(rows["group_id"].cast(pa.string()), pa.array([*names])))))
+    if decided is not None and groups:
+        counting.append(_place(decided.filter(pc.is_in(decided["group_id"], pc.unique(pending["group_id"])))))
+    newest = latest(pa.concat_tables(counting))
+    at = rows_in(pending, newest, KEY)
+    behind = newest["log_offset"].take(np.maximum(at, 0)).to_numpy() if newest.num_rows else at
+    return pa.array((at >= 0) & (behind > pending["log_offset"].to_numpy()))
+
+
+def _place(rows: pa.Table) -> pa.Table:
+    schema = table_schema("offsets")
+    return rows.select(_PLACE).cast(pa.schema([schema.field(name).with_nullable(nullable=True) for name in _PLACE]))
 
 
 def _offsets(

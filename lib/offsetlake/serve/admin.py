@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from offsetlake.kafka.act_headers import DELETE_GROUP, DELETE_OFFSETS, Headers
 from offsetlake.serve import schemas, wire
-from offsetlake.serve.client import Client
+from offsetlake.serve.client import Asked, Client
 from offsetlake.serve.cluster_apis import ClusterApis
 from offsetlake.serve.connection import Answer
 from offsetlake.serve.deletions import Deletions, LogPartition
@@ -16,12 +15,16 @@ from offsetlake.serve.offset_fetch import VERSIONS as FETCH_VERSIONS
 from offsetlake.serve.schemas import Values
 from offsetlake.serve.store import Store
 from offsetlake.serve.topics import Topics
+from offsetlake.serve.transactions import Transactions
+from offsetlake.serve.txn_offset_commit import TxnOffsetCommit
 from offsetlake.serve.writes import Writes
 
 FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 1, 2, 3, 8, 9, 10
 DESCRIBE_GROUPS, LIST_GROUPS, API_VERSIONS, DELETE_GROUPS, OFFSET_DELETE = 15, 16, 18, 42, 47
+INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 22, 24, 25, 26, 28
 DESCRIBE_CLUSTER, CONSUMER_GROUP_DESCRIBE, DESCRIBE_TOPIC_PARTITIONS = 60, 69, 75
 UNSUPPORTED_VERSION = 35
+_FROM_ZERO_SINCE = 4  # version of ApiVersions that can say of a feature that it may be switched off
 
 VERSIONS = {
     FETCH: range(4, 19),
@@ -33,6 +36,11 @@ VERSIONS = {
     DESCRIBE_GROUPS: range(7),
     LIST_GROUPS: range(6),
     API_VERSIONS: range(5),
+    INIT_PRODUCER_ID: range(6),
+    ADD_PARTITIONS_TO_TXN: range(6),
+    ADD_OFFSETS_TO_TXN: range(5),
+    END_TXN: range(6),
+    TXN_OFFSET_COMMIT: range(6),
     DELETE_GROUPS: range(3),
     OFFSET_DELETE: range(1),
     DESCRIBE_CLUSTER: range(3),
@@ -41,16 +49,24 @@ VERSIONS = {
 }
 """Versions by API, as a 4.2 broker has them (facts 6.1)."""
 
+TRANSACTION_VERSION = 2
+"""The feature by which clients know that each end of a transaction raises the epoch (KIP-890)."""
+
 _AtOnce = Callable[[Any, int], Values]
-_Later = Callable[[Any, Headers, Callable[[Values], None]], None]
-_ACTS = {DELETE_GROUPS: DELETE_GROUP, OFFSET_DELETE: DELETE_OFFSETS}
+_Later = Callable[[Any, Asked, Callable[[Values], None]], None]
 
 
 class Admin:
     """Answers what tools and clients ask beside offsets."""
 
     def __init__(
-        self, store: Store, topics: Topics, writes: Writes, log_partition: LogPartition, cluster_id: str
+        self,
+        store: Store,
+        topics: Topics,
+        writes: Writes,
+        log_partition: LogPartition,
+        transactions: Transactions,
+        cluster_id: str,
     ) -> None:
         self._store, self._cluster = store, ClusterApis(store, topics, cluster_id)
         groups, deletions = GroupApis(store, topics), Deletions(store, topics, writes, log_partition)
@@ -68,6 +84,11 @@ class Admin:
         self._later: dict[int, _Later] = {
             DELETE_GROUPS: deletions.delete_groups,
             OFFSET_DELETE: deletions.delete_offsets,
+            INIT_PRODUCER_ID: transactions.init_producer_id,
+            ADD_PARTITIONS_TO_TXN: transactions.add_partitions,
+            ADD_OFFSETS_TO_TXN: transactions.add_offsets,
+            END_TXN: transactions.end,
+            TXN_OFFSET_COMMIT: TxnOffsetCommit(store, topics, writes, log_partition, transactions).take,
         }
 
     @property
@@ -93,12 +114,19 @@ class Admin:
         elif api in self._at_once:
             answer(schemas.write(api, version, self._at_once[api](request, version)))
         else:
-            act = client.act(_ACTS[api], header.client_id)
-            self._later[api](request, act, lambda values: answer(schemas.write(api, version, values)))
+            asked = Asked(version, client, header.client_id)
+            self._later[api](request, asked, lambda values: answer(schemas.write(api, version, values)))
 
 
-def _api_versions(_request: Any, _version: int) -> Values:
-    return {"api_keys": [_ranges(api) for api in VERSIONS]}
+def _api_versions(_request: Any, version: int) -> Values:
+    name, highest = "transaction.version", TRANSACTION_VERSION
+    supported = {"name": name, "min_version": 0, "max_version": highest}
+    return {
+        "api_keys": [_ranges(api) for api in VERSIONS],
+        "supported_features": [supported] if version >= _FROM_ZERO_SINCE else [],
+        "finalized_features": [{"name": name, "min_version_level": highest, "max_version_level": highest}],
+        "finalized_features_epoch": 0,
+    }
 
 
 def _ranges(api: int) -> Values:

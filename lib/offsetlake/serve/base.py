@@ -41,6 +41,12 @@ class Entry(NamedTuple):
 Stored = tuple[int, int, bytes, bytes]
 """What is answered of an entry: offset, leader epoch, metadata, topic id."""
 
+Held = tuple[int, Entry | None]
+"""Of an offset of an open transaction its log offset, and what a COMMIT stores; None where something newer is."""
+
+Waiting = tuple[bytes, bytes, int, tuple[int, int], Held]
+"""Group, topic, partition, and whose it is: producer id and log partition."""
+
 NO_RUN = range(0)
 
 
@@ -54,10 +60,7 @@ class Base:
         (size,) = HEADER.unpack_from(whole)
         header = json.loads(bytes(whole[HEADER.size : HEADER.size + size]))
         self.kinds: list[dict[str, Any]] = header["kinds"]
-        self.unstable: dict[bytes, set[tuple[bytes, int]]] = {
-            group.encode(): {(topic.encode(), partition) for topic, partition in keys}
-            for group, keys in header["unstable"].items()
-        }
+        self.pending = [_pending(row) for row in header["pending"]]
         self.known_topics: dict[bytes, tuple[int, bytes]] = {
             name.encode(): (last, bytes.fromhex(id_)) for name, (last, id_) in header["topics"].items()
         }
@@ -170,6 +173,15 @@ class Base:
             topic = self.topics[self._run_topics[run]]
             for at in range(self._run_starts[run], self._run_starts[run + 1]):
                 yield topic, self._partitions[at], self.entry(at)
+
+
+def _pending(row: list[Any]) -> Waiting:
+    group, topic, partition, producer_id, log_partition, log_offset, value = row
+    entry = None
+    if value is not None:
+        offset, epoch, metadata, topic_id = value
+        entry = Entry(offset, epoch, metadata.encode(), bytes.fromhex(topic_id))
+    return group.encode(), topic.encode(), partition, (producer_id, log_partition), (log_offset, entry)
 
 
 def _text(texts: tuple[memoryview, memoryview], number: int) -> bytes:

@@ -29,6 +29,7 @@ OFFSET_COLUMNS = (
 
 _KIND = ("group_type", "state", "protocol_type", "protocol")
 _OF_MEMBERS = ("generation", "epoch", "assignment_epoch", "leader", "subscription", "subscribed_topics")
+_HELD = ("group_id", "topic", "partition", "producer_id", "log_partition", "log_offset")
 _CODES = {"uint8": "B", "uint16": "H", "uint32": "I", "int8": "b", "int16": "h", "int32": "i", "int64": "q"}
 _ALIGNMENT = 8
 
@@ -50,7 +51,7 @@ def lay_out(snapshot: Snapshot, ends: pa.Table, file: BinaryIO) -> None:
     arrays: Arrays = {**_of_groups(names), **_of_entries(offsets, names, of_topics, of_ids)}
     kinds, arrays["kinds"] = _kinds(groups, names)
     arrays |= _texts("details", _details(snapshot, names)) | _texts("topic_names", map(str.encode, topics.to_pylist()))
-    header: dict[str, Any] = {"kinds": kinds, "unstable": _unstable(snapshot)}
+    header: dict[str, Any] = {"kinds": kinds, "pending": _pending(snapshot)}
     header |= {"topics": _topics(offsets, topics, of_topics, of_ids), "ends": _ends(ends, topics), "arrays": {}}
     at = 0
     for name, values in arrays.items():
@@ -216,14 +217,16 @@ def _details(snapshot: Snapshot, names: pa.Array) -> list[bytes]:
     return details
 
 
-def _unstable(snapshot: Snapshot) -> dict[str, list[tuple[str, int]]]:
-    """Give the offsets of open transactions, by group."""
-    pending = snapshot.tables["pending_offsets"]
-    found: dict[str, list[tuple[str, int]]] = {}
-    keys = pending.filter(pc.is_valid(pending["producer_id"])).select(["group_id", "topic", "partition"])
-    for row in keys.to_pylist():
-        found.setdefault(row["group_id"], []).append((row["topic"], row["partition"]))
-    return found
+def _pending(snapshot: Snapshot) -> list[list[Any]]:
+    """Give the offsets of open transactions, as `Base` reads them."""
+    pending = snapshot.tables["pending_offsets"].append_column("overtaken", snapshot.overtaken)
+    rows = pending.filter(pc.is_valid(pending["producer_id"])).to_pylist()
+    return [[*(row[name] for name in _HELD), None if row["overtaken"] else _value(row)] for row in rows]
+
+
+def _value(row: dict[str, Any]) -> list[Any]:
+    epoch = -1 if row["leader_epoch"] is None else row["leader_epoch"]
+    return [row["committed_offset"], epoch, row["metadata"] or "", _id_bytes(row["topic_id"] or "").hex()]
 
 
 def _texts(name: str, texts: Iterable[bytes]) -> Arrays:

@@ -77,7 +77,7 @@ class ClusterApis:
         }
 
     def find_coordinator(self, request: Any, version: int) -> Values:
-        """Answer FindCoordinator: of groups it is this broker; there is none of transactions and share partitions."""
+        """Answer FindCoordinator: of groups and transactions it is this broker; there is none of share partitions."""
         error = _coordinator_error(getattr(request, "key_type", _GROUP_KEY), version)
         host, port = ("", -1) if error else self.address
         found = {
@@ -208,8 +208,8 @@ def _unreadable(asked: Any) -> Values:
 
 
 def _coordinator_error(key_type: int, version: int) -> int:
-    if key_type == _GROUP_KEY:
+    if key_type in {_GROUP_KEY, _TRANSACTION_KEY}:
         return NONE
-    if key_type == _TRANSACTION_KEY or (key_type == _SHARE_KEY and version >= _SHARE_KEYS_SINCE):
+    if key_type == _SHARE_KEY and version >= _SHARE_KEYS_SINCE:
         return COORDINATOR_NOT_AVAILABLE
     return INVALID_REQUEST

@@ -30,6 +30,9 @@ class Committer(NamedTuple):
     instance: bytes | None
 
 
+NOBODY = Committer(-1, b"", None)
+
+
 def refusal(
     group: Mapping[str, Any] | None, members_of: Callable[[], Mapping[str, Any]], committer: Committer, version: int
 ) -> int:
@@ -47,6 +50,19 @@ def refusal(
     if group["group_type"] == "share":
         return GROUP_ID_NOT_FOUND
     return _of_members_epoch(members, committer, version)
+
+
+def transactional_refusal(
+    group: Mapping[str, Any] | None, members_of: Callable[[], Mapping[str, Any]], committer: Committer
+) -> int:
+    """Give the error code a commit in a transaction gets: who does not say who it is may write beside members."""
+    if group is None or group["group_type"] == "share":
+        error = refusal(group, members_of, committer, _NAMED_SINCE)
+        return ILLEGAL_GENERATION if group is None and error else error
+    if committer == NOBODY:
+        return NONE
+    error = refusal(group, members_of, committer, _NAMED_SINCE)
+    return ILLEGAL_GENERATION if error == STALE_MEMBER_EPOCH else error
 
 
 def _of_classic(members: Mapping[str, Any], details: Mapping[str, Any], committer: Committer) -> int:

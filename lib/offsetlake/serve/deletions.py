@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.kafka.act_headers import Headers
+from offsetlake.kafka.act_headers import DELETE_GROUP, DELETE_OFFSETS, Headers
 from offsetlake.kafka.batch_writer import Batch, Record, group_tombstone_keys, offset_commit_key, record_batch
+from offsetlake.serve.client import Asked
 from offsetlake.serve.commit_rules import (
     COORDINATOR_LOAD_IN_PROGRESS,
     GROUP_ID_NOT_FOUND,
@@ -140,12 +141,12 @@ class _OffsetDeletion(_Deletion):
 
 
 class Deletions:
-    """Takes DeleteGroups and OffsetDelete to the log, and with them who asked: `act`, headers of `act_headers`."""
+    """Takes DeleteGroups and OffsetDelete to the log, and with them who asked."""
 
     def __init__(self, store: Store, topics: Topics, writes: Writes, log_partition: LogPartition) -> None:
         self._store, self._topics, self._writes, self._log_partition = store, topics, writes, log_partition
 
-    def delete_groups(self, request: Any, act: Headers, answer: Callable[[Values], None]) -> None:
+    def delete_groups(self, request: Any, asked: Asked, answer: Callable[[Values], None]) -> None:
         """Delete groups one after the other; `answer` is called when the last is done."""
         names = request.groups_names
         results: list[Values] = []
@@ -162,17 +163,19 @@ class Deletions:
             for number, name in enumerate(names):
                 group = name.encode()
                 partition = self._log_partition(group)
-                self._writes.add(_GroupDeletion(partition, self._store, group, act, _of_number(done, number)))
+                self._writes.add(
+                    _GroupDeletion(partition, self._store, group, asked.act(DELETE_GROUP), _of_number(done, number))
+                )
         if not names:
             answer({"results": []})
 
-    def delete_offsets(self, request: Any, act: Headers, answer: Callable[[Values], None]) -> None:
+    def delete_offsets(self, request: Any, asked: Asked, answer: Callable[[Values], None]) -> None:
         """Delete offsets of a group."""
         group = request.group_id.encode()
         if not group or self._store.loading:
             answer({"error_code": COORDINATOR_LOAD_IN_PROGRESS if group else INVALID_GROUP_ID, "topics": []})
             return
-        asked = [(topic.name.encode(), of.partition_index) for topic in request.topics for of in topic.partitions]
+        wanted = [(topic.name.encode(), of.partition_index) for topic in request.topics for of in topic.partitions]
 
         def done(error: int) -> None:
             errors = iter(deletion.errors)
@@ -180,7 +183,7 @@ class Deletions:
             answer({"error_code": error, "topics": topics})
 
         partition = self._log_partition(group)
-        deletion = _OffsetDeletion(partition, self._store, group, act, done, asked, self._topics)
+        deletion = _OffsetDeletion(partition, self._store, group, asked.act(DELETE_OFFSETS), done, wanted, self._topics)
         self._writes.add(deletion)
 
 

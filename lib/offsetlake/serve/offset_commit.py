@@ -166,7 +166,7 @@ class OffsetCommit:
             elif offset == LAST_OFFSET:  # the end ListOffsets gives for one that nobody knows
                 code = error or rules.OFFSET_OUT_OF_RANGE
             else:
-                code = error or _too_large(metadata)
+                code = error or too_large(metadata)
             partitions.append((partition, code))
             if not code and name is not None:
                 self._topics.grow(name, partition)
@@ -176,6 +176,7 @@ class OffsetCommit:
         cursor.tags()
 
 
-def _too_large(metadata: bytes) -> int:
+def too_large(metadata: bytes) -> int:
+    """Give the error code of metadata that is too long, or NONE."""
     units = len(metadata) if len(metadata) <= METADATA_LIMIT else len(metadata.decode().encode("utf-16-le")) // 2
     return rules.OFFSET_METADATA_TOO_LARGE if units > METADATA_LIMIT else NONE

@@ -8,6 +8,7 @@ from offsetlake.serve import wire
 from offsetlake.serve.base import NO_ID, Stored
 from offsetlake.serve.commit_rules import (
     COORDINATOR_LOAD_IN_PROGRESS,
+    NOBODY,
     NONE,
     UNKNOWN_TOPIC_ID,
     UNSTABLE_OFFSET_COMMIT,
@@ -24,8 +25,6 @@ _NOTHING: Stored = (-1, -1, b"", NO_ID)
 _WITH_EPOCH, _WITHOUT_EPOCH, _INDEX = struct.Struct(">iqi"), struct.Struct(">iq"), struct.Struct(">i")
 _INT16 = struct.Struct(">h")
 
-_NOBODY = Committer(-1, b"", None)
-
 Topic = tuple[bytes, bytes, tuple[int, ...]]
 """Name, id (NO_ID below version 10) and partitions."""
 
@@ -37,7 +36,7 @@ class Asked:
 
     def __init__(self, cursor: wire.Cursor, version: int, name_of: Callable[[bytes], bytes | None]) -> None:
         self.group = cursor.string() or b""
-        self.committer = _NOBODY
+        self.committer = NOBODY
         if version >= _MEMBER:
             member, epoch = cursor.string(), cursor.int32()
             if member is not None or epoch >= 0:
@@ -100,7 +99,7 @@ class OffsetFetch:
         flexible, group = version >= _FLEXIBLE, asked.group
         tags = b"\0" if flexible else b""
         error = COORDINATOR_LOAD_IN_PROGRESS if self._store.loading else NONE
-        if not error and asked.committer is not _NOBODY:
+        if not error and asked.committer is not NOBODY:
             error = fetch_refusal(self._store.group(group), self._store.members(group), asked.committer)
         topics = asked.topics
         if topics is None:
@@ -128,9 +127,10 @@ class OffsetFetch:
             error = error or UNKNOWN_TOPIC_ID
         found = [None] * len(partitions) if error else self._store.read(asked.group, name, partitions)
         flexible, epochs = version >= _FLEXIBLE, version >= _EPOCH
+        held = stable and not error and asked.group in self._store.pending
         for partition, stored in zip(partitions, found, strict=True):
             code = error
-            if stable and not error and self._store.is_unstable(asked.group, name, partition):
+            if held and self._store.is_unstable(asked.group, name, partition):
                 code, stored = UNSTABLE_OFFSET_COMMIT, None  # noqa: PLW2901
             offset, epoch, metadata, stored_id = stored or _NOTHING
             if id_ not in (stored_id, NO_ID) and stored_id != NO_ID:

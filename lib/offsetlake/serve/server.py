@@ -28,6 +28,8 @@ from offsetlake.serve.service import Service
 from offsetlake.serve.settings import Settings
 from offsetlake.serve.store import Store
 from offsetlake.serve.topics import Topics
+from offsetlake.serve.transaction_log import TransactionLog
+from offsetlake.serve.transactions import Transactions
 from offsetlake.serve.writes import Flush, Writes
 
 LOG = logging.getLogger(__name__)
@@ -60,7 +62,7 @@ class Server:
 
     def __init__(self, settings: Settings, folder: Path, loop: asyncio.AbstractEventLoop) -> None:
         self.settings = settings
-        self._ends: dict[int, int] = {}  # of the log, when it was loaded
+        self._ends: dict[LogPartition, int] = {}  # of the log, when it was loaded
         self._appender = Appender(folder, self._end_of)
         self.store, self.writes = Store(), Writes(self._appender, Flush(settings.flush), loop)
         named = settings.topics
@@ -68,6 +70,9 @@ class Server:
         self.commits = OffsetCommit(
             self.store, self.topics, self.writes, settings.log_partitions, settings.commits_recorded
         )
+        self._transaction_log = TransactionLog(folder)
+        self.transactions = Transactions(self.store, self.writes, self._transaction_log, self.commits.log_partition)
+        self._watching: asyncio.Task[None] | None = None
         self._connections: set[Connection] = set()
         id_ = uuid.uuid5(uuid.NAMESPACE_URL, folder.resolve().as_uri())
         self._cluster_id = base64.urlsafe_b64encode(id_.bytes).decode().rstrip("=")
@@ -75,12 +80,14 @@ class Server:
         self.door = Door(settings, self.store, self.writes, self._appender, self.commits.log_partition, self._reading)
 
     def _end_of(self, segment: Segment) -> int:
-        return self._ends[int(segment.path.parent.name.rpartition("-")[2])]
+        topic, _, number = segment.path.parent.name.rpartition("-")
+        return self._ends[LogPartition(topic, int(number))]
 
     async def listen(self) -> asyncio.Server:
         """Listen for clients; until the log is loaded they are told to wait. BadRequest where it cannot."""
         loop, host, port = asyncio.get_running_loop(), self.settings.host, self.settings.port
-        admin = Admin(self.store, self.topics, self.writes, self.commits.log_partition, self._cluster_id)
+        of_groups = self.commits.log_partition
+        admin = Admin(self.store, self.topics, self.writes, of_groups, self.transactions, self._cluster_id)
         fetches = OffsetFetch(self.store, self.topics)
 
         def connect() -> Connection:
@@ -95,11 +102,15 @@ class Server:
         return listening
 
     async def load(self) -> None:
-        """Load what the lake and the log say; raises BuildFailed."""
+        """Load what the lake and the log say; raises BuildFailed, LogMismatch, LogUnavailable."""
         base, ends = await build(self.settings, None)
-        self._ends |= ends
+        standing, ends_of_transactions = self._transaction_log.read()
+        self._ends |= {LogPartition(OFFSETS_TOPIC, number): end for number, end in ends.items()}
+        self._ends |= ends_of_transactions
         self.topics.learn(base.known_topics)
         self.store.load(base)
+        self.transactions.load(standing)
+        self._watching = asyncio.create_task(self.transactions.watch())
         LOG.info("serving %d offsets in %d groups", len(base), len(base.groups))
 
     async def fold(self) -> None:
@@ -109,6 +120,8 @@ class Server:
     async def close(self) -> None:
         """Finish what was begun, and send what was answered."""
         await self.door.close()
+        if self._watching is not None:
+            self._watching.cancel()
         if not self.store.loading:
             await self.writes.rest()
         for connection in [*self._connections]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from offsetlake.serve.base import NO_RUN, Base, Entry, Stored
+from offsetlake.serve.pending import Held, Holder, Pending
 
 VALUE = struct.Struct(">qi16s")
 """committed_offset, leader_epoch, topic_id; the metadata follows."""
@@ -26,6 +27,10 @@ def key(topic: bytes, partition: int) -> bytes:
 def encoded(entry: Entry) -> bytes:
     """Give an entry of the base as layers hold it."""
     return VALUE.pack(entry.offset, entry.epoch, entry.topic_id) + entry.metadata
+
+
+def _counting(ended: dict[bytes, Held]) -> dict[bytes, bytes]:
+    return {name: value for name, (_, value) in ended.items() if value is not None}
 
 
 class Changes:
@@ -50,13 +55,19 @@ class Store:
         self.base: Base
         self.fresh: Layer = {}
         self.frozen: Layer = {}
-        self._settled: set[tuple[bytes, bytes, int]] = set()  # offsets of open transactions that were deleted since
+        self.pending = Pending()
         self._watching = 0
         self._newest: dict[bytes, int] = {}  # since somebody watches
 
     def load(self, base: Base) -> None:
-        """Begin with a base that has all that the log says."""
+        """Begin with a base that has all that the log says.
+
+        What transactions hold is taken from this one alone: from now on it is kept here.
+        """
         self.base, self.loading = base, False
+        for group, topic, partition, holder, (log_offset, entry) in base.pending:
+            held = log_offset, None if entry is None else encoded(entry)
+            self.pending.hold(group, key(topic, partition), holder, held)
 
     def log_ends(self, topic: bytes, partition: int) -> tuple[int, int] | None:
         """Give where the log of a partition began and ended when that was asked last; None where it is not known."""
@@ -113,12 +124,11 @@ class Store:
 
     def is_unstable(self, group: bytes, topic: bytes, partition: int) -> bool:
         """Tell whether a transaction that is open holds an offset of it."""
-        keys = self.base.unstable.get(group)
-        return keys is not None and (topic, partition) in keys and (group, topic, partition) not in self._settled
+        return key(topic, partition) in self.pending.keys(group)
 
     def unstable(self, group: bytes) -> set[tuple[bytes, int]]:
         """Give topics and partitions that a transaction that is open holds offsets of."""
-        return {of for of in self.base.unstable.get(group, ()) if (group, *of) not in self._settled}
+        return {(name[:-4], _PARTITION.unpack(name[-4:])[0]) for name in self.pending.keys(group)}
 
     def offsets(self, group: bytes) -> dict[bytes, bytes]:
         """Give all stored offsets of a group by key."""
@@ -187,12 +197,32 @@ class Store:
         changes = self._changes(group, last)
         changes.offsets |= values
         changes.there = True
+        if group in self.pending:
+            for name in values:
+                self.pending.overtake(group, name, last)
+
+    def hold(self, group: bytes, holder: Holder, values: list[tuple[bytes, bytes]], first: int) -> None:
+        """Take in commits of an open transaction, one a log offset; they make their group all the same."""
+        self.commit(group, {}, first + len(values) - 1)
+        for log_offset, (name, value) in enumerate(values, first):
+            self.pending.hold(group, name, holder, (log_offset, value))
+
+    def end_transaction(self, holder: Holder, marker: int, *, committed: bool) -> None:
+        """Take in a marker, at its log offset: what it commits is served."""
+        for group, ended in self.pending.end(holder):
+            changes = self._changes(group, marker)
+            if committed:
+                changes.offsets |= _counting(ended)
+                for name, (log_offset, _) in ended.items():
+                    self.pending.overtake(group, name, log_offset)
 
     def delete_offsets(self, group: bytes, keys: list[tuple[bytes, int]], last: int) -> None:
         """Take in tombstones of offsets."""
         changes = self._changes(group, last)
         changes.offsets.update((key(*of), TOMBSTONE) for of in keys)
-        self._settled |= {(group, *of) for of in keys if of in self.base.unstable.get(group, ())}
+        if group in self.pending:
+            for of in keys:
+                self.pending.drop(group, key(*of))
 
     def delete_group(self, group: bytes, last: int) -> None:
         """Take in the tombstone of a group, behind those of its offsets."""

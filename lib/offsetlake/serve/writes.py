@@ -14,7 +14,7 @@ from typing import Protocol
 
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.batch_writer import Batch
-from offsetlake.log.appender import Appender
+from offsetlake.log.appender import Appender, Partition
 
 QUICK = 0.001  # seconds: a disk that answers within them is waited for; for a slower one a thread waits
 MANY = 8  # writes in one round: a thread waits for the disk then, while the next are taken in
@@ -32,14 +32,14 @@ class Flush(StrEnum):
 class Write(Protocol):
     """Something to be written to one log partition.
 
-    | field     | is |
-    |-----------|----|
-    | partition | of `__consumer_offsets` |
-    | alone     | it must see all that was written before, and nothing else goes into its round |
+    `alone`: it must see all that was written before, and nothing else goes into its round.
     """
 
-    partition: int
     alone: bool
+
+    @property
+    def partition(self) -> Partition:
+        """Where it goes: into `__consumer_offsets`, or another log."""
 
     def batches(self) -> Sequence[Batch]:
         """Give the record batches, now that its turn has come: none where nothing is to be written."""
@@ -96,14 +96,15 @@ class Writes:
 
     async def sync(self) -> None:
         """Wait until all that was queued before is on the disk, whatever the `Flush` is; LogUnavailable where not."""
-        await self._turn(self._make_due)
+        await self._turn(self.make_due)
 
     async def _turn(self, begins: Callable[[], None]) -> None:
         done: asyncio.Future[None] = self._loop.create_future()
         self.add(_Rest(done, begins))
         await done
 
-    def _make_due(self) -> None:
+    def make_due(self) -> None:
+        """Have the round under way brought to the disk, whatever the `Flush` is."""
         self._due = True
 
     def _schedule(self) -> None:
@@ -134,7 +135,7 @@ class Writes:
 
     def _append(self, taken: list[Write]) -> list[tuple[Write, list[int]]]:
         """Append what was taken, a partition's together; where that fails, tell those it fails."""
-        by_partition: dict[int, list[tuple[Write, Sequence[Batch]]]] = {}
+        by_partition: dict[Partition, list[tuple[Write, Sequence[Batch]]]] = {}
         done: list[tuple[Write, list[int]]] = []
         for write in taken:
             if self.broken:
