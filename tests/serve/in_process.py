@@ -15,6 +15,7 @@ from offsetlake.serve.admin import Admin
 from offsetlake.serve.base import Base
 from offsetlake.serve.build import build
 from offsetlake.serve.client import Client
+from offsetlake.serve.log_reads import LogReads
 from offsetlake.serve.offset_commit import OffsetCommit
 from offsetlake.serve.offset_fetch import OffsetFetch
 from offsetlake.serve.service import Service
@@ -45,10 +46,11 @@ class InProcess:
         shutil.copytree(BROKER_LOG, self.log)
         self.loop = asyncio.new_event_loop()
         self.appender = Appender(self.log, self._end_of)
-        self.store, self.topics = Store(), Topics(named)
+        self.store, self.topics = Store(), Topics(named, LOG_PARTITIONS)
         self.writes = Writes(self.appender, Flush.ALWAYS, self.loop)
         commits = OffsetCommit(self.store, self.topics, self.writes, LOG_PARTITIONS)
-        self.admin = Admin(self.store, self.topics, self.writes, commits.log_partition, CLUSTER)
+        self._reads = LogReads(self.log, self.topics, self.writes.watermarks, self.loop)
+        self.admin = Admin(self.store, self.topics, self.writes, self._reads, commits.log_partition, CLUSTER)
         self.admin.address = HOST, PORT
         self._service = Service(commits, OffsetFetch(self.store, self.topics), self.admin, Client())
 
@@ -57,6 +59,7 @@ class InProcess:
         base = self._origin.base
         self.topics.learn(base.known_topics)
         self.store.load(base)
+        self.writes.watermarks.load(self._origin.ends)
 
     def ask(self, api: int, version: int, **values: Any) -> dict[str, Any]:
         """Ask, and wait for the answer."""
@@ -78,6 +81,7 @@ class InProcess:
 
     def close(self) -> None:
         """Let go of the log."""
+        self.loop.run_until_complete(self._reads.close())
         self.appender.close()
         self.loop.close()
 

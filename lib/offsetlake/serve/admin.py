@@ -1,6 +1,6 @@
 """All requests but the two hot ones: which there are, and what answers them. kio's schemas read and write them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from offsetlake.serve import schemas, wire
@@ -9,6 +9,7 @@ from offsetlake.serve.connection import Answer
 from offsetlake.serve.deletions import Deletions, LogPartition
 from offsetlake.serve.group_apis import GroupApis
 from offsetlake.serve.group_list import list_groups
+from offsetlake.serve.log_reads import LogReads
 from offsetlake.serve.offset_commit import VERSIONS as COMMIT_VERSIONS
 from offsetlake.serve.offset_fetch import VERSIONS as FETCH_VERSIONS
 from offsetlake.serve.schemas import Values
@@ -16,12 +17,13 @@ from offsetlake.serve.store import Store
 from offsetlake.serve.topics import Topics
 from offsetlake.serve.writes import Writes
 
-FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 1, 2, 3, 8, 9, 10
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 0, 1, 2, 3, 8, 9, 10
 DESCRIBE_GROUPS, LIST_GROUPS, API_VERSIONS, DELETE_GROUPS, OFFSET_DELETE = 15, 16, 18, 42, 47
 DESCRIBE_CLUSTER, CONSUMER_GROUP_DESCRIBE, DESCRIBE_TOPIC_PARTITIONS = 60, 69, 75
 UNSUPPORTED_VERSION = 35
 
 VERSIONS = {
+    PRODUCE: range(3, 14),
     FETCH: range(4, 19),
     LIST_OFFSETS: range(1, 12),
     METADATA: range(14),
@@ -41,19 +43,25 @@ VERSIONS = {
 
 _AtOnce = Callable[[Any, int], Values]
 _Later = Callable[[Any, Callable[[Values], None]], None]
+_Read = Callable[[Any, int], Coroutine[Any, Any, Values]]
 
 
 class Admin:
     """Answers what tools and clients ask beside offsets."""
 
     def __init__(
-        self, store: Store, topics: Topics, writes: Writes, log_partition: LogPartition, cluster_id: str
+        self,
+        store: Store,
+        topics: Topics,
+        writes: Writes,
+        reads: LogReads,
+        log_partition: LogPartition,
+        cluster_id: str,
     ) -> None:
-        self._store, self._cluster = store, ClusterApis(store, topics, cluster_id)
+        self._store, self._reads, self._cluster = store, reads, ClusterApis(store, topics, reads, cluster_id)
         groups, deletions = GroupApis(store, topics), Deletions(store, topics, writes, log_partition)
         self._at_once: dict[int, _AtOnce] = {
-            FETCH: self._cluster.fetch,
-            LIST_OFFSETS: self._cluster.list_offsets,
+            PRODUCE: self._cluster.produce,
             METADATA: self._cluster.metadata,
             FIND_COORDINATOR: self._cluster.find_coordinator,
             DESCRIBE_GROUPS: groups.describe_groups,
@@ -66,6 +74,7 @@ class Admin:
             DELETE_GROUPS: deletions.delete_groups,
             OFFSET_DELETE: deletions.delete_offsets,
         }
+        self._reading: dict[int, _Read] = {FETCH: reads.fetch, LIST_OFFSETS: self._cluster.list_offsets}
 
     @property
     def address(self) -> tuple[str, int]:
@@ -89,6 +98,9 @@ class Admin:
             answer(list_groups(self._store, request, version))
         elif api in self._at_once:
             answer(schemas.write(api, version, self._at_once[api](request, version)))
+        elif api in self._reading:
+            read = self._reading[api](request, version)
+            self._reads.begin(read, lambda values: answer(schemas.write(api, version, values)))
         else:
             self._later[api](request, lambda values: answer(schemas.write(api, version, values)))
 

@@ -22,6 +22,7 @@ from offsetlake.serve.client import Client
 from offsetlake.serve.connection import Connection
 from offsetlake.serve.door import Door
 from offsetlake.serve.folding import Folding, build
+from offsetlake.serve.log_reads import LogReads
 from offsetlake.serve.offset_commit import OffsetCommit
 from offsetlake.serve.offset_fetch import OffsetFetch
 from offsetlake.serve.service import Service
@@ -64,7 +65,11 @@ class Server:
         self._appender = Appender(folder, self._end_of)
         self.store, self.writes = Store(), Writes(self._appender, Flush(settings.flush), loop)
         named = settings.topics
-        self.topics = Topics(None if named is None else {name.encode(): number for name, number in named.items()})
+        self.topics = Topics(
+            None if named is None else {name.encode(): number for name, number in named.items()},
+            settings.log_partitions,
+        )
+        self.reads = LogReads(folder, self.topics, self.writes.watermarks, loop)
         self.commits = OffsetCommit(self.store, self.topics, self.writes, settings.log_partitions)
         self._connections: set[Connection] = set()
         id_ = uuid.uuid5(uuid.NAMESPACE_URL, folder.resolve().as_uri())
@@ -78,7 +83,7 @@ class Server:
     async def listen(self) -> asyncio.Server:
         """Listen for clients; until the log is loaded they are told to wait. BadRequest where it cannot."""
         loop, host, port = asyncio.get_running_loop(), self.settings.host, self.settings.port
-        admin = Admin(self.store, self.topics, self.writes, self.commits.log_partition, self._cluster_id)
+        admin = Admin(self.store, self.topics, self.writes, self.reads, self.commits.log_partition, self._cluster_id)
         fetches = OffsetFetch(self.store, self.topics)
 
         def connect() -> Connection:
@@ -98,6 +103,7 @@ class Server:
         self._ends |= ends
         self.topics.learn(base.known_topics)
         self.store.load(base)
+        self.writes.watermarks.load(ends)
         LOG.info("serving %d offsets in %d groups", len(base), len(base.groups))
 
     async def fold(self) -> None:
@@ -107,6 +113,7 @@ class Server:
     async def close(self) -> None:
         """Finish what was begun, and send what was answered."""
         await self.door.close()
+        await self.reads.close()
         if not self.store.loading:
             await self.writes.rest()
         for connection in [*self._connections]:
