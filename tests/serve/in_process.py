@@ -15,6 +15,7 @@ from offsetlake.serve.admin import Admin
 from offsetlake.serve.base import Base
 from offsetlake.serve.build import build
 from offsetlake.serve.client import Client
+from offsetlake.serve.log_reads import LogReads
 from offsetlake.serve.offset_commit import OffsetCommit
 from offsetlake.serve.offset_fetch import OffsetFetch
 from offsetlake.serve.service import Service
@@ -47,12 +48,13 @@ class InProcess:
         shutil.copytree(BROKER_LOG, self.log)
         self.loop = asyncio.new_event_loop()
         self.appender = Appender(self.log, self._end_of)
-        self.store, self.topics = Store(), Topics(named)
+        self.store, self.topics = Store(), Topics(named, LOG_PARTITIONS)
         self.writes = Writes(self.appender, Flush.ALWAYS, self.loop)
+        self._reads = LogReads(self.log, self.topics, self.writes.watermarks, self.loop)
         self.commits = OffsetCommit(self.store, self.topics, self.writes, LOG_PARTITIONS)
-        log_partition = self.commits.log_partition
-        self.transactions = Transactions(self.store, self.writes, TransactionLog(self.log), log_partition)
-        self.admin = Admin(self.store, self.topics, self.writes, log_partition, self.transactions, CLUSTER)
+        of_groups = self.commits.log_partition
+        self.transactions = Transactions(self.store, self.writes, TransactionLog(self.log), of_groups)
+        self.admin = Admin(self.store, self.topics, self.writes, self._reads, of_groups, self.transactions, CLUSTER)
         self.admin.address = HOST, PORT
         self.client = Client()
         self.reconnect()
@@ -67,6 +69,7 @@ class InProcess:
         self.topics.learn(base.known_topics)
         self.store.load(base)
         self.transactions.load({})
+        self.writes.watermarks.load(self._origin.ends)
 
     def ask(self, api: int, version: int, **values: Any) -> dict[str, Any]:
         """Ask, and wait for the answer."""
@@ -88,6 +91,7 @@ class InProcess:
 
     def close(self) -> None:
         """Let go of the log."""
+        self.loop.run_until_complete(self._reads.close())
         self.appender.close()
         self.loop.close()
 

@@ -24,7 +24,12 @@ ALL_VERSIONS = [
     if api not in (apis.OFFSET_COMMIT, apis.OFFSET_FETCH)
 ]
 _FETCHED = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1}
+_PRODUCED = {"index": 0, "records": b"whatever"}
 ASKED: dict[int, dict[str, Any]] = {
+    apis.PRODUCE: {
+        "acks": -1,
+        "topic_data": [{"name": "orders", "topic_id": uuid.UUID(int=5), "partition_data": [_PRODUCED]}],
+    },
     apis.FETCH: {
         "max_wait": timedelta(milliseconds=500),
         "min_bytes": 1,
@@ -42,6 +47,7 @@ ASKED: dict[int, dict[str, Any]] = {
 }
 BROKER = {"node_id": 0, "host": HOST, "port": PORT}
 LOADING = 14
+LOG = "__consumer_offsets"
 
 
 def named(folder: Path, origin: Origin, **topics: int) -> InProcess:
@@ -73,7 +79,7 @@ def test_a_too_new_version_of_api_versions_is_answered_in_the_oldest(loading: In
 @pytest.mark.parametrize(
     ("api", "version"),
     [
-        (0, 9),
+        (apis.PRODUCE, 2),
         (11, 5),
         (apis.METADATA, 14),
         (apis.METADATA, -1),
@@ -162,7 +168,7 @@ def test_any_topic_is_there_with_the_partitions_that_offsets_tell_of(served: InP
 
 def test_no_topic_but_those_named_is_there(tmp_path: Path, origin: Origin) -> None:
     served = named(tmp_path, origin, here=2, orders=1)
-    assert [topic["name"] for topic in served.ask(apis.METADATA, 0, topics=[])["topics"]] == ["here", "orders"]
+    assert [topic["name"] for topic in served.ask(apis.METADATA, 0, topics=[])["topics"]] == [LOG, "here", "orders"]
     assert served.ask(apis.METADATA, 1, topics=[])["topics"] == []
     asked = [{"name": name, "topic_id": None} for name in ("here", "payments", "orders")]
     topics = served.ask(apis.METADATA, 9, topics=asked, include_topic_authorized_operations=True)["topics"]
@@ -183,9 +189,9 @@ def test_topics_come_in_pages(tmp_path: Path, origin: Origin) -> None:
         pages.append(
             [(topic["name"], of["partition_index"]) for topic in answer["topics"] for of in topic["partitions"]]
         )
-    assert [len(page) for page in pages] == [3, 3, 3, 1]
+    assert [len(page) for page in pages] == [3] * 20
     assert [each for page in pages for each in page] == [
-        (name, number) for name, count in (("a", 3), ("b", 5), ("c", 2)) for number in range(count)
+        (name, number) for name, count in ((LOG, 50), ("a", 3), ("b", 5), ("c", 2)) for number in range(count)
     ]
     topics = [{"name": "c"}, {"name": "nowhere"}]
     answer = served.ask(apis.DESCRIBE_TOPIC_PARTITIONS, 0, topics=topics, cursor=None)
@@ -231,8 +237,19 @@ def test_nobody_may_read_messages(shared: InProcess, version: int) -> None:
     assert (partition, error) == (0, 29)
 
 
+@pytest.mark.parametrize("version", apis.VERSIONS[apis.PRODUCE])
+def test_nobody_may_write_messages(shared: InProcess, version: int) -> None:
+    (topic,) = shared.ask(apis.PRODUCE, version, **ASKED[apis.PRODUCE])["responses"]
+    assert topic.get("name", "orders") == "orders"
+    assert topic.get("topic_id", uuid.UUID(int=5).bytes) == uuid.UUID(int=5).bytes
+    (partition,) = topic["partition_responses"]
+    assert (partition["index"], partition["error_code"], partition["base_offset"]) == (0, 29, -1)
+    with pytest.raises(wire.Malformed, match="wants no answer"):
+        shared.ask(apis.PRODUCE, version, **ASKED[apis.PRODUCE] | {"acks": 0})
+
+
 def test_an_id_of_zeros_is_no_topics_id() -> None:
-    topics = Topics(None)
+    topics = Topics(None, 50)
     topics.learn({b"t": (0, NO_ID)})
     assert topics.id_of(b"t") != NO_ID
     assert topics.name_of(NO_ID) is None

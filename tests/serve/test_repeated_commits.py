@@ -82,7 +82,7 @@ def outcome(steps: Sequence[Any], folder: Path, *, reconnect: bool) -> tuple[lis
     """
     loop = asyncio.new_event_loop()
     appender = Appender(folder, lambda _: 0)
-    store, topics = Store(), Topics({b"t": 3})
+    store, topics = Store(), Topics({b"t": 3}, 50)
     store.load(made_base({("group", "t", 0): {"committed_offset": 5}}))
     taking = OffsetCommit(store, topics, Writes(appender, Flush.OS, loop), 1)
     services = [Service(taking, OffsetFetch(store, topics), cast("Admin", None), Client()) for _ in steps]

@@ -1,6 +1,6 @@
 """All requests but the two hot ones: which there are, and what answers them. kio's schemas read and write them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from offsetlake.serve import schemas, wire
@@ -10,6 +10,7 @@ from offsetlake.serve.connection import Answer
 from offsetlake.serve.deletions import Deletions, LogPartition
 from offsetlake.serve.group_apis import GroupApis
 from offsetlake.serve.group_list import list_groups
+from offsetlake.serve.log_reads import LogReads
 from offsetlake.serve.offset_commit import VERSIONS as COMMIT_VERSIONS
 from offsetlake.serve.offset_fetch import VERSIONS as FETCH_VERSIONS
 from offsetlake.serve.schemas import Values
@@ -19,7 +20,7 @@ from offsetlake.serve.transactions import Transactions
 from offsetlake.serve.txn_offset_commit import TxnOffsetCommit
 from offsetlake.serve.writes import Writes
 
-FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 1, 2, 3, 8, 9, 10
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 0, 1, 2, 3, 8, 9, 10
 DESCRIBE_GROUPS, LIST_GROUPS, API_VERSIONS, DELETE_GROUPS, OFFSET_DELETE = 15, 16, 18, 42, 47
 INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 22, 24, 25, 26, 28
 DESCRIBE_CLUSTER, CONSUMER_GROUP_DESCRIBE, DESCRIBE_TOPIC_PARTITIONS = 60, 69, 75
@@ -27,6 +28,7 @@ UNSUPPORTED_VERSION = 35
 _FROM_ZERO_SINCE = 4  # version of ApiVersions that can say of a feature that it may be switched off
 
 VERSIONS = {
+    PRODUCE: range(3, 14),
     FETCH: range(4, 19),
     LIST_OFFSETS: range(1, 12),
     METADATA: range(14),
@@ -54,6 +56,7 @@ TRANSACTION_VERSION = 2
 
 _AtOnce = Callable[[Any, int], Values]
 _Later = Callable[[Any, Asked, Callable[[Values], None]], None]
+_Read = Callable[[Any, int], Coroutine[Any, Any, Values]]
 
 
 class Admin:
@@ -64,15 +67,15 @@ class Admin:
         store: Store,
         topics: Topics,
         writes: Writes,
+        reads: LogReads,
         log_partition: LogPartition,
         transactions: Transactions,
         cluster_id: str,
     ) -> None:
-        self._store, self._cluster = store, ClusterApis(store, topics, cluster_id)
+        self._store, self._reads, self._cluster = store, reads, ClusterApis(store, topics, reads, cluster_id)
         groups, deletions = GroupApis(store, topics), Deletions(store, topics, writes, log_partition)
         self._at_once: dict[int, _AtOnce] = {
-            FETCH: self._cluster.fetch,
-            LIST_OFFSETS: self._cluster.list_offsets,
+            PRODUCE: self._cluster.produce,
             METADATA: self._cluster.metadata,
             FIND_COORDINATOR: self._cluster.find_coordinator,
             DESCRIBE_GROUPS: groups.describe_groups,
@@ -90,6 +93,7 @@ class Admin:
             END_TXN: transactions.end,
             TXN_OFFSET_COMMIT: TxnOffsetCommit(store, topics, writes, log_partition, transactions).take,
         }
+        self._reading: dict[int, _Read] = {FETCH: reads.fetch, LIST_OFFSETS: self._cluster.list_offsets}
 
     @property
     def address(self) -> tuple[str, int]:
@@ -113,6 +117,9 @@ class Admin:
             answer(list_groups(self._store, request, version))
         elif api in self._at_once:
             answer(schemas.write(api, version, self._at_once[api](request, version)))
+        elif api in self._reading:
+            read = self._reading[api](request, version)
+            self._reads.begin(read, lambda values: answer(schemas.write(api, version, values)))
         else:
             asked = Asked(version, client, header.client_id)
             self._later[api](request, asked, lambda values: answer(schemas.write(api, version, values)))

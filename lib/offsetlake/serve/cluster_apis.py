@@ -1,4 +1,4 @@
-"""What is asked of a cluster and its topics, and how it is answered by one broker that holds no messages.
+"""What is asked of a cluster and its topics, and how it is answered by one broker that holds no messages but its log.
 
 Where the logs of topics begin and end is answered as a live cluster said when a cycle over it asked last: table
 `log_ends` of the lake. Which offset was written at a time is not known, and answered with an error where the end is:
@@ -16,21 +16,22 @@ import re
 import uuid
 from typing import Any
 
+from offsetlake.log.positions import OFFSETS_TOPIC
+from offsetlake.serve import wire
 from offsetlake.serve.base import NO_ID
 from offsetlake.serve.commit_rules import NONE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+from offsetlake.serve.log_reads import EARLIEST, LATEST, TOPIC_AUTHORIZATION_FAILED, LogReads
 from offsetlake.serve.schemas import Values
 from offsetlake.serve.store import Store
-from offsetlake.serve.topics import LAST_OFFSET, Topics
+from offsetlake.serve.topics import INTERNAL, LAST_OFFSET, Topics
 
 INVALID_TOPIC, INVALID_REQUEST, COORDINATOR_NOT_AVAILABLE = 17, 42, 15
 UNSUPPORTED_FOR_MESSAGE_FORMAT = 43  # what a broker says of a log whose records have no timestamps
-TOPIC_AUTHORIZATION_FAILED = 29
 MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE = 114, 115
 NODE, NO_NODE = 0, -1
 _GROUP_KEY, _TRANSACTION_KEY, _SHARE_KEY, _SHARE_KEYS_SINCE = 0, 1, 2, 6
 _BROKERS, _CONTROLLERS = 1, 2
 _MOST_PARTITIONS = 2000  # of one answer: max.request.partition.size.limit of a broker
-_LATEST, _EARLIEST = -1, -2  # stand for timestamps
 _NO_TIMESTAMP, _NO_OFFSET, _NO_EPOCH = -1, -1, -1
 _NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _NO_BITS = -(2**31)
@@ -39,10 +40,10 @@ _READ_AND_DESCRIBE = 1 << 3 | _DESCRIBE
 
 
 class ClusterApis:
-    """Answers Metadata, FindCoordinator, DescribeCluster, DescribeTopicPartitions, ListOffsets and Fetch."""
+    """Answers Metadata, FindCoordinator, DescribeCluster, DescribeTopicPartitions, ListOffsets and Produce."""
 
-    def __init__(self, store: Store, topics: Topics, cluster_id: str) -> None:
-        self._store, self._topics, self._cluster_id = store, topics, cluster_id
+    def __init__(self, store: Store, topics: Topics, reads: LogReads, cluster_id: str) -> None:
+        self._store, self._topics, self._reads, self._cluster_id = store, topics, reads, cluster_id
         self.address: tuple[str, int]
 
     def metadata(self, request: Any, version: int) -> Values:
@@ -111,22 +112,26 @@ class ClusterApis:
                 return {"topics": topics, "next_cursor": next_cursor}
         return {"topics": topics, "next_cursor": None}
 
-    def list_offsets(self, request: Any, _version: int) -> Values:
-        """Answer ListOffsets: where logs begin and end, or may."""
-        return {
-            "topics": [
-                {"name": topic.name, "partitions": [self._ends(topic.name, of) for of in topic.partitions]}
-                for topic in request.topics
-            ]
-        }
+    def produce(self, request: Any, _version: int) -> Values:
+        """Answer Produce: nobody may write messages here.
 
-    def fetch(self, request: Any, _version: int) -> Values:
-        """Answer Fetch: nobody may read messages here.
-
-        It is there because clients that commit fetch what they are assigned too, and some do not end well without it
-        (aiokafka's `stop` raises). This error they tell whoever polls, and do not try again at once.
+        It is there because librdkafka fetches only from brokers that it could produce to.
         """
-        return {"error_code": NONE, "responses": [_unreadable(topic) for topic in request.topics]}
+        if request.acks == 0:
+            raise wire.Malformed("a Produce that wants no answer")  # refused, a broker hangs up too
+        return {"responses": [_unwritable(topic) for topic in request.topic_data]}
+
+    async def list_offsets(self, request: Any, version: int) -> Values:
+        """Answer ListOffsets: where logs begin and end, or may; of our own log also what was written since a time."""
+        topics = []
+        for topic in request.topics:
+            if topic.name == OFFSETS_TOPIC:
+                isolation_level = getattr(request, "isolation_level", 0)
+                partitions = await self._reads.ends(topic.partitions, isolation_level, version)
+            else:
+                partitions = [self._ends(topic.name, of) for of in topic.partitions]
+            topics.append({"name": topic.name, "partitions": partitions})
+        return {"topics": topics}
 
     def _ends(self, name: str, asked: Any) -> Values:
         found = {
@@ -140,9 +145,9 @@ class ClusterApis:
             return found | {"error_code": UNKNOWN_TOPIC_OR_PARTITION}
         known = self._store.log_ends(name.encode(), asked.partition_index)
         first, end = known or (_NO_OFFSET, LAST_OFFSET)
-        if asked.timestamp == _LATEST:
+        if asked.timestamp == LATEST:
             return found | {"offset": end}
-        if asked.timestamp == _EARLIEST:
+        if asked.timestamp == EARLIEST:
             return found | {"offset": first}
         return found | {"error_code": UNSUPPORTED_FOR_MESSAGE_FORMAT} if known and asked.timestamp >= 0 else found
 
@@ -171,7 +176,7 @@ class ClusterApis:
             "error_code": NONE,
             "name": name.decode(),
             "topic_id": uuid.UUID(bytes=self._topics.id_of(name)),
-            "is_internal": False,
+            "is_internal": name == INTERNAL,
             "partitions": [_partition(number) for number in range(self._topics.partitions(name))],
         }
 
@@ -188,23 +193,12 @@ def _partition(number: int) -> Values:
     }
 
 
-def _unreadable(asked: Any) -> Values:
-    """Answer for a topic of a Fetch; it comes by name or by id."""
-    partitions = [
-        {
-            "partition_index": of.partition,
-            "error_code": TOPIC_AUTHORIZATION_FAILED,
-            "high_watermark": _NO_OFFSET,
-            "aborted_transactions": None,
-            "records": b"",
-        }
-        for of in asked.partitions
-    ]
-    return {
-        "topic": getattr(asked, "topic", None),
-        "topic_id": getattr(asked, "topic_id", None),
-        "partitions": partitions,
-    }
+def _unwritable(topic: Any) -> Values:
+    """Answer for a topic of a Produce; it comes by name or by id."""
+    refused = {"error_code": TOPIC_AUTHORIZATION_FAILED, "base_offset": _NO_OFFSET, "record_errors": ()}
+    partitions = [refused | {"index": of.index} for of in topic.partition_data]
+    names = {"name": getattr(topic, "name", None), "topic_id": getattr(topic, "topic_id", None)}
+    return names | {"partition_responses": partitions}
 
 
 def _coordinator_error(key_type: int, version: int) -> int:

@@ -22,6 +22,7 @@ from offsetlake.serve.client import Client
 from offsetlake.serve.connection import Connection
 from offsetlake.serve.door import Door
 from offsetlake.serve.folding import Folding, build
+from offsetlake.serve.log_reads import LogReads
 from offsetlake.serve.offset_commit import OffsetCommit
 from offsetlake.serve.offset_fetch import OffsetFetch
 from offsetlake.serve.service import Service
@@ -66,7 +67,11 @@ class Server:
         self._appender = Appender(folder, self._end_of)
         self.store, self.writes = Store(), Writes(self._appender, Flush(settings.flush), loop)
         named = settings.topics
-        self.topics = Topics(None if named is None else {name.encode(): number for name, number in named.items()})
+        self.topics = Topics(
+            None if named is None else {name.encode(): number for name, number in named.items()},
+            settings.log_partitions,
+        )
+        self.reads = LogReads(folder, self.topics, self.writes.watermarks, loop)
         self.commits = OffsetCommit(
             self.store, self.topics, self.writes, settings.log_partitions, settings.commits_recorded
         )
@@ -86,8 +91,8 @@ class Server:
     async def listen(self) -> asyncio.Server:
         """Listen for clients; until the log is loaded they are told to wait. BadRequest where it cannot."""
         loop, host, port = asyncio.get_running_loop(), self.settings.host, self.settings.port
-        of_groups = self.commits.log_partition
-        admin = Admin(self.store, self.topics, self.writes, of_groups, self.transactions, self._cluster_id)
+        of_groups, reads = self.commits.log_partition, self.reads
+        admin = Admin(self.store, self.topics, self.writes, reads, of_groups, self.transactions, self._cluster_id)
         fetches = OffsetFetch(self.store, self.topics)
 
         def connect() -> Connection:
@@ -111,6 +116,7 @@ class Server:
         self.store.load(base)
         self.transactions.load(standing)
         self._watching = asyncio.create_task(self.transactions.watch())
+        self.writes.watermarks.load(ends)
         LOG.info("serving %d offsets in %d groups", len(base), len(base.groups))
 
     async def fold(self) -> None:
@@ -122,6 +128,7 @@ class Server:
         await self.door.close()
         if self._watching is not None:
             self._watching.cancel()
+        await self.reads.close()
         if not self.store.loading:
             await self.writes.rest()
         for connection in [*self._connections]:

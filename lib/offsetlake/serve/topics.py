@@ -3,6 +3,11 @@
 import uuid
 from collections.abc import Mapping
 
+from offsetlake.log.positions import OFFSETS_TOPIC
+
+INTERNAL = OFFSETS_TOPIC.encode()
+"""The log itself: it is always there."""
+
 LAST_OFFSET = 2**63 - 1
 """The last offset there can be: ListOffsets gives it for ends of logs, that nobody here knows; nobody may commit it."""
 
@@ -11,17 +16,18 @@ _SPACE = uuid.UUID("0f5e71a4-1c0e-5d3a-9b1e-6f66736c616b")  # the ids of topics 
 
 
 class Topics:
-    """Topics by name and by id. With `named` only those are there; without, any that is asked for.
+    """Topics by name and by id. With `named` only those and the log are there; without, any that is asked for.
 
     The id of a topic is what the log says of it, or else follows from its name, so that it never changes.
     """
 
-    def __init__(self, named: Mapping[bytes, int] | None) -> None:
-        self.named = named
+    def __init__(self, named: Mapping[bytes, int] | None, log_partitions: int) -> None:
+        self._fixed = {**(named or {}), INTERNAL: log_partitions}
+        self._any = named is None
         self._ids: dict[bytes, bytes] = {}
         self._names: dict[bytes, bytes] = {}
         self._counts: dict[bytes, int] = {}
-        for name in named or ():
+        for name in self._fixed:
             self.id_of(name)
 
     def learn(self, topics: Mapping[bytes, tuple[int, bytes]]) -> None:
@@ -38,15 +44,15 @@ class Topics:
             self._counts[name] = partition + 1
 
     def known(self) -> list[bytes]:
-        """Give all topics that are named, or else all that offsets are stored of, in the order of names."""
-        return sorted(self._counts if self.named is None else self.named)
+        """Give all topics that are named, or else all that offsets are stored of, and the log, in order."""
+        return sorted({*self._fixed, *(self._counts if self._any else ())})
 
     def partitions(self, name: bytes) -> int:
         """Give how many partitions a topic has: as it is named, or else as stored offsets tell, and at least one.
 
         0 where there is no such topic.
         """
-        return self._counts.get(name, 1) if self.named is None else self.named.get(name, 0)
+        return self._fixed.get(name) or (self._counts.get(name, 1) if self._any else 0)
 
     def id_of(self, name: bytes) -> bytes:
         """Give the 16 bytes of a topic's id."""
@@ -62,4 +68,5 @@ class Topics:
 
     def holds(self, name: bytes, partition: int) -> bool:
         """Tell whether there is such a partition."""
-        return partition >= 0 and (self.named is None or partition < self.named.get(name, 0))
+        fixed = self._fixed.get(name)
+        return partition >= 0 and (self._any if fixed is None else partition < fixed)

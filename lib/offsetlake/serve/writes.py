@@ -15,6 +15,7 @@ from typing import Protocol
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.batch_writer import Batch
 from offsetlake.log.appender import Appender, Partition
+from offsetlake.serve.watermarks import Watermarks
 
 QUICK = 0.001  # seconds: a disk that answers within them is waited for; for a slower one a thread waits
 MANY = 8  # writes in one round: a thread waits for the disk then, while the next are taken in
@@ -75,6 +76,7 @@ class Writes:
 
     def __init__(self, appender: Appender, flush: Flush, loop: asyncio.AbstractEventLoop) -> None:
         self._appender, self._flush, self._loop = appender, flush, loop
+        self.watermarks = Watermarks()
         self._queue: deque[Write] = deque()
         self._under_way = False
         self._due = False  # it is time to bring to the disk what was written since the last time
@@ -171,6 +173,8 @@ class Writes:
             if error:
                 write.failed(error)
             else:
+                if firsts and isinstance(write.partition, int):  # the log of transactions is nobody's to read
+                    self.watermarks.rise(write.partition, self._appender.end(write.partition))
                 write.written(firsts)
         self._under_way = False
         self._schedule()
