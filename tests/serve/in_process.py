@@ -50,7 +50,8 @@ class InProcess:
         commits = OffsetCommit(self.store, self.topics, self.writes, LOG_PARTITIONS)
         self.admin = Admin(self.store, self.topics, self.writes, commits.log_partition, CLUSTER)
         self.admin.address = HOST, PORT
-        self._service = Service(commits, OffsetFetch(self.store, self.topics), self.admin, Client())
+        self.client = Client()
+        self._service = Service(commits, OffsetFetch(self.store, self.topics), self.admin, self.client)
 
     def load(self) -> None:
         """Load what the log says, as a server does that begins."""

@@ -11,11 +11,12 @@ from typing import Any
 
 import trustme
 
+from broker.broker import PASSWORDS
 from offsetlake.serve.credentials import Credentials
 from serve.wire_client import WireClient
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
-USERS = {"billing": "billing, =secret é", "other": "other-secret"}
+USERS = {"billing": "billing, =secret é", "other": "other-secret", "admin": PASSWORDS["admin"]}
 RIGHTS = """
 [[rights]]
 principal = "User:billing"

@@ -12,7 +12,7 @@ from offsetlake.errors import BadRequest
 from offsetlake.serve.credentials import Credentials, problems
 from offsetlake.times import now_ms
 
-PASSWORD = "correct horse é"
+PASSWORD = "correct horse é"  # noqa: S105 - nobody logs in by it
 
 
 @pytest.fixture

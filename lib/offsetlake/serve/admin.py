@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from offsetlake.serve import schemas, wire
+from offsetlake.serve.client import Client
 from offsetlake.serve.cluster_apis import ClusterApis
 from offsetlake.serve.connection import Answer
 from offsetlake.serve.deletions import Deletions, LogPartition
@@ -18,8 +19,9 @@ from offsetlake.serve.writes import Writes
 
 FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 1, 2, 3, 8, 9, 10
 DESCRIBE_GROUPS, LIST_GROUPS, API_VERSIONS, DELETE_GROUPS, OFFSET_DELETE = 15, 16, 18, 42, 47
+SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 DESCRIBE_CLUSTER, CONSUMER_GROUP_DESCRIBE, DESCRIBE_TOPIC_PARTITIONS = 60, 69, 75
-UNSUPPORTED_VERSION = 35
+ILLEGAL_SASL_STATE, UNSUPPORTED_VERSION = 34, 35
 
 VERSIONS = {
     FETCH: range(4, 19),
@@ -30,7 +32,9 @@ VERSIONS = {
     FIND_COORDINATOR: range(7),
     DESCRIBE_GROUPS: range(7),
     LIST_GROUPS: range(6),
+    SASL_HANDSHAKE: range(2),
     API_VERSIONS: range(5),
+    SASL_AUTHENTICATE: range(3),
     DELETE_GROUPS: range(3),
     OFFSET_DELETE: range(1),
     DESCRIBE_CLUSTER: range(3),
@@ -40,7 +44,8 @@ VERSIONS = {
 """Versions by API, as a 4.2 broker has them (facts 6.1)."""
 
 _AtOnce = Callable[[Any, int], Values]
-_Later = Callable[[Any, Callable[[Values], None]], None]
+_OfGroups = Callable[[Any, int, Client], Values]
+_Later = Callable[[Any, Callable[[Values], None], Client], None]
 
 
 class Admin:
@@ -55,12 +60,16 @@ class Admin:
             FETCH: self._cluster.fetch,
             LIST_OFFSETS: self._cluster.list_offsets,
             METADATA: self._cluster.metadata,
-            FIND_COORDINATOR: self._cluster.find_coordinator,
-            DESCRIBE_GROUPS: groups.describe_groups,
+            SASL_HANDSHAKE: _logged_in,
+            SASL_AUTHENTICATE: _logged_in,
             API_VERSIONS: _api_versions,
             DESCRIBE_CLUSTER: self._cluster.describe_cluster,
-            CONSUMER_GROUP_DESCRIBE: groups.consumer_group_describe,
             DESCRIBE_TOPIC_PARTITIONS: self._cluster.describe_topic_partitions,
+        }
+        self._of_groups: dict[int, _OfGroups] = {
+            FIND_COORDINATOR: self._cluster.find_coordinator,
+            DESCRIBE_GROUPS: groups.describe_groups,
+            CONSUMER_GROUP_DESCRIBE: groups.consumer_group_describe,
         }
         self._later: dict[int, _Later] = {
             DELETE_GROUPS: deletions.delete_groups,
@@ -76,8 +85,8 @@ class Admin:
     def address(self, address: tuple[str, int]) -> None:
         self._cluster.address = address
 
-    def take(self, frame: bytes, header: wire.Header, answer: Answer) -> None:
-        """Take a request; as `offsetlake.serve.connection.Requests` has it."""
+    def take(self, frame: bytes, header: wire.Header, answer: Answer, client: Client) -> None:
+        """Take a request of a client; as `offsetlake.serve.connection.Requests` has it."""
         api, version = header.api, header.version
         if version not in VERSIONS.get(api, ()):
             if api != API_VERSIONS:
@@ -86,15 +95,23 @@ class Admin:
             return
         request = schemas.read(frame, header)
         if api == LIST_GROUPS:
-            answer(list_groups(self._store, request, version))
+            answer(list_groups(self._store, request, version, client))
         elif api in self._at_once:
             answer(schemas.write(api, version, self._at_once[api](request, version)))
+        elif api in self._of_groups:
+            answer(schemas.write(api, version, self._of_groups[api](request, version, client)))
         else:
-            self._later[api](request, lambda values: answer(schemas.write(api, version, values)))
+            self._later[api](request, lambda values: answer(schemas.write(api, version, values)), client)
 
 
 def _api_versions(_request: Any, _version: int) -> Values:
     return {"api_keys": [_ranges(api) for api in VERSIONS]}
+
+
+def _logged_in(_request: Any, _version: int) -> Values:
+    """Answer who logs in and is in already, or need not: as a broker."""
+    said = "SaslAuthenticate request received after successful authentication"
+    return {"error_code": ILLEGAL_SASL_STATE, "error_message": said, "mechanisms": (), "auth_bytes": b""}
 
 
 def _ranges(api: int) -> Values:

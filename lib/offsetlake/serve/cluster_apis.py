@@ -17,7 +17,14 @@ import uuid
 from typing import Any
 
 from offsetlake.serve.base import NO_ID
-from offsetlake.serve.commit_rules import NONE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+from offsetlake.serve.client import Client
+from offsetlake.serve.commit_rules import (
+    GROUP_AUTHORIZATION_FAILED,
+    NONE,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from offsetlake.serve.rights import ANY_RIGHT
 from offsetlake.serve.schemas import Values
 from offsetlake.serve.store import Store
 from offsetlake.serve.topics import LAST_OFFSET, Topics
@@ -28,6 +35,7 @@ TOPIC_AUTHORIZATION_FAILED = 29
 MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE = 114, 115
 NODE, NO_NODE = 0, -1
 _GROUP_KEY, _TRANSACTION_KEY, _SHARE_KEY, _SHARE_KEYS_SINCE = 0, 1, 2, 6
+_KEYS_SINCE = 4  # version of FindCoordinator that asks for many
 _BROKERS, _CONTROLLERS = 1, 2
 _MOST_PARTITIONS = 2000  # of one answer: max.request.partition.size.limit of a broker
 _LATEST, _EARLIEST = -1, -2  # stand for timestamps
@@ -76,18 +84,20 @@ class ClusterApis:
             "cluster_authorized_operations": _DESCRIBE if request.include_cluster_authorized_operations else _NO_BITS,
         }
 
-    def find_coordinator(self, request: Any, version: int) -> Values:
+    def find_coordinator(self, request: Any, version: int, client: Client) -> Values:
         """Answer FindCoordinator: of groups it is this broker; there is none of transactions and share partitions."""
-        error = _coordinator_error(getattr(request, "key_type", _GROUP_KEY), version)
-        host, port = ("", -1) if error else self.address
-        found = {
-            "error_code": error,
-            "error_message": None,
-            "node_id": NO_NODE if error else NODE,
-            "host": host,
-            "port": port,
-        }
-        return found | {"coordinators": [found | {"key": key} for key in getattr(request, "coordinator_keys", ())]}
+        kind, keys = getattr(request, "key_type", _GROUP_KEY), getattr(request, "coordinator_keys", ())
+        refused = _coordinator_error(kind, version)
+
+        def found(key: str) -> dict[str, Any]:
+            denied = not refused and not client.may(ANY_RIGHT, key.encode())
+            error = GROUP_AUTHORIZATION_FAILED if denied else refused
+            host, port = ("", -1) if error else self.address
+            node = NO_NODE if error else NODE
+            return {"error_code": error, "error_message": None, "node_id": node, "host": host, "port": port}
+
+        coordinators = [found(key) | {"key": key} for key in keys]
+        return found(request.key) if version < _KEYS_SINCE else {"coordinators": coordinators}
 
     def describe_topic_partitions(self, request: Any, _version: int) -> Values:
         """Answer DescribeTopicPartitions, in the order of names and from the cursor on."""

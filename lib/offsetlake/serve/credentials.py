@@ -67,7 +67,7 @@ class Credentials:
         try:
             return cls(**_parsed(json.loads(text)))
         except (ValueError, KeyError, TypeError, AttributeError, BadRequest) as error:
-            raise BadRequest(f"credentials {path} are not what `offsetlake credentials` writes ({error!r})") from error
+            raise BadRequest(f"credentials {path} are not what `offsetlake credentials` writes: {error}") from error
 
     def write(self, path: Path) -> None:
         """Write the file in place of the one before, readable by its owner alone; BadRequest where it cannot be."""

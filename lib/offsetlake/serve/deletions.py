@@ -7,14 +7,17 @@ from typing import Any
 
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.batch_writer import Batch, Record, group_tombstone_keys, offset_commit_key, record_batch
+from offsetlake.serve.client import Client
 from offsetlake.serve.commit_rules import (
     COORDINATOR_LOAD_IN_PROGRESS,
+    GROUP_AUTHORIZATION_FAILED,
     GROUP_ID_NOT_FOUND,
     INVALID_GROUP_ID,
     NONE,
     NOT_COORDINATOR,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
+from offsetlake.serve.rights import ADMIN
 from offsetlake.serve.schemas import Values
 from offsetlake.serve.store import Store
 from offsetlake.serve.topics import Topics
@@ -143,7 +146,7 @@ class Deletions:
     def __init__(self, store: Store, topics: Topics, writes: Writes, log_partition: LogPartition) -> None:
         self._store, self._topics, self._writes, self._log_partition = store, topics, writes, log_partition
 
-    def delete_groups(self, request: Any, answer: Callable[[Values], None]) -> None:
+    def delete_groups(self, request: Any, answer: Callable[[Values], None], client: Client) -> None:
         """Delete groups one after the other; `answer` is called when the last is done."""
         names = request.groups_names
         results: list[Values] = []
@@ -153,20 +156,24 @@ class Deletions:
             if len(results) == len(names):
                 answer({"results": results})
 
-        if self._store.loading:
-            for number in range(len(names)):
+        for number, name in enumerate(names):
+            group = name.encode()
+            if not client.may(ADMIN, group):
+                done(number, GROUP_AUTHORIZATION_FAILED)
+            elif self._store.loading:
                 done(number, COORDINATOR_LOAD_IN_PROGRESS)
-        else:
-            for number, name in enumerate(names):
-                group = name.encode()
+            else:
                 partition = self._log_partition(group)
                 self._writes.add(_GroupDeletion(partition, self._store, group, _of_number(done, number)))
         if not names:
             answer({"results": []})
 
-    def delete_offsets(self, request: Any, answer: Callable[[Values], None]) -> None:
+    def delete_offsets(self, request: Any, answer: Callable[[Values], None], client: Client) -> None:
         """Delete offsets of a group."""
         group = request.group_id.encode()
+        if not client.may(ADMIN, group):
+            answer({"error_code": GROUP_AUTHORIZATION_FAILED, "topics": []})
+            return
         if not group or self._store.loading:
             answer({"error_code": COORDINATOR_LOAD_IN_PROGRESS if group else INVALID_GROUP_ID, "topics": []})
             return
