@@ -18,6 +18,7 @@ from offsetlake.commands import jobs  # noqa: F401
 from offsetlake.commands import check  # noqa: F401
 from offsetlake.commands import repair  # noqa: F401
 from offsetlake.commands import serve  # noqa: F401
+from offsetlake.commands import credentials  # noqa: F401
 from offsetlake.commands import questions  # noqa: F401
 from offsetlake.commands import lag  # noqa: F401
 from offsetlake.commands import audits  # noqa: F401

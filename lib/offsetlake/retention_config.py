@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from fnmatch import translate
 from typing import Any
 
 from offsetlake.errors import BadRequest
+from offsetlake.lifecycle.patterns import pattern_problem
 from offsetlake.lifecycle.policy import Override, RetentionPolicy
 from offsetlake.times import duration_ms
 
@@ -35,22 +35,12 @@ def _overrides(overrides: list[Mapping[str, Any]], where: "_Lines") -> Iterator[
         for key, value in override.items():
             if key not in _OVERRIDE_KEYS:
                 raise where.error(number, key, f"unknown; known are {', '.join(_OVERRIDE_KEYS)}")
-            if key != "retention":
-                _check_pattern(value, where, number, key)
+            if key != "retention" and (problem := pattern_problem(value)):
+                raise where.error(number, key, problem)
         if "retention" not in override or not override.keys() & {"group", "topic"}:
             raise where.error(number, "", "an override wants a retention, and a group or topic it is for")
         retention = _duration(override["retention"], where, number, "retention")
         yield Override(override.get("group", "*"), override.get("topic", "*"), retention)
-
-
-def _check_pattern(pattern: object, where: "_Lines", number: int, key: str) -> None:
-    if not isinstance(pattern, str) or not pattern:
-        raise where.error(number, key, "a pattern is a text in quotes, such as 'billing-*'")
-    read = translate(pattern)
-    if r"\[" in read:
-        raise where.error(number, key, f"the pattern {pattern!r} has a [ without its ]")
-    if "(?!)" in read:
-        raise where.error(number, key, f"the pattern {pattern!r} fits nothing: a range goes from the smaller on")
 
 
 def _duration(value: object, where: "_Lines", number: int, key: str) -> int:

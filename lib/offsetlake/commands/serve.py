@@ -4,18 +4,25 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from offsetlake import config
 from offsetlake.commands.options import JOBS, ConfigOption, LakeOption, LogOption, app, examples
 from offsetlake.errors import BadRequest
+from offsetlake.serve.security import problems
 from offsetlake.serve.settings import Settings
 from offsetlake.serve.writes import Flush
 
-MOST_LOG_PARTITIONS = 10_000
-_LOOPBACK = ("localhost", "::1")
+_FILES = ("tls_certificate", "tls_key", "tls_client_ca", "credentials", "rights")
+_NUMBERS = {
+    "log_partitions": 10_000,
+    "max_connections": 1_000_000,
+    "max_connections_per_address": 1_000_000,
+    "commits_per_second": 1_000_000,
+}
+"""Settings that are a number from 1 to the one here."""
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:]+)\]|(?P<host>[^:]+)):(?P<port>[0-9]{1,5})")
 _TOPIC = re.compile(r"(?P<name>[a-zA-Z0-9._-]{1,249}):(?P<partitions>[0-9]{1,9})")
 
@@ -25,6 +32,8 @@ _TOPIC = re.compile(r"(?P<name>[a-zA-Z0-9._-]{1,249}):(?P<partitions>[0-9]{1,9})
     epilog=examples(
         "offsetlake serve --lake lake --log log",
         "offsetlake serve --log log --kafka 127.0.0.1:9192 --topics orders:12,payments:6",
+        "offsetlake serve --kafka 0.0.0.0:9092 --advertised offsets.example:9092 --tls-certificate server.pem "
+        "--tls-key server.key --credentials credentials.json --rights rights.toml",
     ),
 )
 def serve(
@@ -57,11 +66,37 @@ def serve(
             "[dim]default: 0.01[/]",
         ),
     ] = None,
+    advertised: Annotated[
+        str | None,
+        typer.Option("--advertised", metavar="HOST:PORT", help="Where clients are to connect, if not to --kafka."),
+    ] = None,
+    tls_certificate: Annotated[
+        str | None, typer.Option("--tls-certificate", metavar="FILE", help="Of the server, with its chain, in PEM.")
+    ] = None,
+    tls_key: Annotated[str | None, typer.Option("--tls-key", metavar="FILE", help="Its key, in PEM.")] = None,
+    tls_client_ca: Annotated[
+        str | None,
+        typer.Option("--tls-client-ca", metavar="FILE", help="Let in only clients with a certificate of it."),
+    ] = None,
+    credentials: Annotated[
+        str | None,
+        typer.Option("--credentials", metavar="FILE", help="Who may log in, as `offsetlake credentials` writes it."),
+    ] = None,
+    rights: Annotated[
+        str | None,
+        typer.Option("--rights", metavar="FILE", help="Who may read, commit to and delete which groups, in TOML."),
+    ] = None,
+    commits_per_second: Annotated[
+        int | None, typer.Option("--commits-per-second", min=1, help="Of one group; what is over it is slowed down.")
+    ] = None,
+    open_to_anyone: Annotated[
+        bool, typer.Option("--open-to-anyone", help="Listen beyond this machine, and ask nobody who they are.")
+    ] = False,
     config_file: ConfigOption = None,
 ) -> None:
     """Serve consumers and tools as their coordinator for offsets: from the lake's tables and the log, which it writes.
 
-    Listens on this machine alone: nobody is asked who they are. A lake or a log that is not there is made.
+    Listens on this machine alone, unless clients have to log in. A lake or a log that is not there is made.
     """
     given = config.load({"lake": lake, "log": log, "config": config_file}, os.environ)
     if given.log is None:
@@ -72,33 +107,42 @@ def serve(
         "flush": flush and flush.value,
         "log_partitions": log_partitions,
         "commits_recorded": commits_recorded,
+        "advertised": advertised,
+        "tls_certificate": tls_certificate,
+        "tls_key": tls_key,
+        "tls_client_ca": tls_client_ca,
+        "credentials": credentials,
+        "rights": rights,
+        "commits_per_second": commits_per_second,
+        "open_to_anyone": "true" if open_to_anyone else None,
     }
     of = {**given.serve, **{name: str(value) for name, value in options.items() if value is not None}}
-    host, port = _address(of["kafka"])
-    settings = Settings(
-        str(given.lake),
-        given.log,
-        host,
-        port,
-        topics=_topics(of.get("topics")),
-        flush=_flush(of["flush"]),
-        log_partitions=_number(of),
-        commits_recorded=_share(of["commits_recorded"]),
-    )
+    settings = _settings(str(given.lake), given.log, of)
+    if wrong := problems(settings):
+        raise BadRequest("; ".join(wrong))
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "offsetlake.serve", settings.to_json()])  # noqa: S606
 
 
-def _address(text: str) -> tuple[str, int]:
+def _settings(lake: str, log: str, of: Mapping[str, str]) -> Settings:
+    """Read settings as texts; BadRequest where one makes no sense."""
+    host, port = _address("kafka", of["kafka"])
+    more: dict[str, Any] = {name: of[name] for name in _FILES if name in of}
+    more |= {name: _number(of, name, most) for name, most in _NUMBERS.items() if name in of}
+    if "advertised" in of:
+        more["advertised"] = _address("advertised", of["advertised"])
+    if of.get("open_to_anyone", "false") not in {"true", "false"}:
+        raise BadRequest(f"open_to_anyone is {of['open_to_anyone']!r}: it is true or false")
+    more["open_to_anyone"] = of.get("open_to_anyone") == "true"
+    more["commits_recorded"] = _share(of["commits_recorded"])
+    return Settings(lake, log, host, port, _topics(of.get("topics")), _flush(of["flush"]), **more)
+
+
+def _address(option: str, text: str) -> tuple[str, int]:
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > 2**16 - 1:
-        raise BadRequest(f"--kafka wants HOST:PORT, such as 127.0.0.1:9092, not {text!r}")
-    host = match["v6"] or match["host"]
-    if host not in _LOOPBACK and not host.startswith("127."):
-        raise BadRequest(
-            f"--kafka {text}: whoever reaches that address could write; only loopback addresses are served"
-        )
-    return host, int(match["port"])
+        raise BadRequest(f"--{option} wants HOST:PORT, such as 127.0.0.1:9092, not {text!r}")
+    return match["v6"] or match["host"], int(match["port"])
 
 
 def _flush(text: str) -> str:
@@ -107,10 +151,10 @@ def _flush(text: str) -> str:
     return text
 
 
-def _number(of: Mapping[str, str]) -> int:
-    text = of["log_partitions"]
-    if not text.isdecimal() or not 1 <= int(text) <= MOST_LOG_PARTITIONS:
-        raise BadRequest(f"log_partitions is {text!r}: it is a number from 1 to {MOST_LOG_PARTITIONS}")
+def _number(of: Mapping[str, str], name: str, most: int) -> int:
+    text = of[name]
+    if not text.isdecimal() or not 1 <= int(text) <= most:
+        raise BadRequest(f"{name} is {text!r}: it is a number from 1 to {most}")
     return int(text)
 
 

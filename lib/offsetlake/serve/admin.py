@@ -23,8 +23,9 @@ from offsetlake.serve.writes import Writes
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 0, 1, 2, 3, 8, 9, 10
 DESCRIBE_GROUPS, LIST_GROUPS, API_VERSIONS, DELETE_GROUPS, OFFSET_DELETE = 15, 16, 18, 42, 47
 INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 22, 24, 25, 26, 28
+SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 DESCRIBE_CLUSTER, CONSUMER_GROUP_DESCRIBE, DESCRIBE_TOPIC_PARTITIONS = 60, 69, 75
-UNSUPPORTED_VERSION = 35
+ILLEGAL_SASL_STATE, UNSUPPORTED_VERSION = 34, 35
 _FROM_ZERO_SINCE = 4  # version of ApiVersions that can say of a feature that it may be switched off
 
 VERSIONS = {
@@ -37,12 +38,14 @@ VERSIONS = {
     FIND_COORDINATOR: range(7),
     DESCRIBE_GROUPS: range(7),
     LIST_GROUPS: range(6),
+    SASL_HANDSHAKE: range(2),
     API_VERSIONS: range(5),
     INIT_PRODUCER_ID: range(6),
     ADD_PARTITIONS_TO_TXN: range(6),
     ADD_OFFSETS_TO_TXN: range(5),
     END_TXN: range(6),
     TXN_OFFSET_COMMIT: range(6),
+    SASL_AUTHENTICATE: range(3),
     DELETE_GROUPS: range(3),
     OFFSET_DELETE: range(1),
     DESCRIBE_CLUSTER: range(3),
@@ -54,9 +57,9 @@ VERSIONS = {
 TRANSACTION_VERSION = 2
 """The feature by which clients know that each end of a transaction raises the epoch (KIP-890)."""
 
-_AtOnce = Callable[[Any, int], Values]
+_AtOnce = Callable[[Any, Asked], Values]
 _Later = Callable[[Any, Asked, Callable[[Values], None]], None]
-_Read = Callable[[Any, int], Coroutine[Any, Any, Values]]
+_Read = Callable[[Any, Asked], Coroutine[Any, Any, Values]]
 
 
 class Admin:
@@ -77,12 +80,14 @@ class Admin:
         self._at_once: dict[int, _AtOnce] = {
             PRODUCE: self._cluster.produce,
             METADATA: self._cluster.metadata,
-            FIND_COORDINATOR: self._cluster.find_coordinator,
-            DESCRIBE_GROUPS: groups.describe_groups,
+            SASL_HANDSHAKE: _logged_in,
+            SASL_AUTHENTICATE: _logged_in,
             API_VERSIONS: _api_versions,
             DESCRIBE_CLUSTER: self._cluster.describe_cluster,
-            CONSUMER_GROUP_DESCRIBE: groups.consumer_group_describe,
             DESCRIBE_TOPIC_PARTITIONS: self._cluster.describe_topic_partitions,
+            FIND_COORDINATOR: self._cluster.find_coordinator,
+            DESCRIBE_GROUPS: groups.describe_groups,
+            CONSUMER_GROUP_DESCRIBE: groups.consumer_group_describe,
         }
         self._later: dict[int, _Later] = {
             DELETE_GROUPS: deletions.delete_groups,
@@ -112,28 +117,33 @@ class Admin:
                 raise wire.Malformed(f"api {api} of version {version}")
             answer(schemas.write(api, 0, {"error_code": UNSUPPORTED_VERSION, "api_keys": [_ranges(api)]}))
             return
-        request = schemas.read(frame, header)
+        request, asked = schemas.read(frame, header), Asked(version, client, header.client_id)
         if api == LIST_GROUPS:
-            answer(list_groups(self._store, request, version))
+            answer(list_groups(self._store, request, asked))
         elif api in self._at_once:
-            answer(schemas.write(api, version, self._at_once[api](request, version)))
+            answer(schemas.write(api, version, self._at_once[api](request, asked)))
         elif api in self._reading:
-            read = self._reading[api](request, version)
+            read = self._reading[api](request, asked)
             self._reads.begin(read, lambda values: answer(schemas.write(api, version, values)))
         else:
-            asked = Asked(version, client, header.client_id)
             self._later[api](request, asked, lambda values: answer(schemas.write(api, version, values)))
 
 
-def _api_versions(_request: Any, version: int) -> Values:
+def _api_versions(_request: Any, asked: Asked) -> Values:
     name, highest = "transaction.version", TRANSACTION_VERSION
     supported = {"name": name, "min_version": 0, "max_version": highest}
     return {
         "api_keys": [_ranges(api) for api in VERSIONS],
-        "supported_features": [supported] if version >= _FROM_ZERO_SINCE else [],
+        "supported_features": [supported] if asked.version >= _FROM_ZERO_SINCE else [],
         "finalized_features": [{"name": name, "min_version_level": highest, "max_version_level": highest}],
         "finalized_features_epoch": 0,
     }
+
+
+def _logged_in(_request: Any, _asked: Asked) -> Values:
+    """Answer who logs in and is in already, or need not: as a broker."""
+    said = "SaslAuthenticate request received after successful authentication"
+    return {"error_code": ILLEGAL_SASL_STATE, "error_message": said, "mechanisms": (), "auth_bytes": b""}
 
 
 def _ranges(api: int) -> Values:

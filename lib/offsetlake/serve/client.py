@@ -1,9 +1,13 @@
 """Who is at the other end of a connection."""
 
+import logging
 from typing import NamedTuple
 
 from offsetlake.kafka.act_headers import Headers, act_headers
+from offsetlake.log.positions import OFFSETS_TOPIC
+from offsetlake.serve.rights import EVERYTHING, NAMES, READ, Access
 
+LOG = logging.getLogger(__name__)
 ANONYMOUS = "User:ANONYMOUS"
 
 
@@ -14,13 +18,33 @@ class Client:
     |-----------|----|
     | principal | as Kafka writes it, `User:NAME`; ANONYMOUS where nobody was asked who it is |
     | address   | host and port it speaks from |
+    | access    | what it may do |
     """
 
-    __slots__ = ("address", "principal")
+    __slots__ = ("access", "address", "principal")
 
     def __init__(self) -> None:
         self.principal = ANONYMOUS
         self.address = ""
+        self.access: Access = EVERYTHING
+
+    def may(self, right: int, group: bytes) -> bool:
+        """Tell whether it may do one of the things `right` stands for to a group; a refusal leaves a line."""
+        if self.access.may(right, group):
+            return True
+        if self.access.is_first_refusal(right, group):
+            what = " or ".join(name for name, bit in NAMES.items() if bit & right)
+            name = group.decode(errors="replace")
+            LOG.warning("%s from %s may not %s group %r", self.principal, self.address, what, name)
+        return False
+
+    def may_read_log(self) -> bool:
+        """Tell whether it may read the commit log itself; a refusal leaves a line."""
+        if self.access.may_read_log():
+            return True
+        if self.access.is_first_refusal(READ, OFFSETS_TOPIC.encode()):
+            LOG.warning("%s from %s may not read the log %s", self.principal, self.address, OFFSETS_TOPIC)
+        return False
 
     def act(self, what: str, client_id: bytes | None) -> Headers:
         """Give the headers that tell in the log who did this."""
@@ -37,3 +61,7 @@ class Asked(NamedTuple):
     def act(self, what: str) -> Headers:
         """Give the headers that tell in the log who did this."""
         return self.client.act(what, self.client_id)
+
+    def may(self, right: int, group: bytes) -> bool:
+        """Tell whether who asks may do one of the things `right` stands for to a group."""
+        return self.client.may(right, group)

@@ -19,8 +19,15 @@ from typing import Any
 from offsetlake.log.positions import OFFSETS_TOPIC
 from offsetlake.serve import wire
 from offsetlake.serve.base import NO_ID
-from offsetlake.serve.commit_rules import NONE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+from offsetlake.serve.client import Asked
+from offsetlake.serve.commit_rules import (
+    GROUP_AUTHORIZATION_FAILED,
+    NONE,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from offsetlake.serve.log_reads import EARLIEST, LATEST, TOPIC_AUTHORIZATION_FAILED, LogReads
+from offsetlake.serve.rights import ANY_RIGHT
 from offsetlake.serve.schemas import Values
 from offsetlake.serve.store import Store
 from offsetlake.serve.topics import INTERNAL, LAST_OFFSET, Topics
@@ -30,6 +37,7 @@ UNSUPPORTED_FOR_MESSAGE_FORMAT = 43  # what a broker says of a log whose records
 MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE = 114, 115
 NODE, NO_NODE = 0, -1
 _GROUP_KEY, _TRANSACTION_KEY, _SHARE_KEY, _SHARE_KEYS_SINCE = 0, 1, 2, 6
+_KEYS_SINCE = 4  # version of FindCoordinator that asks for many
 _BROKERS, _CONTROLLERS = 1, 2
 _MOST_PARTITIONS = 2000  # of one answer: max.request.partition.size.limit of a broker
 _NO_TIMESTAMP, _NO_OFFSET, _NO_EPOCH = -1, -1, -1
@@ -46,25 +54,25 @@ class ClusterApis:
         self._store, self._topics, self._reads, self._cluster_id = store, topics, reads, cluster_id
         self.address: tuple[str, int]
 
-    def metadata(self, request: Any, version: int) -> Values:
+    def metadata(self, request: Any, asked: Asked) -> Values:
         """Answer Metadata: this broker and topics, all that are known where none is named."""
-        asked = request.topics
-        if asked is None or (version == 0 and not asked):
+        wanted = request.topics
+        if wanted is None or (asked.version == 0 and not wanted):
             topics = [self._topic(name) for name in self._topics.known()]
         else:
-            topics = [self._asked_topic(topic) for topic in asked]
+            topics = [self._asked_topic(topic) for topic in wanted]
         if getattr(request, "include_topic_authorized_operations", False):
             topics = [topic | {"topic_authorized_operations": _READ_AND_DESCRIBE} for topic in topics]
-        wanted = getattr(request, "include_cluster_authorized_operations", False)
+        with_operations = getattr(request, "include_cluster_authorized_operations", False)
         return {
             "brokers": [self._broker()],
             "cluster_id": self._cluster_id,
             "controller_id": NODE,
             "topics": topics,
-            "cluster_authorized_operations": _DESCRIBE if wanted else _NO_BITS,
+            "cluster_authorized_operations": _DESCRIBE if with_operations else _NO_BITS,
         }
 
-    def describe_cluster(self, request: Any, _version: int) -> Values:
+    def describe_cluster(self, request: Any, _asked: Asked) -> Values:
         """Answer DescribeCluster."""
         kind = getattr(request, "endpoint_type", _BROKERS)
         if kind != _BROKERS:
@@ -77,20 +85,22 @@ class ClusterApis:
             "cluster_authorized_operations": _DESCRIBE if request.include_cluster_authorized_operations else _NO_BITS,
         }
 
-    def find_coordinator(self, request: Any, version: int) -> Values:
+    def find_coordinator(self, request: Any, asked: Asked) -> Values:
         """Answer FindCoordinator: of groups and transactions it is this broker; there is none of share partitions."""
-        error = _coordinator_error(getattr(request, "key_type", _GROUP_KEY), version)
-        host, port = ("", -1) if error else self.address
-        found = {
-            "error_code": error,
-            "error_message": None,
-            "node_id": NO_NODE if error else NODE,
-            "host": host,
-            "port": port,
-        }
-        return found | {"coordinators": [found | {"key": key} for key in getattr(request, "coordinator_keys", ())]}
+        kind, keys = getattr(request, "key_type", _GROUP_KEY), getattr(request, "coordinator_keys", ())
+        refused = _coordinator_error(kind, asked.version)
 
-    def describe_topic_partitions(self, request: Any, _version: int) -> Values:
+        def found(key: str) -> dict[str, Any]:
+            denied = not refused and not asked.may(ANY_RIGHT, key.encode())
+            error = GROUP_AUTHORIZATION_FAILED if denied else refused
+            host, port = ("", -1) if error else self.address
+            node = NO_NODE if error else NODE
+            return {"error_code": error, "error_message": None, "node_id": node, "host": host, "port": port}
+
+        coordinators = [found(key) | {"key": key} for key in keys]
+        return found(request.key) if asked.version < _KEYS_SINCE else {"coordinators": coordinators}
+
+    def describe_topic_partitions(self, request: Any, _asked: Asked) -> Values:
         """Answer DescribeTopicPartitions, in the order of names and from the cursor on."""
         limit = max(1, min(request.response_partition_limit, _MOST_PARTITIONS))
         names = sorted({topic.name for topic in request.topics} or {name.decode() for name in self._topics.known()})
@@ -112,7 +122,7 @@ class ClusterApis:
                 return {"topics": topics, "next_cursor": next_cursor}
         return {"topics": topics, "next_cursor": None}
 
-    def produce(self, request: Any, _version: int) -> Values:
+    def produce(self, request: Any, _asked: Asked) -> Values:
         """Answer Produce: nobody may write messages here.
 
         It is there because librdkafka fetches only from brokers that it could produce to.
@@ -121,15 +131,18 @@ class ClusterApis:
             raise wire.Malformed("a Produce that wants no answer")  # refused, a broker hangs up too
         return {"responses": [_unwritable(topic) for topic in request.topic_data]}
 
-    async def list_offsets(self, request: Any, version: int) -> Values:
+    async def list_offsets(self, request: Any, asked: Asked) -> Values:
         """Answer ListOffsets: where logs begin and end, or may; of our own log also what was written since a time."""
         topics = []
         for topic in request.topics:
-            if topic.name == OFFSETS_TOPIC:
-                isolation_level = getattr(request, "isolation_level", 0)
-                partitions = await self._reads.ends(topic.partitions, isolation_level, version)
-            else:
+            if topic.name != OFFSETS_TOPIC:
                 partitions = [self._ends(topic.name, of) for of in topic.partitions]
+            elif not asked.client.may_read_log():
+                denied = {"error_code": TOPIC_AUTHORIZATION_FAILED}
+                partitions = [denied | {"partition_index": of.partition_index} for of in topic.partitions]
+            else:
+                isolation_level = getattr(request, "isolation_level", 0)
+                partitions = await self._reads.ends(topic.partitions, isolation_level, asked.version)
             topics.append({"name": topic.name, "partitions": partitions})
         return {"topics": topics}
 

@@ -13,6 +13,7 @@ from offsetlake.serve.client import Client
 
 LOG = logging.getLogger(__name__)
 UNANSWERED = 1000  # requests of one connection that may wait for the log; more are left to its socket
+BYTES_UNANSWERED = 16 << 20  # of them, since there were none
 _SIZE = struct.Struct(">i")
 _SIZE_AND_CORRELATION = struct.Struct(">ii")
 
@@ -22,37 +23,44 @@ Answer = Callable[[bytes], None]
 class Requests(Protocol):
     """What answers requests."""
 
-    def take(self, frame: bytes, header: wire.Header, answer: Answer) -> None:
+    def take(self, frame: bytes, header: wire.Header, answer: Answer) -> int:
         """Take a request; `answer` is called, now or later, with the answer from behind its correlation id on.
 
-        Raises Malformed, struct.error, IndexError or ValueError where the connection must end.
+        Gives for how many ms nothing more is to be taken of the connection: its quota is used up. Raises Malformed,
+        struct.error, IndexError or ValueError where the connection must end.
         """
 
     def may_follow(self, header: wire.Header) -> bool:
         """Tell whether a request may begin before those before it are answered: it sees nothing of what they do."""
 
 
+class Others(Protocol):
+    """All connections that there are."""
+
+    def discard(self, connection: "Connection") -> None:
+        """Hear that one has ended."""
+
+
 class Connection(asyncio.Protocol):
     """Reads requests and writes answers; what cannot be read as Kafka's protocol ends the connection."""
 
-    def __init__(
-        self, requests: Requests, client: Client, others: set["Connection"], loop: asyncio.AbstractEventLoop
-    ) -> None:
+    def __init__(self, requests: Requests, client: Client, others: Others, loop: asyncio.AbstractEventLoop) -> None:
         self._requests, self._client, self._others, self._loop = requests, client, others, loop
         self._received: bytes | bytearray = b""  # what no request was made of yet
         self._held: tuple[bytes, wire.Header] | None = None  # the next request, while it waits for those before it
         self._slots: deque[list[bytes]] = deque()  # from the first request that is not answered yet
         self._out: list[bytes] = []
         self._unread = False  # the client does not read what it is sent
+        self._muted = False
         self._paused = False
+        self._heard = True  # something came since `is_idle` was last asked
+        self._in_flight = 0  # bytes taken since no request waited for its answer
         self._scheduled = False
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
         self._transport = cast("asyncio.Transport", transport)
-        self._client.address = "{}:{}".format(*transport.get_extra_info("peername"))
-        self._others.add(self)
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Forget the connection; what it has asked to be written is written."""
@@ -61,6 +69,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take in bytes."""
+        self._heard = True
         if not self._received:
             self._received = data  # mostly whole requests: they are cut out of it, and nothing is left
         elif isinstance(self._received, bytearray):
@@ -82,6 +91,11 @@ class Connection(asyncio.Protocol):
         """End the connection when what was answered is sent."""
         if self._transport is not None:
             self._transport.close()
+
+    def is_idle(self) -> bool:
+        """Tell whether nothing came since this was last asked, and nothing waits to be answered."""
+        heard, self._heard = self._heard, False
+        return not (heard or self._slots)
 
     def _go_on(self) -> None:
         """Take requests as long as there are whole ones and none has to wait; send the answers whose turn has come."""
@@ -107,7 +121,7 @@ class Connection(asyncio.Protocol):
             self._pause_or_resume(transport)
 
     def _pause_or_resume(self, transport: asyncio.Transport) -> None:
-        waits = self._unread or self._held is not None
+        waits = self._unread or self._muted or self._held is not None
         if waits != self._paused:
             self._paused = waits
             (transport.pause_reading if waits else transport.resume_reading)()
@@ -116,23 +130,37 @@ class Connection(asyncio.Protocol):
         at = 0
         while not self._unread:
             self._collect()
+            if self._muted:
+                break
             if self._held is None:
                 at = self._next_frame(at)
                 if self._held is None:
                     break
             frame, header = self._held
-            if self._slots and (len(self._slots) >= UNANSWERED or not self._requests.may_follow(header)):
+            if self._slots and (self._is_full() or not self._requests.may_follow(header)):
                 break
             self._held = None
+            self._in_flight = self._in_flight + len(frame) if self._slots else len(frame)
             slot: list[bytes] = []
             self._slots.append(slot)
-            self._requests.take(frame, header, partial(self._answer, slot, header.correlation))
+            rest_ms = self._requests.take(frame, header, partial(self._answer, slot, header.correlation))
+            if rest_ms:
+                self._muted = True
+                self._loop.call_later(rest_ms / 1000, self._unmute)
         if at == len(self._received):
             self._received = b""
         elif isinstance(self._received, bytearray):
             del self._received[:at]  # moves nothing
         elif at:
             self._received = bytearray(memoryview(self._received)[at:])
+
+    def _is_full(self) -> bool:
+        """Tell whether all that waits to be answered is as much as may be."""
+        return len(self._slots) >= UNANSWERED or self._in_flight >= BYTES_UNANSWERED
+
+    def _unmute(self) -> None:
+        self._muted = False
+        self._go_on()
 
     def _collect(self) -> None:
         slots = self._slots

@@ -11,12 +11,14 @@ from offsetlake.kafka.batch_writer import Batch, Record, group_tombstone_keys, o
 from offsetlake.serve.client import Asked
 from offsetlake.serve.commit_rules import (
     COORDINATOR_LOAD_IN_PROGRESS,
+    GROUP_AUTHORIZATION_FAILED,
     GROUP_ID_NOT_FOUND,
     INVALID_GROUP_ID,
     NONE,
     NOT_COORDINATOR,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
+from offsetlake.serve.rights import ADMIN
 from offsetlake.serve.schemas import Values
 from offsetlake.serve.store import Store
 from offsetlake.serve.topics import Topics
@@ -156,22 +158,25 @@ class Deletions:
             if len(results) == len(names):
                 answer({"results": results})
 
-        if self._store.loading:
-            for number in range(len(names)):
+        for number, name in enumerate(names):
+            group = name.encode()
+            if not asked.may(ADMIN, group):
+                done(number, GROUP_AUTHORIZATION_FAILED)
+            elif self._store.loading:
                 done(number, COORDINATOR_LOAD_IN_PROGRESS)
-        else:
-            for number, name in enumerate(names):
-                group = name.encode()
+            else:
                 partition = self._log_partition(group)
-                self._writes.add(
-                    _GroupDeletion(partition, self._store, group, asked.act(DELETE_GROUP), _of_number(done, number))
-                )
+                act, decided = asked.act(DELETE_GROUP), _of_number(done, number)
+                self._writes.add(_GroupDeletion(partition, self._store, group, act, decided))
         if not names:
             answer({"results": []})
 
     def delete_offsets(self, request: Any, asked: Asked, answer: Callable[[Values], None]) -> None:
         """Delete offsets of a group."""
         group = request.group_id.encode()
+        if not asked.may(ADMIN, group):
+            answer({"error_code": GROUP_AUTHORIZATION_FAILED, "topics": []})
+            return
         if not group or self._store.loading:
             answer({"error_code": COORDINATOR_LOAD_IN_PROGRESS if group else INVALID_GROUP_ID, "topics": []})
             return

@@ -11,7 +11,14 @@ from kio.schema.consumer_protocol_assignment.v0 import ConsumerProtocolAssignmen
 from kio.schema.consumer_protocol_subscription.v0 import ConsumerProtocolSubscription
 from kio.schema.consumer_protocol_subscription.v3 import ConsumerProtocolSubscription as ConsumerProtocolSubscription3
 
-from offsetlake.serve.commit_rules import COORDINATOR_LOAD_IN_PROGRESS, GROUP_ID_NOT_FOUND, INVALID_GROUP_ID
+from offsetlake.serve.client import Asked
+from offsetlake.serve.commit_rules import (
+    COORDINATOR_LOAD_IN_PROGRESS,
+    GROUP_AUTHORIZATION_FAILED,
+    GROUP_ID_NOT_FOUND,
+    INVALID_GROUP_ID,
+)
+from offsetlake.serve.rights import READ
 from offsetlake.serve.schemas import Values, write_entity
 from offsetlake.serve.store import Store
 from offsetlake.serve.topics import Topics
@@ -20,6 +27,12 @@ _READ_DELETE_DESCRIBE = 1 << 3 | 1 << 6 | 1 << 8
 _NO_BITS = -(2**31)
 _NOT_FOUND_SINCE = 6  # version of DescribeGroups that says so
 _CONSUMER = "consumer"
+_CLASSIC: dict[str, Any] = {"group_state": "", "protocol_type": "", "protocol_data": "", "members": []}
+_CONSUMER_GROUP: dict[str, Any] = {
+    "group_state": "", "group_epoch": 0, "assignment_epoch": 0, "assignor_name": "", "members": [],
+}  # fmt: skip
+"""What is said of a group of which nothing is told."""
+
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 _ASSIGNOR = "uniform"  # the first of group.consumer.assignors of a broker
 
@@ -30,19 +43,30 @@ class GroupApis:
     def __init__(self, store: Store, topics: Topics) -> None:
         self._store, self._topics = store, topics
 
-    def describe_groups(self, request: Any, version: int) -> Values:
+    def describe_groups(self, request: Any, asked: Asked) -> Values:
         """Answer DescribeGroups, of classic groups; of others it says what it says of those that are not there."""
         bits = _bits(request)
-        return {"groups": [self._classic(name, version) | bits for name in request.groups]}
+        described = [self._denial(name, asked) or self._classic(name, asked.version) | bits for name in request.groups]
+        return {"groups": described}
 
-    def consumer_group_describe(self, request: Any, _version: int) -> Values:
+    def consumer_group_describe(self, request: Any, asked: Asked) -> Values:
         """Answer ConsumerGroupDescribe, of groups of type consumer."""
         bits = _bits(request)
-        return {"groups": [self._consumer(name) | bits for name in request.group_ids]}
+        return {"groups": [self._denial(name, asked) or self._consumer(name) | bits for name in request.group_ids]}
+
+    def _denial(self, group_id: str, asked: Asked) -> Values | None:
+        """Describe a group to who may not read it, whether there is one or not."""
+        if asked.may(READ, group_id.encode()):
+            return None
+        return (
+            _CLASSIC
+            | _CONSUMER_GROUP
+            | {"group_id": group_id, "error_code": GROUP_AUTHORIZATION_FAILED}
+            | {"authorized_operations": _NO_BITS}
+        )
 
     def _classic(self, group_id: str, version: int) -> dict[str, Any]:
-        described: dict[str, Any] = {"group_id": group_id, "group_state": "", "protocol_type": "", "protocol_data": ""}
-        described["members"] = []
+        described = _CLASSIC | {"group_id": group_id}
         if self._store.loading:
             return described | {"error_code": COORDINATOR_LOAD_IN_PROGRESS}
         group = self._store.group(group_id.encode())
@@ -61,8 +85,7 @@ class GroupApis:
         }
 
     def _consumer(self, group_id: str) -> dict[str, Any]:
-        described: dict[str, Any] = {"group_id": group_id, "group_state": "", "group_epoch": 0, "assignment_epoch": 0}
-        described |= {"assignor_name": "", "members": []}
+        described = _CONSUMER_GROUP | {"group_id": group_id}
         if not group_id:
             return described | {"error_code": INVALID_GROUP_ID}
         if self._store.loading:

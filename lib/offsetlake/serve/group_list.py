@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from offsetlake.serve import wire
+from offsetlake.serve.client import Asked
 from offsetlake.serve.commit_rules import COORDINATOR_LOAD_IN_PROGRESS, NONE
 from offsetlake.serve.store import Store
 
@@ -12,25 +13,25 @@ _THROTTLE, _FLEXIBLE, _STATES, _TYPES = 1, 3, 4, 5
 _INT16 = struct.Struct(">h")
 
 
-def list_groups(store: Store, request: Any, version: int) -> bytes:
-    """Answer ListGroups, from behind the correlation id on.
+def list_groups(store: Store, request: Any, asked: Asked) -> bytes:
+    """Answer ListGroups, from behind the correlation id on, with the groups that the client may read.
 
     Filters do not look at case, and one that names what there is not lets nothing through.
     """
     states = {name.lower() for name in getattr(request, "states_filter", ())}
     types = {name.lower() for name in getattr(request, "types_filter", ())}
-    flexible = version >= _FLEXIBLE
+    flexible = asked.version >= _FLEXIBLE
     tags = b"\0" if flexible else b""
     behind: dict[int, bytes] = {}  # by kind what follows a name, nothing where groups of the kind are not asked for
     groups: list[bytes] = []
     for name, kind in () if store.loading else store.groups():
         rest = behind.get(id(kind))
         if rest is None:
-            asked = (not states or kind["state"].lower() in states) and (not types or kind["group_type"] in types)
-            rest = behind[id(kind)] = _behind_name(kind, version) if asked else b""
-        if rest:
+            wanted = (not states or kind["state"].lower() in states) and (not types or kind["group_type"] in types)
+            rest = behind[id(kind)] = _behind_name(kind, asked.version) if wanted else b""
+        if rest and asked.client.access.sees(name):
             groups.append(wire.string(name, flexible=flexible) + rest)
-    out = [tags, bytes(4) if version >= _THROTTLE else b""]
+    out = [tags, bytes(4) if asked.version >= _THROTTLE else b""]
     out.append(_INT16.pack(COORDINATOR_LOAD_IN_PROGRESS if store.loading else NONE))
     return b"".join((*out, wire.count(len(groups), flexible=flexible), *groups, tags))
 

@@ -16,6 +16,7 @@ from offsetlake.log.partition_reader import OffsetOutOfRange, PartitionReader
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.segment_index import NO_EPOCH, NO_TIMESTAMP, Found
 from offsetlake.serve.base import NO_ID
+from offsetlake.serve.client import Asked
 from offsetlake.serve.commit_rules import NONE, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
 from offsetlake.serve.schemas import Values
 from offsetlake.serve.topics import INTERNAL, Topics
@@ -102,15 +103,15 @@ class LogReads:
             await asyncio.wait(self._under_way)
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def fetch(self, request: Any, _version: int) -> Coroutine[Any, Any, Values]:
-        """Answer Fetch; messages of other topics nobody may read here.
+    def fetch(self, request: Any, asked: Asked) -> Coroutine[Any, Any, Values]:
+        """Answer Fetch of the log, for who may read it; messages of other topics nobody may read here.
 
         They are answered because clients that commit fetch what they are assigned too, and some do not end well
         without it (aiokafka's `stop` raises). This error they tell whoever polls, and do not try again at once.
         """
         if getattr(request, "session_epoch", -1) not in _NAMES_ALL:
             return _given({"error_code": FETCH_SESSION_ID_NOT_FOUND, "responses": ()})
-        logs = [topic for topic in request.topics if self._is_log(topic)]
+        logs = [topic for topic in request.topics if self._is_log(topic) and asked.client.may_read_log()]
         wanted = {
             of.partition: _Wanted(of.partition, of.fetch_offset, of.partition_max_bytes)
             for topic in logs
@@ -125,7 +126,7 @@ class LogReads:
                 most=most,
                 isolation_level=request.isolation_level,
                 wait=min(request.max_wait.total_seconds(), LONGEST_WAIT),
-                others=[_unreadable(topic) for topic in request.topics if not self._is_log(topic)],
+                others=[_unreadable(topic) for topic in request.topics if topic not in logs],
             )
         )
 

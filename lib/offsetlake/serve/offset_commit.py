@@ -12,11 +12,12 @@ from offsetlake.kafka.act_headers import COMMIT
 from offsetlake.kafka.batch_writer import NO_HEADERS, Batch, offset_commit_key, offset_commit_value, record_batch
 from offsetlake.kafka.placement import partition_for_group
 from offsetlake.serve import commit_rules as rules
-from offsetlake.serve import wire
+from offsetlake.serve import rights, wire
 from offsetlake.serve.base import NO_ID
 from offsetlake.serve.client import Client
-from offsetlake.serve.commit_request import FLEXIBLE, CommitRequest, LastCommit
+from offsetlake.serve.commit_request import FLEXIBLE, THROTTLE, CommitRequest, LastCommit
 from offsetlake.serve.commit_rules import NONE, Committer
+from offsetlake.serve.quota import Quota
 from offsetlake.serve.store import VALUE, Store
 from offsetlake.serve.topics import LAST_OFFSET, Topics
 from offsetlake.serve.writes import Writes
@@ -73,28 +74,44 @@ class OffsetCommit:
     is otherwise the one before on its connection, behind that.
     """
 
-    def __init__(self, store: Store, topics: Topics, writes: Writes, log_partitions: int, recorded: float = 0) -> None:
-        self._store, self._topics, self._writes, self._recorded = store, topics, writes, recorded
+    def __init__(
+        self,
+        store: Store,
+        topics: Topics,
+        writes: Writes,
+        log_partitions: int,
+        recorded: float = 0,
+        quota: Quota | None = None,
+    ) -> None:
+        self._store, self._topics, self._writes = store, topics, writes
+        self._recorded, self._quota = recorded, quota
         self.log_partition = lru_cache(1 << 16)(
             lambda group: partition_for_group(group.decode(errors="replace"), log_partitions)
         )
 
-    def take(
-        self, frame: bytes, at: int, header: wire.Header, answer: Answer, last: LastCommit, client: Client
-    ) -> None:
+    def take(self, frame: bytes, at: int, header: wire.Header, answer: Answer, last: LastCommit, client: Client) -> int:
         """Take the request whose body begins at `at`; `answer` is called with the body of the answer, now or later.
 
-        `last` is the last one of its connection, `client` who is there. Raises Malformed, IndexError or struct.error
-        where the bytes are no such request.
+        `last` is the last one of its connection, `client` who is there. Gives for how many ms that is to rest. Raises
+        Malformed, IndexError or struct.error where the bytes are no such request.
         """
         request = last.request
         offsets: list[int] | tuple[int, ...] = () if request is None else request.repeated(frame)
-        if request is None or not offsets or LAST_OFFSET in offsets or not self._store.takes_commits(request.group):
-            request, offsets, error = self._read(frame, at, header.version)
+        if (
+            request is None
+            or not offsets
+            or LAST_OFFSET in offsets
+            or not self._store.takes_commits(request.group)
+            or not client.may(rights.COMMIT, request.group)
+        ):
+            request, offsets, error = self._read(frame, at, header.version, client)
             last.keep(request, frame)
             if not offsets:
                 answer(request.body(error))
-                return
+                return 0
+        rest_ms = 0 if self._quota is None else self._quota.take(request.group)
+        if rest_ms and header.version >= THROTTLE:
+            answer = _throttled(answer, rest_ms)
         tells = self._tells(request, offsets, last)
         last.group, request.before = request.group, offsets
         now = now_ms()
@@ -110,6 +127,7 @@ class OffsetCommit:
             client.act(COMMIT, header.client_id) if tells else NO_HEADERS,
         )
         self._writes.add(Commit(self.log_partition(request.group), batch, self._store, request, offsets, answer))
+        return rest_ms
 
     def _tells(self, request: CommitRequest, offsets: Sequence[int], last: LastCommit) -> bool:
         """Decide whether a commit says who sent it."""
@@ -124,7 +142,7 @@ class OffsetCommit:
         names = (name for name, _, _, _ in request.stored)
         return any(map(self._store.goes_back, repeat(request.group), names, offsets))
 
-    def _read(self, frame: bytes, at: int, version: int) -> tuple[CommitRequest, list[int], int]:
+    def _read(self, frame: bytes, at: int, version: int, client: Client) -> tuple[CommitRequest, list[int], int]:
         """Read a request; gives it with the offsets to store, and the error code of all others without one."""
         cursor = wire.Cursor(frame, at, flexible=version >= FLEXIBLE)
         group = cursor.string()
@@ -134,6 +152,9 @@ class OffsetCommit:
         error = rules.INVALID_GROUP_ID if group is None else NONE
         if self._store.loading:
             error = rules.COORDINATOR_LOAD_IN_PROGRESS
+        denied = not client.may(rights.COMMIT, group or b"")
+        if denied:
+            error = rules.GROUP_AUTHORIZATION_FAILED
         of_nobody = generation < 0 and not member and instance is None
         request = CommitRequest(group or b"", version, retention, of_nobody=of_nobody)
         if not error and not (of_nobody and self._store.takes_commits(request.group)):
@@ -142,12 +163,17 @@ class OffsetCommit:
             error = rules.refusal(of, lambda: self._store.members(request.group), committer, version)
         offsets: list[int] = []
         for _ in range(cursor.length()):
-            self._read_topic(cursor, request, error, offsets)
+            self._read_topic(cursor, request, error, offsets, denied=denied)
         cursor.tags()
         return request, offsets, error
 
-    def _read_topic(self, cursor: wire.Cursor, request: CommitRequest, error: int, offsets: list[int]) -> None:
-        """Read a topic of a request, and take in what is to be stored and answered of it."""
+    def _read_topic(
+        self, cursor: wire.Cursor, request: CommitRequest, error: int, offsets: list[int], *, denied: bool
+    ) -> None:
+        """Read a topic of a request, and take in what is to be stored and answered of it.
+
+        Who is `denied` the group is told that of all partitions, whether there are such or not.
+        """
         version = request.version
         if version >= _TOPIC_IDS:
             named = topic_id = cursor.raw(16)
@@ -159,7 +185,9 @@ class OffsetCommit:
         request.answered.append((named, partitions))
         prefix = b"" if name is None else offset_commit_key(request.group, name)
         for partition, offset, epoch, metadata, place in cursor.committed(epochs=version >= _EPOCH):
-            if name is None:
+            if denied:
+                code = error
+            elif name is None:
                 code = rules.UNKNOWN_TOPIC_ID
             elif not self._topics.holds(name, partition):
                 code = rules.UNKNOWN_TOPIC_OR_PARTITION
@@ -174,6 +202,11 @@ class OffsetCommit:
                 request.add(prefix + number, (name + number, epoch, topic_id, metadata), place)
                 offsets.append(offset)
         cursor.tags()
+
+
+def _throttled(answer: Answer, rest_ms: int) -> Answer:
+    """Have an answer say how long its connection is left alone: it begins with that."""
+    return lambda body: answer(_INT32.pack(rest_ms) + body[_INT32.size :])
 
 
 def too_large(metadata: bytes) -> int:

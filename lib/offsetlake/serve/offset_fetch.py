@@ -6,8 +6,10 @@ from functools import lru_cache
 
 from offsetlake.serve import wire
 from offsetlake.serve.base import NO_ID, Stored
+from offsetlake.serve.client import Client
 from offsetlake.serve.commit_rules import (
     COORDINATOR_LOAD_IN_PROGRESS,
+    GROUP_AUTHORIZATION_FAILED,
     NOBODY,
     NONE,
     UNKNOWN_TOPIC_ID,
@@ -15,6 +17,7 @@ from offsetlake.serve.commit_rules import (
     Committer,
     fetch_refusal,
 )
+from offsetlake.serve.rights import READ
 from offsetlake.serve.store import Store
 from offsetlake.serve.topics import Topics
 
@@ -64,7 +67,7 @@ class OffsetFetch:
         self._store, self._topics = store, topics
         self._read_once = lru_cache(KEPT)(self._read)
 
-    def answer(self, frame: bytes, at: int, version: int) -> bytes:
+    def answer(self, frame: bytes, at: int, version: int, client: Client) -> bytes:
         """Answer the request whose body begins at `at`; gives the body of the answer.
 
         Raises Malformed, IndexError or struct.error where the bytes are no such request.
@@ -79,7 +82,7 @@ class OffsetFetch:
         for group in asked:
             if many:
                 out.append(wire.string(group.group, flexible=True))
-            self._answer_group(out, group, version, stable=stable)
+            self._answer_group(out, group, version, client, stable=stable)
         if flexible:
             out.append(b"\0")
         return b"".join(out)
@@ -95,10 +98,12 @@ class OffsetFetch:
         cursor.tags()
         return asked, stable
 
-    def _answer_group(self, out: list[bytes], asked: Asked, version: int, *, stable: bool) -> None:
+    def _answer_group(self, out: list[bytes], asked: Asked, version: int, client: Client, *, stable: bool) -> None:
         flexible, group = version >= _FLEXIBLE, asked.group
         tags = b"\0" if flexible else b""
         error = COORDINATOR_LOAD_IN_PROGRESS if self._store.loading else NONE
+        if not client.may(READ, group):
+            error = GROUP_AUTHORIZATION_FAILED
         if not error and asked.committer is not NOBODY:
             error = fetch_refusal(self._store.group(group), self._store.members(group), asked.committer)
         topics = asked.topics

@@ -18,13 +18,17 @@ from offsetlake.log.ownership import disk_errors, owned
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.segments import Segment
 from offsetlake.serve.admin import Admin
+from offsetlake.serve.arrival import Arrival
 from offsetlake.serve.client import Client
 from offsetlake.serve.connection import Connection
 from offsetlake.serve.door import Door
 from offsetlake.serve.folding import Folding, build
 from offsetlake.serve.log_reads import LogReads
+from offsetlake.serve.login import Login
 from offsetlake.serve.offset_commit import OffsetCommit
 from offsetlake.serve.offset_fetch import OffsetFetch
+from offsetlake.serve.quota import Quota
+from offsetlake.serve.security import Security
 from offsetlake.serve.service import Service
 from offsetlake.serve.settings import Settings
 from offsetlake.serve.store import Store
@@ -40,12 +44,12 @@ def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Raises LogBusy where another process writes to the log, LogUnavailable, LogMismatch, LakeUnusable; BadRequest where
-    it cannot listen.
+    it cannot listen, or what it is to be protected by cannot be used.
     """
-    folder = Path(settings.log)
+    folder, security = Path(settings.log), Security(settings)
     _make_log(folder, settings.log_partitions)
     with owned(folder, "serve"):
-        uvloop.run(_serve(settings, folder))
+        uvloop.run(_serve(settings, folder, security))
 
 
 def _make_log(folder: Path, log_partitions: int) -> None:
@@ -61,8 +65,8 @@ def _make_log(folder: Path, log_partitions: int) -> None:
 class Server:
     """What a serving process is made of."""
 
-    def __init__(self, settings: Settings, folder: Path, loop: asyncio.AbstractEventLoop) -> None:
-        self.settings = settings
+    def __init__(self, settings: Settings, folder: Path, security: Security, loop: asyncio.AbstractEventLoop) -> None:
+        self.settings, self._security = settings, security
         self._ends: dict[LogPartition, int] = {}  # of the log, when it was loaded
         self._appender = Appender(folder, self._end_of)
         self.store, self.writes = Store(), Writes(self._appender, Flush(settings.flush), loop)
@@ -72,13 +76,18 @@ class Server:
             settings.log_partitions,
         )
         self.reads = LogReads(folder, self.topics, self.writes.watermarks, loop)
+        self.quota = None if settings.commits_per_second is None else Quota(settings.commits_per_second)
         self.commits = OffsetCommit(
-            self.store, self.topics, self.writes, settings.log_partitions, settings.commits_recorded
+            self.store,
+            self.topics,
+            self.writes,
+            settings.log_partitions,
+            settings.commits_recorded,
+            self.quota,
         )
         self._transaction_log = TransactionLog(folder)
         self.transactions = Transactions(self.store, self.writes, self._transaction_log, self.commits.log_partition)
         self._watching: asyncio.Task[None] | None = None
-        self._connections: set[Connection] = set()
         id_ = uuid.uuid5(uuid.NAMESPACE_URL, folder.resolve().as_uri())
         self._cluster_id = base64.urlsafe_b64encode(id_.bytes).decode().rstrip("=")
         self._reading = asyncio.Lock()  # the files of the log: nothing is cut off meanwhile
@@ -95,15 +104,19 @@ class Server:
         admin = Admin(self.store, self.topics, self.writes, reads, of_groups, self.transactions, self._cluster_id)
         fetches = OffsetFetch(self.store, self.topics)
 
-        def connect() -> Connection:
-            client = Client()
-            return Connection(Service(self.commits, fetches, admin, client), client, self._connections, loop)
+        def connect(client: Client) -> Connection:
+            service = Service(self.commits, fetches, admin, client)
+            return Connection(service, client, self._security.connections, loop)
+
+        def accept() -> Arrival:
+            return Arrival(self._security, lambda: Login(self._security, admin, connect, loop), loop)
 
         try:
-            listening = await loop.create_server(connect, host, port, backlog=1024)
+            listening = await loop.create_server(accept, host, port, backlog=1024)
         except OSError as error:
             raise BadRequest(f"cannot listen on {host}:{port}: {error.strerror}") from error
-        admin.address = host, listening.sockets[0].getsockname()[1]
+        host, port = self.settings.advertised or (host, listening.sockets[0].getsockname()[1])
+        admin.address = host, port
         return listening
 
     async def load(self) -> None:
@@ -131,25 +144,26 @@ class Server:
         await self.reads.close()
         if not self.store.loading:
             await self.writes.rest()
-        for connection in [*self._connections]:
+        for connection, _ in self._security.connections:
             connection.close()
         self._appender.sync()
         self._appender.close()
 
 
-async def _serve(settings: Settings, folder: Path) -> None:
+async def _serve(settings: Settings, folder: Path, security: Security) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    server = Server(settings, folder, loop)
+    server = Server(settings, folder, security, loop)
     listening = await server.listen()
     LOG.info("listening on %s:%d", settings.host, listening.sockets[0].getsockname()[1])
-    stopping = asyncio.create_task(stop.wait())
+    stopping, watching = asyncio.create_task(stop.wait()), asyncio.create_task(security.run())
     try:
         await server.door.open()
         if await _first(server.load(), stopping):
             await _first(server.fold(), stopping)
     finally:
+        watching.cancel()
         listening.close()
         await server.close()
 

@@ -24,19 +24,19 @@ class Service:
         """Tell whether a request may begin before those before it are answered: it sees nothing of what they do."""
         return header.api == OFFSET_COMMIT
 
-    def take(self, frame: bytes, header: wire.Header, answer: Answer) -> None:
+    def take(self, frame: bytes, header: wire.Header, answer: Answer) -> int:
         """Take a request; as `offsetlake.serve.connection.Requests` has it."""
-        api, version, at = header.api, header.version, header.body
+        api, version, at, client = header.api, header.version, header.body, self._client
         if api == OFFSET_FETCH and version in FETCH_VERSIONS:
             if version >= _FETCH_FLEXIBLE:
-                answer(b"\0" + self._fetches.answer(frame, wire.behind_tags(frame, at), version))
+                answer(b"\0" + self._fetches.answer(frame, wire.behind_tags(frame, at), version, client))
             else:
-                answer(self._fetches.answer(frame, at, version))
+                answer(self._fetches.answer(frame, at, version, client))
         elif api == OFFSET_COMMIT and version in COMMIT_VERSIONS:
             if version >= FLEXIBLE:
                 at, last = wire.behind_tags(frame, at), self._last_commit
-                self._commits.take(frame, at, header, lambda body: answer(b"\0" + body), last, self._client)
-            else:
-                self._commits.take(frame, at, header, answer, self._last_commit, self._client)
+                return self._commits.take(frame, at, header, lambda body: answer(b"\0" + body), last, client)
+            return self._commits.take(frame, at, header, answer, self._last_commit, client)
         else:
-            self._admin.take(frame, header, answer, self._client)
+            self._admin.take(frame, header, answer, client)
+        return 0

@@ -17,6 +17,20 @@ class Settings:
     | flush            | a `offsetlake.serve.writes.Flush` |
     | log_partitions   | how many log partitions there are |
     | commits_recorded | share of commits, 0 to 1, of which is recorded who sent them |
+
+    Who is let in, and what they may do (`offsetlake.serve.security`):
+
+    | field                       | is |
+    |-----------------------------|----|
+    | advertised                  | host and port clients are told to connect to; None: where it listens |
+    | open_to_anyone              | listens beyond this machine although nobody is asked who they are |
+    | tls_certificate, tls_key    | files in PEM; None: without TLS |
+    | tls_client_ca               | file in PEM: only clients with a certificate of it are let in |
+    | credentials                 | file of `offsetlake.serve.credentials`; None: nobody has to log in |
+    | rights                      | file of `offsetlake.serve.rights`; None: who is let in may do everything |
+    | max_connections             | in all |
+    | max_connections_per_address | of one address |
+    | commits_per_second          | of one group; None: as many as come |
     """
 
     lake: str
@@ -27,6 +41,16 @@ class Settings:
     flush: str = "always"
     log_partitions: int = 50
     commits_recorded: float = 0
+    advertised: tuple[str, int] | None = None
+    open_to_anyone: bool = False
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    tls_client_ca: str | None = None
+    credentials: str | None = None
+    rights: str | None = None
+    max_connections: int = 10_000
+    max_connections_per_address: int = 5_000
+    commits_per_second: float | None = None
 
     def to_json(self) -> str:
         """Write the settings; `from_json` reads them."""

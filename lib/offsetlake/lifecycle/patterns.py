@@ -1,0 +1,15 @@
+"""Patterns of names as a shell has them, `*` `?` `[abc]`: what is wrong with one that a person wrote."""
+
+from fnmatch import translate
+
+
+def pattern_problem(pattern: object) -> str | None:
+    """Say what is wrong with a pattern; None where nothing is."""
+    if not isinstance(pattern, str) or not pattern:
+        return "a pattern is a text in quotes, such as 'billing-*'"
+    read = translate(pattern)
+    if r"\[" in read:
+        return f"the pattern {pattern!r} has a [ without its ]"
+    if "(?!)" in read:
+        return f"the pattern {pattern!r} fits nothing: a range goes from the smaller on"
+    return None

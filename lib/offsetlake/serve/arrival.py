@@ -1,0 +1,55 @@
+"""A connection that was just accepted: counted, and put behind TLS, before anything is read of it."""
+
+import asyncio
+import logging
+import os
+import socket
+import ssl
+from collections.abc import Callable
+
+from offsetlake.serve.login import SECONDS, Login
+from offsetlake.serve.security import Security
+
+LOG = logging.getLogger(__name__)
+
+
+class Arrival(asyncio.Protocol):
+    """Hands a connection to a `Login`, with TLS where that is on."""
+
+    def __init__(self, security: Security, login: Callable[[], Login], loop: asyncio.AbstractEventLoop) -> None:
+        self._security, self._login, self._loop = security, login(), loop
+        self._securing: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Hand it on, unless there are too many.
+
+        For TLS the socket gets a new transport: uvloop's `start_tls` loses what came in before its first turn.
+        """
+        login, context = self._login, self._security.tls
+        login.client.address = "{}:{}".format(*transport.get_extra_info("peername"))
+        if not self._security.connections.admit(login, login.client):
+            transport.close()
+        elif context is None:
+            transport.set_protocol(login)
+            login.connection_made(transport)
+        else:
+            handle = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+            transport.close()
+            self._securing = self._loop.create_task(self._secure(handle, context))
+
+    async def _secure(self, handle: socket.socket, context: ssl.SSLContext) -> None:
+        login = self._login
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: login, handle, ssl=context, ssl_handshake_timeout=SECONDS, ssl_shutdown_timeout=1
+            )
+        except OSError as error:
+            handle.close()
+            self._security.connections.discard(login)
+            LOG.warning("%s is not let in: no TLS came about (%s)", login.client.address, _reason(error))
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or "of another protocol").replace("_", " ").lower()
+    return "too slow" if isinstance(error, ConnectionAbortedError) else "the client hung up"

@@ -1,0 +1,116 @@
+"""The file of credentials, and the commands that write it."""
+
+import io
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from command_line import Run
+from offsetlake.errors import BadRequest
+from offsetlake.serve.credentials import Credentials, problems
+from offsetlake.times import now_ms
+
+PASSWORD = "correct horse é"  # noqa: S105 - nobody logs in by it
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "credentials.json"
+
+
+def add(run: Run, monkeypatch: pytest.MonkeyPatch, name: str, password: str) -> tuple[int, str, str]:
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{password}\n"))
+    return run("credentials", "add", name)
+
+
+def test_a_user_is_added_changed_and_removed(run: Run, monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+    for password in (PASSWORD, "another"):
+        assert add(run, monkeypatch, "billing", password) == (0, "", "")
+        known = Credentials.read(file)
+        assert known.password_fits("billing", password.encode())
+        assert not known.password_fits("billing", b"a third")
+        assert not known.password_fits("nobody", password.encode())
+        assert password not in file.read_text()
+    assert not known.password_fits("billing", PASSWORD.encode())
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    code, listed, _ = run("credentials", "list")
+    assert (code, "billing" in listed, "password" in listed) == (0, True, True)
+    assert run("credentials", "remove", "billing")[0] == 0
+    assert not Credentials.read(file).password_fits("billing", b"another")
+    assert [*file.parent.iterdir()] == [file]
+
+
+def test_a_token_is_printed_once_and_good_until_it_ends(run: Run, file: Path) -> None:
+    code, out, _ = run("credentials", "token", "grafana", "--expires", "1h")
+    token = out.strip()
+    known = Credentials.read(file)
+    assert (code, known.authenticate_token(token)) == (0, "User:grafana")
+    id_, _, secret = token.partition(".")
+    assert secret not in file.read_text()
+    for wrong in ("", ".", id_, f"{id_}.", f"{id_}.{secret}x", f"x.{secret}", f"{id_}.é\udc80"):
+        assert known.authenticate_token(wrong) is None
+    data = json.loads(file.read_text())
+    data["tokens"][id_]["expires"] = str(now_ms() - 1)
+    file.write_text(json.dumps(data))
+    assert Credentials.read(file).authenticate_token(token) is None
+    assert run("credentials", "remove", id_)[0] == 0
+    assert Credentials.read(file).tokens == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "typed", "says"),
+    [
+        ("add billing", "", "an empty password lets anybody in"),
+        ("add new\nline", "secret", "is no name"),
+        ("token grafana --expires soon", "", "is no duration"),
+        ("list", "", "credentials.json cannot be read"),
+        ("remove nobody", "", "credentials.json cannot be read"),
+    ],
+)
+def test_what_makes_no_sense_changes_nothing(
+    run: Run, monkeypatch: pytest.MonkeyPatch, file: Path, arguments: str, typed: str, says: str
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+    code, out, err = run("credentials", *arguments.split(" "))
+    assert (code, out) == (2, "")
+    assert says in err
+    assert not file.exists()
+
+
+def test_who_is_not_known_cannot_be_removed(run: Run, monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+    add(run, monkeypatch, "billing", PASSWORD)
+    before = file.read_bytes()
+    code, _, err = run("credentials", "remove", "nobody")
+    assert (code, "neither a name nor a token 'nobody'" in err) == (2, True)
+    assert file.read_bytes() == before
+
+
+def test_a_file_that_others_may_read_is_refused(file: Path) -> None:
+    Credentials().write(file)
+    assert problems(file) == []
+    file.chmod(0o604)
+    assert problems(file) == [f"credentials {file} are open to every user of this machine: chmod 600 {file}"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"users": {}, "tokens": {}, "decoy": "%"}',
+        '{"users": {"a": {}}, "tokens": {}, "decoy": ""}',
+        '{"users": {}, "tokens": {"a": {"principal": "a", "salt": "", "hash": "", "expires": "soon"}}, "decoy": ""}',
+        '{"users": {}, "tokens": {"a": 1}, "decoy": ""}',
+        "\x80",
+    ],
+)
+def test_a_file_with_an_error_is_refused_in_one_sentence(file: Path, text: str) -> None:
+    file.touch(0o600)
+    file.write_text(text, encoding="latin-1")
+    (said,) = problems(file)
+    assert said.startswith(f"credentials {file} ")
+    with pytest.raises(BadRequest):
+        Credentials.read(file)

@@ -1,0 +1,191 @@
+"""Who may do what to which groups, and what those are told who may not: as a broker tells a user without rights."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.broker import PASSWORDS, Broker
+from offsetlake.errors import BadRequest
+from offsetlake.serve.client import Client
+from offsetlake.serve.rights import ADMIN, ANY_RIGHT, COMMIT, READ, Access, Grant, Rights
+from serve.beside_a_broker import commit, fetch
+from serve.in_process import InProcess
+from serve.secured import log_in
+from serve.wire_client import WireClient, frame, read_answer, request
+from serve.wire_client import plain as as_plain
+
+OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, DESCRIBE_GROUPS, LIST_GROUPS = 8, 9, 10, 15, 16
+DELETE_GROUPS, OFFSET_DELETE, CONSUMER_GROUP_DESCRIBE = 42, 47, 69
+DENIED = 30
+FILE = """
+[[rights]]
+principal = "User:billing"
+group = "billing-*"
+rights = ["read", "commit"]
+
+[[rights]]
+principal = "User:billing"
+group = "billing-old"
+rights = ["admin"]
+
+[[rights]]
+principal = "*"
+group = "open-[ab]"
+rights = ["read"]
+
+[[rights]]
+principal = "User:auditor"
+group = "*"
+rights = ["read"]
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "rights.toml"
+    path.write_text(FILE)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("principal", "group", "rights"),
+    [
+        ("User:billing", "billing-1", READ | COMMIT),
+        ("User:billing", "billing-old", READ | COMMIT | ADMIN),
+        ("User:billing", "xbilling-1", 0),
+        ("User:billing", "billing-é\n", READ | COMMIT),
+        ("User:billing", "open-a", READ),
+        ("User:billing", "open-c", 0),
+        ("User:nobody", "billing-1", 0),
+        ("User:nobody", "open-b", READ),
+        ("User:ANONYMOUS", "open-b", READ),
+        ("User:auditor", "whatever", READ),
+        ("User:*", "billing-1", 0),
+    ],
+)
+def test_what_the_file_gives_and_nothing_else(file: Path, principal: str, group: str, rights: int) -> None:
+    access = Rights(file).access(principal)
+    for _ in range(2):
+        assert [bit for bit in (READ, COMMIT, ADMIN) if access.may(bit, group.encode())] == [
+            bit for bit in (READ, COMMIT, ADMIN) if rights & bit
+        ]
+    assert access.sees(group.encode()) is bool(rights & READ)
+    assert access.may_read_log() is (principal == "User:auditor")
+
+
+def test_rights_change_for_those_who_are_connected(file: Path) -> None:
+    rights = Rights(file)
+    access = rights.access("User:billing")
+    assert access is rights.access("User:billing")
+    assert access.may(COMMIT, b"billing-1")
+    file.write_text(FILE.replace('["read", "commit"]', '["read"]'))
+    rights.read()
+    assert not access.may(COMMIT, b"billing-1")
+    file.write_text(FILE.replace('"User:auditor"', '"auditor"'))
+    with pytest.raises(BadRequest, match="number 4: principal is 'auditor'"):
+        rights.read()
+    assert access.may(READ, b"billing-1")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[[rights]", "cannot be read"),
+        ("rights = 1", r"write \[\[rights\]\]"),
+        ("[rights]", r"write \[\[rights\]\]"),
+        ("[[right]]", "unknown right"),
+        ("[[rights]]", "principal is None"),
+        ('[[rights]]\nprincipal = "User:a"\ngroup = "*"\nrights = []', "rights is"),
+        ('[[rights]]\nprincipal = "User:a"\ngroup = ""\nrights = ["read"]', "a pattern is a text"),
+        ('[[rights]]\nprincipal = "User:a"\ngroup = 7\nrights = [["read"]]', "a pattern is a text.*rights is"),
+    ],
+)
+def test_a_file_with_an_error_says_where(file: Path, text: str, says: str) -> None:
+    file.write_text(text)
+    with pytest.raises(BadRequest, match=says):
+        Rights(file)
+
+
+def test_a_refusal_leaves_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    client = Client()
+    client.principal, client.address = "User:other", "192.0.2.7:4711"
+    client.access = Access([Grant("User:other", "other", READ)])
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert not client.may(COMMIT, b"billing\n2026")
+        assert not client.may(ANY_RIGHT, b"billing")
+    assert caplog.messages == [
+        r"User:other from 192.0.2.7:4711 may not commit group 'billing\n2026'",
+        "User:other from 192.0.2.7:4711 may not read or commit or admin group 'billing'",
+    ]
+
+
+FOREIGN = "as-a-broker-foreign"
+REQUESTS: list[tuple[int, range, dict[str, Any]]] = [
+    (OFFSET_COMMIT, range(2, 10), commit(FOREIGN)),
+    (OFFSET_FETCH, range(1, 10), fetch(FOREIGN)),
+    (FIND_COORDINATOR, range(7), {"key": FOREIGN, "key_type": 0, "coordinator_keys": [FOREIGN, "foreign-2"]}),
+    (DESCRIBE_GROUPS, range(7), {"groups": [FOREIGN], "include_authorized_operations": True}),
+    (CONSUMER_GROUP_DESCRIBE, range(2), {"group_ids": [FOREIGN], "include_authorized_operations": True}),
+    (LIST_GROUPS, range(6), {"states_filter": [], "types_filter": []}),
+    (DELETE_GROUPS, range(3), {"groups_names": [FOREIGN]}),
+    (OFFSET_DELETE, range(1), {"group_id": FOREIGN, "topics": []}),
+]
+
+
+@pytest.fixture(scope="module")
+def reader(broker: Broker) -> Iterator[WireClient]:
+    """Logged in to a broker as one who has no rights at all."""
+    with WireClient(broker.sasl_bootstrap) as client:
+        yield log_in(client, "reader", PASSWORDS["reader"])
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("api", "version", "values"),
+    [(api, version, values) for api, versions, values in REQUESTS for version in versions],
+)
+def test_who_has_no_rights_is_told_what_a_broker_tells(
+    monkeypatch: pytest.MonkeyPatch,
+    reader: WireClient,
+    shared: InProcess,
+    api: int,
+    version: int,
+    values: dict[str, Any],
+) -> None:
+    monkeypatch.setattr(shared.client, "access", Access([]))
+    made = request(api, version, values)
+    theirs = reader.ask(api, version, values)
+    frame_of_it = frame(api, version, 1, made)[4:]
+    _, ours = read_answer(api, version, bytes(4) + shared.answer(frame_of_it))
+    assert _untold(as_plain(ours)) == _untold(theirs)
+
+
+def _untold(answer: Any) -> Any:
+    """Leave out the sentences some errors come with."""
+    if isinstance(answer, list):
+        return [_untold(each) for each in answer]
+    if isinstance(answer, dict):
+        return {name: _untold(each) for name, each in answer.items() if name != "error_message"}
+    return answer
+
+
+def test_who_has_rights_is_answered(served: InProcess) -> None:
+    group = next(row["group_id"] for row in served.ask(LIST_GROUPS, 5)["groups"])
+    for rights, read, admin in ((READ, 0, DENIED), (ADMIN, DENIED, 0), (COMMIT, DENIED, DENIED)):
+        served.client.access = Access([Grant("*", group, rights)])
+        listed = [row["group_id"] for row in served.ask(LIST_GROUPS, 5)["groups"]]
+        assert listed == ([] if read else [group])
+        asked = [{"group_id": name, "topics": None} for name in (group, "foreign")]
+        found = served.ask(OFFSET_FETCH, 8, groups=asked, require_stable=False)["groups"]
+        assert [each["error_code"] for each in found] == [read, DENIED]
+        described = served.ask(DESCRIBE_GROUPS, 5, groups=[group, "foreign"])["groups"]
+        assert [each["error_code"] for each in described] == [read, DENIED]
+        found = served.ask(FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[group, "foreign"])["coordinators"]
+        assert [each["error_code"] for each in found] == [0, DENIED]
+        deleted = served.ask(OFFSET_DELETE, 0, group_id=group, topics=[])
+        assert (deleted["error_code"] == DENIED) is bool(admin)
