@@ -184,12 +184,14 @@ def _ended_before(of: Transaction, *, commits: bool) -> int:
 
 def fenced(of: Transaction, now: int) -> Transaction:
     """Prepare the end of an open transaction that its producer does not end: its epoch counts no more."""
-    return _prepared(replace(of, epoch=min(of.epoch + 1, _EXHAUSTED)), now, commits=False)
+    return _prepared(of, now, commits=False)
 
 
 def _prepared(of: Transaction, now: int, *, commits: bool) -> Transaction:
+    """Prepare an end with the next epoch; the last there is remains for that where others were used up."""
     state = State.PREPARE_COMMIT if commits else State.PREPARE_ABORT
-    return replace(of, state=state, epoch=of.epoch + 1, last_epoch=of.epoch, updated=now, version=BUMPING)
+    epoch = min(of.epoch + 1, _LAST_EPOCH)
+    return replace(of, state=state, epoch=epoch, last_epoch=of.epoch, updated=now, version=BUMPING)
 
 
 def completed(of: Transaction, now: int) -> Transaction:
