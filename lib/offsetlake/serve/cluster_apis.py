@@ -32,11 +32,13 @@ from offsetlake.serve.schemas import Values
 from offsetlake.serve.store import Store
 from offsetlake.serve.topics import INTERNAL, LAST_OFFSET, Topics
 
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
 INVALID_TOPIC, INVALID_REQUEST, COORDINATOR_NOT_AVAILABLE = 17, 42, 15
 UNSUPPORTED_FOR_MESSAGE_FORMAT = 43  # what a broker says of a log whose records have no timestamps
 MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE = 114, 115
 NODE, NO_NODE = 0, -1
 _GROUP_KEY, _TRANSACTION_KEY, _SHARE_KEY, _SHARE_KEYS_SINCE = 0, 1, 2, 6
+_DENIED = {_GROUP_KEY: GROUP_AUTHORIZATION_FAILED, _TRANSACTION_KEY: TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
 _KEYS_SINCE = 4  # version of FindCoordinator that asks for many
 _BROKERS, _CONTROLLERS = 1, 2
 _MOST_PARTITIONS = 2000  # of one answer: max.request.partition.size.limit of a broker
@@ -92,7 +94,7 @@ class ClusterApis:
 
         def found(key: str) -> dict[str, Any]:
             denied = not refused and not asked.may(ANY_RIGHT, key.encode())
-            error = GROUP_AUTHORIZATION_FAILED if denied else refused
+            error = _DENIED[kind] if denied else refused
             host, port = ("", -1) if error else self.address
             node = NO_NODE if error else NODE
             return {"error_code": error, "error_message": None, "node_id": node, "host": host, "port": port}

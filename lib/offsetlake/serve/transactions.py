@@ -13,7 +13,8 @@ from typing import Any
 from offsetlake.kafka.batch_writer import Producer
 from offsetlake.serve import transaction_rules as rules
 from offsetlake.serve.client import Asked
-from offsetlake.serve.commit_rules import COORDINATOR_LOAD_IN_PROGRESS, NONE
+from offsetlake.serve.commit_rules import COORDINATOR_LOAD_IN_PROGRESS, GROUP_AUTHORIZATION_FAILED, NONE
+from offsetlake.serve.rights import COMMIT
 from offsetlake.serve.schemas import Values
 from offsetlake.serve.store import Store
 from offsetlake.serve.transaction_log import TransactionLog, expired, partition_of
@@ -23,6 +24,7 @@ from offsetlake.serve.writes import Writes
 from offsetlake.times import now_ms
 
 TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED = 29, 31
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
 INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT = 42, 50
 LONGEST = 15 * 60_000  # ms: transaction.max.timeout.ms of a broker
 LOOK = 1.0  # seconds between two looks for transactions whose time is over
@@ -88,7 +90,7 @@ class Transactions:
 
         name, timeout = request.transactional_id, round(request.transaction_timeout.total_seconds() * 1000)
         expected = Producer(getattr(request, "producer_id", NO_ID), getattr(request, "producer_epoch", NO_EPOCH))
-        error = self._refusal(name) if name is not None else self._loading()
+        error = self._refusal(name, asked) if name is not None else self._loading()
         if not error and (expected.id == NO_ID) is not (expected.epoch == NO_EPOCH):
             error = INVALID_REQUEST
         if not error and name is not None and not 0 < timeout <= LONGEST:
@@ -114,13 +116,15 @@ class Transactions:
 
     def add_offsets(self, request: Any, asked: Asked, answer: Answer) -> None:
         """Answer AddOffsetsToTxn: the log partition of a group is taken into the transaction."""
-        producer = Producer(request.producer_id, request.producer_epoch)
-        self.join(
-            request.transactional_id,
-            producer,
-            self._log_partition(request.group_id.encode()),
-            lambda error: answer({"error_code": _as_told(error, "offsets", asked.version)}),
-        )
+        producer, group = Producer(request.producer_id, request.producer_epoch), request.group_id.encode()
+
+        def done(error: int) -> None:
+            answer({"error_code": _as_told(error, "offsets", asked.version)})
+
+        if asked.may(COMMIT, group):
+            self.join(request.transactional_id, asked, producer, self._log_partition(group), done)
+        else:
+            done(GROUP_AUTHORIZATION_FAILED)
 
     def add_partitions(self, request: Any, asked: Asked, answer: Answer) -> None:
         """Refuse AddPartitionsToTxn: there are no messages here that a transaction could write."""
@@ -137,18 +141,20 @@ class Transactions:
         ]
         answer({"results_by_topic_v3_and_below": topics})
 
-    def join(self, name: str, producer: Producer, partition: int, done: Done) -> None:
+    def join(self, name: str, asked: Asked, producer: Producer, partition: int, done: Done) -> None:
         """Take a log partition into a transaction; `done` hears an error code, now or later."""
-        error = self._refusal(name)
+        error = self._refusal(name, asked)
         joined = error or rules.joined(self._standing.get(name), producer, partition, now_ms())
         if isinstance(joined, int):
             done(joined)
         else:
             self._change(joined, done)
 
-    def may_write(self, name: str, producer: Producer, partition: int, version: int) -> int:
+    def may_write(self, name: str, asked: Asked, producer: Producer, partition: int) -> int:
         """Give the error code of a TxnOffsetCommit whose log partition must be in the transaction."""
-        return self._refusal(name) or rules.may_write(self._standing.get(name), producer, partition, version)
+        return self._refusal(name, asked) or rules.may_write(
+            self._standing.get(name), producer, partition, asked.version
+        )
 
     def end(self, request: Any, asked: Asked, answer: Answer) -> None:
         """Answer EndTxn, when the markers are in the log."""
@@ -160,7 +166,7 @@ class Transactions:
             error = _as_told(error, "end", asked.version)
             answer({"error_code": error, "producer_id": id_, "producer_epoch": epoch})
 
-        error = self._refusal(name)
+        error = self._refusal(name, asked)
         ended: Transaction | int = error or rules.ended(
             self._standing.get(name),
             Producer(request.producer_id, request.producer_epoch),
@@ -174,8 +180,13 @@ class Transactions:
         else:
             self._end(ended, done)
 
-    def _refusal(self, name: str) -> int:
-        """Give the error code that any request of a transactional id gets now, or NONE."""
+    def _refusal(self, name: str, asked: Asked) -> int:
+        """Give the error code that any request of a transactional id gets now, or NONE.
+
+        Rights on groups hold for transactional ids of such names too: whoever has one fences others who use it.
+        """
+        if not asked.may(COMMIT, name.encode()):
+            return TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         if error := self._loading():
             return error
         if not name:

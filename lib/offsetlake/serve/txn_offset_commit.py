@@ -12,6 +12,7 @@ from offsetlake.serve.client import Asked
 from offsetlake.serve.commit_rules import NONE, Committer
 from offsetlake.serve.deletions import LogPartition
 from offsetlake.serve.offset_commit import too_large
+from offsetlake.serve.rights import COMMIT
 from offsetlake.serve.schemas import Values
 from offsetlake.serve.store import VALUE, Store, key
 from offsetlake.serve.topics import LAST_OFFSET, Topics
@@ -83,7 +84,9 @@ class TxnOffsetCommit:
 
         partition = self._log_partition(request.group_id.encode())
         producer = Producer(request.producer_id, request.producer_epoch)
-        if all(errors):
+        if not asked.may(COMMIT, request.group_id.encode()):
+            answer(answered(request, [], rules.GROUP_AUTHORIZATION_FAILED))
+        elif all(errors):
             answer(answered(request, errors, NONE))
         elif self._store.loading:
             known = asked.version >= _LOADING_SINCE
@@ -93,9 +96,9 @@ class TxnOffsetCommit:
         elif not request.group_id:
             answer(answered(request, errors, rules.INVALID_GROUP_ID))
         elif asked.version >= _JOINS_SINCE:
-            self._transactions.join(request.transactional_id, producer, partition, go_on)
+            self._transactions.join(request.transactional_id, asked, producer, partition, go_on)
         else:
-            go_on(self._transactions.may_write(request.transactional_id, producer, partition, asked.version))
+            go_on(self._transactions.may_write(request.transactional_id, asked, producer, partition))
 
     def _error(self, topic: str, of: Any) -> int:
         if not self._topics.holds(topic.encode(), of.partition_index):
@@ -138,7 +141,7 @@ def answered(request: Any, errors: list[int], error: int) -> Values:
             {
                 "name": topic.name,
                 "partitions": [
-                    {"partition_index": partition.partition_index, "error_code": next(of) or error}
+                    {"partition_index": partition.partition_index, "error_code": next(of, NONE) or error}
                     for partition in topic.partitions
                 ],
             }
