@@ -1,0 +1,122 @@
+"""Sections on commits: how many over time, how far they went, and which were for nothing."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offsetlake.report import numbers, pictures
+from offsetlake.report.page import Row, Section
+from offsetlake.report.scope import Scope
+from offsetlake.report.words import count, duration, instant, shortened
+
+OFTEN = 0.5
+"""Of a group's commits: more that say nothing new are worth a word."""
+
+
+def commit_rate(scope: Scope, steps: pa.Table) -> Section:
+    """Show how many offsets groups committed; `steps` is `numbers.over_time`."""
+    title = "Commit rate"
+    if not steps.num_rows:
+        return Section(title, "Nothing was committed in this time.")
+    rows: list[Row] = []
+    lanes, step = [], duration(scope.step_ms)
+    for name, of_group in _by_group(steps):
+        at, values = _every_step(scope, of_group, "commits")
+        most, total = int(values.max()), int(of_group["total"][0].as_py())
+        lanes.append(pictures.Lane(name, at, values, f"at most {count(most)} in {step}"))
+        busiest = int(at[values.argmax()])
+        rows.append({"group": name, "commits": total, "most": most, "when": instant(busiest)})
+    return Section(
+        title,
+        f"Offsets committed every {step}, each group on a scale of its own. A lane that ends early is a group that "
+        "stopped: look at its consumers. A wall is one that commits too often: see the worst committers.",
+        rows,
+        pictures.lanes(lanes, scope.from_ms, scope.until_ms, filled=True),
+        steps["groups"][0].as_py() - len(rows),
+        "offsetlake audit commit_rate",
+    )
+
+
+def progress(scope: Scope, steps: pa.Table) -> Section:
+    """Show how far offsets went ahead, where nobody knows how far they could."""
+    title = "Progress"
+    unknown = (
+        "Where topics end is not on record, so lag is not known: a cycle over a live cluster records it "
+        "(offsetlake run --bootstrap HOST:PORT)."
+    )
+    if not steps.num_rows:
+        return Section(title, unknown)
+    rows: list[Row] = []
+    lanes = []
+    for name, of_group in _by_group(steps):
+        at, values = _every_step(scope, of_group, "ahead")
+        sums, back = np.cumsum(values), int(pc.sum(of_group["back"]).as_py())
+        lanes.append(pictures.Lane(name, at, sums, f"{count(int(sums[-1]))} records"))
+        last = instant(of_group["newest"][-1].as_py())
+        rows.append({"group": name, "records ahead": int(sums[-1]), "went back by": back, "last commit": last})
+    return Section(
+        title,
+        f"{unknown} What is drawn is how many records the offsets of each group went ahead. A flat end is a group that "
+        "reads nothing, or has nothing to read; a fall is one that was reset or went back (offsetlake audit changes).",
+        rows,
+        pictures.lanes(lanes, scope.from_ms, scope.until_ms, filled=False),
+        steps["groups"][0].as_py() - len(rows),
+        "offsetlake audit idle_groups",
+    )
+
+
+def worst_committers(scope: Scope) -> Section:
+    """Show who commits most for nothing."""
+    title, worst = "Worst committers", numbers.worst_committers(scope).to_pylist()
+    if not worst:
+        return Section(title, "Nothing was committed in this time.")
+    rows = [
+        {
+            "group": row["group_id"],
+            "commits": row["commits"],
+            "redundant": row["redundant"],
+            "of these": f"{row['redundant'] / row['commits']:.0%}",
+            "most in an hour": row["busiest_hour_commits"],
+        }
+        for row in worst
+    ]
+    redundant = np.array([row["redundant"] for row in worst], float)
+    needed = np.array([row["commits"] for row in worst], float) - redundant
+    first = worst[0]
+    if first["redundant"] > OFTEN * first["commits"]:
+        says = (
+            f"{shortened(first['group_id'], 60)} said nothing new in {rows[0]['of these']} of its {first['commits']:,} "
+            "commits: have it commit less often, or only when it has read something."
+        )
+    else:
+        says = "No group commits mostly for nothing."
+    return Section(
+        title,
+        f"A redundant commit says what stood already, and makes the log longer. {says}",
+        rows,
+        pictures.bars(
+            [row["group_id"] for row in worst],
+            {"redundant": redundant, "needed": needed},
+            [f"{count(row['redundant'])} of {count(row['commits'])}" for row in worst],
+        ),
+        first["groups"] - len(rows),
+        "offsetlake audit commit_rate",
+    )
+
+
+def _by_group(steps: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    for name in pc.unique(steps["group_id"]).to_pylist():
+        yield name, steps.filter(pc.equal(steps["group_id"], name))
+
+
+def _every_step(
+    scope: Scope, of_group: pa.Table, column: str
+) -> tuple["np.ndarray[tuple[int], np.dtype[np.int64]]", pictures.Values]:
+    """Give all steps of the period, those without a commit too, and the column's values in them."""
+    step = scope.step_ms
+    at = np.arange(scope.from_ms - scope.from_ms % step, scope.until_ms + step + 1, step, dtype=np.int64)
+    values = np.zeros(len(at))
+    values[np.searchsorted(at, of_group["at"].to_numpy())] = of_group[column].to_numpy()
+    return at, values
