@@ -35,7 +35,7 @@ def test_the_page_is_written_and_told(run: Run, tmp_path: Path) -> None:
         (("--lake", "none"), 6, "no lake in none: `offsetlake run --lake none --log FOLDER` makes one"),
         (("--group", "payments"), 2, "no group like 'payments' is in history"),
         (("--since", "noon"), 2, "'noon' is no instant"),
-        (("--to", "no/folder/report.html"), 2, "cannot be written to no/folder/report.html: No such file or directory"),
+        (("--to", "lake/lock/report.html"), 2, "cannot be written to lake/lock/report.html: File exists"),
         (("--to", "lake"), 2, "the report cannot be written to lake: Is a directory"),
     ],
 )
@@ -46,3 +46,9 @@ def test_what_cannot_be_done_is_told_in_a_line(
     assert (left, out) == (code, "")
     assert said in err.splitlines()[-1]
     assert {entry.name for entry in tmp_path.iterdir()} == {"lake"}
+
+
+@pytest.mark.usefixtures("lake")
+def test_its_folder_is_made(run: Run, tmp_path: Path) -> None:
+    assert run("report", "--to", "www/of/offsets.html")[0] == 0
+    assert [entry.name for entry in (tmp_path / "www" / "of").iterdir()] == ["offsets.html"]

@@ -1,5 +1,6 @@
 """`offsetlake report`: what a lake says, as a page with pictures."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -64,10 +65,12 @@ def _write(file: Path, page: str) -> None:
     """Write all of it, or leave what was there."""
     temporary = file.with_name(f".{file.name}.tmp")
     try:
+        file.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_text(page, encoding="utf-8")
         to_disk(temporary)
         temporary.replace(file)
         to_disk(file.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
         raise BadRequest(f"the report cannot be written to {file}: {error.strerror}") from error

@@ -8,38 +8,38 @@ import pyarrow.compute as pc
 
 from offsetlake.report import numbers, pictures
 from offsetlake.report.page import Row, Section
-from offsetlake.report.scope import Scope
+from offsetlake.report.scope import MOST_GROUPS, Scope
 from offsetlake.report.words import count, duration, instant, shortened
 
 OFTEN = 0.5
 """Of a group's commits: more that say nothing new are worth a word."""
 
 
-def commit_rate(scope: Scope, steps: pa.Table) -> Section:
-    """Show how many offsets groups committed; `steps` is `numbers.over_time`."""
+def commit_rate(scope: Scope, busiest: pa.Table, steps: pa.Table) -> Section:
+    """Show how many offsets groups committed, by `numbers.busiest` and `numbers.over_time`."""
     title = "Commit rate"
     if not steps.num_rows:
         return Section(title, "Nothing was committed in this time.")
     rows: list[Row] = []
     lanes, step = [], duration(scope.step_ms)
-    for name, of_group in _by_group(steps):
+    for name, of_group in _by_group(busiest, steps):
         at, values = _every_step(scope, of_group, "commits")
-        most, total = int(values.max()), int(of_group["total"][0].as_py())
+        most, total = int(values.max()), int(values.sum())
         lanes.append(pictures.Lane(name, at, values, f"at most {count(most)} in {step}"))
-        busiest = int(at[values.argmax()])
-        rows.append({"group": name, "commits": total, "most": most, "when": instant(busiest)})
+        then = int(at[values.argmax()])
+        rows.append({"group": name, "commits": total, "most": most, "when": instant(then)})
     return Section(
         title,
         f"Offsets committed every {step}, each group on a scale of its own. A lane that ends early is a group that "
         "stopped: look at its consumers. A wall is one that commits too often: see the worst committers.",
         rows,
         pictures.lanes(lanes, scope.from_ms, scope.until_ms, filled=True),
-        steps["groups"][0].as_py() - len(rows),
+        busiest["groups"][0].as_py() - len(rows),
         "offsetlake audit commit_rate",
     )
 
 
-def progress(scope: Scope, steps: pa.Table) -> Section:
+def progress(scope: Scope, busiest: pa.Table, steps: pa.Table) -> Section:
     """Show how far offsets went ahead, where nobody knows how far they could."""
     title = "Progress"
     unknown = (
@@ -50,7 +50,7 @@ def progress(scope: Scope, steps: pa.Table) -> Section:
         return Section(title, unknown)
     rows: list[Row] = []
     lanes = []
-    for name, of_group in _by_group(steps):
+    for name, of_group in _by_group(busiest, steps):
         at, values = _every_step(scope, of_group, "ahead")
         sums, back = np.cumsum(values), int(pc.sum(of_group["back"]).as_py())
         lanes.append(pictures.Lane(name, at, sums, f"{count(int(sums[-1]))} records"))
@@ -62,14 +62,15 @@ def progress(scope: Scope, steps: pa.Table) -> Section:
         "reads nothing, or has nothing to read; a fall is one that was reset or went back (offsetlake audit changes).",
         rows,
         pictures.lanes(lanes, scope.from_ms, scope.until_ms, filled=False),
-        steps["groups"][0].as_py() - len(rows),
+        busiest["groups"][0].as_py() - len(rows),
         "offsetlake audit idle_groups",
     )
 
 
-def worst_committers(scope: Scope) -> Section:
-    """Show who commits most for nothing."""
-    title, worst = "Worst committers", numbers.worst_committers(scope).to_pylist()
+def worst_committers(scope: Scope, busiest: pa.Table) -> Section:
+    """Show who of the busiest commits most for nothing."""
+    title, groups = "Worst committers", busiest["group_id"].to_pylist()
+    worst = numbers.worst_committers(scope, groups).to_pylist()
     if not worst:
         return Section(title, "Nothing was committed in this time.")
     rows = [
@@ -94,21 +95,24 @@ def worst_committers(scope: Scope) -> Section:
         says = "No group commits mostly for nothing."
     return Section(
         title,
-        f"A redundant commit says what stood already, and makes the log longer. {says}",
+        f"A redundant commit says what stood already, and makes the log longer. Looked at are the {len(groups):,} "
+        f"groups that commit most. {says}",
         rows,
         pictures.bars(
             [row["group_id"] for row in worst],
             {"redundant": redundant, "needed": needed},
             [f"{count(row['redundant'])} of {count(row['commits'])}" for row in worst],
         ),
-        first["groups"] - len(rows),
+        busiest["groups"][0].as_py() - len(rows),
         "offsetlake audit commit_rate",
     )
 
 
-def _by_group(steps: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    for name in pc.unique(steps["group_id"]).to_pylist():
-        yield name, steps.filter(pc.equal(steps["group_id"], name))
+def _by_group(busiest: pa.Table, steps: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    for name in busiest["group_id"].slice(0, MOST_GROUPS).to_pylist():
+        of_group = steps.filter(pc.equal(steps["group_id"], name))
+        if of_group.num_rows:
+            yield name, of_group
 
 
 def _every_step(

@@ -10,7 +10,7 @@ from offsetlake.lake.upkeep import sizes
 from offsetlake.lifecycle.policy import RetentionPolicy
 from offsetlake.report import behind, commits, numbers, state
 from offsetlake.report.page import Section, page
-from offsetlake.report.scope import Scope, scope
+from offsetlake.report.scope import MOST_GROUPS, Scope, scope
 from offsetlake.report.words import instant, size
 
 Say = Callable[[str], None]
@@ -56,17 +56,18 @@ def _says(of: Scope) -> Iterator[str]:
 
 def _of_groups(of: Scope, policy: RetentionPolicy, say: Say) -> Iterator[Section]:
     say("counting commits over time")
-    steps = numbers.over_time(of)
-    yield commits.commit_rate(of, steps)
+    busiest = numbers.busiest(of)
+    steps = numbers.over_time(of, busiest["group_id"].to_pylist()[:MOST_GROUPS])
+    yield commits.commit_rate(of, busiest, steps)
     if newest_asked(of.lake) is None:
-        yield commits.progress(of, steps)
+        yield commits.progress(of, busiest, steps)
     else:
         say("judging who is behind")
         yield behind.lag(of)
     say("judging what goes when")
     yield behind.expiry(of, policy)
     say("looking for commits that say nothing new")
-    yield commits.worst_committers(of)
+    yield commits.worst_committers(of, busiest)
 
 
 def _of_lake(of: Scope, say: Say) -> Iterator[Section]:

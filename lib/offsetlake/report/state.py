@@ -23,7 +23,7 @@ def growth(scope: Scope) -> Section:
     if not days.num_rows:
         return Section(title, "No record was appended in this time.")
     parts = {name: days[column].to_numpy().astype(float) for column, name in _KINDS.items()}
-    groups = numbers.growth_by_group(scope).to_pylist()
+    groups = numbers.growth_by_group(scope, "records").to_pylist()
     rows = [
         {"group": row["group_id"], **{name: row[column] for column, name in _KINDS.items()}}
         for row in groups
