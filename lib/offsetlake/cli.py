@@ -22,6 +22,7 @@ from offsetlake.commands import credentials  # noqa: F401
 from offsetlake.commands import questions  # noqa: F401
 from offsetlake.commands import lag  # noqa: F401
 from offsetlake.commands import audits  # noqa: F401
+from offsetlake.commands import report  # noqa: F401
 from offsetlake.commands import reset  # noqa: F401
 from offsetlake.commands import by_hand  # noqa: F401
 from offsetlake.commands import snapshot  # noqa: F401

@@ -29,6 +29,7 @@ _DEFAULTS: dict[str, Row] = {
     "group_records": {"ingest_run": 1, "log_partition": 0, "key": "{}", "record_type": 2},
     "tombstones": {"log_partition": 0, "judged_timestamp": 0},
     "alterations": {"log_partition": 0, "commit_timestamp": 0},
+    "runs": {"outcome": "done", "counts": [], "notes": []},
     "quarantine": {"ingest_run": 1, "log_topic": "__consumer_offsets", "log_partition": 0},
 }  # fmt: skip
 

@@ -21,7 +21,7 @@ START = to_ms("2026-01-31T14:00")
 
 
 def example(path: Path) -> Lake:
-    """Two consumers on one partition of billing; search stands still where billing went on."""
+    """Two consumers on one partition of billing, of which one says who it is; search stands still meanwhile."""
 
     def row(group_id: str, partition: int, log_offset: int, second: int, value: int) -> Row:
         at = START + second * 1000
@@ -35,6 +35,11 @@ def example(path: Path) -> Lake:
         row("billing", 1, 7, 20, 900),
         *(row("search", 1, 8 + at, 5 * at, 500) for at in range(4)),
     ]
+    by = {"group_id": "billing", "principal": "User:carol", "client_id": "backfill", "address": "10.0.0.8:51234"}
+    acts = [
+        {**by, "log_offset": at, "last_log_offset": at, "log_timestamp": START + second * 1000}
+        for at, second in ((3, 6), (5, 11))
+    ]
     newest = {(each["group_id"], each["partition"]): each for each in commits}
     columns = (
         "group_id", "topic", "partition", "committed_offset", "commit_timestamp", "log_offset", "log_timestamp",
@@ -42,6 +47,7 @@ def example(path: Path) -> Lake:
     return small_lake(
         path,
         offset_commits=commits,
+        acts=acts,
         offsets=[{name: each[name] for name in columns} for each in newest.values()],
         groups=[{"group_id": "billing"}, {"group_id": "search"}],
     )

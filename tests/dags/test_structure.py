@@ -73,5 +73,10 @@ def test_maintenance_and_audit(described: Any) -> None:
     }
     assert behind == {
         "offset_maintenance": {"maintain": [], "commits_in_part": ["maintain"], "hanging_transactions": ["maintain"]},
-        "offset_audit": {"compact": [], "check": ["compact"]},
+        "offset_audit": {
+            "compact": [],
+            "check": ["compact"],
+            "has_folder": ["compact"],
+            "report": ["has_folder"],
+        },
     }

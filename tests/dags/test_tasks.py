@@ -37,8 +37,9 @@ RUNS: list[dict[str, Any]] = [
     {"dag": "offset_maintenance"},
     {"dag": "offset_maintenance", "params": {"cut_log": "/log", "dry_run": True}},
     {"dag": "offset_audit", "params": {"docs": "/docs"}},
+    {"dag": "offset_audit"},
 ]
-ALWAYS, DRY, EMITTED, STOPPED, BY_VARIABLE, MAINTAINED, MAINTAINED_DRY, AUDITED = range(len(RUNS))
+ALWAYS, DRY, EMITTED, STOPPED, BY_VARIABLE, MAINTAINED, MAINTAINED_DRY, AUDITED, AUDITED_ALONE = range(len(RUNS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,9 @@ def test_maintenance(ran: Ran) -> None:
 
 
 def test_audit(ran: Ran) -> None:
-    assert ran.words(AUDITED) == [
-        ["compact", "--format=json"],
-        ["check", "--format=json", "--versions", VERSIONS, "--docs=/docs"],
-    ]
+    check = ["check", "--format=json", "--versions", VERSIONS, "--docs=/docs"]
+    compact, *others = ran.words(AUDITED)
+    assert compact == ["compact", "--format=json"]
+    assert sorted(others) == [check, ["report", "--to=/docs/report.html"]]
+    assert sorted(ran.words(AUDITED_ALONE)) == [["check", *check[1:-1]], compact], "no folder, no report"
+    assert ran.skipped(AUDITED_ALONE) == {"report"}

@@ -69,3 +69,40 @@ def test_pieces_of_requests(made: list[tuple[int, bytes]], cuts: list[int], *, t
         loop.run_until_complete(asyncio.sleep(0))
     loop.close()
     assert sink.written == b"".join(framed(struct.pack(">i", at) + body) for at, (_, body) in enumerate(made))
+
+
+def test_a_connection_is_idle_when_nothing_came_in_between() -> None:
+    loop, sink = asyncio.new_event_loop(), Sink()
+    connection = Connection(Echo(loop), Client(), set(), loop)
+    connection.connection_made(cast("Any", sink))
+    assert [connection.is_idle() for _ in range(2)] == [False, True]
+    connection.data_received(b"\0")
+    assert [connection.is_idle() for _ in range(2)] == [False, True]
+    connection.data_received(framed(struct.pack(">hhih", COMMIT, 0, 7, -1))[1:])
+    assert [connection.is_idle() for _ in range(2)] == [False, False], "it waits for its answer"
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.run_until_complete(asyncio.sleep(0))
+    assert connection.is_idle()
+    loop.close()
+
+
+def test_bytes_that_wait_for_their_answers_have_an_end() -> None:
+    """Of requests of 1 MiB each, so many are taken as have 16 MiB; the others when those are answered."""
+    loop, sink = asyncio.new_event_loop(), Sink()
+    taken: list[Answer] = []
+
+    class Slow(Echo):
+        def take(self, frame: bytes, header: Header, answer: Answer) -> None:
+            taken.append(answer)
+
+    connection = Connection(Slow(loop), Client(), set(), loop)
+    connection.connection_made(cast("Any", sink))
+    request = framed(struct.pack(">hhih", COMMIT, 0, 7, -1) + bytes(1 << 20))
+    for _ in range(40):
+        connection.data_received(request)
+    for number in (16, 32, 40):
+        assert len(taken) == number
+        for answer in taken[-16:]:
+            answer(b"")
+        loop.run_until_complete(asyncio.sleep(0))
+    loop.close()

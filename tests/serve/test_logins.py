@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import signal
 import socket
 import ssl
 import struct
@@ -20,6 +21,8 @@ from aiokafka.structs import TopicPartition as AioTopicPartition
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from cryptography import x509
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from broker.broker import PASSWORDS, Broker, java
 from offsetlake.serve.credentials import Credentials
@@ -36,7 +39,7 @@ from serve.secured import (
     shake_hands,
 )
 from serve.serving import Serving
-from serve.wire_client import METADATA, OFFSET_FETCH, WireClient
+from serve.wire_client import METADATA, OFFSET_FETCH, WireClient, frame, read_answer, request
 
 pytestmark = pytest.mark.slow
 
@@ -83,7 +86,7 @@ def said(serving: Serving) -> Said:
     return Said(serving)
 
 
-def settings(serving: Serving, files: Secured, mechanism: str, name: str = NAME, password: str = PASSWORD) -> Any:
+def of_client(serving: Serving, files: Secured, mechanism: str, name: str = NAME, password: str = PASSWORD) -> Any:
     return {
         "bootstrap.servers": serving.bootstrap,
         "security.protocol": "SASL_SSL",
@@ -105,12 +108,12 @@ def is_hung_up(client: WireClient) -> bool:
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_confluent_logs_in(serving: Serving, files: Secured, mechanism: str) -> None:
-    of = settings(serving, files, mechanism) | {"group.id": GROUP, "enable.auto.commit": False}
+    of = of_client(serving, files, mechanism) | {"group.id": GROUP, "enable.auto.commit": False}
     with closing(Consumer(of)) as consumer:
         (committed,) = consumer.commit(offsets=[TopicPartition(TOPIC, 0, 42)], asynchronous=False)
         assert committed.error is None
         assert [of.offset for of in consumer.committed([TopicPartition(TOPIC, 0)], timeout=SECONDS)] == [42]
-    admin = AdminClient(settings(serving, files, mechanism))
+    admin = AdminClient(of_client(serving, files, mechanism))
     assert [of.group_id for of in admin.list_consumer_groups().result().valid] == [GROUP]
 
 
@@ -258,9 +261,40 @@ def test_half_a_login(serving: Serving, files: Secured, said: Said) -> None:
     said.one("hung up while it logged in$")
 
 
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cut=st.integers(0, 400), changes=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=3))
+def test_logins_that_end_or_go_wrong_anywhere(
+    serving: Serving, files: Secured, cut: int, changes: list[tuple[int, int]]
+) -> None:
+    """All messages of a login and a request at once, up to somewhere, some bytes changed; nobody else minds."""
+    messages = [(API_VERSIONS, 0, {}), (SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})]
+    messages += [(SASL_AUTHENTICATE, 2, {"auth_bytes": f"\0{NAME}\0{PASSWORD}".encode()}), (OFFSET_FETCH, 5, FETCH)]
+    sent = bytearray(b"".join(frame(api, version, 1, request(api, version, of)) for api, version, of in messages))
+    for at, byte in changes:
+        sent[at % len(sent)] = byte
+    with files.wire(serving.bootstrap) as client:
+        client.socket.sendall(sent[:cut])
+    with files.wire(serving.bootstrap) as client:
+        assert log_in(client, NAME, PASSWORD).ask(OFFSET_FETCH, 5, FETCH)["error_code"] == 0
+
+
+def test_a_connection_that_hangs_up_at_once_and_one_that_is_handed_on(serving: Serving, files: Secured) -> None:
+    """A request that comes in with the last message of the login is answered behind it."""
+    authentication = {"auth_bytes": f"\0{NAME}\0{PASSWORD}".encode()}
+    messages = [(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}), (SASL_AUTHENTICATE, 2, authentication)]
+    messages += [(OFFSET_FETCH, 5, FETCH)] * 2
+    WireClient(serving.bootstrap).socket.close()
+    with files.wire(serving.bootstrap) as client:
+        client.socket.sendall(
+            b"".join(frame(api, version, 1, request(api, version, of)) for api, version, of in messages)
+        )
+        answers = [read_answer(api, version, client.receive())[1] for api, version, _ in messages]
+        assert [of.error_code for of in answers] == [0, 0, 0, 0]
+
+
 def test_another_ones_group(serving: Serving, files: Secured, said: Said) -> None:
     """Described, listed, read, committed to, deleted: each by its API as `test_rights` has it; here once for real."""
-    of = settings(serving, files, "SCRAM-SHA-512", "other", USERS["other"])
+    of = of_client(serving, files, "SCRAM-SHA-512", "other", USERS["other"])
     admin = AdminClient(of)
     assert [each.group_id for each in admin.list_consumer_groups().result().valid] == []
     with pytest.raises(KafkaException, match=r"(?i)group authorization|GROUP_AUTHORIZATION_FAILED"):
@@ -330,6 +364,7 @@ def test_rights_and_certificates_are_read_again(serving: Serving, files: Secured
         renewed = trustme.CA()
         renewed.cert_pem.write_to_path(str(files.folder / "renewed-ca.pem"))
         files.certify(renewed)
+        serving.process.send_signal(signal.SIGHUP)
         wait_for(serving, "read again: .*rights.toml")
         wait_for(serving, "read again: .*server.pem")
         assert client.ask(OFFSET_FETCH, 5, FETCH)["error_code"] == 0

@@ -29,17 +29,31 @@ def audit(
     if name not in views():
         raise BadRequest(f"no view {name!r}; views are {', '.join(sorted(views()))}")
     view = views()[name]
-    if not lake.query(f"SELECT * FROM ({_GROUPS}) LIMIT 1", "offset_commits", "group_records").num_rows:  # noqa: S608
+    if not has_history(lake):
         raise BadRequest(f"the lake {lake.path} holds no history yet: `offsetlake run` reads the log")
     conditions = " AND ".join(_conditions(lake, view, pattern, topic, since_ms)) or "true"
     limited = "" if limit is None else f"LIMIT {limit}"
     return lake.query(f"SELECT * FROM {name} WHERE {conditions} ORDER BY {view.order} {limited}", name)  # noqa: S608
 
 
+def has_history(lake: Lake) -> bool:
+    """Tell whether a record of any group was ever read."""
+    return bool(lake.query(f"SELECT * FROM ({_GROUPS}) LIMIT 1", "offset_commits", "group_records").num_rows)  # noqa: S608
+
+
+def of_groups(lake: Lake, pattern: str) -> str:
+    """Give the SQL condition that holds for the groups like the pattern; BadRequest where history has none."""
+    known = lake.query(f"SELECT DISTINCT group_id FROM ({_GROUPS})", "offset_commits", "group_records")  # noqa: S608
+    found: list[str] = known.filter(pa.array(like(known["group_id"], pattern)))["group_id"].to_pylist()
+    if not found:
+        raise BadRequest(f"no group like {pattern!r} is in history, as far as the lake {lake.path} has read its log")
+    return f"group_id IN ({', '.join(map(quoted, found))})"
+
+
 def _conditions(lake: Lake, view: View, pattern: str | None, topic: str | None, since_ms: int | None) -> Iterator[str]:
     if pattern is not None:
         _check_by(view, "group_id", "--group")
-        yield f"group_id IN ({', '.join(map(quoted, _groups_like(lake, pattern)))})"
+        yield of_groups(lake, pattern)
     if topic is not None:
         _check_by(view, "topic", "--topic")
         check_committed(lake, topic=topic)
@@ -53,11 +67,3 @@ def _check_by(view: View, column: str, option: str) -> None:
         raise BadRequest(
             f"{view.name} has no column {column}: leave {option} out; its columns: {', '.join(view.columns)}"
         )
-
-
-def _groups_like(lake: Lake, pattern: str) -> list[str]:
-    known = lake.query(f"SELECT DISTINCT group_id FROM ({_GROUPS})", "offset_commits", "group_records")  # noqa: S608
-    found: list[str] = known.filter(pa.array(like(known["group_id"], pattern)))["group_id"].to_pylist()
-    if not found:
-        raise BadRequest(f"no group like {pattern!r} is in history, as far as the lake {lake.path} has read its log")
-    return found

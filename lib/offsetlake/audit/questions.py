@@ -125,6 +125,13 @@ LEFT JOIN {acts} AS acts ON acts.log_partition = acted.log_partition AND acts.lo
 ORDER BY compared.log_partition, compared.log_offset DESC {limit}
 """
 
+_DECISIONS = """
+SELECT * FROM (
+  SELECT *, row_number() OVER (
+    PARTITION BY group_id, topic, "partition", judged_offset ORDER BY run_id DESC
+  ) AS newest FROM tombstones
+) WHERE newest = 1"""
+
 _BEFORE_PARTS = ", CAST(NULL AS BIGINT) AS commit_id, CAST(NULL AS INT) AS commit_size"  # of a lake not upgraded yet
 _BEFORE_ACTS = """(SELECT log_partition, log_offset, log_offset AS last_log_offset, CAST(NULL AS STRING) AS what,
   CAST(NULL AS STRING) AS principal, CAST(NULL AS STRING) AS client_id, CAST(NULL AS STRING) AS address
@@ -158,17 +165,20 @@ def like(rows: pa.Table, pattern: str | None) -> pa.Table:
     return rows if pattern is None else rows.filter(pa.array(policy.like(rows["group_id"], pattern)))
 
 
+def outcomes(lake: Lake) -> pa.Table:
+    """Count the decisions that `tombstones` gives: columns outcome, rule, decisions; the most first."""
+    sql = f"""
+        SELECT outcome, rule, count(*) AS decisions FROM ({_DECISIONS})
+        GROUP BY outcome, rule ORDER BY decisions DESC, outcome, rule"""  # noqa: S608
+    return lake.query(sql, "tombstones")
+
+
 def tombstones(
     lake: Lake, pattern: str | None = None, outcome: str | None = None, limit: int | None = None
 ) -> pa.Table:
     """Give every decision once, with its newest outcome: rows of `tombstones`, a group's offsets before the group."""
     wanted = "" if outcome is None else f"AND outcome = {quoted(outcome)}"
-    sql = f"""
-        SELECT * FROM (
-          SELECT *, row_number() OVER (
-            PARTITION BY group_id, topic, "partition", judged_offset ORDER BY run_id DESC
-          ) AS newest FROM tombstones
-        ) WHERE newest = 1 {wanted} ORDER BY group_id, topic NULLS LAST, "partition", judged_offset"""  # noqa: S608
+    sql = f'{_DECISIONS} {wanted} ORDER BY group_id, topic NULLS LAST, "partition", judged_offset'
     return like(lake.query(sql, "tombstones").drop_columns(["newest"]), pattern).slice(0, limit)
 
 

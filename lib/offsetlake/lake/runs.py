@@ -6,9 +6,12 @@ A job first writes its plan to a file of the lake, then its tables, each write t
 
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from offsetlake.errors import LakeBusy
 from offsetlake.lake.definitions import definition
-from offsetlake.lake.files import Exchange, TableFile, commit
+from offsetlake.lake.files import Exchange, TableFile, commit, table_schema
 from offsetlake.lake.lake import Lake, disk_errors
 from offsetlake.times import now_ms
 
@@ -24,16 +27,28 @@ RESUMED = "finished after an interruption"
 """The note of a run that was cut short, and that a later call of its job finished by its plan."""
 
 
-def last_run(lake: Lake, job: str, outcome: str = "%", through: int | None = None) -> dict[str, Any] | None:
-    """Newest row of a job in `runs`, or None; `through` passes over runs behind that one."""
-    # The number first, then its row from its one file: whole rows of all runs take several times as long to read.
-    sql = f"SELECT max(run_id) AS newest FROM runs WHERE job = '{job}' AND outcome LIKE '{outcome}'"  # noqa: S608
-    sql += "" if through is None else f" AND run_id <= {through}"
-    newest = lake.query(sql, "runs")["newest"][0].as_py()
-    if newest is None:
-        return None
-    row: dict[str, Any] = lake.query(f"SELECT * FROM runs WHERE run_id = {newest}", "runs").to_pylist()[0]  # noqa: S608
-    return row
+def last_run(lake: Lake, job: str, outcome: str | None = None, through: int | None = None) -> dict[str, Any] | None:
+    """Newest row of a job in `runs`, or None; with that outcome; `through` passes over runs behind that one."""
+    found: list[dict[str, Any]] = []
+    for file in sorted(_files(lake), key=_newest, reverse=True):
+        if found and _newest(file) < found[-1]["run_id"]:
+            break
+        if file["min.job"] <= job <= file["max.job"]:
+            rows = pq.read_table(lake.table_path("runs") / file["path"], schema=table_schema("runs")).to_pylist()
+            of_job = [row for row in rows if row["job"] == job and outcome in (None, row["outcome"])]
+            found += [row for row in of_job if through is None or row["run_id"] <= through]
+            found.sort(key=lambda row: int(row["run_id"]))
+    return found[-1] if found else None
+
+
+def _files(lake: Lake) -> list[dict[str, Any]]:
+    """List the files of `runs`, mostly one a run, with the bounds of their columns: a query would open all of them."""
+    files: list[dict[str, Any]] = pa.table(lake.delta_table("runs").get_add_actions(flatten=True)).to_pylist()
+    return files
+
+
+def _newest(file: dict[str, Any]) -> int:
+    return int(file["max.run_id"])
 
 
 def jobs(lake: Lake) -> dict[int, str]:
@@ -76,9 +91,9 @@ def refuse_unfinished(lake: Lake, what: str) -> None:
 
 def begin(lake: Lake, job: str, plan: Plan) -> Plan:
     """Give the run its number and write its plan down, before anything else of it."""
-    newest = lake.query("SELECT coalesce(max(run_id), 0) AS newest FROM runs", "runs")["newest"][0].as_py()
     others = [other["run_id"] for name in JOBS if (other := lake.read_file(_plan_file(name)))]
-    numbered = {"run_id": max(newest, *others, 0) + 1, "started_at": now_ms(), "notes": [], **plan}
+    newest = max([0, *others, *map(_newest, _files(lake))])
+    numbered = {"run_id": newest + 1, "started_at": now_ms(), "notes": [], **plan}
     with disk_errors(lake.path):
         lake.write_file(_plan_file(job), numbered)
     return numbered

@@ -6,6 +6,7 @@ The tables of latest state are never compacted here: their files are sorted leav
 from datetime import timedelta
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import WriterProperties
 
 from offsetlake.lake.definitions import TABLES, definition
@@ -19,6 +20,17 @@ APPENDED = tuple(name for name in TABLES if definition(name).properties.get("del
 """Tables whose rows only ever come: any of their files may become one."""
 
 _HOUR_MS = timedelta(hours=1) // timedelta(milliseconds=1)
+
+
+def sizes(lake: Lake) -> pa.Table:
+    """Give of each table `table`, `version`, `rows`, `files` and `bytes`, as Delta's log has them: nothing is read."""
+    found = []
+    for table in TABLES:
+        of = lake.delta_table(table)
+        files = pa.table(of.get_add_actions(flatten=True))
+        rows, size = (pc.sum(files[name], min_count=0).as_py() for name in ("num_records", "size_bytes"))
+        found.append({"table": table, "version": of.version(), "rows": rows, "files": files.num_rows, "bytes": size})
+    return pa.Table.from_pylist(found)
 
 
 def small_files(lake: Lake, table: str) -> int:

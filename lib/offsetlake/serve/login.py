@@ -46,6 +46,7 @@ class Login(asyncio.Protocol):
         self._security, self._admin, self._connect, self._loop = security, admin, connect, loop
         self.client = Client()
         self._received = bytearray()
+        self._begun = False  # behind TLS, where that is on
         self._ready = True  # for requests
         self._over = False
         self._requests = 0
@@ -57,7 +58,7 @@ class Login(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin: ask who it is, where that is to be asked."""
-        self._transport = cast("asyncio.Transport", transport)
+        self._transport, self._begun = cast("asyncio.Transport", transport), True
         self._too_late = self._loop.call_later(SECONDS, self._expire)
         certificate = transport.get_extra_info("peercert")
         if certificate:
@@ -82,7 +83,8 @@ class Login(asyncio.Protocol):
 
     def close(self) -> None:
         """End the connection."""
-        self._transport.close()
+        if self._begun:
+            self._transport.close()
 
     def is_idle(self) -> bool:
         """Tell that it may be: it has little time anyway."""

@@ -154,6 +154,7 @@ async def _serve(settings: Settings, folder: Path, security: Security) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, security.look)
     server = Server(settings, folder, security, loop)
     listening = await server.listen()
     LOG.info("listening on %s:%d", settings.host, listening.sockets[0].getsockname()[1])

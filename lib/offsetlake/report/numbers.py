@@ -1,0 +1,117 @@
+"""The numbers of a report, asked of the views; each answer has as many rows as are shown, or a few a group shown."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offsetlake.audit.questions import quoted
+from offsetlake.report.scope import MOST_GROUPS, Scope
+
+MOST_JUDGED = 200
+"""How many groups are looked at commit by commit: what bounds the memory. Those that commit most, whatever else."""
+
+_DAY = 86_400_000
+
+
+def busiest(scope: Scope) -> pa.Table:
+    """Give the MOST_JUDGED groups that commit most, the busiest first, as `growth_by_group` does."""
+    found = growth_by_group(scope, "commits", MOST_JUDGED)
+    return found.filter(pc.greater(found["commits"], 0))
+
+
+def over_time(scope: Scope, groups: Sequence[str]) -> pa.Table:
+    """Give what some groups did in each step of time, by time.
+
+    | column         | is |
+    |----------------|----|
+    | group_id       | the group |
+    | at             | when the step begins, ms since the epoch |
+    | commits        | offsets committed in it |
+    | ahead          | by how many records its offsets went ahead, less those they went back |
+    | back           | by how many they went back |
+    | newest         | when the newest of these commits took effect, ms |
+    """
+    return scope.lake.query(
+        f"""
+        SELECT group_id, effective_timestamp - effective_timestamp % {scope.step_ms} AS at, count(*) AS commits,
+          coalesce(sum(CAST(new_offset AS DOUBLE) - old_offset), 0) AS ahead,
+          coalesce(sum(CASE WHEN new_offset < old_offset THEN CAST(old_offset AS DOUBLE) - new_offset END), 0) AS back,
+          max(effective_timestamp) AS newest
+        FROM commit_steps
+        WHERE kind = 'commit' AND effective_timestamp BETWEEN {scope.from_ms} AND {scope.until_ms} AND {_among(groups)}
+        GROUP BY group_id, effective_timestamp - effective_timestamp % {scope.step_ms} ORDER BY at""",  # noqa: S608
+        "commit_steps",
+    )
+
+
+def worst_committers(scope: Scope, groups: Sequence[str]) -> pa.Table:
+    """Give those of some groups that commit most for nothing: group_id, commits, redundant, busiest_hour_commits."""
+    first_day = scope.from_ms - scope.from_ms % _DAY
+    return scope.lake.query(
+        f"""
+        SELECT group_id, sum(commits) AS commits, sum(redundant) AS redundant,
+          max(busiest_hour_commits) AS busiest_hour_commits
+        FROM commit_rate WHERE day_timestamp BETWEEN {first_day} AND {scope.until_ms} AND {_among(groups)}
+        GROUP BY group_id ORDER BY redundant DESC, commits DESC, group_id LIMIT {MOST_GROUPS}""",  # noqa: S608
+        "commit_rate",
+    )
+
+
+def _among(groups: Sequence[str]) -> str:
+    """Give the condition that lets the engine leave the records of all other groups out before it looks at any."""
+    return f"group_id IN ({', '.join(map(quoted, groups))})" if groups else "false"
+
+
+def growth_by_day(scope: Scope) -> pa.Table:
+    """Give the records of each day, or of as many days as are drawn as one: day, commits, tombstones, group_records."""
+    step = scope.days_a_step * _DAY
+    return scope.lake.query(
+        f"""
+        SELECT day_timestamp - day_timestamp % {step} AS day, sum(commits) AS commits, sum(tombstones) AS tombstones,
+          sum(group_records) AS group_records
+        FROM log_growth WHERE {_growing(scope)}
+        GROUP BY day_timestamp - day_timestamp % {step} ORDER BY day""",  # noqa: S608
+        "log_growth",
+    )
+
+
+def growth_by_group(scope: Scope, most: str, limit: int = MOST_GROUPS) -> pa.Table:
+    """Give the groups that have most of a column: group_id, records, commits, tombstones, group_records.
+
+    And `groups`: how many have any of it.
+    """
+    return scope.lake.query(
+        f"""
+        SELECT *, count(CASE WHEN {most} > 0 THEN 1 END) OVER () AS groups FROM (
+          SELECT group_id, sum(records) AS records, sum(commits) AS commits, sum(tombstones) AS tombstones,
+            sum(group_records) AS group_records
+          FROM log_growth WHERE {_growing(scope)} GROUP BY group_id
+        ) AS counted ORDER BY {most} DESC, group_id LIMIT {limit}""",  # noqa: S608
+        "log_growth",
+    )
+
+
+def _growing(scope: Scope) -> str:
+    return f"day_timestamp BETWEEN {scope.from_ms - scope.from_ms % _DAY} AND {scope.until_ms} AND {scope.of_groups}"
+
+
+def newest_runs(scope: Scope) -> pa.Table:
+    """Give the newest run of each job, the newest first: job, runs, started_at, finished_at, notes."""
+    return scope.lake.query(
+        """
+        SELECT runs.job, counted.runs, started_at, finished_at, notes FROM runs
+        JOIN (SELECT job, count(*) AS runs, max(run_id) AS newest FROM runs GROUP BY job) AS counted
+        ON counted.newest = runs.run_id ORDER BY run_id DESC""",
+        "runs",
+    )
+
+
+def undecodable(scope: Scope) -> pa.Table:
+    """Give the reasons for which most records could not be decoded: reason, records, newest_timestamp."""
+    return scope.lake.query(
+        f"""
+        SELECT reason, count(*) AS records, max(log_timestamp) AS newest_timestamp FROM quarantine
+        GROUP BY reason ORDER BY records DESC, reason LIMIT {MOST_GROUPS}""",  # noqa: S608
+        "quarantine",
+    )

@@ -1,0 +1,220 @@
+"""The report of small lakes written by hand: the numbers on its page, and names that would break one."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from audit.lakes import Row, commit, end, small_lake, tombstone
+from offsetlake.lake.lake import Lake
+from offsetlake.lifecycle.policy import Override, RetentionPolicy
+from offsetlake.report.report import report
+from report.pages import Page
+
+HOUR, DAY = 3_600_000, 86_400_000
+NOW = 20 * DAY + 5 * HOUR  # 21 January 1970
+POLICY = RetentionPolicy(7 * DAY, (Override("kept-*", "*", 30 * DAY),))
+TAGS, MATH, LONG = "<script>alert(1)</script>&amp;'\"", "_$x^{$ 漢字 \u202e\n", "billing-" + "x" * 300 + "-eu"
+
+
+def at(group_id: str, log_offset: int, value: int, time: int, **others: Any) -> Row:
+    times = {"log_timestamp": time, "commit_timestamp": time}
+    return commit(log_offset, value, **{"group_id": group_id, **times, **others})
+
+
+def stored(group_id: str, time: int, **others: Any) -> Row:
+    key = {"group_id": group_id, "topic": "t", "partition": 0}
+    return {**key, "committed_offset": 1, "commit_timestamp": time, "log_offset": 0, **others}
+
+
+def decided(run_id: int, outcome: str, rule: str, judged_offset: int) -> Row:
+    key = {"group_id": "old", "topic": "t", "partition": 0}
+    return {**key, "run_id": run_id, "outcome": outcome, "rule": rule, "judged_offset": judged_offset}
+
+
+TABLES: dict[str, list[Row]] = {
+    "offset_commits": [
+        at("before", 0, 1, NOW - 8 * DAY),
+        at("chatty", 1, 1, NOW - 3 * DAY),
+        *(at("chatty", 2 + n, 1, NOW - 2 * DAY + n) for n in range(3)),
+        at("chatty", 5, 2, NOW - 2 * DAY + 3 * HOUR),
+        at("steady", 6, 10, NOW - DAY),
+        at("steady", 7, 20, NOW - 5 * HOUR),
+        at("steady", 8, 15, NOW),
+        tombstone(9, group_id="steady", topic="gone", log_timestamp=NOW),
+        *(at(name, 10 + n, 7, NOW - HOUR) for n, name in enumerate((TAGS, MATH, LONG))),
+    ],
+    "offsets": [
+        stored("chatty", NOW - 8 * DAY),
+        stored("chatty", NOW - 7 * DAY + 1, partition=1),
+        stored("steady", NOW - 6 * DAY, topic="a"),
+        stored("steady", NOW - 5 * HOUR),
+        stored("kept-1", NOW - 8 * DAY),
+        stored(TAGS, NOW - 7 * DAY),
+    ],
+    "groups": [{"group_id": name} for name in ("chatty", "steady", "kept-1", TAGS)],
+    "tombstones": [
+        decided(3, "planned", "commit_age", 1),
+        decided(4, "emitted", "commit_age", 1),
+        decided(3, "planned", "explicit", 2),
+    ],
+    "quarantine": [{"log_offset": n, "reason": "<b>bad", "log_timestamp": n} for n in range(2)],
+    # which keeps the offset of that key
+    "pending_offsets": [{**stored("steady", NOW), "producer_id": 5, "log_timestamp": NOW}],
+    "runs": [
+        {"run_id": 1, "job": "ingest", "started_at": 0, "finished_at": 1500, "positions": [
+            {"topic": "__consumer_offsets", "partition": partition, "position": 1000 * partition + 1}
+            for partition in (3, 1)
+        ]},
+        {"run_id": 2, "job": "compact", "started_at": 2000, "finished_at": 2000, "notes": ["look & see"]},
+    ],
+}  # fmt: skip
+
+
+def quiet(_text: str) -> None:
+    pass
+
+
+def read(lake: Lake, pattern: str | None = None, since_ms: int | None = None) -> Page:
+    return Page(report(lake, POLICY, pattern, since_ms, quiet))
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    return small_lake(tmp_path_factory.mktemp("reports") / "prod <eu>", **TABLES)
+
+
+@pytest.fixture(scope="module")
+def page(lake: Lake) -> Page:
+    return read(lake)
+
+
+def test_the_head_says_which_lake_up_to_when_and_what_is_in_it(page: Page) -> None:
+    assert page.title == "Consumer offsets: prod <eu>"
+    assert "newest record, of 1970-01-21 05:00. What is over time begins 1970-01-18 05:00" in page.says[0]
+    assert {name: value for name, value in page.facts.items() if name != "on disk"} == {
+        "groups": "4", "offsets": "6", "commits and tombstones read": "13", "open transactions": "1",
+        "tombstones planned": "1", "undecodable records": "2",
+    }  # fmt: skip
+    assert page.parts["Read so far"].says[0].endswith("__consumer_offsets: 1 to 1,001, 3 to 3,001.")
+
+
+def test_commits_over_time(page: Page) -> None:
+    part = page.parts["Commit rate"]
+    assert part.rows[:3] == [
+        ["group", "commits", "most", "when"],
+        ["chatty", "5", "3", "1970-01-19 04:00"],  # steps of two hours from midnight on
+        ["steady", "3", "1", "1970-01-20 04:00"],
+    ]
+    assert {row[0] for row in part.rows[3:]} == {TAGS, "_$x^{$ 漢字 \\u202e\\n", f"{LONG[:53]}…{LONG[-26:]}"}
+    assert part.picture is not None
+    assert {"chatty", "at most 3 in 2h", f"{LONG[:22]}…{LONG[-11:]}"} <= set(part.picture)
+
+
+def test_progress_where_no_end_is_on_record(page: Page) -> None:
+    part = page.parts["Progress"]
+    assert part.rows[:3] == [
+        ["group", "records ahead", "went back by", "last commit"],
+        ["chatty", "1", "0", "1970-01-19 08:00"],
+        ["steady", "5", "5", "1970-01-21 05:00"],
+    ]
+    assert "Where topics end is not on record" in part.says[0]
+    assert "Lag" not in page.parts
+
+
+def test_what_goes_on_which_day_by_the_policy_configured(page: Page) -> None:
+    part = page.parts["Expiry calendar"]
+    assert part.rows == [
+        ["group", "offsets", "due", "by 28 Jan", "next"],
+        ["chatty", "2", "1", "2", "1970-01-20 05:00"],
+        [TAGS, "1", "1", "1", "1970-01-21 05:00"],
+        ["steady", "2", "0", "1", "1970-01-22 05:00"],
+        ["kept-1", "1", "0", "0", "1970-02-12 05:00"],
+    ]
+    assert "2 are due" in part.says[0]
+    assert "2 more by 28 Jan" in part.says[0]
+    assert "kept 7d unless the policy says otherwise" in part.says[0]
+
+
+def test_who_commits_for_nothing(page: Page) -> None:
+    part = page.parts["Worst committers"]
+    assert part.rows[:3] == [
+        ["group", "commits", "redundant", "of these", "most in an hour"],
+        ["chatty", "5", "3", "60%", "3"],
+        ["steady", "3", "0", "0%", "1"],
+    ]
+    assert "chatty said nothing new in 60% of its 5 commits" in part.says[0]
+
+
+def test_growth_decisions_quarantine_runs_and_tables(page: Page) -> None:
+    parts = page.parts
+    assert parts["Growth of the log"].rows[1:3] == [["chatty", "5", "0", "0"], ["steady", "3", "1", "0"]]
+    assert parts["Decisions"].rows[1:] == [["emitted", "commit_age", "1"], ["planned", "explicit", "1"]]
+    assert parts["Quarantine"].rows[1:] == [["<b>bad", "2", "1970-01-01 00:00"]]
+    assert parts["Runs"].rows[1:] == [
+        ["compact", "1", "1970-01-01 00:00", "0", "look & see"],
+        ["ingest", "1", "1970-01-01 00:00", "2", ""],
+    ]
+    sizes = {row[0]: row[1:3] for row in parts["Tables"].rows[1:]}
+    assert (sizes["offset_commits"], sizes["log_ends"]) == (["13", "1"], ["0", "0"])
+
+
+def test_nothing_of_a_name_is_html(page: Page) -> None:
+    assert page.tags & {"script", "b", "iframe", "link", "object"} == set()
+
+
+def test_of_some_groups_since_an_instant(lake: Lake) -> None:
+    found = read(lake, "chatty", NOW - 2 * DAY)
+    assert [row[:2] for row in found.parts["Commit rate"].rows[1:]] == [["chatty", "4"]]
+    assert [row[0] for row in found.parts["Expiry calendar"].rows[1:]] == ["chatty"]
+    assert found.parts["Growth of the log"].rows[1:] == [["chatty", "4", "0", "0"]]
+    assert "Of groups like chatty alone" in found.says[1]
+
+
+def test_lag_where_ends_are_on_record(tmp_path: Path) -> None:
+    lake = small_lake(
+        tmp_path / "lake",
+        log_ends=[end(1, 50), end(2, 100)],
+        offset_commits=[at("slow", 1, 30, 900), at("done", 2, 100, 1900, ingest_run=2), at("odd", 3, 1, 5, topic="x")],
+    )
+    page = read(lake)
+    assert page.parts["Lag"].rows == [
+        ["group", "status", "lag", "behind for"],
+        ["slow", "STOP", "70", "longer than known"],
+        ["done", "OK", "0", "0s"],
+        ["odd", "unknown", "", ""],
+    ]
+    assert page.parts["Lag"].says[0].startswith("1 of 3 groups are not OK. slow commits nothing any more")
+    assert "Progress" not in page.parts
+    assert report(lake, POLICY, None, None, quiet) == report(lake, POLICY, None, None, quiet)
+
+
+def test_a_lake_without_anything(tmp_path: Path) -> None:
+    page = read(Lake.create(tmp_path / "lake"))
+    assert "holds no history yet: offsetlake run reads the log" in page.says[0]
+    assert {part.title: part.picture for part in page.parts.values() if part.title != "Tables"} == dict.fromkeys(
+        ("Commit rate", "Progress", "Expiry calendar", "Worst committers", "Growth of the log", "Decisions",
+         "Quarantine", "Runs", "Read so far")
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("time", [-(2**63), -1, 0, 2**63 - 1])
+def test_clocks_that_make_no_sense(tmp_path: Path, time: int) -> None:
+    lake = small_lake(tmp_path / "lake", offset_commits=[at("g", 1, 1, time), at("g", 2, 2**63 - 1, NOW)])
+    assert len(read(lake).parts) == 10
+
+
+def test_ten_thousand_groups(tmp_path: Path) -> None:
+    commits = [at(f"g{n:05}", n, n, NOW - n) for n in range(10_000)]
+    lake = small_lake(
+        tmp_path / "lake",
+        offset_commits=commits,
+        offsets=[stored(f"g{n:05}", NOW - n) for n in range(10_000)],
+        groups=[{"group_id": f"g{n:05}"} for n in range(10_000)],
+    )
+    text = report(lake, POLICY, None, None, quiet)
+    parts = Page(text).parts
+    for title in ("Commit rate", "Progress", "Expiry calendar", "Worst committers", "Growth of the log"):
+        assert len(parts[title].rows) == 9
+        assert parts[title].says[-1].startswith("9,992 more are not shown.")
+    assert len(text) < 400_000
