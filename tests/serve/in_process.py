@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from offsetlake.log.appender import Appender
+from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.segments import Segment
 from offsetlake.serve import wire
 from offsetlake.serve.admin import Admin
@@ -44,14 +45,17 @@ class InProcess:
 
     def __init__(self, folder: Path, origin: Origin, named: Mapping[bytes, int] | None = None) -> None:
         self.log, self.lake, self._origin = folder / "log", folder / "lake", origin
-        shutil.copytree(BROKER_LOG, self.log)
+        if not self.log.exists():
+            shutil.copytree(BROKER_LOG, self.log)
+        self._ends = {LogPartition(OFFSETS_TOPIC, number): end for number, end in origin.ends.items()}
         self.loop = asyncio.new_event_loop()
         self.appender = Appender(self.log, self._end_of)
         self.store, self.topics = Store(), Topics(named)
         self.writes = Writes(self.appender, Flush.ALWAYS, self.loop)
         commits = OffsetCommit(self.store, self.topics, self.writes, LOG_PARTITIONS)
         log_partition = commits.log_partition
-        self.transactions = Transactions(self.store, self.writes, TransactionLog(self.log), log_partition)
+        self._transaction_log = TransactionLog(self.log)
+        self.transactions = Transactions(self.store, self.writes, self._transaction_log, log_partition)
         self.admin = Admin(self.store, self.topics, self.writes, log_partition, self.transactions, CLUSTER)
         self.admin.address = HOST, PORT
         self._service = Service(commits, OffsetFetch(self.store, self.topics), self.admin, Client())
@@ -61,7 +65,9 @@ class InProcess:
         base = self._origin.base
         self.topics.learn(base.known_topics)
         self.store.load(base)
-        self.transactions.load({})
+        standing, ends = self._transaction_log.read()
+        self._ends |= ends
+        self.transactions.load(standing)
 
     def ask(self, api: int, version: int, **values: Any) -> dict[str, Any]:
         """Ask, and wait for the answer."""
@@ -87,7 +93,8 @@ class InProcess:
         self.loop.close()
 
     def _end_of(self, segment: Segment) -> int:
-        return self._origin.ends[int(segment.path.parent.name.rpartition("-")[2])]
+        topic, _, number = segment.path.parent.name.rpartition("-")
+        return self._ends[LogPartition(topic, int(number))]
 
 
 def built(lake: Path, log: Path) -> Origin:

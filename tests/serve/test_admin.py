@@ -52,7 +52,9 @@ ASKED: dict[int, dict[str, Any]] = {
     apis.TXN_OFFSET_COMMIT: _PRODUCER
     | {
         "group_id": ABSENT,
-        "topics": [{"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}]}],
+        "topics": [
+            {"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}]}
+        ],
     },
 }
 REFUSED = {apis.OFFSET_DELETE: 69, apis.ADD_OFFSETS_TO_TXN: 49, apis.END_TXN: 49, apis.ADD_PARTITIONS_TO_TXN: 31}

@@ -205,7 +205,9 @@ def _overtaken(compaction: Compaction, pending: pa.Table, decided: pa.Table | No
     for partition, names in groups.items():
         of = [leaf for found, _ in touched(compaction.leaves["offsets"].get(partition, []), names) for leaf in found]
         rows = read_leaves(compaction.lake, "offsets", of, _PLACE)
-        counting.append(_place(rows.filter(pc.is_in(rows["group_id"].cast(pa.string()), pa.array([*names], pa.string())))))
+        counting.append(
+            _place(rows.filter(pc.is_in(rows["group_id"].cast(pa.string()), pa.array([*names], pa.string()))))
+        )
     if decided is not None and groups:
         named = pa.array([*set().union(*groups.values())], pa.string())
         counting.append(_place(decided.filter(pc.is_in(decided["group_id"].cast(pa.string()), named))))

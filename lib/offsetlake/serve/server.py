@@ -42,12 +42,12 @@ def serve(settings: Settings) -> None:
     it cannot listen.
     """
     folder = Path(settings.log)
-    _make_log(folder, settings.log_partitions)
+    make_log(folder, settings.log_partitions)
     with owned(folder, "serve"):
         uvloop.run(_serve(settings, folder))
 
 
-def _make_log(folder: Path, log_partitions: int) -> None:
+def make_log(folder: Path, log_partitions: int) -> None:
     """Make the folders of a log that is not there yet."""
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
