@@ -7,17 +7,20 @@ MADE_ANEW = ("*.index", "*.timeindex", "*.txnindex", "*.snapshot", "leader-epoch
 """What a broker derives from the segments of a partition."""
 
 
-def copy_log(data: Path, log: Path) -> None:
-    """Copy the segments of the offset commit log, and nothing that says it is a broker's own."""
-    for partition in data.glob("__consumer_offsets-*"):
+OFFSETS = "__consumer_offsets"
+
+
+def copy_log(data: Path, log: Path, topic: str = OFFSETS) -> None:
+    """Copy the segments of the offset commit log, or another, and nothing that says it is a broker's own."""
+    for partition in data.glob(f"{topic}-*"):
         (log / partition.name).mkdir(parents=True)
         for segment in partition.glob("*.log"):
             shutil.copy(segment, log / partition.name)
 
 
-def put_back(log: Path, data: Path) -> None:
+def put_back(log: Path, data: Path, topic: str = OFFSETS) -> None:
     """Have a broker begin with the segments of a log."""
-    for partition in log.glob("__consumer_offsets-*"):
+    for partition in log.glob(f"{topic}-*"):
         there = data / partition.name
         for pattern in ("*.log", *MADE_ANEW):
             for file in there.glob(pattern):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from offsetlake.log.appender import Appender
+from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.segments import Segment
 from offsetlake.serve import wire
 from offsetlake.serve.admin import Admin
@@ -45,7 +46,9 @@ class InProcess:
 
     def __init__(self, folder: Path, origin: Origin, named: Mapping[bytes, int] | None = None) -> None:
         self.log, self.lake, self._origin = folder / "log", folder / "lake", origin
-        shutil.copytree(BROKER_LOG, self.log)
+        if not self.log.exists():
+            shutil.copytree(BROKER_LOG, self.log)
+        self._ends = {LogPartition(OFFSETS_TOPIC, number): end for number, end in origin.ends.items()}
         self.loop = asyncio.new_event_loop()
         self.appender = Appender(self.log, self._end_of)
         self.store, self.topics = Store(), Topics(named, LOG_PARTITIONS)
@@ -53,7 +56,8 @@ class InProcess:
         self._reads = LogReads(self.log, self.topics, self.writes.watermarks, self.loop)
         self.commits = OffsetCommit(self.store, self.topics, self.writes, LOG_PARTITIONS)
         of_groups = self.commits.log_partition
-        self.transactions = Transactions(self.store, self.writes, TransactionLog(self.log), of_groups)
+        self._transaction_log = TransactionLog(self.log)
+        self.transactions = Transactions(self.store, self.writes, self._transaction_log, of_groups)
         self.admin = Admin(self.store, self.topics, self.writes, self._reads, of_groups, self.transactions, CLUSTER)
         self.admin.address = HOST, PORT
         self.client = Client()
@@ -68,7 +72,9 @@ class InProcess:
         base = self._origin.base
         self.topics.learn(base.known_topics)
         self.store.load(base)
-        self.transactions.load({})
+        standing, ends = self._transaction_log.read()
+        self._ends |= ends
+        self.transactions.load(standing)
         self.writes.watermarks.load(self._origin.ends)
 
     def ask(self, api: int, version: int, **values: Any) -> dict[str, Any]:
@@ -96,7 +102,8 @@ class InProcess:
         self.loop.close()
 
     def _end_of(self, segment: Segment) -> int:
-        return self._origin.ends[int(segment.path.parent.name.rpartition("-")[2])]
+        topic, _, number = segment.path.parent.name.rpartition("-")
+        return self._ends[LogPartition(topic, int(number))]
 
 
 def built(lake: Path, log: Path) -> Origin:

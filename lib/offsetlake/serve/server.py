@@ -47,12 +47,12 @@ def serve(settings: Settings) -> None:
     it cannot listen, or what it is to be protected by cannot be used.
     """
     folder, security = Path(settings.log), Security(settings)
-    _make_log(folder, settings.log_partitions)
+    make_log(folder, settings.log_partitions)
     with owned(folder, "serve"):
         uvloop.run(_serve(settings, folder, security))
 
 
-def _make_log(folder: Path, log_partitions: int) -> None:
+def make_log(folder: Path, log_partitions: int) -> None:
     """Make the folders of a log that is not there yet."""
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -134,6 +134,8 @@ def _value(of: Transaction) -> Mapping[str, Any]:
 
 
 def _transaction(name: str, value: Mapping[str, Any]) -> Transaction:
+    if value["transactionStatus"] not in [*State]:
+        raise LogUnavailable(f"transactional id {name!r} has state {value['transactionStatus']}, of which nobody knows")
     topics = value["transactionPartitions"] or ()
     return Transaction(
         transactional_id=name,
