@@ -1,6 +1,7 @@
 """OffsetCommit, versions 2 to 10: one request is one record batch, all of its offsets in the log or none."""
 
 import struct
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
@@ -28,7 +29,7 @@ Answer = Callable[[bytes], None]
 class Commit:
     """A request that goes to the log; its records are made, their log offsets are not known yet."""
 
-    __slots__ = ("_answer", "_batch", "_offsets", "_request", "_store", "alone", "partition")
+    __slots__ = ("_answer", "_batch", "_errors", "_offsets", "_request", "_store", "alone", "partition")
 
     def __init__(
         self,
@@ -38,8 +39,9 @@ class Commit:
         request: CommitRequest,
         offsets: Sequence[int],
         answer: Answer,
+        errors: Counter[int],
     ) -> None:
-        self.partition, self.alone, self._batch = partition, False, batch
+        self.partition, self.alone, self._batch, self._errors = partition, False, batch, errors
         self._store, self._request, self._offsets, self._answer = store, request, offsets, answer
 
     def batches(self) -> tuple[Batch]:
@@ -57,14 +59,16 @@ class Commit:
 
     def failed(self, _error: LogUnavailable) -> None:
         """Answer as a broker does whose disk takes no more."""
+        self._errors[rules.NOT_COORDINATOR] += len(self._offsets)
         self._answer(self._request.body(rules.NOT_COORDINATOR))
 
 
 class OffsetCommit:
-    """Takes OffsetCommit requests to the log."""
+    """Takes OffsetCommit requests to the log; `errors` counts error codes, one a partition."""
 
     def __init__(self, store: Store, topics: Topics, writes: Writes, log_partitions: int) -> None:
         self._store, self._topics, self._writes = store, topics, writes
+        self.errors: Counter[int] = Counter()
         self.log_partition = lru_cache(1 << 16)(
             lambda group: partition_for_group(group.decode(errors="replace"), log_partitions)
         )
@@ -94,7 +98,8 @@ class OffsetCommit:
                 )
             ],
         )
-        self._writes.add(Commit(self.log_partition(request.group), batch, self._store, request, offsets, answer))
+        partition = self.log_partition(request.group)
+        self._writes.add(Commit(partition, batch, self._store, request, offsets, answer, self.errors))
 
     def _read(self, frame: bytes, at: int, version: int) -> tuple[CommitRequest, list[int], int]:
         """Read a request; gives it with the offsets to store, and the error code of all others without one."""
@@ -140,7 +145,9 @@ class OffsetCommit:
             else:
                 code = error or _too_large(metadata)
             partitions.append((partition, code))
-            if not code and name is not None:
+            if code:
+                self.errors[code] += 1
+            elif name is not None:
                 self._topics.grow(name, partition)
                 number = _INT32.pack(partition)
                 request.add(prefix + number, (name + number, epoch, topic_id, metadata), place)

@@ -6,6 +6,7 @@ that an answer copies its head; an empty one is a tombstone. Keys within a group
 
 import struct
 from collections.abc import Iterable, Iterator
+from time import perf_counter
 from typing import Any
 
 from offsetlake.serve.base import NO_RUN, Base, Entry, Stored
@@ -43,7 +44,11 @@ Layer = dict[bytes, Changes]
 
 
 class Store:
-    """Offsets and groups by name, all of UTF-8 bytes; nothing may be asked while it is `loading`."""
+    """Offsets and groups by name, all of UTF-8 bytes; nothing may be asked while it is `loading`.
+
+    It counts the offsets `committed` and `deleted` since it was loaded, how often bases were taken over, `folds`, or
+    could not be, `thaws`, and the seconds until it was loaded.
+    """
 
     def __init__(self) -> None:
         self.loading = True
@@ -53,10 +58,13 @@ class Store:
         self._settled: set[tuple[bytes, bytes, int]] = set()  # offsets of open transactions that were deleted since
         self._watching = 0
         self._newest: dict[bytes, int] = {}  # since somebody watches
+        self.committed = self.deleted = self.folds = self.thaws = 0
+        self._began, self.load_seconds = perf_counter(), 0.0
 
     def load(self, base: Base) -> None:
         """Begin with a base that has all that the log says."""
         self.base, self.loading = base, False
+        self.load_seconds = perf_counter() - self._began
 
     def log_ends(self, topic: bytes, partition: int) -> tuple[int, int] | None:
         """Give where the log of a partition began and ended when that was asked last; None where it is not known."""
@@ -179,11 +187,13 @@ class Store:
         changes = self._changes(group, last)
         changes.offsets |= values
         changes.there = True
+        self.committed += len(values)
 
     def delete_offsets(self, group: bytes, keys: list[tuple[bytes, int]], last: int) -> None:
         """Take in tombstones of offsets."""
         changes = self._changes(group, last)
         changes.offsets.update((key(*of), TOMBSTONE) for of in keys)
+        self.deleted += len(keys)
         self._settled |= {(group, *of) for of in keys if of in self.base.unstable.get(group, ())}
 
     def delete_group(self, group: bytes, last: int) -> None:
@@ -207,11 +217,13 @@ class Store:
     def fold(self, base: Base) -> Layer:
         """Take over the next base, made of all that was there at `freeze`; gives the layer that is not needed now."""
         folded, self.base, self.frozen = self.frozen, base, {}
+        self.folds += 1
         return folded
 
     def thaw(self) -> None:
         """Give up folding: no next base could be made."""
         fresh, self.fresh, self.frozen = self.fresh, self.frozen, {}
+        self.thaws += 1
         for group, changes in fresh.items():
             below = self.fresh.setdefault(group, changes)
             if below is not changes:
