@@ -143,6 +143,21 @@ class Deletions:
     def __init__(self, store: Store, topics: Topics, writes: Writes, log_partition: LogPartition) -> None:
         self._store, self._topics, self._writes, self._log_partition = store, topics, writes, log_partition
 
+    def delete_group(self, group: bytes, done: Callable[[int], None]) -> None:
+        """Delete a group; `done` hears an error code."""
+        self._writes.add(_GroupDeletion(self._log_partition(group), self._store, group, done))
+
+    def delete_offset(self, group: bytes, topic: bytes, partition: int, done: Callable[[int], None]) -> None:
+        """Delete an offset of a group; `done` hears an error code."""
+
+        def decided(error: int) -> None:
+            done(error or deletion.errors[0])
+
+        deletion = _OffsetDeletion(
+            self._log_partition(group), self._store, group, decided, [(topic, partition)], self._topics
+        )
+        self._writes.add(deletion)
+
     def delete_groups(self, request: Any, answer: Callable[[Values], None]) -> None:
         """Delete groups one after the other; `answer` is called when the last is done."""
         names = request.groups_names
@@ -158,9 +173,7 @@ class Deletions:
                 done(number, COORDINATOR_LOAD_IN_PROGRESS)
         else:
             for number, name in enumerate(names):
-                group = name.encode()
-                partition = self._log_partition(group)
-                self._writes.add(_GroupDeletion(partition, self._store, group, _of_number(done, number)))
+                self.delete_group(name.encode(), _of_number(done, number))
         if not names:
             answer({"results": []})
 
