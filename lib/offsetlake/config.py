@@ -16,7 +16,7 @@ from offsetlake.times import duration_ms
 
 KEYS = ("lake", "log", "bootstrap", "format", "kafka_config", "kafka", "retention", "maintain", "serve")
 _TABLES = ("kafka", "retention", "maintain", "serve")
-SERVE = ("kafka", "topics", "flush", "log_partitions")
+SERVE = ("kafka", "http", "topics", "flush", "log_partitions", "log_format")
 LONGEST_VACUUM_RETENTION = "7d"  # Delta forgets after that when it was that a file went out of its table
 FORMATS = ("table", "json", "csv")
 PREFIX = "OFFSETLAKE_"

@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +18,11 @@ from offsetlake.serve.build import build
 from offsetlake.serve.client import Client
 from offsetlake.serve.offset_commit import OffsetCommit
 from offsetlake.serve.offset_fetch import OffsetFetch
+from offsetlake.serve.parts import Parts
 from offsetlake.serve.service import Service
 from offsetlake.serve.store import Store
 from offsetlake.serve.topics import Topics
+from offsetlake.serve.traffic import Traffic
 from offsetlake.serve.writes import Flush, Writes
 from serve.asking import answered, request
 
@@ -51,6 +54,10 @@ class InProcess:
         self.admin = Admin(self.store, self.topics, self.writes, commits.log_partition, CLUSTER)
         self.admin.address = HOST, PORT
         self._service = Service(commits, OffsetFetch(self.store, self.topics), self.admin, Client())
+        self.parts = Parts(
+            str(self.lake), self.store, self.topics, self.writes, self.appender, commits.log_partition, [], Counter,
+            Traffic(),
+        )  # fmt: skip
 
     def load(self) -> None:
         """Load what the log says, as a server does that begins."""

@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -11,6 +12,7 @@ import typer
 from offsetlake import config
 from offsetlake.commands.options import JOBS, ConfigOption, LakeOption, LogOption, app, examples
 from offsetlake.errors import BadRequest
+from offsetlake.serve.logs import LogFormat
 from offsetlake.serve.settings import Settings
 from offsetlake.serve.writes import Flush
 
@@ -25,6 +27,7 @@ _TOPIC = re.compile(r"(?P<name>[a-zA-Z0-9._-]{1,249}):(?P<partitions>[0-9]{1,9})
     epilog=examples(
         "offsetlake serve --lake lake --log log",
         "offsetlake serve --log log --kafka 127.0.0.1:9192 --topics orders:12,payments:6",
+        "offsetlake serve --log log --http 127.0.0.1:9093 --log-format json",
     ),
 )
 def serve(
@@ -34,6 +37,14 @@ def serve(
         str | None,
         typer.Option(
             "--kafka", metavar="HOST:PORT", help="Where to listen for Kafka's protocol. [dim]default: 127.0.0.1:9092[/]"
+        ),
+    ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option(
+            "--http",
+            metavar="HOST:PORT",
+            help="Where to listen for HTTP: health, offsets, metrics for Prometheus. [dim]default: nowhere[/]",
         ),
     ] = None,
     topics: Annotated[
@@ -48,6 +59,10 @@ def serve(
         int | None,
         typer.Option("--log-partitions", min=1, help="Of the log: as many as its brokers had. [dim]default: 50[/]"),
     ] = None,
+    log_format: Annotated[
+        LogFormat | None,
+        typer.Option("--log-format", help="What it says, on standard error: a sentence or a JSON object a line."),
+    ] = None,
     config_file: ConfigOption = None,
 ) -> None:
     """Serve consumers and tools as their coordinator for offsets: from the lake's tables and the log, which it writes.
@@ -58,30 +73,39 @@ def serve(
     if given.log is None:
         raise BadRequest("name the folder of the log to serve and write: --log DIR")
     options = {"kafka": kafka, "topics": topics, "flush": flush and flush.value, "log_partitions": log_partitions}
+    options |= {"http": http, "log_format": log_format and log_format.value}
     of = {**given.serve, **{name: str(value) for name, value in options.items() if value is not None}}
-    host, port = _address(of["kafka"])
+    host, port = _address(of["kafka"], "--kafka", "127.0.0.1:9092")
     settings = Settings(
-        str(given.lake), given.log, host, port, _topics(of.get("topics")), _flush(of["flush"]), _number(of)
+        str(given.lake),
+        given.log,
+        host,
+        port,
+        _topics(of.get("topics")),
+        _one_of("flush", of["flush"], Flush),
+        _number(of),
+        _address(of["http"], "--http", "127.0.0.1:9093") if "http" in of else None,
+        _one_of("log_format", of["log_format"], LogFormat),
     )
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "offsetlake.serve", settings.to_json()])  # noqa: S606
 
 
-def _address(text: str) -> tuple[str, int]:
+def _address(text: str, option: str, example: str) -> tuple[str, int]:
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > 2**16 - 1:
-        raise BadRequest(f"--kafka wants HOST:PORT, such as 127.0.0.1:9092, not {text!r}")
+        raise BadRequest(f"{option} wants HOST:PORT, such as {example}, not {text!r}")
     host = match["v6"] or match["host"]
     if host not in _LOOPBACK and not host.startswith("127."):
         raise BadRequest(
-            f"--kafka {text}: whoever reaches that address could write; only loopback addresses are served"
+            f"{option} {text}: whoever reaches that address could write; only loopback addresses are served"
         )
     return host, int(match["port"])
 
 
-def _flush(text: str) -> str:
-    if text not in [*Flush]:
-        raise BadRequest(f"flush is {text!r}: it is one of {', '.join(Flush)}")
+def _one_of(setting: str, text: str, known: type[StrEnum]) -> str:
+    if text not in [*known]:
+        raise BadRequest(f"{setting} is {text!r}: it is one of {', '.join(known)}")
     return text
 
 

@@ -81,7 +81,8 @@ class Folding:
             self._store.thaw()
             raise
         folded = self._store.fold(base)
-        LOG.info("took over a snapshot of %d offsets in %d groups", len(base), len(base.groups))
+        taken = {"offsets": len(base), "groups": len(base.groups), "version": base.version}
+        LOG.info("took over a snapshot of %(offsets)d offsets in %(groups)d groups", taken)
         await _free(folded)
 
 

@@ -6,8 +6,10 @@ import contextlib
 import logging
 import signal
 import uuid
+from collections import Counter
 from collections.abc import Coroutine
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvloop
 
@@ -17,18 +19,23 @@ from offsetlake.log.appender import Appender
 from offsetlake.log.ownership import disk_errors, owned
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.segments import Segment
-from offsetlake.serve.admin import Admin
+from offsetlake.serve.admin import OFFSET_COMMIT, OFFSET_FETCH, Admin
 from offsetlake.serve.client import Client
-from offsetlake.serve.connection import Connection
+from offsetlake.serve.connection import Connection, Requests
 from offsetlake.serve.door import Door
 from offsetlake.serve.folding import Folding, build
 from offsetlake.serve.offset_commit import OffsetCommit
 from offsetlake.serve.offset_fetch import OffsetFetch
+from offsetlake.serve.parts import Parts
 from offsetlake.serve.service import Service
 from offsetlake.serve.settings import Settings
 from offsetlake.serve.store import Store
 from offsetlake.serve.topics import Topics
+from offsetlake.serve.traffic import Measured, Traffic
 from offsetlake.serve.writes import Flush, Writes
+
+if TYPE_CHECKING:
+    from offsetlake.serve.http_server import HttpServer
 
 LOG = logging.getLogger(__name__)
 
@@ -68,7 +75,11 @@ class Server:
         self.commits = OffsetCommit(self.store, self.topics, self.writes, settings.log_partitions)
         self._connections: set[Connection] = set()
         id_ = uuid.uuid5(uuid.NAMESPACE_URL, folder.resolve().as_uri())
-        self._cluster_id = base64.urlsafe_b64encode(id_.bytes).decode().rstrip("=")
+        cluster_id = base64.urlsafe_b64encode(id_.bytes).decode().rstrip("=")
+        self._fetches = OffsetFetch(self.store, self.topics)
+        self._admin = Admin(self.store, self.topics, self.writes, self.commits.log_partition, cluster_id)
+        self._traffic = None if settings.http is None else Traffic()
+        self._http: HttpServer | None = None
         self._reading = asyncio.Lock()  # the files of the log: nothing is cut off meanwhile
         self.door = Door(settings, self.store, self.writes, self._appender, self.commits.log_partition, self._reading)
 
@@ -78,12 +89,14 @@ class Server:
     async def listen(self) -> asyncio.Server:
         """Listen for clients; until the log is loaded they are told to wait. BadRequest where it cannot."""
         loop, host, port = asyncio.get_running_loop(), self.settings.host, self.settings.port
-        admin = Admin(self.store, self.topics, self.writes, self.commits.log_partition, self._cluster_id)
-        fetches = OffsetFetch(self.store, self.topics)
+        fetches, admin = self._fetches, self._admin
 
         def connect() -> Connection:
             client = Client()
-            return Connection(Service(self.commits, fetches, admin, client), client, self._connections, loop)
+            requests: Requests = Service(self.commits, fetches, admin, client)
+            if self._traffic is not None:
+                requests = Measured(requests, self._traffic)
+            return Connection(requests, client, self._connections, loop)
 
         try:
             listening = await loop.create_server(connect, host, port, backlog=1024)
@@ -92,13 +105,40 @@ class Server:
         admin.address = host, listening.sockets[0].getsockname()[1]
         return listening
 
+    def listen_for_http(self) -> None:
+        """Listen for HTTP where that is wanted; BadRequest where it cannot."""
+        if self._traffic is None or self.settings.http is None:
+            return
+        from offsetlake.serve.http_server import HttpServer  # noqa: PLC0415 - what it needs takes 20 MB and half a second
+
+        parts = Parts(
+            self.settings.lake,
+            self.store,
+            self.topics,
+            self.writes,
+            self._appender,
+            self.commits.log_partition,
+            self._connections,
+            self._errors,
+            self._traffic,
+        )
+        host, port = self.settings.http
+        self._http = HttpServer(parts, host, port)
+        LOG.info("answering HTTP on http://%(host)s:%(port)d", {"host": host, "port": self._http.port})
+
+    def _errors(self) -> Counter[tuple[int, int]]:
+        """Count the error codes that were answered, by API."""
+        hot = ((OFFSET_COMMIT, self.commits.errors), (OFFSET_FETCH, self._fetches.errors))
+        return self._admin.errors + Counter({(api, code): n for api, of in hot for code, n in of.items()})
+
     async def load(self) -> None:
-        """Load what the lake and the log say; raises BuildFailed."""
+        """Load what the lake and the log say; raises ChildFailed."""
         base, ends = await build(self.settings, None)
         self._ends |= ends
         self.topics.learn(base.known_topics)
         self.store.load(base)
-        LOG.info("serving %d offsets in %d groups", len(base), len(base.groups))
+        taken = {"offsets": len(base), "groups": len(base.groups), "version": base.version}
+        LOG.info("serving %(offsets)d offsets in %(groups)d groups", taken)
 
     async def fold(self) -> None:
         """Take over newer compactions, again and again."""
@@ -106,6 +146,8 @@ class Server:
 
     async def close(self) -> None:
         """Finish what was begun, and send what was answered."""
+        if self._http is not None:
+            await self._http.close()
         await self.door.close()
         if not self.store.loading:
             await self.writes.rest()
@@ -121,7 +163,8 @@ async def _serve(settings: Settings, folder: Path) -> None:
         loop.add_signal_handler(number, stop.set)
     server = Server(settings, folder, loop)
     listening = await server.listen()
-    LOG.info("listening on %s:%d", settings.host, listening.sockets[0].getsockname()[1])
+    server.listen_for_http()
+    LOG.info("listening on %(host)s:%(port)d", {"host": settings.host, "port": listening.sockets[0].getsockname()[1]})
     stopping = asyncio.create_task(stop.wait())
     try:
         await server.door.open()

@@ -16,6 +16,8 @@ class Settings:
     | topics         | by name their partitions; None: any topic may be committed to |
     | flush          | a `offsetlake.serve.writes.Flush` |
     | log_partitions | how many log partitions there are |
+    | http           | host and port where it listens for HTTP, and counts what it does; None: neither |
+    | log_format     | a `offsetlake.serve.logs.LogFormat` |
     """
 
     lake: str
@@ -25,6 +27,8 @@ class Settings:
     topics: dict[str, int] | None = None
     flush: str = "always"
     log_partitions: int = 50
+    http: tuple[str, int] | None = None
+    log_format: str = "text"
 
     def to_json(self) -> str:
         """Write the settings; `from_json` reads them."""
