@@ -20,7 +20,7 @@ def write(folder: Path, text: str, name: str = "settings.toml") -> str:
 
 def test_the_defaults() -> None:
     week = 7 * 86_400_000
-    serve = {"kafka": "127.0.0.1:9092", "flush": "always", "log_partitions": "50"}
+    serve = {"kafka": "127.0.0.1:9092", "log_format": "text", "flush": "always", "log_partitions": "50"}
     assert load({}, {}) == Config(
         Path("lake"),
         None,
@@ -173,7 +173,10 @@ def test_secrets_are_not_shown(tmp_path: Path) -> None:
         ("lake = 3", "lake must be a text in quotes"),
         ("kafka = 3", "kafka must be a table"),
         ("serve = 3", "serve must be a table"),
-        ("[serve]\nport = 3", "table serve: unknown port; known are kafka, topics, flush, log_partitions"),
+        (
+            "[serve]\nport = 3",
+            "table serve: unknown port; known are kafka, http, topics, flush, log_partitions, log_format",
+        ),
         ("[kafka]\nsecurity.protocol = true", "security.protocol must be a text or a number"),
         ("lake = ", "is no TOML"),
         ('format = "xml"', "format is 'xml': it is one of table, json, csv"),

@@ -49,6 +49,8 @@ def test_it_answers_as_it_is_described(
     def answers(case: schemathesis.Case) -> None:
         if mode is GenerationMode.POSITIVE:
             case.query.pop("as_of", None)  # most texts are no instant; a child answers those that are, seconds each
+            if path == "/v1/commit":  # what no schema says: no partition is named twice
+                case.body["offsets"] = [*{(of["topic"], of["partition"]): of for of in case.body["offsets"]}.values()]
         case.call_and_validate(timeout=SECONDS)
 
     answers()

@@ -13,7 +13,6 @@ from offsetlake.serve.offset_commit import METADATA_LIMIT
 from offsetlake.times import to_ms
 
 MEDIA_TYPE = "application/problem+json"
-MOST_EXCHANGES = 10_000  # offsets of one commit
 LARGEST_PARTITION, LARGEST_EPOCH = 2**31 - 1, 2**31 - 1
 LARGEST_OFFSET = 9_200_000_000_000_000_000  # no log gets there; OpenAPI's limits are doubles, and this is one
 
@@ -178,7 +177,7 @@ class WantedCommit(Strict):
     """Offsets of one group; all of them are stored, or none."""
 
     group: Name
-    offsets: Annotated[list[WantedOffset], Field(min_length=1, max_length=MOST_EXCHANGES)]
+    offsets: Annotated[list[WantedOffset], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _once_each(self) -> "WantedCommit":
