@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from command_line import Run
+from serve.http_client import ask
 from serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -28,6 +29,9 @@ FIXTURES = Path(__file__).parent / "fixtures"
         ("--log log --tls-client-ca ca.pem", "tls_client_ca wants TLS"),
         ("--log log --credentials nowhere --rights nowhere", "credentials nowhere cannot be read"),
         ("--log log --credentials nowhere --rights nowhere", "rights nowhere cannot be read"),
+        ("--log log --http 9093", "--http wants HOST:PORT, such as 127.0.0.1:9093, not '9093'"),
+        ("--log log --http 0.0.0.0:9093", "--http 0.0.0.0:9093: whoever reaches that address could write"),
+        ("--log log --log-format xml", "'xml'"),
         ("--log log --topics orders", "'orders' is none"),
         ("--log log --topics orders:0", "'orders:0' is none"),
         ("--log log --topics orders:1,orders:2", "--topics names orders twice"),
@@ -64,15 +68,17 @@ def test_a_brokers_own_folder_is_not_served(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_it_serves_with_the_settings_of_a_file_until_it_is_told_to_stop(tmp_path: Path) -> None:
     (tmp_path / "settings.toml").write_text(
-        'lake = "l"\nlog = "g"\n[serve]\nkafka = "127.0.0.1:0"\ntopics = "orders:2"\n'
+        'lake = "l"\nlog = "g"\n[serve]\nkafka = "127.0.0.1:0"\nhttp = "127.0.0.1:0"\ntopics = "orders:2"\n'
     )
     command = [sys.executable, "-m", "offsetlake.cli", "serve", "--config", "settings.toml"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        address = ""
+        address = url = ""
         for line in process.stderr:
             if match := re.search(r"listening on (\S+)$", line.rstrip()):
                 address = match[1]
+            if match := re.search(r"answering HTTP on (\S+)$", line.rstrip()):
+                url = match[1]
             if "serving 0 offsets in 0 groups" in line:
                 break
         with WireClient(address) as client:
@@ -84,6 +90,8 @@ def test_it_serves_with_the_settings_of_a_file_until_it_is_told_to_stop(tmp_path
             asked = {"group_id": "g", "topics": [{"name": "orders", "partition_indexes": [0, 1, 2]}]}
             found = client.ask(OFFSET_FETCH, 5, asked)["topics"][0]["partitions"]
             assert [each["committed_offset"] for each in found] == [42, 42, -1]
+        asked_by_http = ask(url, "GET", "/v1/offsets", group="g").body["offsets"]
+        assert [each["committed_offset"] for each in asked_by_http] == [42, 42]
         process.send_signal(signal.SIGTERM)
         process.stderr.read()
         assert process.wait(30) == 0

@@ -20,7 +20,13 @@ def write(folder: Path, text: str, name: str = "settings.toml") -> str:
 
 def test_the_defaults() -> None:
     week = 7 * 86_400_000
-    serve = {"kafka": "127.0.0.1:9092", "flush": "always", "log_partitions": "50", "commits_recorded": "0.01"}
+    serve = {
+        "kafka": "127.0.0.1:9092",
+        "log_format": "text",
+        "flush": "always",
+        "log_partitions": "50",
+        "commits_recorded": "0.01",
+    }
     assert load({}, {}) == Config(
         Path("lake"),
         None,
@@ -175,7 +181,7 @@ def test_secrets_are_not_shown(tmp_path: Path) -> None:
         ("serve = 3", "serve must be a table"),
         (
             "[serve]\nport = 3",
-            "table serve: unknown port; known are kafka, topics, flush, log_partitions, commits_recorded",
+            "table serve: unknown port; known are kafka, http, topics, flush, log_partitions, log_format",
         ),
         ("[kafka]\nsecurity.protocol = true", "security.protocol must be a text or a number"),
         ("lake = ", "is no TOML"),

@@ -17,9 +17,9 @@ from offsetlake.times import duration_ms
 KEYS = ("lake", "log", "bootstrap", "format", "kafka_config", "kafka", "retention", "maintain", "serve")
 _TABLES = ("kafka", "retention", "maintain", "serve")
 SERVE = (
-    "kafka", "topics", "flush", "log_partitions", "commits_recorded", "advertised", "open_to_anyone", "tls_certificate",
-    "tls_key", "tls_client_ca", "credentials", "rights", "max_connections", "max_connections_per_address",
-    "commits_per_second",
+    "kafka", "http", "topics", "flush", "log_partitions", "log_format", "commits_recorded", "advertised",
+    "open_to_anyone", "tls_certificate", "tls_key", "tls_client_ca", "credentials", "rights", "max_connections",
+    "max_connections_per_address", "commits_per_second",
 )  # fmt: skip
 LONGEST_VACUUM_RETENTION = "7d"  # Delta forgets after that when it was that a file went out of its table
 FORMATS = ("table", "json", "csv")

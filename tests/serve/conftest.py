@@ -1,4 +1,4 @@
-"""Fixtures: services without sockets over the log of a broker, that all begin with one base."""
+"""Fixtures: services over the log of a broker; without sockets, that all begin with one base, and a process."""
 
 import shutil
 from collections.abc import Iterator
@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from audit.lakes import commit, small_lake, tombstone
 from serve.in_process import BROKER_LOG, InProcess, Origin, built
+from serve.serving import Serving
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +38,15 @@ def shared(tmp_path_factory: pytest.TempPathFactory, origin: Origin) -> Iterator
 def served(loading: InProcess) -> InProcess:
     loading.load()
     return loading
+
+
+@pytest.fixture(scope="session")
+def over_http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """A process, for tests that use groups of their own. Its history has a group `past`."""
+    folder = tmp_path_factory.mktemp("http")
+    shutil.copytree(BROKER_LOG, folder / "log", ignore=shutil.ignore_patterns("meta.properties"))
+    past = [commit(10, 1), commit(20, 2, leader_epoch=3, metadata="m"), tombstone(30), commit(40, 4)]
+    past.append(commit(41, 5, topic="u"))
+    small_lake(folder / "lake", offset_commits=[of | {"group_id": "past"} for of in past])
+    with Serving(folder / "lake", folder / "log", http=["127.0.0.1", 0]) as serving:
+        yield serving

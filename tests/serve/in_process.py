@@ -4,32 +4,23 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from offsetlake.log.appender import Appender
-from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
-from offsetlake.log.segments import Segment
 from offsetlake.serve import wire
-from offsetlake.serve.admin import Admin
 from offsetlake.serve.base import Base
 from offsetlake.serve.build import build
 from offsetlake.serve.client import Client
-from offsetlake.serve.log_reads import LogReads
-from offsetlake.serve.offset_commit import OffsetCommit
-from offsetlake.serve.offset_fetch import OffsetFetch
+from offsetlake.serve.parts import Parts
+from offsetlake.serve.security import Security
 from offsetlake.serve.service import Service
-from offsetlake.serve.store import Store
-from offsetlake.serve.topics import Topics
-from offsetlake.serve.transaction_log import TransactionLog
-from offsetlake.serve.transactions import Transactions
-from offsetlake.serve.writes import Flush, Writes
+from offsetlake.serve.settings import Settings
 from serve.asking import answered, request
 
 BROKER_LOG = Path(__file__).parents[1] / "fixtures" / "broker-log"
 LOG_PARTITIONS = 50
-CLUSTER, HOST, PORT = "cluster-of-the-tests--", "served.example", 9099
+HOST, PORT = "served.example", 9099
 SECONDS = 30
 
 
@@ -48,34 +39,24 @@ class InProcess:
         self.log, self.lake, self._origin = folder / "log", folder / "lake", origin
         if not self.log.exists():
             shutil.copytree(BROKER_LOG, self.log)
-        self._ends = {LogPartition(OFFSETS_TOPIC, number): end for number, end in origin.ends.items()}
         self.loop = asyncio.new_event_loop()
-        self.appender = Appender(self.log, self._end_of)
-        self.store, self.topics = Store(), Topics(named, LOG_PARTITIONS)
-        self.writes = Writes(self.appender, Flush.ALWAYS, self.loop)
-        self._reads = LogReads(self.log, self.topics, self.writes.watermarks, self.loop)
-        self.commits = OffsetCommit(self.store, self.topics, self.writes, LOG_PARTITIONS)
-        of_groups = self.commits.log_partition
-        self._transaction_log = TransactionLog(self.log)
-        self.transactions = Transactions(self.store, self.writes, self._transaction_log, of_groups)
-        self.admin = Admin(self.store, self.topics, self.writes, self._reads, of_groups, self.transactions, CLUSTER)
+        topics = None if named is None else {name.decode(): partitions for name, partitions in named.items()}
+        settings = Settings(str(self.lake), str(self.log), HOST, PORT, topics, log_partitions=LOG_PARTITIONS)
+        settings = replace(settings, http=("127.0.0.1", 0), open_to_anyone=True)
+        self.parts = of = Parts(settings, Security(settings), self.loop)
+        self.store, self.topics, self.writes, self.appender = of.store, of.topics, of.writes, of.appender
+        self.commits, self.transactions, self.admin = of.commits, of.transactions, of.admin
         self.admin.address = HOST, PORT
         self.client = Client()
         self.reconnect()
 
     def reconnect(self) -> None:
         """Go on as on another connection."""
-        self._service = Service(self.commits, OffsetFetch(self.store, self.topics), self.admin, self.client)
+        self._service = Service(self.commits, self.parts.fetches, self.admin, self.client)
 
     def load(self) -> None:
         """Load what the log says, as a server does that begins."""
-        base = self._origin.base
-        self.topics.learn(base.known_topics)
-        self.store.load(base)
-        standing, ends = self._transaction_log.read()
-        self._ends |= ends
-        self.transactions.load(standing)
-        self.writes.watermarks.load(self._origin.ends)
+        self.parts.load(self._origin.base, self._origin.ends)
 
     def ask(self, api: int, version: int, **values: Any) -> dict[str, Any]:
         """Ask, and wait for the answer."""
@@ -97,13 +78,9 @@ class InProcess:
 
     def close(self) -> None:
         """Let go of the log."""
-        self.loop.run_until_complete(self._reads.close())
+        self.loop.run_until_complete(self.parts.reads.close())
         self.appender.close()
         self.loop.close()
-
-    def _end_of(self, segment: Segment) -> int:
-        topic, _, number = segment.path.parent.name.rpartition("-")
-        return self._ends[LogPartition(topic, int(number))]
 
 
 def built(lake: Path, log: Path) -> Origin:

@@ -56,5 +56,5 @@ def made_base(
         table_schema("log_ends"),
     )
     with tempfile.TemporaryFile() as file:
-        lay_out(Snapshot(tables, {0: 0}, pa.repeat(False, tables["pending_offsets"].num_rows)), ends, file)
+        lay_out(Snapshot(tables, {0: 0}, pa.repeat(False, tables["pending_offsets"].num_rows), 0), ends, file)
         return Base(file.fileno())

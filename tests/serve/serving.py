@@ -24,7 +24,7 @@ class Serving:
         self.said: list[str] = []
         self._serves = threading.Event()
         self.process: subprocess.Popen[str]
-        self.bootstrap = ""
+        self.bootstrap = self.http = ""
 
     def __enter__(self) -> Self:
         """Start, and wait until it serves."""
@@ -43,6 +43,8 @@ class Serving:
             self.said.append(line.rstrip())
             if match := re.search(r"listening on (\S+)$", line.rstrip()):
                 self.bootstrap = match[1]
+            if match := re.search(r"answering HTTP on (\S+)$", line.rstrip()):
+                self.http = match[1]
             if " serving " in line:
                 self._serves.set()
         self._serves.set()

@@ -14,7 +14,7 @@ from offsetlake.serve.base import NO_ID
 from offsetlake.serve.topics import LAST_OFFSET, Topics
 from serve.asking import CLIENT, CORRELATION, answered, request
 from serve.commands import ABSENT, CONSUMER, EMPTY, commit, delete_groups, delete_offsets, listed, stored
-from serve.in_process import CLUSTER, HOST, PORT, InProcess, Origin
+from serve.in_process import HOST, PORT, InProcess, Origin
 from serve.made_base import made_base
 
 ALL_VERSIONS = [
@@ -153,7 +153,7 @@ def test_while_it_loads_groups_have_to_wait(loading: InProcess) -> None:
 
 def test_the_cluster_is_this_broker(served: InProcess) -> None:
     answer = served.ask(apis.DESCRIBE_CLUSTER, 2, include_cluster_authorized_operations=True)
-    assert (answer["cluster_id"], answer["controller_id"]) == (CLUSTER, 0)
+    assert (answer["cluster_id"], answer["controller_id"]) == (served.parts.cluster_id, 0)
     assert answer["brokers"] == [{"broker_id": 0, "host": HOST, "port": PORT, "rack": None, "is_fenced": False}]
     assert answer["cluster_authorized_operations"] == 1 << 8
     errors = [served.ask(apis.DESCRIBE_CLUSTER, 2, endpoint_type=kind)["error_code"] for kind in (1, 2, 3)]

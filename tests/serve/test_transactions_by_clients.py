@@ -1,4 +1,4 @@
-"""Real transactional producers: told by the serving process what a broker tells, killed, and moved to a broker and back."""
+"""Real transactional producers: told what a broker tells, killed, and moved to a broker and back."""
 
 import asyncio
 import contextlib

@@ -1,30 +1,23 @@
 """`offsetlake serve`: starts the serving process in place of this one, which has loaded far more than that needs."""
 
 import os
-import re
 import sys
-from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
+import pyarrow as pa
 import typer
 
 from offsetlake import config
 from offsetlake.commands.options import JOBS, ConfigOption, LakeOption, LogOption, app, examples
+from offsetlake.commands.serve_settings import read_settings
 from offsetlake.errors import BadRequest
-from offsetlake.serve.security import problems
+from offsetlake.lake.lake import Lake
+from offsetlake.output import write
+from offsetlake.serve.logs import LogFormat
 from offsetlake.serve.settings import Settings
 from offsetlake.serve.writes import Flush
-
-_FILES = ("tls_certificate", "tls_key", "tls_client_ca", "credentials", "rights")
-_NUMBERS = {
-    "log_partitions": 10_000,
-    "max_connections": 1_000_000,
-    "max_connections_per_address": 1_000_000,
-    "commits_per_second": 1_000_000,
-}
-"""Settings that are a number from 1 to the one here."""
-_ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:]+)\]|(?P<host>[^:]+)):(?P<port>[0-9]{1,5})")
-_TOPIC = re.compile(r"(?P<name>[a-zA-Z0-9._-]{1,249}):(?P<partitions>[0-9]{1,9})")
 
 
 @app.command(
@@ -34,6 +27,8 @@ _TOPIC = re.compile(r"(?P<name>[a-zA-Z0-9._-]{1,249}):(?P<partitions>[0-9]{1,9})
         "offsetlake serve --log log --kafka 127.0.0.1:9192 --topics orders:12,payments:6",
         "offsetlake serve --kafka 0.0.0.0:9092 --advertised offsets.example:9092 --tls-certificate server.pem "
         "--tls-key server.key --credentials credentials.json --rights rights.toml",
+        "offsetlake serve --config offsetlake.toml --check",
+        "offsetlake serve --log log --http 127.0.0.1:9093 --log-format json",
     ),
 )
 def serve(
@@ -43,6 +38,14 @@ def serve(
         str | None,
         typer.Option(
             "--kafka", metavar="HOST:PORT", help="Where to listen for Kafka's protocol. [dim]default: 127.0.0.1:9092[/]"
+        ),
+    ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option(
+            "--http",
+            metavar="HOST:PORT",
+            help="Where to listen for HTTP: health, offsets, metrics for Prometheus. [dim]default: nowhere[/]",
         ),
     ] = None,
     topics: Annotated[
@@ -92,6 +95,13 @@ def serve(
     open_to_anyone: Annotated[
         bool, typer.Option("--open-to-anyone", help="Listen beyond this machine, and ask nobody who they are.")
     ] = False,
+    log_format: Annotated[
+        LogFormat | None,
+        typer.Option("--log-format", help="What it says, on standard error: a sentence or a JSON object a line."),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only say whether it could start with these settings, and which they are.")
+    ] = False,
     config_file: ConfigOption = None,
 ) -> None:
     """Serve consumers and tools as their coordinator for offsets: from the lake's tables and the log, which it writes.
@@ -103,9 +113,11 @@ def serve(
         raise BadRequest("name the folder of the log to serve and write: --log DIR")
     options = {
         "kafka": kafka,
+        "http": http,
         "topics": topics,
         "flush": flush and flush.value,
         "log_partitions": log_partitions,
+        "log_format": log_format and log_format.value,
         "commits_recorded": commits_recorded,
         "advertised": advertised,
         "tls_certificate": tls_certificate,
@@ -117,69 +129,21 @@ def serve(
         "open_to_anyone": "true" if open_to_anyone else None,
     }
     of = {**given.serve, **{name: str(value) for name, value in options.items() if value is not None}}
-    settings = _settings(str(given.lake), given.log, of)
-    if wrong := problems(settings):
-        raise BadRequest("; ".join(wrong))
+    settings = read_settings(str(given.lake), given.log, of)
+    if check:
+        _tell(settings, given.format)
+        return
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "offsetlake.serve", settings.to_json()])  # noqa: S606
 
 
-def _settings(lake: str, log: str, of: Mapping[str, str]) -> Settings:
-    """Read settings as texts; BadRequest where one makes no sense."""
-    host, port = _address("kafka", of["kafka"])
-    more: dict[str, Any] = {name: of[name] for name in _FILES if name in of}
-    more |= {name: _number(of, name, most) for name, most in _NUMBERS.items() if name in of}
-    if "advertised" in of:
-        more["advertised"] = _address("advertised", of["advertised"])
-    if of.get("open_to_anyone", "false") not in {"true", "false"}:
-        raise BadRequest(f"open_to_anyone is {of['open_to_anyone']!r}: it is true or false")
-    more["open_to_anyone"] = of.get("open_to_anyone") == "true"
-    more["commits_recorded"] = _share(of["commits_recorded"])
-    return Settings(lake, log, host, port, _topics(of.get("topics")), _flush(of["flush"]), **more)
+def _tell(settings: Settings, format_: str) -> None:
+    """Tell what a serving process would run with; LakeUnusable where the lake is none."""
+    if Path(settings.lake).exists():
+        Lake.open(Path(settings.lake)).check_up_to_date()
+    rows = [{"setting": name, "value": _shown(value)} for name, value in asdict(settings).items()]
+    write(pa.Table.from_pylist(rows), format_)
 
 
-def _address(option: str, text: str) -> tuple[str, int]:
-    match = _ADDRESS.fullmatch(text)
-    if match is None or int(match["port"]) > 2**16 - 1:
-        raise BadRequest(f"--{option} wants HOST:PORT, such as 127.0.0.1:9092, not {text!r}")
-    return match["v6"] or match["host"], int(match["port"])
-
-
-def _flush(text: str) -> str:
-    if text not in [*Flush]:
-        raise BadRequest(f"flush is {text!r}: it is one of {', '.join(Flush)}")
-    return text
-
-
-def _number(of: Mapping[str, str], name: str, most: int) -> int:
-    text = of[name]
-    if not text.isdecimal() or not 1 <= int(text) <= most:
-        raise BadRequest(f"{name} is {text!r}: it is a number from 1 to {most}")
-    return int(text)
-
-
-def _share(text: str) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
-        raise BadRequest(f"commits_recorded is {text!r}: it is a share of all commits from 0 (none) to 1 (all)")
-    return share
-
-
-def _topics(text: str | None) -> dict[str, int] | None:
-    """Read NAME:PARTITIONS,..."""
-    if text is None:
-        return None
-    found = {}
-    for part in text.split(","):
-        match = _TOPIC.fullmatch(part.strip())
-        if match is None or int(match["partitions"]) < 1:
-            raise BadRequest(
-                f"--topics wants NAME:PARTITIONS,... such as orders:12,payments:6; {part.strip()!r} is none"
-            )
-        if match["name"] in found:
-            raise BadRequest(f"--topics names {match['name']} twice")
-        found[match["name"]] = int(match["partitions"])
-    return found
+def _shown(value: Any) -> str | None:
+    return ":".join(map(str, value)) if isinstance(value, tuple) else None if value is None else str(value)

@@ -48,6 +48,10 @@ class Appender:
         """Give the log offset the next record of a partition gets."""
         return self._tail(partition).end
 
+    def ends(self) -> dict[Partition, int]:
+        """Give, of the partitions that were asked for so far, the log offset the next record gets."""
+        return {partition: tail.end for partition, tail in self._tails.items()}
+
     def append(self, partition: Partition, batches: Sequence[Batch]) -> list[int]:
         """Write batches one behind the other; gives the log offset of the first record of each.
 

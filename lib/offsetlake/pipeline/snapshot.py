@@ -51,11 +51,13 @@ class Snapshot:
     | tables    | `offsets`, `pending_offsets`, `groups`, `group_members`, all columns; texts may be dictionaries |
     | ends      | by log partition, the log offset behind what was taken in |
     | overtaken | one a row of `pending_offsets`: whether a newer record of its key counts already |
+    | version   | Delta version of the table `offsets` that was read; the log behind it is compacted in memory |
     """
 
     tables: dict[str, pa.Table]
     ends: dict[int, int]
     overtaken: pa.Array
+    version: int
 
     def offsets(self, group_id: str, topic: str | None = None) -> pa.Table:
         """Give the offsets of a group, rows of `offsets`; of one topic, or of all."""
@@ -130,24 +132,27 @@ def read_snapshot(
     held = {where.partition: of for where, of in extent.ranges.items() if where.topic == OFFSETS_TOPIC}
     if runs.last_run(lake, "ingest"):
         check_same_log(lake, log, extent)
-    covered, compacted = _compacted(lake)
+    covered, compacted, versions = _compacted(lake)
     upto = dict(ends) if ends is not None else {p: of.end for p, of in held.items()}
     starts = {p: max(covered.get((OFFSETS_TOPIC, p), 0), held[p].start if p in held else 0) for p in upto}
     tail = _read_tail(lake, log, {p: OffsetRange(starts[p], end) for p, end in upto.items() if starts[p] < end})
     partitions = sorted({*upto, *(p for table in compacted.values() for p in table)})
     compaction = Compaction(tail, compacted)
     tables, decided = _compacted_with(compaction, partitions, columns)
-    return Snapshot(tables, upto, _overtaken(compaction, tables["pending_offsets"], decided))
+    return Snapshot(tables, upto, _overtaken(compaction, tables["pending_offsets"], decided), versions["offsets"])
 
 
-def _compacted(lake: Lake) -> tuple[dict[tuple[str, int], int], dict[str, dict[int, list[Leaf]]]]:
-    """Give the log offsets the compacted tables cover, and their leaves, all as one compaction left them."""
+def _compacted(
+    lake: Lake,
+) -> tuple[dict[tuple[str, int], int], dict[str, dict[int, list[Leaf]]], dict[str, int]]:
+    """Give the log offsets the compacted tables cover, their leaves and versions, all as one compaction left them."""
     while True:
         last = runs.last_run(lake, "compact")
         positions, plan = runs.compacted_positions(lake), runs.unfinished_plan(lake, "compact")
         versions = plan["versions"] if plan else lake.versions(*COMPACTED)
         if runs.last_run(lake, "compact") == last and runs.unfinished_plan(lake, "compact") == plan:
-            return positions, {table: leaves(lake, table, version) for table, version in versions.items()}
+            found = {table: leaves(lake, table, version) for table, version in versions.items()}
+            return positions, found, versions
 
 
 def _read_tail(lake: Lake, log: LogAddress, ranges: Mapping[int, OffsetRange]) -> Tail:

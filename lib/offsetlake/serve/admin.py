@@ -1,11 +1,13 @@
 """All requests but the two hot ones: which there are, and what answers them. kio's schemas read and write them."""
 
-from collections.abc import Callable, Coroutine
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
 from offsetlake.serve import schemas, wire
 from offsetlake.serve.client import Asked, Client
 from offsetlake.serve.cluster_apis import ClusterApis
+from offsetlake.serve.commit_rules import COORDINATOR_LOAD_IN_PROGRESS
 from offsetlake.serve.connection import Answer
 from offsetlake.serve.deletions import Deletions, LogPartition
 from offsetlake.serve.group_apis import GroupApis
@@ -63,7 +65,7 @@ _Read = Callable[[Any, Asked], Coroutine[Any, Any, Values]]
 
 
 class Admin:
-    """Answers what tools and clients ask beside offsets."""
+    """Answers what tools and clients ask beside offsets; `errors` counts APIs with error codes."""
 
     def __init__(
         self,
@@ -76,6 +78,7 @@ class Admin:
         cluster_id: str,
     ) -> None:
         self._store, self._reads, self._cluster = store, reads, ClusterApis(store, topics, reads, cluster_id)
+        self.errors: Counter[tuple[int, int]] = Counter()
         groups, deletions = GroupApis(store, topics), Deletions(store, topics, writes, log_partition)
         self._at_once: dict[int, _AtOnce] = {
             PRODUCE: self._cluster.produce,
@@ -115,18 +118,36 @@ class Admin:
         if version not in VERSIONS.get(api, ()):
             if api != API_VERSIONS:
                 raise wire.Malformed(f"api {api} of version {version}")
-            answer(schemas.write(api, 0, {"error_code": UNSUPPORTED_VERSION, "api_keys": [_ranges(api)]}))
+            answer(self._written(api, 0, {"error_code": UNSUPPORTED_VERSION, "api_keys": [_ranges(api)]}))
             return
         request, asked = schemas.read(frame, header), Asked(version, client, header.client_id)
         if api == LIST_GROUPS:
+            if self._store.loading:
+                self.errors[api, COORDINATOR_LOAD_IN_PROGRESS] += 1
             answer(list_groups(self._store, request, asked))
         elif api in self._at_once:
-            answer(schemas.write(api, version, self._at_once[api](request, asked)))
+            answer(self._written(api, version, self._at_once[api](request, asked)))
         elif api in self._reading:
             read = self._reading[api](request, asked)
-            self._reads.begin(read, lambda values: answer(schemas.write(api, version, values)))
+            self._reads.begin(read, lambda values: answer(self._written(api, version, values)))
         else:
-            self._later[api](request, asked, lambda values: answer(schemas.write(api, version, values)))
+            self._later[api](request, asked, lambda values: answer(self._written(api, version, values)))
+
+    def _written(self, api: int, version: int, values: Values) -> bytes:
+        self.errors.update((api, code) for code in _error_codes(values))
+        return schemas.write(api, version, values)
+
+
+def _error_codes(values: Values) -> Iterator[int]:
+    for name, value in values.items():
+        if name == "error_code" and value:
+            yield value
+        elif isinstance(value, Mapping):
+            yield from _error_codes(value)
+        elif isinstance(value, list):
+            for each in value:
+                if isinstance(each, Mapping):
+                    yield from _error_codes(each)
 
 
 def _api_versions(_request: Any, asked: Asked) -> Values:

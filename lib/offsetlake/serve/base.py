@@ -19,7 +19,7 @@ A run is the offsets of one group in one topic, in the order of partitions. Text
 
 import json
 import struct
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from mmap import ACCESS_READ, mmap
 from typing import Any, NamedTuple
@@ -59,6 +59,12 @@ class Base:
         whole = memoryview(self._mapped)
         (size,) = HEADER.unpack_from(whole)
         header = json.loads(bytes(whole[HEADER.size : HEADER.size + size]))
+        self.version: int = header["version"]
+        """Delta version of the table `offsets` it was made of."""
+        self.position: dict[int, int] = dict(header["position"])
+        """By log partition, the log offset behind what it has."""
+        self.made: int = header["made"]
+        """When it was made, ms."""
         self.kinds: list[dict[str, Any]] = header["kinds"]
         self.pending = [_pending(row) for row in header["pending"]]
         self.known_topics: dict[bytes, tuple[int, bytes]] = {
@@ -114,6 +120,15 @@ class Base:
                 return int(group)
             at += 1
         return -1
+
+    def places(self, code: int) -> Iterator[tuple[int, bytes]]:
+        """Give CRC-32 and name of all groups from a CRC-32 on, sorted."""
+        at = bisect_left(self._hashes, code)
+        while at < len(self._hashes):
+            found = self._hashes[at]
+            stop = bisect_right(self._hashes, found, at)
+            yield from sorted((found, self.name(self._hashed[each])) for each in range(at, stop))
+            at = stop
 
     def name(self, group: int) -> bytes:
         """Give the name of a group."""

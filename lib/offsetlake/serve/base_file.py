@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from offsetlake.pipeline.snapshot import Snapshot
 from offsetlake.serve.base import HEADER, NO_ID
+from offsetlake.times import now_ms
 
 OFFSET_COLUMNS = (
     "group_id",
@@ -52,6 +53,7 @@ def lay_out(snapshot: Snapshot, ends: pa.Table, file: BinaryIO) -> None:
     kinds, arrays["kinds"] = _kinds(groups, names)
     arrays |= _texts("details", _details(snapshot, names)) | _texts("topic_names", map(str.encode, topics.to_pylist()))
     header: dict[str, Any] = {"kinds": kinds, "pending": _pending(snapshot)}
+    header |= {"version": snapshot.version, "position": [*snapshot.ends.items()], "made": now_ms()}
     header |= {"topics": _topics(offsets, topics, of_topics, of_ids), "ends": _ends(ends, topics), "arrays": {}}
     at = 0
     for name, values in arrays.items():

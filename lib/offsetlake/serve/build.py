@@ -30,9 +30,9 @@ from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.segments import segments_of
 from offsetlake.pipeline.snapshot import Snapshot, read_snapshot
 from offsetlake.serve.base_file import OFFSET_COLUMNS, lay_out
+from offsetlake.serve.child import BEHIND_ANSWERS
 
 PLACED = 1000  # groups asked where they are: of another number of log partitions most would be elsewhere
-BEHIND_ANSWERS = 10  # how nice it is to the process that serves meanwhile
 
 
 def build(request: dict[str, Any]) -> dict[str, Any]:

@@ -107,9 +107,8 @@ class Connection(asyncio.Protocol):
             self._take_requests()
         except (wire.Malformed, struct.error, IndexError, ValueError) as error:
             LOG.info(
-                "%s sent what is no request of Kafka's protocol (%s): its connection is closed",
-                self._client.address,
-                error,
+                "%(address)s sent what is no request of Kafka's protocol (%(reason)s): its connection is closed",
+                {"address": self._client.address, "reason": error},
             )
             transport.close()
             self._transport = None

@@ -148,6 +148,23 @@ class Deletions:
     def __init__(self, store: Store, topics: Topics, writes: Writes, log_partition: LogPartition) -> None:
         self._store, self._topics, self._writes, self._log_partition = store, topics, writes, log_partition
 
+    def delete_group(self, group: bytes, act: Headers, done: Callable[[int], None]) -> None:
+        """Delete a group; `done` hears an error code."""
+        self._writes.add(_GroupDeletion(self._log_partition(group), self._store, group, act, done))
+
+    def delete_offset(
+        self, group: bytes, topic: bytes, partition: int, act: Headers, done: Callable[[int], None]
+    ) -> None:
+        """Delete an offset of a group; `done` hears an error code."""
+
+        def decided(error: int) -> None:
+            done(error or deletion.errors[0])
+
+        deletion = _OffsetDeletion(
+            self._log_partition(group), self._store, group, act, decided, [(topic, partition)], self._topics
+        )
+        self._writes.add(deletion)
+
     def delete_groups(self, request: Any, asked: Asked, answer: Callable[[Values], None]) -> None:
         """Delete groups one after the other; `answer` is called when the last is done."""
         names = request.groups_names
@@ -165,9 +182,7 @@ class Deletions:
             elif self._store.loading:
                 done(number, COORDINATOR_LOAD_IN_PROGRESS)
             else:
-                partition = self._log_partition(group)
-                act, decided = asked.act(DELETE_GROUP), _of_number(done, number)
-                self._writes.add(_GroupDeletion(partition, self._store, group, act, decided))
+                self.delete_group(group, asked.act(DELETE_GROUP), _of_number(done, number))
         if not names:
             answer({"results": []})
 

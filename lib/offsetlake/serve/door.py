@@ -86,7 +86,7 @@ class Door:
             if not self._closing:
                 raise
         except _NO_REQUEST as error:
-            LOG.info("a job sent what is no request (%s): its connection is closed", error)
+            LOG.info("a job sent what is no request (%(reason)s): its connection is closed", {"reason": error})
         finally:
             visit.end()
             self._idle.discard(task)

@@ -1,16 +1,13 @@
 """Bases, one after the other: made by a process of their own, taken over between two writes."""
 
 import asyncio
-import json
 import logging
-import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
-from offsetlake.errors import OffsetlakeError
 from offsetlake.log.appender import Appender
 from offsetlake.serve.base import Base
+from offsetlake.serve.child import ChildFailed, ask
 from offsetlake.serve.settings import Settings
 from offsetlake.serve.store import Layer, Store
 from offsetlake.serve.writes import Writes
@@ -21,18 +18,10 @@ GROUPS_TO_FOLD = 100_000  # groups changed since the base was made: more of them
 FREED_AT_ONCE = 500  # groups of a layer no longer needed
 
 
-class BuildFailed(OffsetlakeError):
-    """The process that makes a base ended with an error; the message is its own."""
-
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
-
-
 async def build(settings: Settings, ends: dict[int, int] | None) -> tuple[Base, dict[int, int]]:
     """Have a base made that reaches to `ends`, or as `offsetlake.serve.build` has it to the ends of the log.
 
-    Gives it with the ends. Raises BuildFailed.
+    Gives it with the ends. Raises ChildFailed.
     """
     # A file without a name: whatever becomes of this process, nothing is left of it.
     with tempfile.TemporaryFile(dir=settings.log) as file:
@@ -43,23 +32,7 @@ async def build(settings: Settings, ends: dict[int, int] | None) -> tuple[Base, 
             "log_partitions": settings.log_partitions,
             "file": file.fileno(),
         }
-        builder = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "offsetlake.serve.build",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            pass_fds=[file.fileno()],
-        )
-        try:
-            out, _ = await builder.communicate(json.dumps(request).encode())
-        except asyncio.CancelledError:
-            builder.kill()
-            await builder.wait()
-            raise
-        answer: dict[str, Any] = json.loads(out) if out else {"error": f"it ended with {builder.returncode}"}
-        if "error" in answer:
-            raise BuildFailed(answer["error"], answer.get("exit_code", 1))
+        answer = await ask("offsetlake.serve.build", request, [file.fileno()])
         return Base(file.fileno()), {int(partition): end for partition, end in answer["ends"].items()}
 
 
@@ -81,8 +54,10 @@ class Folding:
             if found != self._seen or len(self._store.fresh) >= GROUPS_TO_FOLD:
                 try:
                     await self._fold()
-                except BuildFailed as error:
-                    LOG.warning("the tables could not be taken over, what is served goes on: %s", error)
+                except ChildFailed as error:
+                    LOG.warning(
+                        "the tables could not be taken over, what is served goes on: %(reason)s", {"reason": error}
+                    )
                 self._seen = found
 
     def _compaction(self) -> str:
@@ -106,7 +81,8 @@ class Folding:
             self._store.thaw()
             raise
         folded = self._store.fold(base)
-        LOG.info("took over a snapshot of %d offsets in %d groups", len(base), len(base.groups))
+        taken = {"offsets": len(base), "groups": len(base.groups), "version": base.version}
+        LOG.info("took over a snapshot of %(offsets)d offsets in %(groups)d groups", taken)
         await _free(folded)
 
 

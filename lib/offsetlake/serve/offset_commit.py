@@ -1,6 +1,7 @@
 """OffsetCommit, versions 2 to 10: one request is one record batch, all of its offsets in the log or none."""
 
 import struct
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import repeat
@@ -34,7 +35,7 @@ Answer = Callable[[bytes], None]
 class Commit:
     """A request that goes to the log; its records are made, their log offsets are not known yet."""
 
-    __slots__ = ("_answer", "_batch", "_offsets", "_request", "_store", "alone", "partition")
+    __slots__ = ("_answer", "_batch", "_errors", "_offsets", "_request", "_store", "alone", "partition")
 
     def __init__(
         self,
@@ -44,8 +45,9 @@ class Commit:
         request: CommitRequest,
         offsets: Sequence[int],
         answer: Answer,
+        errors: Counter[int],
     ) -> None:
-        self.partition, self.alone, self._batch = partition, False, batch
+        self.partition, self.alone, self._batch, self._errors = partition, False, batch, errors
         self._store, self._request, self._offsets, self._answer = store, request, offsets, answer
 
     def batches(self) -> tuple[Batch]:
@@ -63,11 +65,12 @@ class Commit:
 
     def failed(self, _error: LogUnavailable) -> None:
         """Answer as a broker does whose disk takes no more."""
+        self._errors[rules.NOT_COORDINATOR] += len(self._offsets)
         self._answer(self._request.body(rules.NOT_COORDINATOR))
 
 
 class OffsetCommit:
-    """Takes OffsetCommit requests to the log.
+    """Takes OffsetCommit requests to the log; `errors` counts error codes, one a partition.
 
     `recorded` is the share of them, 0 to 1, that say there who sent them. A commit of no member, as tools send them,
     always does where it is the first of its group on its connection, or goes back: behind what is stored; and where it
@@ -85,6 +88,7 @@ class OffsetCommit:
     ) -> None:
         self._store, self._topics, self._writes = store, topics, writes
         self._recorded, self._quota = recorded, quota
+        self.errors: Counter[int] = Counter()
         self.log_partition = lru_cache(1 << 16)(
             lambda group: partition_for_group(group.decode(errors="replace"), log_partitions)
         )
@@ -126,7 +130,8 @@ class OffsetCommit:
             ],
             client.act(COMMIT, header.client_id) if tells else NO_HEADERS,
         )
-        self._writes.add(Commit(self.log_partition(request.group), batch, self._store, request, offsets, answer))
+        partition = self.log_partition(request.group)
+        self._writes.add(Commit(partition, batch, self._store, request, offsets, answer, self.errors))
         return rest_ms
 
     def _tells(self, request: CommitRequest, offsets: Sequence[int], last: LastCommit) -> bool:
@@ -196,7 +201,9 @@ class OffsetCommit:
             else:
                 code = error or too_large(metadata)
             partitions.append((partition, code))
-            if not code and name is not None:
+            if code:
+                self.errors[code] += 1
+            elif name is not None:
                 self._topics.grow(name, partition)
                 number = _INT32.pack(partition)
                 request.add(prefix + number, (name + number, epoch, topic_id, metadata), place)

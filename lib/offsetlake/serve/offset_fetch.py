@@ -1,6 +1,7 @@
 """OffsetFetch, versions 1 to 10: the request read in place, the answer put together from bytes as they are stored."""
 
 import struct
+from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -61,10 +62,11 @@ class Asked:
 
 
 class OffsetFetch:
-    """Answers OffsetFetch from a store."""
+    """Answers OffsetFetch from a store; `errors` counts error codes, of partitions and of groups."""
 
     def __init__(self, store: Store, topics: Topics) -> None:
         self._store, self._topics = store, topics
+        self.errors: Counter[int] = Counter()
         self._read_once = lru_cache(KEPT)(self._read)
 
     def answer(self, frame: bytes, at: int, version: int, client: Client) -> bytes:
@@ -121,6 +123,8 @@ class OffsetFetch:
             out.append(tags)
         if version >= _NO_ERROR_BELOW:
             out.append(_INT16.pack(error))
+            if error:
+                self.errors[error] += 1
         if version >= _GROUPS:
             out.append(tags)
 
@@ -131,12 +135,15 @@ class OffsetFetch:
         if version >= _TOPIC_IDS and not name:
             error = error or UNKNOWN_TOPIC_ID
         found = [None] * len(partitions) if error else self._store.read(asked.group, name, partitions)
+        if error:
+            self.errors[error] += len(partitions)
         flexible, epochs = version >= _FLEXIBLE, version >= _EPOCH
         held = stable and not error and asked.group in self._store.pending
         for partition, stored in zip(partitions, found, strict=True):
             code = error
             if held and self._store.is_unstable(asked.group, name, partition):
                 code, stored = UNSTABLE_OFFSET_COMMIT, None  # noqa: PLW2901
+                self.errors[code] += 1
             offset, epoch, metadata, stored_id = stored or _NOTHING
             if id_ not in (stored_id, NO_ID) and stored_id != NO_ID:
                 offset, epoch, metadata, _ = _NOTHING

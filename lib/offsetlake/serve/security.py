@@ -143,6 +143,12 @@ def _problems_of_address(settings: Settings) -> list[str]:
             f"whoever reaches {settings.host} could write: without credentials or tls_client_ca only loopback addresses"
             " are served, unless you say open_to_anyone"
         )
+    if settings.http is not None and not (is_loopback(settings.http[0]) or settings.open_to_anyone):
+        found += [
+            f"whoever reaches {settings.http[0]} could write by HTTP: name {what}, or say open_to_anyone"
+            for what, named in (("credentials", settings.credentials), ("tls_certificate", settings.tls_certificate))
+            if named is None
+        ]
     if settings.host in _WILDCARDS and settings.advertised is None:
         found.append(f"nobody can connect to {settings.host}: say with advertised where clients are to")
     return found

@@ -1,41 +1,33 @@
 """The serving process: owns the log, loads what it says, listens, and ends when it is told to."""
 
 import asyncio
-import base64
 import contextlib
 import logging
 import signal
-import uuid
 from collections.abc import Coroutine
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvloop
 
 from offsetlake.disk import to_disk
 from offsetlake.errors import BadRequest
-from offsetlake.log.appender import Appender
 from offsetlake.log.ownership import disk_errors, owned
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
-from offsetlake.log.segments import Segment
-from offsetlake.serve.admin import Admin
 from offsetlake.serve.arrival import Arrival
 from offsetlake.serve.client import Client
-from offsetlake.serve.connection import Connection
+from offsetlake.serve.connection import Connection, Requests
 from offsetlake.serve.door import Door
 from offsetlake.serve.folding import Folding, build
-from offsetlake.serve.log_reads import LogReads
 from offsetlake.serve.login import Login
-from offsetlake.serve.offset_commit import OffsetCommit
-from offsetlake.serve.offset_fetch import OffsetFetch
-from offsetlake.serve.quota import Quota
+from offsetlake.serve.parts import Parts
 from offsetlake.serve.security import Security
 from offsetlake.serve.service import Service
 from offsetlake.serve.settings import Settings
-from offsetlake.serve.store import Store
-from offsetlake.serve.topics import Topics
-from offsetlake.serve.transaction_log import TransactionLog
-from offsetlake.serve.transactions import Transactions
-from offsetlake.serve.writes import Flush, Writes
+from offsetlake.serve.traffic import Measured
+
+if TYPE_CHECKING:
+    from offsetlake.serve.http_server import HttpServer
 
 LOG = logging.getLogger(__name__)
 
@@ -49,7 +41,7 @@ def serve(settings: Settings) -> None:
     folder, security = Path(settings.log), Security(settings)
     make_log(folder, settings.log_partitions)
     with owned(folder, "serve"):
-        uvloop.run(_serve(settings, folder, security))
+        uvloop.run(_serve(settings, security))
 
 
 def make_log(folder: Path, log_partitions: int) -> None:
@@ -63,103 +55,89 @@ def make_log(folder: Path, log_partitions: int) -> None:
 
 
 class Server:
-    """What a serving process is made of."""
+    """A serving process, from its beginning to its end."""
 
-    def __init__(self, settings: Settings, folder: Path, security: Security, loop: asyncio.AbstractEventLoop) -> None:
-        self.settings, self._security = settings, security
-        self._ends: dict[LogPartition, int] = {}  # of the log, when it was loaded
-        self._appender = Appender(folder, self._end_of)
-        self.store, self.writes = Store(), Writes(self._appender, Flush(settings.flush), loop)
-        named = settings.topics
-        self.topics = Topics(
-            None if named is None else {name.encode(): number for name, number in named.items()},
-            settings.log_partitions,
-        )
-        self.reads = LogReads(folder, self.topics, self.writes.watermarks, loop)
-        self.quota = None if settings.commits_per_second is None else Quota(settings.commits_per_second)
-        self.commits = OffsetCommit(
-            self.store,
-            self.topics,
-            self.writes,
-            settings.log_partitions,
-            settings.commits_recorded,
-            self.quota,
-        )
-        self._transaction_log = TransactionLog(folder)
-        self.transactions = Transactions(self.store, self.writes, self._transaction_log, self.commits.log_partition)
-        self._watching: asyncio.Task[None] | None = None
-        id_ = uuid.uuid5(uuid.NAMESPACE_URL, folder.resolve().as_uri())
-        self._cluster_id = base64.urlsafe_b64encode(id_.bytes).decode().rstrip("=")
+    def __init__(self, settings: Settings, security: Security, loop: asyncio.AbstractEventLoop) -> None:
+        self._settings, self._loop = settings, loop
+        self._parts = of = Parts(settings, security, loop)
         self._reading = asyncio.Lock()  # the files of the log: nothing is cut off meanwhile
-        self.door = Door(settings, self.store, self.writes, self._appender, self.commits.log_partition, self._reading)
-
-    def _end_of(self, segment: Segment) -> int:
-        topic, _, number = segment.path.parent.name.rpartition("-")
-        return self._ends[LogPartition(topic, int(number))]
+        self.door = Door(settings, of.store, of.writes, of.appender, of.log_partition, self._reading)
+        self._watching: asyncio.Task[None] | None = None
+        self._http: HttpServer | None = None
 
     async def listen(self) -> asyncio.Server:
         """Listen for clients; until the log is loaded they are told to wait. BadRequest where it cannot."""
-        loop, host, port = asyncio.get_running_loop(), self.settings.host, self.settings.port
-        of_groups, reads = self.commits.log_partition, self.reads
-        admin = Admin(self.store, self.topics, self.writes, reads, of_groups, self.transactions, self._cluster_id)
-        fetches = OffsetFetch(self.store, self.topics)
-
-        def connect(client: Client) -> Connection:
-            service = Service(self.commits, fetches, admin, client)
-            return Connection(service, client, self._security.connections, loop)
+        host, port, security = self._settings.host, self._settings.port, self._parts.security
 
         def accept() -> Arrival:
-            return Arrival(self._security, lambda: Login(self._security, admin, connect, loop), loop)
+            return Arrival(security, lambda: Login(security, self._parts.admin, self._connect, self._loop), self._loop)
 
         try:
-            listening = await loop.create_server(accept, host, port, backlog=1024)
+            listening = await self._loop.create_server(accept, host, port, backlog=1024)
         except OSError as error:
             raise BadRequest(f"cannot listen on {host}:{port}: {error.strerror}") from error
-        host, port = self.settings.advertised or (host, listening.sockets[0].getsockname()[1])
-        admin.address = host, port
+        port = listening.sockets[0].getsockname()[1]
+        self._parts.admin.address = self._settings.advertised or (host, port)
+        LOG.info("listening on %(host)s:%(port)d", {"host": host, "port": port})
         return listening
 
+    def _connect(self, client: Client) -> Connection:
+        of = self._parts
+        requests: Requests = Service(of.commits, of.fetches, of.admin, client)
+        if of.traffic is not None:
+            requests = Measured(requests, of.traffic)
+        return Connection(requests, client, of.security.connections, self._loop)
+
+    def listen_for_http(self) -> None:
+        """Listen for HTTP where that is wanted; BadRequest where it cannot."""
+        if self._settings.http is None:
+            return
+        from offsetlake.serve.http_server import HttpServer  # noqa: PLC0415 - what it needs takes 20 MB and half a second
+
+        host, port = self._settings.http
+        self._http = HttpServer(self._parts, host, port)
+        LOG.info("answering HTTP on %(host)s:%(port)d", {"host": host, "port": self._http.port})
+
     async def load(self) -> None:
-        """Load what the lake and the log say; raises BuildFailed, LogMismatch, LogUnavailable."""
-        base, ends = await build(self.settings, None)
-        standing, ends_of_transactions = self._transaction_log.read()
-        self._ends |= {LogPartition(OFFSETS_TOPIC, number): end for number, end in ends.items()}
-        self._ends |= ends_of_transactions
-        self.topics.learn(base.known_topics)
-        self.store.load(base)
-        self.transactions.load(standing)
-        self._watching = asyncio.create_task(self.transactions.watch())
-        self.writes.watermarks.load(ends)
-        LOG.info("serving %d offsets in %d groups", len(base), len(base.groups))
+        """Load what the lake and the log say; raises ChildFailed, LogMismatch, LogUnavailable."""
+        base, ends = await build(self._settings, None)
+        self._parts.load(base, ends)
+        self._watching = asyncio.create_task(self._parts.transactions.watch())
+        taken = {"offsets": len(base), "groups": len(base.groups), "version": base.version}
+        LOG.info("serving %(offsets)d offsets in %(groups)d groups", taken)
 
     async def fold(self) -> None:
         """Take over newer compactions, again and again."""
-        await Folding(self.settings, self.store, self.writes, self._appender, self._reading).run()
+        of = self._parts
+        await Folding(self._settings, of.store, of.writes, of.appender, self._reading).run()
 
     async def close(self) -> None:
         """Finish what was begun, and send what was answered."""
+        of = self._parts
+        if self._http is not None:
+            await self._http.close()
         await self.door.close()
         if self._watching is not None:
             self._watching.cancel()
-        await self.reads.close()
-        if not self.store.loading:
-            await self.writes.rest()
-        for connection, _ in self._security.connections:
+        await of.reads.close()
+        if not of.store.loading:
+            await of.writes.rest()
+        for connection, _ in of.security.connections:
             connection.close()
-        self._appender.sync()
-        self._appender.close()
+        of.appender.sync()
+        of.appender.close()
 
 
-async def _serve(settings: Settings, folder: Path, security: Security) -> None:
+async def _serve(settings: Settings, security: Security) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, security.look)
-    server = Server(settings, folder, security, loop)
+    server = Server(settings, security, loop)
     listening = await server.listen()
-    LOG.info("listening on %s:%d", settings.host, listening.sockets[0].getsockname()[1])
     stopping, watching = asyncio.create_task(stop.wait()), asyncio.create_task(security.run())
     try:
+        server.listen_for_http()
         await server.door.open()
         if await _first(server.load(), stopping):
             await _first(server.fold(), stopping)

@@ -15,6 +15,8 @@ class Settings:
     | host, port       | where it listens for Kafka's protocol; port 0: any that is free |
     | topics           | by name their partitions; None: any topic may be committed to |
     | flush            | a `offsetlake.serve.writes.Flush` |
+    | http             | host and port where it listens for HTTP, and counts what it does; None: neither |
+    | log_format       | a `offsetlake.serve.logs.LogFormat` |
     | log_partitions   | how many log partitions there are |
     | commits_recorded | share of commits, 0 to 1, of which is recorded who sent them |
 
@@ -51,6 +53,8 @@ class Settings:
     max_connections: int = 10_000
     max_connections_per_address: int = 5_000
     commits_per_second: float | None = None
+    http: tuple[str, int] | None = None
+    log_format: str = "text"
 
     def to_json(self) -> str:
         """Write the settings; `from_json` reads them."""

@@ -6,6 +6,7 @@ that an answer copies its head; an empty one is a tombstone. Keys within a group
 
 import struct
 from collections.abc import Iterable, Iterator
+from time import perf_counter
 from typing import Any
 
 from offsetlake.serve.base import NO_RUN, Base, Entry, Stored
@@ -48,7 +49,11 @@ Layer = dict[bytes, Changes]
 
 
 class Store:
-    """Offsets and groups by name, all of UTF-8 bytes; nothing may be asked while it is `loading`."""
+    """Offsets and groups by name, all of UTF-8 bytes; nothing may be asked while it is `loading`.
+
+    It counts the offsets `committed` and `deleted` since it was loaded, how often bases were taken over, `folds`, or
+    could not be, `thaws`, and the seconds until it was loaded.
+    """
 
     def __init__(self) -> None:
         self.loading = True
@@ -58,6 +63,8 @@ class Store:
         self.pending = Pending()
         self._watching = 0
         self._newest: dict[bytes, int] = {}  # since somebody watches
+        self.committed = self.deleted = self.folds = self.thaws = 0
+        self._began, self.load_seconds = perf_counter(), 0.0
 
     def load(self, base: Base) -> None:
         """Begin with a base that has all that the log says.
@@ -68,6 +75,7 @@ class Store:
         for group, topic, partition, holder, (log_offset, entry) in base.pending:
             held = log_offset, None if entry is None else encoded(entry)
             self.pending.hold(group, key(topic, partition), holder, held)
+        self.load_seconds = perf_counter() - self._began
 
     def log_ends(self, topic: bytes, partition: int) -> tuple[int, int] | None:
         """Give where the log of a partition began and ended when that was asked last; None where it is not known."""
@@ -197,6 +205,7 @@ class Store:
         changes = self._changes(group, last)
         changes.offsets |= values
         changes.there = True
+        self.committed += len(values)
         if group in self.pending:
             for name in values:
                 self.pending.overtake(group, name, last)
@@ -220,6 +229,7 @@ class Store:
         """Take in tombstones of offsets."""
         changes = self._changes(group, last)
         changes.offsets.update((key(*of), TOMBSTONE) for of in keys)
+        self.deleted += len(keys)
         if group in self.pending:
             for of in keys:
                 self.pending.drop(group, key(*of))
@@ -245,11 +255,13 @@ class Store:
     def fold(self, base: Base) -> Layer:
         """Take over the next base, made of all that was there at `freeze`; gives the layer that is not needed now."""
         folded, self.base, self.frozen = self.frozen, base, {}
+        self.folds += 1
         return folded
 
     def thaw(self) -> None:
         """Give up folding: no next base could be made."""
         fresh, self.fresh, self.frozen = self.fresh, self.frozen, {}
+        self.thaws += 1
         for group, changes in fresh.items():
             below = self.fresh.setdefault(group, changes)
             if below is not changes:

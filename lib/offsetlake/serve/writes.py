@@ -15,6 +15,7 @@ from typing import Protocol
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.batch_writer import Batch
 from offsetlake.log.appender import Appender, Partition
+from offsetlake.serve.durations import Histogram
 from offsetlake.serve.watermarks import Watermarks
 
 QUICK = 0.001  # seconds: a disk that answers within them is waited for; for a slower one a thread waits
@@ -82,6 +83,7 @@ class Writes:
         self._due = False  # it is time to bring to the disk what was written since the last time
         self._waiter = ThreadPoolExecutor(1, "sync")
         self._took = 0.0  # seconds the disk takes, about
+        self.syncs = Histogram()
         self.broken: LogUnavailable | None = None
         """Set once the disk could not say that it has what it was given: it is not asked twice."""
         if flush is Flush.INTERVAL:
@@ -163,7 +165,9 @@ class Writes:
         except LogUnavailable as error:
             return error
         finally:
-            self._took += (time.perf_counter() - started - self._took) / 8
+            took = time.perf_counter() - started
+            self._took += (took - self._took) / 8
+            self.syncs.observe(took)
         return None
 
     def _finish(self, done: list[tuple[Write, list[int]]], error: LogUnavailable | None) -> None:

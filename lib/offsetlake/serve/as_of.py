@@ -1,0 +1,54 @@
+"""Answers what the offsets of a group were at an instant, from the history in the lake.
+
+A process of its own, as `offsetlake.serve.child` has it: `python -m offsetlake.serve.as_of`.
+
+| request field | is |
+|---------------|----|
+| lake          | folder |
+| group, topic  | names; topic null: all |
+| as_of         | ms |
+
+| answer field  | is |
+|---------------|----|
+| offsets       | rows of COLUMNS by key, or null: nothing is known of that instant |
+| begins, ends  | when the first and the newest record in history were appended, ms; null where no record says |
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from offsetlake.audit.as_of import offsets_as_of
+from offsetlake.audit.questions import first_instant
+from offsetlake.errors import OffsetlakeError
+from offsetlake.lake.lake import Lake
+from offsetlake.serve.child import BEHIND_ANSWERS
+
+COLUMNS = ("topic", "partition", "committed_offset", "leader_epoch", "metadata", "topic_id")
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Do what a request asks; gives the answer."""
+    os.nice(BEHIND_ANSWERS)
+    lake = Lake.open(Path(request["lake"]))
+    begins = first_instant(lake)
+    ends = lake.query("SELECT clock_timestamp FROM log_clock", "log_clock")["clock_timestamp"][0].as_py()
+    if begins is None or request["as_of"] < begins:
+        return {"offsets": None, "begins": begins, "ends": ends}
+    found = offsets_as_of(lake, request["as_of"], request["group"], request["topic"])
+    return {"offsets": found.select(COLUMNS).to_pylist(), "begins": begins, "ends": ends}
+
+
+def main() -> None:
+    """Answer one request."""
+    try:
+        found = answer(json.load(sys.stdin))
+    except OffsetlakeError as error:
+        found = {"error": str(error), "exit_code": error.exit_code}
+    json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

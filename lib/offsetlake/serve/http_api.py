@@ -1,0 +1,301 @@
+"""What is answered by HTTP: health, groups and their offsets, now or at an instant, commits that compare, deletions."""
+
+import asyncio
+import base64
+import logging
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+
+from offsetlake.errors import LogUnavailable
+from offsetlake.kafka import act_headers
+from offsetlake.serve import commit_rules as codes
+from offsetlake.serve import http_answers as answers
+from offsetlake.serve.base import NO_ID
+from offsetlake.serve.child import ChildFailed, ask
+from offsetlake.serve.client import Client
+from offsetlake.serve.compare_and_commit import CompareAndCommit, Exchange, Outcome
+from offsetlake.serve.deletions import GROUP_SUBSCRIBED_TO_TOPIC, INVALID_REQUEST, NON_EMPTY_GROUP, Deletions
+from offsetlake.serve.group_pages import page
+from offsetlake.serve.http_answers import Problem, documented
+from offsetlake.serve.parts import Parts
+from offsetlake.serve.rights import ADMIN, COMMIT, READ
+from offsetlake.serve.store import VALUE
+from offsetlake.times import to_iso, to_ms
+
+HISTORY_SECONDS = 60.0  # a question about an instant may take, and wait for others before it
+_HOW_TO_LOG_IN = "send a header `Authorization: Bearer TOKEN`: `offsetlake credentials` makes tokens, for a time"
+_IN_USE = "its members commit for it: stop them first"
+
+_OF_CODES = {
+    codes.UNKNOWN_MEMBER_ID: ("group-in-use", f"group {{group!r}} has members, and {_IN_USE}"),
+    NON_EMPTY_GROUP: ("group-in-use", f"group {{group!r}} has members, and {_IN_USE}"),
+    GROUP_SUBSCRIBED_TO_TOPIC: ("group-in-use", f"group {{group!r}} is subscribed to the topic, and {_IN_USE}"),
+    codes.UNSTABLE_OFFSET_COMMIT: (
+        "transaction-open",
+        "an open transaction holds an offset of group {group!r}: nothing was written, try again when it has ended",
+    ),
+    codes.GROUP_ID_NOT_FOUND: ("group-not-found", "there is no group {group!r}, or it is a share group"),
+    INVALID_REQUEST: ("share-group", "{group!r} is a share group: act on it through its own cluster"),
+    codes.UNKNOWN_TOPIC_OR_PARTITION: (
+        "partition-not-found",
+        "the server was started with --topics, and a partition named here is none of those: nothing was written",
+    ),
+    codes.NOT_COORDINATOR: ("log-broken", "the log takes no more: nothing was written; look at the server's log"),
+}
+
+
+LOG = logging.getLogger(__name__)
+
+
+class Api:
+    """Answers over the parts of a serving process; until that is loaded most of them say so."""
+
+    def __init__(self, parts: Parts, registry: CollectorRegistry) -> None:
+        self._parts, self._registry = parts, registry
+        self._deletions = Deletions(parts.store, parts.topics, parts.writes, parts.log_partition)
+        self._history = asyncio.Lock()  # one child at a time
+
+    def router(self) -> APIRouter:
+        """Give the routes."""
+        router = APIRouter()
+
+        def route(method: str, path: str, handler: Callable[..., Any], *problems: str, **more: Any) -> None:
+            responses = documented(*problems, "internal")
+            router.add_api_route(path, handler, methods=[method], responses=responses, **more)
+
+        asked = ("makes-no-sense", "loading", "not-logged-in", "not-allowed")
+        route("GET", "/livez", self.live, response_model=answers.Health)
+        route("GET", "/readyz", self.ready, "loading", "log-broken", response_model=answers.Health)
+        route("GET", "/metrics", self.metrics, "not-logged-in", response_class=PlainTextResponse)
+        route("GET", "/v1/snapshot", self.snapshot, "loading", "not-logged-in", response_model=answers.SnapshotAnswer)
+        route("GET", "/v1/groups", self.groups, *asked, response_model=answers.Groups)
+        missing = ("group-not-found", "before-history", "history-unavailable")
+        route("GET", "/v1/offsets", self.offsets, *asked, *missing, response_model=answers.Offsets)
+        body = ("no-json", "too-large", "changed-since", "transaction-open", "group-in-use")
+        gone = ("group-not-found", "partition-not-found", "log-broken")
+        route("POST", "/v1/commit", self.commit, *asked, *body, *gone, response_model=answers.Done)
+        deleted: dict[str, Any] = {"status_code": 204, "response_class": Response}
+        route("DELETE", "/v1/offsets", self.delete_offset, *asked, *gone, "group-in-use", **deleted)
+        whole = ("group-not-found", "group-in-use", "share-group", "log-broken")
+        route("DELETE", "/v1/groups", self.delete_group, *asked, *whole, **deleted)
+        return router
+
+    async def live(self) -> dict[str, str]:
+        """Tell that the process answers."""
+        return {"status": "live"}
+
+    async def ready(self) -> dict[str, str]:
+        """Tell that the log is loaded and takes writes."""
+        self._check_loaded()
+        if self._parts.writes.broken is not None:
+            raise Problem("log-broken", f"{self._parts.writes.broken}: reads go on; restart the server")
+        return {"status": "ready"}
+
+    async def metrics(self, request: Request) -> Response:
+        """Give what Prometheus asks for, in its text format."""
+        self._client(request)
+        return Response(generate_latest(self._registry), headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
+
+    async def snapshot(self, request: Request) -> dict[str, Any]:
+        """Tell which snapshot is served, and up to where it and the log reach."""
+        self._client(request)
+        self._check_loaded()
+        base, ends = self._parts.store.base, self._parts.appender.ends()
+        position = [
+            {"log_partition": partition, "snapshot_end": end, "log_end": ends.get(partition, end)}
+            for partition, end in base.position.items()
+        ]
+        of = {"version": base.version, "made_at": to_iso(base.made), "position": position}
+        return of | {"offsets": len(base), "groups": len(base.groups)}
+
+    async def groups(self, request: Request, asked: Annotated[answers.OfGroups, Query()]) -> dict[str, Any]:
+        """List groups page by page, in an order of the server's own; `state` and `type` as Kafka names them."""
+        client = self._client(request)
+        self._check_loaded()
+        wanted = {"state": asked.state, "group_type": asked.type}
+        named = {field: text.lower() for field, text in wanted.items() if text is not None}
+        after = None if asked.after is None else asked.after.encode()
+        found, last = page(
+            self._parts.store,
+            after,
+            asked.limit,
+            lambda kind: all(kind[field].lower() == text for field, text in named.items()),
+        )
+        listed = [
+            {"group": name.decode(), "type": kind["group_type"]}
+            | {"state": kind["state"], "protocol_type": kind["protocol_type"]}
+            for name, kind in found
+            if client.access.sees(name)
+        ]
+        return {"groups": listed, "next": None if last is None else last.decode()}
+
+    async def offsets(self, request: Request, asked: Annotated[answers.OfOffsets, Query()]) -> Response:
+        """Give the offsets of a group: what is committed now, or what was at an instant as far as the lake knows."""
+        self._client(request, READ, asked.group)
+        self._check_loaded()
+        if asked.as_of is not None:
+            return JSONResponse(await self._offsets_as_of(asked, to_ms(asked.as_of)))
+        group = asked.group.encode()
+        if self._parts.store.group(group) is None:
+            raise _no_group(asked.group)
+        topic = None if asked.topic is None else asked.topic.encode()
+        found = [
+            _stored(name, value)
+            for name, value in sorted(self._parts.store.offsets(group).items())
+            if topic in {None, name[:-4]}
+        ]
+        return JSONResponse({"group": asked.group, "as_of": None, "history_ends": None, "offsets": found})
+
+    async def _offsets_as_of(self, asked: answers.OfOffsets, instant: int) -> dict[str, Any]:
+        wanted = {"lake": self._parts.settings.lake, "group": asked.group, "topic": asked.topic, "as_of": instant}
+        try:
+            async with asyncio.timeout(HISTORY_SECONDS), self._history:
+                found = await ask("offsetlake.serve.as_of", wanted)
+        except ChildFailed as error:
+            raise Problem("history-unavailable", str(error)) from error
+        except TimeoutError as error:
+            raise Problem(
+                "history-unavailable",
+                f"the lake {self._parts.settings.lake} did not say within {HISTORY_SECONDS:.0f} s what was "
+                "stored then: ask it with `offsetlake offsets --as-of`, which has all the time it takes",
+                {"retry-after": f"{HISTORY_SECONDS:.0f}"},
+            ) from error
+        if found["offsets"] is None:
+            begins = "is empty" if found["begins"] is None else f"begins at {to_iso(found['begins'])}"
+            raise Problem(
+                "before-history",
+                f"the history in the lake {self._parts.settings.lake} {begins}: nothing is known of {to_iso(instant)}",
+            )
+        if not found["offsets"]:
+            raise Problem("group-not-found", f"group {asked.group!r} had no offsets like that at {to_iso(instant)}")
+        ends = None if found["ends"] is None else to_iso(found["ends"])
+        of = {"group": asked.group, "as_of": to_iso(instant), "history_ends": ends}
+        return of | {"offsets": found["offsets"]}
+
+    async def commit(self, request: Request, wanted: answers.WantedCommit) -> dict[str, int]:
+        """Store offsets of a group if what stands is what is expected: all of them in one record batch, or none.
+
+        For a group without members. Whoever else commits at the same time: one of them is first, and the others are
+        told what stands now.
+        """
+        client = self._client(request, COMMIT, wanted.group)
+        self._check_loaded()
+        group, done = wanted.group.encode(), asyncio.get_running_loop().create_future()
+        partition = self._parts.log_partition(group)
+        exchanges = [
+            Exchange(
+                of.topic.encode(),
+                of.partition,
+                of.expected,
+                of.offset,
+                -1 if of.leader_epoch is None else of.leader_epoch,
+                of.metadata.encode(),
+            )
+            for of in wanted.offsets
+        ]
+        self._parts.writes.add(
+            CompareAndCommit(
+                partition,
+                group,
+                exchanges,
+                self._parts.store,
+                self._parts.topics,
+                _act(client, request, act_headers.COMMIT),
+                done,
+            )
+        )
+        try:
+            outcome: Outcome = await done
+        except LogUnavailable as error:
+            raise Problem("log-broken", f"{error}; nothing was written") from error
+        _check(outcome.error, wanted.group)
+        if outcome.differing:
+            standing = [
+                {"topic": of.topic.decode(), "partition": of.partition}
+                | {"committed_offset": None if of.stored is None else of.stored[0]}
+                for of in outcome.differing
+            ]
+            raise Problem(
+                "changed-since",
+                f"of group {wanted.group!r} something else stands in {len(standing)} of {len(exchanges)} partitions: "
+                "nothing was written; look at what stands and decide again",
+                standing=standing,
+            )
+        return {"log_partition": partition, "log_offset": outcome.log_offset}
+
+    async def delete_group(self, request: Request, asked: Annotated[answers.OfGroup, Query()]) -> None:
+        """Delete a group without members, and all of its offsets."""
+        act = _act(self._client(request, ADMIN, asked.group), request, act_headers.DELETE_GROUP)
+        self._check_loaded()
+        await _decided(asked.group, lambda done: self._deletions.delete_group(asked.group.encode(), act, done))
+
+    async def delete_offset(self, request: Request, asked: Annotated[answers.OfOffset, Query()]) -> None:
+        """Delete an offset of a group that is not subscribed to its topic; one that is not there is none."""
+        act = _act(self._client(request, ADMIN, asked.group), request, act_headers.DELETE_OFFSETS)
+        self._check_loaded()
+        group, topic = asked.group.encode(), asked.topic.encode()
+        await _decided(
+            asked.group, lambda done: self._deletions.delete_offset(group, topic, asked.partition, act, done)
+        )
+
+    def _client(self, request: Request, right: int = 0, group: str = "") -> Client:
+        """Tell who asks; raises Problem where nobody knows, or it may not do that to the group."""
+        client, security = Client(), self._parts.security
+        client.address = "unknown" if request.client is None else f"{request.client.host}:{request.client.port}"
+        if security.credentials is not None:
+            scheme, _, token = request.headers.get("authorization", "").partition(" ")
+            principal = security.authenticate_token(token.strip()) if scheme.lower() == "bearer" else None
+            if principal is None:
+                LOG.warning("%s is not let in by HTTP: it has no token that holds", client.address)
+                raise Problem("not-logged-in", _HOW_TO_LOG_IN, {"www-authenticate": "Bearer"})
+            client.principal, client.access = principal, security.access(principal)
+        if right and not client.may(right, group.encode()):
+            raise Problem("not-allowed", f"{client.principal} has no such right on group {group!r}")
+        return client
+
+    def _check_loaded(self) -> None:
+        if self._parts.store.loading:
+            raise Problem(
+                "loading",
+                "the server has begun to load the log, and does not know all of it yet: try again in a moment",
+                {"retry-after": "1"},
+            )
+
+
+def _act(client: Client, request: Request, what: str) -> act_headers.Headers:
+    """Give the headers that tell in the log who did this; for its client id a program says what it is."""
+    return client.act(what, request.headers.get("user-agent", "").encode())
+
+
+async def _decided(group: str, delete: Callable[[Callable[[int], None]], None]) -> None:
+    """Wait for what comes of a deletion; raises Problem."""
+    decided: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    delete(lambda error: None if decided.cancelled() else decided.set_result(error))
+    _check(await decided, group)
+
+
+def _check(error: int, group: str) -> None:
+    if error:
+        name, says = _OF_CODES[error]
+        raise Problem(name, says.format(group=group))
+
+
+def _no_group(group: str) -> Problem:
+    return Problem("group-not-found", f"there is no group {group!r}: `/v1/groups` lists those there are")
+
+
+def _stored(name: bytes, value: bytes) -> dict[str, Any]:
+    offset, epoch, topic_id = VALUE.unpack_from(value)
+    return {
+        "topic": name[:-4].decode(),
+        "partition": int.from_bytes(name[-4:], "big"),
+        "committed_offset": offset,
+        "leader_epoch": None if epoch < 0 else epoch,
+        "metadata": value[VALUE.size :].decode(),
+        "topic_id": None if topic_id == NO_ID else base64.urlsafe_b64encode(topic_id).decode().rstrip("="),
+    }

@@ -1,0 +1,160 @@
+"""The HTTP port: the routes of `offsetlake.serve.http_api`, served by uvicorn in the serving process's event loop."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+from time import perf_counter
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from prometheus_client import CollectorRegistry, Histogram
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from offsetlake.errors import BadRequest
+from offsetlake.serve.durations import SECONDS
+from offsetlake.serve.exposition import registry
+from offsetlake.serve.http_answers import PROBLEM_SCHEMA, Problem, Standing
+from offsetlake.serve.http_api import Api
+from offsetlake.serve.parts import Parts
+
+LARGEST_BODY = 1 << 20
+_LARGEST_HEAD = 1 << 18  # the longest group and topic there can be, percent-encoded, fit in
+_BACKLOG = 128
+_LAST_SECONDS = 5  # for requests that are under way when the process is to end
+_MOST_ERRORS = 10  # told of one request
+_METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+
+
+class HttpServer:
+    """Listens for HTTP until it is closed."""
+
+    def __init__(self, parts: Parts, host: str, port: int) -> None:
+        """Listen; BadRequest where it cannot."""
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            self._listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        except OSError as error:
+            raise BadRequest(f"cannot listen for HTTP on {host}:{port}: {error.strerror}") from error
+        self._uvicorn = _Uvicorn(
+            uvicorn.Config(
+                application(parts),
+                http="h11",
+                h11_max_incomplete_event_size=_LARGEST_HEAD,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                log_level="warning",
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_graceful_shutdown=_LAST_SECONDS,
+                ssl_certfile=parts.settings.tls_certificate,
+                ssl_keyfile=parts.settings.tls_key,
+            )
+        )
+        self._served = asyncio.create_task(self._uvicorn.serve([self._listener]))
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._listener.getsockname()[1])
+
+    async def close(self) -> None:
+        """Finish what was asked, and end."""
+        self._uvicorn.should_exit = True
+        await self._served
+
+
+class _Uvicorn(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to the serving process."""
+        yield
+
+
+def application(parts: Parts) -> ASGIApp:
+    """Make the application, with the description of itself at `/openapi.json`."""
+    metrics = registry(parts)
+    app = FastAPI(title="offsetlake serve", version="1", docs_url=None, redoc_url=None)
+    app.router.redirect_slashes = False
+    app.include_router(Api(parts, metrics).router())
+    app.add_exception_handler(HTTPException, _http_problem)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(Exception, _fault)
+    described = get_openapi(title=app.title, version=app.version, routes=app.routes)
+    standing = Standing.model_json_schema()
+    described.setdefault("components", {}).setdefault("schemas", {}).update(Problem=PROBLEM_SCHEMA, Standing=standing)
+    app.openapi_schema = described
+    return _Watched(app, metrics)
+
+
+class _Watched:
+    """Limits the bodies of requests, and counts them by route and status."""
+
+    def __init__(self, app: ASGIApp, metrics: CollectorRegistry) -> None:
+        self._app = app
+        self._durations = Histogram(
+            "offsetlake_http_request_duration_seconds",
+            "Time from a request of HTTP being read to its answer.",
+            ["method", "route", "status"],
+            registry=metrics,
+            buckets=SECONDS,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began, size, status = perf_counter(), 0, 500
+
+        async def limited() -> Message:
+            nonlocal size
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > LARGEST_BODY:
+                raise Problem("too-large", f"a body has at most {LARGEST_BODY} bytes: send less at a time")
+            return message
+
+        async def told(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        try:
+            await self._app(scope, limited, told)
+        finally:
+            route = getattr(scope.get("route"), "path", "none")  # a path that is not there: anybody can make them up
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            self._durations.labels(method, route, status).observe(perf_counter() - began)
+
+
+def _http_problem(request: Request, error: Exception) -> JSONResponse:
+    """Answer what the routes or the framework refuse."""
+    if isinstance(error, Problem):
+        return error.response()
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    where = f"{request.method} {request.url.path}"
+    if status == 405:
+        headers = dict(getattr(error, "headers", None) or {})
+        return Problem("method-not-allowed", f"{where}: it takes {headers.get('Allow', 'others')}", headers).response()
+    if status == 404:
+        return Problem("not-found", f"{where}: /openapi.json tells which paths there are").response()
+    return Problem("no-json", f"{where}: the body cannot be read ({getattr(error, 'detail', '')})").response()
+
+
+def _invalid(_request: Request, error: Exception) -> JSONResponse:
+    """Answer a request that says what cannot be; what it said is not repeated."""
+    found: list[dict[str, Any]] = [*error.errors()] if isinstance(error, RequestValidationError) else []
+    if found and found[0]["type"] == "json_invalid":
+        why = found[0]["ctx"]["error"]
+        return Problem("no-json", f"at character {found[0]['loc'][-1]} of the body: {why}").response()
+    told = [{"where": ".".join(map(str, of["loc"])), "what": of["msg"]} for of in found[:_MOST_ERRORS]]
+    return Problem("makes-no-sense", "; ".join("{where}: {what}".format(**of) for of in told), errors=told).response()
+
+
+def _fault(_request: Request, _error: Exception) -> JSONResponse:
+    """Answer where the program is wrong; uvicorn logs why."""
+    return Problem("internal", "the server's log says what happened: please report it").response()

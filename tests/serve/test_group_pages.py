@@ -1,0 +1,77 @@
+"""Pages of groups over all layers: each group once, in one order, whatever is folded between two pages."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from offsetlake.serve import group_pages
+from offsetlake.serve.group_pages import page
+from offsetlake.serve.store import VALUE, Store, key
+from serve.made_base import Key, made_base
+
+NO_OFFSETS: Mapping[Key, Mapping[str, object]] = {}
+_VALUE = VALUE.pack(1, -1, bytes(16))
+
+
+def committed(store: Store, *names: str) -> None:
+    for name in names:
+        store.commit(name.encode(), {key(b"t", 0): _VALUE}, 0)
+
+
+def names(store: Store, most: int, between: list[str] | None = None) -> list[str]:
+    """Read all pages; the groups `between` are committed one by one between them."""
+    found, after = [], None
+    while True:
+        groups, after = page(store, after, most, lambda _kind: True)
+        assert len(groups) <= most
+        found += [name.decode() for name, _ in groups]
+        if after is None:
+            return found
+        if between:
+            committed(store, between.pop())
+
+
+def three_layers() -> tuple[Store, set[str]]:
+    store = Store()
+    store.load(made_base({(f"base-{number}", "t", 0): {} for number in range(20)}))
+    committed(store, "frozen-1", "frozen-2", "base-3")
+    store.freeze()
+    committed(store, "fresh-1", "fresh-2", "base-4", "frozen-1", "")
+    store.delete_group(b"base-5", 0)
+    store.delete_group(b"frozen-2", 0)
+    there = {f"base-{number}" for number in range(20)} - {"base-5"} | {"frozen-1", "fresh-1", "fresh-2", ""}
+    return store, there
+
+
+@pytest.mark.parametrize("most", [1, 2, 7, 1000])
+@pytest.mark.parametrize("looked_at", [1, 3, 5000])
+def test_each_group_is_on_one_page(monkeypatch: pytest.MonkeyPatch, most: int, looked_at: int) -> None:
+    monkeypatch.setattr(group_pages, "LOOKED_AT", looked_at)
+    store, there = three_layers()
+    found = names(store, most)
+    assert sorted(found) == sorted(there)
+    assert found == names(store, 1000)
+
+
+def test_what_comes_between_pages_hides_and_doubles_nothing() -> None:
+    store, there = three_layers()
+    come = [f"come-{number}" for number in range(9)] + ["base-7"]
+    found = names(store, 2, list(come))
+    assert there <= set(found) <= there | set(come)
+    assert len(found) == len(set(found))
+
+
+def test_a_page_has_what_was_wanted_and_goes_on_behind_what_was_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_pages, "LOOKED_AT", 4)
+    store, there = three_layers()
+    looked, after = 0, None
+    while True:
+        groups, after = page(store, after, 10, lambda _kind: False)
+        assert groups == []
+        looked += 1
+        if after is None:
+            break
+    assert looked == -(-(len(there) + 2) // 4)  # the two that are deleted are looked at too
+    empty = Store()
+    empty.load(made_base(NO_OFFSETS))
+    assert page(empty, None, 10, lambda _kind: True) == ([], None)

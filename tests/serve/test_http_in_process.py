@@ -1,0 +1,157 @@
+"""HTTP where something is wrong with the server: it says so, and nothing else."""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offsetlake.errors import LogUnavailable
+from offsetlake.kafka.batch_writer import Batch
+from offsetlake.serve import http_api
+from offsetlake.serve.http_server import HttpServer
+from serve.commands import EMPTY
+from serve.http_client import Answer, ask, exchange, problem
+from serve.in_process import InProcess, Origin
+
+COMMIT = {"group": "g", "offsets": [exchange(None, 1)]}
+
+
+class OverHttp:
+    """A service without a Kafka port; its loop runs while it is asked."""
+
+    def __init__(self, service: InProcess) -> None:
+        self.service, self._loop = service, service.loop
+        self._server = self._loop.run_until_complete(self._listening())
+
+    async def _listening(self) -> HttpServer:
+        return HttpServer(self.service.parts, "127.0.0.1", 0)
+
+    def ask(self, *asked: Any, **query: Any) -> Answer:
+        url = f"http://127.0.0.1:{self._server.port}"
+        answering = self._loop.run_in_executor(None, lambda: ask(url, *asked, **query))
+        return self._loop.run_until_complete(answering)
+
+    def close(self) -> None:
+        self._loop.run_until_complete(self._server.close())
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+
+
+@pytest.fixture
+def http(loading: InProcess) -> Iterator[OverHttp]:
+    made = OverHttp(loading)
+    yield made
+    made.close()
+
+
+@pytest.mark.slow
+def test_until_it_is_loaded_it_is_alive_and_no_more(http: OverHttp) -> None:
+    assert http.ask("GET", "/livez").status == 200
+    for asked in (
+        ("GET", "/readyz"),
+        ("GET", "/v1/snapshot"),
+        ("GET", "/v1/groups"),
+        ("GET", f"/v1/offsets?group={EMPTY}"),
+        ("GET", f"/v1/offsets?group={EMPTY}&as_of=1"),
+        ("POST", "/v1/commit", COMMIT),
+        ("DELETE", f"/v1/groups?group={EMPTY}"),
+        ("DELETE", f"/v1/offsets?group={EMPTY}&topic=orders&partition=0"),
+    ):
+        answer = http.ask(*asked)
+        assert (answer.status, problem(answer)) == (503, "loading")
+        assert answer.headers["retry-after"] == "1"
+    told = http.ask("GET", "/metrics").body
+    assert "offsetlake_ready 0.0" in told
+    assert "offsetlake_snapshot_version" not in told
+    http.service.load()
+    assert http.ask("GET", "/readyz").status == 200
+    assert http.ask("GET", f"/v1/offsets?group={EMPTY}").status == 200
+
+
+def test_a_disk_that_takes_no_more_is_told_and_reads_go_on(http: OverHttp, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_partition: int, _batches: list[Batch]) -> list[int]:
+        raise LogUnavailable("no space")
+
+    http.service.load()
+    with monkeypatch.context() as patched:
+        patched.setattr(http.service.appender, "append", full)
+        refused = [http.ask("POST", "/v1/commit", COMMIT), http.ask("DELETE", f"/v1/groups?group={EMPTY}")]
+    assert [problem(of) for of in refused] == ["log-broken"] * 2
+    assert http.ask("GET", "/readyz").status == 200  # it may have space again, and tries
+    assert http.ask("POST", "/v1/commit", COMMIT).status == 200
+
+
+def test_a_log_that_is_broken_is_not_ready(http: OverHttp, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost() -> None:
+        raise LogUnavailable("the disk is gone")
+
+    http.service.load()
+    with monkeypatch.context() as patched:
+        patched.setattr(http.service.appender, "sync", lost)
+        assert problem(http.ask("POST", "/v1/commit", COMMIT)) == "log-broken"
+    ready = http.ask("GET", "/readyz")
+    assert (ready.status, problem(ready)) == (503, "log-broken")
+    assert "the disk is gone" in ready.body["detail"]
+    assert problem(http.ask("POST", "/v1/commit", COMMIT)) == "log-broken"
+    assert http.ask("GET", f"/v1/offsets?group={EMPTY}").status == 200
+    assert "offsetlake_log_broken 1.0" in http.ask("GET", "/metrics").body
+
+
+def test_topics_that_are_not_named_take_no_commit(tmp_path: Path, origin: Origin) -> None:
+    service = InProcess(tmp_path, origin, {b"orders": 2})
+    http = OverHttp(service)
+    service.load()
+    for topic, partition in (("orders", 2), ("payments", 0)):
+        refused = http.ask("POST", "/v1/commit", {"group": "g", "offsets": [exchange(None, 1, topic, partition)]})
+        assert (refused.status, problem(refused)) == (404, "partition-not-found")
+        gone = http.ask("DELETE", "/v1/offsets", group=EMPTY, topic=topic, partition=partition)
+        assert (gone.status, problem(gone)) == (404, "partition-not-found")
+    assert http.ask("POST", "/v1/commit", {"group": "g", "offsets": [exchange(None, 1, "orders", 1)]}).status == 200
+    http.close()
+    service.close()
+
+
+def test_a_fault_of_the_program_is_in_the_log_and_not_in_the_answer(
+    http: OverHttp, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    http.service.load()
+    monkeypatch.setattr(http.service.store, "offsets", lambda _group: 1 / 0)
+    with caplog.at_level(logging.ERROR):
+        answer = http.ask("GET", f"/v1/offsets?group={EMPTY}")
+    assert (answer.status, problem(answer)) == (500, "internal")
+    assert "division" not in str(answer.body)
+    assert "ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.slow
+def test_a_lake_that_does_not_answer_holds_up_nothing(http: OverHttp, monkeypatch: pytest.MonkeyPatch) -> None:
+    http.service.load()
+    missing = http.ask("GET", f"/v1/offsets?group={EMPTY}&as_of=1")  # nothing made a lake here
+    assert (missing.status, problem(missing)) == (503, "history-unavailable")
+    assert "no lake in" in missing.body["detail"]
+    monkeypatch.setattr(http_api, "HISTORY_SECONDS", 0.01)
+    late = http.ask("GET", f"/v1/offsets?group={EMPTY}&as_of=1")
+    assert problem(late) == "history-unavailable"
+    assert "did not say within" in late.body["detail"]
+    assert http.ask("GET", f"/v1/offsets?group={EMPTY}").status == 200
+
+
+def test_an_answer_to_nobody_breaks_no_write(http: OverHttp) -> None:
+    """Who asked has been given up when the write is done: others go on."""
+    http.service.load()
+    api = http_api.Api(http.service.parts, None)  # type: ignore[arg-type]
+
+    async def given_up() -> None:
+        wanted = http_api.answers.WantedCommit.model_validate(COMMIT)
+        asked = http_api.answers.OfGroup(group=EMPTY)
+        for handler in (api.commit(None, wanted), api.delete_group(None, asked)):  # type: ignore[arg-type]
+            task = asyncio.create_task(handler)
+            await asyncio.sleep(0)
+            task.cancel()
+        await http.service.writes.rest()
+
+    http.service.loop.run_until_complete(given_up())
+    assert http.ask("GET", "/v1/offsets?group=g").status == 200
+    assert http.ask("POST", "/v1/commit", {"group": "g", "offsets": [exchange(1, 2)]}).status == 200

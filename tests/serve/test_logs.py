@@ -1,0 +1,55 @@
+"""What the serving process says for machines: one JSON object a line, with fields."""
+
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from offsetlake.serve.logs import JsonFormatter
+from offsetlake.serve.settings import Settings
+
+
+def test_an_event_has_the_fields_of_its_sentence() -> None:
+    record = logging.LogRecord(
+        "a.b", logging.WARNING, "", 1, "took %(offsets)d from\n%(name)r", ({"offsets": 5, "name": "ü"},), None
+    )
+    record.created = 1.5
+    line = JsonFormatter().format(record)
+    assert "\n" not in line
+    assert json.loads(line) == {
+        "time": "1970-01-01T00:00:01.500Z",
+        "level": "WARNING",
+        "logger": "a.b",
+        "message": "took 5 from\n'ü'",
+        "template": "took %(offsets)d from\n%(name)r",
+        "offsets": 5,
+        "name": "ü",
+    }
+
+
+def test_an_error_has_its_trace_in_a_field() -> None:
+    try:
+        int("why")
+    except ValueError:
+        record = logging.LogRecord("a", logging.ERROR, "", 1, "it %s", ("broke",), sys.exc_info())
+    said = json.loads(JsonFormatter().format(record))
+    assert said["message"] == "it broke"
+    assert said["trace"].endswith("invalid literal for int() with base 10: 'why'")
+
+
+@pytest.mark.slow
+def test_a_server_says_each_event_on_a_line(tmp_path: Path) -> None:
+    settings = Settings(str(tmp_path / "lake"), str(tmp_path / "log"), "127.0.0.1", 0, log_format="json")
+    command = [sys.executable, "-m", "offsetlake.serve", settings.to_json()]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        listening = json.loads(process.stderr.readline())
+        process.terminate()
+        rest = [json.loads(line) for line in process.stderr]
+    assert (listening["host"], listening["logger"]) == ("127.0.0.1", "offsetlake.serve.server")
+    assert listening["port"] > 0
+    assert listening["message"] == f"listening on 127.0.0.1:{listening['port']}"
+    assert process.returncode == 0, rest
