@@ -33,7 +33,7 @@ test-long: $(VENV)/.dev .jars/spark/.ready .jars/broker/.ready $(AIRFLOW)/.ready
 	$(BIN)/python -m pytest -m long
 
 test-fast: $(VENV)/.dev ## the tests that start no JVM
-	$(BIN)/python -m pytest -q -m 'not jvm and not broker and not slow and not long'
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m 'not jvm and not broker and not slow and not long'
 
 check: $(VENV)/.dev .jars/spark/.ready ## lint, format, types, import rules
 	$(BIN)/ruff check .

@@ -53,6 +53,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     groups = {item: _group(item) for item in items}
     for item, group in groups.items():
         item.add_marker(pytest.mark.xdist_group(group))
+        if item.path.parent.name == "e2e":
+            item.add_marker(pytest.mark.slow)
     order = {group: at for at, group in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(groups[item], len(order)))
 

@@ -13,6 +13,8 @@ from e2e.lakes import cycle
 from offsetlake.lake.lake import Lake
 from offsetlake.log.ownership import owned
 
+pytestmark = pytest.mark.slow
+
 REAL_LOG = Path(__file__).parent / "fixtures" / "broker-log"
 
 

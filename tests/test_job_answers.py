@@ -15,6 +15,8 @@ from offsetlake import cycle
 from offsetlake.lake.lake import Lake
 from oracle.random_logs import RandomLog, random_log
 
+pytestmark = pytest.mark.slow
+
 Answer = Callable[..., list[dict[str, Any]]]
 
 

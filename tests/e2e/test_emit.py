@@ -79,7 +79,7 @@ def test_what_is_planned_goes_and_all_else_stays(log: RandomLog, tmp_path_factor
 
 
 @pytest.mark.slow
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(log=logs(max_batches=40), part=st.floats(0.1, 0.9))
 def test_no_commit_newer_than_the_one_judged_is_lost(log: RandomLog, part: float, tmp_path_factory: Any) -> None:
     judged_plans = log.plans[: int(len(log.plans) * part)]

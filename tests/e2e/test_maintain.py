@@ -88,7 +88,7 @@ def lake(made: Path, tmp_path: Path) -> Lake:
 
 
 @pytest.mark.slow
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(log=logs(max_batches=30), data=st.data())
 def test_a_log_cut_between_runs_gives_the_tables_of_one_that_was_not(log: RandomLog, data: st.DataObject) -> None:
     assume(log.plans)

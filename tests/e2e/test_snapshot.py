@@ -29,7 +29,7 @@ def plain(table: pa.Table) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @given(log=logs(max_batches=30) | worlds(commit_ids=(7, 8)).flatmap(lambda world: logs(30, world)), data=st.data())
-@settings(max_examples=12)
+@settings(max_examples=8)
 def test_tables_and_tail_are_the_tables_to_be(log: RandomLog, data: st.DataObject) -> None:
     assume(log.plans)
     cut = data.draw(st.integers(0, len(log.plans)))

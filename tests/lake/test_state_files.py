@@ -31,7 +31,7 @@ def _rows(lake: Lake, change: dict[str, int], run: int) -> pa.Table:
 
 @pytest.mark.slow
 @given(steps=st.lists(CHANGES, min_size=1, max_size=6), size=st.integers(1, 5))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_leaves_hold_what_a_dict_holds(steps: list[dict[str, int]], size: int) -> None:
     held: dict[str, tuple[int, int]] = {}
     before, state_files.LEAF_ROWS = state_files.LEAF_ROWS, size
