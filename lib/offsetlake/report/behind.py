@@ -44,7 +44,7 @@ def lag(scope: Scope) -> Section:
         "Lag",
         _advice(groups),
         rows,
-        pictures.lanes(lanes, scope.from_ms, until, filled=True) if lanes else None,
+        pictures.lanes(lanes, scope.from_ms, until, steps=False) if lanes else None,
         groups.num_rows - len(rows),
         "offsetlake lag",
     )
