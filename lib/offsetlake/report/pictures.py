@@ -65,7 +65,7 @@ def lanes(rows: Sequence[Lane], first_ms: int, last_ms: int, *, steps: bool) -> 
             else:
                 few = "." if len(row.at) < _FEW else None
                 axes.plot(row.at, row.values, color=_BLUE, linewidth=1.3, marker=few)
-            axes.set_ylim(min(row.values.min(), 0), max(row.values.max(), 1) * 1.05)
+            axes.set_ylim(min(row.values.min(), 0), max(row.values.max(), 1) * 1.15)
             axes.set_title(_name(row.name), loc="left", fontsize="medium", pad=3)
             axes.set_title(row.says, loc="right", fontsize="medium", color="#555555", pad=3)
             axes.set_yticks([])
