@@ -175,7 +175,10 @@ def test_lag_where_ends_are_on_record(tmp_path: Path) -> None:
     lake = small_lake(
         tmp_path / "lake",
         log_ends=[end(1, 50), end(2, 100)],
-        offset_commits=[at("slow", 1, 30, 900), at("done", 2, 100, 1900, ingest_run=2), at("odd", 3, 1, 5, topic="x")],
+        offset_commits=[
+            *(at("slow", 1, 30, 900), at("done", 2, 100, 1900, ingest_run=2), at("odd", 3, 1, 5, topic="x")),
+            tombstone(4, group_id="deleted"),
+        ],
     )
     page = read(lake)
     assert page.parts["Lag"].rows == [
@@ -186,6 +189,7 @@ def test_lag_where_ends_are_on_record(tmp_path: Path) -> None:
     ]
     assert page.parts["Lag"].says[0].startswith("1 of 3 groups are not OK. slow commits nothing any more")
     assert "Progress" not in page.parts
+    assert read(lake, "deleted").parts["Lag"].says[0].startswith("no group like 'deleted' has an offset")
     assert report(lake, POLICY, None, None, quiet) == report(lake, POLICY, None, None, quiet)
 
 

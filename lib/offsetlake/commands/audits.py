@@ -16,6 +16,7 @@ from offsetlake.commands.options import (
     GroupPatternOption,
     LakeOption,
     LimitOption,
+    TopicOption,
     app,
     examples,
     opened,
@@ -24,8 +25,6 @@ from offsetlake.lake.spark_views import spark_statements
 from offsetlake.lake.views import views as all_views
 from offsetlake.output import write
 from offsetlake.times import to_ms
-
-_TopicOption = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")]
 
 
 @app.command(
@@ -41,7 +40,7 @@ def audit(
         str | None, typer.Argument(metavar="[VIEW]", help="The view. [dim]default: tell which there are[/]")
     ] = None,
     group: GroupPatternOption = None,
-    topic: _TopicOption = None,
+    topic: TopicOption = None,
     since: Annotated[
         str | None, typer.Option("--since", metavar="TIME", help="Only what was from then on: ms or ISO 8601.")
     ] = None,
@@ -68,7 +67,7 @@ def diff(
     from_: Annotated[str, typer.Option("--from", metavar="TIME", help="The first instant: ms or ISO 8601.")],
     to: Annotated[str, typer.Option("--to", metavar="TIME", help="The second one.")],
     group: Annotated[str | None, typer.Option("--group", metavar="GROUP", help="Only this group.")] = None,
-    topic: _TopicOption = None,
+    topic: TopicOption = None,
     limit: LimitOption = None,
     format_: FormatOption = None,
     lake: LakeOption = None,

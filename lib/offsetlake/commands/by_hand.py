@@ -12,6 +12,7 @@ from offsetlake.commands.options import (
     KafkaConfigOption,
     LakeOption,
     LogOption,
+    TopicOption,
     app,
     examples,
 )
@@ -20,7 +21,6 @@ from offsetlake.errors import BadRequest
 from offsetlake.times import now_ms, to_ms
 
 ExecuteOption = Annotated[bool, typer.Option("--execute", help="Do it, and read back what came of it.")]
-TopicOption = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only offsets of this topic.")]
 GroupArgument = Annotated[
     str, typer.Argument(metavar="GROUP", help="A group, or a pattern: * ? \\[abc] as in a shell.")
 ]

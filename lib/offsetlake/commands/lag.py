@@ -15,6 +15,7 @@ from offsetlake.commands.options import (
     GroupPatternOption,
     LakeOption,
     LimitOption,
+    TopicOption,
     app,
     examples,
     opened,
@@ -40,7 +41,7 @@ _PARTITIONS_SHOWN = (
 )
 def lag(
     group: GroupPatternOption = None,
-    topic: Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")] = None,
+    topic: TopicOption = None,
     status: Annotated[
         Literal["OK", "WARN", "STOP", "STALL", "REWIND"] | None,
         typer.Option("--status", help="Only groups, or partitions, that do so."),

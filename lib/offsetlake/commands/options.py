@@ -39,6 +39,7 @@ LimitOption = Annotated[
 GroupPatternOption = Annotated[
     str | None, typer.Option("--group", metavar="PATTERN", help="Only groups like this: * ? \\[abc] as in a shell.")
 ]
+TopicOption = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")]
 NowOption = Annotated[
     str | None,
     typer.Option("--now", metavar="TIME", help="Judge for this instant: ms or ISO 8601. [dim]default: the clock[/]"),

@@ -15,6 +15,7 @@ from offsetlake.commands.options import (
     LakeOption,
     LimitOption,
     NowOption,
+    TopicOption,
     app,
     examples,
     opened,
@@ -61,7 +62,7 @@ _TRANSACTIONS_SHOWN = (
 )
 def offsets(
     group: Annotated[str | None, typer.Option("--group", metavar="GROUP", help="Only this group.")] = None,
-    topic: Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")] = None,
+    topic: TopicOption = None,
     as_of: Annotated[
         str | None,
         typer.Option(

@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 from offsetlake.audit.lag import lag_of_groups, lag_of_partitions
 from offsetlake.audit.lag_over_time import lag_over_time
 from offsetlake.audit.questions import like
+from offsetlake.errors import BadRequest
 from offsetlake.lifecycle.policy import RetentionPolicy
 from offsetlake.pipeline.what_if import what_if
 from offsetlake.report import pictures
@@ -26,7 +27,10 @@ _WHAT_TO_DO = {
 
 def lag(scope: Scope) -> Section:
     """Show how far behind the worst groups are and were."""
-    groups = lag_of_groups(lag_of_partitions(scope.lake, scope.pattern))
+    try:
+        groups = lag_of_groups(lag_of_partitions(scope.lake, scope.pattern))
+    except BadRequest as nothing:  # of these groups no offset is left
+        return Section("Lag", f"{nothing}.")
     worst = groups.slice(0, MOST_GROUPS).to_pylist()
     rows, lanes, until = [], [], scope.until_ms
     for group in worst:
@@ -44,7 +48,7 @@ def lag(scope: Scope) -> Section:
         "Lag",
         _advice(groups),
         rows,
-        pictures.lanes(lanes, scope.from_ms, until, filled=True) if lanes else None,
+        pictures.lanes(lanes, scope.from_ms, until, steps=False) if lanes else None,
         groups.num_rows - len(rows),
         "offsetlake lag",
     )

@@ -33,7 +33,7 @@ def commit_rate(scope: Scope, busiest: pa.Table, steps: pa.Table) -> Section:
         f"Offsets committed every {step}, each group on a scale of its own. A lane that ends early is a group that "
         "stopped: look at its consumers. A wall is one that commits too often: see the worst committers.",
         rows,
-        pictures.lanes(lanes, scope.from_ms, scope.until_ms, filled=True),
+        pictures.lanes(lanes, scope.from_ms, scope.until_ms, steps=True),
         busiest["groups"][0].as_py() - len(rows),
         "offsetlake audit commit_rate",
     )
@@ -61,7 +61,7 @@ def progress(scope: Scope, busiest: pa.Table, steps: pa.Table) -> Section:
         f"{unknown} What is drawn is how many records the offsets of each group went ahead. A flat end is a group that "
         "reads nothing, or has nothing to read; a fall is one that was reset or went back (offsetlake audit changes).",
         rows,
-        pictures.lanes(lanes, scope.from_ms, scope.until_ms, filled=False),
+        pictures.lanes(lanes, scope.from_ms, scope.until_ms, steps=False),
         busiest["groups"][0].as_py() - len(rows),
         "offsetlake audit idle_groups",
     )

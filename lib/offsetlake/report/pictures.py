@@ -25,6 +25,7 @@ _WIDTH = 4.4  # inches
 _LANE = 0.52  # inches a row
 _LONGEST_NAME = 34  # characters
 _MOST_TICKS = 4
+_FEW = 12  # values: a line of so few has a dot for each
 _BLUE, _ORANGE, _GREY = "#0072b2", "#e69f00", "#999999"  # told apart by the colour-blind, and in print
 _COLORS = {
     "commits": _BLUE, "needed": _BLUE, "bytes": _BLUE, "decisions": _BLUE, "redundant": _ORANGE, "tombstones": _ORANGE,
@@ -54,16 +55,17 @@ class Lane:
     says: str
 
 
-def lanes(rows: Sequence[Lane], first_ms: int, last_ms: int, *, filled: bool) -> bytes:
-    """Draw one lane a group, all over the same time; `filled` as steps from 0, else a line in a range of its own."""
+def lanes(rows: Sequence[Lane], first_ms: int, last_ms: int, *, steps: bool) -> bytes:
+    """Draw one lane a group, all over the same time: as `steps`, each a sum, or as a line."""
     with _figure(len(rows), 0.35) as (figure, out):
         drawn = figure.subplots(len(rows), 1, sharex=True, squeeze=False)[:, 0]
         for axes, row in zip(drawn, rows, strict=True):
-            if filled:
+            if steps:
                 axes.fill_between(row.at, row.values, step="post", color=_BLUE, linewidth=0)
-                axes.set_ylim(0, max(row.values.max(), 1) * 1.05)
             else:
-                axes.plot(row.at, row.values, color=_BLUE, linewidth=1.3, marker="." if len(row.at) == 1 else None)
+                few = "." if len(row.at) < _FEW else None
+                axes.plot(row.at, row.values, color=_BLUE, linewidth=1.3, marker=few)
+            axes.set_ylim(min(row.values.min(), 0), max(row.values.max(), 1) * 1.15)
             axes.set_title(_name(row.name), loc="left", fontsize="medium", pad=3)
             axes.set_title(row.says, loc="right", fontsize="medium", color="#555555", pad=3)
             axes.set_yticks([])
@@ -73,7 +75,8 @@ def lanes(rows: Sequence[Lane], first_ms: int, last_ms: int, *, filled: bool) ->
         step = step_of(last - first_ms, _MOST_TICKS)
         ticks = range(-(-first_ms // step) * step, last + 1, step)
         drawn[-1].set_xticks(ticks, [moment(at, step) for at in ticks])
-        drawn[-1].set_xlim(first_ms, last)
+        room = (last - first_ms) / 100  # for a dot at either end
+        drawn[-1].set_xlim(first_ms - room, last + room)
     return out.getvalue()
 
 
