@@ -223,6 +223,16 @@ def test_the_log_is_an_internal_topic(shared: InProcess) -> None:
     assert [(topic["is_internal"], len(topic["partitions"])) for topic in described] == [(True, LOG_PARTITIONS)]
 
 
+@pytest.mark.parametrize("name", ["__share_group_state", "__transaction_state"])
+def test_other_internal_topics_are_not_here(shared: InProcess, name: str) -> None:
+    """To an ingest, which asks for one of them, the end of a topic that nobody knows would be a log without end."""
+    (topic,) = shared.ask(apis.METADATA, 13, topics=[{"name": name, "topic_id": None}])["topics"]
+    assert (topic["error_code"], topic["partitions"]) == (3, [])
+    asked = [{"name": name, "partitions": [{"partition_index": 0, "timestamp": -1}]}]
+    (topic,) = shared.ask(apis.LIST_OFFSETS, 7, topics=asked)["topics"]
+    assert [(of["error_code"], of["offset"]) for of in topic["partitions"]] == [(3, -1)]
+
+
 def test_a_log_is_committed_to_as_any_topic(tmp_path: Path, origin: Origin) -> None:
     served = InProcess(tmp_path, origin, {b"orders": 1})
     served.load()

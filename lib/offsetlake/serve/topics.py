@@ -3,10 +3,13 @@
 import uuid
 from collections.abc import Mapping
 
-from offsetlake.log.positions import OFFSETS_TOPIC
+from offsetlake.log.positions import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 
 INTERNAL = OFFSETS_TOPIC.encode()
 """The log itself: it is always there."""
+
+NOT_HERE = (SHARE_STATE_TOPIC.encode(), b"__transaction_state")
+"""What else is internal to a broker: nobody may take an end of it for one that is only not known."""
 
 LAST_OFFSET = 2**63 - 1
 """The last offset there can be: ListOffsets gives it for ends of logs, that nobody here knows; nobody may commit it."""
@@ -22,13 +25,14 @@ class Topics:
     """
 
     def __init__(self, named: Mapping[bytes, int] | None, log_partitions: int) -> None:
-        self._fixed = {**(named or {}), INTERNAL: log_partitions}
+        self._fixed = {**(named or {}), **dict.fromkeys(NOT_HERE, 0), INTERNAL: log_partitions}
         self._any = named is None
         self._ids: dict[bytes, bytes] = {}
         self._names: dict[bytes, bytes] = {}
         self._counts: dict[bytes, int] = {}
-        for name in self._fixed:
-            self.id_of(name)
+        for name, partitions in self._fixed.items():
+            if partitions:
+                self.id_of(name)
 
     def learn(self, topics: Mapping[bytes, tuple[int, bytes]]) -> None:
         """Take in what the log says of topics: the highest partition with offsets, and the id; zeros are none."""
@@ -45,14 +49,17 @@ class Topics:
 
     def known(self) -> list[bytes]:
         """Give all topics that are named, or else all that offsets are stored of, and the log, in order."""
-        return sorted({*self._fixed, *(self._counts if self._any else ())})
+        return sorted({*self._fixed, *(self._counts if self._any else ())} - {*NOT_HERE})
 
     def partitions(self, name: bytes) -> int:
         """Give how many partitions a topic has: as it is named, or else as stored offsets tell, and at least one.
 
         0 where there is no such topic.
         """
-        return self._fixed.get(name) or (self._counts.get(name, 1) if self._any else 0)
+        fixed = self._fixed.get(name)
+        if fixed is not None:
+            return fixed
+        return self._counts.get(name, 1) if self._any else 0
 
     def id_of(self, name: bytes) -> bytes:
         """Give the 16 bytes of a topic's id."""
