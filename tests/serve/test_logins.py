@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 from broker.broker import PASSWORDS, Broker, java
 from offsetlake.serve.credentials import Credentials
 from serve.secured import (
+    RIGHTS,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
     USERS,
@@ -371,6 +372,10 @@ def test_rights_and_certificates_are_read_again(serving: Serving, files: Secured
     renewed_context = ssl.create_default_context(cafile=files.folder / "renewed-ca.pem")
     with files.wire(serving.bootstrap, renewed_context) as client:
         log_in(client, NAME, PASSWORD)
+    files.rights.write_text(RIGHTS)
+    files.certify(files.authority)
+    wait_for(serving, "read again: .*rights.toml", 2)
+    wait_for(serving, "read again: .*server.pem", 2)
 
 
 def wait_for(serving: Serving, pattern: str, times: int = 1) -> None:
