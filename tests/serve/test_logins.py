@@ -284,7 +284,9 @@ def test_a_connection_that_hangs_up_at_once_and_one_that_is_handed_on(serving: S
     authentication = {"auth_bytes": f"\0{NAME}\0{PASSWORD}".encode()}
     messages = [(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}), (SASL_AUTHENTICATE, 2, authentication)]
     messages += [(OFFSET_FETCH, 5, FETCH)] * 2
-    WireClient(serving.bootstrap).socket.close()
+    for _ in range(20):
+        with WireClient(serving.bootstrap) as client:
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     with files.wire(serving.bootstrap) as client:
         client.socket.sendall(
             b"".join(frame(api, version, 1, request(api, version, of)) for api, version, of in messages)
