@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 from broker.broker import PASSWORDS, Broker, java
 from offsetlake.serve.credentials import Credentials
 from serve.secured import (
+    RIGHTS,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
     USERS,
@@ -283,7 +284,9 @@ def test_a_connection_that_hangs_up_at_once_and_one_that_is_handed_on(serving: S
     authentication = {"auth_bytes": f"\0{NAME}\0{PASSWORD}".encode()}
     messages = [(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}), (SASL_AUTHENTICATE, 2, authentication)]
     messages += [(OFFSET_FETCH, 5, FETCH)] * 2
-    WireClient(serving.bootstrap).socket.close()
+    for _ in range(20):
+        with WireClient(serving.bootstrap) as client:
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     with files.wire(serving.bootstrap) as client:
         client.socket.sendall(
             b"".join(frame(api, version, 1, request(api, version, of)) for api, version, of in messages)
@@ -371,6 +374,10 @@ def test_rights_and_certificates_are_read_again(serving: Serving, files: Secured
     renewed_context = ssl.create_default_context(cafile=files.folder / "renewed-ca.pem")
     with files.wire(serving.bootstrap, renewed_context) as client:
         log_in(client, NAME, PASSWORD)
+    files.rights.write_text(RIGHTS)
+    files.certify(files.authority)
+    wait_for(serving, "read again: .*rights.toml", 2)
+    wait_for(serving, "read again: .*server.pem", 2)
 
 
 def wait_for(serving: Serving, pattern: str, times: int = 1) -> None:

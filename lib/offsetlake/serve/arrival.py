@@ -25,17 +25,24 @@ class Arrival(asyncio.Protocol):
 
         For TLS the socket gets a new transport: uvloop's `start_tls` loses what came in before its first turn.
         """
-        login, context = self._login, self._security.tls
-        login.client.address = "{}:{}".format(*transport.get_extra_info("peername"))
+        login, context, peer = self._login, self._security.tls, transport.get_extra_info("peername")
+        if peer is None:  # it has hung up already
+            transport.close()
+            return
+        login.client.address = "{}:{}".format(*peer)
         if not self._security.connections.admit(login, login.client):
             transport.close()
         elif context is None:
             transport.set_protocol(login)
             login.connection_made(transport)
         else:
-            handle = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+            try:
+                handle = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+            except OSError as error:
+                self._refuse(error)
+            else:
+                self._securing = self._loop.create_task(self._secure(handle, context))
             transport.close()
-            self._securing = self._loop.create_task(self._secure(handle, context))
 
     async def _secure(self, handle: socket.socket, context: ssl.SSLContext) -> None:
         login = self._login
@@ -45,11 +52,16 @@ class Arrival(asyncio.Protocol):
             )
         except OSError as error:
             handle.close()
-            self._security.connections.discard(login)
-            LOG.warning("%s is not let in: no TLS came about (%s)", login.client.address, _reason(error))
+            self._refuse(error)
+
+    def _refuse(self, error: OSError) -> None:
+        """Count it no more; who has hung up without a word, as probes do, leaves no line."""
+        self._security.connections.discard(self._login)
+        if not isinstance(error, ConnectionResetError | BrokenPipeError):
+            LOG.warning("%s is not let in: no TLS came about (%s)", self._login.client.address, _reason(error))
 
 
 def _reason(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
         return (error.reason or "of another protocol").replace("_", " ").lower()
-    return "too slow" if isinstance(error, ConnectionAbortedError) else "the client hung up"
+    return "too slow" if isinstance(error, ConnectionAbortedError) else str(error.strerror)
