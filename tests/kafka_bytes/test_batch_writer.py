@@ -1,6 +1,7 @@
 """What the project writes: keys as Kafka's own classes make them, and batches that another reader reads."""
 
 import base64
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -13,8 +14,10 @@ from kafka_bytes.golden import COMMITTED_AT, TOPIC_ID, golden_keys, golden_value
 from offsetlake.kafka.act_headers import act_headers
 from offsetlake.kafka.batch_writer import (
     NO_TOPIC_ID,
+    Producer,
     Record,
     group_tombstone_keys,
+    marker_batch,
     offset_commit_key,
     offset_commit_value,
     record_batch,
@@ -25,6 +28,7 @@ from oracle.encoders import offset_key as plain_offset_key
 from oracle.log_reader import LogRecord, read_segment
 from oracle.log_writer import Batch, batch_bytes
 from oracle.log_writer import Record as PlainRecord
+from oracle.log_writer import marker_batch as plain_marker
 
 T = 1_700_000_000_000
 GOLDEN = golden_keys()
@@ -159,6 +163,23 @@ def test_what_anybody_sends_is_cut_and_made_utf_8(client: bytes, principal: str)
         whole = sent.decode(errors="replace")
         assert whole.startswith(text)
         assert text == whole or 1024 - 4 < len(text.encode()) <= 1024
+
+
+@given(records, st.integers(0, 2**62), st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1))
+def test_a_batch_of_a_transaction_and_its_marker_are_those_of_a_coordinator(
+    written: list[Record], timestamp: int, id_: int, epoch: int
+) -> None:
+    producer, of = Producer(id_, epoch), {"producer_id": id_, "producer_epoch": epoch}
+    plain = tuple(PlainRecord(at, timestamp, *record) for at, record in enumerate(written))
+    expected = batch_bytes(
+        Batch(records=plain, partition_leader_epoch=-1, producer_id=id_, producer_epoch=epoch, is_transactional=True)
+    )
+    data = bytes(record_batch(timestamp, written, producer=producer).data)
+    assert data[:12] + b"\xff" * 4 + data[16:] == expected
+    for kind, committed in (("COMMIT", True), ("ABORT", False)):
+        marker = plain_marker(kind, offset=0, timestamp=timestamp, **of)  # type: ignore[arg-type]
+        data = bytes(marker_batch(timestamp, producer, committed=committed).data)
+        assert data == batch_bytes(replace(marker, partition_leader_epoch=-1))
 
 
 def test_a_batch_of_many_records() -> None:

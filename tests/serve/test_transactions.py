@@ -8,13 +8,17 @@ from typing import Any
 
 import pytest
 
+from command_line import Run
 from e2e.in_process import InProcess as NoSpark
 from e2e.lakes import cycle
+from offsetlake.errors import Refused
 from offsetlake.kafka.batch_writer import Batch
 from offsetlake.lake.lake import Lake
 from offsetlake.log.appender import Appender, Partition
 from offsetlake.serve import transaction_log
+from serve.serving import Serving
 from serve.transacting import TOPIC, Transacting
+from serve.transactions_beside import Side
 
 pytestmark = pytest.mark.slow
 
@@ -136,6 +140,22 @@ def _after_a_kill(folder: Path, producer: tuple[int, int]) -> tuple[set[Any], di
     assert again.served()[1] == set(), "a new producer ends what the one before left open"
     again.service.close()
     return held, offsets
+
+
+def test_a_job_leaves_alone_what_a_transaction_holds(run: Run, tmp_path: Path) -> None:
+    lake, log, group = tmp_path / "lake", tmp_path / "log", "held"
+    reset = ("reset", group, "--all-topics", "--shift-by", "10", "--execute", "--log", "log")
+    with Serving(lake, log) as serving:
+        side = Side(serving.bootstrap)
+        side.plain(group, 1)
+        side.init("a")
+        cycle(NoSpark(), Lake.open(lake), log)
+        side.commit("a", group, 5, 5)
+        code, said, _ = run(*reset)
+        assert code == Refused.exit_code
+        assert f"of producer {side.producers['a'][0]} holds an offset of it" in said
+        side.end("a", 5, commits=True)
+        assert side.settled(group)[0][0] == 5
 
 
 def test_what_is_superseded_of_the_transaction_log_goes(serving: Transacting, monkeypatch: pytest.MonkeyPatch) -> None:
