@@ -117,7 +117,7 @@ Epoch = Annotated[int, Field(ge=0, le=LARGEST_EPOCH), BeforeValidator(_whole)]
 Instant = Annotated[
     str,
     AfterValidator(_instant),
-    Field(description="ms since the epoch or ISO 8601, UTF if it has no zone", examples=["2026-01-31T14:05"]),
+    Field(description="ms since the epoch or ISO 8601, UTC if it has no zone", examples=["2026-01-31T14:05"]),
 ]
 
 
