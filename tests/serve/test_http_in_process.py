@@ -145,6 +145,16 @@ def test_a_form_that_a_page_elsewhere_may_send_commits_nothing(http: OverHttp) -
     assert http.ask("GET", "/v1/offsets?group=g").status == 404
 
 
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "127.evil.example:9093", "localhost.", ""])
+def test_a_name_that_somebody_has_lead_here_gets_nothing(http: OverHttp, host: str) -> None:
+    http.service.load()
+    for asked in (("GET", "/v1/groups"), ("POST", "/v1/commit", COMMIT), ("DELETE", f"/v1/groups?group={EMPTY}")):
+        answer = http.ask(*asked, host=host)
+        assert (answer.status, problem(answer)) == (421, "misdirected")
+    for ours in ("localhost:9093", "127.0.0.1", "[::1]:9093"):
+        assert http.ask("GET", f"/v1/offsets?group={EMPTY}", host=ours).status == 200
+
+
 @pytest.mark.slow
 def test_a_lake_that_does_not_answer_holds_up_nothing(http: OverHttp, monkeypatch: pytest.MonkeyPatch) -> None:
     http.service.load()

@@ -28,6 +28,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "share-group": (409, "A share group has no offsets here"),
     "transaction-open": (409, "A transaction that is open holds an offset"),
     "too-large": (413, "The body is too large"),
+    "misdirected": (421, "The request is for another host"),
     "makes-no-sense": (422, "The request makes no sense"),
     "internal": (500, "The server has a fault"),
     "loading": (503, "The log is still being loaded"),
