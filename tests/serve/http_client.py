@@ -17,13 +17,21 @@ class Answer(NamedTuple):
     headers: dict[str, str]
 
 
-def ask(url: str, method: str, path: str, body: Any = None, **query: Any) -> Answer:
+def ask(
+    url: str,
+    method: str,
+    path: str,
+    body: Any = None,
+    kind: str = "application/json",
+    host: str | None = None,
+    **query: Any,
+) -> Answer:
     """Ask; a body that is not bytes goes as JSON. What is refused must say why by RFC 9457."""
     address = urllib.parse.urlsplit(url)
     connection = HTTPConnection(address.hostname or "", address.port, timeout=SECONDS)
     data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
     asked = f"{path}?{urllib.parse.urlencode(query)}" if query else path
-    headers = {} if data is None else {"content-type": "application/json"}
+    headers = ({} if data is None else {"content-type": kind}) | ({} if host is None else {"host": host})
     try:
         connection.request(method, asked, data, headers)
         answer = connection.getresponse()

@@ -1,6 +1,7 @@
 """HTTP where something is wrong with the server: it says so, and nothing else."""
 
 import asyncio
+import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from offsetlake.errors import LogUnavailable
+from offsetlake.errors import BadRequest, LogUnavailable
 from offsetlake.kafka.batch_writer import Batch
 from offsetlake.serve import http_api
 from offsetlake.serve.http_server import HttpServer
@@ -25,12 +26,13 @@ class OverHttp:
     def __init__(self, service: InProcess) -> None:
         self.service, self._loop = service, service.loop
         self._server = self._loop.run_until_complete(self._listening())
+        self.port = self._server.port
 
     async def _listening(self) -> HttpServer:
         return HttpServer(self.service.parts, "127.0.0.1", 0)
 
     def ask(self, *asked: Any, **query: Any) -> Answer:
-        url = f"http://127.0.0.1:{self._server.port}"
+        url = f"http://127.0.0.1:{self.port}"
         answering = self._loop.run_in_executor(None, lambda: ask(url, *asked, **query))
         return self._loop.run_until_complete(answering)
 
@@ -123,6 +125,34 @@ def test_a_fault_of_the_program_is_in_the_log_and_not_in_the_answer(
     assert (answer.status, problem(answer)) == (500, "internal")
     assert "division" not in str(answer.body)
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_port_that_is_taken_is_told(http: OverHttp) -> None:
+    async def listen_again() -> None:
+        HttpServer(http.service.parts, "127.0.0.1", http.port)
+
+    with pytest.raises(BadRequest, match="cannot listen for HTTP on"):
+        http.service.loop.run_until_complete(listen_again())
+
+
+def test_a_form_that_a_page_elsewhere_may_send_commits_nothing(http: OverHttp) -> None:
+    """A browser on this machine sends such a body for anybody's page; JSON it asks for first, and is refused."""
+    http.service.load()
+    sent = json.dumps(COMMIT).encode()
+    for kind in ("text/plain", "application/x-www-form-urlencoded"):
+        assert problem(http.ask("POST", "/v1/commit", sent, kind)) == "makes-no-sense"
+    assert http.ask("OPTIONS", "/v1/commit").status == 405
+    assert http.ask("GET", "/v1/offsets?group=g").status == 404
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "127.evil.example:9093", "localhost.", ""])
+def test_a_name_that_somebody_has_lead_here_gets_nothing(http: OverHttp, host: str) -> None:
+    http.service.load()
+    for asked in (("GET", "/v1/groups"), ("POST", "/v1/commit", COMMIT), ("DELETE", f"/v1/groups?group={EMPTY}")):
+        answer = http.ask(*asked, host=host)
+        assert (answer.status, problem(answer)) == (421, "misdirected")
+    for ours in ("localhost:9093", "127.0.0.1", "[::1]:9093"):
+        assert http.ask("GET", f"/v1/offsets?group={EMPTY}", host=ours).status == 200
 
 
 @pytest.mark.slow

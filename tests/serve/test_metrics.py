@@ -12,7 +12,9 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from offsetlake.serve.durations import SECONDS, Histogram
+from offsetlake.serve.store import Store
 from serve.http_client import ask, exchange, samples
+from serve.made_base import made_base
 from serve.serving import Serving
 from serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient, frame, request
 
@@ -165,6 +167,17 @@ def test_dashboard_and_alarms_ask_for_what_there_is(served: Serving) -> None:
         wanted = set(re.findall(r"[a-z_]+", " ".join(re.findall(r"\{[^}]*\}|by \([^)]*\)", plain))))
         known = set().union(*(labels[name] for name in names))
         assert wanted - {"by", "instance"} <= known, expression
+
+
+def test_snapshots_that_are_taken_over_and_that_fail_are_counted() -> None:
+    store = Store()
+    store.load(made_base({}))
+    for _ in range(3):
+        store.freeze()
+        store.fold(made_base({}))
+    store.freeze()
+    store.thaw()
+    assert (store.folds, store.thaws) == (3, 1)
 
 
 def test_a_duration_is_in_the_first_bucket_that_holds_it() -> None:

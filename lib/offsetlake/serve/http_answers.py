@@ -30,6 +30,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "share-group": (409, "A share group has no offsets here"),
     "transaction-open": (409, "A transaction that is open holds an offset"),
     "too-large": (413, "The body is too large"),
+    "misdirected": (421, "The request is for another host"),
     "makes-no-sense": (422, "The request makes no sense"),
     "internal": (500, "The server has a fault"),
     "loading": (503, "The log is still being loaded"),
@@ -119,7 +120,7 @@ Epoch = Annotated[int, Field(ge=0, le=LARGEST_EPOCH), BeforeValidator(_whole)]
 Instant = Annotated[
     str,
     AfterValidator(_instant),
-    Field(description="ms since the epoch or ISO 8601, UTF if it has no zone", examples=["2026-01-31T14:05"]),
+    Field(description="ms since the epoch or ISO 8601, UTC if it has no zone", examples=["2026-01-31T14:05"]),
 ]
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import socket
 from collections.abc import Iterator
 from time import perf_counter
@@ -12,6 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from prometheus_client import CollectorRegistry, Histogram
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -28,6 +30,7 @@ _LARGEST_HEAD = 1 << 18  # the longest group and topic there can be, percent-enc
 _BACKLOG = 128
 _LAST_SECONDS = 5  # for requests that are under way when the process is to end
 _MOST_ERRORS = 10  # told of one request
+_OURS = re.compile(r"(localhost|127(\.[0-9]{1,3}){3}|\[::1\])(:[0-9]+)?")
 _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
 
@@ -95,7 +98,10 @@ def application(parts: Parts) -> ASGIApp:
 
 
 class _Watched:
-    """Limits the bodies of requests, and counts them by route and status."""
+    """Limits the bodies of requests, and counts them by route and status.
+
+    A page of anybody's in a browser on this machine can have its own name lead here; it is told by that name.
+    """
 
     def __init__(self, app: ASGIApp, metrics: CollectorRegistry) -> None:
         self._app = app
@@ -123,12 +129,18 @@ class _Watched:
             status = message.get("status", status)
             await send(message)
 
+        app = self._app if _OURS.fullmatch(Headers(scope=scope).get("host", "")) else _MISDIRECTED
         try:
-            await self._app(scope, limited, told)
+            await app(scope, limited, told)
         finally:
             route = getattr(scope.get("route"), "path", "none")  # a path that is not there: anybody can make them up
             method = scope["method"] if scope["method"] in _METHODS else "other"
             self._durations.labels(method, route, status).observe(perf_counter() - began)
+
+
+_MISDIRECTED = Problem(
+    "misdirected", "only requests to this machine by localhost, 127.0.0.1 or [::1] are answered: name it so"
+).response()
 
 
 def _http_problem(request: Request, error: Exception) -> JSONResponse:
