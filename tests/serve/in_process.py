@@ -41,8 +41,8 @@ class InProcess:
             shutil.copytree(BROKER_LOG, self.log)
         self.loop = asyncio.new_event_loop()
         topics = None if named is None else {name.decode(): partitions for name, partitions in named.items()}
-        settings = Settings(str(self.lake), str(self.log), HOST, PORT, topics, log_partitions=LOG_PARTITIONS)
-        settings = replace(settings, http=("127.0.0.1", 0), open_to_anyone=True)
+        settings = Settings(str(self.lake), str(self.log), "127.0.0.1", 0, topics, log_partitions=LOG_PARTITIONS)
+        settings = replace(settings, http=("127.0.0.1", 0))
         self.parts = of = Parts(settings, Security(settings), self.loop)
         self.store, self.topics, self.writes, self.appender = of.store, of.topics, of.writes, of.appender
         self.commits, self.transactions, self.admin = of.commits, of.transactions, of.admin

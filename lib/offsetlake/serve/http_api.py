@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import logging
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -17,10 +16,10 @@ from offsetlake.serve import commit_rules as codes
 from offsetlake.serve import http_answers as answers
 from offsetlake.serve.base import NO_ID
 from offsetlake.serve.child import ChildFailed, ask
-from offsetlake.serve.client import Client
 from offsetlake.serve.compare_and_commit import CompareAndCommit, Exchange, Outcome
 from offsetlake.serve.deletions import GROUP_SUBSCRIBED_TO_TOPIC, INVALID_REQUEST, NON_EMPTY_GROUP, Deletions
 from offsetlake.serve.group_pages import page
+from offsetlake.serve.http_access import act_of, client_of
 from offsetlake.serve.http_answers import Problem, documented
 from offsetlake.serve.parts import Parts
 from offsetlake.serve.rights import ADMIN, COMMIT, READ
@@ -28,7 +27,6 @@ from offsetlake.serve.store import VALUE
 from offsetlake.times import to_iso, to_ms
 
 HISTORY_SECONDS = 60.0  # a question about an instant may take, and wait for others before it
-_HOW_TO_LOG_IN = "send a header `Authorization: Bearer TOKEN`: `offsetlake credentials` makes tokens, for a time"
 _IN_USE = "its members commit for it: stop them first"
 
 _OF_CODES = {
@@ -47,9 +45,6 @@ _OF_CODES = {
     ),
     codes.NOT_COORDINATOR: ("log-broken", "the log takes no more: nothing was written; look at the server's log"),
 }
-
-
-LOG = logging.getLogger(__name__)
 
 
 class Api:
@@ -98,12 +93,12 @@ class Api:
 
     async def metrics(self, request: Request) -> Response:
         """Give what Prometheus asks for, in its text format."""
-        self._client(request)
+        client_of(self._parts.security, request)
         return Response(generate_latest(self._registry), headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
 
     async def snapshot(self, request: Request) -> dict[str, Any]:
         """Tell which snapshot is served, and up to where it and the log reach."""
-        self._client(request)
+        client_of(self._parts.security, request)
         self._check_loaded()
         base, ends = self._parts.store.base, self._parts.appender.ends()
         position = [
@@ -115,7 +110,7 @@ class Api:
 
     async def groups(self, request: Request, asked: Annotated[answers.OfGroups, Query()]) -> dict[str, Any]:
         """List groups page by page, in an order of the server's own; `state` and `type` as Kafka names them."""
-        client = self._client(request)
+        client = client_of(self._parts.security, request)
         self._check_loaded()
         wanted = {"state": asked.state, "group_type": asked.type}
         named = {field: text.lower() for field, text in wanted.items() if text is not None}
@@ -136,7 +131,7 @@ class Api:
 
     async def offsets(self, request: Request, asked: Annotated[answers.OfOffsets, Query()]) -> Response:
         """Give the offsets of a group: what is committed now, or what was at an instant as far as the lake knows."""
-        self._client(request, READ, asked.group)
+        client_of(self._parts.security, request, READ, asked.group)
         self._check_loaded()
         if asked.as_of is not None:
             return JSONResponse(await self._offsets_as_of(asked, to_ms(asked.as_of)))
@@ -183,7 +178,7 @@ class Api:
         For a group without members. Whoever else commits at the same time: one of them is first, and the others are
         told what stands now.
         """
-        client = self._client(request, COMMIT, wanted.group)
+        client = client_of(self._parts.security, request, COMMIT, wanted.group)
         self._check_loaded()
         group, done = wanted.group.encode(), asyncio.get_running_loop().create_future()
         partition = self._parts.log_partition(group)
@@ -205,7 +200,7 @@ class Api:
                 exchanges,
                 self._parts.store,
                 self._parts.topics,
-                _act(client, request, act_headers.COMMIT),
+                act_of(client, request, act_headers.COMMIT),
                 done,
             )
         )
@@ -230,33 +225,18 @@ class Api:
 
     async def delete_group(self, request: Request, asked: Annotated[answers.OfGroup, Query()]) -> None:
         """Delete a group without members, and all of its offsets."""
-        act = _act(self._client(request, ADMIN, asked.group), request, act_headers.DELETE_GROUP)
+        act = act_of(client_of(self._parts.security, request, ADMIN, asked.group), request, act_headers.DELETE_GROUP)
         self._check_loaded()
         await _decided(asked.group, lambda done: self._deletions.delete_group(asked.group.encode(), act, done))
 
     async def delete_offset(self, request: Request, asked: Annotated[answers.OfOffset, Query()]) -> None:
         """Delete an offset of a group that is not subscribed to its topic; one that is not there is none."""
-        act = _act(self._client(request, ADMIN, asked.group), request, act_headers.DELETE_OFFSETS)
+        act = act_of(client_of(self._parts.security, request, ADMIN, asked.group), request, act_headers.DELETE_OFFSETS)
         self._check_loaded()
         group, topic = asked.group.encode(), asked.topic.encode()
         await _decided(
             asked.group, lambda done: self._deletions.delete_offset(group, topic, asked.partition, act, done)
         )
-
-    def _client(self, request: Request, right: int = 0, group: str = "") -> Client:
-        """Tell who asks; raises Problem where nobody knows, or it may not do that to the group."""
-        client, security = Client(), self._parts.security
-        client.address = "unknown" if request.client is None else f"{request.client.host}:{request.client.port}"
-        if security.credentials is not None:
-            scheme, _, token = request.headers.get("authorization", "").partition(" ")
-            principal = security.authenticate_token(token.strip()) if scheme.lower() == "bearer" else None
-            if principal is None:
-                LOG.warning("%s is not let in by HTTP: it has no token that holds", client.address)
-                raise Problem("not-logged-in", _HOW_TO_LOG_IN, {"www-authenticate": "Bearer"})
-            client.principal, client.access = principal, security.access(principal)
-        if right and not client.may(right, group.encode()):
-            raise Problem("not-allowed", f"{client.principal} has no such right on group {group!r}")
-        return client
 
     def _check_loaded(self) -> None:
         if self._parts.store.loading:
@@ -265,11 +245,6 @@ class Api:
                 "the server has begun to load the log, and does not know all of it yet: try again in a moment",
                 {"retry-after": "1"},
             )
-
-
-def _act(client: Client, request: Request, what: str) -> act_headers.Headers:
-    """Give the headers that tell in the log who did this; for its client id a program says what it is."""
-    return client.act(what, request.headers.get("user-agent", "").encode())
 
 
 async def _decided(group: str, delete: Callable[[Callable[[int], None]], None]) -> None:

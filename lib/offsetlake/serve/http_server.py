@@ -94,17 +94,20 @@ def application(parts: Parts) -> ASGIApp:
     standing = Standing.model_json_schema()
     described.setdefault("components", {}).setdefault("schemas", {}).update(Problem=PROBLEM_SCHEMA, Standing=standing)
     app.openapi_schema = described
-    return _Watched(app, metrics)
+    settings = parts.settings
+    is_open = settings.credentials is not None or settings.open_to_anyone
+    return _Watched(app, metrics, None if is_open else _OURS)
 
 
 class _Watched:
     """Limits the bodies of requests, and counts them by route and status.
 
-    A page of anybody's in a browser on this machine can have its own name lead here; it is told by that name.
+    A page of anybody's in a browser on this machine can have its own name lead here; where nobody has to say who it is,
+    it is told by that name: `hosts` are those that may be named.
     """
 
-    def __init__(self, app: ASGIApp, metrics: CollectorRegistry) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, metrics: CollectorRegistry, hosts: re.Pattern[str] | None) -> None:
+        self._app, self._hosts = app, hosts
         self._durations = Histogram(
             "offsetlake_http_request_duration_seconds",
             "Time from a request of HTTP being read to its answer.",
@@ -129,7 +132,8 @@ class _Watched:
             status = message.get("status", status)
             await send(message)
 
-        app = self._app if _OURS.fullmatch(Headers(scope=scope).get("host", "")) else _MISDIRECTED
+        is_ours = self._hosts is None or self._hosts.fullmatch(Headers(scope=scope).get("host", ""))
+        app = self._app if is_ours else _MISDIRECTED
         try:
             await app(scope, limited, told)
         finally:
