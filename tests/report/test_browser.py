@@ -16,7 +16,7 @@ import pytest
 
 from audit.lakes import small_lake
 from offsetlake.report.report import report
-from report.test_report import POLICY, TABLES, quiet
+from report.report_rows import POLICY, TABLES, quiet
 
 pytestmark = [
     pytest.mark.slow,
