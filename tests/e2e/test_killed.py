@@ -35,7 +35,7 @@ MET = {
     "ingest": {"fsync": 1, "close data file": 1, "commit": 1},
     "compact": {"fsync": 1, "close data file": 2, "commit": 2},
     "expire": {"open": 2, "fsync": 4, "replace": 1, "close data file": 2, "commit": 2, "unlink": 1},
-    "maintain": {"fsync": 1, "unlink": 1, "optimize": 1, "checkpoint": 4},
+    "maintain": {"fsync": 1, "unlink": 1, "optimize": 1, "checkpoint": 3},
     "emit": {"fsync": 1, "append": 1, "commit": 1},
     "by hand": {"fsync": 5, "replace": 1, "append": 1},
     AGAIN_AND_AGAIN: {"create table": 1, "fsync": 3, "close data file": 3, "commit": 3},
