@@ -15,7 +15,7 @@ from offsetlake.errors import CorruptBatch
 from offsetlake.log.segment_index import NO_EPOCH, NO_TIMESTAMP, Found, Header, SegmentIndex, header, headers, records
 from offsetlake.log.segments import segments_of
 
-CHUNK = 256 << 10  # bytes of which headers are read in one go
+CHUNK = 64 << 10  # bytes of which headers are read in one go
 PAUSE = 0.0002  # seconds after it: whoever answers meanwhile comes first
 
 _TRANSACTIONAL, _CONTROL = 0x10, 0x20  # attribute bits

@@ -25,7 +25,7 @@ from offsetlake.serve.watermarks import Watermarks
 CORRUPT_MESSAGE, NOT_LEADER_OR_FOLLOWER, TOPIC_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION = 2, 6, 29, 35
 INVALID_REQUEST, KAFKA_STORAGE_ERROR, FETCH_SESSION_ID_NOT_FOUND = 42, 56, 70
 MOST_BYTES = 4 << 20  # of batches in one answer, but for a single one that is larger
-GATHERING = 0.005  # seconds: who waits for more gets in one answer what is written within them
+GATHERING = 0.01  # seconds: who waits for more gets in one answer what is written within them
 LONGEST_WAIT = 60.0  # seconds
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
 SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING: 11}
