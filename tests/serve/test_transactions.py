@@ -11,11 +11,12 @@ import pytest
 from command_line import Run
 from e2e.in_process import InProcess as NoSpark
 from e2e.lakes import cycle
-from offsetlake.errors import Refused
+from offsetlake.errors import LogUnavailable, Refused
 from offsetlake.kafka.batch_writer import Batch
 from offsetlake.lake.lake import Lake
 from offsetlake.log.appender import Appender, Partition
 from offsetlake.serve import transaction_log
+from offsetlake.serve.transaction_rules import Transaction
 from serve.serving import Serving
 from serve.transacting import TOPIC, Transacting
 from serve.transactions_beside import Side
@@ -156,6 +157,20 @@ def test_a_job_leaves_alone_what_a_transaction_holds(run: Run, tmp_path: Path) -
         assert f"of producer {side.producers['a'][0]} holds an offset of it" in said
         side.end("a", 5, commits=True)
         assert side.settled(group)[0][0] == 5
+
+
+@pytest.mark.parametrize("at", [8, 11, 40], ids=["a size far too large", "a size too large", "what it says"])
+def test_a_damaged_log_of_transactions_is_told(tmp_path: Path, at: int) -> None:
+    partition = transaction_log.partition_of("a")
+    folder = tmp_path / str(partition)
+    folder.mkdir()
+    standing = Transaction(transactional_id="a", producer_id=1, timeout=1, updated=1)
+    whole = bytes(transaction_log.state_batch([standing]).data)
+    (folder / f"{0:020}.log").write_bytes(whole)
+    assert transaction_log.TransactionLog(tmp_path).read() == ({"a": standing}, {partition: 1})
+    (folder / f"{0:020}.log").write_bytes(whole[:at] + b"\x7f" + whole[at + 1 :])
+    with pytest.raises(LogUnavailable, match="is damaged"):
+        transaction_log.TransactionLog(tmp_path).read()
 
 
 def test_what_is_superseded_of_the_transaction_log_goes(serving: Transacting, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ written again into one batch, and the segments before it are deleted.
 """
 
 import logging
+import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from offsetlake.log.segments import segments_of
 from offsetlake.serve.transaction_rules import ENDED, NO_ID, State, Transaction
 
 LOG = logging.getLogger(__name__)
+_SIZE = struct.Struct(">8xi")  # of a batch, behind its base offset: what follows
 PARTITIONS = 50  # transaction.state.log.num.partitions of a broker
 EXPIRES = 7 * 86_400_000  # ms without a transaction: transactional.id.expiration.ms of a broker
 
@@ -91,13 +93,26 @@ def expired(of: Transaction, now: int) -> bool:
 
 def _read(data: bytes, newest: dict[bytes, bytes | None], path: Path) -> int:
     """Take in the newest record of each key of a segment; gives the log offset behind its last batch."""
-    end, batches = 0, MemoryRecords(data)
-    while (batch := batches.next_batch()) is not None:
-        if not batch.validate_crc():
-            raise LogUnavailable(f"{path} is damaged behind log offset {end}: put a copy in its place that is not")
-        end = batch.next_offset
-        newest |= {} if batch.is_control_batch else {record.key: record.value for record in batch if record.key}
+    end, batches, true = 0, MemoryRecords(data), _is_whole(data)
+    while true and (batch := batches.next_batch()) is not None:
+        true = batch.validate_crc()
+        if true:
+            end = batch.next_offset
+            newest |= {} if batch.is_control_batch else {record.key: record.value for record in batch if record.key}
+    if not true:
+        raise LogUnavailable(f"{path} is damaged: put a copy in its place that is not")
     return end
+
+
+def _is_whole(data: bytes) -> bool:
+    """Tell whether there is one batch behind the other, by their sizes."""
+    at = 0
+    while at <= len(data) - _SIZE.size:
+        (size,) = _SIZE.unpack_from(data, at)
+        if size < 0:
+            return False
+        at += _SIZE.size + size
+    return at == len(data)
 
 
 def _standing(partition: LogPartition, newest: Mapping[bytes, bytes | None]) -> dict[str, Transaction]:
