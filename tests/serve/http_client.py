@@ -24,6 +24,7 @@ def ask(
     body: Any = None,
     kind: str = "application/json",
     host: str | None = None,
+    authorization: str | None = None,
     **query: Any,
 ) -> Answer:
     """Ask; a body that is not bytes goes as JSON. What is refused must say why by RFC 9457."""
@@ -31,7 +32,8 @@ def ask(
     connection = HTTPConnection(address.hostname or "", address.port, timeout=SECONDS)
     data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
     asked = f"{path}?{urllib.parse.urlencode(query)}" if query else path
-    headers = ({} if data is None else {"content-type": kind}) | ({} if host is None else {"host": host})
+    named = {"content-type": None if data is None else kind, "host": host, "authorization": authorization}
+    headers = {name: value.encode() for name, value in named.items() if value is not None}
     try:
         connection.request(method, asked, data, headers)
         answer = connection.getresponse()

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,15 @@ import pytest
 
 from broker.broker import PASSWORDS, Broker
 from offsetlake.errors import BadRequest
+from offsetlake.serve.admin import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    FETCH,
+    INIT_PRODUCER_ID,
+    LIST_OFFSETS,
+    TXN_OFFSET_COMMIT,
+)
 from offsetlake.serve.client import Client
 from offsetlake.serve.rights import ADMIN, ANY_RIGHT, COMMIT, READ, Access, Grant, Rights
 from serve.beside_a_broker import commit, fetch
@@ -19,7 +29,8 @@ from serve.wire_client import plain as as_plain
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, DESCRIBE_GROUPS, LIST_GROUPS = 8, 9, 10, 15, 16
 DELETE_GROUPS, OFFSET_DELETE, CONSUMER_GROUP_DESCRIBE = 42, 47, 69
-DENIED = 30
+DENIED, NOT_YOUR_TOPIC, NOT_YOUR_ID = 30, 29, 53
+LOG = "__consumer_offsets"
 FILE = """
 [[rights]]
 principal = "User:billing"
@@ -124,6 +135,9 @@ def test_a_refusal_leaves_one_line(caplog: pytest.LogCaptureFixture) -> None:
 
 
 FOREIGN = "as-a-broker-foreign"
+PRODUCER = {"transactional_id": FOREIGN, "producer_id": 1, "producer_epoch": 0}
+_OFFSET = {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}
+COMMITTED = {"group_id": FOREIGN, "topics": [{"name": "orders", "partitions": [_OFFSET]}]}
 REQUESTS: list[tuple[int, range, dict[str, Any]]] = [
     (OFFSET_COMMIT, range(2, 10), commit(FOREIGN)),
     (OFFSET_FETCH, range(1, 10), fetch(FOREIGN)),
@@ -133,6 +147,20 @@ REQUESTS: list[tuple[int, range, dict[str, Any]]] = [
     (LIST_GROUPS, range(6), {"states_filter": [], "types_filter": []}),
     (DELETE_GROUPS, range(3), {"groups_names": [FOREIGN]}),
     (OFFSET_DELETE, range(1), {"group_id": FOREIGN, "topics": []}),
+    (FIND_COORDINATOR, range(1, 7), {"key": FOREIGN, "key_type": 1, "coordinator_keys": [FOREIGN]}),
+    (INIT_PRODUCER_ID, range(6), {"transactional_id": FOREIGN, "transaction_timeout": timedelta(minutes=1)}),
+    (
+        ADD_PARTITIONS_TO_TXN,
+        range(4),
+        {
+            **{f"v3_and_below_{name}": value for name, value in PRODUCER.items()},
+            "v3_and_below_topics": [{"name": "orders", "partitions": [0]}],
+            "transactions": [],
+        },
+    ),
+    (ADD_OFFSETS_TO_TXN, range(5), PRODUCER | {"group_id": FOREIGN}),
+    (END_TXN, range(6), PRODUCER | {"committed": True}),
+    (TXN_OFFSET_COMMIT, range(6), PRODUCER | COMMITTED),
 ]
 
 
@@ -189,3 +217,45 @@ def test_who_has_rights_is_answered(served: InProcess) -> None:
         assert [each["error_code"] for each in found] == [0, DENIED]
         deleted = served.ask(OFFSET_DELETE, 0, group_id=group, topics=[])
         assert (deleted["error_code"] == DENIED) is bool(admin)
+
+
+def test_a_transaction_takes_a_right_on_its_id_and_on_the_group(served: InProcess) -> None:
+    def producer() -> dict[str, Any]:
+        return served.ask(INIT_PRODUCER_ID, 4, transactional_id="mine-1", transaction_timeout=timedelta(minutes=1))
+
+    served.client.access = Access([Grant("*", "mine-*", COMMIT)])
+    begun = producer()
+    assert begun["error_code"] == 0
+    of = {"transactional_id": "mine-1", "producer_id": begun["producer_id"], "producer_epoch": begun["producer_epoch"]}
+    assert served.ask(ADD_OFFSETS_TO_TXN, 3, **of, group_id="mine-g")["error_code"] == 0
+    assert served.ask(ADD_OFFSETS_TO_TXN, 3, **of, group_id="foreign")["error_code"] == DENIED
+    topics = [{"name": "t", "partitions": [_OFFSET]}]
+    for group, code in (("mine-g", 0), ("foreign", DENIED)):
+        answer = served.ask(TXN_OFFSET_COMMIT, 3, **of, group_id=group, topics=topics)
+        assert answer["topics"][0]["partitions"][0]["error_code"] == code
+    served.client.access = Access([Grant("*", "mine-g", COMMIT)])
+    assert producer()["error_code"] == NOT_YOUR_ID
+    assert served.ask(END_TXN, 3, **of, committed=True)["error_code"] == NOT_YOUR_ID
+    served.client.access = Access([Grant("*", "mine-*", COMMIT)])
+    assert served.ask(END_TXN, 3, **of, committed=True)["error_code"] == 0
+
+
+def test_the_log_is_read_by_who_may_read_all_groups(served: InProcess) -> None:
+    wanted = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+    request_of_it = {
+        "max_wait": timedelta(0),
+        "min_bytes": 0,
+        "max_bytes": 1 << 20,
+        "isolation_level": 0,
+        "topics": [{"topic": LOG, "partitions": [wanted]}],
+    }
+    ends = {"topics": [{"name": LOG, "partitions": [{"partition_index": 0, "timestamp": -1}]}]}
+    for rights, code in (
+        ([Grant("*", "*", READ)], 0),
+        ([Grant("*", "billing-*", READ | COMMIT | ADMIN)], NOT_YOUR_TOPIC),
+    ):
+        served.client.access = Access(rights)
+        (fetched,) = served.ask(FETCH, 4, **request_of_it)["responses"]
+        assert fetched["partitions"][0]["error_code"] == code
+        (found,) = served.ask(LIST_OFFSETS, 1, **ends)["topics"]
+        assert found["partitions"][0]["error_code"] == code

@@ -90,7 +90,7 @@ class Transactions:
 
         name, timeout = request.transactional_id, round(request.transaction_timeout.total_seconds() * 1000)
         expected = Producer(getattr(request, "producer_id", NO_ID), getattr(request, "producer_epoch", NO_EPOCH))
-        error = self._refusal(name, asked) if name is not None else self._loading()
+        error = denial(asked, name) or self._refusal(name) if name is not None else self._loading()
         if not error and (expected.id == NO_ID) is not (expected.epoch == NO_EPOCH):
             error = INVALID_REQUEST
         if not error and name is not None and not 0 < timeout <= LONGEST:
@@ -121,17 +121,18 @@ class Transactions:
         def done(error: int) -> None:
             answer({"error_code": _as_told(error, "offsets", asked.version)})
 
-        if asked.may(COMMIT, group):
-            self.join(request.transactional_id, asked, producer, self._log_partition(group), done)
+        if error := denial(asked, request.transactional_id, group):
+            done(error)
         else:
-            done(GROUP_AUTHORIZATION_FAILED)
+            self.join(request.transactional_id, producer, self._log_partition(group), done)
 
     def add_partitions(self, request: Any, asked: Asked, answer: Answer) -> None:
         """Refuse AddPartitionsToTxn: there are no messages here that a transaction could write."""
         if asked.version >= _OF_BROKERS_SINCE:
             answer({"error_code": CLUSTER_AUTHORIZATION_FAILED, "results_by_transaction": []})
             return
-        refused = {"partition_error_code": TOPIC_AUTHORIZATION_FAILED}
+        denied = denial(asked, request.v3_and_below_transactional_id)
+        refused = {"partition_error_code": denied or TOPIC_AUTHORIZATION_FAILED}
         topics = [
             {
                 "name": topic.name,
@@ -141,20 +142,18 @@ class Transactions:
         ]
         answer({"results_by_topic_v3_and_below": topics})
 
-    def join(self, name: str, asked: Asked, producer: Producer, partition: int, done: Done) -> None:
+    def join(self, name: str, producer: Producer, partition: int, done: Done) -> None:
         """Take a log partition into a transaction; `done` hears an error code, now or later."""
-        error = self._refusal(name, asked)
+        error = self._refusal(name)
         joined = error or rules.joined(self._standing.get(name), producer, partition, now_ms())
         if isinstance(joined, int):
             done(joined)
         else:
             self._change(joined, done)
 
-    def may_write(self, name: str, asked: Asked, producer: Producer, partition: int) -> int:
+    def may_write(self, name: str, producer: Producer, partition: int, version: int) -> int:
         """Give the error code of a TxnOffsetCommit whose log partition must be in the transaction."""
-        return self._refusal(name, asked) or rules.may_write(
-            self._standing.get(name), producer, partition, asked.version
-        )
+        return self._refusal(name) or rules.may_write(self._standing.get(name), producer, partition, version)
 
     def end(self, request: Any, asked: Asked, answer: Answer) -> None:
         """Answer EndTxn, when the markers are in the log."""
@@ -166,7 +165,7 @@ class Transactions:
             error = _as_told(error, "end", asked.version)
             answer({"error_code": error, "producer_id": id_, "producer_epoch": epoch})
 
-        error = self._refusal(name, asked)
+        error = denial(asked, name) or self._refusal(name)
         ended: Transaction | int = error or rules.ended(
             self._standing.get(name),
             Producer(request.producer_id, request.producer_epoch),
@@ -180,13 +179,8 @@ class Transactions:
         else:
             self._end(ended, done)
 
-    def _refusal(self, name: str, asked: Asked) -> int:
-        """Give the error code that any request of a transactional id gets now, or NONE.
-
-        Rights on groups hold for transactional ids of such names too: whoever has one fences others who use it.
-        """
-        if not asked.may(COMMIT, name.encode()):
-            return TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    def _refusal(self, name: str) -> int:
+        """Give the error code that any request of a transactional id gets now, or NONE."""
         if error := self._loading():
             return error
         if not name:
@@ -263,6 +257,16 @@ class Transactions:
                 self._clean(completed.transactional_id)
 
         self._writes.add(Change(completed, self._writes, self._log, written))
+
+
+def denial(asked: Asked, name: str, group: bytes | None = None) -> int:
+    """Give the error code of who may not use a transactional id, or not for a group; NONE where it may.
+
+    Rights on groups hold for transactional ids of such names too: whoever uses one fences the others who do.
+    """
+    if not asked.may(COMMIT, name.encode()):
+        return TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return NONE if group is None or asked.may(COMMIT, group) else GROUP_AUTHORIZATION_FAILED
 
 
 def _as_told(error: int, request: str, version: int) -> int:

@@ -12,12 +12,11 @@ from offsetlake.serve.client import Asked
 from offsetlake.serve.commit_rules import NONE, Committer
 from offsetlake.serve.deletions import LogPartition
 from offsetlake.serve.offset_commit import too_large
-from offsetlake.serve.rights import COMMIT
 from offsetlake.serve.schemas import Values
 from offsetlake.serve.store import VALUE, Store, key
 from offsetlake.serve.topics import LAST_OFFSET, Topics
 from offsetlake.serve.transaction_rules import INVALID_PRODUCER_EPOCH, PRODUCER_FENCED
-from offsetlake.serve.transactions import Answer, Transactions
+from offsetlake.serve.transactions import Answer, Transactions, denial
 from offsetlake.serve.writes import Writes
 from offsetlake.times import now_ms
 
@@ -84,8 +83,8 @@ class TxnOffsetCommit:
 
         partition = self._log_partition(request.group_id.encode())
         producer = Producer(request.producer_id, request.producer_epoch)
-        if not asked.may(COMMIT, request.group_id.encode()):
-            answer(answered(request, [], rules.GROUP_AUTHORIZATION_FAILED))
+        if denied := denial(asked, request.transactional_id, request.group_id.encode()):
+            answer(answered(request, [], denied))
         elif all(errors):
             answer(answered(request, errors, NONE))
         elif self._store.loading:
@@ -96,9 +95,9 @@ class TxnOffsetCommit:
         elif not request.group_id:
             answer(answered(request, errors, rules.INVALID_GROUP_ID))
         elif asked.version >= _JOINS_SINCE:
-            self._transactions.join(request.transactional_id, asked, producer, partition, go_on)
+            self._transactions.join(request.transactional_id, producer, partition, go_on)
         else:
-            go_on(self._transactions.may_write(request.transactional_id, asked, producer, partition))
+            go_on(self._transactions.may_write(request.transactional_id, producer, partition, asked.version))
 
     def _error(self, topic: str, of: Any) -> int:
         if not self._topics.holds(topic.encode(), of.partition_index):

@@ -1,0 +1,99 @@
+"""By HTTP nobody does what it may not: a token that holds says who asks, and rights what of whom."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offsetlake.serve.credentials import Credentials
+from offsetlake.serve.rights import Rights
+from offsetlake.times import now_ms
+from oracle.log_reader import read_log
+from serve.http_client import Answer, ask, exchange, problem
+from serve.in_process import InProcess
+from serve.test_http_in_process import OverHttp
+
+HOUR = 3_600_000
+RIGHTS = """
+[[rights]]
+principal = "User:billing"
+group = "billing-*"
+rights = ["read", "commit", "admin"]
+"""
+
+
+class Guarded(OverHttp):
+    """A service that wants tokens: of `billing`, and one that has expired."""
+
+    def __init__(self, service: InProcess, rights: Path) -> None:
+        super().__init__(service)
+        rights.write_text(RIGHTS)
+        known = Credentials()
+        self.tokens = {name: known.add_token("billing", now_ms() + at) for name, at in (("good", HOUR), ("old", -1))}
+        service.parts.security.credentials = known
+        service.parts.security._rights = Rights(rights)
+
+    def by(self, token: str, *asked: Any, **query: Any) -> Answer:
+        url = f"http://127.0.0.1:{self.port}"
+        authorization = self.tokens.get(token, token)
+        answering = self.service.loop.run_in_executor(
+            None, lambda: ask(url, *asked, authorization=f"Bearer {authorization}", **query)
+        )
+        return self.service.loop.run_until_complete(answering)
+
+
+@pytest.fixture
+def http(served: InProcess, tmp_path: Path) -> Iterator[Guarded]:
+    made = Guarded(served, tmp_path / "rights.toml")
+    yield made
+    made.close()
+
+
+@pytest.mark.slow
+def test_an_outsider_gets_nothing_and_leaves_a_line(http: Guarded, caplog: pytest.LogCaptureFixture) -> None:
+    asked = [
+        ("GET", "/metrics"),
+        ("GET", "/v1/snapshot"),
+        ("GET", "/v1/groups"),
+        ("GET", "/v1/offsets?group=billing-1"),
+        ("POST", "/v1/commit", {"group": "billing-1", "offsets": [exchange(None, 1)]}),
+        ("DELETE", "/v1/groups?group=billing-1"),
+        ("DELETE", "/v1/offsets?group=billing-1&topic=t&partition=0"),
+    ]
+    with caplog.at_level(logging.WARNING):
+        for each in asked:
+            assert problem(http.ask(*each)) == "not-logged-in"
+            for token in ("old", "", "made.up", "é"):
+                answer = http.by(token, *each)
+                assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer")
+    assert len(caplog.messages) == len(asked) * 5
+    assert all("is not let in by HTTP: it has no token that holds" in line for line in caplog.messages)
+    assert not any(token in caplog.text for token in http.tokens.values())
+    assert http.ask("GET", "/livez").status == http.ask("GET", "/readyz").status == 200
+    assert http.service.store.group(b"billing-1") is None
+
+
+@pytest.mark.slow
+def test_who_has_rights_does_what_they_say_and_the_log_tells_who(http: Guarded) -> None:
+    assert http.by("good", "POST", "/v1/commit", {"group": "billing-1", "offsets": [exchange(None, 7)]}).status == 200
+    assert [of["group"] for of in http.by("good", "GET", "/v1/groups").body["groups"]] == ["billing-1"]
+    assert http.by("good", "GET", "/v1/offsets?group=billing-1").body["offsets"][0]["committed_offset"] == 7
+    refused = [
+        ("GET", "/v1/offsets?group=foreign"),
+        ("POST", "/v1/commit", {"group": "foreign", "offsets": [exchange(None, 1)]}),
+        ("DELETE", "/v1/groups?group=foreign"),
+        ("DELETE", "/v1/offsets?group=foreign&topic=t&partition=0"),
+    ]
+    for each in refused:
+        answer = http.by("good", *each)
+        assert (answer.status, problem(answer)) == (403, "not-allowed")
+        assert "foreign" in answer.body["detail"]
+    assert http.by("good", "DELETE", "/v1/groups?group=billing-1").status == 204
+    told = [
+        (dict(record.headers)[b"act.what"], dict(record.headers)[b"act.principal"])
+        for record in read_log(http.service.log)
+        if record.headers and dict(record.headers).get(b"act.principal") == b"User:billing"
+    ]
+    assert told == [(b"commit", b"User:billing"), (b"delete group", b"User:billing")]
