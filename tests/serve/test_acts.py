@@ -1,12 +1,13 @@
 """What is served says in the log who did it: deletions always, commits where a tool may have sent them, or a share."""
 
 import struct
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from offsetlake.serve import offset_commit
-from offsetlake.serve.admin import DELETE_GROUPS, OFFSET_COMMIT, OFFSET_DELETE
+from offsetlake.serve.admin import DELETE_GROUPS, INIT_PRODUCER_ID, OFFSET_COMMIT, OFFSET_DELETE, TXN_OFFSET_COMMIT
 from oracle.log_reader import read_log
 from serve.asking import CLIENT, answered, request
 from serve.commands import ABSENT, CONSUMER, EMPTY, OPEN, SHARE, commit, delete_groups, delete_offsets, stored
@@ -156,3 +157,14 @@ def test_a_deletion_before_the_log_is_loaded_says_nothing(loading: InProcess) ->
     answer = loading.ask(OFFSET_DELETE, 0, group_id="g", topics=[])
     assert answer["error_code"] == 14
     assert said(loading) == []
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_a_commit_of_a_transaction_tells_by_the_share(alice: InProcess, share: float) -> None:
+    alice.commits._recorded = share
+    begun = alice.ask(INIT_PRODUCER_ID, 4, transactional_id="t-1", transaction_timeout=timedelta(minutes=1))
+    of = {"transactional_id": "t-1", "producer_id": begun["producer_id"], "producer_epoch": begun["producer_epoch"]}
+    row = {"partition_index": 0, "committed_offset": 7, "committed_metadata": ""}
+    answer = alice.ask(TXN_OFFSET_COMMIT, 5, **of, group_id="new", topics=[{"name": "t", "partitions": [row]}])
+    assert answer["topics"][0]["partitions"][0]["error_code"] == 0
+    assert said(alice) == [COMMIT if share else {}]

@@ -9,11 +9,12 @@ from offsetlake.serve.client import Asked, Client
 from offsetlake.serve.cluster_apis import ClusterApis
 from offsetlake.serve.commit_rules import COORDINATOR_LOAD_IN_PROGRESS
 from offsetlake.serve.connection import Answer
-from offsetlake.serve.deletions import Deletions, LogPartition
+from offsetlake.serve.deletions import Deletions
 from offsetlake.serve.group_apis import GroupApis
 from offsetlake.serve.group_list import list_groups
 from offsetlake.serve.log_reads import LogReads
 from offsetlake.serve.offset_commit import VERSIONS as COMMIT_VERSIONS
+from offsetlake.serve.offset_commit import OffsetCommit
 from offsetlake.serve.offset_fetch import VERSIONS as FETCH_VERSIONS
 from offsetlake.serve.schemas import Values
 from offsetlake.serve.store import Store
@@ -73,13 +74,13 @@ class Admin:
         topics: Topics,
         writes: Writes,
         reads: LogReads,
-        log_partition: LogPartition,
+        commits: OffsetCommit,
         transactions: Transactions,
         cluster_id: str,
     ) -> None:
         self._store, self._reads, self._cluster = store, reads, ClusterApis(store, topics, reads, cluster_id)
         self.errors: Counter[tuple[int, int]] = Counter()
-        groups, deletions = GroupApis(store, topics), Deletions(store, topics, writes, log_partition)
+        groups, deletions = GroupApis(store, topics), Deletions(store, topics, writes, commits.log_partition)
         self._at_once: dict[int, _AtOnce] = {
             PRODUCE: self._cluster.produce,
             METADATA: self._cluster.metadata,
@@ -99,7 +100,7 @@ class Admin:
             ADD_PARTITIONS_TO_TXN: transactions.add_partitions,
             ADD_OFFSETS_TO_TXN: transactions.add_offsets,
             END_TXN: transactions.end,
-            TXN_OFFSET_COMMIT: TxnOffsetCommit(store, topics, writes, log_partition, transactions).take,
+            TXN_OFFSET_COMMIT: TxnOffsetCommit(store, topics, writes, commits, transactions).take,
         }
         self._reading: dict[int, _Read] = {FETCH: reads.fetch, LIST_OFFSETS: self._cluster.list_offsets}
 

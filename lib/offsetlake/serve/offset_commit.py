@@ -134,9 +134,13 @@ class OffsetCommit:
         self._writes.add(Commit(partition, batch, self._store, request, offsets, answer, self.errors))
         return rest_ms
 
+    def is_sampled(self) -> bool:
+        """Draw whether a commit is of the share that says who sent it."""
+        return self._recorded > 0 and random() < self._recorded  # noqa: S311 - a sample
+
     def _tells(self, request: CommitRequest, offsets: Sequence[int], last: LastCommit) -> bool:
         """Decide whether a commit says who sent it."""
-        if self._recorded and random() < self._recorded:  # noqa: S311 - a sample
+        if self.is_sampled():
             return True
         if not request.of_nobody:
             return False

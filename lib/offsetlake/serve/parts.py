@@ -72,7 +72,7 @@ class Parts:
             self.topics,
             self.writes,
             self.reads,
-            self.log_partition,
+            self.commits,
             self.transactions,
             self.cluster_id,
         )

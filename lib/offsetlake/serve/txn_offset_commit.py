@@ -5,13 +5,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.kafka.batch_writer import Batch, Producer, Record, offset_commit_key, offset_commit_value, record_batch
+from offsetlake.kafka.act_headers import COMMIT, Headers
+from offsetlake.kafka.batch_writer import (
+    NO_HEADERS,
+    Batch,
+    Producer,
+    Record,
+    offset_commit_key,
+    offset_commit_value,
+    record_batch,
+)
 from offsetlake.serve import commit_rules as rules
 from offsetlake.serve.base import NO_ID
 from offsetlake.serve.client import Asked
 from offsetlake.serve.commit_rules import NONE, Committer
-from offsetlake.serve.deletions import LogPartition
-from offsetlake.serve.offset_commit import too_large
+from offsetlake.serve.offset_commit import OffsetCommit, too_large
 from offsetlake.serve.schemas import Values
 from offsetlake.serve.store import VALUE, Store, key
 from offsetlake.serve.topics import LAST_OFFSET, Topics
@@ -30,9 +38,11 @@ class TransactionalCommit:
 
     alone = False
 
-    def __init__(self, partition: int, request: Any, store: Store, errors: list[int], answer: Answer) -> None:
+    def __init__(
+        self, partition: int, request: Any, store: Store, act: Headers, errors: list[int], answer: Answer
+    ) -> None:
         self.partition, self._request, self._store, self._answer = partition, request, store, answer
-        self._errors = errors
+        self._act, self._errors = act, errors
         self._group = request.group_id.encode()
         self._producer = Producer(request.producer_id, request.producer_epoch)
         self._values: list[tuple[bytes, bytes]] = []
@@ -49,7 +59,7 @@ class TransactionalCommit:
 
     def batches(self) -> Sequence[Batch]:
         """Give the one batch."""
-        return (record_batch(now_ms(), self._records, producer=self._producer),)
+        return (record_batch(now_ms(), self._records, self._act, self._producer),)
 
     def written(self, firsts: list[int]) -> None:
         """Keep it for the marker, and answer."""
@@ -65,9 +75,9 @@ class TxnOffsetCommit:
     """Takes TxnOffsetCommit requests to the log."""
 
     def __init__(
-        self, store: Store, topics: Topics, writes: Writes, log_partition: LogPartition, transactions: Transactions
+        self, store: Store, topics: Topics, writes: Writes, commits: OffsetCommit, transactions: Transactions
     ) -> None:
-        self._store, self._topics, self._writes, self._log_partition = store, topics, writes, log_partition
+        self._store, self._topics, self._writes, self._commits = store, topics, writes, commits
         self._transactions = transactions
 
     def take(self, request: Any, asked: Asked, answer: Answer) -> None:
@@ -79,9 +89,9 @@ class TxnOffsetCommit:
             if error:
                 answer(answered(request, errors, error))
             else:
-                self._write(request, errors, answer)
+                self._write(request, asked, errors, answer)
 
-        partition = self._log_partition(request.group_id.encode())
+        partition = self._commits.log_partition(request.group_id.encode())
         producer = Producer(request.producer_id, request.producer_epoch)
         if denied := denial(asked, request.transactional_id, request.group_id.encode()):
             answer(answered(request, [], denied))
@@ -114,11 +124,11 @@ class TxnOffsetCommit:
         )
         return rules.transactional_refusal(self._store.group(group), lambda: self._store.members(group), committer)
 
-    def _write(self, request: Any, errors: list[int], answer: Answer) -> None:
+    def _write(self, request: Any, asked: Asked, errors: list[int], answer: Answer) -> None:
         now, place = now_ms(), 0
-        commit = TransactionalCommit(
-            self._log_partition(request.group_id.encode()), request, self._store, errors, answer
-        )
+        partition = self._commits.log_partition(request.group_id.encode())
+        act = asked.act(COMMIT) if self._commits.is_sampled() else NO_HEADERS
+        commit = TransactionalCommit(partition, request, self._store, act, errors, answer)
         for topic in request.topics:
             for of in topic.partitions:
                 errors[place] = errors[place] or too_large((of.committed_metadata or "").encode())
