@@ -1,14 +1,18 @@
 """`offsetlake serve`: what it is given, and that it becomes the serving process."""
 
+import json
 import re
 import signal
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from command_line import Run
+from offsetlake.lake.definitions import LAKE_VERSION
+from offsetlake.serve.settings import Settings
 from serve.http_client import ask
 from serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient
 
@@ -29,8 +33,8 @@ FIXTURES = Path(__file__).parent / "fixtures"
         ("--log log --tls-client-ca ca.pem", "tls_client_ca wants TLS"),
         ("--log log --credentials nowhere --rights nowhere", "credentials nowhere cannot be read"),
         ("--log log --credentials nowhere --rights nowhere", "rights nowhere cannot be read"),
-        ("--log log --http 9093", "--http wants HOST:PORT, such as 127.0.0.1:9093, not '9093'"),
-        ("--log log --http 0.0.0.0:9093", "--http 0.0.0.0:9093: whoever reaches that address could write"),
+        ("--log log --http 9093", "--http wants HOST:PORT, such as 127.0.0.1:9092, not '9093'"),
+        ("--log log --http 0.0.0.0:9093", "whoever reaches 0.0.0.0 could write by HTTP: name credentials"),
         ("--log log --log-format xml", "'xml'"),
         ("--log log --topics orders", "'orders' is none"),
         ("--log log --topics orders:0", "'orders:0' is none"),
@@ -50,6 +54,85 @@ def test_what_makes_no_sense_is_refused_before_anything_is_made(
     assert err.startswith("error: ")
     assert says in err
     assert not [*tmp_path.iterdir()]
+
+
+def settings_file(folder: Path, serve: str = "") -> str:
+    (folder / "settings.toml").write_text(f'lake = "l"\nlog = "g"\n[serve]\n{serve}', encoding="utf-8")
+    return "settings.toml"
+
+
+def test_a_check_tells_the_settings_and_makes_nothing(run: Run, tmp_path: Path) -> None:
+    file = settings_file(tmp_path, 'kafka = "[::1]:9192"\ntopics = "orders:2"\n')
+    code, out, err = run("serve", "--config", file, "--flush", "os", "--check")
+    assert (code, err) == (0, "")
+    told = dict(re.split(r" {2,}", line, maxsplit=1) for line in out.splitlines() if "  " in line.rstrip())
+    assert told["setting"] == "value"
+    assert (told["host"], told["port"], told["flush"], told["lake"], told["log"]) == ("::1", "9192", "os", "l", "g")
+    assert told["topics"] == "{'orders': 2}"
+    assert [of.name for of in tmp_path.iterdir()] == [file]
+
+
+def test_a_check_tells_them_as_the_format_has_it(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OFFSETLAKE_FORMAT", "json")
+    code, out, _ = run("serve", "--config", settings_file(tmp_path), "--http", "127.0.0.1:9093", "--check")
+    told = {of["setting"]: of["value"] for of in map(json.loads, out.splitlines())}
+    assert (code, told["http"], told["log_partitions"], told["rights"]) == (0, "127.0.0.1:9093", "50", None)
+    assert {*told} == {field.name for field in fields(Settings)}
+
+
+@pytest.mark.parametrize(
+    ("serve", "all_that_is_wrong"),
+    [
+        (
+            'flush = "never"\nlog_partitions = 0\nhttp = "9093"\n',
+            ["flush is 'never'", "log_partitions is '0'", "--http wants HOST:PORT"],
+        ),
+        (
+            'kafka = "0.0.0.0:9092"\ncredentials = "nowhere"\nrights = "neither"\ntls_key = "key"\n',
+            [
+                "nobody can connect to 0.0.0.0",
+                "credentials nowhere",
+                "rights neither",
+                "tls_certificate and tls_key go",
+            ],
+        ),
+    ],
+)
+def test_all_that_is_wrong_is_named_at_once(run: Run, tmp_path: Path, serve: str, all_that_is_wrong: list[str]) -> None:
+    code, out, err = run("serve", "--config", settings_file(tmp_path, serve), "--check")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert [what for what in all_that_is_wrong if what not in err] == []
+
+
+@pytest.mark.parametrize(
+    ("version", "code", "says"),
+    [
+        (LAKE_VERSION + 1, 6, f"is at version {LAKE_VERSION + 1}, written by a newer offsetlake"),
+        (LAKE_VERSION, 0, ""),
+        (LAKE_VERSION - 1, 0, ""),  # which serving brings up to date
+    ],
+)
+def test_a_check_looks_at_the_lake(run: Run, tmp_path: Path, version: int, code: int, says: str) -> None:
+    (tmp_path / "l").mkdir()
+    (tmp_path / "l" / "offsetlake.json").write_text(json.dumps({"version": version}), encoding="utf-8")
+    found, _, err = run("serve", "--config", settings_file(tmp_path), "--check")
+    assert found == code
+    assert says in err
+
+
+def test_a_check_refuses_folders_of_others(run: Run, tmp_path: Path) -> None:
+    for folder in ("l", "g"):
+        (tmp_path / folder).mkdir()
+    file = settings_file(tmp_path)
+    assert run("serve", "--config", file, "--check")[0] == 0  # empty folders become a lake and a log
+    (tmp_path / "g" / "meta.properties").touch()
+    code, _, err = run("serve", "--config", file, "--check")
+    assert code == 7
+    assert "is a broker's own folder" in err
+    (tmp_path / "l" / "photos").mkdir()
+    code, _, err = run("serve", "--config", file, "--check")
+    assert code == 6
+    assert "is not empty and no lake" in err
 
 
 @pytest.mark.slow

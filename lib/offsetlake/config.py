@@ -140,9 +140,9 @@ def _flat(table: object, name: str, prefix: str = "") -> dict[str, str]:
     if isinstance(table, dict):
         parts = [_flat(value, name, f"{prefix}.{key}" if prefix else key) for key, value in table.items()]
         return {key: value for part in parts for key, value in part.items()}
-    if isinstance(table, bool) or not isinstance(table, str | int | float):
-        raise BadRequest(f"{name}: {prefix} must be a text or a number")
-    return {prefix: str(table)}
+    if not isinstance(table, str | int | float):
+        raise BadRequest(f"{name}: {prefix} must be a text, a number, true or false")
+    return {prefix: str(table).lower() if isinstance(table, bool) else str(table)}
 
 
 def _from_environment(environment: Mapping[str, str]) -> Layer:

@@ -57,7 +57,7 @@ def test_no_lake_no_answer(folder: Path) -> None:
 def test_a_lake_of_a_newer_version_is_refused(folder: Path) -> None:
     Lake.create(folder)
     (folder / "offsetlake.json").write_text(json.dumps({"version": LAKE_VERSION + 1}))
-    for opening in (Lake.open, Lake.create):
+    for opening in (Lake.open, Lake.create, Lake.check):
         with pytest.raises(LakeUnusable, match=r"newer offsetlake.*upgrade"):
             opening(folder)
 
@@ -65,8 +65,9 @@ def test_a_lake_of_a_newer_version_is_refused(folder: Path) -> None:
 def test_a_folder_of_other_things_is_no_place_for_a_lake(folder: Path) -> None:
     folder.mkdir()
     (folder / "thesis.tex").touch()
-    with pytest.raises(LakeUnusable, match="not empty and no lake"):
-        Lake.create(folder)
+    for opening in (Lake.create, Lake.check):
+        with pytest.raises(LakeUnusable, match="not empty and no lake"):
+            opening(folder)
     assert (folder / "thesis.tex").exists()
 
 
@@ -75,6 +76,7 @@ def test_a_half_made_lake_is_finished(folder: Path) -> None:
     (folder / "offsetlake.json").unlink()
     for file in sorted((folder / TABLES[-1]).rglob("*"), reverse=True):
         file.rmdir() if file.is_dir() else file.unlink()
+    Lake.check(folder)
     assert Lake.create(folder).count(TABLES[-1]) == 0
 
 

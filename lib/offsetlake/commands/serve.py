@@ -14,6 +14,7 @@ from offsetlake.commands.options import JOBS, ConfigOption, LakeOption, LogOptio
 from offsetlake.commands.serve_settings import read_settings
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
+from offsetlake.log.ownership import refuse_brokers_own
 from offsetlake.output import write
 from offsetlake.serve.logs import LogFormat
 from offsetlake.serve.settings import Settings
@@ -138,9 +139,9 @@ def serve(
 
 
 def _tell(settings: Settings, format_: str) -> None:
-    """Tell what a serving process would run with; LakeUnusable where the lake is none."""
-    if Path(settings.lake).exists():
-        Lake.open(Path(settings.lake)).check_up_to_date()
+    """Tell what a serving process would run with; LakeUnusable or LogBusy where it could not start with its folders."""
+    Lake.check(Path(settings.lake))
+    refuse_brokers_own(Path(settings.log))
     rows = [{"setting": name, "value": _shown(value)} for name, value in asdict(settings).items()]
     write(pa.Table.from_pylist(rows), format_)
 

@@ -48,6 +48,13 @@ class Lake:
                 lake._bring_up_to_date()
         return lake
 
+    @classmethod
+    def check(cls, path: Path) -> None:
+        """Raise LakeUnusable where `create` would: something else is there, or a newer program made the lake."""
+        lake = cls(path)
+        if lake._version() == 0 and path.exists():
+            lake._refuse_strangers()
+
     def _version(self) -> int:
         """Version the tables are at, 0 where there is no lake yet."""
         marker = self.path / _MARKER
@@ -66,17 +73,21 @@ class Lake:
 
     def _bring_up_to_date(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        strangers = {entry.name for entry in self.path.iterdir()} - {*TABLES, _LOCK, _temporary(_MARKER)}
         with self.lock("create"):
             version = self._version()
-            if version == 0 and strangers:
-                raise LakeUnusable(f"{self.path} is not empty and no lake: name an empty or a new folder with --lake")
+            if version == 0:
+                self._refuse_strangers()
             for table in TABLES:
                 if DeltaTable.is_deltatable(str(self.table_path(table))):
                     upgrade_table(self.table_path(table), definition(table), version)
                 else:
                     create_table(self.table_path(table), definition(table))
             self.write_file(_MARKER, {"version": LAKE_VERSION})
+
+    def _refuse_strangers(self) -> None:
+        strangers = {entry.name for entry in self.path.iterdir()} - {*TABLES, _LOCK, _temporary(_MARKER)}
+        if strangers:
+            raise LakeUnusable(f"{self.path} is not empty and no lake: name an empty or a new folder with --lake")
 
     def table_path(self, table: str) -> Path:
         """Folder of one table."""

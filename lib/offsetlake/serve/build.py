@@ -23,6 +23,7 @@ from offsetlake.errors import LogMismatch, OffsetlakeError
 from offsetlake.kafka.placement import partition_for_group
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import newest_ends
+from offsetlake.lake.runs import compacted_positions
 from offsetlake.log.address import LogAddress
 from offsetlake.log.appending import truncate_torn
 from offsetlake.log.folder import end_of
@@ -37,13 +38,16 @@ PLACED = 1000  # groups asked where they are: of another number of log partition
 
 def build(request: dict[str, Any]) -> dict[str, Any]:
     """Do what a request asks; gives the answer."""
-    folder, lake = Path(request["log"]), Lake.create(Path(request["lake"]))
+    folder, path = Path(request["log"]), Path(request["lake"])
     if request["ends"] is None:
+        lake = Lake.create(path)
         truncate_torn(folder)
         ends = _ends(folder, request["log_partitions"])
     else:
+        lake = Lake.open(path)  # one that is gone meanwhile is not begun anew
         os.nice(BEHIND_ANSWERS)
         ends = {int(partition): end for partition, end in request["ends"].items()}
+    _check_covered(lake, folder, request["log_partitions"])
     snapshot = read_snapshot(lake, LogAddress(folder=folder), ends, OFFSET_COLUMNS)
     _check_placement(snapshot, request["log_partitions"])
     with os.fdopen(request["file"], "wb", closefd=False) as file:
@@ -58,6 +62,21 @@ def _ends(folder: Path, log_partitions: int) -> dict[int, int]:
         segments = segments_of(path) if path.exists() else []
         ends[partition] = end_of(segments[-1])[0] if segments else 0
     return ends
+
+
+def _check_covered(lake: Lake, folder: Path, log_partitions: int) -> None:
+    """Refuse a log that was cut where the lake does not have what is gone: it would be served as never committed."""
+    covered = compacted_positions(lake)
+    for partition in range(log_partitions):
+        path = folder / str(LogPartition(OFFSETS_TOPIC, partition))
+        segments = segments_of(path) if path.exists() else []
+        reached = covered.get((OFFSETS_TOPIC, partition), 0)
+        if segments and segments[0].base_offset > reached:
+            raise LogMismatch(
+                f"{path} begins at log offset {segments[0].base_offset}, but the tables of the lake {lake.path} reach only "
+                f"to {reached}: what was between them is in neither. Name the lake this log was cut for with --lake; or, "
+                "where there is none any more, have `offsetlake run` note the gap"
+            )
 
 
 def _check_placement(snapshot: Snapshot, log_partitions: int) -> None:

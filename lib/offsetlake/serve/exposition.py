@@ -50,6 +50,8 @@ class ServingCollector(Collector):
         )
         connections = len(self._parts.security.connections)
         yield GaugeMetricFamily("offsetlake_connections", "Open connections of Kafka's protocol.", connections)
+        refused = self._parts.security.connections.refused
+        yield _counter("offsetlake_refused_connections", "Connections over the limits.", [], [([], refused)])
 
     def _requests(self) -> Iterator[Metric]:
         durations = HistogramMetricFamily(

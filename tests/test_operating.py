@@ -1,0 +1,133 @@
+"""docs/operating.md, conf/prometheus/alerts.yml and the unit of systemd say of the program what it is."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from configparser import RawConfigParser
+from itertools import takewhile
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.main import get_command
+
+from command_line import Run
+from offsetlake.cli import app
+from offsetlake.config import SERVE
+from serve.secured import secured
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+DEFAULTS = (ROOT / "conf" / "offsetlake.toml").read_text(encoding="utf-8")
+UNIT = ROOT / "conf" / "systemd" / "offsetlake.service"
+BLOCK = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SETTINGS, RIGHTS = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+class _Unit(RawConfigParser):
+    def optionxform(self, optionstr: str) -> str:
+        return optionstr
+
+
+def unit() -> RawConfigParser:
+    read = _Unit(delimiters=("=",), comment_prefixes=("#",), interpolation=None)
+    read.read(UNIT, encoding="utf-8")
+    return read
+
+
+def commands() -> Iterator[str]:
+    """Command lines of the page: those in blocks and those in sentences."""
+    lines = "\n".join(BLOCK.findall(PAGE)).splitlines()
+    yield from (line for line in lines if line.startswith("offsetlake "))
+    yield from re.findall(r"`(offsetlake [^`]+)`", BLOCK.sub("", PAGE))
+
+
+def check_command(line: str) -> None:
+    """Raise where there is no such command, or it does not take what it is given."""
+    _, *words = shlex.split(line)
+    known = get_command(app)
+    name = "offsetlake"
+    while hasattr(known, "commands"):
+        name = words.pop(0)
+        known = known.commands[name]
+    known.make_context(name, words)
+
+
+def named(settings: str) -> set[str]:
+    """Settings of the table [serve], those in comments too."""
+    _, _, table = settings.partition("[serve]\n")
+    lines = takewhile(lambda line: not line.startswith("["), table.splitlines())
+    return {match[1] for line in lines if (match := re.match(r"(?:# )?(\w+) = ", line))}
+
+
+def test_the_page_tells_of_every_alarm_what_it_means() -> None:
+    alerts = yaml.safe_load((ROOT / "conf" / "prometheus" / "alerts.yml").read_text(encoding="utf-8"))
+    alarms = [rule["alert"] for group in alerts["groups"] for rule in group["rules"]]
+    assert re.findall(r"^### (\w+)$", PAGE, re.MULTILINE) == alarms
+
+
+def test_every_metric_is_named() -> None:
+    sources = [ROOT / "lib" / "offsetlake" / "serve" / name for name in ("exposition.py", "http_server.py")]
+    code = "".join(path.read_text(encoding="utf-8") for path in sources)
+    known = {*re.findall(r'"(offsetlake_\w+)"', code)}
+    told = {*re.findall(r"`(offsetlake_\w+)\b(?!\*)`", PAGE)}
+    assert told - known == set()
+    assert {name for name in known - told if not name.startswith("offsetlake_snapshot_")} == set()
+
+
+def test_every_setting_is_named() -> None:
+    assert named(SETTINGS) == named(DEFAULTS) == {*SERVE}
+
+
+def test_what_is_commented_out_is_a_setting_too() -> None:
+    assert {*tomllib.loads(SETTINGS.replace("\n# ", "\n"))["serve"]} == {*SERVE}
+
+
+@pytest.mark.parametrize("line", [*commands()])
+def test_command(line: str) -> None:
+    check_command(line)
+
+
+def test_a_command_that_is_none_is_found_out() -> None:
+    with pytest.raises(KeyError):
+        check_command("offsetlake sevre --check")
+    with pytest.raises(Exception, match="--chekc"):
+        check_command("offsetlake serve --chekc")
+
+
+def test_the_settings_of_the_page_are_accepted(run: Run, tmp_path: Path) -> None:
+    secured(tmp_path)
+    (tmp_path / "rights.toml").write_text(RIGHTS, encoding="utf-8")
+    settings = re.sub(r"/(etc|var/lib)/offsetlake", str(tmp_path), SETTINGS)
+    (tmp_path / "offsetlake.toml").write_text(settings, encoding="utf-8")
+    code, out, err = run("serve", "--config", "offsetlake.toml", "--check")
+    assert (code, err) == (0, "")
+    assert re.search(r"^advertised +offsets\.example:9092$", out, re.MULTILINE)
+    assert not (tmp_path / "log").exists()
+
+
+def test_the_unit_starts_what_there_is() -> None:
+    service = unit()["Service"]
+    for key in ("ExecStart", "ExecStartPre"):
+        check_command(service[key].removeprefix("/opt/offsetlake/bin/"))
+    assert service["ExecStartPre"] == f"{service['ExecStart']} --check"
+    assert service["ExecStart"] in f"/opt/offsetlake/bin/{PAGE[PAGE.index('offsetlake serve --config') :]}"
+
+
+def test_the_unit_keeps_compiled_code_where_it_may_write() -> None:
+    service = unit()["Service"]
+    assert service["Environment"] == f"NUMBA_CACHE_DIR=/var/cache/{service['CacheDirectory']}"
+    assert service["ProtectSystem"] == "strict"
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")
+def test_systemd_finds_no_fault_with_the_unit(tmp_path: Path) -> None:
+    text = UNIT.read_text(encoding="utf-8").replace("/opt/offsetlake/bin/offsetlake", sys.executable)
+    (tmp_path / UNIT.name).write_text(text, encoding="utf-8")
+    command = ["systemd-analyze", "verify", "--man=no", str(tmp_path / UNIT.name)]
+    verified = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (verified.returncode, verified.stdout + verified.stderr) == (0, "")
