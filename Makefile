@@ -48,6 +48,7 @@ format: $(VENV)/.dev ## format the code
 bench: $(VENV)/.dev .jars/spark/.ready .jars/broker/.ready .jars/peer/.ready ## measure against the peers; results go to benchmarks/results.md
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/serving.py
+	$(BIN)/python benchmarks/guarded.py
 
 dist: $(VENV)/.dev ## build the wheel, and the same as the zip spark-submit wants, into dist/
 	@$(BIN)/python -m build --wheel --no-isolation --outdir dist . >/dev/null
