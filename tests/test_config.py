@@ -183,7 +183,7 @@ def test_secrets_are_not_shown(tmp_path: Path) -> None:
             "[serve]\nport = 3",
             "table serve: unknown port; known are kafka, http, topics, flush, log_partitions, log_format",
         ),
-        ("[kafka]\nsecurity.protocol = true", "security.protocol must be a text or a number"),
+        ("[kafka]\nsecurity.protocol = [1]", "security.protocol must be a text, a number, true or false"),
         ("lake = ", "is no TOML"),
         ('format = "xml"', "format is 'xml': it is one of table, json, csv"),
     ],

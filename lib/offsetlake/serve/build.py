@@ -73,9 +73,9 @@ def _check_covered(lake: Lake, folder: Path, log_partitions: int) -> None:
         reached = covered.get((OFFSETS_TOPIC, partition), 0)
         if segments and segments[0].base_offset > reached:
             raise LogMismatch(
-                f"{path} begins at log offset {segments[0].base_offset}, but the tables of the lake {lake.path} reach only "
-                f"to {reached}: what was between them is in neither. Name the lake this log was cut for with --lake; or, "
-                "where there is none any more, have `offsetlake run` note the gap"
+                f"{path} begins at log offset {segments[0].base_offset}, but the tables of the lake {lake.path} reach "
+                f"only to {reached}: what was between them is in neither. Name the lake this log was cut for with "
+                "--lake; or, where there is none any more, have `offsetlake run` note the gap"
             )
 
 
