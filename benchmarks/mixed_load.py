@@ -106,6 +106,7 @@ class Load:
     def __init__(self, serving: Serving, lake: Path, log: Path, arguments: argparse.Namespace) -> None:
         self._serving, self._lake, self._log, self._of = serving, lake, log, arguments
         self._tells: Queue[Told] = PROCESSES.Queue()
+        self._http = serving.http if "//" in serving.http else f"http://{serving.http}"
         self._done = PROCESSES.Event()
         self._jobs: SpawnProcess | None = None
         self._found, self._seen = Found(), 0
@@ -115,8 +116,7 @@ class Load:
         seconds = self._of.minutes * 60
         at = self._serving.bootstrap
         clients = [
-            self._process(mixed_clients.run, number, at, self._serving.http, seconds)
-            for number in range(self._of.clients)
+            self._process(mixed_clients.run, number, at, self._http, seconds) for number in range(self._of.clients)
         ]
         follower = self._process(follow, at, self._of.log_partitions, self._done)
         for process in (*clients, follower):
@@ -156,12 +156,14 @@ class Load:
     def _sample(self) -> None:
         """Look at the memory of the server, at its connections, and at what it has said."""
         found, minute = self._found, self._minute()
+        if self._serving.process.poll() is not None:
+            return  # clients tell that it is gone, and its exit code does
         memory = resident(self._serving.process.pid)
         found.memory.append(((time.monotonic() - self._begun) / 60, memory))
         said, self._seen = self._serving.said[self._seen :], len(self._serving.said)
         found.asked[minute]["snapshots taken over"] += sum("took over a snapshot" in line for line in said)
         found.wrong += [f"the server says: {line}" for line in said if not EXPECTED.search(line)]
-        connections = samples(self._serving.http)["offsetlake_connections"]
+        connections = samples(self._http)["offsetlake_connections"]
         recent = percentile(found.times[minute][-10_000:])
         say(
             f"{time.monotonic() - self._begun:5.0f} s  {memory:6.1f} MB  {connections:3.0f} connections  "
