@@ -9,6 +9,7 @@ from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JJavaError
 
 JARS = Path(__file__).parents[2] / ".jars" / "broker"
+GROUP_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 JVM_FLAGS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 _UTF8 = ("-Dfile.encoding=UTF-8", "-Dsun.stdout.encoding=UTF-8")
@@ -30,8 +31,7 @@ def java(main: str, *arguments: str) -> list[str]:
 
 def group_command(bootstrap: str, *arguments: str) -> Said:
     """Run kafka-consumer-groups."""
-    main = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-    return _tools().run(main, "--bootstrap-server", bootstrap, *arguments)
+    return _tools().run(GROUP_COMMAND, "--bootstrap-server", bootstrap, *arguments)
 
 
 def dump_log_command(*arguments: str) -> Said:

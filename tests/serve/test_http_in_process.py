@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 
 from offsetlake.errors import BadRequest, LogUnavailable
 from offsetlake.kafka.batch_writer import Batch
@@ -173,10 +174,12 @@ def test_an_answer_to_nobody_breaks_no_write(http: OverHttp) -> None:
     http.service.load()
     api = http_api.Api(http.service.parts, None)  # type: ignore[arg-type]
 
+    request = Request({"type": "http", "headers": [], "client": None})
+
     async def given_up() -> None:
         wanted = http_api.answers.WantedCommit.model_validate(COMMIT)
         asked = http_api.answers.OfGroup(group=EMPTY)
-        for handler in (api.commit(None, wanted), api.delete_group(None, asked)):  # type: ignore[arg-type]
+        for handler in (api.commit(request, wanted), api.delete_group(request, asked)):
             task = asyncio.create_task(handler)
             await asyncio.sleep(0)
             task.cancel()

@@ -96,7 +96,8 @@ class Server:
 
         host, port = self._settings.http
         self._http = HttpServer(self._parts, host, port)
-        LOG.info("answering HTTP on %(host)s:%(port)d", {"host": host, "port": self._http.port})
+        scheme = "http" if self._settings.tls_certificate is None else "https"
+        LOG.info("answering HTTP on %(url)s", {"url": f"{scheme}://{host}:{self._http.port}"})
 
     async def load(self) -> None:
         """Load what the lake and the log say; raises ChildFailed, LogMismatch, LogUnavailable."""
