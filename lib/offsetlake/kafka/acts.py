@@ -31,7 +31,6 @@ _WHAT, _PRINCIPAL, _CLIENT, _ADDRESS = (
     np.frombuffer(name.encode(), np.uint8) for name in (WHAT, PRINCIPAL, CLIENT, ADDRESS)
 )
 _TEXTS = ("group_id", "what", "principal", "client_id", "address")  # rows of the layout, two each: position and length
-_LONGEST = LONGEST
 
 
 def read_acts(records: Records) -> pa.RecordBatch:
@@ -88,7 +87,7 @@ def _read_headers(buffer, rows, headers_at, key_at, key_length, layout):  # type
             value_at, value_length, at = sized(buffer, at, end)
             field = _field(buffer, name_at, name_length)
             if field:
-                layout[2 * field, column], layout[2 * field + 1, column] = value_at, min(value_length, _LONGEST)
+                layout[2 * field, column], layout[2 * field + 1, column] = value_at, min(value_length, LONGEST)
 
 
 @njit(cache=True, nogil=True)
