@@ -1,6 +1,8 @@
 """What is written reaches the disk before anything counts on it."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -11,3 +13,27 @@ def to_disk(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def temporary_of(path: Path) -> Path:
+    """Give where the file that is to take the place of one is written."""
+    return path.with_name(f".{path.name}.tmp")
+
+
+@contextmanager
+def replacing(path: Path, mode: int = 0o666) -> Iterator[Path]:
+    """Give the file to write, made with a mode, that takes the place of `path` behind the block.
+
+    A kill leaves the old one or the new one; so does OSError, and what else the block raises.
+    """
+    temporary = temporary_of(path)
+    try:
+        os.close(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode))
+        yield temporary
+        to_disk(temporary)
+        temporary.replace(path)
+        to_disk(path.parent)
+    except BaseException:
+        with suppress(OSError):  # what has failed is told, not what could not be tidied up
+            temporary.unlink()
+        raise

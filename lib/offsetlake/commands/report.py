@@ -1,6 +1,5 @@
 """`offsetlake report`: what a lake says, as a page with pictures."""
 
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +14,7 @@ from offsetlake.commands.options import (
     examples,
     opened,
 )
-from offsetlake.disk import to_disk
+from offsetlake.disk import replacing
 from offsetlake.errors import BadRequest
 from offsetlake.output import Progress
 from offsetlake.times import to_ms
@@ -63,14 +62,9 @@ def report(
 
 def _write(file: Path, page: str) -> None:
     """Write all of it, or leave what was there."""
-    temporary = file.with_name(f".{file.name}.tmp")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(page, encoding="utf-8")
-        to_disk(temporary)
-        temporary.replace(file)
-        to_disk(file.parent)
+        with replacing(file) as new:
+            new.write_text(page, encoding="utf-8")
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
         raise BadRequest(f"the report cannot be written to {file}: {error.strerror}") from error

@@ -15,7 +15,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from offsetlake.disk import to_disk
+from offsetlake.disk import replacing, temporary_of
 from offsetlake.errors import LakeBusy, LakeUnusable
 from offsetlake.lake.definitions import LAKE_VERSION, TABLES, create_table, definition, upgrade_table
 from offsetlake.lake.views import named_in, needed
@@ -85,7 +85,7 @@ class Lake:
             self.write_file(_MARKER, {"version": LAKE_VERSION})
 
     def _refuse_strangers(self) -> None:
-        strangers = {entry.name for entry in self.path.iterdir()} - {*TABLES, _LOCK, _temporary(_MARKER)}
+        strangers = {entry.name for entry in self.path.iterdir()} - {*TABLES, _LOCK, temporary_of(Path(_MARKER)).name}
         if strangers:
             raise LakeUnusable(f"{self.path} is not empty and no lake: name an empty or a new folder with --lake")
 
@@ -182,13 +182,8 @@ class Lake:
 
     def write_file(self, name: str, content: dict[str, Any]) -> None:
         """Replace a small JSON file of the lake so that a kill leaves the old or the new one, never half of one."""
-        temporary = self.path / _temporary(name)
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self.path / name)
-        to_disk(self.path)
+        with replacing(self.path / name) as file:
+            file.write_text(json.dumps(content), encoding="utf-8")
 
     def read_file(self, name: str) -> dict[str, Any] | None:
         """Read what `write_file` wrote; None where there is no such file."""
@@ -216,10 +211,6 @@ def _common(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([of.with_type(_common(of.type)) for of in kind])
     return kind
-
-
-def _temporary(name: str) -> str:
-    return f".{name}.tmp"
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import feather
 
-from offsetlake.disk import to_disk
+from offsetlake.disk import replacing
 from offsetlake.errors import BadRequest
 from offsetlake.lake import runs
 from offsetlake.lake.files import table_schema
@@ -87,12 +87,9 @@ def export(table: pa.Table, path: Path) -> None:
     if path.suffix not in writers:
         raise BadRequest(f"{path} is neither a .parquet nor an .arrow file: name one of them")
     plain = pa.table({name: _without_dictionary(table[name]) for name in table.column_names})
-    temporary = path.with_name(f".{path.name}.tmp")
     try:
-        writers[path.suffix](plain, str(temporary))
-        to_disk(temporary)
-        temporary.replace(path)
-        to_disk(path.parent)
+        with replacing(path) as file:
+            writers[path.suffix](plain, str(file))
     except OSError as error:
         raise BadRequest(f"{path} cannot be written: {error.strerror or error}") from error
 

@@ -20,12 +20,11 @@ import os
 import secrets
 import stat
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from offsetlake.disk import to_disk
+from offsetlake.disk import replacing
 from offsetlake.errors import BadRequest
 from offsetlake.serve import scram
 from offsetlake.serve.scram import Verifier
@@ -71,16 +70,10 @@ class Credentials:
 
     def write(self, path: Path) -> None:
         """Write the file in place of the one before, readable by its owner alone; BadRequest where it cannot be."""
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            temporary.touch(0o600, exist_ok=False)
-            temporary.write_text(json.dumps(self._plain(), indent=1) + "\n", encoding="utf-8")
-            to_disk(temporary)
-            temporary.replace(path)
-            to_disk(path.parent)
+            with replacing(path, 0o600) as file:
+                file.write_text(json.dumps(self._plain(), indent=1) + "\n", encoding="utf-8")
         except OSError as error:
-            with suppress(OSError):
-                temporary.unlink()
             raise BadRequest(f"credentials {path} cannot be written: {error.strerror}") from error
 
     def add_user(self, name: str, password: str) -> None:
