@@ -1,11 +1,12 @@
 """A program that kills jobs: each in a forked child that ends itself by SIGKILL right before one of its writes.
 
-    python -m e2e.killing SCENARIO FOLDER [EVERY]
+    python -m e2e.killing FOLDER SCENARIO[=EVERY]...
 
 One child is killed at its first write, the next at its second, and so on, until one lives to the end: right before a
 write is right after the one before. With EVERY only every so many writes: all of them take minutes. Behind each,
 another child runs the jobs again, in every way of the scenario, and compares the lake with one whose jobs were never
-killed. Prints a JSON object a kill: `at`, the write, empty where none was left; `problem`, empty or what is wrong.
+killed. Prints a JSON object a kill: `scenario`; `at`, the write, empty where none was left; `problem`, empty or what is
+wrong.
 
 The parent has imported everything and never touches a Delta table: the threads that would start do not live in a fork.
 """
@@ -17,7 +18,7 @@ import shutil
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,14 +30,12 @@ from deltalake.table import TableAlterer, TableOptimizer
 from e2e.killing_scenarios import (
     AGAIN_AND_AGAIN,
     EXPECTED,
-    LEADS_TO,
     NEVER_KILLED,
     NOW,
     PARTS,
     SCENARIOS,
     Job,
     Place,
-    Scenario,
     check,
     run_again,
     tables_of,
@@ -134,7 +133,8 @@ def warm_up(log: LogAddress) -> None:
             source.decode(piece, found)
 
 
-def kill_at_each_write(scenario: Scenario, folder: Path, every: int) -> None:
+def kill_at_each_write(name: str, folder: Path, every: int) -> None:
+    scenario = SCENARIOS[name]
     base, killed, place = (Place(folder / name) for name in ("base", "killed", "place"))
 
     def recover(_report: int) -> None:
@@ -154,7 +154,7 @@ def kill_at_each_write(scenario: Scenario, folder: Path, every: int) -> None:
         write, was_killed = forked(lambda report: (Kill(at, report), scenario.killed(place)))  # noqa: B023 - runs at once
         alive = not was_killed
         place.folder.rename(killed.folder)
-        tell(write, forked(recover)[0] if was_killed or not write else write)
+        tell(name, write, forked(recover)[0] if was_killed or not write else write)
         shutil.rmtree(killed.folder)
         shutil.rmtree(place.folder)
 
@@ -167,30 +167,35 @@ def kill_again_and_again(folder: Path) -> None:
     while killed:
         at += 1
         write, killed = forked(lambda report: (Kill(at, report), run_again(place)))  # noqa: B023 - runs at once
-        tell(write, write if write and not killed else "" if killed else forked(lambda _: check(place, PARTS[1]))[0])
+        problem = write if write and not killed else "" if killed else forked(lambda _: check(place, PARTS[1]))[0]
+        tell(AGAIN_AND_AGAIN, write, problem)
 
 
-def tell(at: str, problem: str) -> None:
-    sys.stdout.write(json.dumps({"at": at, "problem": problem}) + "\n")
+def tell(scenario: str, at: str, problem: str) -> None:
+    sys.stdout.write(json.dumps({"scenario": scenario, "at": at, "problem": problem}) + "\n")
 
 
-def main(scenario: str, folder: Path, every: int) -> None:
+def main(folder: Path, scenarios: Iterable[tuple[str, int]]) -> None:
     writers.now_ms = lambda: NOW  # type: ignore[attr-defined]  # the same log, whenever it is written
     appender.FileIO = LogFile  # type: ignore[misc]
     for part in PARTS:
         place = Place(folder / f"expected-{part}")
         place.write_log(part)
-        if scenario in (AGAIN_AND_AGAIN, "ingest") or part in {each.part for each in SCENARIOS[scenario].recoveries}:
-            EXPECTED[part] = json.loads(must(partial(never_killed, place, part, (run_again,))))
-    for part, jobs in NEVER_KILLED.items():
-        if scenario in (part, LEADS_TO.get(part)):
-            EXPECTED[part] = json.loads(must(partial(never_killed, Place(folder / f"expected-{part}"), part, jobs)))
+        EXPECTED[part] = json.loads(must(partial(never_killed, place, part, (run_again,))))
+    for done, jobs in NEVER_KILLED.items():
+        EXPECTED[done] = json.loads(must(partial(never_killed, Place(folder / f"expected-{done}"), done, jobs)))
     warm_up(LogAddress(folder=place.folder / "log"))
-    if scenario == AGAIN_AND_AGAIN:
-        kill_again_and_again(folder)
-    else:
-        kill_at_each_write(SCENARIOS[scenario], folder, every)
+    for scenario, every in scenarios:
+        if scenario == AGAIN_AND_AGAIN:
+            kill_again_and_again(folder / scenario)
+        else:
+            kill_at_each_write(scenario, folder / scenario, every)
+
+
+def asked(argument: str) -> tuple[str, int]:
+    scenario, _, every = argument.partition("=")
+    return scenario, int(every or 1)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 1)
+    main(Path(sys.argv[1]), map(asked, sys.argv[2:]))

@@ -219,7 +219,6 @@ NEVER_KILLED: dict[str, tuple[Job, ...]] = {
     EMITTED: (_judged_with_more_log, _emitted_again),
     BY_HAND: (_compacted_again, _reset_again),
 }
-LEADS_TO = {JUDGED: "expire", EMITTED: "emit"}
 AGAIN_AND_AGAIN = "again and again"
 
 

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -43,33 +42,24 @@ MET = {
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, "subprocess.Popen[str]"]]:
-    """The programs that kill, side by side."""
-    running = {
-        scenario: subprocess.Popen(
-            [
-                *(sys.executable, "-m", "e2e.killing", scenario),
-                *(str(tmp_path_factory.mktemp("killed")), str(EVERY.get(scenario, 1))),
-            ],
-            env=os.environ | {"PYTHONPATH": PYTHON_PATH},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for scenario in (*SCENARIOS, AGAIN_AND_AGAIN)
-    }
-    yield running
-    for program in running.values():
-        program.kill()
-        program.communicate()
+def all_kills(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
+    """What the program that kills tells of all of them."""
+    scenarios = [f"{scenario}={EVERY.get(scenario, 1)}" for scenario in (*SCENARIOS, AGAIN_AND_AGAIN)]
+    done = subprocess.run(
+        [sys.executable, "-m", "e2e.killing", tmp_path_factory.mktemp("killed"), *scenarios],
+        env=os.environ | {"PYTHONPATH": PYTHON_PATH},
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", MET)
-def test_killed_at_each_write(programs: dict[str, "subprocess.Popen[str]"], scenario: str) -> None:
-    output, errors = programs[scenario].communicate()
-    assert programs[scenario].returncode == 0, errors
-    kills = [json.loads(line) for line in output.splitlines()]
+def test_killed_at_each_write(all_kills: list[dict[str, str]], scenario: str) -> None:
+    kills = [kill for kill in all_kills if kill["scenario"] == scenario]
     assert not [kill for kill in kills if kill["problem"]]
     met = Counter(kill["at"] for kill in kills)
     assert met.keys() - {""} <= WRITES.keys()
