@@ -95,10 +95,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
     handler = signal.getsignal(signal.SIGINT)
 
     def running(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as left:
-            cli.main(arguments)
-        assert isinstance(left.value.code, int)
-        return left.value.code, *capsys.readouterr()
+        return cli.run(arguments), *capsys.readouterr()
 
     yield running
     signal.signal(signal.SIGINT, handler)

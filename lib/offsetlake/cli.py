@@ -2,7 +2,6 @@
 
 import logging
 import signal
-import sys
 import threading
 import traceback
 from collections.abc import Sequence
@@ -30,6 +29,7 @@ from offsetlake.commands import snapshot  # noqa: F401
 # isort: on
 from offsetlake.commands.options import app
 from offsetlake.errors import OffsetlakeError
+from offsetlake.leaving import leave
 
 EXIT_OF_A_BUG = 70  # EX_SOFTWARE
 EXIT_OF_CTRL_C = 130
@@ -49,8 +49,7 @@ def offsetlake(
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line, that of the process where none is given, and leave the process with its exit code."""
-    signal.signal(signal.SIGINT, _interrupt)
-    sys.exit(_exit_code(arguments))
+    leave(run(arguments))
 
 
 _interrupted = threading.Event()
@@ -62,7 +61,9 @@ def _interrupt(_signal: int, _frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _exit_code(arguments: Sequence[str] | None) -> int:
+def run(arguments: Sequence[str] | None) -> int:
+    """Run a command line, that of the process where none is given; gives its exit code. From then on Ctrl-C is its."""
+    signal.signal(signal.SIGINT, _interrupt)
     try:
         result: Any = app(args=arguments, prog_name="offsetlake", standalone_mode=False)
     except (OffsetlakeError, TyperException) as error:
@@ -71,6 +72,8 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return EXIT_OF_CTRL_C
+    except SystemExit as left:  # typer's own, where nobody reads the answer any more
+        return left.code if isinstance(left.code, int) else 1
     except Exception:  # noqa: BLE001 - the outermost frame; nothing is hidden
         if _interrupted.is_set():  # the interrupt was lost in a library, or what it has interrupted failed by it
             return EXIT_OF_CTRL_C

@@ -50,10 +50,7 @@ class Live:
         """Run a command; its exit code, standard output and standard error."""
         named = options or ("--bootstrap", self.broker.bootstrap)
         self.capsys.readouterr()
-        with pytest.raises(SystemExit) as left:
-            cli.main([*arguments, "--lake", str(self.lake), *named])
-        assert isinstance(left.value.code, int)
-        return left.value.code, *self.capsys.readouterr()
+        return cli.run([*arguments, "--lake", str(self.lake), *named]), *self.capsys.readouterr()
 
     def ask(self, *arguments: str, options: tuple[str, ...] = ()) -> Answer:
         """Run a command that answers with rows."""

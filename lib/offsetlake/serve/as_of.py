@@ -14,17 +14,14 @@ A process of its own, as `offsetlake.serve.child` has it: `python -m offsetlake.
 | begins, ends  | when the first and the newest record in history were appended, ms; null where no record says |
 """
 
-import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 from offsetlake.audit.as_of import offsets_as_of
 from offsetlake.audit.questions import first_instant
-from offsetlake.errors import OffsetlakeError
 from offsetlake.lake.lake import Lake
-from offsetlake.serve.child import BEHIND_ANSWERS
+from offsetlake.serve.child import BEHIND_ANSWERS, answer_one
 
 COLUMNS = ("topic", "partition", "committed_offset", "leader_epoch", "metadata", "topic_id")
 
@@ -41,14 +38,5 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     return {"offsets": found.select(COLUMNS).to_pylist(), "begins": begins, "ends": ends}
 
 
-def main() -> None:
-    """Answer one request."""
-    try:
-        found = answer(json.load(sys.stdin))
-    except OffsetlakeError as error:
-        found = {"error": str(error), "exit_code": error.exit_code}
-    json.dump(found, sys.stdout)
-
-
 if __name__ == "__main__":
-    main()
+    answer_one(answer)

@@ -13,13 +13,11 @@ A process of its own, so that Arrow and Delta take no memory of the serving proc
 The answer, JSON on standard output, has `ends`; or `error`, a sentence for a person.
 """
 
-import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
-from offsetlake.errors import LogMismatch, OffsetlakeError
+from offsetlake.errors import LogMismatch
 from offsetlake.kafka.placement import partition_for_group
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import newest_ends
@@ -31,7 +29,7 @@ from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.segments import segments_of
 from offsetlake.pipeline.snapshot import Snapshot, read_snapshot
 from offsetlake.serve.base_file import OFFSET_COLUMNS, lay_out
-from offsetlake.serve.child import BEHIND_ANSWERS
+from offsetlake.serve.child import BEHIND_ANSWERS, answer_one
 
 PLACED = 1000  # groups asked where they are: of another number of log partitions most would be elsewhere
 
@@ -92,14 +90,5 @@ def _check_placement(snapshot: Snapshot, log_partitions: int) -> None:
             )
 
 
-def main() -> None:
-    """Answer one request."""
-    try:
-        answer = build(json.load(sys.stdin))
-    except OffsetlakeError as error:
-        answer = {"error": str(error), "exit_code": error.exit_code}
-    json.dump(answer, sys.stdout)
-
-
 if __name__ == "__main__":
-    main()
+    answer_one(build)

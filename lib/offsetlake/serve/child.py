@@ -8,10 +8,11 @@ import asyncio
 import contextlib
 import json
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 from offsetlake.errors import OffsetlakeError
+from offsetlake.leaving import leave
 
 BEHIND_ANSWERS = 10  # how nice a child is to the process that serves meanwhile
 
@@ -44,7 +45,19 @@ async def ask(module: str, request: dict[str, Any], files: Sequence[int] = ()) -
             child.kill()
         await child.wait()
         raise
-    answer: dict[str, Any] = json.loads(out) if out else {"error": f"{module} ended with {child.returncode}"}
+    if child.returncode != 0:
+        raise ChildFailed(f"{module} ended with {child.returncode}", 1)
+    answer: dict[str, Any] = json.loads(out)
     if "error" in answer:
-        raise ChildFailed(answer["error"], answer.get("exit_code", 1))
+        raise ChildFailed(answer["error"], answer["exit_code"])
     return answer
+
+
+def answer_one(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> NoReturn:
+    """Be the child: answer the request that `ask` sent, and end."""
+    try:
+        given = answer(json.load(sys.stdin))
+    except OffsetlakeError as error:
+        given = {"error": str(error), "exit_code": error.exit_code}
+    json.dump(given, sys.stdout)
+    leave(0)
