@@ -22,8 +22,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "lib")]
 os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
 
-from broker import broker as rig  # noqa: E402 - the paths come first
-from broker import workload  # noqa: E402
+from broker import kafka_tools, workload  # noqa: E402 - the paths come first
 from broker.broker import Broker  # noqa: E402
 from frames import commit_frame, fetch_frame  # noqa: E402
 from loading import bench_loading  # noqa: E402
@@ -125,7 +124,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def bench_all_requests(folder: Path) -> Iterator[Row]:
-    rig.JVM_FLAGS = ("-Xms1g", "-Xmx1g", *OF_PRODUCTION)
+    kafka_tools.JVM_FLAGS = ("-Xms1g", "-Xmx1g", *OF_PRODUCTION)
     (folder / "broker").mkdir()
     with (
         Broker(folder / "broker") as broker,
@@ -143,13 +142,13 @@ def main() -> None:
     parser.add_argument("--requests", action="store_true")
     parser.add_argument("--entries", type=float)
     arguments = parser.parse_args()
-    rig.JARS = PEER
+    kafka_tools.JARS = PEER
     rows: list[Row] = []
     if arguments.entries is None:
         with tempfile.TemporaryDirectory() as folder:
             rows += bench_all_requests(Path(folder))
     if not arguments.requests:
-        rig.JVM_FLAGS = ("-Xms6g", "-Xmx6g", *OF_PRODUCTION)
+        kafka_tools.JVM_FLAGS = ("-Xms6g", "-Xmx6g", *OF_PRODUCTION)
         with tempfile.TemporaryDirectory() as folder:
             rows += bench_loading(Path(folder), int(arguments.entries or 10_000_000))
     sys.stdout.write(f"{table(rows)}\n")
