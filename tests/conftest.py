@@ -18,9 +18,10 @@ from offsetlake.lake.lake import Lake
 from offsetlake.session import build_session
 
 TESTS = Path(__file__).parent
-SPARK = "spark"
+SPARK, DAGS = "spark", "dags"
 LONGEST = (
     SPARK,
+    DAGS,
     "e2e/test_live_expiry.py",
     "e2e/test_killed.py",
     "e2e/test_live_by_hand.py",
@@ -31,7 +32,6 @@ LONGEST = (
     "e2e/test_live_between.py",
     "serve/test_clients.py",
     "serve/test_jobs_while_served.py",
-    "dags/test_tasks.py",
     "serve/test_killed.py",
     "e2e/test_live_broker.py",
     "broker/test_rig.py",
@@ -49,7 +49,10 @@ settings.load_profile("offsetlake")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Group tests by file, but all with the Spark session, whose start and lakes they share; a group has one worker."""
+    """Group tests by file, but by what takes long to make where they share it: Spark's session, Airflow's database.
+
+    A group has one worker.
+    """
     groups = {item: _group(item) for item in items}
     for item, group in groups.items():
         item.add_marker(pytest.mark.xdist_group(group))
@@ -60,7 +63,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _group(item: pytest.Item) -> str:
-    return SPARK if "spark" in getattr(item, "fixturenames", ()) else str(item.path.relative_to(TESTS))
+    if "spark" in getattr(item, "fixturenames", ()):
+        return SPARK
+    return DAGS if item.path.parent.name == "dags" else str(item.path.relative_to(TESTS))
 
 
 @pytest.fixture(scope="session")
