@@ -78,7 +78,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One Spark session for the whole run, as the command line builds it."""
-    session = build_session("offsetlake tests", {"spark.master": "local[2]"})
+    session = build_session("offsetlake tests", {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"})
     yield session
     session.stop()
 

@@ -5,11 +5,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from e2e.delta_files import DEFINITIONS, TABLES, Row, contents
@@ -123,10 +125,8 @@ def append(spark: SparkSession, lake: Lake, table: str, changes: Row) -> None:
     """Append the table's first row with some columns changed, by Spark."""
     path = str(lake.table_path(table))
     schema = _nullable(spark.read.format("delta").load(path).schema)
-    row = contents(lake, table)[0] | changes
-    spark.createDataFrame([tuple(row[name] for name in schema.names)], schema).write.format("delta").mode(
-        "append"
-    ).save(path)
+    row = pa.Table.from_pylist([contents(lake, table)[0] | changes], to_arrow_schema(schema))  # rows would need Python
+    spark.createDataFrame(row, schema).write.format("delta").mode("append").save(path)
 
 
 def _nullable(kind: DataType) -> Any:
