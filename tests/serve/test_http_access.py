@@ -97,3 +97,12 @@ def test_who_has_rights_does_what_they_say_and_the_log_tells_who(http: Guarded) 
         if record.headers and dict(record.headers).get(b"act.principal") == b"User:billing"
     ]
     assert told == [(b"commit", b"User:billing"), (b"delete group", b"User:billing")]
+
+
+def test_rights_hold_where_nobody_has_to_log_in(http: Guarded) -> None:
+    http.service.parts.security.credentials = None
+    for asked in (("GET", "/v1/offsets?group=billing-1"), ("DELETE", "/v1/groups?group=billing-1")):
+        answer = http.ask(*asked)
+        assert (answer.status, problem(answer)) == (403, "not-allowed")
+        assert answer.body["detail"].startswith("User:ANONYMOUS has no such right")
+    assert http.ask("GET", "/v1/groups").body["groups"] == []

@@ -23,7 +23,8 @@ def client_of(security: Security, request: Request, right: int = 0, group: str =
         if principal is None:
             LOG.warning("%s is not let in by HTTP: it has no token that holds", client.address)
             raise Problem("not-logged-in", _HOW_TO_LOG_IN, {"www-authenticate": "Bearer"})
-        client.principal, client.access = principal, security.access(principal)
+        client.principal = principal
+    client.access = security.access(client.principal)
     if right and not client.may(right, group.encode()):
         raise Problem("not-allowed", f"{client.principal} has no such right on group {group!r}")
     return client
