@@ -114,20 +114,20 @@ class Api:
         self._check_loaded()
         wanted = {"state": asked.state, "group_type": asked.type}
         named = {field: text.lower() for field, text in wanted.items() if text is not None}
-        after = None if asked.after is None else asked.after.encode()
-        found, last = page(
+        found, following = page(
             self._parts.store,
-            after,
+            0 if asked.after is None else int(asked.after, 16),
             asked.limit,
-            lambda kind: all(kind[field].lower() == text for field, text in named.items()),
+            lambda name, kind: (
+                all(kind[field].lower() == text for field, text in named.items()) and client.access.sees(name)
+            ),
         )
         listed = [
             {"group": name.decode(), "type": kind["group_type"]}
             | {"state": kind["state"], "protocol_type": kind["protocol_type"]}
             for name, kind in found
-            if client.access.sees(name)
         ]
-        return {"groups": listed, "next": None if last is None else last.decode()}
+        return {"groups": listed, "next": None if following is None else f"{following:08x}"}
 
     async def offsets(self, request: Request, asked: Annotated[answers.OfOffsets, Query()]) -> Response:
         """Give the offsets of a group: what is committed now, or what was at an instant as far as the lake knows."""
