@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Secured:
 
 @pytest.fixture(scope="module")
 def serving(files: Secured) -> Iterator[Serving]:
-    of = {"topics": {TOPIC: 3}, "max_connections_per_address": 40, **files.settings}
+    of = {"topics": {TOPIC: 3}, "http": ["127.0.0.1", 0], "max_connections_per_address": 40, **files.settings}
     with Serving(files.folder / "lake", files.folder / "log", **of) as running:
         yield running
     assert not [line for line in running.said if "Traceback" in line]
@@ -374,6 +375,10 @@ def test_rights_and_certificates_are_read_again(serving: Serving, files: Secured
     renewed_context = ssl.create_default_context(cafile=files.folder / "renewed-ca.pem")
     with files.wire(serving.bootstrap, renewed_context) as client:
         log_in(client, NAME, PASSWORD)
+    asking = HTTPSConnection(serving.http.removeprefix("https://"), timeout=SECONDS, context=renewed_context)
+    with closing(asking):
+        asking.request("GET", "/livez")
+        assert asking.getresponse().status == 200
     files.rights.write_text(RIGHTS)
     files.certify(files.authority)
     wait_for(serving, "read again: .*rights.toml", 2)

@@ -17,6 +17,7 @@ from offsetlake.serve import schemas, tls, wire
 from offsetlake.serve.admin import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, VERSIONS, Admin
 from offsetlake.serve.client import Client
 from offsetlake.serve.connection import Connection
+from offsetlake.serve.limits import Arriving
 from offsetlake.serve.sasl import PLAIN, plain_name_and_password
 from offsetlake.serve.scram import Exchange, NotLoggedIn
 from offsetlake.serve.security import Security
@@ -33,7 +34,7 @@ _FRAMED_SINCE = 1  # version of SaslHandshake: what follows are requests, not ba
 _hashing = ThreadPoolExecutor(1, "password")  # one: whoever tries passwords takes no more of the machine
 
 
-class Login(asyncio.Protocol):
+class Login(Arriving):
     """Lets a client in, or not; `connect` makes what goes on with it."""
 
     def __init__(
@@ -43,8 +44,8 @@ class Login(asyncio.Protocol):
         connect: Callable[[Client], Connection],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
+        super().__init__()
         self._security, self._admin, self._connect, self._loop = security, admin, connect, loop
-        self.client = Client()
         self._received = bytearray()
         self._begun = False  # behind TLS, where that is on
         self._ready = True  # for requests
@@ -85,10 +86,6 @@ class Login(asyncio.Protocol):
         """End the connection."""
         if self._begun:
             self._transport.close()
-
-    def is_idle(self) -> bool:
-        """Tell that it may be: it has little time anyway."""
-        return False
 
     def _go_on(self) -> None:
         """Take the requests that are there."""

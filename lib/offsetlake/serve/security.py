@@ -6,6 +6,7 @@ import logging
 import os
 import ssl
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from offsetlake.errors import BadRequest
@@ -26,7 +27,7 @@ class Security:
 
     | field       | is |
     |-------------|----|
-    | tls         | for new connections; None: without TLS |
+    | tls, http_tls | for new connections, of Kafka's protocol and of HTTP; None: without TLS |
     | credentials | None: nobody has to log in |
     | mechanisms  | of SASL, on offer |
     | connections | all that there are |
@@ -42,6 +43,7 @@ class Security:
             passwords_are_safe=settings.tls_certificate is not None or is_loopback(settings.host)
         )
         self.tls: ssl.SSLContext | None = None
+        self.http_tls: ssl.SSLContext | None = None
         self.credentials: Credentials | None = None
         self._rights: Rights | None = None
         self._files: list[_Files] = []
@@ -90,7 +92,8 @@ class Security:
         self._files.append(files)
 
     def _read_certificates(self) -> None:
-        self.tls = _context(self._settings)
+        of = self._settings
+        self.tls, self.http_tls = _context(of), _context(replace(of, tls_client_ca=None))  # HTTP asks for tokens
 
     def _read_credentials(self) -> None:
         """Take newer credentials; who has no password any more, or another one, is asked again."""

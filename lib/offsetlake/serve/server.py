@@ -70,7 +70,8 @@ class Server:
         host, port, security = self._settings.host, self._settings.port, self._parts.security
 
         def accept() -> Arrival:
-            return Arrival(security, lambda: Login(security, self._parts.admin, self._connect, self._loop), self._loop)
+            login = Login(security, self._parts.admin, self._connect, self._loop)
+            return Arrival(security.connections, security.tls, login, self._loop)
 
         try:
             listening = await self._loop.create_server(accept, host, port, backlog=1024)
