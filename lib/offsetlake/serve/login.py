@@ -32,6 +32,8 @@ _SIZE_AND_CORRELATION = struct.Struct(">ii")
 _FRAMED_SINCE = 1  # version of SaslHandshake: what follows are requests, not bare messages of the mechanism
 
 _hashing = ThreadPoolExecutor(1, "password")  # one: whoever tries passwords takes no more of the machine
+_hashed: set[asyncio.Future[bool]] = set()  # passwords that wait for it
+MOST_HASHED = 500  # of them: those behind would wait longer than a login may take
 
 
 class Login(Arriving):
@@ -54,6 +56,7 @@ class Login(Arriving):
         self._framed = True  # in requests of Kafka's protocol
         self._mechanism: str | None = None
         self._exchange: Exchange | None = None
+        self._fits: asyncio.Future[bool] | None = None
         self._too_late: asyncio.TimerHandle
         self._transport: asyncio.Transport
 
@@ -152,9 +155,7 @@ class Login(Arriving):
             if self._mechanism == PLAIN:
                 said = "Authentication failed: Invalid username or password"
                 name, password = plain_name_and_password(token)
-                self._ready = False
-                self._transport.pause_reading()
-                future = self._loop.run_in_executor(_hashing, credentials.password_fits, name, password)
+                future = self._looked_at(partial(credentials.password_fits, name, password))
                 future.add_done_callback(lambda done: self._judged(name, done, accepted, refused, said))
                 return
             if self._exchange is None:
@@ -166,6 +167,17 @@ class Login(Arriving):
         accepted(answer)
         if self._exchange.done:
             self._let_in(self._exchange.name)
+
+    def _looked_at(self, fits: Callable[[], bool]) -> "asyncio.Future[bool]":
+        """Have a thread look at a password, for as long as this waits for it; NotLoggedIn where too many wait."""
+        if len(_hashed) >= MOST_HASHED:
+            raise NotLoggedIn(f"{MOST_HASHED} passwords wait to be looked at, as many as may")
+        self._ready = False
+        self._transport.pause_reading()
+        self._fits = future = self._loop.run_in_executor(_hashing, fits)
+        _hashed.add(future)
+        future.add_done_callback(_hashed.discard)
+        return future
 
     def _judged(
         self,
@@ -191,8 +203,7 @@ class Login(Arriving):
 
     def _hand_on(self) -> None:
         """Leave the connection to what answers requests."""
-        self._over, self._ready = True, False
-        self._too_late.cancel()
+        self._end()
         self.client.access = self._security.access(self.client.principal)
         connection = self._connect(self.client)
         self._security.connections.pass_on(self, connection)
@@ -210,10 +221,9 @@ class Login(Arriving):
     def _fail(self, what: str, answer: Callable[[], None] | None = None) -> None:
         """End the connection after a while, which keeps it from trying at once again; others are not held up."""
         self._log(what)
-        self._over, self._ready = True, False
+        self._end()
         self._received.clear()
         self._transport.pause_reading()
-        self._too_late.cancel()
         self._too_late = self._loop.call_later(FAILURE_DELAY, self._refuse, answer)
 
     def _refuse(self, answer: Callable[[], None] | None) -> None:
@@ -228,6 +238,12 @@ class Login(Arriving):
         LOG.warning("%s is not let in: %s", self.client.address, what)
 
     def _leave(self) -> None:
+        self._end()
+        self._security.connections.discard(self)
+
+    def _end(self) -> None:
+        """Wait for nothing any more."""
         self._over, self._ready = True, False
         self._too_late.cancel()
-        self._security.connections.discard(self)
+        if self._fits is not None:
+            self._fits.cancel()
