@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 import stat
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 from command_line import Run
 from offsetlake.errors import BadRequest
 from offsetlake.serve.credentials import Credentials, problems
+from offsetlake.serve.security import Security
+from offsetlake.serve.settings import Settings
 from offsetlake.times import now_ms
 
 PASSWORD = "correct horse é"  # noqa: S105 - nobody logs in by it
@@ -92,6 +95,34 @@ def test_a_file_that_others_may_read_is_refused(file: Path) -> None:
     assert problems(file) == []
     file.chmod(0o604)
     assert problems(file) == [f"credentials {file} are open to every user of this machine: chmod 600 {file}"]
+
+
+def test_what_could_not_be_read_is_read_as_soon_as_it_can_be(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    Credentials().write(file)
+    security = Security(Settings("lake", "log", "127.0.0.1", 0, credentials=str(file)))
+    newer = Credentials()
+    newer.add_user("billing", PASSWORD)
+    newer.write(file)
+    file.chmod(0o644)
+    with caplog.at_level(logging.INFO):
+        for _ in range(3):
+            security.look()
+        file.chmod(0o600)
+        for _ in range(3):
+            security.look()
+    assert security.credentials == newer
+    (refused, taken) = caplog.messages
+    assert refused.endswith(f"open to every user of this machine: chmod 600 {file}; what was read before still holds")
+    assert taken == f"read again: {file}"
+
+
+def test_all_is_read_again_where_that_is_asked_for(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    Credentials().write(file)
+    security = Security(Settings("lake", "log", "127.0.0.1", 0, credentials=str(file)))
+    with caplog.at_level(logging.INFO):
+        security.look()
+        security.look(regardless=True)
+    assert caplog.messages == [f"read again: {file}"]
 
 
 @pytest.mark.parametrize(

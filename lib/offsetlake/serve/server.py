@@ -134,7 +134,7 @@ async def _serve(settings: Settings, security: Security) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    loop.add_signal_handler(signal.SIGHUP, security.look)
+    loop.add_signal_handler(signal.SIGHUP, lambda: security.look(regardless=True))
     server = Server(settings, security, loop)
     listening = await server.listen()
     stopping, watching = asyncio.create_task(stop.wait()), asyncio.create_task(security.run())
