@@ -14,7 +14,7 @@ from offsetlake.serve.credentials import Credentials
 from offsetlake.serve.login import Login
 from offsetlake.serve.service import Service
 from serve.in_process import InProcess
-from serve.secured import SASL_AUTHENTICATE, SASL_HANDSHAKE
+from serve.secured import SASL_AUTHENTICATE, SASL_HANDSHAKE, scram_first, scram_last
 from serve.wire_client import frame, read_answer, request
 from serve.wire_client import plain as as_plain
 
@@ -145,3 +145,37 @@ def test_a_password_nobody_waits_for_is_not_looked_at(
     busy.set()
     assert logins.answer(sink, SASL_AUTHENTICATE)["error_code"] == 0
     assert looked_at == [NAME]
+
+
+@pytest.mark.parametrize("newer", [None, "another password"])
+def test_a_password_that_changes_while_it_is_looked_at(
+    logins: Logins, busy: threading.Event, caplog: pytest.LogCaptureFixture, newer: str | None
+) -> None:
+    made, sink = logins.connect("PLAIN")
+    logins.send(made, sink, SASL_AUTHENTICATE, plain())
+    logins.security.credentials = Credentials() if newer is None else known(newer)
+    busy.set()
+    with caplog.at_level(logging.WARNING):
+        assert logins.answer(sink, SASL_AUTHENTICATE)["error_code"] == FAILED
+    assert caplog.messages == ["192.0.2.1:4711 is not let in: user 'billing': its password has changed meanwhile"]
+
+
+@pytest.mark.parametrize("changes", [True, False])
+def test_a_password_that_changes_between_two_messages(
+    logins: Logins, caplog: pytest.LogCaptureFixture, changes: bool
+) -> None:
+    """Another user's, or the same file read again, changes nothing."""
+    mechanism, first = "SCRAM-SHA-256", scram_first(NAME)
+    made, sink = logins.connect(mechanism)
+    server_first = logins.ask(made, sink, SASL_AUTHENTICATE, {"auth_bytes": first})["auth_bytes"]
+    before = logins.security.credentials
+    assert before is not None
+    newer = known("another password") if changes else Credentials(dict(before.users))
+    logins.security.credentials = newer
+    last = scram_last(mechanism, PASSWORD, first, server_first)
+    with caplog.at_level(logging.WARNING):
+        answer = logins.ask(made, sink, SASL_AUTHENTICATE, {"auth_bytes": last})
+    assert (answer["error_code"], made.client.principal) == (
+        (FAILED, "User:ANONYMOUS") if changes else (0, "User:billing")
+    )
+    assert ["its password has changed meanwhile" in line for line in caplog.messages] == [True] * changes

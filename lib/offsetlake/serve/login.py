@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from offsetlake.errors import BadRequest
 from offsetlake.serve import schemas, tls, wire
@@ -21,6 +21,9 @@ from offsetlake.serve.limits import Arriving
 from offsetlake.serve.sasl import PLAIN, plain_name_and_password
 from offsetlake.serve.scram import Exchange, NotLoggedIn
 from offsetlake.serve.security import Security
+
+if TYPE_CHECKING:
+    from offsetlake.serve.credentials import Credentials
 
 LOG = logging.getLogger(__name__)
 MAX_FRAME, MAX_REQUESTS = 64 << 10, 10  # bytes; clients need five
@@ -55,6 +58,7 @@ class Login(Arriving):
         self._requests = 0
         self._framed = True  # in requests of Kafka's protocol
         self._mechanism: str | None = None
+        self._used: Credentials | None = None  # that its login is held against
         self._exchange: Exchange | None = None
         self._fits: asyncio.Future[bool] | None = None
         self._too_late: asyncio.TimerHandle
@@ -147,6 +151,7 @@ class Login(Arriving):
         credentials = self._security.credentials
         if credentials is None or self._mechanism is None:
             return
+        self._used = self._used or credentials
         said = (
             "Authentication failed during authentication due to invalid credentials with SASL mechanism "
             f"{self._mechanism}"
@@ -164,9 +169,10 @@ class Login(Arriving):
         except NotLoggedIn as error:
             self._fail(str(error), refused and partial(refused, said))
             return
-        accepted(answer)
         if self._exchange.done:
-            self._let_in(self._exchange.name)
+            self._let_in(self._exchange.name, partial(accepted, answer), refused and partial(refused, said))
+        else:
+            accepted(answer)
 
     def _looked_at(self, fits: Callable[[], bool]) -> "asyncio.Future[bool]":
         """Have a thread look at a password, for as long as this waits for it; NotLoggedIn where too many wait."""
@@ -194,10 +200,15 @@ class Login(Arriving):
             self._fail(f"user {name!r}: no such user, or another password", refused and partial(refused, said))
             return
         self._transport.resume_reading()
-        accepted(b"")
-        self._let_in(name)
+        self._let_in(name, partial(accepted, b""), refused and partial(refused, said))
 
-    def _let_in(self, name: str) -> None:
+    def _let_in(self, name: str, accepted: Callable[[], None], refused: Callable[[], None] | None) -> None:
+        """Let a user in, unless it has proved what holds no more: nobody knew yet whose connection was to be closed."""
+        used, credentials = self._used, self._security.credentials
+        if used is None or credentials is None or used.users.get(name) != credentials.users.get(name):
+            self._fail(f"user {name!r}: its password has changed meanwhile", refused)
+            return
+        accepted()
         self.client.principal = f"User:{name}"
         self._hand_on()
 
