@@ -179,3 +179,37 @@ def test_a_password_that_changes_between_two_messages(
         (FAILED, "User:ANONYMOUS") if changes else (0, "User:billing")
     )
     assert ["its password has changed meanwhile" in line for line in caplog.messages] == [True] * changes
+
+
+LONG = "x" * 30_000
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "message"),
+    [
+        (LONG, b""),
+        ("PLAIN", plain(LONG)["auth_bytes"]),
+        ("PLAIN", f"{NAME}\0{LONG}\0{PASSWORD}".encode()),
+        ("SCRAM-SHA-256", f"n,a={NAME},n={LONG},r=abc".encode()),
+    ],
+    ids=["mechanism", "plain", "plain as another", "scram as another"],
+)
+def test_a_long_name_makes_no_long_line(
+    logins: Logins, caplog: pytest.LogCaptureFixture, mechanism: str, message: bytes
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        made, sink = logins.connect(mechanism)
+        if message:
+            assert logins.ask(made, sink, SASL_AUTHENTICATE, {"auth_bytes": message})["error_code"] == FAILED
+    (line,) = caplog.messages
+    assert f"'{'x' * 255}…'" in line
+    assert len(line) < 400
+
+
+def test_a_last_message_of_a_long_name_makes_no_long_line(logins: Logins, caplog: pytest.LogCaptureFixture) -> None:
+    made, sink = logins.connect("SCRAM-SHA-256")
+    server_first = logins.ask(made, sink, SASL_AUTHENTICATE, {"auth_bytes": scram_first(LONG)})["auth_bytes"]
+    for_it = scram_last("SCRAM-SHA-256", PASSWORD, scram_first(LONG), server_first)
+    with caplog.at_level(logging.WARNING):
+        assert logins.ask(made, sink, SASL_AUTHENTICATE, {"auth_bytes": for_it})["error_code"] == FAILED
+    assert [len(line) < 400 for line in caplog.messages] == [True]

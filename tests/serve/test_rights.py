@@ -128,9 +128,11 @@ def test_a_refusal_leaves_one_line(caplog: pytest.LogCaptureFixture) -> None:
         for _ in range(3):
             assert not client.may(COMMIT, b"billing\n2026")
         assert not client.may(ANY_RIGHT, b"billing")
+        assert not client.may(READ, b"x" * 30_000)
     assert caplog.messages == [
         r"User:other from 192.0.2.7:4711 may not commit group 'billing\n2026'",
         "User:other from 192.0.2.7:4711 may not read or commit or admin group 'billing'",
+        f"User:other from 192.0.2.7:4711 may not read group '{'x' * 255}…'",
     ]
 
 

@@ -18,6 +18,7 @@ from offsetlake.serve.admin import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHA
 from offsetlake.serve.client import Client
 from offsetlake.serve.connection import Connection
 from offsetlake.serve.limits import Arriving
+from offsetlake.serve.logs import shown
 from offsetlake.serve.sasl import PLAIN, plain_name_and_password
 from offsetlake.serve.scram import Exchange, NotLoggedIn
 from offsetlake.serve.security import Security
@@ -139,7 +140,7 @@ class Login(Arriving):
         write = partial(schemas.write, SASL_HANDSHAKE, header.version)
         if mechanism not in mechanisms:
             refused = write({"error_code": UNSUPPORTED_SASL_MECHANISM, "mechanisms": mechanisms})
-            self._fail(f"SASL mechanism {mechanism!r}: here are {', '.join(mechanisms)}", lambda: answer(refused))
+            self._fail(f"SASL mechanism {shown(mechanism)}: here are {', '.join(mechanisms)}", lambda: answer(refused))
             return
         self._mechanism, self._framed = mechanism, header.version >= _FRAMED_SINCE
         answer(write({"error_code": 0, "mechanisms": mechanisms}))
@@ -197,7 +198,7 @@ class Login(Arriving):
         if self._over:
             return
         if not fits.result():
-            self._fail(f"user {name!r}: no such user, or another password", refused and partial(refused, said))
+            self._fail(f"user {shown(name)}: no such user, or another password", refused and partial(refused, said))
             return
         self._transport.resume_reading()
         self._let_in(name, partial(accepted, b""), refused and partial(refused, said))
@@ -206,7 +207,7 @@ class Login(Arriving):
         """Let a user in, unless it has proved what holds no more: nobody knew yet whose connection was to be closed."""
         used, credentials = self._used, self._security.credentials
         if used is None or credentials is None or used.users.get(name) != credentials.users.get(name):
-            self._fail(f"user {name!r}: its password has changed meanwhile", refused)
+            self._fail(f"user {shown(name)}: its password has changed meanwhile", refused)
             return
         accepted()
         self.client.principal = f"User:{name}"
