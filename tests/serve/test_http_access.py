@@ -68,7 +68,9 @@ def test_an_outsider_gets_nothing_and_leaves_a_line(http: Guarded, caplog: pytes
             for token in ("old", "", "made.up", "é"):
                 answer = http.by(token, *each)
                 assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer")
-    assert len(caplog.messages) == len(asked) * 5
+        for body in (b"{", b" " * (1 << 20) + b"{}"):
+            assert problem(http.ask("POST", "/v1/commit", body)) == "not-logged-in", "no body is looked at"
+    assert len(caplog.messages) == len(asked) * 5 + 2
     assert all("is not let in by HTTP: it has no token that holds" in line for line in caplog.messages)
     assert not any(token in caplog.text for token in http.tokens.values())
     assert http.ask("GET", "/livez").status == http.ask("GET", "/readyz").status == 200

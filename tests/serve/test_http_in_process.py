@@ -16,6 +16,7 @@ from offsetlake.errors import BadRequest, LogUnavailable
 from offsetlake.kafka.batch_writer import Batch
 from offsetlake.serve import http_api, http_connection, tls
 from offsetlake.serve.child import ChildFailed
+from offsetlake.serve.client import Client
 from offsetlake.serve.http_server import HttpServer
 from offsetlake.serve.limits import Connections
 from serve.commands import EMPTY
@@ -179,7 +180,7 @@ def test_an_answer_to_nobody_breaks_no_write(http: OverHttp) -> None:
     http.service.load()
     api = http_api.Api(http.service.parts, None)  # type: ignore[arg-type]
 
-    request = Request({"type": "http", "headers": [], "client": None})
+    request = Request({"type": "http", "headers": [], "client": None, "state": {"client": Client()}})
 
     async def given_up() -> None:
         wanted = http_api.answers.WantedCommit.model_validate(COMMIT)
