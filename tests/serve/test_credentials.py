@@ -4,11 +4,14 @@ import io
 import json
 import logging
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from command_line import Run
+from offsetlake.commands.credentials import token
+from offsetlake.disk import temporary_of
 from offsetlake.errors import BadRequest
 from offsetlake.serve.credentials import Credentials, problems
 from offsetlake.serve.security import Security
@@ -47,17 +50,17 @@ def test_a_user_is_added_changed_and_removed(run: Run, monkeypatch: pytest.Monke
 
 def test_a_token_is_printed_once_and_good_until_it_ends(run: Run, file: Path) -> None:
     code, out, _ = run("credentials", "token", "grafana", "--expires", "1h")
-    token = out.strip()
+    made = out.strip()
     known = Credentials.read(file)
-    assert (code, known.authenticate_token(token)) == (0, "User:grafana")
-    id_, _, secret = token.partition(".")
+    assert (code, known.authenticate_token(made)) == (0, "User:grafana")
+    id_, _, secret = made.partition(".")
     assert secret not in file.read_text()
     for wrong in ("", ".", id_, f"{id_}.", f"{id_}.{secret}x", f"x.{secret}", f"{id_}.é\udc80"):
         assert known.authenticate_token(wrong) is None
     data = json.loads(file.read_text())
     data["tokens"][id_]["expires"] = str(now_ms() - 1)
     file.write_text(json.dumps(data))
-    assert Credentials.read(file).authenticate_token(token) is None
+    assert Credentials.read(file).authenticate_token(made) is None
     assert run("credentials", "remove", id_)[0] == 0
     assert Credentials.read(file).tokens == {}
 
@@ -80,6 +83,24 @@ def test_what_makes_no_sense_changes_nothing(
     assert (code, out) == (2, "")
     assert says in err
     assert not file.exists()
+
+
+def test_commands_at_the_same_time_lose_nothing(file: Path) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda number: token(f"name-{number}", "1h", file), range(24)))
+    assert {of.name for of in Credentials.read(file).tokens.values()} == {f"name-{number}" for number in range(24)}
+
+
+def test_a_file_left_by_a_kill_makes_the_next_one_no_less_secret(file: Path) -> None:
+    left = temporary_of(file)
+    left.touch(0o666)
+    left.chmod(0o666)
+    Credentials().write(file)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    left.symlink_to(file.parent / "elsewhere")
+    Credentials().write(file)
+    assert [*file.parent.iterdir()] == [file]
+    assert not file.is_symlink()
 
 
 def test_who_is_not_known_cannot_be_removed(run: Run, monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
