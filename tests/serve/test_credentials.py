@@ -103,6 +103,17 @@ def test_a_file_left_by_a_kill_makes_the_next_one_no_less_secret(file: Path) -> 
     assert not file.is_symlink()
 
 
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_a_password_that_is_not_utf_8_is_refused(
+    run: Run, monkeypatch: pytest.MonkeyPatch, file: Path, errors: str
+) -> None:
+    typed = io.TextIOWrapper(io.BytesIO("gr\xfc\xdfe\n".encode("latin-1")), encoding="utf-8", errors=errors)
+    monkeypatch.setattr("sys.stdin", typed)
+    code, _, err = run("credentials", "add", "billing")
+    assert (code, "a password is UTF-8" in err) == (2, True)
+    assert not file.exists()
+
+
 def test_who_is_not_known_cannot_be_removed(run: Run, monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
     add(run, monkeypatch, "billing", PASSWORD)
     before = file.read_bytes()

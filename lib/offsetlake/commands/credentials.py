@@ -109,13 +109,22 @@ def _check_name(name: str) -> None:
 
 
 def _password() -> str:
-    """Read a password, from the terminal without showing it; never from the arguments, which everybody can see."""
-    if sys.stdin.isatty():
-        password = getpass.getpass("Password: ")
-        if getpass.getpass("Once more: ") != password:
-            raise BadRequest("the two passwords differ: nothing is changed")
-    else:
-        password = sys.stdin.readline().rstrip("\r\n")
+    """Read a password; never from the arguments, which everybody can see."""
+    try:
+        password = _typed()
+        password.encode()
+    except UnicodeError as error:
+        raise BadRequest("a password is UTF-8, this one is not: nothing is changed") from error
     if not password:
         raise BadRequest("an empty password lets anybody in: nothing is changed")
+    return password
+
+
+def _typed() -> str:
+    """Read a line, from the terminal without showing it."""
+    if not sys.stdin.isatty():
+        return sys.stdin.readline().rstrip("\r\n")
+    password = getpass.getpass("Password: ")
+    if getpass.getpass("Once more: ") != password:
+        raise BadRequest("the two passwords differ: nothing is changed")
     return password
