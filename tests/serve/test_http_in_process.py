@@ -147,7 +147,9 @@ def test_a_form_that_a_page_elsewhere_may_send_commits_nothing(http: OverHttp) -
     http.service.load()
     sent = json.dumps(COMMIT).encode()
     for kind in ("text/plain", "application/x-www-form-urlencoded"):
-        assert problem(http.ask("POST", "/v1/commit", sent, kind)) == "makes-no-sense"
+        refused = http.ask("POST", "/v1/commit", sent, kind)
+        assert problem(refused) == "makes-no-sense"
+        assert "send a header `Content-Type: application/json`" in refused.body["detail"]
     assert http.ask("OPTIONS", "/v1/commit").status == 405
     assert http.ask("GET", "/v1/offsets?group=g").status == 404
 

@@ -186,6 +186,8 @@ def _invalid(_request: Request, error: Exception) -> JSONResponse:
     if found and found[0]["type"] == "json_invalid":
         why = found[0]["ctx"]["error"]
         return Problem("no-json", f"at character {found[0]['loc'][-1]} of the body: {why}").response()
+    if found and found[0]["loc"] == ("body",) and isinstance(found[0].get("input"), bytes):
+        return Problem("makes-no-sense", "a body is JSON: send a header `Content-Type: application/json`").response()
     told = [{"where": ".".join(map(str, of["loc"])), "what": of["msg"]} for of in found[:_MOST_ERRORS]]
     return Problem("makes-no-sense", "; ".join("{where}: {what}".format(**of) for of in told), errors=told).response()
 
