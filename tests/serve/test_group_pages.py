@@ -1,17 +1,24 @@
 """Pages of groups over all layers: each group once, in one order, whatever is folded between two pages."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 from zlib import crc32
 
 import pytest
 
 from offsetlake.serve import group_pages
-from offsetlake.serve.group_pages import page
+from offsetlake.serve.group_pages import Kind
 from offsetlake.serve.store import VALUE, Store, key
 from serve.made_base import Key, made_base
 
 NO_OFFSETS: Mapping[Key, Mapping[str, object]] = {}
 _VALUE = VALUE.pack(1, -1, bytes(16))
+
+
+def page(
+    store: Store, begin: int, most: int, wanted: Callable[[bytes, Kind], bool]
+) -> tuple[list[tuple[bytes, Kind]], int | None]:
+    return asyncio.run(group_pages.page(store, begin, most, wanted))
 
 
 def committed(store: Store, *names: str) -> None:
@@ -100,3 +107,26 @@ def test_where_a_page_ends_tells_little_of_what_is_behind(monkeypatch: pytest.Mo
         ends.append(begin)
     assert len(ends) > len(there)
     assert not {crc32(name.encode()) for name in there} & {*ends}
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_others_are_answered_while_a_page_is_made_and_it_is_of_one_moment(
+    monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    monkeypatch.setattr(group_pages, "AT_ONCE", 4)
+    store, there = three_layers()
+    store.thaw()
+    everything = made_base({(name, "t", 0): {} for name in there})
+
+    async def with_a_fold_in_between() -> list[tuple[bytes, Kind]]:
+        made = asyncio.create_task(group_pages.page(store, 0, 1000, lambda _name, _kind: True))
+        for _ in range(1 + turns):
+            await asyncio.sleep(0)
+        assert not made.done()
+        committed(store, "base-1")
+        store.freeze()
+        store.fold(everything).clear()
+        found, _ = await made
+        return found
+
+    assert sorted(name.decode() for name, _ in asyncio.run(with_a_fold_in_between())) == sorted(there)

@@ -113,7 +113,7 @@ class Api:
         self._check_loaded()
         wanted = {"state": asked.state, "group_type": asked.type}
         named = {field: text.lower() for field, text in wanted.items() if text is not None}
-        found, following = page(
+        found, following = await page(
             self._parts.store,
             0 if asked.after is None else int(asked.after, 16),
             asked.limit,
