@@ -20,6 +20,16 @@ def temporary_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.tmp")
 
 
+def _make(file: Path, mode: int) -> None:
+    """Make a new file: what a kill or somebody else left in its place has another mode, or leads elsewhere."""
+    new = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+    try:
+        os.close(os.open(file, new, mode))
+    except FileExistsError:
+        file.unlink()
+        os.close(os.open(file, new, mode))
+
+
 @contextmanager
 def replacing(path: Path, mode: int = 0o666) -> Iterator[Path]:
     """Give the file to write, made with a mode, that takes the place of `path` behind the block.
@@ -28,7 +38,7 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[Path]:
     """
     temporary = temporary_of(path)
     try:
-        os.close(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode))
+        _make(temporary, mode)
         yield temporary
         to_disk(temporary)
         temporary.replace(path)

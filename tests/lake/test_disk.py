@@ -13,6 +13,8 @@ import pytest
 
 from e2e.in_process import InProcess
 from e2e.lakes import Rows, cycle, state
+from offsetlake import disk
+from offsetlake.disk import temporary_of
 from offsetlake.errors import LakeUnusable
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
@@ -89,11 +91,22 @@ def test_a_write_that_fails_loses_nothing(
     assert all(text.startswith(f"the lake {tmp_path}") and text.endswith("File too large") for text in said)
 
 
+@contextmanager
+def _no_room_for(new: Path) -> Iterator[None]:
+    """Have a file that is newly made be one on a disk that is full."""
+    with pytest.MonkeyPatch.context() as patched:
+        make = disk._make
+        patched.setattr(
+            disk, "_make", lambda file, mode: file.symlink_to("/dev/full") if file == new else make(file, mode)
+        )
+        yield
+
+
 def test_a_full_disk_is_said(log: Path, expected: dict[str, Rows], tmp_path: Path) -> None:
     lake = Lake.create(tmp_path / "lake")
     plan = lake.path / ".plan-ingest.json.tmp"
-    plan.symlink_to("/dev/full")
-    with pytest.raises(LakeUnusable, match=f"no space left on the disk of {lake.path}: free some and run again"):
+    said = f"no space left on the disk of {lake.path}: free some and run again"
+    with _no_room_for(plan), pytest.raises(LakeUnusable, match=said):
         _ingest(lake.path, log)
     assert not plan.is_symlink(), "nothing half-done is left"
     cycle(InProcess(), lake, log)
@@ -102,10 +115,9 @@ def test_a_full_disk_is_said(log: Path, expected: dict[str, Rows], tmp_path: Pat
 
 def test_a_lake_half_made_on_a_full_disk_is_finished(tmp_path: Path) -> None:
     Lake.create(tmp_path / "lake")
-    marker = (tmp_path / "lake" / "offsetlake.json").rename(tmp_path / "lake" / ".offsetlake.json.tmp")
-    marker.unlink()
-    marker.symlink_to("/dev/full")
-    with pytest.raises(LakeUnusable, match="no space left on the disk"):
+    marker = temporary_of(tmp_path / "lake" / "offsetlake.json")
+    (tmp_path / "lake" / "offsetlake.json").unlink()
+    with _no_room_for(marker), pytest.raises(LakeUnusable, match="no space left on the disk"):
         Lake.create(tmp_path / "lake")
     marker.touch()  # all of the file there was room for
     assert Lake.create(tmp_path / "lake").count("offsets") == 0

@@ -2,14 +2,20 @@
 
 import io
 import json
+import logging
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from command_line import Run
+from offsetlake.commands.credentials import token
+from offsetlake.disk import temporary_of
 from offsetlake.errors import BadRequest
 from offsetlake.serve.credentials import Credentials, problems
+from offsetlake.serve.security import Security
+from offsetlake.serve.settings import Settings
 from offsetlake.times import now_ms
 
 PASSWORD = "correct horse é"  # noqa: S105 - nobody logs in by it
@@ -44,17 +50,17 @@ def test_a_user_is_added_changed_and_removed(run: Run, monkeypatch: pytest.Monke
 
 def test_a_token_is_printed_once_and_good_until_it_ends(run: Run, file: Path) -> None:
     code, out, _ = run("credentials", "token", "grafana", "--expires", "1h")
-    token = out.strip()
+    made = out.strip()
     known = Credentials.read(file)
-    assert (code, known.authenticate_token(token)) == (0, "User:grafana")
-    id_, _, secret = token.partition(".")
+    assert (code, known.authenticate_token(made)) == (0, "User:grafana")
+    id_, _, secret = made.partition(".")
     assert secret not in file.read_text()
     for wrong in ("", ".", id_, f"{id_}.", f"{id_}.{secret}x", f"x.{secret}", f"{id_}.é\udc80"):
         assert known.authenticate_token(wrong) is None
     data = json.loads(file.read_text())
     data["tokens"][id_]["expires"] = str(now_ms() - 1)
     file.write_text(json.dumps(data))
-    assert Credentials.read(file).authenticate_token(token) is None
+    assert Credentials.read(file).authenticate_token(made) is None
     assert run("credentials", "remove", id_)[0] == 0
     assert Credentials.read(file).tokens == {}
 
@@ -79,6 +85,35 @@ def test_what_makes_no_sense_changes_nothing(
     assert not file.exists()
 
 
+def test_commands_at_the_same_time_lose_nothing(file: Path) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda number: token(f"name-{number}", "1h", file), range(24)))
+    assert {of.name for of in Credentials.read(file).tokens.values()} == {f"name-{number}" for number in range(24)}
+
+
+def test_a_file_left_by_a_kill_makes_the_next_one_no_less_secret(file: Path) -> None:
+    left = temporary_of(file)
+    left.touch(0o666)
+    left.chmod(0o666)
+    Credentials().write(file)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    left.symlink_to(file.parent / "elsewhere")
+    Credentials().write(file)
+    assert [*file.parent.iterdir()] == [file]
+    assert not file.is_symlink()
+
+
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_a_password_that_is_not_utf_8_is_refused(
+    run: Run, monkeypatch: pytest.MonkeyPatch, file: Path, errors: str
+) -> None:
+    typed = io.TextIOWrapper(io.BytesIO("gr\xfc\xdfe\n".encode("latin-1")), encoding="utf-8", errors=errors)
+    monkeypatch.setattr("sys.stdin", typed)
+    code, _, err = run("credentials", "add", "billing")
+    assert (code, "a password is UTF-8" in err) == (2, True)
+    assert not file.exists()
+
+
 def test_who_is_not_known_cannot_be_removed(run: Run, monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
     add(run, monkeypatch, "billing", PASSWORD)
     before = file.read_bytes()
@@ -92,6 +127,34 @@ def test_a_file_that_others_may_read_is_refused(file: Path) -> None:
     assert problems(file) == []
     file.chmod(0o604)
     assert problems(file) == [f"credentials {file} are open to every user of this machine: chmod 600 {file}"]
+
+
+def test_what_could_not_be_read_is_read_as_soon_as_it_can_be(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    Credentials().write(file)
+    security = Security(Settings("lake", "log", "127.0.0.1", 0, credentials=str(file)))
+    newer = Credentials()
+    newer.add_user("billing", PASSWORD)
+    newer.write(file)
+    file.chmod(0o644)
+    with caplog.at_level(logging.INFO):
+        for _ in range(3):
+            security.look()
+        file.chmod(0o600)
+        for _ in range(3):
+            security.look()
+    assert security.credentials == newer
+    (refused, taken) = caplog.messages
+    assert refused.endswith(f"open to every user of this machine: chmod 600 {file}; what was read before still holds")
+    assert taken == f"read again: {file}"
+
+
+def test_all_is_read_again_where_that_is_asked_for(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    Credentials().write(file)
+    security = Security(Settings("lake", "log", "127.0.0.1", 0, credentials=str(file)))
+    with caplog.at_level(logging.INFO):
+        security.look()
+        security.look(regardless=True)
+    assert caplog.messages == [f"read again: {file}"]
 
 
 @pytest.mark.parametrize(

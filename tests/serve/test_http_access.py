@@ -68,7 +68,9 @@ def test_an_outsider_gets_nothing_and_leaves_a_line(http: Guarded, caplog: pytes
             for token in ("old", "", "made.up", "é"):
                 answer = http.by(token, *each)
                 assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer")
-    assert len(caplog.messages) == len(asked) * 5
+        for body in (b"{", b" " * (1 << 20) + b"{}"):
+            assert problem(http.ask("POST", "/v1/commit", body)) == "not-logged-in", "no body is looked at"
+    assert len(caplog.messages) == len(asked) * 5 + 2
     assert all("is not let in by HTTP: it has no token that holds" in line for line in caplog.messages)
     assert not any(token in caplog.text for token in http.tokens.values())
     assert http.ask("GET", "/livez").status == http.ask("GET", "/readyz").status == 200
@@ -97,3 +99,26 @@ def test_who_has_rights_does_what_they_say_and_the_log_tells_who(http: Guarded) 
         if record.headers and dict(record.headers).get(b"act.principal") == b"User:billing"
     ]
     assert told == [(b"commit", b"User:billing"), (b"delete group", b"User:billing")]
+
+
+def test_pages_name_no_group_that_one_may_not_read(http: Guarded) -> None:
+    names = {name.decode() for name, _ in http.service.store.groups()}
+    assert http.by("good", "POST", "/v1/commit", {"group": "billing-1", "offsets": [exchange(None, 7)]}).status == 200
+    assert http.by("good", "POST", "/v1/commit", {"group": "billing-2", "offsets": [exchange(None, 7)]}).status == 200
+    pages: list[dict[str, Any]] = []
+    while not pages or pages[-1]["next"] is not None:
+        query = {"after": pages[-1]["next"]} if pages else {}
+        pages.append(http.by("good", "GET", "/v1/groups", limit=1, **query).body)
+    assert {of["group"] for page in pages for of in page["groups"]} == {"billing-1", "billing-2"}
+    assert [len(page["groups"]) for page in pages[:2]] == [1, 1], "others are passed over, each page is filled"
+    assert not names & {page["next"] for page in pages}
+    assert problem(http.by("good", "GET", "/v1/groups", after="billing-1")) == "makes-no-sense"
+
+
+def test_rights_hold_where_nobody_has_to_log_in(http: Guarded) -> None:
+    http.service.parts.security.credentials = None
+    for asked in (("GET", "/v1/offsets?group=billing-1"), ("DELETE", "/v1/groups?group=billing-1")):
+        answer = http.ask(*asked)
+        assert (answer.status, problem(answer)) == (403, "not-allowed")
+        assert answer.body["detail"].startswith("User:ANONYMOUS has no such right")
+    assert http.ask("GET", "/v1/groups").body["groups"] == []

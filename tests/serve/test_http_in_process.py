@@ -3,7 +3,9 @@
 import asyncio
 import json
 import logging
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,15 @@ from starlette.requests import Request
 
 from offsetlake.errors import BadRequest, LogUnavailable
 from offsetlake.kafka.batch_writer import Batch
-from offsetlake.serve import http_api
+from offsetlake.serve import http_api, http_connection, tls
+from offsetlake.serve.child import ChildFailed
+from offsetlake.serve.client import Client
 from offsetlake.serve.http_server import HttpServer
+from offsetlake.serve.limits import Connections
 from serve.commands import EMPTY
 from serve.http_client import Answer, ask, exchange, problem
 from serve.in_process import InProcess, Origin
+from serve.secured import secured
 
 COMMIT = {"group": "g", "offsets": [exchange(None, 1)]}
 
@@ -141,7 +147,9 @@ def test_a_form_that_a_page_elsewhere_may_send_commits_nothing(http: OverHttp) -
     http.service.load()
     sent = json.dumps(COMMIT).encode()
     for kind in ("text/plain", "application/x-www-form-urlencoded"):
-        assert problem(http.ask("POST", "/v1/commit", sent, kind)) == "makes-no-sense"
+        refused = http.ask("POST", "/v1/commit", sent, kind)
+        assert problem(refused) == "makes-no-sense"
+        assert "send a header `Content-Type: application/json`" in refused.body["detail"]
     assert http.ask("OPTIONS", "/v1/commit").status == 405
     assert http.ask("GET", "/v1/offsets?group=g").status == 404
 
@@ -174,7 +182,7 @@ def test_an_answer_to_nobody_breaks_no_write(http: OverHttp) -> None:
     http.service.load()
     api = http_api.Api(http.service.parts, None)  # type: ignore[arg-type]
 
-    request = Request({"type": "http", "headers": [], "client": None})
+    request = Request({"type": "http", "headers": [], "client": None, "state": {"client": Client()}})
 
     async def given_up() -> None:
         wanted = http_api.answers.WantedCommit.model_validate(COMMIT)
@@ -188,3 +196,76 @@ def test_an_answer_to_nobody_breaks_no_write(http: OverHttp) -> None:
     http.service.loop.run_until_complete(given_up())
     assert http.ask("GET", "/v1/offsets?group=g").status == 200
     assert http.ask("POST", "/v1/commit", {"group": "g", "offsets": [exchange(1, 2)]}).status == 200
+
+
+@pytest.fixture
+def connecting(http: OverHttp) -> Iterator[Callable[[bytes], socket.socket]]:
+    """Connects by hand and sends some bytes."""
+    with ExitStack() as stack:
+
+        def connect(sent: bytes) -> socket.socket:
+            made = stack.enter_context(socket.create_connection(("127.0.0.1", http.port), timeout=5))
+            made.sendall(sent)
+            return made
+
+        yield connect
+
+
+def received(http: OverHttp, client: socket.socket) -> bytes:
+    """Wait for what comes, or the end."""
+    return http.service.loop.run_until_complete(http.service.loop.run_in_executor(None, client.recv, 1 << 16))
+
+
+@pytest.mark.parametrize("by_tls", [False, True])
+def test_connections_count_until_they_end(
+    http: OverHttp,
+    connecting: Callable[[bytes], socket.socket],
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    by_tls: bool,
+) -> None:
+    security = http.service.parts.security
+    security.connections = counted = Connections(3, 2)
+    if by_tls:
+        secured(tmp_path)
+        security.http_tls = tls.context(tmp_path / "server.pem", tmp_path / "server.key", None)
+    silent = [connecting(b"") for _ in range(3)]
+    with caplog.at_level(logging.WARNING):
+        assert received(http, silent[2]) == b""
+    assert "2 of its address (max_connections_per_address)" in caplog.text
+    assert len(counted) == 2
+    silent[0].close()
+    while len(counted) > 1:
+        http.service.loop.run_until_complete(asyncio.sleep(0))
+    security.http_tls = None
+    assert http.ask("GET", "/livez").status == 200
+    while len(counted) > 1:
+        http.service.loop.run_until_complete(asyncio.sleep(0))
+
+
+HEAD = b"POST /v1/commit HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n"
+
+
+@pytest.mark.parametrize("sent", [b"", HEAD[:20], HEAD + b"{", HEAD.replace(b"POST", b"PUT") + b"{"])
+def test_a_request_that_does_not_come_whole_ends_its_connection(
+    http: OverHttp, connecting: Callable[[bytes], socket.socket], monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(http_connection, "REQUEST_SECONDS", 0.05)
+    http.service.load()
+    slow = connecting(sent)
+    while received(http, slow):
+        pass
+    assert len(http.service.parts.security.connections) == 0
+
+
+def test_an_answer_takes_the_time_it_takes(http: OverHttp, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting: list[Any] = []
+
+    async def asked(*_: Any) -> Any:
+        waiting.extend(of._too_late for of, _ in http.service.parts.security.connections)  # type: ignore[attr-defined]
+        raise ChildFailed("nothing is known", 6)
+
+    http.service.load()
+    monkeypatch.setattr(http_api, "ask", asked)
+    assert problem(http.ask("GET", f"/v1/offsets?group={EMPTY}&as_of=1")) == "history-unavailable"
+    assert waiting == [None]

@@ -1,5 +1,6 @@
 """Who may do what to which groups, and what those are told who may not: as a broker tells a user without rights."""
 
+import gc
 import logging
 from collections.abc import Iterator
 from datetime import timedelta
@@ -10,6 +11,7 @@ import pytest
 
 from broker.broker import PASSWORDS, Broker
 from offsetlake.errors import BadRequest
+from offsetlake.serve import rights as rights_module
 from offsetlake.serve.admin import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -128,10 +130,34 @@ def test_a_refusal_leaves_one_line(caplog: pytest.LogCaptureFixture) -> None:
         for _ in range(3):
             assert not client.may(COMMIT, b"billing\n2026")
         assert not client.may(ANY_RIGHT, b"billing")
+        assert not client.may(READ, b"x" * 30_000)
     assert caplog.messages == [
         r"User:other from 192.0.2.7:4711 may not commit group 'billing\n2026'",
         "User:other from 192.0.2.7:4711 may not read or commit or admin group 'billing'",
+        f"User:other from 192.0.2.7:4711 may not read group '{'x' * 255}…'",
     ]
+
+
+def test_long_names_are_not_kept_in_mind() -> None:
+    access = Access([Grant("User:other", "x*", READ)])
+    for number in range(3):
+        name = b"x" * 30_000 + bytes([number])
+        assert access.may(READ, name)
+        assert not access.may(COMMIT, name)
+        assert access.is_first_refusal(COMMIT, name) is (number == 0)
+    assert access.may(READ, b"x")
+    assert (access._kept, len(access._refused)) == ({b"x": READ}, 1)
+
+
+def test_who_comes_again_is_known_and_not_all_who_ever_came(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rights_module, "HELD", 2)
+    rights = Rights(file)
+    assert rights.access("User:other").is_first_refusal(READ, b"billing")
+    assert not rights.access("User:other").is_first_refusal(READ, b"billing")
+    for principal in ("User:a", "User:b", "User:c"):
+        rights.access(principal)
+    gc.collect()
+    assert {*rights._known} == {*rights._held} == {"User:b", "User:c"}
 
 
 FOREIGN = "as-a-broker-foreign"

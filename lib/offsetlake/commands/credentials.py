@@ -1,7 +1,11 @@
 """`offsetlake credentials`: who may log in to the serving process, by password or by bearer token."""
 
+import fcntl
 import getpass
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,9 +40,9 @@ DEFAULT_FILE = Path("credentials.json")
 def add(name: NameArgument, file: FileOption = DEFAULT_FILE) -> None:
     """Let NAME log in with a password, or with a new one; it is asked for, or read from standard input."""
     _check_name(name)
-    known = Credentials.read(file) if file.exists() else Credentials()
-    known.add_user(name, _password())
-    known.write(file)
+    password = _password()
+    with _changing(file) as known:
+        known.add_user(name, password)
 
 
 @commands.command(epilog=examples("offsetlake credentials token grafana --expires 90d"))
@@ -52,9 +56,8 @@ def token(
     until = now_ms() + duration_ms(expires)
     if until > LAST_INSTANT:
         raise BadRequest(f"--expires {expires}: no instant is as late as that")
-    known = Credentials.read(file) if file.exists() else Credentials()
-    made = known.add_token(name, until)
-    known.write(file)
+    with _changing(file) as known:
+        made = known.add_token(name, until)
     typer.echo(made)
 
 
@@ -75,14 +78,29 @@ def remove(
     file: FileOption = DEFAULT_FILE,
 ) -> None:
     """Let NAME in no more, or take back one token."""
-    known = Credentials.read(file)
-    tokens = [id_ for id_, of in known.tokens.items() if name in {id_, of.name}]
-    if name not in known.users and not tokens:
-        raise BadRequest(f"{file} knows neither a name nor a token {name!r}: see `offsetlake credentials list`")
-    known.users.pop(name, None)
-    for id_ in tokens:
-        del known.tokens[id_]
-    known.write(file)
+    with _changing(file, new=False) as known:
+        tokens = [id_ for id_, of in known.tokens.items() if name in {id_, of.name}]
+        if name not in known.users and not tokens:
+            raise BadRequest(f"{file} knows neither a name nor a token {name!r}: see `offsetlake credentials list`")
+        known.users.pop(name, None)
+        for id_ in tokens:
+            del known.tokens[id_]
+
+
+@contextmanager
+def _changing(file: Path, *, new: bool = True) -> Iterator[Credentials]:
+    """Give what the file says, and write it again: one at a time, or one brings back what another has removed."""
+    try:
+        folder = os.open(file.parent, os.O_RDONLY)  # of the file itself there is soon another one
+    except OSError as error:
+        raise BadRequest(f"credentials {file} cannot be written: {error.strerror}") from error
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        known = Credentials() if new and not file.exists() else Credentials.read(file)
+        yield known
+        known.write(file)
+    finally:
+        os.close(folder)
 
 
 def _check_name(name: str) -> None:
@@ -91,13 +109,22 @@ def _check_name(name: str) -> None:
 
 
 def _password() -> str:
-    """Read a password, from the terminal without showing it; never from the arguments, which everybody can see."""
-    if sys.stdin.isatty():
-        password = getpass.getpass("Password: ")
-        if getpass.getpass("Once more: ") != password:
-            raise BadRequest("the two passwords differ: nothing is changed")
-    else:
-        password = sys.stdin.readline().rstrip("\r\n")
+    """Read a password; never from the arguments, which everybody can see."""
+    try:
+        password = _typed()
+        password.encode()
+    except UnicodeError as error:
+        raise BadRequest("a password is UTF-8, this one is not: nothing is changed") from error
     if not password:
         raise BadRequest("an empty password lets anybody in: nothing is changed")
+    return password
+
+
+def _typed() -> str:
+    """Read a line, from the terminal without showing it."""
+    if not sys.stdin.isatty():
+        return sys.stdin.readline().rstrip("\r\n")
+    password = getpass.getpass("Password: ")
+    if getpass.getpass("Once more: ") != password:
+        raise BadRequest("the two passwords differ: nothing is changed")
     return password

@@ -5,19 +5,20 @@ import logging
 import os
 import socket
 import ssl
-from collections.abc import Callable
 
-from offsetlake.serve.login import SECONDS, Login
-from offsetlake.serve.security import Security
+from offsetlake.serve.limits import Arriving, Connections
+from offsetlake.serve.login import SECONDS
 
 LOG = logging.getLogger(__name__)
 
 
 class Arrival(asyncio.Protocol):
-    """Hands a connection to a `Login`, with TLS where that is on."""
+    """Hands a connection to a `Login`, or what HTTP has for it, with TLS where that is on."""
 
-    def __init__(self, security: Security, login: Callable[[], Login], loop: asyncio.AbstractEventLoop) -> None:
-        self._security, self._login, self._loop = security, login(), loop
+    def __init__(
+        self, connections: Connections, context: ssl.SSLContext | None, login: Arriving, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._connections, self._context, self._login, self._loop = connections, context, login, loop
         self._securing: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -25,12 +26,12 @@ class Arrival(asyncio.Protocol):
 
         For TLS the socket gets a new transport: uvloop's `start_tls` loses what came in before its first turn.
         """
-        login, context, peer = self._login, self._security.tls, transport.get_extra_info("peername")
+        login, context, peer = self._login, self._context, transport.get_extra_info("peername")
         if peer is None:  # it has hung up already
             transport.close()
             return
         login.client.address = "{}:{}".format(*peer)
-        if not self._security.connections.admit(login, login.client):
+        if not self._connections.admit(login, login.client):
             transport.close()
         elif context is None:
             transport.set_protocol(login)
@@ -56,7 +57,7 @@ class Arrival(asyncio.Protocol):
 
     def _refuse(self, error: OSError) -> None:
         """Count it no more; who has hung up without a word, as probes do, leaves no line."""
-        self._security.connections.discard(self._login)
+        self._connections.discard(self._login)
         if not isinstance(error, ConnectionResetError | BrokenPipeError):
             LOG.warning("%s is not let in: no TLS came about (%s)", self._login.client.address, _reason(error))
 

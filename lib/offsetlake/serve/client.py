@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from offsetlake.kafka.act_headers import Headers, act_headers
 from offsetlake.log.positions import OFFSETS_TOPIC
+from offsetlake.serve.logs import shown
 from offsetlake.serve.rights import EVERYTHING, NAMES, READ, Access
 
 LOG = logging.getLogger(__name__)
@@ -34,8 +35,8 @@ class Client:
             return True
         if self.access.is_first_refusal(right, group):
             what = " or ".join(name for name, bit in NAMES.items() if bit & right)
-            name = group.decode(errors="replace")
-            LOG.warning("%s from %s may not %s group %r", self.principal, self.address, what, name)
+            name = shown(group.decode(errors="replace"))
+            LOG.warning("%s from %s may not %s group %s", self.principal, self.address, what, name)
         return False
 
     def may_read_log(self) -> bool:

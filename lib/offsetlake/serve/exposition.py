@@ -49,7 +49,9 @@ class ServingCollector(Collector):
             "offsetlake_log_broken", "1 once the disk failed to say that it has a write: restart the server.", broken
         )
         connections = len(self._parts.security.connections)
-        yield GaugeMetricFamily("offsetlake_connections", "Open connections of Kafka's protocol.", connections)
+        yield GaugeMetricFamily(
+            "offsetlake_connections", "Open connections, of Kafka's protocol and HTTP.", connections
+        )
         refused = self._parts.security.connections.refused
         yield _counter("offsetlake_refused_connections", "Connections over the limits.", [], [([], refused)])
 

@@ -153,7 +153,7 @@ class OfOffset(OfGroup):
 class OfGroups(Question):
     """Groups: a page of them, of a state or type where named."""
 
-    after: Annotated[Name | None, Field(description="`next` of the page before")] = None
+    after: Annotated[str | None, Field(description="`next` of the page before", pattern="^[0-9a-f]{8}$")] = None
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
     state: str | None = None
     type: str | None = None
@@ -244,7 +244,10 @@ class Group(BaseModel):
 
 
 class Groups(BaseModel):
-    """A page of groups; it may have fewer than were asked for, or none. The next is `after` what is in `next`."""
+    """A page of groups; it may have fewer than were asked for, or none, and rarely some more.
+
+    The next is `after` what is in `next`, which names no group.
+    """
 
     groups: Sequence[Group]
     next: str | None

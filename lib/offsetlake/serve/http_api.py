@@ -19,7 +19,7 @@ from offsetlake.serve.child import ChildFailed, ask
 from offsetlake.serve.compare_and_commit import CompareAndCommit, Exchange, Outcome
 from offsetlake.serve.deletions import GROUP_SUBSCRIBED_TO_TOPIC, INVALID_REQUEST, NON_EMPTY_GROUP, Deletions
 from offsetlake.serve.group_pages import page
-from offsetlake.serve.http_access import act_of, client_of
+from offsetlake.serve.http_access import act_of, client_of, guarded
 from offsetlake.serve.http_answers import Problem, documented
 from offsetlake.serve.parts import Parts
 from offsetlake.serve.rights import ADMIN, COMMIT, READ
@@ -57,11 +57,12 @@ class Api:
 
     def router(self) -> APIRouter:
         """Give the routes."""
-        router = APIRouter()
+        router, asking_first = APIRouter(), guarded(self._parts.security)
 
         def route(method: str, path: str, handler: Callable[..., Any], *problems: str, **more: Any) -> None:
             responses = documented(*problems, "internal")
-            router.add_api_route(path, handler, methods=[method], responses=responses, **more)
+            of = asking_first if "not-logged-in" in problems else None
+            router.add_api_route(path, handler, methods=[method], responses=responses, route_class_override=of, **more)
 
         asked = ("makes-no-sense", "loading", "not-logged-in", "not-allowed")
         route("GET", "/livez", self.live, response_model=answers.Health)
@@ -91,14 +92,12 @@ class Api:
             raise Problem("log-broken", f"{self._parts.writes.broken}: reads go on; restart the server")
         return {"status": "ready"}
 
-    async def metrics(self, request: Request) -> Response:
+    async def metrics(self) -> Response:
         """Give what Prometheus asks for, in its text format."""
-        client_of(self._parts.security, request)
         return Response(generate_latest(self._registry), headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
 
-    async def snapshot(self, request: Request) -> dict[str, Any]:
+    async def snapshot(self) -> dict[str, Any]:
         """Tell which snapshot is served, and up to where it and the log reach."""
-        client_of(self._parts.security, request)
         self._check_loaded()
         base, ends = self._parts.store.base, self._parts.appender.ends()
         position = [
@@ -110,28 +109,28 @@ class Api:
 
     async def groups(self, request: Request, asked: Annotated[answers.OfGroups, Query()]) -> dict[str, Any]:
         """List groups page by page, in an order of the server's own; `state` and `type` as Kafka names them."""
-        client = client_of(self._parts.security, request)
+        client = client_of(request)
         self._check_loaded()
         wanted = {"state": asked.state, "group_type": asked.type}
         named = {field: text.lower() for field, text in wanted.items() if text is not None}
-        after = None if asked.after is None else asked.after.encode()
-        found, last = page(
+        found, following = await page(
             self._parts.store,
-            after,
+            0 if asked.after is None else int(asked.after, 16),
             asked.limit,
-            lambda kind: all(kind[field].lower() == text for field, text in named.items()),
+            lambda name, kind: (
+                all(kind[field].lower() == text for field, text in named.items()) and client.access.sees(name)
+            ),
         )
         listed = [
             {"group": name.decode(), "type": kind["group_type"]}
             | {"state": kind["state"], "protocol_type": kind["protocol_type"]}
             for name, kind in found
-            if client.access.sees(name)
         ]
-        return {"groups": listed, "next": None if last is None else last.decode()}
+        return {"groups": listed, "next": None if following is None else f"{following:08x}"}
 
     async def offsets(self, request: Request, asked: Annotated[answers.OfOffsets, Query()]) -> Response:
         """Give the offsets of a group: what is committed now, or what was at an instant as far as the lake knows."""
-        client_of(self._parts.security, request, READ, asked.group)
+        client_of(request, READ, asked.group)
         self._check_loaded()
         if asked.as_of is not None:
             return JSONResponse(await self._offsets_as_of(asked, to_ms(asked.as_of)))
@@ -178,7 +177,7 @@ class Api:
         For a group without members. Whoever else commits at the same time: one of them is first, and the others are
         told what stands now.
         """
-        client = client_of(self._parts.security, request, COMMIT, wanted.group)
+        client = client_of(request, COMMIT, wanted.group)
         self._check_loaded()
         group, done = wanted.group.encode(), asyncio.get_running_loop().create_future()
         partition = self._parts.log_partition(group)
@@ -225,13 +224,13 @@ class Api:
 
     async def delete_group(self, request: Request, asked: Annotated[answers.OfGroup, Query()]) -> None:
         """Delete a group without members, and all of its offsets."""
-        act = act_of(client_of(self._parts.security, request, ADMIN, asked.group), request, act_headers.DELETE_GROUP)
+        act = act_of(client_of(request, ADMIN, asked.group), request, act_headers.DELETE_GROUP)
         self._check_loaded()
         await _decided(asked.group, lambda done: self._deletions.delete_group(asked.group.encode(), act, done))
 
     async def delete_offset(self, request: Request, asked: Annotated[answers.OfOffset, Query()]) -> None:
         """Delete an offset of a group that is not subscribed to its topic; one that is not there is none."""
-        act = act_of(client_of(self._parts.security, request, ADMIN, asked.group), request, act_headers.DELETE_OFFSETS)
+        act = act_of(client_of(request, ADMIN, asked.group), request, act_headers.DELETE_OFFSETS)
         self._check_loaded()
         group, topic = asked.group.encode(), asked.topic.encode()
         await _decided(

@@ -19,11 +19,14 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from offsetlake.errors import BadRequest
+from offsetlake.serve.arrival import Arrival
 from offsetlake.serve.durations import SECONDS
 from offsetlake.serve.exposition import registry
 from offsetlake.serve.http_answers import PROBLEM_SCHEMA, Problem, Standing
 from offsetlake.serve.http_api import Api
+from offsetlake.serve.http_connection import HttpArriving, HttpConnection
 from offsetlake.serve.parts import Parts
+from offsetlake.serve.security import Security
 
 LARGEST_BODY = 1 << 20
 _LARGEST_HEAD = 1 << 18  # the longest group and topic there can be, percent-encoded, fit in
@@ -45,6 +48,7 @@ class HttpServer:
         except OSError as error:
             raise BadRequest(f"cannot listen for HTTP on {host}:{port}: {error.strerror}") from error
         self._uvicorn = _Uvicorn(
+            parts.security,
             uvicorn.Config(
                 application(parts),
                 http="h11",
@@ -57,9 +61,7 @@ class HttpServer:
                 proxy_headers=False,
                 server_header=False,
                 timeout_graceful_shutdown=_LAST_SECONDS,
-                ssl_certfile=parts.settings.tls_certificate,
-                ssl_keyfile=parts.settings.tls_key,
-            )
+            ),
         )
         self._served = asyncio.create_task(self._uvicorn.serve([self._listener]))
 
@@ -75,6 +77,23 @@ class HttpServer:
 
 
 class _Uvicorn(uvicorn.Server):
+    def __init__(self, security: Security, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._security = security
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, as the port of Kafka's protocol does: each connection is counted before anything is read of it."""
+        loop, security = asyncio.get_running_loop(), self._security
+
+        def accept() -> Arrival:
+            connections = security.connections
+            of_uvicorn = self.config, self.server_state, self.lifespan.state, loop
+            arriving = HttpArriving(connections, lambda: HttpConnection(connections, *of_uvicorn))
+            return Arrival(connections, security.http_tls, arriving, loop)
+
+        self.servers = [await loop.create_server(accept, sock=each, backlog=_BACKLOG) for each in sockets or ()]
+        self.started = True
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave signals to the serving process."""
@@ -167,6 +186,8 @@ def _invalid(_request: Request, error: Exception) -> JSONResponse:
     if found and found[0]["type"] == "json_invalid":
         why = found[0]["ctx"]["error"]
         return Problem("no-json", f"at character {found[0]['loc'][-1]} of the body: {why}").response()
+    if found and found[0]["loc"] == ("body",) and isinstance(found[0].get("input"), bytes):
+        return Problem("makes-no-sense", "a body is JSON: send a header `Content-Type: application/json`").response()
     told = [{"where": ".".join(map(str, of["loc"])), "what": of["msg"]} for of in found[:_MOST_ERRORS]]
     return Problem("makes-no-sense", "; ".join("{where}: {what}".format(**of) for of in told), errors=told).response()
 

@@ -1,5 +1,6 @@
 """How many connections there may be, in all and from one address, and how long one may say nothing."""
 
+import asyncio
 import logging
 import time
 from collections import Counter
@@ -21,6 +22,20 @@ class Connected(Protocol):
 
     def is_idle(self) -> bool:
         """Tell whether nothing came since this was last asked."""
+
+
+class Arriving(asyncio.Protocol):
+    """A connection that was just accepted; what goes on with it may be another object."""
+
+    def __init__(self) -> None:
+        self.client = Client()
+
+    def close(self) -> None:
+        """End it, where it has begun."""
+
+    def is_idle(self) -> bool:
+        """Tell that it may be: it has little time anyway."""
+        return False
 
 
 class Connections:

@@ -10,16 +10,21 @@ import struct
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from offsetlake.errors import BadRequest
 from offsetlake.serve import schemas, tls, wire
 from offsetlake.serve.admin import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, VERSIONS, Admin
 from offsetlake.serve.client import Client
 from offsetlake.serve.connection import Connection
+from offsetlake.serve.limits import Arriving
+from offsetlake.serve.logs import shown
 from offsetlake.serve.sasl import PLAIN, plain_name_and_password
 from offsetlake.serve.scram import Exchange, NotLoggedIn
 from offsetlake.serve.security import Security
+
+if TYPE_CHECKING:
+    from offsetlake.serve.credentials import Credentials
 
 LOG = logging.getLogger(__name__)
 MAX_FRAME, MAX_REQUESTS = 64 << 10, 10  # bytes; clients need five
@@ -31,9 +36,11 @@ _SIZE_AND_CORRELATION = struct.Struct(">ii")
 _FRAMED_SINCE = 1  # version of SaslHandshake: what follows are requests, not bare messages of the mechanism
 
 _hashing = ThreadPoolExecutor(1, "password")  # one: whoever tries passwords takes no more of the machine
+_hashed: set[asyncio.Future[bool]] = set()  # passwords that wait for it
+MOST_HASHED = 500  # of them: those behind would wait longer than a login may take
 
 
-class Login(asyncio.Protocol):
+class Login(Arriving):
     """Lets a client in, or not; `connect` makes what goes on with it."""
 
     def __init__(
@@ -43,8 +50,8 @@ class Login(asyncio.Protocol):
         connect: Callable[[Client], Connection],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
+        super().__init__()
         self._security, self._admin, self._connect, self._loop = security, admin, connect, loop
-        self.client = Client()
         self._received = bytearray()
         self._begun = False  # behind TLS, where that is on
         self._ready = True  # for requests
@@ -52,7 +59,9 @@ class Login(asyncio.Protocol):
         self._requests = 0
         self._framed = True  # in requests of Kafka's protocol
         self._mechanism: str | None = None
+        self._used: Credentials | None = None  # that its login is held against
         self._exchange: Exchange | None = None
+        self._fits: asyncio.Future[bool] | None = None
         self._too_late: asyncio.TimerHandle
         self._transport: asyncio.Transport
 
@@ -85,10 +94,6 @@ class Login(asyncio.Protocol):
         """End the connection."""
         if self._begun:
             self._transport.close()
-
-    def is_idle(self) -> bool:
-        """Tell that it may be: it has little time anyway."""
-        return False
 
     def _go_on(self) -> None:
         """Take the requests that are there."""
@@ -135,7 +140,7 @@ class Login(asyncio.Protocol):
         write = partial(schemas.write, SASL_HANDSHAKE, header.version)
         if mechanism not in mechanisms:
             refused = write({"error_code": UNSUPPORTED_SASL_MECHANISM, "mechanisms": mechanisms})
-            self._fail(f"SASL mechanism {mechanism!r}: here are {', '.join(mechanisms)}", lambda: answer(refused))
+            self._fail(f"SASL mechanism {shown(mechanism)}: here are {', '.join(mechanisms)}", lambda: answer(refused))
             return
         self._mechanism, self._framed = mechanism, header.version >= _FRAMED_SINCE
         answer(write({"error_code": 0, "mechanisms": mechanisms}))
@@ -147,6 +152,7 @@ class Login(asyncio.Protocol):
         credentials = self._security.credentials
         if credentials is None or self._mechanism is None:
             return
+        self._used = self._used or credentials
         said = (
             "Authentication failed during authentication due to invalid credentials with SASL mechanism "
             f"{self._mechanism}"
@@ -155,9 +161,7 @@ class Login(asyncio.Protocol):
             if self._mechanism == PLAIN:
                 said = "Authentication failed: Invalid username or password"
                 name, password = plain_name_and_password(token)
-                self._ready = False
-                self._transport.pause_reading()
-                future = self._loop.run_in_executor(_hashing, credentials.password_fits, name, password)
+                future = self._looked_at(partial(credentials.password_fits, name, password))
                 future.add_done_callback(lambda done: self._judged(name, done, accepted, refused, said))
                 return
             if self._exchange is None:
@@ -166,9 +170,21 @@ class Login(asyncio.Protocol):
         except NotLoggedIn as error:
             self._fail(str(error), refused and partial(refused, said))
             return
-        accepted(answer)
         if self._exchange.done:
-            self._let_in(self._exchange.name)
+            self._let_in(self._exchange.name, partial(accepted, answer), refused and partial(refused, said))
+        else:
+            accepted(answer)
+
+    def _looked_at(self, fits: Callable[[], bool]) -> "asyncio.Future[bool]":
+        """Have a thread look at a password, for as long as this waits for it; NotLoggedIn where too many wait."""
+        if len(_hashed) >= MOST_HASHED:
+            raise NotLoggedIn(f"{MOST_HASHED} passwords wait to be looked at, as many as may")
+        self._ready = False
+        self._transport.pause_reading()
+        self._fits = future = self._loop.run_in_executor(_hashing, fits)
+        _hashed.add(future)
+        future.add_done_callback(_hashed.discard)
+        return future
 
     def _judged(
         self,
@@ -182,20 +198,24 @@ class Login(asyncio.Protocol):
         if self._over:
             return
         if not fits.result():
-            self._fail(f"user {name!r}: no such user, or another password", refused and partial(refused, said))
+            self._fail(f"user {shown(name)}: no such user, or another password", refused and partial(refused, said))
             return
         self._transport.resume_reading()
-        accepted(b"")
-        self._let_in(name)
+        self._let_in(name, partial(accepted, b""), refused and partial(refused, said))
 
-    def _let_in(self, name: str) -> None:
+    def _let_in(self, name: str, accepted: Callable[[], None], refused: Callable[[], None] | None) -> None:
+        """Let a user in, unless it has proved what holds no more: nobody knew yet whose connection was to be closed."""
+        used, credentials = self._used, self._security.credentials
+        if used is None or credentials is None or used.users.get(name) != credentials.users.get(name):
+            self._fail(f"user {shown(name)}: its password has changed meanwhile", refused)
+            return
+        accepted()
         self.client.principal = f"User:{name}"
         self._hand_on()
 
     def _hand_on(self) -> None:
         """Leave the connection to what answers requests."""
-        self._over, self._ready = True, False
-        self._too_late.cancel()
+        self._end()
         self.client.access = self._security.access(self.client.principal)
         connection = self._connect(self.client)
         self._security.connections.pass_on(self, connection)
@@ -213,10 +233,9 @@ class Login(asyncio.Protocol):
     def _fail(self, what: str, answer: Callable[[], None] | None = None) -> None:
         """End the connection after a while, which keeps it from trying at once again; others are not held up."""
         self._log(what)
-        self._over, self._ready = True, False
+        self._end()
         self._received.clear()
         self._transport.pause_reading()
-        self._too_late.cancel()
         self._too_late = self._loop.call_later(FAILURE_DELAY, self._refuse, answer)
 
     def _refuse(self, answer: Callable[[], None] | None) -> None:
@@ -231,6 +250,12 @@ class Login(asyncio.Protocol):
         LOG.warning("%s is not let in: %s", self.client.address, what)
 
     def _leave(self) -> None:
+        self._end()
+        self._security.connections.discard(self)
+
+    def _end(self) -> None:
+        """Wait for nothing any more."""
         self._over, self._ready = True, False
         self._too_late.cancel()
-        self._security.connections.discard(self)
+        if self._fits is not None:
+            self._fits.cancel()

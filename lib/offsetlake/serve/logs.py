@@ -8,6 +8,8 @@ from enum import StrEnum
 
 from offsetlake.times import to_iso
 
+LONGEST_NAME = 255  # characters of a name that a client made up
+
 
 class LogFormat(StrEnum):
     """How a line looks."""
@@ -40,6 +42,11 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             said["trace"] = self.formatException(record.exc_info)
         return json.dumps(said, ensure_ascii=False, default=str)
+
+
+def shown(name: str) -> str:
+    """Give a name as lines have it: cut, as whoever connects can send one of 64 KB again and again."""
+    return repr(name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…")
 
 
 def log_to_stderr(style: str) -> None:

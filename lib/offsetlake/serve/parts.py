@@ -31,7 +31,7 @@ class Parts:
 
     | field           | is |
     |-----------------|----|
-    | settings, security | what it runs with; who is let in, and the connections of Kafka's protocol |
+    | settings, security | what it runs with; who is let in, and all connections |
     | store, topics   | what is served |
     | appender, writes, reads | how the log is written and read |
     | commits, fetches, transactions, admin | what answers requests |

@@ -24,6 +24,8 @@ NAMES = {"read": READ, "commit": COMMIT, "admin": ADMIN}
 ANY_RIGHT = READ | COMMIT | ADMIN
 EVERYBODY, EVERY_GROUP = "*", "*"
 KEPT = 10_000  # groups a principal, whose rights are kept in mind
+LONGEST_KEPT = 255  # bytes of their names: whoever has no rights can fill them all
+HELD = 100  # principals that came last: by HTTP nobody stays connected
 _KEYS = ("principal", "group", "rights")
 
 
@@ -55,9 +57,11 @@ class Access:
         """Tell whether it may do to a group one of the things that `right` stands for."""
         rights = self._kept.get(group)
         if rights is None:
-            if len(self._kept) >= KEPT:
-                self._kept.clear()
-            rights = self._kept[group] = self._of(group)
+            rights = self._of(group)
+            if len(group) <= LONGEST_KEPT:
+                if len(self._kept) >= KEPT:
+                    self._kept.clear()
+                self._kept[group] = rights
         return rights & right != 0
 
     def sees(self, group: bytes) -> bool:
@@ -69,11 +73,15 @@ class Access:
         return any(group == EVERY_GROUP and rights & (READ | ADMIN) for _, group, rights in self._grants)
 
     def is_first_refusal(self, right: int, group: bytes) -> bool:
-        """Tell whether this is refused for the first time since the rights changed: once is enough for a log."""
+        """Tell whether this is refused for the first time since the rights changed: once is enough for a log.
+
+        Long names that begin alike are one: a line shows no more of them.
+        """
         if len(self._refused) >= KEPT:
             self._refused.clear()
-        known = (right, group) in self._refused
-        self._refused.add((right, group))
+        refused = right, group[:LONGEST_KEPT]
+        known = refused in self._refused
+        self._refused.add(refused)
         return not known
 
     def _of(self, group: bytes) -> int:
@@ -109,6 +117,7 @@ class Rights:
         self._path = path
         self._grants: list[Grant] = []
         self._known: WeakValueDictionary[str, Access] = WeakValueDictionary()
+        self._held: dict[str, Access] = {}
         self.read()
 
     def read(self) -> None:
@@ -125,6 +134,10 @@ class Rights:
         access = self._known.get(principal)
         if access is None:
             access = self._known[principal] = Access(self._of(principal))
+        self._held.pop(principal, None)
+        self._held[principal] = access
+        if len(self._held) > HELD:
+            del self._held[next(iter(self._held))]
         return access
 
     def _of(self, principal: str) -> list[Grant]:

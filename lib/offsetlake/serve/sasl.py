@@ -1,5 +1,6 @@
 """Mechanisms of SASL: which are offered, and the one message of PLAIN (RFC 4616)."""
 
+from offsetlake.serve.logs import shown
 from offsetlake.serve.scram import HASHES, NotLoggedIn
 
 PLAIN = "PLAIN"
@@ -18,5 +19,5 @@ def plain_name_and_password(message: bytes) -> tuple[str, bytes]:
     authorization, name, password = parts
     text = name.decode(errors="replace")
     if authorization not in {b"", name}:
-        raise NotLoggedIn(f"user {text!r} asks to be another one")
+        raise NotLoggedIn(f"user {shown(text)} asks to be another one")
     return text, password

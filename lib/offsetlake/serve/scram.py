@@ -13,6 +13,8 @@ import secrets
 from collections.abc import Callable
 from typing import NamedTuple
 
+from offsetlake.serve.logs import shown
+
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """By mechanism its hash."""
 
@@ -76,7 +78,7 @@ class Exchange:
             raise NotLoggedIn("what is no first message of SCRAM without channel binding")
         self.name = match["name"].replace("=2C", ",").replace("=3D", "=")
         if match["authorization"] not in (None, "", match["name"]):
-            raise NotLoggedIn(f"user {self.name!r} asks to be another one")
+            raise NotLoggedIn(f"user {shown(self.name)} asks to be another one")
         self._verifier = of = self._verifier_of(self.name)
         self._nonce = match["nonce"] + secrets.token_urlsafe(24)
         salt = base64.b64encode(of.salt).decode()
@@ -88,16 +90,16 @@ class Exchange:
     def _end(self, text: str, of: Verifier) -> str:
         match = _FINAL.fullmatch(text)
         if match is None:
-            raise NotLoggedIn(f"user {self.name!r}: what is no last message of SCRAM")
+            raise NotLoggedIn(f"user {shown(self.name)}: what is no last message of SCRAM")
         if match["nonce"] != self._nonce or _decoded(match["header"]) != self._header.encode():
-            raise NotLoggedIn(f"user {self.name!r}: a SCRAM message of another login")
+            raise NotLoggedIn(f"user {shown(self.name)}: a SCRAM message of another login")
         signed = f"{self._first},{match['without_proof']}".encode()
         signature, proof = hmac.digest(of.stored_key, signed, self._hash), _decoded(match["proof"])
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=False))
         if len(proof) != len(signature) or not hmac.compare_digest(
             hashlib.new(self._hash, client_key).digest(), of.stored_key
         ):
-            raise NotLoggedIn(f"user {self.name!r}: no such user, or another password")
+            raise NotLoggedIn(f"user {shown(self.name)}: no such user, or another password")
         self.done = True
         return f"v={base64.b64encode(hmac.digest(of.server_key, signed, self._hash)).decode()}"
 

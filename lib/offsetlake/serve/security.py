@@ -6,6 +6,7 @@ import logging
 import os
 import ssl
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from offsetlake.errors import BadRequest
@@ -26,7 +27,7 @@ class Security:
 
     | field       | is |
     |-------------|----|
-    | tls         | for new connections; None: without TLS |
+    | tls, http_tls | for new connections, of Kafka's protocol and of HTTP; None: without TLS |
     | credentials | None: nobody has to log in |
     | mechanisms  | of SASL, on offer |
     | connections | all that there are |
@@ -42,6 +43,7 @@ class Security:
             passwords_are_safe=settings.tls_certificate is not None or is_loopback(settings.host)
         )
         self.tls: ssl.SSLContext | None = None
+        self.http_tls: ssl.SSLContext | None = None
         self.credentials: Credentials | None = None
         self._rights: Rights | None = None
         self._files: list[_Files] = []
@@ -62,16 +64,10 @@ class Security:
         """Give the principal of a bearer token; None where there is no such token, or not any more."""
         return None if self.credentials is None else self.credentials.authenticate_token(text)
 
-    def look(self) -> None:
-        """Read again what has changed; what cannot be read stays as it was before, and a line says so."""
+    def look(self, *, regardless: bool = False) -> None:
+        """Read again what has changed, or all; what cannot be read stays as it was before, and a line says so."""
         for files in self._files:
-            if files.changed():
-                try:
-                    files.read()
-                except BadRequest as error:
-                    LOG.error("%s; what was read before still holds", error)  # noqa: TRY400 - a person's slip, no bug
-                else:
-                    LOG.info("read again: %s", ", ".join(map(str, files.paths)))
+            files.look(regardless=regardless)
 
     async def run(self) -> None:
         """Look at the files, and for connections that say nothing, again and again."""
@@ -90,7 +86,8 @@ class Security:
         self._files.append(files)
 
     def _read_certificates(self) -> None:
-        self.tls = _context(self._settings)
+        of = self._settings
+        self.tls, self.http_tls = _context(of), _context(replace(of, tls_client_ca=None))  # HTTP asks for tokens
 
     def _read_credentials(self) -> None:
         """Take newer credentials; who has no password any more, or another one, is asked again."""
@@ -107,16 +104,27 @@ class _Files:
     """Files that are read together."""
 
     def __init__(self, paths: list[Path], read: Callable[[], None]) -> None:
-        self.paths, self.read = paths, read
-        self._seen = self._look()
+        self._paths, self.read = paths, read
+        self._seen: list[tuple[int, ...] | None] | None = self._stamps()
+        self._problem = ""
 
-    def changed(self) -> bool:
-        """Tell whether one of them is another one since this was last asked."""
-        before, self._seen = self._seen, self._look()
-        return self._seen != before
+    def look(self, *, regardless: bool) -> None:
+        """Read them if one of them is another one; what cannot be read is tried again at the next look."""
+        before, self._seen = self._seen, self._stamps()
+        if self._seen == before and not regardless:
+            return
+        try:
+            self.read()
+        except BadRequest as error:
+            if regardless or str(error) != self._problem:
+                LOG.error("%s; what was read before still holds", error)  # noqa: TRY400 - a person's slip, no bug
+            self._seen, self._problem = None, str(error)
+        else:
+            self._problem = ""
+            LOG.info("read again: %s", ", ".join(map(str, self._paths)))
 
-    def _look(self) -> list[tuple[int, int, int] | None]:
-        return [_stamp(path) for path in self.paths]
+    def _stamps(self) -> list[tuple[int, ...] | None]:
+        return [_stamp(path) for path in self._paths]
 
 
 def problems(settings: Settings) -> list[str]:
@@ -167,9 +175,9 @@ def _context(settings: Settings) -> ssl.SSLContext:
     return tls.context(Path(settings.tls_certificate or ""), Path(settings.tls_key or ""), client_ca)
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+def _stamp(path: Path) -> tuple[int, ...] | None:
     try:
         of = os.stat(path)  # noqa: PTH116 - the file behind a link
     except OSError:
         return None
-    return of.st_mtime_ns, of.st_size, of.st_ino
+    return of.st_mtime_ns, of.st_ctime_ns, of.st_size, of.st_ino

@@ -70,7 +70,8 @@ class Server:
         host, port, security = self._settings.host, self._settings.port, self._parts.security
 
         def accept() -> Arrival:
-            return Arrival(security, lambda: Login(security, self._parts.admin, self._connect, self._loop), self._loop)
+            login = Login(security, self._parts.admin, self._connect, self._loop)
+            return Arrival(security.connections, security.tls, login, self._loop)
 
         try:
             listening = await self._loop.create_server(accept, host, port, backlog=1024)
@@ -133,7 +134,7 @@ async def _serve(settings: Settings, security: Security) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    loop.add_signal_handler(signal.SIGHUP, security.look)
+    loop.add_signal_handler(signal.SIGHUP, lambda: security.look(regardless=True))
     server = Server(settings, security, loop)
     listening = await server.listen()
     stopping, watching = asyncio.create_task(stop.wait()), asyncio.create_task(security.run())
