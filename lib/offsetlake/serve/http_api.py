@@ -41,7 +41,7 @@ _OF_CODES = {
     INVALID_REQUEST: ("share-group", "{group!r} is a share group: act on it through its own cluster"),
     codes.UNKNOWN_TOPIC_OR_PARTITION: (
         "partition-not-found",
-        "the server was started with --topics, and a partition named here is none of those: nothing was written",
+        "a partition named here is none of the server's --topics, or above all that a topic has: nothing was written",
     ),
     codes.NOT_COORDINATOR: ("log-broken", "the log takes no more: nothing was written; look at the server's log"),
 }
