@@ -36,9 +36,14 @@ class Sink:
 
     def __init__(self) -> None:
         self.written = b""
+        self.closed = False
 
     def write(self, data: bytes) -> None:
-        self.written += data
+        if not self.closed:
+            self.written += data
+
+    def close(self) -> None:
+        self.closed = True
 
     def get_extra_info(self, _name: str) -> tuple[str, int]:
         return "127.0.0.1", 40000
@@ -69,6 +74,16 @@ def test_pieces_of_requests(made: list[tuple[int, bytes]], cuts: list[int], *, t
         loop.run_until_complete(asyncio.sleep(0))
     loop.close()
     assert sink.written == b"".join(framed(struct.pack(">i", at) + body) for at, (_, body) in enumerate(made))
+
+
+def test_what_was_answered_before_what_is_no_request_is_sent() -> None:
+    loop, sink = asyncio.new_event_loop(), Sink()
+    connection = Connection(Echo(loop), Client(), set(), loop)
+    connection.connection_made(cast("Any", sink))
+    connection.data_received(framed(struct.pack(">hhih", FETCH, 0, 7, -1) + b"answered") + struct.pack(">i", -1))
+    assert sink.closed
+    assert sink.written == framed(struct.pack(">i", 7) + b"answered")
+    loop.close()
 
 
 def test_a_connection_is_idle_when_nothing_came_in_between() -> None:

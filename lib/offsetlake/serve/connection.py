@@ -103,6 +103,7 @@ class Connection(asyncio.Protocol):
         if transport is None:
             return
         self._scheduled = True  # what is answered at once is sent below
+        ends = False
         try:
             self._take_requests()
         except (wire.Malformed, struct.error, IndexError, ValueError) as error:
@@ -110,13 +111,15 @@ class Connection(asyncio.Protocol):
                 "%(address)s sent what is no request of Kafka's protocol (%(reason)s): its connection is closed",
                 {"address": self._client.address, "reason": error},
             )
-            transport.close()
-            self._transport = None
+            ends = True
         self._scheduled = False
         if self._out:
             transport.write(b"".join(self._out))
             self._out.clear()
-        if self._transport is not None:
+        if ends:
+            transport.close()
+            self._transport = None
+        else:
             self._pause_or_resume(transport)
 
     def _pause_or_resume(self, transport: asyncio.Transport) -> None:
