@@ -130,7 +130,7 @@ class Admin:
             answer(self._written(api, version, self._at_once[api](request, asked)))
         elif api in self._reading:
             read = self._reading[api](request, asked)
-            self._reads.begin(read, lambda values: answer(self._written(api, version, values)))
+            self._reads.begin(read, lambda values: answer(self._written(api, version, values)), asked)
         else:
             self._later[api](request, asked, lambda values: answer(self._written(api, version, values)))
 

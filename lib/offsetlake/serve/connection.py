@@ -57,6 +57,7 @@ class Connection(asyncio.Protocol):
         self._in_flight = 0  # bytes taken since no request waited for its answer
         self._scheduled = False
         self._transport: asyncio.Transport | None = None
+        client.hang_up = self.close
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
@@ -110,6 +111,12 @@ class Connection(asyncio.Protocol):
             LOG.info(
                 "%(address)s sent what is no request of Kafka's protocol (%(reason)s): its connection is closed",
                 {"address": self._client.address, "reason": error},
+            )
+            ends = True
+        except Exception:
+            LOG.exception(
+                "%(address)s asked what the program has a fault with: its connection is closed",
+                {"address": self._client.address},
             )
             ends = True
         self._scheduled = False

@@ -6,6 +6,7 @@ that it has none, and names each time all it wants.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +23,7 @@ from offsetlake.serve.schemas import Values
 from offsetlake.serve.topics import INTERNAL, Topics
 from offsetlake.serve.watermarks import Watermarks
 
+LOG = logging.getLogger(__name__)
 CORRUPT_MESSAGE, NOT_LEADER_OR_FOLLOWER, TOPIC_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION = 2, 6, 29, 35
 INVALID_REQUEST, KAFKA_STORAGE_ERROR, FETCH_SESSION_ID_NOT_FOUND = 42, 56, 70
 MOST_BYTES = 4 << 20  # of batches in one answer, but for a single one that is larger
@@ -83,13 +85,21 @@ class LogReads:
         self._readers: dict[int, PartitionReader] = {}
         self._under_way: set[asyncio.Task[Values]] = set()
 
-    def begin(self, work: Coroutine[Any, Any, Values], done: Callable[[Values], None]) -> None:
-        """Have a request answered; `done` is called with the answer."""
+    def begin(self, work: Coroutine[Any, Any, Values], done: Callable[[Values], None], asked: Asked) -> None:
+        """Have a request answered; `done` is called with the answer. Where there is none, its connection ends."""
 
         def end(task: "asyncio.Task[Values]") -> None:
             self._under_way.discard(task)
-            if not task.cancelled():
+            if task.cancelled():
+                return
+            try:
                 done(task.result())
+            except Exception:
+                LOG.exception(
+                    "%(address)s asked for the log, and the program has a fault: its connection is closed",
+                    {"address": asked.client.address},
+                )
+                asked.client.hang_up()
 
         task = self._loop.create_task(work)
         self._under_way.add(task)
