@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from offsetlake.errors import LogUnavailable
+from offsetlake.log import appender as appender_module
 from offsetlake.log.partition_reader import PartitionReader
 from offsetlake.serve import admin as apis
 from offsetlake.serve import log_reads
@@ -293,6 +294,20 @@ def test_a_fetch_waits_until_there_is_enough(served: InProcess) -> None:
         sleep(served, 0.05)
         assert waits.done() == (number == 1)
     assert found(served, waits) == (end + 2, on_disk(served, PARTITION)[size:])
+
+
+def test_a_fetch_does_not_wait_at_the_end_of_a_segment(served: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes later will not be behind what was read of it, however much was asked for; as a broker has it."""
+    end, before = end_of(served), on_disk(served, PARTITION)
+    monkeypatch.setattr(appender_module, "SEGMENT_BYTES", 1)
+    for number in range(2):
+        assert commit(served, GROUP, "orders", number, 1) == 0
+    later = on_disk(served, PARTITION)[len(before) :]
+    high, records = found(served, begin(served, end, wait=60, min_bytes=ALL))
+    assert high == end + 2
+    assert records
+    assert len(records) < len(later)
+    assert later.startswith(records)
 
 
 @pytest.mark.parametrize("api", [apis.FETCH, apis.LIST_OFFSETS])

@@ -149,11 +149,14 @@ class LogReads:
         return await self._loop.run_in_executor(self._thread, find)
 
     async def _fetched(self, asked: _Fetch) -> Values:
-        """Read until there is enough, a partition has an error, or the time is over."""
+        """Read until there is enough, a partition goes on behind what was read or has an error, or the time is over.
+
+        What goes on is behind the end of a segment, or was not asked for: a broker does not wait for it either.
+        """
         until = self._loop.time() + asked.wait
         while True:
-            found = await self._loop.run_in_executor(self._thread, self._read_all, asked)
-            enough = sum(len(of["records"]) for of in found) >= asked.least
+            found, goes_on = await self._loop.run_in_executor(self._thread, self._read_all, asked)
+            enough = goes_on or sum(len(of["records"]) for of in found) >= asked.least
             left = until - self._loop.time()
             if enough or asked.others or not found or left <= 0 or any(of["error_code"] for of in found):
                 break
@@ -170,22 +173,25 @@ class LogReads:
             return bool(topic.topic == OFFSETS_TOPIC)
         return self._topics.name_of(topic.topic_id.bytes if topic.topic_id else NO_ID) == INTERNAL
 
-    def _read_all(self, asked: _Fetch) -> list[Values]:
+    def _read_all(self, asked: _Fetch) -> tuple[list[Values], bool]:
+        """Read of all partitions; gives with it whether one of them goes on behind what was read of it."""
         found: list[Values] = []
-        left = asked.most
+        left, goes_on = asked.most, False
         for wanted in asked.wanted:
             answer = _partition(wanted.partition)
             try:
-                answer |= self._read(wanted, asked.isolation_level, left, at_least_one=left == asked.most)
+                read, more = self._read(wanted, asked.isolation_level, left, at_least_one=left == asked.most)
+                answer |= read
+                goes_on = goes_on or more
             except tuple(_ERRORS) as error:
                 answer["error_code"] = _code(error)
             left -= len(answer["records"])
             found.append(answer)
-        return found
+        return found, goes_on
 
-    def _read(self, wanted: _Wanted, isolation_level: int, most: int, *, at_least_one: bool) -> Values:
+    def _read(self, wanted: _Wanted, isolation_level: int, most: int, *, at_least_one: bool) -> tuple[Values, bool]:
         if isolation_level not in _ISOLATION_LEVELS:
-            return {"error_code": INVALID_REQUEST}
+            return {"error_code": INVALID_REQUEST}, False
         committed = isolation_level == _READ_COMMITTED
         reader = self._reader(wanted.partition)
         limit = max(0, min(wanted.most, most))
@@ -193,13 +199,14 @@ class LogReads:
         aborted = [
             {"producer_id": of.producer_id, "first_offset": of.first} for of in reader.aborted(wanted.offset, behind)
         ]
-        return {
+        answer = {
             "high_watermark": reader.end,
             "last_stable_offset": reader.stable_end(committed=True),
             "log_start_offset": reader.start,
             "aborted_transactions": aborted if committed else None,
             "records": records,
         }
+        return answer, bool(records) and behind < reader.stable_end(committed=committed)
 
     def _end(self, partition: int, timestamp: int, isolation_level: int, version: int) -> Values:
         answer = {"partition_index": partition, "error_code": NONE}
