@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import math
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -71,7 +72,7 @@ class Api:
         route("GET", "/v1/groups", self.groups, *asked, response_model=answers.Groups)
         missing = ("group-not-found", "before-history", "history-unavailable")
         route("GET", "/v1/offsets", self.offsets, *asked, *missing, response_model=answers.Offsets)
-        body = ("no-json", "too-large", "changed-since", "transaction-open", "group-in-use")
+        body = ("no-json", "too-large", "changed-since", "transaction-open", "group-in-use", "too-many-commits")
         gone = ("group-not-found", "partition-not-found", "log-broken")
         route("POST", "/v1/commit", self.commit, *asked, *body, *gone, response_model=answers.Done)
         deleted: dict[str, Any] = {"status_code": 204, "response_class": Response}
@@ -180,6 +181,7 @@ class Api:
         """
         client = client_of(self._parts.security, request, COMMIT, wanted.group)
         self._check_loaded()
+        self._check_quota(wanted.group)
         group, done = wanted.group.encode(), asyncio.get_running_loop().create_future()
         partition = self._parts.log_partition(group)
         exchanges = [
@@ -237,6 +239,16 @@ class Api:
         await _decided(
             asked.group, lambda done: self._deletions.delete_offset(group, topic, asked.partition, act, done)
         )
+
+    def _check_quota(self, group: str) -> None:
+        quota = self._parts.quota
+        rest_ms = 0 if quota is None else quota.take(group.encode(), refused=True)
+        if rest_ms:
+            raise Problem(
+                "too-many-commits",
+                f"group {group!r} commits more often than commits_per_second allows: nothing was written",
+                {"retry-after": f"{math.ceil(rest_ms / 1000)}"},
+            )
 
     def _check_loaded(self) -> None:
         if self._parts.store.loading:
