@@ -183,6 +183,43 @@ def test_what_is_cut_off_is_out_of_range(tmp_path: Path) -> None:
     assert reader.read(2, 1 << 20, committed=False, at_least_one=True) == (batch_bytes(batch(2)), 5)
 
 
+def transactional(offset: int, producer_id: int) -> Batch:
+    return batch(offset, 1, is_transactional=True, producer_id=producer_id)
+
+
+def ended(offset: int, producer_id: int) -> Batch:
+    return marker_batch("ABORT", offset=offset, timestamp=1, producer_id=producer_id, producer_epoch=0)
+
+
+def test_a_transaction_that_ended_in_what_was_cut_holds_nothing_back(tmp_path: Path) -> None:
+    """Nobody looked while its marker was there."""
+    known = write(tmp_path, [batch(0), transactional(3, 7), transactional(4, 8)])
+    reader = PartitionReader(folder_of(tmp_path))
+    reader.look(5)
+    assert reader.stable_end(committed=True) == 3
+    unseen = write(tmp_path, [ended(5, 7)])
+    write(tmp_path, [batch(6), transactional(9, 8), transactional(10, 9), ended(11, 8)], [batch(12)])
+    for path in (*known, *unseen):
+        path.unlink()
+    reader.look(10)
+    assert (reader.start, reader.stable_end(committed=True)) == (6, 9), "of producer 8, as it goes on"
+    reader.look(15)
+    assert reader.stable_end(committed=True) == 10
+    assert [(of.producer_id, of.first, of.last) for of in reader.aborted(6, 15)] == [(8, 9, 11)]
+
+
+def test_a_transaction_that_began_in_what_was_cut_holds_back_the_rest(tmp_path: Path) -> None:
+    (gone, _) = write(tmp_path, [batch(0), transactional(3, 7)], [batch(4), transactional(7, 7), ended(8, 7)])
+    reader = PartitionReader(folder_of(tmp_path))
+    reader.look(8)
+    gone.unlink()
+    reader.look(8)
+    assert (reader.start, reader.stable_end(committed=True)) == (4, 4)
+    reader.look(9)
+    assert reader.stable_end(committed=True) == 9
+    assert [(of.producer_id, of.first, of.last) for of in reader.aborted(4, 9)] == [(7, 3, 8)]
+
+
 @pytest.mark.parametrize(
     ("at", "byte"), [(16, 9), (8, 0x7F), (0, 0x40), (23, 0xFF)], ids=["magic", "length", "offset", "last offset"]
 )

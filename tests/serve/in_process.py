@@ -35,14 +35,16 @@ class Origin:
 class InProcess:
     """A service whose log is a copy in `folder`; `loop` runs while it is asked."""
 
-    def __init__(self, folder: Path, origin: Origin, named: Mapping[bytes, int] | None = None) -> None:
+    def __init__(
+        self, folder: Path, origin: Origin, named: Mapping[bytes, int] | None = None, quota: float | None = None
+    ) -> None:
         self.log, self.lake, self._origin = folder / "log", folder / "lake", origin
         if not self.log.exists():
             shutil.copytree(BROKER_LOG, self.log)
         self.loop = asyncio.new_event_loop()
         topics = None if named is None else {name.decode(): partitions for name, partitions in named.items()}
         settings = Settings(str(self.lake), str(self.log), "127.0.0.1", 0, topics, log_partitions=LOG_PARTITIONS)
-        settings = replace(settings, http=("127.0.0.1", 0))
+        settings = replace(settings, http=("127.0.0.1", 0), commits_per_second=quota)
         self.parts = of = Parts(settings, Security(settings), self.loop)
         self.store, self.topics, self.writes, self.appender = of.store, of.topics, of.writes, of.appender
         self.commits, self.transactions, self.admin = of.commits, of.transactions, of.admin

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from offsetlake.serve import admin as apis
-from offsetlake.serve import wire
+from offsetlake.serve import cluster_apis, wire
 from offsetlake.serve.base import NO_ID
-from offsetlake.serve.topics import LAST_OFFSET, Topics
+from offsetlake.serve.topics import LAST_OFFSET, MOST_PARTITIONS, Topics
 from serve.asking import CLIENT, CORRELATION, answered, request
 from serve.commands import ABSENT, CONSUMER, EMPTY, commit, delete_groups, delete_offsets, listed, stored
 from serve.in_process import HOST, PORT, InProcess, Origin
@@ -225,6 +225,43 @@ def test_topics_come_in_pages(tmp_path: Path, origin: Origin) -> None:
     answer = served.ask(apis.DESCRIBE_TOPIC_PARTITIONS, 0, topics=topics, cursor=None)
     assert [(topic["name"], topic["error_code"]) for topic in answer["topics"]] == [("c", 0), ("nowhere", 3)]
     served.close()
+
+
+def test_a_partition_that_no_cluster_has_is_none(served: InProcess) -> None:
+    """One commit could name any, and all below would be described to whoever asks."""
+    assert [commit(served, "g", "x", number, 1) for number in (2**31 - 1, MOST_PARTITIONS)] == [3, 3]
+    asked = [{"name": "x", "topic_id": None}]
+    assert len(served.ask(apis.METADATA, 13, topics=asked)["topics"][0]["partitions"]) == 1
+    assert commit(served, "g", "x", 1000, 1) == 0
+    assert len(served.ask(apis.METADATA, 13, topics=asked)["topics"][0]["partitions"]) == 1001
+    named = Topics({b"x": 2 * MOST_PARTITIONS}, 50)
+    assert named.holds(b"x", 2 * MOST_PARTITIONS - 1), "where topics are named, they are as they are named"
+
+
+def test_a_partition_of_the_log_that_no_cluster_has_is_not_described(served: InProcess) -> None:
+    served.topics.learn({b"x": (2**31 - 1, NO_ID)})
+    assert served.topics.partitions(b"x") == MOST_PARTITIONS
+    cursor = {"topic_name": "x", "partition_index": MOST_PARTITIONS - 1}
+    answer = served.ask(apis.DESCRIBE_TOPIC_PARTITIONS, 0, topics=[{"name": "x"}], cursor=cursor)
+    assert [of["partition_index"] for of in answer["topics"][0]["partitions"]] == [MOST_PARTITIONS - 1]
+    assert answer["next_cursor"] is None
+
+
+def test_partitions_of_one_answer_have_an_end(served: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Topics that have few keep them; the log, all of its own; and who asks for one topic is told of it all."""
+    monkeypatch.setattr(cluster_apis, "MOST_DESCRIBED", 1000)
+    names = [f"many-{number}" for number in range(20)]
+    served.topics.learn({name.encode(): (999, NO_ID) for name in names})
+    everything = served.ask(apis.METADATA, 13, topics=None)["topics"]
+    partitions = {topic["name"]: len(topic["partitions"]) for topic in everything}
+    share = 1000 // len(partitions)
+    assert {partitions[name] for name in names} == {share}
+    assert partitions[LOG] == 50 > share
+    few = {name: number for name, number in partitions.items() if name not in (*names, LOG)}
+    assert few == {name: min(served.topics.partitions(name.encode()), share) for name in few}
+    asked = [{"name": names[0], "topic_id": None}] * 3
+    (once,) = served.ask(apis.METADATA, 13, topics=asked)["topics"]
+    assert [of["partition_index"] for of in once["partitions"]] == [*range(1000)]
 
 
 @pytest.mark.parametrize("version", apis.VERSIONS[apis.LIST_OFFSETS])

@@ -5,6 +5,7 @@ import struct
 from itertools import pairwise
 from typing import Any, cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,9 +37,14 @@ class Sink:
 
     def __init__(self) -> None:
         self.written = b""
+        self.closed = False
 
     def write(self, data: bytes) -> None:
-        self.written += data
+        if not self.closed:
+            self.written += data
+
+    def close(self) -> None:
+        self.closed = True
 
     def get_extra_info(self, _name: str) -> tuple[str, int]:
         return "127.0.0.1", 40000
@@ -69,6 +75,38 @@ def test_pieces_of_requests(made: list[tuple[int, bytes]], cuts: list[int], *, t
         loop.run_until_complete(asyncio.sleep(0))
     loop.close()
     assert sink.written == b"".join(framed(struct.pack(">i", at) + body) for at, (_, body) in enumerate(made))
+
+
+def test_what_was_answered_before_what_is_no_request_is_sent() -> None:
+    loop, sink = asyncio.new_event_loop(), Sink()
+    connection = Connection(Echo(loop), Client(), set(), loop)
+    connection.connection_made(cast("Any", sink))
+    connection.data_received(framed(struct.pack(">hhih", FETCH, 0, 7, -1) + b"answered") + struct.pack(">i", -1))
+    assert sink.closed
+    assert sink.written == framed(struct.pack(">i", 7) + b"answered")
+    loop.close()
+
+
+def test_a_fault_of_the_program_ends_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+    """Its request could never be answered. What was asked before it is, and the trace is in the log."""
+    loop, sink = asyncio.new_event_loop(), Sink()
+
+    class Faulty(Echo):
+        def take(self, frame: bytes, header: Header, answer: Answer) -> None:
+            if header.api == FETCH:
+                raise KeyError("nobody foresaw it")
+            super().take(frame, header, answer)
+
+    connection = Connection(Faulty(loop), Client(), set(), loop)
+    connection.connection_made(cast("Any", sink))
+    asked = [framed(struct.pack(">hhih", api, 0, api, -1)) for api in (COMMIT, FETCH)]
+    connection.data_received(b"".join(asked))
+    for _ in range(3):
+        loop.run_until_complete(asyncio.sleep(0))
+    assert sink.closed
+    assert sink.written == framed(struct.pack(">i", COMMIT))
+    assert "nobody foresaw it" in caplog.text
+    loop.close()
 
 
 def test_a_connection_is_idle_when_nothing_came_in_between() -> None:

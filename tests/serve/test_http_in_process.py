@@ -122,6 +122,19 @@ def test_topics_that_are_not_named_take_no_commit(tmp_path: Path, origin: Origin
     service.close()
 
 
+def test_a_group_over_its_quota_commits_nothing(tmp_path: Path, origin: Origin) -> None:
+    service = InProcess(tmp_path, origin, quota=0.01)  # the first may come at once
+    http = OverHttp(service)
+    service.load()
+    assert http.ask("POST", "/v1/commit", COMMIT).status == 200
+    refused = http.ask("POST", "/v1/commit", {"group": "g", "offsets": [exchange(1, 2)]})
+    assert (refused.status, problem(refused)) == (429, "too-many-commits")
+    assert refused.headers["retry-after"] == "10"
+    assert [of["committed_offset"] for of in http.ask("GET", "/v1/offsets?group=g").body["offsets"]] == [1]
+    http.close()
+    service.close()
+
+
 def test_a_fault_of_the_program_is_in_the_log_and_not_in_the_answer(
     http: OverHttp, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

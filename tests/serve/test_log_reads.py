@@ -6,19 +6,25 @@ import time
 import uuid
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from offsetlake.errors import LogUnavailable
+from offsetlake.log import appender as appender_module
+from offsetlake.log.partition_reader import PartitionReader
 from offsetlake.serve import admin as apis
 from offsetlake.serve import log_reads
 from offsetlake.serve import writes as writes_module
+from offsetlake.serve.client import Client
+from offsetlake.serve.connection import Connection
+from offsetlake.serve.service import Service
 from oracle.encoders import group_log_partition
 from oracle.log_reader import ABORT, LogRecord, read_log
 from serve.asking import answered, request
 from serve.commands import commit
 from serve.in_process import LOG_PARTITIONS, InProcess, Origin
+from serve.test_connection import Sink, framed
 
 LOG = "__consumer_offsets"
 GROUP = "log-reads"
@@ -288,6 +294,39 @@ def test_a_fetch_waits_until_there_is_enough(served: InProcess) -> None:
         sleep(served, 0.05)
         assert waits.done() == (number == 1)
     assert found(served, waits) == (end + 2, on_disk(served, PARTITION)[size:])
+
+
+def test_a_fetch_does_not_wait_at_the_end_of_a_segment(served: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes later will not be behind what was read of it, however much was asked for; as a broker has it."""
+    end, before = end_of(served), on_disk(served, PARTITION)
+    monkeypatch.setattr(appender_module, "SEGMENT_BYTES", 1)
+    for number in range(2):
+        assert commit(served, GROUP, "orders", number, 1) == 0
+    later = on_disk(served, PARTITION)[len(before) :]
+    high, records = found(served, begin(served, end, wait=60, min_bytes=ALL))
+    assert high == end + 2
+    assert records
+    assert len(records) < len(later)
+    assert later.startswith(records)
+
+
+@pytest.mark.parametrize("api", [apis.FETCH, apis.LIST_OFFSETS])
+def test_a_fault_of_the_program_ends_the_connection(
+    served: InProcess, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, api: int
+) -> None:
+    """Its request could never be answered, and it would wait for that forever."""
+    monkeypatch.setattr(PartitionReader, "look", lambda *_: 1 / 0)
+    values = asked(served, of(0))
+    if api == apis.LIST_OFFSETS:
+        values = {"topics": [{"name": LOG, "partitions": [{"partition_index": 0, "timestamp": -1}]}]}
+    client, sink = Client(), Sink()
+    service = Service(served.commits, served.parts.fetches, served.admin, client)
+    connection = Connection(service, client, set(), served.loop)
+    connection.connection_made(cast("Any", sink))
+    connection.data_received(framed(request(api, 11, values)))
+    served.loop.run_until_complete(asyncio.wait(served.parts.reads._under_way))
+    assert sink.closed
+    assert "ZeroDivisionError" in caplog.text
 
 
 @pytest.mark.parametrize("fails", [False, True])

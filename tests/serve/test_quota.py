@@ -2,11 +2,18 @@
 
 import time
 from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from offsetlake.serve import quota
+from offsetlake.serve.admin import ADD_OFFSETS_TO_TXN, INIT_PRODUCER_ID, TXN_OFFSET_COMMIT
 from offsetlake.serve.quota import Quota
+from offsetlake.serve.service import Service
+from offsetlake.serve.wire import read_header
+from serve.asking import answered, request
+from serve.in_process import InProcess, Origin
 from serve.serving import Serving
 from serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient
 
@@ -33,6 +40,17 @@ def test_a_burst_then_as_many_as_the_rate() -> None:
     clock.now += 1000
     assert [of.take(b"g") for _ in range(21)] == [0] * 20 + [500]
     assert of.worst(5) == [(b"g", 5)]
+
+
+def test_what_is_refused_takes_nothing() -> None:
+    clock = Clock()
+    of = Quota(RATE, clock)
+    assert [of.take(b"g", refused=True) for _ in range(23)] == [0] * 20 + [500] * 3
+    assert of.take(b"g") == 500
+    assert of.take(b"g", refused=True) == 1000
+    assert of.worst(1) == [(b"g", 5)]
+    clock.now += 1
+    assert [of.take(b"g", refused=True) for _ in range(2)] == [0, 500]
 
 
 def test_no_rest_is_longer_than_clients_wait() -> None:
@@ -77,6 +95,28 @@ def fetch(client: WireClient, group: str) -> int:
     asked = {"group_id": group, "topics": [{"name": "t", "partition_indexes": [0]}]}
     offset: int = client.ask(OFFSET_FETCH, 5, asked)["topics"][0]["partitions"][0]["committed_offset"]
     return offset
+
+
+@pytest.mark.parametrize("version", [3, 5])
+def test_commits_in_transactions_count_too(tmp_path: Path, origin: Origin, version: int) -> None:
+    served = InProcess(tmp_path, origin, quota=0.01)  # the first may come at once
+    served.load()
+    begin = {"transactional_id": "t", "transaction_timeout": timedelta(minutes=1)}
+    of = {name: served.ask(INIT_PRODUCER_ID, 4, **begin)[name] for name in ("producer_id", "producer_epoch")}
+    of |= {"transactional_id": "t", "group_id": "g"}
+    served.ask(ADD_OFFSETS_TO_TXN, 0, **of)
+    partition = {"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}
+    frame = request(TXN_OFFSET_COMMIT, version, of | {"topics": [{"name": "t", "partitions": [partition]}]})
+    service = Service(served.commits, served.parts.fetches, served.admin, served.client)
+    said: list[tuple[int, int, float]] = []
+    for _ in range(2):
+        body = served.loop.create_future()
+        rest_ms = service.take(frame, read_header(frame), body.set_result)
+        answer = answered(TXN_OFFSET_COMMIT, version, served.wait(body))
+        error = answer["topics"][0]["partitions"][0]["error_code"]
+        said.append((rest_ms, error, answer["throttle_time"]))
+    assert said == [(0, 0, 0), (10_000, 0, 10_000)], "it is answered, and written"
+    served.close()
 
 
 @pytest.mark.slow

@@ -65,12 +65,14 @@ class PartitionReader:
 
     def stable_end(self, *, committed: bool) -> int:
         """Give the log offset up to which there is something to read; `committed`: no transaction below is open."""
-        return min(self._open.values(), default=self.end) if committed else self.end
+        return max(self.start, min(self._open.values(), default=self.end)) if committed else self.end
 
     def look(self, end: int) -> None:
         """Take in what was cut off, and what was appended up to log offset `end`: all below it is there, and whole."""
         while self._segments and not self._segments[0].path.exists():
             del self._segments[0]
+        if not self._segments:
+            self._open.clear()  # may have ended in what came and went unseen; what goes on is known by its next batch
         if end > self.end:
             if self._segments:
                 self._look_on(self._segments[-1], end)

@@ -61,7 +61,7 @@ TRANSACTION_VERSION = 2
 """The feature by which clients know that each end of a transaction raises the epoch (KIP-890)."""
 
 _AtOnce = Callable[[Any, Asked], Values]
-_Later = Callable[[Any, Asked, Callable[[Values], None]], None]
+_Later = Callable[[Any, Asked, Callable[[Values], None]], int | None]
 _Read = Callable[[Any, Asked], Coroutine[Any, Any, Values]]
 
 
@@ -113,14 +113,14 @@ class Admin:
     def address(self, address: tuple[str, int]) -> None:
         self._cluster.address = address
 
-    def take(self, frame: bytes, header: wire.Header, answer: Answer, client: Client) -> None:
+    def take(self, frame: bytes, header: wire.Header, answer: Answer, client: Client) -> int:
         """Take a request of a client; as `offsetlake.serve.connection.Requests` has it."""
         api, version = header.api, header.version
         if version not in VERSIONS.get(api, ()):
             if api != API_VERSIONS:
                 raise wire.Malformed(f"api {api} of version {version}")
             answer(self._written(api, 0, {"error_code": UNSUPPORTED_VERSION, "api_keys": [_ranges(api)]}))
-            return
+            return 0
         request, asked = schemas.read(frame, header), Asked(version, client, header.client_id)
         if api == LIST_GROUPS:
             if self._store.loading:
@@ -130,9 +130,10 @@ class Admin:
             answer(self._written(api, version, self._at_once[api](request, asked)))
         elif api in self._reading:
             read = self._reading[api](request, asked)
-            self._reads.begin(read, lambda values: answer(self._written(api, version, values)))
+            self._reads.begin(read, lambda values: answer(self._written(api, version, values)), asked)
         else:
-            self._later[api](request, asked, lambda values: answer(self._written(api, version, values)))
+            return self._later[api](request, asked, lambda values: answer(self._written(api, version, values))) or 0
+        return 0
 
     def _written(self, api: int, version: int, values: Values) -> bytes:
         self.errors.update((api, code) for code in _error_codes(values))

@@ -20,14 +20,16 @@ class Client:
     | principal | as Kafka writes it, `User:NAME`; ANONYMOUS where nobody was asked who it is |
     | address   | host and port it speaks from |
     | access    | what it may do |
+    | hang_up   | ends its connection, where it cannot be answered |
     """
 
-    __slots__ = ("access", "address", "principal")
+    __slots__ = ("access", "address", "hang_up", "principal")
 
     def __init__(self) -> None:
         self.principal = ANONYMOUS
         self.address = ""
         self.access: Access = EVERYTHING
+        self.hang_up = _stay
 
     def may(self, right: int, group: bytes) -> bool:
         """Tell whether it may do one of the things `right` stands for to a group; a refusal leaves a line."""
@@ -50,6 +52,10 @@ class Client:
     def act(self, what: str, client_id: bytes | None) -> Headers:
         """Give the headers that tell in the log who did this."""
         return act_headers(what, self.principal, client_id or b"", self.address)
+
+
+def _stay() -> None:
+    """Do nothing: there is no connection."""
 
 
 class Asked(NamedTuple):

@@ -37,11 +37,12 @@ INVALID_TOPIC, INVALID_REQUEST, COORDINATOR_NOT_AVAILABLE = 17, 42, 15
 UNSUPPORTED_FOR_MESSAGE_FORMAT = 43  # what a broker says of a log whose records have no timestamps
 MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE = 114, 115
 NODE, NO_NODE = 0, -1
+MOST_DESCRIBED = 20_000  # partitions, where a commit makes them: each takes 30 us, and all others wait
 _GROUP_KEY, _TRANSACTION_KEY, _SHARE_KEY, _SHARE_KEYS_SINCE = 0, 1, 2, 6
 _DENIED = {_GROUP_KEY: GROUP_AUTHORIZATION_FAILED, _TRANSACTION_KEY: TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
 _KEYS_SINCE = 4  # version of FindCoordinator that asks for many
 _BROKERS, _CONTROLLERS = 1, 2
-_MOST_PARTITIONS = 2000  # of one answer: max.request.partition.size.limit of a broker
+_MOST_PARTITIONS = 2000  # of one answer in pages: max.request.partition.size.limit of a broker
 _NO_TIMESTAMP, _NO_OFFSET, _NO_EPOCH = -1, -1, -1
 _NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _NO_BITS = -(2**31)
@@ -62,7 +63,9 @@ class ClusterApis:
         if wanted is None or (asked.version == 0 and not wanted):
             topics = [self._topic(name) for name in self._topics.known()]
         else:
-            topics = [self._asked_topic(topic) for topic in wanted]
+            once = {(topic.name, getattr(topic, "topic_id", None)): topic for topic in wanted}
+            topics = [self._asked_topic(topic) for topic in once.values()]
+        topics = self._with_partitions(topics)
         if getattr(request, "include_topic_authorized_operations", False):
             topics = [topic | {"topic_authorized_operations": _READ_AND_DESCRIBE} for topic in topics]
         with_operations = getattr(request, "include_cluster_authorized_operations", False)
@@ -114,13 +117,13 @@ class ClusterApis:
         for name in names:
             begin = first if cursor is not None and name == cursor.topic_name else 0
             topic = self._named(name)
-            partitions = topic["partitions"][begin : begin + limit]
+            numbers = topic["partitions"][begin : begin + limit]
             if limit == 0:
                 return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": begin}}
-            topics.append(topic | {"partitions": partitions})
-            limit -= len(partitions)
-            if begin + len(partitions) < len(topic["partitions"]):
-                next_cursor = {"topic_name": name, "partition_index": begin + len(partitions)}
+            topics.append(topic | {"partitions": [_partition(number) for number in numbers]})
+            limit -= len(numbers)
+            if begin + len(numbers) < len(topic["partitions"]):
+                next_cursor = {"topic_name": name, "partition_index": begin + len(numbers)}
                 return {"topics": topics, "next_cursor": next_cursor}
         return {"topics": topics, "next_cursor": None}
 
@@ -170,6 +173,20 @@ class ClusterApis:
         host, port = self.address
         return {"node_id": NODE, "host": host, "port": port}
 
+    def _with_partitions(self, topics: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Describe the partitions of topics too; where any topic is there and they are too many, the first of each.
+
+        So an answer costs no more than MOST_DESCRIBED, and one for each topic, whatever was committed to.
+        """
+        too_many = self._topics.any and sum(len(topic["partitions"]) for topic in topics) > MOST_DESCRIBED
+        most = max(1, MOST_DESCRIBED // len(topics)) if too_many else None
+
+        def described(topic: Values) -> list[Values]:
+            numbers = topic["partitions"] if topic.get("is_internal") else topic["partitions"][:most]
+            return [_partition(number) for number in numbers]
+
+        return [topic | {"partitions": described(topic)} for topic in topics]
+
     def _asked_topic(self, asked: Any) -> dict[str, Any]:
         if asked.name is not None:
             return self._named(asked.name)
@@ -179,7 +196,7 @@ class ClusterApis:
         return {"error_code": UNKNOWN_TOPIC_ID, "name": None, "topic_id": asked.topic_id, "partitions": []}
 
     def _named(self, text: str) -> dict[str, Any]:
-        """Describe the topic of a name a client gives."""
+        """Describe the topic of a name a client gives, as `_topic` does."""
         name = text.encode()
         error = UNKNOWN_TOPIC_OR_PARTITION if self._topics.partitions(name) == 0 else NONE
         if error or not _NAME.fullmatch(text):
@@ -187,12 +204,13 @@ class ClusterApis:
         return self._topic(name)
 
     def _topic(self, name: bytes) -> dict[str, Any]:
+        """Describe a topic, with nothing of its partitions but their numbers."""
         return {
             "error_code": NONE,
             "name": name.decode(),
             "topic_id": uuid.UUID(bytes=self._topics.id_of(name)),
             "is_internal": name == INTERNAL,
-            "partitions": [_partition(number) for number in range(self._topics.partitions(name))],
+            "partitions": range(self._topics.partitions(name)),
         }
 
 

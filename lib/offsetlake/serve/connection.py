@@ -57,6 +57,7 @@ class Connection(asyncio.Protocol):
         self._in_flight = 0  # bytes taken since no request waited for its answer
         self._scheduled = False
         self._transport: asyncio.Transport | None = None
+        client.hang_up = self.close
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
@@ -103,6 +104,7 @@ class Connection(asyncio.Protocol):
         if transport is None:
             return
         self._scheduled = True  # what is answered at once is sent below
+        ends = False
         try:
             self._take_requests()
         except (wire.Malformed, struct.error, IndexError, ValueError) as error:
@@ -110,13 +112,21 @@ class Connection(asyncio.Protocol):
                 "%(address)s sent what is no request of Kafka's protocol (%(reason)s): its connection is closed",
                 {"address": self._client.address, "reason": error},
             )
-            transport.close()
-            self._transport = None
+            ends = True
+        except Exception:
+            LOG.exception(
+                "%(address)s asked what the program has a fault with: its connection is closed",
+                {"address": self._client.address},
+            )
+            ends = True
         self._scheduled = False
         if self._out:
             transport.write(b"".join(self._out))
             self._out.clear()
-        if self._transport is not None:
+        if ends:
+            transport.close()
+            self._transport = None
+        else:
             self._pause_or_resume(transport)
 
     def _pause_or_resume(self, transport: asyncio.Transport) -> None:

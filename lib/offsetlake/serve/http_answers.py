@@ -32,6 +32,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "too-large": (413, "The body is too large"),
     "misdirected": (421, "The request is for another host"),
     "makes-no-sense": (422, "The request makes no sense"),
+    "too-many-commits": (429, "The group commits too often"),
     "internal": (500, "The server has a fault"),
     "loading": (503, "The log is still being loaded"),
     "log-broken": (503, "The log takes no more"),

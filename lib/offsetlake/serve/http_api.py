@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import math
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -41,7 +42,7 @@ _OF_CODES = {
     INVALID_REQUEST: ("share-group", "{group!r} is a share group: act on it through its own cluster"),
     codes.UNKNOWN_TOPIC_OR_PARTITION: (
         "partition-not-found",
-        "the server was started with --topics, and a partition named here is none of those: nothing was written",
+        "a partition named here is none of the server's --topics, or above all that a topic has: nothing was written",
     ),
     codes.NOT_COORDINATOR: ("log-broken", "the log takes no more: nothing was written; look at the server's log"),
 }
@@ -72,7 +73,7 @@ class Api:
         route("GET", "/v1/groups", self.groups, *asked, response_model=answers.Groups)
         missing = ("group-not-found", "before-history", "history-unavailable")
         route("GET", "/v1/offsets", self.offsets, *asked, *missing, response_model=answers.Offsets)
-        body = ("no-json", "too-large", "changed-since", "transaction-open", "group-in-use")
+        body = ("no-json", "too-large", "changed-since", "transaction-open", "group-in-use", "too-many-commits")
         gone = ("group-not-found", "partition-not-found", "log-broken")
         route("POST", "/v1/commit", self.commit, *asked, *body, *gone, response_model=answers.Done)
         deleted: dict[str, Any] = {"status_code": 204, "response_class": Response}
@@ -179,6 +180,7 @@ class Api:
         """
         client = client_of(request, COMMIT, wanted.group)
         self._check_loaded()
+        self._check_quota(wanted.group)
         group, done = wanted.group.encode(), asyncio.get_running_loop().create_future()
         partition = self._parts.log_partition(group)
         exchanges = [
@@ -236,6 +238,16 @@ class Api:
         await _decided(
             asked.group, lambda done: self._deletions.delete_offset(group, topic, asked.partition, act, done)
         )
+
+    def _check_quota(self, group: str) -> None:
+        quota = self._parts.quota
+        rest_ms = 0 if quota is None else quota.take(group.encode(), refused=True)
+        if rest_ms:
+            raise Problem(
+                "too-many-commits",
+                f"group {group!r} commits more often than commits_per_second allows: nothing was written",
+                {"retry-after": f"{math.ceil(rest_ms / 1000)}"},
+            )
 
     def _check_loaded(self) -> None:
         if self._parts.store.loading:

@@ -6,6 +6,7 @@ that it has none, and names each time all it wants.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +23,7 @@ from offsetlake.serve.schemas import Values
 from offsetlake.serve.topics import INTERNAL, Topics
 from offsetlake.serve.watermarks import Watermarks
 
+LOG = logging.getLogger(__name__)
 CORRUPT_MESSAGE, NOT_LEADER_OR_FOLLOWER, TOPIC_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION = 2, 6, 29, 35
 INVALID_REQUEST, KAFKA_STORAGE_ERROR, FETCH_SESSION_ID_NOT_FOUND = 42, 56, 70
 MOST_BYTES = 4 << 20  # of batches in one answer, but for a single one that is larger
@@ -83,13 +85,21 @@ class LogReads:
         self._readers: dict[int, PartitionReader] = {}
         self._under_way: set[asyncio.Task[Values]] = set()
 
-    def begin(self, work: Coroutine[Any, Any, Values], done: Callable[[Values], None]) -> None:
-        """Have a request answered; `done` is called with the answer."""
+    def begin(self, work: Coroutine[Any, Any, Values], done: Callable[[Values], None], asked: Asked) -> None:
+        """Have a request answered; `done` is called with the answer. Where there is none, its connection ends."""
 
         def end(task: "asyncio.Task[Values]") -> None:
             self._under_way.discard(task)
-            if not task.cancelled():
+            if task.cancelled():
+                return
+            try:
                 done(task.result())
+            except Exception:
+                LOG.exception(
+                    "%(address)s asked for the log, and the program has a fault: its connection is closed",
+                    {"address": asked.client.address},
+                )
+                asked.client.hang_up()
 
         task = self._loop.create_task(work)
         self._under_way.add(task)
@@ -139,11 +149,14 @@ class LogReads:
         return await self._loop.run_in_executor(self._thread, find)
 
     async def _fetched(self, asked: _Fetch) -> Values:
-        """Read until there is enough, a partition has an error, or the time is over."""
+        """Read until there is enough, a partition goes on behind what was read or has an error, or the time is over.
+
+        What goes on is behind the end of a segment, or was not asked for: a broker does not wait for it either.
+        """
         until = self._loop.time() + asked.wait
         while True:
-            found = await self._loop.run_in_executor(self._thread, self._read_all, asked)
-            enough = sum(len(of["records"]) for of in found) >= asked.least
+            found, goes_on = await self._loop.run_in_executor(self._thread, self._read_all, asked)
+            enough = goes_on or sum(len(of["records"]) for of in found) >= asked.least
             left = until - self._loop.time()
             if enough or asked.others or not found or left <= 0 or any(of["error_code"] for of in found):
                 break
@@ -160,22 +173,25 @@ class LogReads:
             return bool(topic.topic == OFFSETS_TOPIC)
         return self._topics.name_of(topic.topic_id.bytes if topic.topic_id else NO_ID) == INTERNAL
 
-    def _read_all(self, asked: _Fetch) -> list[Values]:
+    def _read_all(self, asked: _Fetch) -> tuple[list[Values], bool]:
+        """Read of all partitions; gives with it whether one of them goes on behind what was read of it."""
         found: list[Values] = []
-        left = asked.most
+        left, goes_on = asked.most, False
         for wanted in asked.wanted:
             answer = _partition(wanted.partition)
             try:
-                answer |= self._read(wanted, asked.isolation_level, left, at_least_one=left == asked.most)
+                read, more = self._read(wanted, asked.isolation_level, left, at_least_one=left == asked.most)
+                answer |= read
+                goes_on = goes_on or more
             except tuple(_ERRORS) as error:
                 answer["error_code"] = _code(error)
             left -= len(answer["records"])
             found.append(answer)
-        return found
+        return found, goes_on
 
-    def _read(self, wanted: _Wanted, isolation_level: int, most: int, *, at_least_one: bool) -> Values:
+    def _read(self, wanted: _Wanted, isolation_level: int, most: int, *, at_least_one: bool) -> tuple[Values, bool]:
         if isolation_level not in _ISOLATION_LEVELS:
-            return {"error_code": INVALID_REQUEST}
+            return {"error_code": INVALID_REQUEST}, False
         committed = isolation_level == _READ_COMMITTED
         reader = self._reader(wanted.partition)
         limit = max(0, min(wanted.most, most))
@@ -183,13 +199,14 @@ class LogReads:
         aborted = [
             {"producer_id": of.producer_id, "first_offset": of.first} for of in reader.aborted(wanted.offset, behind)
         ]
-        return {
+        answer = {
             "high_watermark": reader.end,
             "last_stable_offset": reader.stable_end(committed=True),
             "log_start_offset": reader.start,
             "aborted_transactions": aborted if committed else None,
             "records": records,
         }
+        return answer, bool(records) and behind < reader.stable_end(committed=committed)
 
     def _end(self, partition: int, timestamp: int, isolation_level: int, version: int) -> Values:
         answer = {"partition_index": partition, "error_code": NONE}

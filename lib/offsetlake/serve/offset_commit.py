@@ -113,7 +113,7 @@ class OffsetCommit:
             if not offsets:
                 answer(request.body(error))
                 return 0
-        rest_ms = 0 if self._quota is None else self._quota.take(request.group)
+        rest_ms = self.throttle(request.group)
         if rest_ms and header.version >= THROTTLE:
             answer = _throttled(answer, rest_ms)
         tells = self._tells(request, offsets, last)
@@ -133,6 +133,10 @@ class OffsetCommit:
         partition = self.log_partition(request.group)
         self._writes.add(Commit(partition, batch, self._store, request, offsets, answer, self.errors))
         return rest_ms
+
+    def throttle(self, group: bytes) -> int:
+        """Count a commit of a group; gives for how many ms its connection is to rest."""
+        return 0 if self._quota is None else self._quota.take(group)
 
     def is_sampled(self) -> bool:
         """Draw whether a commit is of the share that says who sent it."""

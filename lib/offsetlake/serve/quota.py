@@ -1,6 +1,7 @@
 """How often a group may commit: a bucket of tokens a group. Who is over it is answered, and then not heard for a time.
 
 As a broker's quotas (KIP-219): nothing is refused; the answer says how long the connection is left alone, and it is.
+By HTTP nobody is left alone: a commit is refused.
 """
 
 import heapq
@@ -22,8 +23,11 @@ class Quota:
         self._buckets: dict[bytes, tuple[float, float]] = {}  # tokens left, and when that was
         self._throttled: dict[bytes, int] = {}
 
-    def take(self, group: bytes) -> int:
-        """Count a commit; gives for how many ms its connection is to rest, 0 mostly."""
+    def take(self, group: bytes, *, refused: bool = False) -> int:
+        """Count a commit; gives for how many ms its connection is to rest, 0 mostly.
+
+        `refused`: one over the quota is, and takes no token: the others of the group do not rest longer for it.
+        """
         now = self._clock()
         bucket = self._buckets.get(group)
         if bucket is None:
@@ -36,7 +40,8 @@ class Quota:
             self._buckets[group] = tokens, now
             return 0
         tokens = max(tokens, self._lowest)
-        self._buckets[group] = tokens, now
+        if not refused:
+            self._buckets[group] = tokens, now
         if group not in self._throttled and len(self._throttled) >= MOST_THROTTLED:
             self._throttled = dict(self.worst(MOST_THROTTLED // 2))
         self._throttled[group] = self._throttled.get(group, 0) + 1

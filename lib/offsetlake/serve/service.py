@@ -38,5 +38,5 @@ class Service:
                 return self._commits.take(frame, at, header, lambda body: answer(b"\0" + body), last, client)
             return self._commits.take(frame, at, header, answer, self._last_commit, client)
         else:
-            self._admin.take(frame, header, answer, client)
+            return self._admin.take(frame, header, answer, client)
         return 0

@@ -14,6 +14,10 @@ NOT_HERE = (SHARE_STATE_TOPIC.encode(), b"__transaction_state")
 LAST_OFFSET = 2**63 - 1
 """The last offset there can be: ListOffsets gives it for ends of logs, that nobody here knows; nobody may commit it."""
 
+MOST_PARTITIONS = 100_000
+"""Of a topic that is not named: one commit can name any, and all below it would be there. Clusters have some ten
+thousand of one at the most."""
+
 _NO_ID = bytes(16)
 _SPACE = uuid.UUID("0f5e71a4-1c0e-5d3a-9b1e-6f66736c616b")  # the ids of topics that nothing gives another
 
@@ -26,7 +30,8 @@ class Topics:
 
     def __init__(self, named: Mapping[bytes, int] | None, log_partitions: int) -> None:
         self._fixed = {**(named or {}), **dict.fromkeys(NOT_HERE, 0), INTERNAL: log_partitions}
-        self._any = named is None
+        self.any = named is None
+        """Whether any topic is there."""
         self._ids: dict[bytes, bytes] = {}
         self._names: dict[bytes, bytes] = {}
         self._counts: dict[bytes, int] = {}
@@ -49,17 +54,17 @@ class Topics:
 
     def known(self) -> list[bytes]:
         """Give all topics that are named, or else all that offsets are stored of, and the log, in order."""
-        return sorted({*self._fixed, *(self._counts if self._any else ())} - {*NOT_HERE})
+        return sorted({*self._fixed, *(self._counts if self.any else ())} - {*NOT_HERE})
 
     def partitions(self, name: bytes) -> int:
         """Give how many partitions a topic has: as it is named, or else as stored offsets tell, and at least one.
 
-        0 where there is no such topic.
+        0 where there is no such topic, and never more than MOST_PARTITIONS of one that is not named.
         """
         fixed = self._fixed.get(name)
         if fixed is not None:
             return fixed
-        return self._counts.get(name, 1) if self._any else 0
+        return min(self._counts.get(name, 1), MOST_PARTITIONS) if self.any else 0
 
     def id_of(self, name: bytes) -> bytes:
         """Give the 16 bytes of a topic's id."""
@@ -76,4 +81,5 @@ class Topics:
     def holds(self, name: bytes, partition: int) -> bool:
         """Tell whether there is such a partition."""
         fixed = self._fixed.get(name)
-        return partition >= 0 and (self._any if fixed is None else partition < fixed)
+        most = fixed if fixed is not None else MOST_PARTITIONS if self.any else 0
+        return 0 <= partition < most

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from offsetlake.errors import LogUnavailable
@@ -80,8 +81,8 @@ class TxnOffsetCommit:
         self._store, self._topics, self._writes, self._commits = store, topics, writes, commits
         self._transactions = transactions
 
-    def take(self, request: Any, asked: Asked, answer: Answer) -> None:
-        """Take a request; `answer` is called now or later."""
+    def take(self, request: Any, asked: Asked, answer: Answer) -> int:
+        """Take a request; `answer` is called now or later. Gives for how many ms its connection is to rest."""
         errors = [self._error(topic.name, of) for topic in request.topics for of in topic.partitions]
 
         def go_on(error: int) -> None:
@@ -104,10 +105,15 @@ class TxnOffsetCommit:
             )
         elif not request.group_id:
             answer(answered(request, errors, rules.INVALID_GROUP_ID))
-        elif asked.version >= _JOINS_SINCE:
-            self._transactions.join(request.transactional_id, producer, partition, go_on)
         else:
-            go_on(self._transactions.may_write(request.transactional_id, producer, partition, asked.version))
+            rest_ms = self._commits.throttle(request.group_id.encode())
+            answer = _throttled(answer, rest_ms) if rest_ms else answer
+            if asked.version >= _JOINS_SINCE:
+                self._transactions.join(request.transactional_id, producer, partition, go_on)
+            else:
+                go_on(self._transactions.may_write(request.transactional_id, producer, partition, asked.version))
+            return rest_ms
+        return 0
 
     def _error(self, topic: str, of: Any) -> int:
         if not self._topics.holds(topic.encode(), of.partition_index):
@@ -140,6 +146,11 @@ class TxnOffsetCommit:
             answer(answered(request, errors, NONE))
         else:
             self._writes.add(commit)
+
+
+def _throttled(answer: Answer, rest_ms: int) -> Answer:
+    """Have an answer say how long its connection is left alone."""
+    return lambda values: answer({**values, "throttle_time": timedelta(milliseconds=rest_ms)})
 
 
 def answered(request: Any, errors: list[int], error: int) -> Values:
