@@ -91,9 +91,9 @@ class TxnOffsetCommit:
             else:
                 self._write(request, asked, errors, answer)
 
-        partition = self._commits.log_partition(request.group_id.encode())
+        name, group = request.transactional_id, request.group_id.encode()
         producer = Producer(request.producer_id, request.producer_epoch)
-        if denied := denial(asked, request.transactional_id, request.group_id.encode()):
+        if denied := denial(asked, name, group):
             answer(answered(request, [], denied))
         elif all(errors):
             answer(answered(request, errors, NONE))
@@ -102,12 +102,13 @@ class TxnOffsetCommit:
             answer(
                 answered(request, errors, rules.COORDINATOR_LOAD_IN_PROGRESS if known else _COORDINATOR_NOT_AVAILABLE)
             )
-        elif not request.group_id:
+        elif not group:
             answer(answered(request, errors, rules.INVALID_GROUP_ID))
         elif asked.version >= _JOINS_SINCE:
-            self._transactions.join(request.transactional_id, producer, partition, go_on)
+            self._transactions.join(name, producer, self._commits.log_partition(group), go_on)
         else:
-            go_on(self._transactions.may_write(request.transactional_id, producer, partition, asked.version))
+            partition = self._commits.log_partition(group)
+            go_on(self._transactions.may_write(name, producer, partition, asked.version))
 
     def _error(self, topic: str, of: Any) -> int:
         if not self._topics.holds(topic.encode(), of.partition_index):
