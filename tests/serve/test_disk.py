@@ -3,11 +3,14 @@
 import errno
 import os
 import resource
+from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
 
+from offsetlake.log.appender import SEGMENT_BYTES
 from serve import commands
+from serve.asking import answered, request
 from serve.in_process import InProcess
 from serve.serving import Serving
 from serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient
@@ -46,10 +49,12 @@ def test_a_full_disk_refuses_commits_and_nothing_else(tmp_path: Path, flush: str
         assert fetched(client, "g") == [3, 3]
 
 
+@pytest.mark.parametrize("segment_bytes", [SEGMENT_BYTES, 1], ids=["at the end of a round", "as a segment begins"])
 def test_after_an_io_error_commits_are_refused_until_a_restart(
-    served: InProcess, monkeypatch: pytest.MonkeyPatch
+    served: InProcess, monkeypatch: pytest.MonkeyPatch, segment_bytes: int
 ) -> None:
     """Nobody knows what a disk has that failed once: that it says yes the next time tells nothing of the first."""
+    monkeypatch.setattr("offsetlake.log.appender.SEGMENT_BYTES", segment_bytes)
     before = commands.stored(served, "billing")
     with monkeypatch.context() as broken:
         broken.setattr(os, "fdatasync", _io_error)
@@ -57,6 +62,28 @@ def test_after_an_io_error_commits_are_refused_until_a_restart(
     assert commands.commit(served, "billing", "orders", 0, 78) == NOT_COORDINATOR
     assert commands.delete_offsets(served, "billing", *before) == [NOT_COORDINATOR]
     assert commands.stored(served, "billing") == before
+
+
+def test_an_io_error_fails_all_of_its_round(served: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What went into other log partitions before was not brought to the disk either."""
+    monkeypatch.setattr("offsetlake.log.appender.SEGMENT_BYTES", 1)
+    partition_of = served.parts.log_partition
+    new = next(of for of in map(str, range(1000)) if not served.appender.end(partition_of(of.encode())))
+    groups = [new, "billing"]
+    before = {group: commands.stored(served, group) for group in groups}
+    rows = [{"partition_index": 0, "committed_offset": 77, "committed_metadata": ""}]
+    topics = [{"name": "orders", "partitions": rows}]
+    outcomes = chain([_io_error], repeat(os.fdatasync))
+
+    def fail_once(file: int) -> None:
+        next(outcomes)(file)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fdatasync", fail_once)
+        answers = [served.start(request(OFFSET_COMMIT, 9, {"group_id": of, "topics": topics})) for of in groups]
+        told = [answered(OFFSET_COMMIT, 9, served.wait(answer)) for answer in answers]
+    assert [of["topics"][0]["partitions"][0]["error_code"] for of in told] == [NOT_COORDINATOR] * 2
+    assert {group: commands.stored(served, group) for group in groups} == before
 
 
 def _io_error(_file: int) -> None:

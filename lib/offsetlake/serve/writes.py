@@ -14,7 +14,7 @@ from typing import Protocol
 
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.batch_writer import Batch
-from offsetlake.log.appender import Appender, Partition
+from offsetlake.log.appender import Appender, LogInDoubt, Partition
 from offsetlake.serve.durations import Histogram
 from offsetlake.serve.watermarks import Watermarks
 
@@ -124,7 +124,7 @@ class Writes:
     def _round(self) -> None:
         done = self._append(self._take())
         if self.broken or not (self._due or (self._flush is Flush.ALWAYS and any(firsts for _, firsts in done))):
-            self._finish(done, None)
+            self._finish(done, self.broken)
         elif self._took < QUICK and len(done) < MANY:
             self._finish(done, self._sync())
         else:
@@ -152,6 +152,8 @@ class Writes:
             try:
                 firsts = iter(self._appender.append(partition, [batch for _, batches in writes for batch in batches]))
             except LogUnavailable as error:
+                if isinstance(error, LogInDoubt):
+                    self.broken = error
                 for write, _ in writes:
                     write.failed(error)
             else:
