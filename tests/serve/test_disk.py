@@ -1,17 +1,23 @@
 """A disk that takes no more: commits are refused as a broker refuses them, and reads go on."""
 
+import asyncio
 import errno
 import os
 import resource
+import shutil
 from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
 
-from offsetlake.log.appender import SEGMENT_BYTES
+from offsetlake.errors import LogUnavailable
+from offsetlake.log.appender import SEGMENT_BYTES, LogInDoubt
+from offsetlake.serve.security import Security
+from offsetlake.serve.server import Server
+from offsetlake.serve.settings import Settings
 from serve import commands
 from serve.asking import answered, request
-from serve.in_process import InProcess
+from serve.in_process import BROKER_LOG, SECONDS, InProcess, Origin
 from serve.serving import Serving
 from serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient
 
@@ -84,6 +90,35 @@ def test_an_io_error_fails_all_of_its_round(served: InProcess, monkeypatch: pyte
         told = [answered(OFFSET_COMMIT, 9, served.wait(answer)) for answer in answers]
     assert [of["topics"][0]["partitions"][0]["error_code"] for of in told] == [NOT_COORDINATOR] * 2
     assert {group: commands.stored(served, group) for group in groups} == before
+
+
+def test_a_server_with_a_broken_log_closes_all_it_has(
+    tmp_path: Path, origin: Origin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(BROKER_LOG, tmp_path / "log")
+    settings = Settings(str(tmp_path / "lake"), str(tmp_path / "log"), "127.0.0.1", 0)
+
+    async def end_it_broken() -> None:
+        server = Server(settings, Security(settings), asyncio.get_running_loop())
+        listening = await server.listen()
+        parts = server._parts
+        parts.load(origin.base, origin.ends)
+        reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
+        rows = [{"partition_index": 0, "committed_offset": 77, "committed_metadata": ""}]
+        asked = request(OFFSET_COMMIT, 7, {"group_id": "billing", "topics": [{"name": "orders", "partitions": rows}]})
+        writer.write(len(asked).to_bytes(4) + asked)
+        said = await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
+        assert NOT_COORDINATOR.to_bytes(2) in said
+        listening.close()
+        with pytest.raises(LogInDoubt):
+            await server.close()
+        assert await reader.read() == b"", "the connection is closed"
+        with pytest.raises(LogUnavailable, match="is closed"):
+            parts.appender.end(0)
+        writer.close()
+
+    monkeypatch.setattr(os, "fdatasync", _io_error)
+    asyncio.run(asyncio.wait_for(end_it_broken(), SECONDS))
 
 
 def _io_error(_file: int) -> None:

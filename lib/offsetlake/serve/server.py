@@ -128,12 +128,14 @@ class Server:
         if self._watching is not None:
             self._watching.cancel()
         await of.reads.close()
-        if not of.store.loading:
-            await of.writes.rest()
-        for connection, _ in of.security.connections:
-            connection.close()
-        of.appender.sync()
-        of.appender.close()
+        with contextlib.closing(of.appender):
+            try:
+                if not of.store.loading:
+                    await of.writes.rest()
+            finally:  # a log that is broken keeps nobody from being told what was answered
+                for connection, _ in of.security.connections:
+                    connection.close()
+                of.appender.sync()
 
 
 async def _serve(settings: Settings, security: Security) -> None:
