@@ -57,7 +57,7 @@ class Write(Protocol):
 
 
 class _Rest:
-    """Writes nothing; done when all before it is."""
+    """Writes nothing; done when all before it is. Nothing begins where nobody waits for it any more."""
 
     partition, alone = -1, True
 
@@ -65,14 +65,17 @@ class _Rest:
         self._done, self._begins = done, begins
 
     def batches(self) -> Sequence[Batch]:
-        self._begins()
+        if not self._done.done():
+            self._begins()
         return ()
 
     def written(self, _firsts: list[int]) -> None:
-        self._done.set_result(None)
+        if not self._done.done():
+            self._done.set_result(None)
 
     def failed(self, error: LogUnavailable) -> None:
-        self._done.set_exception(error)
+        if not self._done.done():
+            self._done.set_exception(error)
 
 
 class Writes:
