@@ -214,7 +214,7 @@ class Transactions:
         (self._open.discard if new.state in rules.ENDED else self._open.add)(new.transactional_id)
 
     def _clean(self, name: str) -> None:
-        self._writes.add(Cleaning(self._log, partition_of(name), self._standing, now_ms()))
+        self._writes.add(Cleaning(partition_of(name), self._standing, self._writes, self._log, now_ms()))
 
     def _end(self, prepared: Transaction, done: Done) -> None:
         """End a transaction: `done` hears when its markers are in the log."""
