@@ -5,7 +5,9 @@ import os
 import random
 import shutil
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from offsetlake.kafka.batch_writer import Batch
 from offsetlake.lake.lake import Lake
 from offsetlake.log.appender import Appender, Partition
 from offsetlake.serve import transaction_log
+from offsetlake.serve.client import Asked
 from offsetlake.serve.transaction_rules import Transaction
 from offsetlake.serve.transaction_writes import Cleaning
 from offsetlake.serve.writes import Flush, Writes
@@ -161,6 +164,13 @@ def test_a_job_leaves_alone_what_a_transaction_holds(run: Run, tmp_path: Path) -
         assert f"of producer {side.producers['a'][0]} holds an offset of it" in said
         side.end("a", 5, commits=True)
         assert side.settled(group)[0][0] == 5
+
+
+def test_an_id_that_no_record_holds_is_not_taken_for_one_that_changes(serving: Transacting) -> None:
+    request = SimpleNamespace(transactional_id="a" * 2**15, transaction_timeout=timedelta(minutes=1))
+    for _ in range(2):
+        with pytest.raises(ValueError, match="at most"):
+            serving.service.transactions.init_producer_id(request, Asked(0, serving.service.client, None), print)
 
 
 @pytest.mark.parametrize("flush", Flush)

@@ -197,7 +197,6 @@ class Transactions:
     def _change(self, new: Transaction, done: Done) -> None:
         """Have something stand once it is on disk."""
         name = new.transactional_id
-        self._changing.add(name)
 
         def written(error: int, grown: bool) -> None:
             self._changing.discard(name)
@@ -207,7 +206,9 @@ class Transactions:
             if grown:
                 self._clean(name)
 
-        self._writes.add(Change(new, self._writes, self._log, written))
+        change = Change(new, self._writes, self._log, written)  # raises where no record holds it: then nothing changes
+        self._changing.add(name)
+        self._writes.add(change)
 
     def _put(self, new: Transaction) -> None:
         self._standing[new.transactional_id] = new
