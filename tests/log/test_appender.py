@@ -18,7 +18,7 @@ from log.made_folders import PARTITION, batch, read_all, write
 from offsetlake.errors import LogBusy, LogUnavailable
 from offsetlake.kafka.batch_writer import Batch, record_batch
 from offsetlake.log import appender as appender_module
-from offsetlake.log.appender import Appender
+from offsetlake.log.appender import Appender, LogInDoubt
 from offsetlake.log.appending import appending, truncate_torn
 from offsetlake.log.folder import describe
 from offsetlake.log.positions import OffsetRange
@@ -216,10 +216,13 @@ class Dying(FileIO):
 
 
 def test_a_disk_that_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What could not be taken back may be in the log: nothing goes behind it."""
     with monkeypatch.context() as patched, appending(tmp_path, "test") as appender:
         patched.setattr(appender_module, "FileIO", Dying)
-        with pytest.raises(LogUnavailable, match="cannot be written: Input/output error"):
+        with pytest.raises(LogInDoubt, match="cannot be written: Input/output error"):
             appender.append(0, [made(1)])
+        patched.undo()
+        assert_in_doubt(appender)
     with appending(tmp_path, "test") as appender:
         assert appender.append(0, [made(2)]) == [0]
     assert keys(tmp_path) == [(0, 0, b"2")]
@@ -233,13 +236,62 @@ def test_a_disk_that_is_full_from_the_start(tmp_path: Path) -> None:
         pass
 
 
-def test_a_disk_that_does_not_sync(tmp_path: Path, log: Appender, monkeypatch: pytest.MonkeyPatch) -> None:
+def assert_in_doubt(appender: Appender) -> None:
+    """Nothing is written any more, and nothing said to be on the disk."""
+    for ask in (lambda: appender.append(0, [made(9)]), lambda: appender.append(8, [made(9)]), appender.sync):
+        with pytest.raises(LogInDoubt):
+            ask()
+
+
+def test_a_disk_that_does_not_sync_is_not_asked_again(log: Appender, monkeypatch: pytest.MonkeyPatch) -> None:
     log.append(0, [made(1)])
     with monkeypatch.context() as patched:
         patched.setattr(os, "fdatasync", _no_more_files)
-        for _ in range(2):
-            with pytest.raises(LogUnavailable, match=str(PARTITION)):
-                log.sync()
+        with pytest.raises(LogInDoubt, match=str(PARTITION)):
+            log.sync()
+    assert_in_doubt(log)
+
+
+def test_a_full_segment_that_does_not_sync_is_not_followed_by_another(
+    tmp_path: Path, log: Appender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(appender_module, "SEGMENT_BYTES", 1)
+    log.append(0, [made(1)])
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fdatasync", _no_more_files)
+        with pytest.raises(LogInDoubt, match=str(PARTITION)):
+            log.append(0, [made(2)])
+    assert_in_doubt(log)
+    assert segments(tmp_path) == [0]
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["a segment", "a partition"])
+def test_a_name_that_may_not_be_on_the_disk_is_not_written_to(
+    tmp_path: Path, log: Appender, monkeypatch: pytest.MonkeyPatch, *, there: bool
+) -> None:
+    if there:
+        (tmp_path / str(PARTITION)).mkdir()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", _no_more_files)
+        with pytest.raises(LogInDoubt):
+            log.append(0, [made(1)])
+    assert_in_doubt(log)
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["a segment", "a partition"])
+def test_a_folder_that_cannot_be_opened_is_left_as_it_was(
+    tmp_path: Path, log: Appender, monkeypatch: pytest.MonkeyPatch, *, there: bool
+) -> None:
+    """A name that is there already would not be brought to the disk the next time."""
+    folder = tmp_path / str(PARTITION)
+    if there:
+        folder.mkdir()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", _no_more_files)
+        with pytest.raises(LogUnavailable, match="Too many open files"):
+            log.append(0, [made(1)])
+    assert [*folder.iterdir()] == [] if there else not folder.exists()
+    assert log.append(0, [made(2)]) == [0]
     log.sync()
 
 

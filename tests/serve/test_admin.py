@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from offsetlake.kafka.batch_writer import unsigned_varint
 from offsetlake.serve import admin as apis
 from offsetlake.serve import cluster_apis, wire
 from offsetlake.serve.base import NO_ID
@@ -129,6 +130,35 @@ def test_a_request_cut_short_ends_the_connection(shared: InProcess, api: int, ve
     for stop in range(start, len(whole)):
         with pytest.raises((wire.Malformed, IndexError)):
             shared.answer(whole[:stop])
+
+
+_LONGEST = "x" * (2**15 - 1)
+_ROWS = [{"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}]
+
+
+@pytest.mark.parametrize(
+    ("api", "version", "values"),
+    [
+        (apis.TXN_OFFSET_COMMIT, 5, _PRODUCER | {"group_id": "g", "topics": [{"name": _LONGEST, "partitions": _ROWS}]}),
+        (apis.TXN_OFFSET_COMMIT, 5, _PRODUCER | {"group_id": _LONGEST, "topics": []}),
+        (apis.INIT_PRODUCER_ID, 4, ASKED[apis.INIT_PRODUCER_ID] | {"transactional_id": _LONGEST}),
+        (apis.DELETE_GROUPS, 2, {"groups_names": ["g", _LONGEST]}),
+        (apis.OFFSET_COMMIT, 9, {"group_id": _LONGEST, "topics": []}),
+        (apis.OFFSET_COMMIT, 9, {"group_id": "g", "topics": [{"name": _LONGEST, "partitions": _ROWS}]}),
+        (apis.OFFSET_FETCH, 7, {"group_id": _LONGEST, "topics": [], "require_stable": False}),
+    ],
+)
+def test_a_string_longer_than_strings_are_ends_the_connection(
+    served: InProcess, api: int, version: int, values: dict[str, Any]
+) -> None:
+    """A compact length could say so, but no record could hold it: a broker ends the connection, too."""
+    frame = request(api, version, values)
+    served.answer(frame)
+    size, longer = 2**15, 2**15 + 1  # as compact lengths have it, one more than there are bytes
+    frame = frame.replace(unsigned_varint(size) + _LONGEST.encode(), unsigned_varint(longer) + f"{_LONGEST}x".encode())
+    with pytest.raises(wire.Malformed, match=f"a string of {size} bytes"):
+        served.answer(frame)
+    assert commit(served, "g", "orders", 0, 1) == 0
 
 
 def test_bytes_behind_a_request_are_passed_over(served: InProcess) -> None:

@@ -1,14 +1,23 @@
 """A disk that takes no more: commits are refused as a broker refuses them, and reads go on."""
 
+import asyncio
 import errno
 import os
 import resource
+import shutil
+from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
 
+from offsetlake.errors import LogUnavailable
+from offsetlake.log.appender import SEGMENT_BYTES, LogInDoubt
+from offsetlake.serve.security import Security
+from offsetlake.serve.server import Server
+from offsetlake.serve.settings import Settings
 from serve import commands
-from serve.in_process import InProcess
+from serve.asking import answered, request
+from serve.in_process import BROKER_LOG, SECONDS, InProcess, Origin
 from serve.serving import Serving
 from serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient
 
@@ -46,10 +55,12 @@ def test_a_full_disk_refuses_commits_and_nothing_else(tmp_path: Path, flush: str
         assert fetched(client, "g") == [3, 3]
 
 
+@pytest.mark.parametrize("segment_bytes", [SEGMENT_BYTES, 1], ids=["at the end of a round", "as a segment begins"])
 def test_after_an_io_error_commits_are_refused_until_a_restart(
-    served: InProcess, monkeypatch: pytest.MonkeyPatch
+    served: InProcess, monkeypatch: pytest.MonkeyPatch, segment_bytes: int
 ) -> None:
     """Nobody knows what a disk has that failed once: that it says yes the next time tells nothing of the first."""
+    monkeypatch.setattr("offsetlake.log.appender.SEGMENT_BYTES", segment_bytes)
     before = commands.stored(served, "billing")
     with monkeypatch.context() as broken:
         broken.setattr(os, "fdatasync", _io_error)
@@ -57,6 +68,57 @@ def test_after_an_io_error_commits_are_refused_until_a_restart(
     assert commands.commit(served, "billing", "orders", 0, 78) == NOT_COORDINATOR
     assert commands.delete_offsets(served, "billing", *before) == [NOT_COORDINATOR]
     assert commands.stored(served, "billing") == before
+
+
+def test_an_io_error_fails_all_of_its_round(served: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What went into other log partitions before was not brought to the disk either."""
+    monkeypatch.setattr("offsetlake.log.appender.SEGMENT_BYTES", 1)
+    partition_of = served.parts.log_partition
+    new = next(of for of in map(str, range(1000)) if not served.appender.end(partition_of(of.encode())))
+    groups = [new, "billing"]
+    before = {group: commands.stored(served, group) for group in groups}
+    rows = [{"partition_index": 0, "committed_offset": 77, "committed_metadata": ""}]
+    topics = [{"name": "orders", "partitions": rows}]
+    outcomes = chain([_io_error], repeat(os.fdatasync))
+
+    def fail_once(file: int) -> None:
+        next(outcomes)(file)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fdatasync", fail_once)
+        answers = [served.start(request(OFFSET_COMMIT, 9, {"group_id": of, "topics": topics})) for of in groups]
+        told = [answered(OFFSET_COMMIT, 9, served.wait(answer)) for answer in answers]
+    assert [of["topics"][0]["partitions"][0]["error_code"] for of in told] == [NOT_COORDINATOR] * 2
+    assert {group: commands.stored(served, group) for group in groups} == before
+
+
+def test_a_server_with_a_broken_log_closes_all_it_has(
+    tmp_path: Path, origin: Origin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(BROKER_LOG, tmp_path / "log")
+    settings = Settings(str(tmp_path / "lake"), str(tmp_path / "log"), "127.0.0.1", 0)
+
+    async def end_it_broken() -> None:
+        server = Server(settings, Security(settings), asyncio.get_running_loop())
+        listening = await server.listen()
+        parts = server._parts
+        parts.load(origin.base, origin.ends)
+        reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
+        rows = [{"partition_index": 0, "committed_offset": 77, "committed_metadata": ""}]
+        asked = request(OFFSET_COMMIT, 7, {"group_id": "billing", "topics": [{"name": "orders", "partitions": rows}]})
+        writer.write(len(asked).to_bytes(4) + asked)
+        said = await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
+        assert NOT_COORDINATOR.to_bytes(2) in said
+        listening.close()
+        with pytest.raises(LogInDoubt):
+            await server.close()
+        assert await reader.read() == b"", "the connection is closed"
+        with pytest.raises(LogUnavailable, match="is closed"):
+            parts.appender.end(0)
+        writer.close()
+
+    monkeypatch.setattr(os, "fdatasync", _io_error)
+    asyncio.run(asyncio.wait_for(end_it_broken(), SECONDS))
 
 
 def _io_error(_file: int) -> None:

@@ -266,6 +266,15 @@ def test_a_transaction_takes_a_right_on_its_id_and_on_the_group(served: InProces
     assert served.ask(END_TXN, 3, **of, committed=True)["error_code"] == 0
 
 
+def test_nothing_is_kept_of_groups_that_somebody_without_rights_names(served: InProcess) -> None:
+    served.client.access = Access([])
+    before = served.commits.log_partition.cache_info()
+    for version in range(6):
+        answer = served.ask(TXN_OFFSET_COMMIT, version, **PRODUCER, **COMMITTED)
+        assert answer["topics"][0]["partitions"][0]["error_code"] == NOT_YOUR_ID
+    assert served.commits.log_partition.cache_info() == before
+
+
 def test_the_log_is_read_by_who_may_read_all_groups(served: InProcess) -> None:
     wanted = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
     request_of_it = {

@@ -82,7 +82,7 @@ def test_what_is_found_is_what_was_written_last(
                 store.delete_group(group.encode(), log_offset)
                 model.offsets = {of: value for of, value in model.offsets.items() if of[0] != group}
                 model.groups.discard(group)
-            case ("freeze",) if frozen is None:
+            case ("freeze",):
                 store.freeze()
                 frozen = model.copy()
             case ("fold",) if frozen is not None:
@@ -104,3 +104,12 @@ def test_offsets_of_open_transactions_are_unstable_until_they_are_deleted() -> N
         [False, True, True],
         [False, False, True],
     )
+
+
+def test_what_was_frozen_is_still_there_when_the_next_fold_begins() -> None:
+    store, value = Store(), VALUE.pack(7, -1, NO_ID)
+    store.load(made_base({}))
+    for topic in (b"t", b"u"):
+        store.commit(b"g", {key(topic, 0): value}, 1)
+        store.freeze()
+    assert store.offsets(b"g") == {key(topic, 0): value for topic in (b"t", b"u")}

@@ -1,9 +1,13 @@
 """Transactions against a replay of the log written, over restarts, take-overs of snapshots, and kills at any write."""
 
+import asyncio
+import os
 import random
 import shutil
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +20,10 @@ from offsetlake.kafka.batch_writer import Batch
 from offsetlake.lake.lake import Lake
 from offsetlake.log.appender import Appender, Partition
 from offsetlake.serve import transaction_log
+from offsetlake.serve.client import Asked
 from offsetlake.serve.transaction_rules import Transaction
+from offsetlake.serve.transaction_writes import Cleaning
+from offsetlake.serve.writes import Flush, Writes
 from serve.serving import Serving
 from serve.transacting import TOPIC, Transacting
 from serve.transactions_beside import Side
@@ -157,6 +164,30 @@ def test_a_job_leaves_alone_what_a_transaction_holds(run: Run, tmp_path: Path) -
         assert f"of producer {side.producers['a'][0]} holds an offset of it" in said
         side.end("a", 5, commits=True)
         assert side.settled(group)[0][0] == 5
+
+
+def test_an_id_that_no_record_holds_is_not_taken_for_one_that_changes(serving: Transacting) -> None:
+    request = SimpleNamespace(transactional_id="a" * 2**15, transaction_timeout=timedelta(minutes=1))
+    for _ in range(2):
+        with pytest.raises(ValueError, match="at most"):
+            serving.service.transactions.init_producer_id(request, Asked(0, serving.service.client, None), print)
+
+
+@pytest.mark.parametrize("flush", Flush)
+def test_what_is_superseded_goes_when_the_disk_has_what_stands(
+    tmp_path: Path, flush: Flush, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without power the segments before it are gone for good, and it must not be."""
+    loop, appender, steps = asyncio.new_event_loop(), Appender(tmp_path, lambda _: 0), list[str]()
+    writes, log = Writes(appender, flush, loop), transaction_log.TransactionLog(tmp_path)
+    standing = {"a": Transaction(transactional_id="a", producer_id=1, timeout=1, updated=1)}
+    monkeypatch.setattr(os, "fdatasync", lambda _: steps.append("on disk"))
+    monkeypatch.setattr(transaction_log, "delete", lambda _: steps.append("deleted"))
+    writes.add(Cleaning(transaction_log.partition_of("a"), standing, writes, log, 1))
+    loop.run_until_complete(writes.rest())
+    assert steps == ["on disk", "deleted"]
+    appender.close()
+    loop.close()
 
 
 @pytest.mark.parametrize("at", [8, 11, 40], ids=["a size far too large", "a size too large", "what it says"])

@@ -3,12 +3,11 @@
 import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
-from offsetlake.disk import to_disk
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.batch_writer import Batch
 from offsetlake.log.ownership import disk_errors
@@ -17,6 +16,13 @@ from offsetlake.log.segments import Segment, segments_of
 
 SEGMENT_BYTES = 10 << 20  # as KAFKA-1000 had it for this topic: small segments can be cut away soon
 _BASE_OFFSET = struct.Struct(">q")
+
+
+class LogInDoubt(LogUnavailable):
+    """The disk could not say that it has something, or has let go of it: until it is read anew nobody knows.
+
+    Asked again it may well say yes, for Linux tells a failed write once: that says nothing of what it was told before.
+    """
 
 
 @dataclass(slots=True)
@@ -36,12 +42,14 @@ Partition = int | LogPartition
 class Appender:
     """Appends to the partitions of the coordinators' logs in a folder that this process owns.
 
-    `end_of` gives of a partition's last segment the log offset behind it; nothing torn is at its end.
+    `end_of` gives of a partition's last segment the log offset behind it; nothing torn is at its end. Once it raised
+    LogInDoubt, it does so whatever is asked.
     """
 
     def __init__(self, folder: Path, end_of: Callable[[Segment], int]) -> None:
         self._folder, self._end_of = folder, end_of
         self._tails: dict[Partition, _Tail] = {}
+        self._doubt: str | None = None
         self._closed = False
 
     def end(self, partition: Partition) -> int:
@@ -56,7 +64,7 @@ class Appender:
         """Write batches one behind the other; gives the log offset of the first record of each.
 
         They are in the log for good once `sync` has returned. Raises LogUnavailable where the disk takes no more: then
-        nothing of these batches is in the log.
+        nothing of these batches is in the log, unless it is LogInDoubt.
         """
         tail = self._tail(partition)
         if tail.size >= SEGMENT_BYTES:
@@ -76,10 +84,11 @@ class Appender:
         return firsts
 
     def sync(self) -> None:
-        """Return when all that was appended is on disk; LogUnavailable where the disk cannot say so."""
+        """Return when all that was appended is on disk; LogInDoubt where the disk cannot say so."""
+        self._check()
         for partition, tail in self._tails.items():
             if tail.unsynced:
-                with disk_errors(self._partition_folder(partition)):
+                with self._doubting(self._partition_folder(partition)):
                     os.fdatasync(tail.file.fileno())
                 tail.unsynced = False
 
@@ -93,30 +102,37 @@ class Appender:
     def _partition_folder(self, partition: Partition) -> Path:
         return self._folder / str(LogPartition(OFFSETS_TOPIC, partition) if isinstance(partition, int) else partition)
 
+    def _check(self) -> None:
+        if self._doubt is not None:
+            raise LogInDoubt(self._doubt)
+
     def _tail(self, partition: Partition) -> _Tail:
         if self._closed:
             raise LogUnavailable(f"the log {self._folder} is closed: its server ends")
+        self._check()
         if partition not in self._tails:
             path = self._partition_folder(partition)
             with disk_errors(path):
                 if not path.exists():
-                    path.mkdir()
-                    to_disk(self._folder)
+                    with self._naming(self._folder):
+                        path.mkdir()
             segments = segments_of(path)
             end = self._end_of(segments[-1]) if segments else 0
             self._tails[partition] = self._open(path, segments[-1].base_offset if segments else 0, end)
         return self._tails[partition]
 
     def _open(self, path: Path, base_offset: int, end: int) -> _Tail:
-        with disk_errors(path):
-            file = FileIO(path / f"{base_offset:020}.log", "ab")
-            to_disk(path)
-        return _Tail(file, end, file.tell())
+        with disk_errors(path), ExitStack() as opened:
+            with self._naming(path):
+                file = opened.enter_context(FileIO(path / f"{base_offset:020}.log", "ab"))
+            size = file.tell()
+            opened.pop_all()  # it stays open
+        return _Tail(file, end, size)
 
     def _roll(self, partition: Partition) -> _Tail:
         """Begin the next segment; the one before is on disk first, so that only a last segment can be torn."""
         full, path = self._tails[partition], self._partition_folder(partition)
-        with disk_errors(path):
+        with self._doubting(path):
             os.fdatasync(full.file.fileno())
         full.unsynced = False
         self._tails[partition] = self._open(path, full.end, full.end)
@@ -129,8 +145,28 @@ class Appender:
         try:
             yield
         except OSError as error:
-            with disk_errors(self._folder):
+            with self._doubting(self._folder):
                 tail.file.truncate(tail.size)
             raise LogUnavailable(
                 f"the log {self._folder} takes no more ({error.strerror}): nothing of this write is in it"
             ) from error
+
+    @contextmanager
+    def _naming(self, folder: Path) -> Iterator[None]:
+        """Bring a name that is made in a folder to the disk; none is made where it cannot be opened for that."""
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            yield
+            with self._doubting(folder):
+                os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    @contextmanager
+    def _doubting(self, folder: Path) -> Iterator[None]:
+        """Write nothing any more where the disk could not say that it has done what it was told: LogInDoubt."""
+        try:
+            yield
+        except OSError as error:
+            self._doubt = f"the log {folder} cannot be written: {error.strerror}"
+            raise LogInDoubt(self._doubt) from error

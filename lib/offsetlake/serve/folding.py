@@ -5,9 +5,10 @@ import logging
 import tempfile
 from pathlib import Path
 
+from offsetlake.errors import OffsetlakeError
 from offsetlake.log.appender import Appender
 from offsetlake.serve.base import Base
-from offsetlake.serve.child import ChildFailed, ask
+from offsetlake.serve.child import ask
 from offsetlake.serve.settings import Settings
 from offsetlake.serve.store import Layer, Store
 from offsetlake.serve.writes import Writes
@@ -54,7 +55,7 @@ class Folding:
             if found != self._seen or len(self._store.fresh) >= GROUPS_TO_FOLD:
                 try:
                     await self._fold()
-                except ChildFailed as error:
+                except (OffsetlakeError, OSError) as error:
                     LOG.warning(
                         "the tables could not be taken over, what is served goes on: %(reason)s", {"reason": error}
                     )
@@ -66,19 +67,20 @@ class Folding:
         return max((path.name for path in log.glob("*.json")), default="")
 
     async def _fold(self) -> None:
-        # Asked before, each is open: that can fail, and must not in the middle of a round.
-        ends = {number: self._appender.end(number) for number in range(self._settings.log_partitions)}
+        ends: dict[int, int] = {}
 
         def freeze() -> None:
-            ends.update((number, self._appender.end(number)) for number in ends)
+            # In a round of its own: nothing else, and no sync in a thread, has to do with the segments this may open.
+            ends.update({number: self._appender.end(number) for number in range(self._settings.log_partitions)})
             self._store.freeze()
 
-        await self._writes.rest(freeze)
         try:
+            await self._writes.rest(freeze)
             async with self._reading:
                 base, _ = await build(self._settings, ends)
         except BaseException:  # cancelled too
-            self._store.thaw()
+            if ends:  # it is frozen
+                self._store.thaw()
             raise
         folded = self._store.fold(base)
         taken = {"offsets": len(base), "groups": len(base.groups), "version": base.version}

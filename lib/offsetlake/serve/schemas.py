@@ -12,6 +12,7 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 
+from offsetlake.kafka.readers import MAX_STRING
 from offsetlake.serve import wire
 
 _TAGS = b"\0"
@@ -35,7 +36,23 @@ def read(frame: bytes, header: wire.Header) -> Any:
         request, _ = entity_reader(schema)(frame, at)
     except SerialError as error:
         raise wire.Malformed(str(error)) from error
+    if len(frame) > MAX_STRING:
+        _check_strings(request)
     return request
+
+
+def _check_strings(value: Any) -> None:
+    """Refuse strings that are longer than they may be, which only flexible versions can say: no record holds them."""
+    if isinstance(value, str):
+        if (size := len(value.encode())) > MAX_STRING:
+            raise wire.Malformed(f"a string of {size} bytes")
+    elif isinstance(value, tuple):
+        for each in value:
+            _check_strings(each)
+    elif dataclasses.is_dataclass(value):
+        schema: Any = type(value)
+        for name, _, _ in _fields(schema):
+            _check_strings(getattr(value, name))
 
 
 def write(api: int, version: int, values: Values) -> bytes:

@@ -6,12 +6,12 @@ import logging
 import signal
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
 from offsetlake.disk import to_disk
-from offsetlake.errors import BadRequest
+from offsetlake.errors import BadRequest, OffsetlakeError
 from offsetlake.log.ownership import disk_errors, owned
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.serve.arrival import Arrival
@@ -36,7 +36,7 @@ def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Raises LogBusy where another process writes to the log, LogUnavailable, LogMismatch, LakeUnusable; BadRequest where
-    it cannot listen, or what it is to be protected by cannot be used.
+    it cannot listen, or what it is to be protected by cannot be used; OffsetlakeError at a fault of its own.
     """
     folder, security = Path(settings.log), Security(settings)
     make_log(folder, settings.log_partitions)
@@ -108,26 +108,35 @@ class Server:
         taken = {"offsets": len(base), "groups": len(base.groups), "version": base.version}
         LOG.info("serving %(offsets)d offsets in %(groups)d groups", taken)
 
+    @property
+    def fault(self) -> "asyncio.Future[None]":
+        """`offsetlake.serve.writes.Writes.fault`."""
+        return self._parts.writes.fault
+
     async def fold(self) -> None:
         """Take over newer compactions, again and again."""
         of = self._parts
         await Folding(self._settings, of.store, of.writes, of.appender, self._reading).run()
 
     async def close(self) -> None:
-        """Finish what was begun, and send what was answered."""
+        """Finish what was begun, and send what was answered; after a fault who waits might wait for ever."""
         of = self._parts
+        if of.writes.fault.done():
+            return
         if self._http is not None:
             await self._http.close()
         await self.door.close()
         if self._watching is not None:
             self._watching.cancel()
         await of.reads.close()
-        if not of.store.loading:
-            await of.writes.rest()
-        for connection, _ in of.security.connections:
-            connection.close()
-        of.appender.sync()
-        of.appender.close()
+        with contextlib.closing(of.appender):
+            try:
+                if not of.store.loading:
+                    await of.writes.rest()
+            finally:  # a log that is broken keeps nobody from being told what was answered
+                for connection, _ in of.security.connections:
+                    connection.close()
+                of.appender.sync()
 
 
 async def _serve(settings: Settings, security: Security) -> None:
@@ -141,18 +150,23 @@ async def _serve(settings: Settings, security: Security) -> None:
     try:
         server.listen_for_http()
         await server.door.open()
-        if await _first(server.load(), stopping):
-            await _first(server.fold(), stopping)
+        if await _first(server.load(), stopping, server.fault):
+            await _first(server.fold(), stopping, server.fault)
+        if server.fault.done():
+            raise OffsetlakeError(
+                "the server has a fault, told above with its trace, and what it serves may be wrong: it ends, and the "
+                "next start reads what the log says"
+            )
     finally:
         watching.cancel()
         listening.close()
         await server.close()
 
 
-async def _first(work: Coroutine[None, None, None], stopping: "asyncio.Task[bool]") -> bool:
-    """Work until it is done, or until the process is to stop; gives whether it was done. Raises what it raises."""
+async def _first(work: Coroutine[None, None, None], *ends: "asyncio.Future[Any]") -> bool:
+    """Work until it is done, or until the process is to end; gives whether it was done. Raises what it raises."""
     task = asyncio.create_task(work)
-    await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait((task, *ends), return_when=asyncio.FIRST_COMPLETED)
     if task.done():
         task.result()
         return True

@@ -250,6 +250,8 @@ class Store:
 
     def freeze(self) -> None:
         """Begin to fold: what was written so far will be in the next base."""
+        if self.frozen:  # by a fold that neither came to an end nor gave up
+            self.thaw()
         self.fresh, self.frozen = {}, self.fresh
 
     def fold(self, base: Base) -> Layer:

@@ -71,13 +71,14 @@ class Cleaning:
     alone = True
 
     def __init__(
-        self, log: TransactionLog, partition: LogPartition, standing: dict[str, Transaction], now: int
+        self, partition: LogPartition, standing: dict[str, Transaction], writes: Writes, log: TransactionLog, now: int
     ) -> None:
-        self._log, self.partition, self._standing, self._now = log, partition, standing, now
+        self.partition, self._standing, self._writes, self._log, self._now = partition, standing, writes, log, now
         self._batch = state_batch(())
 
     def batches(self) -> Sequence[Batch]:
-        """Give the one batch."""
+        """Give the one batch; the disk has it before what it stands for goes, whatever the `Flush` is."""
+        self._writes.make_due()
         here = [of for name, of in self._standing.items() if partition_of(name) == self.partition]
         for of in here:
             if expired(of, self._now):

@@ -197,7 +197,6 @@ class Transactions:
     def _change(self, new: Transaction, done: Done) -> None:
         """Have something stand once it is on disk."""
         name = new.transactional_id
-        self._changing.add(name)
 
         def written(error: int, grown: bool) -> None:
             self._changing.discard(name)
@@ -207,14 +206,16 @@ class Transactions:
             if grown:
                 self._clean(name)
 
-        self._writes.add(Change(new, self._writes, self._log, written))
+        change = Change(new, self._writes, self._log, written)  # raises where no record holds it: then nothing changes
+        self._changing.add(name)
+        self._writes.add(change)
 
     def _put(self, new: Transaction) -> None:
         self._standing[new.transactional_id] = new
         (self._open.discard if new.state in rules.ENDED else self._open.add)(new.transactional_id)
 
     def _clean(self, name: str) -> None:
-        self._writes.add(Cleaning(self._log, partition_of(name), self._standing, now_ms()))
+        self._writes.add(Cleaning(partition_of(name), self._standing, self._writes, self._log, now_ms()))
 
     def _end(self, prepared: Transaction, done: Done) -> None:
         """End a transaction: `done` hears when its markers are in the log."""

@@ -92,9 +92,9 @@ class TxnOffsetCommit:
             else:
                 self._write(request, asked, errors, answer)
 
-        partition = self._commits.log_partition(request.group_id.encode())
+        name, group = request.transactional_id, request.group_id.encode()
         producer = Producer(request.producer_id, request.producer_epoch)
-        if denied := denial(asked, request.transactional_id, request.group_id.encode()):
+        if denied := denial(asked, name, group):
             answer(answered(request, [], denied))
         elif all(errors):
             answer(answered(request, errors, NONE))
@@ -103,15 +103,15 @@ class TxnOffsetCommit:
             answer(
                 answered(request, errors, rules.COORDINATOR_LOAD_IN_PROGRESS if known else _COORDINATOR_NOT_AVAILABLE)
             )
-        elif not request.group_id:
+        elif not group:
             answer(answered(request, errors, rules.INVALID_GROUP_ID))
         else:
-            rest_ms = self._commits.throttle(request.group_id.encode())
+            rest_ms, partition = self._commits.throttle(group), self._commits.log_partition(group)
             answer = _throttled(answer, rest_ms) if rest_ms else answer
             if asked.version >= _JOINS_SINCE:
-                self._transactions.join(request.transactional_id, producer, partition, go_on)
+                self._transactions.join(name, producer, partition, go_on)
             else:
-                go_on(self._transactions.may_write(request.transactional_id, producer, partition, asked.version))
+                go_on(self._transactions.may_write(name, producer, partition, asked.version))
             return rest_ms
         return 0
 

@@ -4,6 +4,7 @@ import struct
 from typing import NamedTuple
 
 from offsetlake.kafka.batch_writer import unsigned_varint
+from offsetlake.kafka.readers import MAX_STRING
 
 MAX_FRAME = 100 << 20  # socket.request.max.bytes of a broker
 _INT16, _INT32, _INT64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
@@ -103,7 +104,10 @@ class Cursor:
         return length
 
     def string(self) -> bytes | None:
-        """Read a string; None where it is null. It comes as UTF-8, whatever it was."""
+        """Read a string; None where it is null. It comes as UTF-8, whatever it was.
+
+        Malformed where it is longer than strings are: a flexible length can say so, and no record could hold it.
+        """
         data, at = self._data, self.at
         if not self._flexible:
             length = _INT16.unpack_from(data, at)[0]
@@ -121,7 +125,10 @@ class Cursor:
         if stop > len(data):
             raise Malformed("a string reaches behind the end of its request")
         text = data[at:stop]
-        return text if text.isascii() else text.decode(errors="replace").encode()
+        text = text if text.isascii() else text.decode(errors="replace").encode()
+        if len(text) > MAX_STRING:
+            raise Malformed(f"a string of {len(text)} bytes")
+        return text
 
     def int32s(self) -> tuple[int, ...]:
         """Read an array of int32; Malformed where it is null."""

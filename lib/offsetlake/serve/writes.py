@@ -5,6 +5,7 @@ deletion, a conditional write), or such a thing alone. Nothing is served and nob
 """
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -14,13 +15,15 @@ from typing import Protocol
 
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.batch_writer import Batch
-from offsetlake.log.appender import Appender, Partition
+from offsetlake.log.appender import Appender, LogInDoubt, Partition
 from offsetlake.serve.durations import Histogram
 from offsetlake.serve.watermarks import Watermarks
 
+LOG = logging.getLogger(__name__)
 QUICK = 0.001  # seconds: a disk that answers within them is waited for; for a slower one a thread waits
 MANY = 8  # writes in one round: a thread waits for the disk then, while the next are taken in
 INTERVAL = 1.0  # seconds
+_UNFORESEEN = "the server has a fault, which its log tells: nobody knows what the log has until a restart reads it"
 
 
 class Flush(StrEnum):
@@ -54,7 +57,7 @@ class Write(Protocol):
 
 
 class _Rest:
-    """Writes nothing; done when all before it is."""
+    """Writes nothing; done when all before it is. Nothing begins where nobody waits for it any more."""
 
     partition, alone = -1, True
 
@@ -62,14 +65,17 @@ class _Rest:
         self._done, self._begins = done, begins
 
     def batches(self) -> Sequence[Batch]:
-        self._begins()
+        if not self._done.done():
+            self._begins()
         return ()
 
     def written(self, _firsts: list[int]) -> None:
-        self._done.set_result(None)
+        if not self._done.done():
+            self._done.set_result(None)
 
     def failed(self, error: LogUnavailable) -> None:
-        self._done.set_exception(error)
+        if not self._done.done():
+            self._done.set_exception(error)
 
 
 class Writes:
@@ -85,7 +91,12 @@ class Writes:
         self._took = 0.0  # seconds the disk takes, about
         self.syncs = Histogram()
         self.broken: LogUnavailable | None = None
-        """Set once the disk could not say that it has what it was given: it is not asked twice."""
+        """Set once the disk could not say that it has what it was given: it is not asked twice. And at a `fault`."""
+        self.fault: asyncio.Future[None] = loop.create_future()
+        """Done once a write could not be served or told, for a reason nobody foresaw: the process has to end.
+
+        What is served may be wrong from then on, and who was to be told waits in vain. The next start reads the log.
+        """
         if flush is Flush.INTERVAL:
             loop.call_later(INTERVAL, self._come_due)
 
@@ -124,7 +135,7 @@ class Writes:
     def _round(self) -> None:
         done = self._append(self._take())
         if self.broken or not (self._due or (self._flush is Flush.ALWAYS and any(firsts for _, firsts in done))):
-            self._finish(done, None)
+            self._finish(done, self.broken)
         elif self._took < QUICK and len(done) < MANY:
             self._finish(done, self._sync())
         else:
@@ -142,21 +153,48 @@ class Writes:
         by_partition: dict[Partition, list[tuple[Write, Sequence[Batch]]]] = {}
         done: list[tuple[Write, list[int]]] = []
         for write in taken:
-            if self.broken:
-                write.failed(self.broken)
-            elif batches := write.batches():
+            batches = self._laid_out(write)
+            if isinstance(batches, LogUnavailable):
+                self._tell(write, [], batches)
+            elif batches:
                 by_partition.setdefault(write.partition, []).append((write, batches))
             else:
                 done.append((write, []))
         for partition, writes in by_partition.items():
-            try:
-                firsts = iter(self._appender.append(partition, [batch for _, batches in writes for batch in batches]))
-            except LogUnavailable as error:
+            firsts = self._appended(partition, [batch for _, batches in writes for batch in batches])
+            if isinstance(firsts, LogUnavailable):
                 for write, _ in writes:
-                    write.failed(error)
+                    self._tell(write, [], firsts)
             else:
-                done += [(write, [next(firsts) for _ in batches]) for write, batches in writes]
+                places = iter(firsts)
+                done += [(write, [next(places) for _ in batches]) for write, batches in writes]
         return done
+
+    def _laid_out(self, write: Write) -> Sequence[Batch] | LogUnavailable:
+        """Give the batches of a write, or why it fails alone."""
+        if self.broken:
+            return self.broken
+        try:
+            return write.batches()
+        except LogUnavailable as error:
+            return error
+        except Exception:
+            LOG.exception("a write could not be laid out: it is refused, and nothing of it is in the log")
+            return LogUnavailable("the server has a fault, which its log tells: nothing of this write is in the log")
+
+    def _appended(self, partition: Partition, batches: list[Batch]) -> list[int] | LogUnavailable:
+        """Append to a partition; gives the log offset of each batch, or why nothing of them is in the log for good."""
+        try:
+            return self._appender.append(partition, batches)
+        except LogInDoubt as error:
+            self.broken = error
+            return error
+        except LogUnavailable as error:
+            return error
+        except Exception:
+            LOG.exception("the log could not be written")
+            self.broken = LogInDoubt(_UNFORESEEN)
+            return self.broken
 
     def _sync(self) -> LogUnavailable | None:
         started = time.perf_counter()
@@ -164,6 +202,9 @@ class Writes:
             self._appender.sync()
         except LogUnavailable as error:
             return error
+        except Exception:
+            LOG.exception("the log could not be brought to the disk")
+            return LogInDoubt(_UNFORESEEN)
         finally:
             took = time.perf_counter() - started
             self._took += (took - self._took) / 8
@@ -174,11 +215,21 @@ class Writes:
         self.broken = error or self.broken
         self._due = False
         for write, firsts in done:
+            self._tell(write, firsts, error)
+        self._under_way = False
+        self._schedule()
+
+    def _tell(self, write: Write, firsts: list[int], error: LogUnavailable | None) -> None:
+        """Tell what came of a write; the others are told whatever it raises."""
+        try:
             if error:
                 write.failed(error)
             else:
                 if firsts and isinstance(write.partition, int):  # the log of transactions is nobody's to read
                     self.watermarks.rise(write.partition, self._appender.end(write.partition))
                 write.written(firsts)
-        self._under_way = False
-        self._schedule()
+        except Exception:
+            LOG.exception("what came of a write could not be served or told: the process has to end")
+            self.broken = self.broken or LogUnavailable(_UNFORESEEN)
+            if not self.fault.done():
+                self.fault.set_result(None)
