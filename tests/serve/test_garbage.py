@@ -17,6 +17,7 @@ from serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient, frame, re
 
 FETCH: dict[str, Any] = {"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0]}]}
 GOOD = frame(OFFSET_FETCH, 5, 7, request(OFFSET_FETCH, 5, FETCH))
+TWICE: dict[str, Any] = {"groups": [{"group_id": "g", "topics": None}] * 2, "require_stable": False}
 UNKNOWN_API, TOO_NEW = 4242, 99
 
 pytestmark = pytest.mark.slow
@@ -78,6 +79,7 @@ def sized(data: bytes) -> bytes:
         sized(GOOD[4:-1]),
         sized(struct.pack(">hhihhsi", OFFSET_FETCH, 5, 1, -1, 1, b"g", 2**31 - 1)),
         sized(struct.pack(">hhih", OFFSET_FETCH, 9, 1, -1) + b"\0" + b"\xff" * 40),
+        frame(OFFSET_FETCH, 8, 7, request(OFFSET_FETCH, 8, TWICE)),
         sized(struct.pack(">hhih", OFFSET_COMMIT, 9, 1, -1) + b"\xff\xff\xff\xff\x0f" + b"\xff" * 40),
     ],
 )

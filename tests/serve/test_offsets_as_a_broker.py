@@ -158,3 +158,4 @@ def committers(member: Member) -> Iterator[tuple[int, str, str | None]]:
         for name in ("", member.id, "nobody"):
             for instance in (None, member.instance or "no-instance", "nobody"):
                 yield epoch, name, instance
+    yield -1, "", None  # once more, behind who may

@@ -113,3 +113,15 @@ def test_what_was_frozen_is_still_there_when_the_next_fold_begins() -> None:
         store.commit(b"g", {key(topic, 0): value}, 1)
         store.freeze()
     assert store.offsets(b"g") == {key(topic, 0): value for topic in (b"t", b"u")}
+
+
+def test_a_group_takes_commits_of_nobody_once_it_has_taken_one_and_for_no_other_reason() -> None:
+    store, values = Store(), {key(b"t", 0): VALUE.pack(7, -1, NO_ID)}
+    store.load(made_base({}))
+    store.commit(b"g", values, 1)
+    store.hold(b"g", (1, 0), [*values.items()], 2)
+    assert not store.takes_commits(b"g"), "a member has, a transaction has"
+    store.commit(b"g", values, 3, of_nobody=True)
+    assert store.takes_commits(b"g")
+    store.delete_group(b"g", 4)
+    assert not store.takes_commits(b"g")

@@ -60,7 +60,8 @@ class Commit:
             name: VALUE.pack(offset, epoch, topic_id) + metadata
             for (name, epoch, topic_id, metadata), offset in zip(self._request.stored, self._offsets, strict=True)
         }
-        self._store.commit(self._request.group, values, firsts[0] + len(self._offsets) - 1)
+        request, last = self._request, firsts[0] + len(self._offsets) - 1
+        self._store.commit(request.group, values, last, of_nobody=request.of_nobody)
         self._answer(self._request.accepted())
 
     def failed(self, _error: LogUnavailable) -> None:

@@ -96,6 +96,8 @@ class OffsetFetch:
         if number < 0:
             raise wire.Malformed("a fetch of groups that are null")
         asked = [Asked(cursor, version, self._topics.name_of) for _ in range(number)]
+        if len({of.group for of in asked}) < len(asked):  # a kilobyte would ask for all of a large group a hundred times
+            raise wire.Malformed("a fetch that names a group twice")
         stable = version >= _STABLE and cursor.bool_()
         cursor.tags()
         return asked, stable

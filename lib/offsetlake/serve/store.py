@@ -37,12 +37,13 @@ def _counting(ended: dict[bytes, Held]) -> dict[bytes, bytes]:
 class Changes:
     """What one layer says of one group: offsets by key, and whether all that is below it is hidden."""
 
-    __slots__ = ("hides", "offsets", "there")
+    __slots__ = ("hides", "offsets", "takes_commits", "there")
 
     def __init__(self) -> None:
         self.offsets: dict[bytes, bytes] = {}
         self.hides = False
         self.there = False  # the group, by this layer
+        self.takes_commits = False  # of nobody in particular: it has taken one
 
 
 Layer = dict[bytes, Changes]
@@ -166,7 +167,7 @@ class Store:
     def takes_commits(self, group: bytes) -> bool:
         """Tell whether a commit of nobody in particular was taken since the last fold: the next one will be too."""
         changes = self.fresh.get(group)
-        return changes is not None and changes.there
+        return changes is not None and changes.takes_commits
 
     def members(self, group: bytes) -> dict[str, Any]:
         """Give what only a group with members has: `Base.details`; nothing without members."""
@@ -200,11 +201,15 @@ class Store:
         """Give the log offset of the newest record of a group that came since `watch`; -1 for none."""
         return self._newest.get(group, -1)
 
-    def commit(self, group: bytes, values: dict[bytes, bytes], last: int) -> None:
-        """Take in commits that are in the log for good; `last` is the log offset of the newest."""
+    def commit(self, group: bytes, values: dict[bytes, bytes], last: int, *, of_nobody: bool = False) -> None:
+        """Take in commits that are in the log for good; `last` is the log offset of the newest.
+
+        `of_nobody`: no member sent them, and the group was asked whether it takes such.
+        """
         changes = self._changes(group, last)
         changes.offsets |= values
         changes.there = True
+        changes.takes_commits |= of_nobody
         self.committed += len(values)
         if group in self.pending:
             for name in values:
@@ -238,7 +243,7 @@ class Store:
         """Take in the tombstone of a group, behind those of its offsets."""
         changes = self._changes(group, last)
         changes.offsets.clear()
-        changes.hides, changes.there = True, False
+        changes.hides, changes.there, changes.takes_commits = True, False, False
 
     def _changes(self, group: bytes, last: int) -> Changes:
         if self._watching:
@@ -268,6 +273,7 @@ class Store:
             below = self.fresh.setdefault(group, changes)
             if below is not changes:
                 if changes.hides:
-                    below.offsets, below.hides, below.there = {}, True, False
+                    below.offsets, below.hides, below.there, below.takes_commits = {}, True, False, False
                 below.offsets |= changes.offsets
                 below.there |= changes.there
+                below.takes_commits |= changes.takes_commits
