@@ -96,7 +96,7 @@ class OffsetFetch:
         if number < 0:
             raise wire.Malformed("a fetch of groups that are null")
         asked = [Asked(cursor, version, self._topics.name_of) for _ in range(number)]
-        if len({of.group for of in asked}) < len(asked):  # a kilobyte would ask for all of a large group a hundred times
+        if len({of.group for of in asked}) < len(asked):  # all of a large group would be asked for by a byte or two
             raise wire.Malformed("a fetch that names a group twice")
         stable = version >= _STABLE and cursor.bool_()
         cursor.tags()
