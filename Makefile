@@ -27,7 +27,7 @@ airflow: setup $(AIRFLOW)/.ready ## start a local Airflow with the DAGs on the b
 	@PORT=$(PORT) dags/local.sh "$(abspath $(LOG))"
 
 test: check .jars/broker/.ready $(AIRFLOW)/.ready dist ## lint, types and tests, with a real broker, a real Spark cluster and Airflow
-	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder --durations=15 -m 'not long'
+	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder --durations=15 -m 'not long'
 
 test-long: $(VENV)/.dev .jars/spark/.ready .jars/broker/.ready $(AIRFLOW)/.ready ## the tests that take minutes: the page of Airflow in a browser, views in Spark
 	$(BIN)/python -m pytest -m long

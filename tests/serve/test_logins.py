@@ -456,7 +456,9 @@ def test_clients_are_known_by_their_certificates(tmp_path: Path) -> None:
     with Serving(tmp_path / "lake", tmp_path / "log", **of) as serving:
         for name, error in (("billing", 0), ("other", 30)):
             with files.wire(serving.bootstrap, trusting(files, tmp_path / f"{name}.pem")) as client:
+                said = Said(serving)
                 assert client.ask(OFFSET_FETCH, 5, FETCH)["error_code"] == error
+        said.one("may not read group")
         for context, line in (
             (trusting(files), "peer did not return a certificate"),
             (trusting(files, tmp_path / "forged.pem"), "certificate verify failed"),
