@@ -11,6 +11,7 @@ import pytest
 from offsetlake.kafka.batch_writer import unsigned_varint
 from offsetlake.serve import admin as apis
 from offsetlake.serve import cluster_apis, wire
+from offsetlake.serve import topics as topics_module
 from offsetlake.serve.base import NO_ID
 from offsetlake.serve.topics import LAST_OFFSET, MOST_PARTITIONS, Topics
 from serve.asking import CLIENT, CORRELATION, answered, request
@@ -348,3 +349,14 @@ def test_an_id_of_zeros_is_no_topics_id() -> None:
     topics.learn({b"t": (0, NO_ID)})
     assert topics.id_of(b"t") != NO_ID
     assert topics.name_of(NO_ID) is None
+
+
+def test_names_that_clients_make_up_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics_module, "MOST_ASKED", 2)
+    topics = Topics(None, 50)
+    committed = topics.id_of(b"committed")
+    topics.grow(b"committed", 0)
+    first, second, third = (topics.id_of(name) for name in (b"first", b"second", b"third"))
+    known = [topics.name_of(id_) for id_ in (committed, first, second, third)]
+    assert known == [b"committed", None, b"second", b"third"]
+    assert topics.id_of(b"first") == first, "who asks again is told the same"

@@ -18,6 +18,9 @@ MOST_PARTITIONS = 100_000
 """Of a topic that is not named: one commit can name any, and all below it would be there. Clusters have some ten
 thousand of one at the most."""
 
+MOST_ASKED = 10_000
+"""Topics that are kept in mind because somebody asked for them, and nothing else: names can be made up without end."""
+
 _NO_ID = bytes(16)
 _SPACE = uuid.UUID("0f5e71a4-1c0e-5d3a-9b1e-6f66736c616b")  # the ids of topics that nothing gives another
 
@@ -35,6 +38,7 @@ class Topics:
         self._ids: dict[bytes, bytes] = {}
         self._names: dict[bytes, bytes] = {}
         self._counts: dict[bytes, int] = {}
+        self._asked: dict[bytes, None] = {}  # the oldest first
         for name, partitions in self._fixed.items():
             if partitions:
                 self.id_of(name)
@@ -72,7 +76,18 @@ class Topics:
         if id_ is None:
             id_ = self._ids[name] = uuid.uuid5(_SPACE, name.hex()).bytes
             self._names[id_] = name
+            if name not in self._fixed and name not in self._counts:
+                self._keep(name)
         return id_
+
+    def _keep(self, name: bytes) -> None:
+        """Keep a topic in mind that is only asked for; the oldest is forgotten, unless it has offsets by now."""
+        self._asked[name] = None
+        if len(self._asked) > MOST_ASKED:
+            oldest = next(iter(self._asked))
+            del self._asked[oldest]
+            if oldest not in self._counts:
+                del self._names[self._ids.pop(oldest)]
 
     def name_of(self, id_: bytes) -> bytes | None:
         """Give the name of the topic with an id; None where nobody asked for that topic yet."""
