@@ -11,6 +11,7 @@ wrong.
 The parent has imported everything and never touches a Delta table: the threads that would start do not live in a fork.
 """
 
+import gc
 import io
 import json
 import os
@@ -185,6 +186,8 @@ def main(folder: Path, scenarios: Iterable[tuple[str, int]]) -> None:
     for done, jobs in NEVER_KILLED.items():
         EXPECTED[done] = json.loads(must(partial(never_killed, Place(folder / f"expected-{done}"), done, jobs)))
     warm_up(LogAddress(folder=place.folder / "log"))
+    gc.collect()
+    gc.freeze()  # or a collection in a child copies all pages of its parent
     for scenario, every in scenarios:
         if scenario == AGAIN_AND_AGAIN:
             kill_again_and_again(folder / scenario)
