@@ -22,6 +22,7 @@ BURST, AT_ONCE = 16, 3  # commits under way at once; partitions of a commit, at 
 REPORT_SECONDS = 5.0
 MOST_WRONG = 20  # wrong answers after which a client gives up
 UNSTABLE = 88
+LEFT = "left by a producer that is lost"
 WEIGHTS = {
     "commit_one": 300,
     "burst": 30,
@@ -117,8 +118,8 @@ class LoadClient(Asking):
         held = {of["error_code"] for of in self._partitions(group, [*offsets], stable=True)}
         expect(f"errors of what {group} has in a transaction", held, {UNSTABLE})
         self._look(group, offsets)
-        (fate,) = self._chosen.choices(("committed", "aborted", "lost"), (70, 20, 10))
-        if fate == "lost":
+        (fate,) = self._chosen.choices(("committed", "aborted", LEFT), (70, 20, 10))
+        if fate == LEFT:
             self.reconnect()
             self._init(name)
         else:
