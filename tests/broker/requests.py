@@ -3,11 +3,12 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from aiokafka.conn import AIOKafkaConnection, create_conn
 from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.coordination import FindCoordinatorRequest
 from aiokafka.protocol.types import (
     Array,
     CompactArray,
@@ -24,6 +25,7 @@ ANSWER_SECONDS = 30
 
 _TEXT = String("utf-8")
 _COMPACT_TEXT = CompactString("utf-8")
+_GROUP = 0  # what a coordinator is of
 _NOT_READY = {14, 15, 16}  # loading, not available, not the coordinator (yet)
 
 
@@ -214,3 +216,11 @@ async def ask(connected: AIOKafkaConnection, request: Request[Any]) -> Any:
             raise BrokerRefusedError(f"{type(request).__name__}: error {response.error_code}")
         else:
             return response
+
+
+async def await_coordinator(bootstrap: str, groups: Iterable[str]) -> None:
+    """Wait until groups have their coordinator, which a new broker makes when first asked, and it has loaded them."""
+    async with connection(bootstrap) as connected:
+        for group_id in groups:
+            await ask(connected, FindCoordinatorRequest(group_id, _GROUP))
+            await ask(connected, OffsetFetch(group_id))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.kafka_tools import dump_log_command
-from broker.requests import ListGroups, OffsetFetch, ask, connection
+from broker.requests import ListGroups, OffsetFetch, ask, await_coordinator, connection
 
 _DECODERS = {"__consumer_offsets": "--offsets-decoder", "__share_group_state": "--share-group-state-decoder"}
 
@@ -83,13 +83,7 @@ def broker_groups(bootstrap: str) -> dict[str, tuple[str, str, str]]:
 
 def await_loaded(bootstrap: str, groups: Iterable[str]) -> None:
     """Wait for the log partitions of these groups: ListGroups leaves out, without a word, what is not loaded yet."""
-    asyncio.run(_await_loaded(bootstrap, groups))
-
-
-async def _await_loaded(bootstrap: str, groups: Iterable[str]) -> None:
-    async with connection(bootstrap) as connected:
-        for group_id in groups:
-            await ask(connected, OffsetFetch(group_id))
+    asyncio.run(await_coordinator(bootstrap, groups))
 
 
 async def _list_groups(bootstrap: str) -> dict[str, tuple[str, str, str]]:

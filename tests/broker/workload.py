@@ -9,7 +9,6 @@ from typing import Literal
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.protocol.commit import OffsetCommitRequest
-from aiokafka.protocol.coordination import FindCoordinatorRequest
 from aiokafka.protocol.group import JoinGroupRequest, SyncGroupRequest
 from aiokafka.structs import OffsetAndMetadata
 from aiokafka.structs import TopicPartition as AioTopicPartition
@@ -24,12 +23,11 @@ from confluent_kafka.admin import (
 )
 
 from broker.kafka_tools import java
-from broker.requests import BrokerRefusedError, DescribeTransactions, OffsetDelete, OffsetFetch, ask, connection
+from broker.requests import BrokerRefusedError, DescribeTransactions, OffsetDelete, ask, await_coordinator, connection
 
 ANSWER_SECONDS = 30
 OPEN_TRANSACTION_MS = 15 * 60 * 1000  # the most a broker allows: long enough to stay open for a whole test run
 SESSION_MS = 15 * 60 * 1000
-_GROUP = 0  # what a coordinator is looked for of
 COMMIT_CONNECTIONS = 8  # a broker serves one request of a connection at a time, and lingers 5 ms over each commit
 
 Offsets = Mapping[tuple[str, int], int]
@@ -107,7 +105,7 @@ def commit(member: Consumer, offsets: Offsets) -> None:
 
 def simple_commit(bootstrap: str, group_id: str, offsets: Offsets, leader_epoch: int = -1) -> None:
     """Assign and commit without membership: one OffsetCommit a partition, no group record."""
-    asyncio.run(_await_coordinator(bootstrap, group_id))
+    asyncio.run(await_coordinator(bootstrap, [group_id]))  # librdkafka gives up a commit that comes sooner
     consumer = _consumer(bootstrap, group_id, {})
     partitions = _partitions(offsets, leader_epoch)
     consumer.assign(partitions)
@@ -248,13 +246,6 @@ def _commit(consumer: Consumer, partitions: list[TopicPartition]) -> None:
     for partition in consumer.commit(offsets=partitions, asynchronous=False):
         if partition.error:
             raise BrokerRefusedError(f"{partition.topic} {partition.partition}: {partition.error}")
-
-
-async def _await_coordinator(bootstrap: str, group_id: str) -> None:
-    """Wait for what a new broker makes when it is first asked: librdkafka gives up a commit that comes sooner."""
-    async with connection(bootstrap) as connected:
-        await ask(connected, FindCoordinatorRequest(group_id, _GROUP))
-        await ask(connected, OffsetFetch(group_id))
 
 
 async def _aiokafka_member(bootstrap: str, group_id: str, offsets: Offsets, metadata: str) -> None:
