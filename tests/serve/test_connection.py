@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from offsetlake.serve.client import Client
 from offsetlake.serve.connection import Answer, Connection
 from offsetlake.serve.wire import Header
+from serve.sink import Sink
 
 FETCH, COMMIT = 9, 8
 
@@ -30,28 +31,6 @@ class Echo:
 
     def may_follow(self, header: Header) -> bool:
         return header.api == COMMIT
-
-
-class Sink:
-    """A transport that keeps what is written."""
-
-    def __init__(self) -> None:
-        self.written = b""
-        self.closed = False
-
-    def write(self, data: bytes) -> None:
-        if not self.closed:
-            self.written += data
-
-    def close(self) -> None:
-        self.closed = True
-
-    def get_extra_info(self, _name: str) -> tuple[str, int]:
-        return "127.0.0.1", 40000
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
 
 
 requests = st.lists(st.tuples(st.sampled_from([FETCH, COMMIT]), st.binary(max_size=40)), min_size=1, max_size=8)

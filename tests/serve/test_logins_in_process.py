@@ -15,32 +15,12 @@ from offsetlake.serve.login import Login
 from offsetlake.serve.service import Service
 from serve.in_process import InProcess
 from serve.secured import SASL_AUTHENTICATE, SASL_HANDSHAKE, scram_first, scram_last
+from serve.sink import Sink
 from serve.wire_client import frame, read_answer, request
 from serve.wire_client import plain as as_plain
 
 NAME, PASSWORD = "billing", "billing-secret"
 FAILED = 58
-
-
-class Sink:
-    """A transport that keeps what is written."""
-
-    def __init__(self) -> None:
-        self.written, self.closed = b"", False
-
-    def write(self, data: bytes) -> None:
-        self.written += data
-
-    def close(self) -> None:
-        self.closed = True
-
-    def get_extra_info(self, _name: str) -> None: ...
-
-    def set_protocol(self, _protocol: asyncio.Protocol) -> None: ...
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
 
 
 class Logins:
