@@ -81,6 +81,7 @@ def sized(data: bytes) -> bytes:
         sized(struct.pack(">hhih", OFFSET_FETCH, 9, 1, -1) + b"\0" + b"\xff" * 40),
         frame(OFFSET_FETCH, 8, 7, request(OFFSET_FETCH, 8, TWICE)),
         sized(struct.pack(">hhih", OFFSET_COMMIT, 9, 1, -1) + b"\xff\xff\xff\xff\x0f" + b"\xff" * 40),
+        bytes.fromhex("00000011 0010 0004 00000001 ffff 00 ffffffff61 00"),  # ListGroups with 26 billion states
     ],
 )
 def test_what_is_no_request_ends_its_connection(serving: Serving, data: bytes) -> None:

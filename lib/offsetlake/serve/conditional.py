@@ -127,10 +127,10 @@ def _read_record(data: bytes | None, value: bytes | None) -> tuple[bytes, Commit
         raise wire.Malformed("a record without a key")
     cursor = wire.Cursor(data, 0, flexible=False)
     (record_type,) = cursor.unpack(_TYPE)
-    group = _name(cursor)
+    group = cursor.name()
     said: Committed | Gone | GroupGone
     if record_type == OffsetsRecordType.OFFSET_COMMIT:
-        topic = _name(cursor)
+        topic = cursor.name()
         (partition,) = cursor.unpack(_INT32)
         said = Gone(topic, partition) if value is None else _committed(key(topic, partition), value)
     elif value is None and (record_type in _WHOLE_GROUPS or record_type in _PARTS_OF_GROUPS):
@@ -139,13 +139,6 @@ def _read_record(data: bytes | None, value: bytes | None) -> tuple[bytes, Commit
         raise wire.Malformed(f"a record of type {record_type}")
     cursor.end()
     return group, said
-
-
-def _name(cursor: wire.Cursor) -> bytes:
-    name = cursor.string()
-    if name is None:
-        raise wire.Malformed("a name that is null")
-    return name
 
 
 def _committed(name: bytes, value: bytes) -> Committed:

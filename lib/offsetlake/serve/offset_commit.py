@@ -19,6 +19,7 @@ from offsetlake.serve.client import Client
 from offsetlake.serve.commit_request import FLEXIBLE, THROTTLE, CommitRequest, LastCommit
 from offsetlake.serve.commit_rules import NONE, Committer
 from offsetlake.serve.quota import Quota
+from offsetlake.serve.request_limits import REQUEST_LIMITS
 from offsetlake.serve.store import VALUE, Store
 from offsetlake.serve.topics import LAST_OFFSET, Topics
 from offsetlake.serve.writes import Writes
@@ -28,6 +29,8 @@ VERSIONS = range(2, 11)
 METADATA_LIMIT = 4096  # UTF-16 units: offset.metadata.max.bytes of a broker
 _RETENTION, _EPOCH, _INSTANCE, _TOPIC_IDS = 4, 6, 7, 10
 _INT32 = struct.Struct(">i")
+_MIN_TOPIC_BYTES = 3  # an empty name, no partitions, no tags
+_MAX_ELEMENTS = REQUEST_LIMITS[8].max_elements
 
 Answer = Callable[[bytes], None]
 
@@ -158,25 +161,23 @@ class OffsetCommit:
 
     def _read(self, frame: bytes, at: int, version: int, client: Client) -> tuple[CommitRequest, list[int], int]:
         """Read a request; gives it with the offsets to store, and the error code of all others without one."""
-        cursor = wire.Cursor(frame, at, flexible=version >= FLEXIBLE)
-        group = cursor.string()
-        generation, member = cursor.int32(), cursor.string()
+        cursor = wire.Cursor(frame, at, flexible=version >= FLEXIBLE, max_elements=_MAX_ELEMENTS)
+        group = cursor.name()
+        generation, member = cursor.int32(), cursor.name()
         instance = cursor.string() if version >= _INSTANCE else None
         retention = cursor.int64() if version <= _RETENTION else -1
-        error = rules.INVALID_GROUP_ID if group is None else NONE
-        if self._store.loading:
-            error = rules.COORDINATOR_LOAD_IN_PROGRESS
-        denied = not client.may(rights.COMMIT, group or b"")
+        error = rules.COORDINATOR_LOAD_IN_PROGRESS if self._store.loading else NONE
+        denied = not client.may(rights.COMMIT, group)
         if denied:
             error = rules.GROUP_AUTHORIZATION_FAILED
         of_nobody = generation < 0 and not member and instance is None
-        request = CommitRequest(group or b"", version, retention, of_nobody=of_nobody)
+        request = CommitRequest(group, version, retention, of_nobody=of_nobody)
         if not error and not (of_nobody and self._store.takes_commits(request.group)):
-            committer = Committer(generation, member or b"", instance)
+            committer = Committer(generation, member, instance)
             of = self._store.group(request.group)
             error = rules.refusal(of, lambda: self._store.members(request.group), committer, version)
         offsets: list[int] = []
-        for _ in range(cursor.length()):
+        for _ in range(cursor.length(_MIN_TOPIC_BYTES)):
             self._read_topic(cursor, request, error, offsets, denied=denied)
         cursor.tags()
         return request, offsets, error
@@ -193,7 +194,7 @@ class OffsetCommit:
             named = topic_id = cursor.raw(16)
             name = self._topics.name_of(topic_id)
         else:
-            name, topic_id = cursor.string() or b"", NO_ID
+            name, topic_id = cursor.name(), NO_ID
             named = wire.string(name, flexible=version >= FLEXIBLE)
         partitions: list[tuple[int, int]] = []
         request.answered.append((named, partitions))

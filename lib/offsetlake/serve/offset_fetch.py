@@ -18,16 +18,20 @@ from offsetlake.serve.commit_rules import (
     Committer,
     fetch_refusal,
 )
+from offsetlake.serve.request_limits import REQUEST_LIMITS
 from offsetlake.serve.rights import READ
 from offsetlake.serve.store import Store
 from offsetlake.serve.topics import Topics
 
 VERSIONS = range(1, 11)
-_NO_ERROR_BELOW, _THROTTLE, _EPOCH, _FLEXIBLE, _STABLE, _GROUPS, _MEMBER, _TOPIC_IDS = 2, 3, 5, 6, 7, 8, 9, 10
+_ALL_SINCE = _NO_ERROR_BELOW = 2
+_THROTTLE, _EPOCH, _FLEXIBLE, _STABLE, _GROUPS, _MEMBER, _TOPIC_IDS = 3, 5, 6, 7, 8, 9, 10
 KEPT, LARGEST_KEPT = 1000, 2_000  # requests that were read, and their bytes
 _NOTHING: Stored = (-1, -1, b"", NO_ID)
 _WITH_EPOCH, _WITHOUT_EPOCH, _INDEX = struct.Struct(">iqi"), struct.Struct(">iq"), struct.Struct(">i")
 _INT16 = struct.Struct(">h")
+_MIN_TOPIC_BYTES, _MIN_GROUP_BYTES = 3, 3  # an empty name, no elements, no tags
+_MAX_ELEMENTS = REQUEST_LIMITS[9].max_elements
 
 Topic = tuple[bytes, bytes, tuple[int, ...]]
 """Name, id (NO_ID below version 10) and partitions."""
@@ -39,13 +43,13 @@ class Asked:
     __slots__ = ("committer", "group", "topics")
 
     def __init__(self, cursor: wire.Cursor, version: int, name_of: Callable[[bytes], bytes | None]) -> None:
-        self.group = cursor.string() or b""
+        self.group = cursor.name()
         self.committer = NOBODY
         if version >= _MEMBER:
             member, epoch = cursor.string(), cursor.int32()
             if member is not None or epoch >= 0:
                 self.committer = Committer(epoch, member or b"", None)
-        length = cursor.length()
+        length = cursor.nullable_length(_MIN_TOPIC_BYTES) if version >= _ALL_SINCE else cursor.length(_MIN_TOPIC_BYTES)
         self.topics: list[Topic] | None = None
         if length >= 0:
             self.topics = []
@@ -54,7 +58,7 @@ class Asked:
                     id_ = cursor.raw(16)
                     name = name_of(id_)
                 else:
-                    id_, name = NO_ID, cursor.string()
+                    id_, name = NO_ID, cursor.name()
                 self.topics.append((b"" if name is None else name, id_, cursor.int32s()))
                 cursor.tags()
         if version >= _GROUPS:
@@ -91,10 +95,8 @@ class OffsetFetch:
 
     def _read(self, body: bytes, version: int) -> tuple[list[Asked], bool]:
         """Read a request; gives what it asks of each group, and whether only of offsets that are stable."""
-        cursor = wire.Cursor(body, 0, flexible=version >= _FLEXIBLE)
-        number = cursor.length() if version >= _GROUPS else 1
-        if number < 0:
-            raise wire.Malformed("a fetch of groups that are null")
+        cursor = wire.Cursor(body, 0, flexible=version >= _FLEXIBLE, max_elements=_MAX_ELEMENTS)
+        number = cursor.length(_MIN_GROUP_BYTES) if version >= _GROUPS else 1
         asked = [Asked(cursor, version, self._topics.name_of) for _ in range(number)]
         if len({of.group for of in asked}) < len(asked):  # all of a large group would be asked for by a byte or two
             raise wire.Malformed("a fetch that names a group twice")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import struct
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import cache
@@ -9,11 +10,11 @@ from typing import Any, get_args
 
 from kio.index import UnknownAPIKey, UnknownEntity, load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
-from kio.serial import entity_reader, entity_writer
-from kio.serial.errors import SerialError
+from kio.serial import entity_writer
 
-from offsetlake.kafka.readers import MAX_STRING
 from offsetlake.serve import wire
+from offsetlake.serve.request_limits import REQUEST_LIMITS
+from offsetlake.serve.request_reader import entity_reader
 
 _TAGS = b"\0"
 _ZERO: dict[str, Any] = {"timedelta_i32": timedelta(0), "error_code": ErrorCode.none}
@@ -23,36 +24,22 @@ Values = Mapping[str, Any]
 
 
 def read(frame: bytes, header: wire.Header) -> Any:
-    """Read the request of a frame as the entity of its version; Malformed where it is none.
+    """Return the body of a request, with the fields of its version as attributes.
 
-    Bytes behind it are passed over, as a broker does: librdkafka sends Metadata with some.
+    Bytes after it are ignored, as by a broker: librdkafka sends Metadata with some. Raise Malformed if the bytes are
+    not such a request.
     """
     try:
         schema: Any = load_request_schema(header.api, header.version)
     except (UnknownAPIKey, UnknownEntity) as error:
         raise wire.Malformed(f"api {header.api} of version {header.version}") from error
-    at = wire.behind_tags(frame, header.body) if schema.__flexible__ else header.body
+    limit = REQUEST_LIMITS[header.api].max_elements
+    cursor = wire.Cursor(frame, header.body, flexible=schema.__flexible__, max_elements=limit)
     try:
-        request, _ = entity_reader(schema)(frame, at)
-    except SerialError as error:
-        raise wire.Malformed(str(error)) from error
-    if len(frame) > MAX_STRING:
-        _check_strings(request)
-    return request
-
-
-def _check_strings(value: Any) -> None:
-    """Refuse strings that are longer than they may be, which only flexible versions can say: no record holds them."""
-    if isinstance(value, str):
-        if (size := len(value.encode())) > MAX_STRING:
-            raise wire.Malformed(f"a string of {size} bytes")
-    elif isinstance(value, tuple):
-        for each in value:
-            _check_strings(each)
-    elif dataclasses.is_dataclass(value):
-        schema: Any = type(value)
-        for name, _, _ in _fields(schema):
-            _check_strings(getattr(value, name))
+        cursor.tags()
+        return entity_reader(schema)(cursor)
+    except (IndexError, struct.error) as error:
+        raise wire.Malformed("a request that ends before its last field") from error
 
 
 def write(api: int, version: int, values: Values) -> bytes:

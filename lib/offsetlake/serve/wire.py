@@ -1,4 +1,4 @@
-"""Kafka's requests on the wire: frames, headers, and a cursor for the two requests that have a path of their own."""
+"""Kafka's requests on the wire: frames, headers, and a cursor over the fields of a request."""
 
 import struct
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from offsetlake.kafka.batch_writer import unsigned_varint
 from offsetlake.kafka.readers import MAX_STRING
 
 MAX_FRAME = 100 << 20  # socket.request.max.bytes of a broker
-_INT16, _INT32, _INT64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
+_INT8, _INT16, _INT32, _INT64 = (struct.Struct(f">{code}") for code in "bhiq")
 _HEADER = struct.Struct(">hhih")
 _COMMITTED, _COMMITTED_WITHOUT_EPOCH = struct.Struct(">iqi"), struct.Struct(">iq")
 
@@ -48,18 +48,30 @@ def behind_tags(frame: bytes, at: int) -> int:
 
 
 class Cursor:
-    """Reads the fields of one request; `flexible` tells how lengths and tags are written (KIP-482)."""
+    """Reads the fields of one request, whose bytes are not trusted: no length is used before it is checked.
 
-    __slots__ = ("_data", "_flexible", "at")
+    `flexible` says whether lengths are varints and tagged fields follow each structure (KIP-482), `max_elements` how
+    many elements all arrays of the request may have together.
+    """
 
-    def __init__(self, data: bytes, at: int, *, flexible: bool) -> None:
+    __slots__ = ("_data", "_elements_left", "_flexible", "at")
+
+    def __init__(self, data: bytes, at: int, *, flexible: bool, max_elements: int | None = None) -> None:
         self._data, self.at, self._flexible = data, at, flexible
+        self._elements_left = len(data) if max_elements is None else max_elements
 
     def bool_(self) -> bool:
         """Read a boolean."""
         at = self.at
         self.at = at + 1
         return self._data[at] != 0
+
+    def int8(self) -> int:
+        """Read an int8."""
+        at = self.at
+        self.at = at + 1
+        number: int = _INT8.unpack_from(self._data, at)[0]
+        return number
 
     def int16(self) -> int:
         """Read an int16."""
@@ -96,12 +108,36 @@ class Cursor:
             raise Malformed("a field reaches behind the end of its request")
         return self._data[at:stop]
 
-    def length(self) -> int:
-        """Read how many elements an array has: -1 where it is null."""
+    def nullable_length(self, min_element_bytes: int = 1) -> int:
+        """Return the number of elements of an array, or a negative number if the array is null.
+
+        Raise Malformed if the elements do not fit in the rest of the request, or if the request has too many elements.
+        """
         length = self.varint() - 1 if self._flexible else self.int32()
-        if length > len(self._data):
-            raise Malformed("an array longer than its request")
+        if length > 0:
+            if length * min_element_bytes > len(self._data) - self.at:
+                raise Malformed(f"an array of {length} elements is longer than its request")
+            self._take_elements(length)
         return length
+
+    def length(self, min_element_bytes: int = 1) -> int:
+        """Return the number of elements of an array; raise Malformed as `nullable_length`, and if the array is null."""
+        length = self.nullable_length(min_element_bytes)
+        if length < 0:
+            raise Malformed("null for an array that is not nullable")
+        return length
+
+    def nullable_bytes(self) -> bytes | None:
+        """Return a field of bytes, or None if it is null; raise Malformed if it is longer than the request."""
+        size = self.varint() - 1 if self._flexible else self.int32()
+        return None if size < 0 else self.raw(size)
+
+    def name(self) -> bytes:
+        """Return a string as `string`; raise Malformed if it is null."""
+        text = self.string()
+        if text is None:
+            raise Malformed("null for a string that is not nullable")
+        return text
 
     def string(self) -> bytes | None:
         """Read a string; None where it is null. It comes as UTF-8, whatever it was.
@@ -131,11 +167,8 @@ class Cursor:
         return text
 
     def int32s(self) -> tuple[int, ...]:
-        """Read an array of int32; Malformed where it is null."""
-        length = self.length()
-        if length < 0 or self.at + 4 * length > len(self._data):
-            raise Malformed("an array that is null or longer than its request")
-        at = self.at
+        """Return an array of int32; raise Malformed as `length`."""
+        length, at = self.length(_INT32.size), self.at
         self.at = at + 4 * length
         return struct.unpack_from(f">{length}i", self._data, at)
 
@@ -146,7 +179,7 @@ class Cursor:
         """
         layout, no_epoch = (_COMMITTED, ()) if epochs else (_COMMITTED_WITHOUT_EPOCH, (-1,))
         rows = []
-        for _ in range(self.length()):
+        for _ in range(self.length(layout.size)):
             place = self.at + _INT32.size
             fields = layout.unpack_from(self._data, self.at)
             self.at += layout.size
@@ -155,7 +188,7 @@ class Cursor:
         return rows
 
     def varint(self) -> int:
-        """Read an unsigned varint."""
+        """Read an unsigned varint of at most 5 bytes; like a broker, return its 32 bits as a signed number."""
         data, at = self._data, self.at
         number = data[at]
         at += 1
@@ -171,6 +204,8 @@ class Cursor:
                 shift += 7
                 if shift > 28:
                     raise Malformed("a length of more than 32 bits")
+            if shift == 28:  # only a fifth byte can set the sign bit, or bits above it
+                number = ((number + (1 << 31)) & 0xFFFF_FFFF) - (1 << 31)
         self.at = at
         return number
 
@@ -180,9 +215,20 @@ class Cursor:
             if self._data[self.at] == 0:
                 self.at += 1
                 return
-            for _ in range(self.varint()):
+            for _ in range(self.tag_count()):
                 self.varint()
                 self.raw(self.varint())
+
+    def tag_count(self) -> int:
+        """Return the number of tagged fields of a structure; they count as elements of the request."""
+        count = max(0, self.varint())
+        self._take_elements(count)
+        return count
+
+    def _take_elements(self, count: int) -> None:
+        self._elements_left -= count
+        if self._elements_left < 0:
+            raise Malformed("a request with more elements than its API allows")
 
     def end(self) -> None:
         """Say that all was read; Malformed where bytes are left."""

@@ -1,0 +1,53 @@
+"""Limits of requests by API: what a larger request could ask for, no client of Kafka needs.
+
+| limit        | unit  | is checked |
+|--------------|-------|------------|
+| max_bytes    | bytes | when the size and the API key of a frame have arrived, before the rest of it is read |
+| max_elements | count of the elements of all arrays and of all tagged fields | before the elements are read |
+
+A larger request ends its connection, as a broker ends one above its `socket.request.max.bytes`. An Admin client asks
+for 100,000 groups in one request, a consumer for all of its partitions.
+"""
+
+from typing import NamedTuple
+
+_KIB, _MIB = 1 << 10, 1 << 20
+
+
+class RequestLimit(NamedTuple):
+    """How large a request of one API may be."""
+
+    max_bytes: int
+    max_elements: int
+
+
+_NO_ARRAYS = RequestLimit(128 * _KIB, 1_000)
+_PARTITIONS = RequestLimit(8 * _MIB, 200_000)
+_GROUPS = RequestLimit(16 * _MIB, 200_000)
+_COMMIT = RequestLimit(4 * _MIB, 50_000)
+
+REQUEST_LIMITS = {
+    0: RequestLimit(2 * _MIB, 10_000),  # Produce: max.request.size of a producer is 1 MiB; all of it is refused
+    1: _PARTITIONS,  # Fetch
+    2: _PARTITIONS,  # ListOffsets
+    3: _PARTITIONS,  # Metadata
+    8: _COMMIT,  # OffsetCommit: one record batch, of 1 MiB at the most on a broker
+    9: _GROUPS,  # OffsetFetch
+    10: _GROUPS,  # FindCoordinator
+    15: _GROUPS,  # DescribeGroups
+    16: _NO_ARRAYS,  # ListGroups: filters by state and by type
+    17: _NO_ARRAYS,  # SaslHandshake
+    18: _NO_ARRAYS,  # ApiVersions
+    22: _NO_ARRAYS,  # InitProducerId
+    24: _COMMIT,  # AddPartitionsToTxn: all of it is refused
+    25: _NO_ARRAYS,  # AddOffsetsToTxn
+    26: _NO_ARRAYS,  # EndTxn
+    28: _COMMIT,  # TxnOffsetCommit
+    36: _NO_ARRAYS,  # SaslAuthenticate
+    42: _GROUPS,  # DeleteGroups
+    47: _PARTITIONS,  # OffsetDelete
+    60: _NO_ARRAYS,  # DescribeCluster
+    69: _GROUPS,  # ConsumerGroupDescribe
+    75: _PARTITIONS,  # DescribeTopicPartitions
+}
+"""By API key; requests of other APIs are refused."""
