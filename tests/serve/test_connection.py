@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from offsetlake.serve.client import Client
 from offsetlake.serve.connection import Answer, Connection
+from offsetlake.serve.request_limits import REQUEST_LIMITS
 from offsetlake.serve.wire import Header
 from serve.sink import Sink
 
@@ -123,3 +124,19 @@ def test_bytes_that_wait_for_their_answers_have_an_end() -> None:
             answer(b"")
         loop.run_until_complete(asyncio.sleep(0))
     loop.close()
+
+
+def test_a_request_is_refused_as_soon_as_its_size_and_api_have_arrived() -> None:
+    """Of the largest size that its API allows, and of one byte more, byte by byte."""
+    most = REQUEST_LIMITS[COMMIT].max_bytes
+    for size, refused in ((most, False), (most + 1, True)):
+        loop, sink = asyncio.new_event_loop(), Sink()
+        connection = Connection(Echo(loop), Client(), set(), loop)
+        connection.connection_made(cast("Any", sink))
+        start = struct.pack(">ih", size, COMMIT)
+        for byte in start[:-1]:
+            connection.data_received(bytes((byte,)))
+        assert not sink.closed
+        connection.data_received(start[-1:])
+        assert sink.closed is refused
+        loop.close()

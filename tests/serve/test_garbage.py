@@ -18,7 +18,7 @@ from serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient, frame, re
 FETCH: dict[str, Any] = {"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0]}]}
 GOOD = frame(OFFSET_FETCH, 5, 7, request(OFFSET_FETCH, 5, FETCH))
 TWICE: dict[str, Any] = {"groups": [{"group_id": "g", "topics": None}] * 2, "require_stable": False}
-UNKNOWN_API, TOO_NEW = 4242, 99
+LIST_GROUPS, UNKNOWN_API, TOO_NEW = 16, 4242, 99
 
 pytestmark = pytest.mark.slow
 
@@ -69,7 +69,11 @@ def sized(data: bytes) -> bytes:
         b"GET / HTTP/1.1\r\n\r\n",
         struct.pack(">i", -1),
         struct.pack(">i", 2**31 - 1),
-        struct.pack(">i", (100 << 20) + 1),
+        struct.pack(">i", (16 << 20) + 1),
+        struct.pack(">ih", (128 << 10) + 1, LIST_GROUPS),  # before the rest of it has arrived
+        struct.pack(">ih", (16 << 20) + 1, OFFSET_FETCH),
+        struct.pack(">ih", (4 << 20) + 1, OFFSET_COMMIT),
+        struct.pack(">ih", (128 << 10) + 1, UNKNOWN_API),
         sized(b""),
         sized(b"\0"),
         sized(struct.pack(">hhih", OFFSET_FETCH, 5, 1, 30_000)),

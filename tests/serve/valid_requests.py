@@ -63,3 +63,44 @@ def _value(annotation: Any, field: "dataclasses.Field[Any]", rng: random.Random)
         "timedelta_i32": lambda: timedelta(milliseconds=rng.choice((0, 1, 20, 60_000, 2**31 - 1))),
         "timedelta_i64": lambda: timedelta(milliseconds=rng.choice((-1, 0, 60_000))),
     }[kind]()
+
+
+_PLAIN: dict[str, Any] = {
+    "name": "as-a-broker-1", "topic": "as-a-broker-1", "topic_name": "as-a-broker-1", "mechanism": "PLAIN",
+    "acks": -1, "timestamp": -1, "partition_max_bytes": 1 << 10, "max_bytes": 1 << 10, "session_epoch": -1,
+    "generation_id": -1, "generation_id_or_member_epoch": -1, "member_epoch": -1, "group_instance_id": None,
+    "member_id": "", "producer_id": -1, "producer_epoch": -1, "endpoint_type": 1, "replica_id": -1,
+    "max_wait": timedelta(0), "min_bytes": 0, "response_partition_limit": 10, "partition_index": 0, "partition": 0,
+    "transaction_timeout": timedelta(minutes=1), "cursor": None, "retention_time": timedelta(milliseconds=-1),
+    "states_filter": ("Empty",), "types_filter": ("classic",),
+}  # fmt: skip
+
+
+def plain_entity(api: int, version: int) -> Any:
+    """Return the body of an ordinary request: one element in each array, no tagged fields."""
+    return _plain_entity(load_request_schema(i16(api), i16(version)))
+
+
+def _plain_entity(schema: Any) -> Any:
+    fields = [field for field in dataclasses.fields(schema) if "tag" not in field.metadata]
+    return schema(**{field.name: _plain_field(field) for field in fields})
+
+
+def _plain_field(field: "dataclasses.Field[Any]") -> Any:
+    if field.name in _PLAIN:
+        return _PLAIN[field.name]
+    annotation: Any = field.type
+    choices = [of for of in get_args(annotation) if of is not type(None)]
+    if get_origin(annotation) is not tuple and len(choices) < len(get_args(annotation)):
+        annotation = choices[0]
+    if get_origin(annotation) is tuple:
+        return (_plain_value(get_args(annotation)[0], field),)
+    return _plain_value(annotation, field)
+
+
+def _plain_value(annotation: Any, field: "dataclasses.Field[Any]") -> Any:
+    kind = field.metadata.get("kafka_type")
+    if kind is None:
+        return _plain_entity(annotation)
+    defaults = {"bool": False, "string": "malformed", "bytes": b"", "records": b"", "uuid": None}
+    return timedelta(0) if kind.startswith("timedelta") else defaults.get(kind, 0)

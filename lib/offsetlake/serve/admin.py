@@ -1,12 +1,13 @@
 """All requests but the two hot ones: which there are, and what answers them. kio's schemas read and write them."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
 from offsetlake.serve import schemas, wire
 from offsetlake.serve.client import Asked, Client
-from offsetlake.serve.cluster_apis import ClusterApis
+from offsetlake.serve.cluster_apis import INVALID_REQUEST, ClusterApis
 from offsetlake.serve.commit_rules import COORDINATOR_LOAD_IN_PROGRESS
 from offsetlake.serve.connection import Answer
 from offsetlake.serve.deletions import Deletions
@@ -29,6 +30,8 @@ INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 DESCRIBE_CLUSTER, CONSUMER_GROUP_DESCRIBE, DESCRIBE_TOPIC_PARTITIONS = 60, 69, 75
 ILLEGAL_SASL_STATE, UNSUPPORTED_VERSION = 34, 35
+_SOFTWARE_SINCE = 3  # version of ApiVersions that names the client's software
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")  # as ApiVersionsRequest.isValid of Kafka has it
 _FROM_ZERO_SINCE = 4  # version of ApiVersions that can say of a feature that it may be switched off
 
 VERSIONS = {
@@ -152,7 +155,11 @@ def _error_codes(values: Values) -> Iterator[int]:
                     yield from _error_codes(each)
 
 
-def _api_versions(_request: Any, asked: Asked) -> Values:
+def _api_versions(request: Any, asked: Asked) -> Values:
+    if asked.version >= _SOFTWARE_SINCE and not (
+        _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return {"error_code": INVALID_REQUEST, "api_keys": []}
     name, highest = "transaction.version", TRANSACTION_VERSION
     supported = {"name": name, "min_version": 0, "max_version": highest}
     return {

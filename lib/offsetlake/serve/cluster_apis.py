@@ -199,8 +199,10 @@ class ClusterApis:
         """Describe the topic of a name a client gives, as `_topic` does."""
         name = text.encode()
         error = UNKNOWN_TOPIC_OR_PARTITION if self._topics.partitions(name) == 0 else NONE
-        if error or not _NAME.fullmatch(text):
-            return {"error_code": error or INVALID_TOPIC, "name": text, "topic_id": None, "partitions": []}
+        if not _NAME.fullmatch(text):
+            error = INVALID_TOPIC
+        if error:
+            return {"error_code": error, "name": text, "topic_id": None, "partitions": []}
         return self._topic(name)
 
     def _topic(self, name: bytes) -> dict[str, Any]:

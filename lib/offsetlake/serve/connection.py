@@ -10,6 +10,7 @@ from typing import Protocol, cast
 
 from offsetlake.serve import wire
 from offsetlake.serve.client import Client
+from offsetlake.serve.request_limits import API_KEY_BYTES, MIN_LIMIT_BYTES, check_frame_size
 
 LOG = logging.getLogger(__name__)
 UNANSWERED = 1000  # requests of one connection that may wait for the log; more are left to its socket
@@ -183,8 +184,8 @@ class Connection(asyncio.Protocol):
         if len(received) < begin:
             return at
         (size,) = _SIZE.unpack_from(received, at)
-        if not 0 <= size <= wire.MAX_FRAME:
-            raise wire.Malformed(f"a request of {size} bytes")
+        if not 0 <= size <= MIN_LIMIT_BYTES:
+            check_frame_size(size, received[begin : begin + API_KEY_BYTES])
         stop = begin + size
         if len(received) < stop:
             return at

@@ -11,6 +11,8 @@ for 100,000 groups in one request, a consumer for all of its partitions.
 
 from typing import NamedTuple
 
+from offsetlake.serve.wire import Malformed
+
 _KIB, _MIB = 1 << 10, 1 << 20
 
 
@@ -51,3 +53,21 @@ REQUEST_LIMITS = {
     75: _PARTITIONS,  # DescribeTopicPartitions
 }
 """By API key; requests of other APIs are refused."""
+
+API_KEY_BYTES = 2
+MIN_LIMIT_BYTES = min(limit.max_bytes for limit in REQUEST_LIMITS.values())
+"""A frame of this size needs no further check."""
+
+_MAX_LIMIT_BYTES = max(limit.max_bytes for limit in REQUEST_LIMITS.values())
+
+
+def check_frame_size(size: int, api_key: bytes | bytearray) -> None:
+    """Raise Malformed if a frame of `size` bytes is larger than its API allows.
+
+    `api_key` has the bytes of the API key that have arrived; until it is complete, the largest limit of all APIs holds.
+    """
+    api, max_bytes = int.from_bytes(api_key, "big", signed=True), _MAX_LIMIT_BYTES
+    if len(api_key) == API_KEY_BYTES:
+        max_bytes = REQUEST_LIMITS[api].max_bytes if api in REQUEST_LIMITS else MIN_LIMIT_BYTES
+    if not 0 <= size <= max_bytes:
+        raise Malformed(f"a request of {size} bytes, of API {api}, where {max_bytes} are allowed")

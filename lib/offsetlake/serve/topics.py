@@ -8,8 +8,9 @@ from offsetlake.log.positions import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 INTERNAL = OFFSETS_TOPIC.encode()
 """The log itself: it is always there."""
 
-NOT_HERE = (SHARE_STATE_TOPIC.encode(), b"__transaction_state")
-"""What else is internal to a broker: nobody may take an end of it for one that is only not known."""
+NOT_HERE = (SHARE_STATE_TOPIC.encode(), b"__transaction_state", b"")
+"""What else is internal to a broker: nobody may take an end of it for one that is only not known. And the empty name,
+which no topic can have."""
 
 LAST_OFFSET = 2**63 - 1
 """The last offset there can be: ListOffsets gives it for ends of logs, that nobody here knows; nobody may commit it."""

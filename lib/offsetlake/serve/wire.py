@@ -6,7 +6,6 @@ from typing import NamedTuple
 from offsetlake.kafka.batch_writer import unsigned_varint
 from offsetlake.kafka.readers import MAX_STRING
 
-MAX_FRAME = 100 << 20  # socket.request.max.bytes of a broker
 _INT8, _INT16, _INT32, _INT64 = (struct.Struct(f">{code}") for code in "bhiq")
 _HEADER = struct.Struct(">hhih")
 _COMMITTED, _COMMITTED_WITHOUT_EPOCH = struct.Struct(">iqi"), struct.Struct(">iq")
@@ -206,6 +205,8 @@ class Cursor:
                     raise Malformed("a length of more than 32 bits")
             if shift == 28:  # only a fifth byte can set the sign bit, or bits above it
                 number = ((number + (1 << 31)) & 0xFFFF_FFFF) - (1 << 31)
+                if number == -(1 << 31):  # Java's subtraction of one overflows to the longest length there is
+                    raise Malformed("a length of 2147483647")
         self.at = at
         return number
 
