@@ -13,7 +13,7 @@ MVN    := mvn -q -B -ntp
 unexport PYTHONDONTWRITEBYTECODE  # tests start many processes: what one has compiled the next one finds
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run airflow test test-long test-fast check format bench dist lock clean
+.PHONY: help setup run airflow test test-all test-fast check format bench dist lock clean
 
 help: ## print this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1|/' | column -t -s '|'
@@ -29,7 +29,7 @@ airflow: setup $(AIRFLOW)/.ready ## start a local Airflow with the DAGs on the b
 test: check .jars/broker/.ready $(AIRFLOW)/.ready dist ## lint, types and tests, with a real broker, a real Spark cluster and Airflow
 	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder --durations=15 -m 'not long'
 
-test-long: $(VENV)/.dev .jars/spark/.ready .jars/broker/.ready $(AIRFLOW)/.ready ## the tests that take minutes: the page of Airflow in a browser, views in Spark
+test-all: test ## all tests: also those that take minutes (fuzzing, the page of Airflow in a browser, views in Spark)
 	$(BIN)/python -m pytest -m long
 
 test-fast: $(VENV)/.dev ## the tests that start no JVM

@@ -18,13 +18,14 @@ _PAST_THE_END = 1 << 20
 class Length(NamedTuple):
     """The length of a string, of bytes or of an array: bytes `start` to `stop` of a request; `path` names the field.
 
-    A string goes on to `end`; of others that is 0. `layout` is that of struct, or None for an unsigned varint.
+    What is in it ends at `end`. `layout` is that of struct, or None for an unsigned varint.
     """
 
     path: str
     start: int
     stop: int
     end: int
+    is_text: bool
     layout: str | None
 
 
@@ -61,16 +62,14 @@ class Layout:
 
     def _value(self, value: Any, kind: str | None, path: str) -> None:
         if isinstance(value, tuple):
-            self._length(len(value), ">i", path)
+            number = self._length(path, len(value), ">i")
             for each in value:
                 self._value(each, kind, f"{path}[]")
+            self.lengths[number] = self.lengths[number]._replace(end=len(self.data))
         elif kind == "string":
-            text = None if value is None else value.encode()
-            self._length(-1 if text is None else len(text), ">h", path)
-            self.data += text or b""
+            self._content(path, None if value is None else value.encode(), ">h")
         elif kind in {"bytes", "records"} or (value is None and kind is None):
-            self._length(-1 if value is None else len(value), ">i", path)
-            self.data += value or b""
+            self._content(path, value, ">i")
         elif kind is None:
             self._entity(value, path)
         elif kind == "bool":
@@ -81,18 +80,27 @@ class Layout:
             number = value // timedelta(milliseconds=1) if isinstance(value, timedelta) else value
             self.data += struct.pack(_INTEGERS[kind.replace("timedelta_i", "int")], number)
 
-    def _length(self, length: int, layout: str, path: str) -> None:
+    def _content(self, path: str, content: bytes | None, layout: str) -> None:
+        number = self._length(path, -1 if content is None else len(content), layout)
+        self.data += content or b""
+        self.lengths[number] = self.lengths[number]._replace(end=len(self.data), is_text=layout == ">h")
+
+    def _length(self, path: str, length: int, layout: str) -> int:
+        """Write a length; return its number."""
         start = len(self.data)
         self.data += _varint(length + 1) if self._flexible else struct.pack(layout, length)
-        end = len(self.data) + max(length, 0) if layout == ">h" else 0
-        self.lengths.append(Length(path, start, len(self.data), end, None if self._flexible else layout))
+        stop = len(self.data)
+        self.lengths.append(Length(path, start, stop, stop, False, None if self._flexible else layout))
+        return len(self.lengths) - 1
 
     def mutations(self) -> Iterator[tuple[str, bytes]]:
         """Return what is wrong with the request, and the request: one length or one tag at a time."""
         for length in self.lengths:
-            for name, value in (("null", -1), ("-2", -2), ("too long", _PAST_THE_END), ("longest", 2**31 - 1)):
+            for name, value in (("null", -1), ("-2", -2)):
+                yield f"{length.path} {name}", self._with(length, value, self.data[length.end :])
+            for name, value in (("too long", _PAST_THE_END), ("longest", 2**31 - 1)):
                 yield f"{length.path} {name}", self._with(length, value, self.data[length.stop :])
-            if length.end > length.stop:
+            if length.is_text and length.end > length.stop:
                 yield f"{length.path} empty", self._with(length, 0, self.data[length.end :])
                 wrong = b"\xff" * (length.end - length.stop)
                 yield f"{length.path} not UTF-8", self._with(length, len(wrong), wrong + self.data[length.end :])

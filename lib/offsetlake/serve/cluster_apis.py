@@ -40,6 +40,7 @@ NODE, NO_NODE = 0, -1
 MOST_DESCRIBED = 20_000  # partitions, where a commit makes them: each takes 30 us, and all others wait
 _GROUP_KEY, _TRANSACTION_KEY, _SHARE_KEY, _SHARE_KEYS_SINCE = 0, 1, 2, 6
 _DENIED = {_GROUP_KEY: GROUP_AUTHORIZATION_FAILED, _TRANSACTION_KEY: TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
+_BY_ID_SINCE = 12  # version of Metadata that may name topics by their ids; its fields are there since 10
 _KEYS_SINCE = 4  # version of FindCoordinator that asks for many
 _BROKERS, _CONTROLLERS = 1, 2
 _MOST_PARTITIONS = 2000  # of one answer in pages: max.request.partition.size.limit of a broker
@@ -62,6 +63,8 @@ class ClusterApis:
         wanted = request.topics
         if wanted is None or (asked.version == 0 and not wanted):
             topics = [self._topic(name) for name in self._topics.known()]
+        elif asked.version < _BY_ID_SINCE and any(of.name is None or getattr(of, "topic_id", None) for of in wanted):
+            topics = [_invalid_topic(of) for of in wanted]
         else:
             once = {(topic.name, getattr(topic, "topic_id", None)): topic for topic in wanted}
             topics = [self._asked_topic(topic) for topic in once.values()]
@@ -214,6 +217,11 @@ class ClusterApis:
             "is_internal": name == INTERNAL,
             "partitions": range(self._topics.partitions(name)),
         }
+
+
+def _invalid_topic(asked: Any) -> dict[str, Any]:
+    """Answer for a topic of a Metadata that a version does not allow; its responses have no null for a name."""
+    return {"error_code": INVALID_REQUEST, "name": asked.name or "", "topic_id": asked.topic_id, "partitions": ()}
 
 
 def _partition(number: int) -> Values:
