@@ -1,9 +1,11 @@
 """`read_batches` against the oracle's reader and writer, and on batches of true checksum that are wrong inside."""
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from aiokafka.codec import gzip_encode, lz4_encode, snappy_encode, zstd_encode
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +24,7 @@ from kafka_bytes.made_batches import (
     with_payload,
 )
 from offsetlake.kafka.batches import read_batches
+from offsetlake.kafka.compression import MAX_DECOMPRESSED_BYTES
 from oracle.encoders import zigzag_varint
 from oracle.log_writer import CODECS, Batch, Record, batch_bytes
 from oracle.random_logs import RandomLog, logs, random_log
@@ -245,6 +248,27 @@ def test_a_batch_is_read_only_if_all_its_records_are_right(payload: bytes, count
 )
 def test_what_no_codec_wrote_rejects_the_batch(codec: int, payload: bytes) -> None:
     assert rejected(with_payload(payload, 1, attributes=codec)).startswith("the batch cannot be decompressed (")
+
+
+@pytest.mark.parametrize(
+    ("codec", "compress"), [(1, gzip_encode), (2, snappy_encode), (3, lz4_encode), (4, zstd_encode)]
+)
+def test_a_batch_that_would_take_all_memory_is_rejected(codec: int, compress: Callable[[bytes], bytes]) -> None:
+    assert "at most 128 MiB" in rejected(with_payload(compress(bytes(MAX_DECOMPRESSED_BYTES + 1)), 1, attributes=codec))
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"\xff\xff\xff\xff\x0f",
+        b"\x82SNAPPY\0" + bytes(8) + b"\0\0\0\5\xff\xff\xff\xff\x0f",
+        b"\x82SNAPPY\0" + bytes(8) + b"\xff\xff\xff\xfc",
+        b"\x82SNAPPY\0" + bytes(8) + b"\0\0\0\0",
+    ],
+)
+def test_blocks_of_snappy_with_sizes_that_are_not_theirs(payload: bytes) -> None:
+    """4 GiB are stated, or blocks of no bytes or fewer."""
+    assert rejected(with_payload(payload, 1, attributes=2)).startswith("the batch cannot be decompressed (snappy")
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])

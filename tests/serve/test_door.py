@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from kafka_bytes.made_batches import resealed
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.act_headers import act_headers
 from offsetlake.kafka.batch_writer import Batch
@@ -22,8 +23,8 @@ from offsetlake.log.door import Ask
 from offsetlake.log.os_users import os_principal
 from offsetlake.log.served_log import ServedLog, served
 from oracle.log_reader import read_log
+from oracle.log_writer import CODECS, Record, batch_bytes
 from oracle.log_writer import Batch as PlainBatch
-from oracle.log_writer import Record, batch_bytes
 from oracle.replay import decode_offset_record
 from serve.doors import LOG_PARTITIONS, TOPIC, T, batch, commit, fetched, key, place, tombstones, value
 from serve.serving import Serving
@@ -199,6 +200,11 @@ _GOOD = tombstones("g", 0)
                     )
                 ),
                 _LOOKED + sized(acts_on_the_second_record()),
+                *(
+                    _LOOKED + sized(batch_bytes(PlainBatch(records=(Record(0, T, key("g", 0), None),), codec=codec)))
+                    for codec in CODECS[1:]
+                ),
+                _LOOKED + sized(resealed(bytes(_GOOD.data), attributes=7)),  # a codec that is none
             )
         ),
     ],

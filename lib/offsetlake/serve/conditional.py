@@ -19,6 +19,7 @@ from offsetlake.serve.base import NO_ID
 from offsetlake.serve.store import VALUE, Store, key
 
 _MAGIC_AT, _MAGIC = 16, 2
+_CODEC_AT, _CODEC_MASK = 22, 0x07  # in the lower byte of the attributes
 _TYPE, _INT32 = struct.Struct(">h"), struct.Struct(">i")
 _OFFSET_AND_EPOCH, _OFFSET = struct.Struct(">qi"), struct.Struct(">q")
 _V1, _V3, _V4 = 1, 3, 4
@@ -96,6 +97,8 @@ def read_batch(data: bytes) -> GroupBatch:
     batch = batches.next_batch()
     if batch is None or batches.has_next() or data[_MAGIC_AT] != _MAGIC or batches.size_in_bytes() != len(data):
         raise wire.Malformed("not one record batch")
+    if data[_CODEC_AT] & _CODEC_MASK:
+        raise wire.Malformed("a record batch that is compressed: its records could have any size")
     if not batch.validate_crc() or batch.is_control_batch or batch.is_transactional or batch.base_offset:
         raise wire.Malformed("a record batch that is damaged, or of a kind that jobs do not write")
     groups: set[bytes] = set()
