@@ -16,7 +16,7 @@ import yaml
 from typer.main import get_command
 
 from command_line import Run
-from offsetlake.cli import app
+from offsetlake.application import app
 from offsetlake.config import SERVE
 from serve.secured import secured
 

@@ -1,55 +1,71 @@
-"""The command `offsetlake`: what is common to all its commands, which are in `offsetlake.commands`."""
+"""The command `offsetlake`: how its process starts and ends. The commands are in `offsetlake.commands`.
 
+This module imports little, so that Ctrl-C is handled before Arrow, Delta and typer are loaded.
+"""
+
+import errno
+import io
 import logging
+import os
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
-import typer
-from typer.exceptions import TyperException
-
-# Each adds its commands to `app`, and the help has them in this order.
-# isort: off
-from offsetlake.commands import jobs  # noqa: F401
-from offsetlake.commands import check  # noqa: F401
-from offsetlake.commands import repair  # noqa: F401
-from offsetlake.commands import serve  # noqa: F401
-from offsetlake.commands import credentials  # noqa: F401
-from offsetlake.commands import questions  # noqa: F401
-from offsetlake.commands import lag  # noqa: F401
-from offsetlake.commands import audits  # noqa: F401
-from offsetlake.commands import report  # noqa: F401
-from offsetlake.commands import reset  # noqa: F401
-from offsetlake.commands import by_hand  # noqa: F401
-from offsetlake.commands import snapshot  # noqa: F401
-
-# isort: on
-from offsetlake.commands.options import app
 from offsetlake.errors import OffsetlakeError
-from offsetlake.leaving import leave
+from offsetlake.escaping import visible
+from offsetlake.leaving import leave, open_standard_streams
 
 EXIT_OF_A_BUG = 70  # EX_SOFTWARE
-EXIT_OF_CTRL_C = 130
-
-
-@app.callback(invoke_without_command=True)
-def offsetlake(
-    context: typer.Context,
-    wants_version: Annotated[bool, typer.Option("--version", help="Tell the version and leave.")] = False,
-) -> None:
-    """Consumer offsets as a lakehouse: Kafka's offset commit log in Delta tables, and the questions asked of it."""
-    if wants_version:
-        typer.echo(f"offsetlake {_version()}")
-    elif context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+EXIT_OF_CTRL_C = 128 + signal.SIGINT
+EXIT_OF_CLOSED_PIPE = 128 + signal.SIGPIPE
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line, that of the process where none is given, and leave the process with its exit code."""
-    leave(run(arguments))
+    signal.signal(signal.SIGINT, _leave_at_once)
+    open_standard_streams()
+    exit_code = run(arguments)
+    signal.signal(signal.SIGINT, _leave_at_once)
+    leave(exit_code)
+
+
+def run(arguments: Sequence[str] | None) -> int:
+    """Run a command line, that of the process where none is given; return its exit code. From then on Ctrl-C is its."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # what is not escaped before, such as help
+    from typer.exceptions import TyperException  # noqa: PLC0415 - see the module's docstring
+
+    from offsetlake.application import app  # noqa: PLC0415
+
+    signal.signal(signal.SIGINT, _interrupt)
+    try:
+        result: Any = app(args=arguments, prog_name="offsetlake", standalone_mode=False)
+    except (OffsetlakeError, TyperException) as error:
+        message = error.format_message() if isinstance(error, TyperException) else str(error)
+        _write_error(f"error: {' '.join(message.split())}")
+        return error.exit_code
+    except KeyboardInterrupt:
+        return EXIT_OF_CTRL_C
+    except SystemExit as left:
+        return _exit_code(left)
+    except Exception:  # noqa: BLE001 - the outermost frame; nothing is hidden
+        if _interrupted.is_set():  # the interrupt was lost in a library, or what it has interrupted failed by it
+            return EXIT_OF_CTRL_C
+        for line in traceback.format_exc().rstrip("\n").split("\n"):
+            _write_error(line)
+        return EXIT_OF_A_BUG
+    return result if isinstance(result, int) else 0
+
+
+def _exit_code(left: SystemExit) -> int:
+    """Return the exit code of typer's own exits, of which one is for an output that nobody reads any more."""
+    if isinstance(left.__context__, OSError) and left.__context__.errno == errno.EPIPE:
+        return EXIT_OF_CLOSED_PIPE
+    return left.code if isinstance(left.code, int) else 1
 
 
 _interrupted = threading.Event()
@@ -61,32 +77,16 @@ def _interrupt(_signal: int, _frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def run(arguments: Sequence[str] | None) -> int:
-    """Run a command line, that of the process where none is given; gives its exit code. From then on Ctrl-C is its."""
-    signal.signal(signal.SIGINT, _interrupt)
-    try:
-        result: Any = app(args=arguments, prog_name="offsetlake", standalone_mode=False)
-    except (OffsetlakeError, TyperException) as error:
-        message = error.format_message() if isinstance(error, TyperException) else str(error)
-        typer.echo(f"error: {' '.join(message.split())}", err=True)
-        return error.exit_code
-    except KeyboardInterrupt:
-        return EXIT_OF_CTRL_C
-    except SystemExit as left:  # typer's own, where nobody reads the answer any more
-        return left.code if isinstance(left.code, int) else 1
-    except Exception:  # noqa: BLE001 - the outermost frame; nothing is hidden
-        if _interrupted.is_set():  # the interrupt was lost in a library, or what it has interrupted failed by it
-            return EXIT_OF_CTRL_C
-        traceback.print_exc()
-        return EXIT_OF_A_BUG
-    return result if isinstance(result, int) else 0
+def _leave_at_once(_signal: int, _frame: object) -> NoReturn:
+    os._exit(EXIT_OF_CTRL_C)
 
 
-def _version() -> str:
+def _write_error(line: str) -> None:
+    """Write a line to standard error; nothing in it, such as a name from an argument, controls the terminal."""
     try:
-        return version("offsetlake")
-    except PackageNotFoundError:
-        return "of a checkout"
+        print(visible(line), file=sys.stderr, flush=True)  # noqa: T201
+    except BrokenPipeError:  # nobody reads it; the exit code says that the command failed
+        sys.stderr = io.StringIO()
 
 
 if __name__ == "__main__":

@@ -1,10 +1,26 @@
-"""How a process that has worked with Arrow and Delta ends."""
+"""How a process gets its standard streams, and how one that has worked with Arrow and Delta ends."""
 
 import atexit
 import os
 import sys
 from contextlib import suppress
 from typing import NoReturn
+
+
+def open_standard_streams() -> None:
+    """Open descriptors 0, 1 and 2 to /dev/null where the process was started without them, as with `>&-`.
+
+    Python has None for such a stream, and the next file that is opened, perhaps a segment of the log, would get the
+    descriptor, and with it all that libraries and child processes write there.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free
+    for name, descriptor, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def leave(exit_code: int) -> NoReturn:

@@ -2,14 +2,17 @@
 
 import json
 import logging
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from offsetlake.serve.logs import JsonFormatter
+from offsetlake.serve.logs import JsonFormatter, TextFormatter
 from offsetlake.serve.settings import Settings
+
+HOSTILE = "\x1b[31m\x9b1m\u202e\n\x07"
 
 
 def test_an_event_has_the_fields_of_its_sentence() -> None:
@@ -38,6 +41,20 @@ def test_an_error_has_its_trace_in_a_field() -> None:
     said = json.loads(JsonFormatter().format(record))
     assert said["message"] == "it broke"
     assert said["trace"].endswith("invalid literal for int() with base 10: 'why'")
+
+
+@pytest.mark.parametrize("formatter", [JsonFormatter(), TextFormatter()])
+def test_a_line_holds_no_controls(formatter: logging.Formatter) -> None:
+    try:
+        int(HOSTILE)
+    except ValueError:
+        record = logging.LogRecord("a", logging.ERROR, "", 1, "group %s", (HOSTILE,), sys.exc_info())
+    written = formatter.format(record)
+    assert re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", written) == []
+    if isinstance(formatter, JsonFormatter):
+        assert json.loads(written)["message"] == f"group {HOSTILE}"
+    else:
+        assert written.split("\n")[0].endswith("group \\x1b[31m\\x9b1m\\u202e\\n\\x07")
 
 
 @pytest.mark.slow

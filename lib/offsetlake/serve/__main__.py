@@ -3,6 +3,8 @@
 import sys
 
 from offsetlake.errors import OffsetlakeError
+from offsetlake.escaping import visible
+from offsetlake.leaving import open_standard_streams
 from offsetlake.serve.logs import log_to_stderr
 from offsetlake.serve.server import serve
 from offsetlake.serve.settings import Settings
@@ -10,12 +12,13 @@ from offsetlake.serve.settings import Settings
 
 def main() -> int:
     """Serve, and give the exit code."""
+    open_standard_streams()
     settings = Settings.from_json(sys.argv[1])
     log_to_stderr(settings.log_format)
     try:
         serve(settings)
     except OffsetlakeError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {visible(str(error))}\n")
         return error.exit_code
     return 0
 

@@ -1,11 +1,12 @@
 """What the serving process says: sentences for people, or one JSON object a line for machines."""
 
-import json
 import logging
 import sys
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
+from offsetlake.escaping import to_json, visible
 from offsetlake.times import to_iso
 
 LONGEST_NAME = 255  # characters of a name that a client made up
@@ -41,7 +42,22 @@ class JsonFormatter(logging.Formatter):
         said["message"] = record.getMessage()
         if record.exc_info:
             said["trace"] = self.formatException(record.exc_info)
-        return json.dumps(said, ensure_ascii=False, default=str)
+        return to_json(said, default=str)
+
+
+class TextFormatter(logging.Formatter):
+    """Writes an event as a sentence, without characters from clients that control a terminal or break the line."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name that logging calls
+        """Return the line of an event; a trace comes after it."""
+        return visible(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - as above
+        """Return the lines of a trace."""
+        return "\n".join(map(visible, super().formatException(ei).split("\n")))
 
 
 def shown(name: str) -> str:
@@ -52,6 +68,5 @@ def shown(name: str) -> str:
 def log_to_stderr(style: str) -> None:
     """Write what is said to standard error, as a LogFormat has it."""
     handler = logging.StreamHandler(sys.stderr)
-    text = logging.Formatter("%(asctime)s %(message)s")
-    handler.setFormatter(JsonFormatter() if style == LogFormat.JSON else text)
+    handler.setFormatter(JsonFormatter() if style == LogFormat.JSON else TextFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
