@@ -43,6 +43,8 @@ LONGEST = (
 for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):  # short lives: do not optimize for long
     os.environ[variable] = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
+os.environ.pop("COLUMNS", None)  # workers of pytest-xdist have it: tables are as in a pipe, not as in a terminal
+
 settings.register_profile("offsetlake", deadline=None)  # no timed assertion, not even Hypothesis's own
 settings.load_profile("offsetlake")
 

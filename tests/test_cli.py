@@ -20,7 +20,7 @@ import pytest
 from audit.lakes import commit, marker, small_lake, tombstone
 from command_line import Run
 from e2e.in_process import NoSpark
-from offsetlake import cycle, errors, output, times
+from offsetlake import cycle, errors, times
 from offsetlake.audit import questions
 from offsetlake.lake.definitions import definition
 from offsetlake.lake.lake import Lake
@@ -223,7 +223,31 @@ def test_who_stops_reading_is_not_scolded() -> None:
     shown.stdout.close()
     assert shown.stderr.read() == b""
     shown.stderr.close()
-    assert shown.wait() == 1
+    assert shown.wait() == 128 + signal.SIGPIPE
+
+
+@pytest.mark.usefixtures("lake")
+@pytest.mark.parametrize("arguments", ["groups", "groups --format json", "views", "sql 'SELECT 1 AS x' --format csv"])
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_without_standard_output_a_command_ends_quietly(arguments: str, closed: str) -> None:
+    command = f"exec {shlex.join(COMMAND)} {arguments} {closed}"
+    done = subprocess.run(["/bin/sh", "-c", command], stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.usefixtures("lake")
+def test_ctrl_c_while_modules_are_loaded() -> None:
+    command = [sys.executable, "-X", "importtime", *COMMAND[1:], "groups"]
+    starting = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert starting.stderr is not None
+    while "offsetlake.escaping" not in (line := starting.stderr.readline()):
+        assert line, "it ended before it was interrupted"
+    while "import time" not in (line := starting.stderr.readline()) or "offsetlake" in line:
+        assert line, "it ended before it was interrupted"
+    starting.send_signal(signal.SIGINT)
+    _, err = starting.communicate(timeout=60)
+    assert starting.returncode == 130
+    assert [line for line in err.splitlines() if not line.startswith("import time:")] == []
 
 
 @pytest.mark.usefixtures("lake")
@@ -241,10 +265,6 @@ def test_instants() -> None:
     assert times.to_iso(2**63 - 1) == str(2**63 - 1)
     with pytest.raises(errors.BadRequest, match="'14:05' is no instant"):
         times.to_ms("14:05")
-
-
-def test_what_steers_a_terminal_is_spelled_out() -> None:
-    assert output.visible("a\x1b[2Jb\n\u202e ключ 😀") == "a\\x1b[2Jb\\n\\u202e ключ 😀"
 
 
 @pytest.fixture

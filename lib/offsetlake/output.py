@@ -1,48 +1,73 @@
 """How answers and progress look: answers on standard output, all else on standard error."""
 
 import csv
-import json
 import math
+import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import Any, Self, TextIO
 
 import pyarrow as pa
-from rich import box
 from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import Progress as Bars
 from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
 
 from offsetlake.errors import OffsetlakeError
+from offsetlake.escaping import csv_text, ellipsis, encoding_of, is_unicode, to_json, unambiguous, visible
+from offsetlake.tables import Column, Layout, fit
 from offsetlake.times import to_iso
 
-MOST_DRAWN = 1000  # rows: more would take rich seconds to lay out, and nobody reads them on a screen
-WIDEST_DRAWN = 60  # characters of a line in a cell on a screen; longer texts go on in the next line
-_ENDLESS = 1_000_000  # characters: a line that nothing limits
+DEFAULT_ROWS = 50  # rows of a table: more than a person reads, and a question can have millions
+DEFAULT_IMPORTANCE = 2  # of the columns of a table without a choice of columns: from the right, all can be dropped
+DEFAULT_WIDTH = 80  # terminal cells, where a terminal does not tell
 _CHUNK = 10_000  # rows turned into Python objects at a time
 
 
-def write(answer: pa.Table, style: str, shown: Sequence[str] = (), file: TextIO | None = None) -> None:
+def write(
+    answer: pa.Table,
+    style: str,
+    shown: Mapping[str, int] | None = None,
+    limit: int | None = 0,
+    file: TextIO | None = None,
+) -> None:
     """Write an answer.
 
     | style | is |
     |-------|----|
     | json  | one object a line with all columns; bytes as hexadecimal digits |
     | csv   | a header, then all columns; null is empty, lists and the like are JSON |
-    | table | for people: the columns `shown` (all where none are named), times as ISO 8601, never cut off |
+    | table | for people: the columns `shown`, as wide as the terminal, times as ISO 8601 |
 
-    Raises OffsetlakeError where the output takes no more, BrokenPipeError where nobody reads it any more.
+    Args:
+        answer: The rows.
+        style: One of the styles above.
+        shown: The columns of a table in their order, each with its importance (`tables.Column`); None is all.
+        limit: How many rows to write; 0 is all, None is all of JSON and CSV and DEFAULT_ROWS of a table.
+        file: Where to write instead of standard output.
+
+    Raises:
+        OffsetlakeError: The output takes no more.
+        BrokenPipeError: Nobody reads the output any more.
+
     """
     out = file or sys.stdout
+    if limit is None:
+        limit = DEFAULT_ROWS if style == "table" else 0
+    rows = answer.slice(0, limit or None)
     with writing_to(out):
-        _write(answer, style, shown, out)
+        if style == "json":
+            _write_json(rows, out)
+        elif style == "csv":
+            _write_csv(rows, out)
+        else:
+            _write_table(rows, shown or dict.fromkeys(rows.column_names, DEFAULT_IMPORTANCE), out)
+    if style == "table" and rows.num_rows < answer.num_rows:
+        tell(f"{ellipsis(encoding_of(sys.stderr))} and {answer.num_rows - rows.num_rows:,} more: --limit 0")
 
 
 @contextmanager
@@ -57,24 +82,93 @@ def writing_to(out: TextIO) -> Iterator[None]:
         raise OffsetlakeError(f"the answer cannot be written: {error.strerror}") from error
 
 
-def _write(answer: pa.Table, style: str, shown: Sequence[str], out: TextIO) -> None:
-    if style == "json":
-        for row in _rows(answer):
-            out.write(json.dumps(row, ensure_ascii=False) + "\n")
-    elif style == "csv":
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(answer.column_names)
-        for row in _rows(answer):
-            writer.writerow([_nested(value) for value in row.values()])
-    else:
-        _write_table(answer.select(list(shown)) if shown else answer, out)
+def tell(text: str) -> None:
+    """Write to standard error what a person reads beside the answer."""
+    print(visible(text), file=sys.stderr)  # noqa: T201
 
 
-def _rows(answer: pa.Table) -> Iterator[dict[str, Any]]:
+def write_exact(text: str) -> None:
+    """Write text that another program reads: in UTF-8 to a file or a pipe, escaped line by line to a terminal."""
+    with writing_to(sys.stdout):
+        if sys.stdout.isatty():
+            sys.stdout.writelines(f"{visible(line)}\n" for line in text.splitlines())
+        else:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(text.encode())
+            sys.stdout.buffer.flush()
+
+
+def _write_json(answer: pa.Table, out: TextIO) -> None:
+    encoding = encoding_of(out)
+    for row in _rows(answer):
+        out.write(to_json(dict(zip(answer.column_names, row, strict=True)), encoding) + "\n")
+
+
+def _write_csv(answer: pa.Table, out: TextIO) -> None:
+    encoding, to_terminal = encoding_of(out), out.isatty()
+    numbers = [_is_number(field) for field in answer.schema]
+    # The writer quotes what has a character of its line terminator: a carriage return in a name as well.
+    writer = csv.writer(SimpleNamespace(write=lambda line: out.write(line.removesuffix("\r\n") + "\n")))
+    writer.writerow(csv_text(name, encoding, to_terminal=to_terminal) for name in answer.column_names)
+    for row in _rows(answer):
+        writer.writerow(
+            csv_text(value, encoding, to_terminal=to_terminal)
+            if isinstance(value, str) and not number
+            else _nested(value, encoding)
+            for number, value in zip(numbers, row, strict=True)
+        )
+
+
+def _write_table(answer: pa.Table, shown: Mapping[str, int], out: TextIO) -> None:
+    answer, encoding = answer.select([*shown]), encoding_of(out)
+
+    def lines() -> Iterator[list[str]]:
+        for row in _rows(answer):
+            yield [_cell(name, value, encoding) for name, value in zip(answer.column_names, row, strict=True)]
+
+    widest = [0] * answer.num_columns
+    for line in lines():  # once to measure, once to write: no more than a chunk is in memory
+        widest = [max(before, cell_len(cell)) for before, cell in zip(widest, line, strict=True)]
+    columns = [
+        Column(unambiguous(field.name, encoding), shown[field.name], _is_number(field), _is_text(field), width)
+        for field, width in zip(answer.schema, widest, strict=True)
+    ]
+    width = _width(out)
+    layout = fit(columns, width)
+    out.writelines(f"{line}\n" for line in layout.header())
+    if out.isatty():
+        out.write(layout.rule("─" if is_unicode(encoding) else "-") + "\n")
+    out.writelines(f"{line}\n" for cells in lines() for line in layout.row(cells, ellipsis(encoding)))
+    if answer.num_rows:
+        _tell_what_is_missing(layout, width)
+
+
+def _tell_what_is_missing(layout: Layout, width: int | None) -> None:
+    """Name the columns that were dropped or shortened."""
+    missing = layout.incomplete()
+    if missing and width is None:
+        tell(f"Columns {missing}. Use --format json.")
+    elif missing:
+        tell(f"Columns at a width of {width}: {missing}. Use --format json or a wider terminal.")
+
+
+def _width(out: TextIO) -> int | None:
+    """Return the width of a table: COLUMNS, or the terminal's; None, without a limit, for a file or a pipe."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
+        return int(columns)
+    if not out.isatty():
+        return None
+    try:
+        return os.get_terminal_size(out.fileno()).columns or DEFAULT_WIDTH
+    except OSError:
+        return DEFAULT_WIDTH
+
+
+def _rows(answer: pa.Table) -> Iterator[tuple[Any, ...]]:
     for batch in answer.to_batches(max_chunksize=_CHUNK):
         columns = [[_plain(value) for value in column.to_pylist(maps_as_pydicts="strict")] for column in batch.columns]
-        for values in zip(*columns, strict=True):
-            yield dict(zip(answer.column_names, values, strict=True))
+        yield from zip(*columns, strict=True)
 
 
 def _plain(value: Any) -> Any:
@@ -90,38 +184,8 @@ def _plain(value: Any) -> Any:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
-def _nested(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
-
-
-def _write_table(answer: pa.Table, out: TextIO) -> None:
-    names = answer.column_names
-    numbers = [_is_number(field) for field in answer.schema]
-    cells = [[_cell(name, value) for name, value in row.items()] for row in _rows(answer)]
-    console = Console(file=out)
-    if console.is_terminal and len(cells) <= MOST_DRAWN:
-        table = _drawn(names, numbers, cells)
-        if console.measure(table, options=console.options.update(width=_ENDLESS)).maximum <= console.width:
-            console.print(table)
-            return
-    widths = [max(map(cell_len, column)) for column in zip(names, *cells, strict=True)]
-    for row in [names, *cells]:
-        line = (_aligned(*each) for each in zip(row, widths, numbers, strict=True))
-        out.write("  ".join(line).rstrip() + "\n")
-
-
-def _drawn(names: list[str], numbers: list[bool], cells: list[list[str]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, number in zip(names, numbers, strict=True):
-        table.add_column(Text(name), justify="right" if number else "left", overflow="fold", max_width=WIDEST_DRAWN)
-    for row in cells:
-        table.add_row(*map(Text, row))
-    return table
-
-
-def _aligned(text: str, width: int, number: bool) -> str:
-    gap = " " * (width - cell_len(text))
-    return gap + text if number else text + gap
+def _nested(value: Any, encoding: str) -> Any:
+    return to_json(value, encoding) if isinstance(value, dict | list) else value
 
 
 def _is_number(field: pa.Field) -> bool:
@@ -130,21 +194,21 @@ def _is_number(field: pa.Field) -> bool:
     return is_number and not _is_time(field.name)
 
 
+def _is_text(field: pa.Field) -> bool:
+    is_other = pa.types.is_boolean(field.type) or pa.types.is_temporal(field.type) or _is_time(field.name)
+    return not is_other and not _is_number(field)
+
+
 def _is_time(name: str) -> bool:
     return name.endswith("_timestamp") or name in ("started_at", "finished_at")
 
 
-def _cell(name: str, value: Any) -> str:
+def _cell(name: str, value: Any, encoding: str) -> str:
     if value is None:
         return ""
     if _is_time(name) and isinstance(value, int):
         return to_iso(value)
-    return visible(str(_nested(value)))
-
-
-def visible(text: str) -> str:
-    """Spell out what would break a line or steer the terminal: names and metadata come from anybody."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    return unambiguous(value, encoding) if isinstance(value, str) else str(_nested(value, encoding))
 
 
 class Progress:

@@ -14,11 +14,12 @@ from rich.text import Text
 
 from offsetlake.audit import questions
 from offsetlake.cycle import Done
+from offsetlake.escaping import visible
 from offsetlake.lake import runs
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.lake import Lake
 from offsetlake.lifecycle.retention import EXPIRING, RULES
-from offsetlake.output import visible, write
+from offsetlake.output import write
 from offsetlake.pipeline.maintain import Preview
 from offsetlake.times import to_iso
 

@@ -19,6 +19,7 @@
 --
 -- worst first: log_partition, effective_log_offset DESC, log_offset DESC
 -- since: effective_timestamp
+-- least important: old_log_offset, producer_id, effective_log_offset, log_partition, log_offset
 WITH
 placed AS (
   SELECT group_id, topic, partition, log_partition, log_offset, effective_log_offset, effective_timestamp, kind,

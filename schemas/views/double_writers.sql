@@ -16,6 +16,7 @@
 --
 -- worst first: turns DESC, group_id, topic, partition
 -- since: last_timestamp
+-- least important: last_log_offset, log_partition, producers
 WITH
 steps AS (
   SELECT *,

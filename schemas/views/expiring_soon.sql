@@ -14,6 +14,7 @@
 --
 -- worst first: expires_timestamp, group_id, topic, partition
 -- since: expires_timestamp
+-- least important: clock_timestamp, clock, remaining_ms, state
 SELECT ages.group_id, ages.topic, ages.partition, ages.committed_offset, ages.expires_timestamp,
   greatest(ages.expires_timestamp, 0) - log_clock.clock_timestamp AS remaining_ms, ages.clock, ages.clock_timestamp, ages.state
 FROM (

@@ -13,6 +13,7 @@
 --
 -- worst first: age_ms DESC, producer_id, log_partition, group_id
 -- since: first_timestamp
+-- least important: first_log_offset, log_partition, first_timestamp
 SELECT waiting.producer_id, waiting.log_partition, waiting.first_log_offset, waiting.first_timestamp,
   log_clock.clock_timestamp - waiting.first_timestamp AS age_ms, waiting.group_id, waiting.topics, waiting.offsets
 FROM (

@@ -10,6 +10,7 @@
 --
 -- worst first: idle_ms DESC, group_id
 -- since: last_commit_timestamp
+-- least important: group_type, member_count, last_commit_timestamp
 SELECT stored.group_id, groups.group_type, groups.state, groups.member_count, stored.offsets,
   stored.last_commit_timestamp, log_clock.clock_timestamp - greatest(stored.last_commit_timestamp, 0) AS idle_ms
 FROM (

@@ -15,6 +15,7 @@
 --
 -- worst first: offsets DESC, group_id
 -- since: last_commit_timestamp
+-- least important: last_commit_timestamp, deleted_topics, unsubscribed_topics
 WITH
 stored AS (
   SELECT group_id, topic, count(*) AS offsets, max(coalesce(log_timestamp, commit_timestamp)) AS last_commit_timestamp

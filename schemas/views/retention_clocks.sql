@@ -16,6 +16,7 @@
 --
 -- worst first: clock_timestamp, group_id, topic, partition
 -- since: clock_timestamp
+-- least important: group_type, committed_offset, state
 SELECT offsets.group_id, offsets.topic, offsets.partition, offsets.committed_offset, groups.group_type, groups.state,
   CASE
     WHEN groups.group_id IS NULL THEN 'no_group'

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from offsetlake.errors import BadRequest
+from offsetlake.escaping import visible
 from offsetlake.lake import runs
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.select import select_at
-from offsetlake.output import visible
 from offsetlake.resources import resource
 
 MOST_COUNTED = 1000  # rows: that a rule is broken oftener tells nothing more

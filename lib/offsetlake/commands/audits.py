@@ -1,6 +1,7 @@
 """The commands that ask the views; none of them starts Spark."""
 
 import os
+from collections.abc import Sequence
 from typing import Annotated
 
 import pyarrow as pa
@@ -22,8 +23,9 @@ from offsetlake.commands.options import (
     opened,
 )
 from offsetlake.lake.spark_views import spark_statements
+from offsetlake.lake.views import View
 from offsetlake.lake.views import views as all_views
-from offsetlake.output import write
+from offsetlake.output import DEFAULT_IMPORTANCE, write, write_exact
 from offsetlake.times import to_ms
 
 
@@ -55,8 +57,8 @@ def audit(
         listed = {name: of.answers for name, of in sorted(all_views().items())}
         return write(pa.table({"view": [*listed], "answers": [*listed.values()]}), settings.format)
     settings, at = opened(lake, config_file, format_)
-    found = rows_of(at, view, group, topic, None if since is None else to_ms(since), limit)
-    return write(found, settings.format)
+    found = rows_of(at, view, group, topic, None if since is None else to_ms(since), limit or None)
+    return write(found, settings.format, _importance(all_views()[view], found.column_names), limit)
 
 
 @app.command(
@@ -75,7 +77,7 @@ def diff(
 ) -> None:
     """Offsets at two instants side by side: those that are not the same, and by how much."""
     settings, at = opened(lake, config_file, format_)
-    write(between(at, to_ms(from_), to_ms(to), group, topic, limit), settings.format)
+    write(between(at, to_ms(from_), to_ms(to), group, topic, limit or None), settings.format, limit=limit)
 
 
 @app.command(
@@ -85,5 +87,10 @@ def diff(
 def views(lake: LakeOption = None, config_file: ConfigOption = None) -> None:
     """Print the tables and views of the lake as statements for spark-sql with Delta: temporary views, with comments."""
     _, at = opened(lake, config_file, None)
-    for statement in spark_statements(at):
-        typer.echo(f"{statement};\n")
+    write_exact("".join(f"{statement};\n\n" for statement in spark_statements(at)))
+
+
+def _importance(view: View, columns: Sequence[str]) -> dict[str, int]:
+    """Return the importance of a view's columns (`offsetlake.tables.Column`)."""
+    least = {name: number for number, name in enumerate(reversed(view.least_important), DEFAULT_IMPORTANCE + 1)}
+    return {name: least.get(name, DEFAULT_IMPORTANCE) for name in columns}

@@ -11,9 +11,8 @@ import typer
 from offsetlake.audit import gates
 from offsetlake.audit.expectations import NOTHING, pinned, read_suites
 from offsetlake.commands.options import JOBS, ConfigOption, FormatOption, LakeOption, app, examples, opened
-from offsetlake.commands.plans import tell
 from offsetlake.errors import BadRequest, CheckFailed
-from offsetlake.output import Progress, write
+from offsetlake.output import Progress, tell, write
 
 
 @app.command(

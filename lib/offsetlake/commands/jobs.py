@@ -18,6 +18,7 @@ from offsetlake.commands.options import (
     FormatOption,
     KafkaConfigOption,
     LakeOption,
+    LimitOption,
     LogOption,
     NowOption,
     app,
@@ -42,10 +43,11 @@ RetentionOption = Annotated[
     typer.Option("--retention", metavar="DURATION", help="In place of the configured default: 7d, 36h, 60s."),
 ]
 
-_WHAT_IF_SHOWN = (
-    "group_id", "group_type", "state", "offsets", "now", "in_24_hours", "in_7_days", "in_30_days", "kept",
-    "next_expiry_timestamp", "group_goes", "other_now",
-)  # fmt: skip
+# As in `commands/questions.py`.
+_WHAT_IF_SHOWN = {
+    "group_id": 1, "group_type": 4, "state": 3, "offsets": 2, "now": 1, "in_24_hours": 1, "in_7_days": 2,
+    "in_30_days": 3, "kept": 4, "next_expiry_timestamp": 2, "group_goes": 3,
+}  # fmt: skip
 
 
 @app.command(
@@ -125,6 +127,7 @@ def expire(
         int | None,
         typer.Option("--compacted-by", metavar="N", min=0, help="Plan nothing where a run behind N has compacted."),
     ] = None,
+    limit: LimitOption = None,
     format_: FormatOption = None,
     lake: LakeOption = None,
     bootstrap: Annotated[
@@ -138,8 +141,9 @@ def expire(
     options = {"lake": lake, "config": config_file, "format": format_}
     settings = config.load(options | {"bootstrap": bootstrap, "kafka_config": kafka_config}, os.environ)
     if not what_if:
-        if group is not None:
-            raise BadRequest("--group goes with --what-if; `offsetlake tombstones` shows what is planned")
+        if (group, limit) != (None, None):
+            option = "--limit" if group is None else "--group"
+            raise BadRequest(f"{option} goes with --what-if; `offsetlake tombstones` shows what is planned")
         cluster = settings.address() if bootstrap else None
         _jobs(settings, options, ("expire",), cluster, _expiry(settings, now, retention, compacted_by))
         return
@@ -149,8 +153,8 @@ def expire(
 
     other = None if retention is None else _policy(settings, retention)
     answer = ask(Lake.open(settings.lake), settings.retention, other, _instant(now))
-    shown = _WHAT_IF_SHOWN if other else _WHAT_IF_SHOWN[:-1]
-    write(like(answer, group), settings.format, shown)
+    shown = _WHAT_IF_SHOWN | ({"other_now": 1} if other else {})
+    write(like(answer, group), settings.format, shown, limit)
 
 
 @app.command(

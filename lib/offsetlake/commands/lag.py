@@ -21,14 +21,17 @@ from offsetlake.commands.options import (
     opened,
 )
 from offsetlake.errors import BadRequest
-from offsetlake.output import write
+from offsetlake.output import tell, write
 from offsetlake.times import about, to_duration, to_ms
 
-_GROUPS_SHOWN = ("group_id", "status", "lag", "behind", "partitions", "not_ok", "topic", "partition")
-_PARTITIONS_SHOWN = (
-    "group_id", "topic", "partition", "status", "committed_offset", "end_offset", "lag", "behind", "commit_timestamp",
-    "asked_timestamp",
-)  # fmt: skip
+# As in `commands/questions.py`.
+_GROUPS_SHOWN = {
+    "group_id": 1, "status": 1, "lag": 1, "behind": 2, "partitions": 3, "not_ok": 2, "topic": 4, "partition": 4,
+}  # fmt: skip
+_PARTITIONS_SHOWN = {
+    "group_id": 1, "topic": 1, "partition": 1, "status": 1, "committed_offset": 3, "end_offset": 3, "lag": 1,
+    "behind": 2, "commit_timestamp": 4, "asked_timestamp": 5,
+}  # fmt: skip
 
 
 @app.command(
@@ -71,16 +74,14 @@ def lag(
     if over_time:
         if group is None or partitions or (topic, status, now) != (None, None, None):
             raise BadRequest("--over-time is of one group: name it with --group, and no more than that and --limit")
-        write(lag_over_time(at, group).slice(0, limit), settings.format)
+        write(lag_over_time(at, group), settings.format, limit=limit)
         return
     found = lag_of_partitions(at, group, topic, None if now is None else to_ms(now))
     if unknown := found["lag"].null_count:
-        said = f"{unknown:,} of {found.num_rows:,} partitions: the last cycle was not told where they end"
-        typer.echo(said, err=True)
+        tell(f"{unknown:,} of {found.num_rows:,} partitions: the last cycle was not told where they end")
     answer = found if partitions else lag_of_groups(found)
     if status is not None:
         answer = answer.filter(pc.equal(answer["status"], status))
-    answer = answer.slice(0, limit)
     behind = [None if ms is None else to_duration(about(ms)) for ms in answer["lag_ms"].to_pylist()]
     answer = answer.append_column("behind", pa.array(behind, pa.string()))
-    write(answer, settings.format, _PARTITIONS_SHOWN if partitions else _GROUPS_SHOWN)
+    write(answer, settings.format, _PARTITIONS_SHOWN if partitions else _GROUPS_SHOWN, limit)

@@ -7,6 +7,7 @@ import typer
 
 from offsetlake import config
 from offsetlake.lake.lake import Lake
+from offsetlake.output import DEFAULT_ROWS
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
 
@@ -34,7 +35,14 @@ FormatOption = Annotated[
     typer.Option("--format", help="table for people; json (an object a line) and csv have all columns, times in ms."),
 ]
 LimitOption = Annotated[
-    int | None, typer.Option("--limit", metavar="N", min=0, max=2**31 - 1, help="At most so many rows.")
+    int | None,
+    typer.Option(
+        "--limit",
+        metavar="N",
+        min=0,
+        max=2**31 - 1,
+        help=f"At most N rows; 0: all. [dim]default: {DEFAULT_ROWS} of a table, all of json and csv[/]",
+    ),
 ]
 GroupPatternOption = Annotated[
     str | None, typer.Option("--group", metavar="PATTERN", help="Only groups like this: * ? \\[abc] as in a shell.")

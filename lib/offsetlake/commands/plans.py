@@ -1,8 +1,7 @@
 """How a command by which a person changes offsets goes: a plan first; `--execute` acts, and reads back."""
 
 import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,15 +15,20 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lifecycle.offsets_csv import write_offsets
 from offsetlake.lifecycle.reduction import KEY
 from offsetlake.log.address import LogAddress
-from offsetlake.output import Progress, write, writing_to
+from offsetlake.output import Progress, tell, write, write_exact
 
 if TYPE_CHECKING:
     from offsetlake.log.admin import Admin
 
-OF_TOMBSTONES = ("group_id", "topic", "partition", "committed_offset", "group_type", "state", "outcome", "reason")
-OF_ALTERATIONS = (
-    "group_id", "topic", "partition", "previous_offset", "committed_offset", "difference", "outcome", "reason",
-)  # fmt: skip
+# As in `commands/questions.py`.
+OF_TOMBSTONES = {
+    "group_id": 1, "topic": 1, "partition": 1, "committed_offset": 2, "group_type": 4, "state": 3, "outcome": 1,
+    "reason": 2,
+}  # fmt: skip
+OF_ALTERATIONS = {
+    "group_id": 1, "topic": 1, "partition": 1, "previous_offset": 1, "committed_offset": 1, "difference": 3,
+    "outcome": 1, "reason": 2,
+}  # fmt: skip
 _IN_ORDER = [(name, "ascending") for name in KEY]  # null, the group itself, comes last
 
 
@@ -53,7 +57,9 @@ class Hand:
             with Admin(self.log.connection) as admin:
                 yield admin
 
-    def act(self, job: str, table: str, make: Callable[[], pa.Table], shown: Sequence[str], *, execute: bool) -> None:
+    def act(
+        self, job: str, table: str, make: Callable[[], pa.Table], shown: Mapping[str, int], *, execute: bool
+    ) -> None:
         """Bring the tables up to date, plan, show the plan; with `execute` do it first, and show what came of it.
 
         Raises Refused where something asked for was not, or cannot be, done.
@@ -70,7 +76,7 @@ class Hand:
         refused = by_hand.count_of(rows, "refused")
         left = rows.num_rows - refused
         noted = "note" in rows.column_names and pc.any(pc.is_valid(rows["note"])).as_py()
-        write(_with_difference(rows), self.settings.format, [*shown, "note"] if noted else shown)
+        write(_with_difference(rows), self.settings.format, {**shown, "note": 2} if noted else shown)
         if not rows.num_rows:
             tell("nothing is to be changed")
         elif left and execute:
@@ -88,13 +94,7 @@ class Hand:
         cycle.catch_up(self.lake, self.log, self.say)
         rows = make()
         rows = rows.rename_columns(["new_offset" if n == "committed_offset" else n for n in rows.column_names])
-        with writing_to(sys.stdout):
-            sys.stdout.write(write_offsets(rows, with_group=with_group).decode())
-
-
-def tell(text: str) -> None:
-    """Say on standard error what a person reads beside the answer."""
-    print(text, file=sys.stderr)  # noqa: T201
+        write_exact(write_offsets(rows, with_group=with_group).decode())
 
 
 def _with_difference(rows: pa.Table) -> pa.Table:

@@ -25,32 +25,35 @@ from offsetlake.lake.select import select
 from offsetlake.output import write
 from offsetlake.times import about, duration_ms, now_ms, to_duration, to_ms
 
-_OFFSETS_SHOWN = (
-    "group_id", "topic", "partition", "committed_offset", "metadata", "commit_timestamp", "log_partition", "log_offset",
-)  # fmt: skip
-_GROUPS_SHOWN = (
-    "group_id", "group_type", "state", "state_timestamp", "protocol_type", "member_count", "subscribed_topics",
-    "offsets",
-)  # fmt: skip
-_HISTORY_SHOWN = (
-    "log_offset", "log_timestamp", "event", "committed_offset", "previous_offset", "difference", "metadata",
-    "producer_id", "outcome", "principal", "client_id", "address",
-)  # fmt: skip
-_ACTS_SHOWN = (
-    "log_timestamp", "what", "group_id", "principal", "client_id", "address", "log_partition", "log_offset",
-    "last_log_offset",
-)  # fmt: skip
-_TOMBSTONES_SHOWN = (
-    "group_id", "topic", "partition", "outcome", "rule", "clock", "clock_timestamp", "retention_ms",
-    "committed_offset", "judged_offset", "reason",
-)  # fmt: skip
-_ALTERATIONS_SHOWN = (
-    "run_id", "group_id", "topic", "partition", "strategy", "evidence", "previous_offset", "committed_offset",
-    "commit_timestamp", "outcome", "reason",
-)  # fmt: skip
-_TRANSACTIONS_SHOWN = (
-    "producer_id", "producer_epoch", "log_partition", "first_log_offset", "first_timestamp", "age", "offsets", "groups",
-)  # fmt: skip
+# The columns of tables for people, in their order, each with its importance (`offsetlake.tables.Column`).
+_OFFSETS_SHOWN = {
+    "group_id": 1, "topic": 1, "partition": 1, "committed_offset": 1, "metadata": 3, "commit_timestamp": 2,
+    "log_partition": 4, "log_offset": 4,
+}  # fmt: skip
+_GROUPS_SHOWN = {
+    "group_id": 1, "group_type": 3, "state": 1, "state_timestamp": 4, "protocol_type": 6, "member_count": 2,
+    "subscribed_topics": 5, "offsets": 2,
+}  # fmt: skip
+_HISTORY_SHOWN = {
+    "log_offset": 2, "log_timestamp": 1, "event": 1, "committed_offset": 1, "previous_offset": 2, "difference": 2,
+    "metadata": 6, "producer_id": 5, "outcome": 3, "principal": 3, "client_id": 4, "address": 6,
+}  # fmt: skip
+_ACTS_SHOWN = {
+    "log_timestamp": 1, "what": 1, "group_id": 1, "principal": 1, "client_id": 2, "address": 2, "log_partition": 3,
+    "log_offset": 3, "last_log_offset": 4,
+}  # fmt: skip
+_TOMBSTONES_SHOWN = {
+    "group_id": 1, "topic": 1, "partition": 1, "outcome": 1, "rule": 2, "clock": 4, "clock_timestamp": 3,
+    "retention_ms": 5, "committed_offset": 3, "judged_offset": 6, "reason": 2,
+}  # fmt: skip
+_ALTERATIONS_SHOWN = {
+    "run_id": 2, "group_id": 1, "topic": 1, "partition": 1, "strategy": 3, "evidence": 5, "previous_offset": 1,
+    "committed_offset": 1, "commit_timestamp": 4, "outcome": 1, "reason": 2,
+}  # fmt: skip
+_TRANSACTIONS_SHOWN = {
+    "producer_id": 1, "producer_epoch": 3, "log_partition": 2, "first_log_offset": 3, "first_timestamp": 2, "age": 1,
+    "offsets": 1, "groups": 1,
+}  # fmt: skip
 
 
 @app.command(
@@ -77,10 +80,10 @@ def offsets(
     """Where every group is: the latest committed offset of each group, topic and partition, now or as of a time."""
     settings, at = opened(lake, config_file, format_)
     if as_of is None:
-        answer = questions.offsets(at, group, topic, limit)
+        answer = questions.offsets(at, group, topic, limit or None)
     else:
-        answer = offsets_as_of(at, to_ms(as_of), group, topic, limit)
-    write(answer, settings.format, _OFFSETS_SHOWN)
+        answer = offsets_as_of(at, to_ms(as_of), group, topic, limit or None)
+    write(answer, settings.format, _OFFSETS_SHOWN, limit)
 
 
 @app.command(
@@ -94,13 +97,14 @@ def groups(
         Literal["classic", "consumer", "share", "streams"] | None,
         typer.Option("--type", help="Only groups of this type."),
     ] = None,
+    limit: LimitOption = None,
     format_: FormatOption = None,
     lake: LakeOption = None,
     config_file: ConfigOption = None,
 ) -> None:
     """Every group: type, state, members, subscription, number of offsets."""
     settings, at = opened(lake, config_file, format_)
-    write(questions.groups(at, group, state, group_type), settings.format, _GROUPS_SHOWN)
+    write(questions.groups(at, group, state, group_type), settings.format, _GROUPS_SHOWN, limit)
 
 
 @app.command(
@@ -119,7 +123,8 @@ def history(
     """Every commit of one partition by one group, newest first: where it was when, what jumped back, and who did it."""
     settings, at = opened(lake, config_file, format_)
     questions.check_committed(at, group, topic, partition)
-    write(questions.history(at, group, topic, partition, limit), settings.format, _HISTORY_SHOWN)
+    answer = questions.history(at, group, topic, partition, limit or None)
+    write(answer, settings.format, _HISTORY_SHOWN, limit)
 
 
 @app.command(
@@ -145,8 +150,8 @@ def acts(
 ) -> None:
     """Who did what, newest first: deletions and commits as the serving process recorded them, and what jobs wrote."""
     settings, at = opened(lake, config_file, format_)
-    found = questions.acts(at, group, principal, None if since is None else to_ms(since), limit)
-    write(found, settings.format, _ACTS_SHOWN)
+    found = questions.acts(at, group, principal, None if since is None else to_ms(since), limit or None)
+    write(found, settings.format, _ACTS_SHOWN, limit)
 
 
 @app.command(
@@ -164,13 +169,14 @@ def sql(
             help=f"A SELECT in DataFusion's dialect, over {', '.join(TABLES)}, and the views of `offsetlake audit`.",
         ),
     ],
+    limit: LimitOption = None,
     format_: FormatOption = None,
     lake: LakeOption = None,
     config_file: ConfigOption = None,
 ) -> None:
     """Ask anything in SQL, of all tables and views of the lake; it only reads."""
     settings, at = opened(lake, config_file, format_)
-    write(select(at, statement), settings.format)
+    write(select(at, statement), settings.format, limit=limit)
 
 
 @app.command(
@@ -182,6 +188,7 @@ def transactions(
         str, typer.Option("--open-longer-than", metavar="DURATION", help="Only those: 15m, 1h.")
     ] = "0s",
     now: NowOption = None,
+    limit: LimitOption = None,
     format_: FormatOption = None,
     lake: LakeOption = None,
     config_file: ConfigOption = None,
@@ -191,7 +198,7 @@ def transactions(
     instant = now_ms() if now is None else to_ms(now)
     found = questions.transactions(at, instant, duration_ms(open_longer_than))
     ages = [None if age is None else to_duration(about(age)) for age in found["age_ms"].to_pylist()]
-    write(found.append_column("age", pa.array(ages, pa.string())), settings.format, _TRANSACTIONS_SHOWN)
+    write(found.append_column("age", pa.array(ages, pa.string())), settings.format, _TRANSACTIONS_SHOWN, limit)
 
 
 @app.command(
@@ -209,7 +216,7 @@ def alterations(
 ) -> None:
     """Offsets set by hand or by repair, newest first: from what to what, by which run, and what came of it."""
     settings, at = opened(lake, config_file, format_)
-    write(questions.alterations(at, group, outcome, limit), settings.format, _ALTERATIONS_SHOWN)
+    write(questions.alterations(at, group, outcome, limit or None), settings.format, _ALTERATIONS_SHOWN, limit)
 
 
 @app.command(
@@ -229,4 +236,4 @@ def tombstones(
 ) -> None:
     """Decisions on what is to go, or went: each with its rule, its evidence, and what became of it."""
     settings, at = opened(lake, config_file, format_)
-    write(questions.tombstones(at, group, outcome, limit), settings.format, _TOMBSTONES_SHOWN)
+    write(questions.tombstones(at, group, outcome, limit or None), settings.format, _TOMBSTONES_SHOWN, limit)

@@ -6,12 +6,16 @@ import typer
 
 from offsetlake.audit import questions
 from offsetlake.commands.options import JOBS, ConfigOption, FormatOption, LakeOption, NowOption, app, examples
-from offsetlake.commands.plans import hand, tell
+from offsetlake.commands.plans import hand
 from offsetlake.errors import BadRequest, Refused
-from offsetlake.output import write
+from offsetlake.output import tell, write
 from offsetlake.times import duration_ms, now_ms, to_ms
 
-_SHOWN = ("group_id", "topic", "partition", "committed_offset", "outcome", "evidence", "log_offset", "reason")
+# As in `commands/questions.py`.
+_SHOWN = {
+    "group_id": 1, "topic": 1, "partition": 1, "committed_offset": 1, "outcome": 1, "evidence": 4, "log_offset": 3,
+    "reason": 2,
+}  # fmt: skip
 
 
 @app.command(

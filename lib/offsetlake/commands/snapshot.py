@@ -17,6 +17,7 @@ from offsetlake.commands.options import (
     app,
     examples,
 )
+from offsetlake.escaping import visible
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.snapshot import export, read_snapshot
 
@@ -45,4 +46,4 @@ def snapshot(
     settings = config.load(options, os.environ)
     rows = read_snapshot(Lake.open(settings.lake), settings.address()).tables[table]
     export(rows, file)
-    typer.echo(f"{file}: {rows.num_rows:,} rows of {table}")
+    typer.echo(visible(f"{file}: {rows.num_rows:,} rows of {table}"))

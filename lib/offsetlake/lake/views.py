@@ -1,8 +1,9 @@
 """The views over the tables: one file each in `schemas/views/`, one SELECT that DataFusion and Spark SQL both run.
 
 A file begins with comments: what the view answers; notes; its columns, each a line of three blanks, name and meaning
-(farther in: the meaning goes on); `worst first:`, an ORDER BY; `since:`, the column that says when. A view may build on
-others: it names them as it names tables.
+(farther in: the meaning goes on); `worst first:`, an ORDER BY; `since:`, the column that says when; `least important:`,
+optional, the columns that a narrow terminal does not show, the first to be dropped first. A view may build on others:
+it names them as it names tables.
 """
 
 import re
@@ -29,6 +30,7 @@ class View:
     | columns | names in their order, with what each means |
     | order   | an ORDER BY that puts first what is worth looking at |
     | since   | the column, ms since the epoch, that says when |
+    | least_important | columns that a narrow terminal does not show, the first to be dropped first |
     | select  | its SELECT |
     | uses    | names of the tables and views it reads |
     """
@@ -38,6 +40,7 @@ class View:
     columns: dict[str, str]
     order: str
     since: str
+    least_important: tuple[str, ...]
     select: str
     uses: frozenset[str]
 
@@ -77,9 +80,10 @@ def _parsed(name: str, text: str, known: set[str]) -> View:
             columns[column[1]] = column[2]
         elif more := _GOES_ON.fullmatch(line):
             columns[[*columns][-1]] += f" {more[1]}"
-        elif line.startswith((" worst first: ", " since: ")):
+        elif line.startswith((" worst first: ", " since: ", " least important: ")):
             label, said = line.strip().split(": ", 1)
             told[label] = said
     answers = " ".join(line.strip() for line in comments[: comments.index("")])
     uses = frozenset(_NAMED.findall(select)) & known
-    return View(name, answers, columns, told["worst first"], told["since"], select, uses)
+    least = tuple(told["least important"].split(", ")) if "least important" in told else ()
+    return View(name, answers, columns, told["worst first"], told["since"], least, select, uses)

@@ -1,6 +1,6 @@
 """How the report writes numbers, instants and names."""
 
-from offsetlake.output import visible
+from offsetlake.escaping import visible
 from offsetlake.times import about, to_duration, to_iso
 
 _UNITS = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
