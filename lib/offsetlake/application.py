@@ -13,6 +13,7 @@ from offsetlake.commands import repair  # noqa: F401
 from offsetlake.commands import serve  # noqa: F401
 from offsetlake.commands import credentials  # noqa: F401
 from offsetlake.commands import questions  # noqa: F401
+from offsetlake.commands import runs  # noqa: F401
 from offsetlake.commands import lag  # noqa: F401
 from offsetlake.commands import audits  # noqa: F401
 from offsetlake.commands import report  # noqa: F401

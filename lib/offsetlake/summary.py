@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from rich.console import Console
 from rich.text import Text
 
-from offsetlake.audit import questions
+from offsetlake.audit.questions import quoted
+from offsetlake.audit.run_changes import Changes, changes
 from offsetlake.cycle import Done
 from offsetlake.escaping import visible
 from offsetlake.lake import runs
@@ -23,7 +25,7 @@ from offsetlake.output import write
 from offsetlake.pipeline.maintain import Preview
 from offsetlake.times import to_iso
 
-LARGEST = 20  # groups listed
+LISTED_GROUPS = 10  # of those that a run changed
 RATED = 1000  # records: reading fewer is over before a rate means anything
 
 _KINDS = {
@@ -33,6 +35,9 @@ _KINDS = {
     "quarantine": "undecodable, kept in quarantine",
     "acts": "acts: who did what",
 }
+_CHANGED_SHOWN = {
+    "group_id": 1, "commits": 1, "tombstones": 2, "changed_offsets": 2, "offsets": 3, "last_timestamp": 3,
+}  # fmt: skip
 _COMPACTED = {"offsets": "offsets", "pending_offsets": "pending", "groups": "groups", "group_members": "members"}
 
 
@@ -41,19 +46,21 @@ def summarize(lake: Lake, done: list[Done], flags: list[str]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     for job in done:
         for line in _LINES[job.row["job"]](lake, job, flags):
-            console.print(Text(line))
+            console.print(Text(visible(line)))
         for note in job.row["notes"]:
             console.print(Text(f"NOTE  {visible(note)}", style="bold yellow"))
     undecodable = lake.query("SELECT count(*) AS n FROM quarantine", "quarantine")["n"][0].as_py()
     if undecodable:
         command = _command("sql", flags, "SELECT log_topic, log_partition, log_offset, reason FROM quarantine")
         console.print(Text(f"NOTE  {undecodable:,} records could not be decoded: {command}", style="bold yellow"))
-    if any(job.row["job"] == "compact" for job in done):
-        _largest_groups(console, lake, flags)
-    console.print(Text(f"\nThe tables are Delta tables in {lake.path}"))
+    ingested = [job.row["run_id"] for job in done if job.row["job"] == "ingest" and job.row["outcome"] == "done"]
+    changed = changes(lake, ingested, LISTED_GROUPS) if ingested else None
+    if changed and changed.groups:
+        _changed_groups(console, changed, ingested, flags)
+    console.print(Text(visible(f"The tables are Delta tables in {lake.path}")))
     console.print(Text("Ask next:"))
-    for question in _next_questions(lake, flags):
-        console.print(Text(f"  {question}"))
+    for question in _next_questions(lake, changed, flags):
+        console.print(Text(f"  {visible(question)}"))
 
 
 def as_rows(lake: Lake, done: list[Done]) -> pa.Table:
@@ -94,13 +101,19 @@ def _ingested(lake: Lake, job: Done, _flags: list[str]) -> Iterator[str]:
             yield f"{count:>14,} {kind}"
 
 
-def _compacted(_lake: Lake, job: Done, _flags: list[str]) -> Iterator[str]:
+def _compacted(lake: Lake, job: Done, _flags: list[str]) -> Iterator[str]:
     if job.row["outcome"] == "nothing new":
         yield "Nothing to compact: the tables are up to date"
         return
-    of_tables = dict(job.row["counts"])
-    counts = ", ".join(f"{of_tables[table]:,} {name}" for table, name in _COMPACTED.items())
+    previous = runs.last_run(lake, "compact", through=job.row["run_id"] - 1)
+    before, of_tables = dict(previous["counts"]) if previous else {}, dict(job.row["counts"])
+    counts = ", ".join(
+        f"{of_tables[table]:,} {name} ({of_tables[table] - before.get(table, 0):+,})"
+        for table, name in _COMPACTED.items()
+    )
     yield f"Compacted in {job.seconds:.1f} s; the lake now holds {counts}"
+    if not of_tables["groups"]:
+        yield "No group is left: in this log all groups end deleted or expired. History has their commits."
 
 
 def _expired(lake: Lake, job: Done, flags: list[str]) -> Iterator[str]:
@@ -209,25 +222,28 @@ _LINES: dict[str, Callable[[Lake, Done, list[str]], Iterator[str]]] = {
 }
 
 
-def _largest_groups(console: Console, lake: Lake, flags: list[str]) -> None:
-    groups = questions.groups(lake).select(["group_id", "group_type", "state", "member_count", "offsets"])
-    if not groups.num_rows:
-        console.print(Text("No group is left: in this log all of them end deleted or expired. History has what was."))
-        return
-    largest = sorted(groups.to_pylist(), key=lambda group: (-group["offsets"], group["group_id"]))[:LARGEST]
+def _changed_groups(console: Console, changed: Changes, ingested: list[int], flags: list[str]) -> None:
+    """Print the groups with the most commits in the log records that this run read."""
+    listed = changed.most.num_rows
+    which = f"the {listed} with the most commits" if listed < changed.groups else "all of them"
+    console.print(Text(f"\nChanged in this run: {changed.groups:,} groups; {which}:"))
+    write(changed.most, "table", _CHANGED_SHOWN)
+    if listed < changed.groups:
+        numbers = ", ".join(map(str, ingested))
+        of_run = (
+            f"SELECT group_id, count(*) AS records FROM offset_commits WHERE ingest_run IN ({numbers}) "  # noqa: S608
+            "GROUP BY group_id ORDER BY records DESC"
+        )
+        console.print(Text(f"and {changed.groups - listed:,} more: {visible(_command('sql', flags, of_run))}"))
     console.print()
-    write(pa.Table.from_pylist(largest, schema=groups.schema), "table")
-    if groups.num_rows > LARGEST:
-        console.print(Text(f"and {groups.num_rows - LARGEST:,} more: {_command('groups', flags)}"))
 
 
-def _next_questions(lake: Lake, flags: list[str]) -> list[str]:
+def _next_questions(lake: Lake, changed: Changes | None, flags: list[str]) -> list[str]:
     """Three commands that have an answer in this lake."""
-    key = _some_key(lake)
+    key = _some_key(lake, changed)
     if key is None:
         by_type = "SELECT record_name, count(*) AS records FROM group_records GROUP BY record_name"
-        of_runs = "SELECT run_id, job, outcome, log FROM runs ORDER BY run_id"
-        return [_command("groups", flags), _command("sql", flags, by_type), _command("sql", flags, of_runs)]
+        return [_command("groups", flags), _command("sql", flags, by_type), _command("runs", flags)]
     group, topic, at = ("--group", key["group_id"]), ("--topic", key["topic"]), key["log_timestamp"]
     instant = () if at is None else ("--as-of", to_iso(at))
     busiest = (
@@ -252,11 +268,12 @@ def _program() -> str:
     return os.path.relpath(called)
 
 
-def _some_key(lake: Lake) -> dict[str, Any] | None:
-    """Find a key that is in `offsets`, or was once: that of a commit in history."""
+def _some_key(lake: Lake, changed: Changes | None) -> dict[str, Any] | None:
+    """Return a key that is in `offsets`, of the group that changed most if there is one, or was in it once."""
+    groups = changed.most.filter(pc.greater(changed.most["offsets"], 0))["group_id"].to_pylist() if changed else []
+    of_group = f"WHERE group_id = {quoted(groups[0])} ORDER BY topic, partition" if groups else ""
     columns = "group_id, topic, partition, log_timestamp"
-    largest = "SELECT group_id FROM offsets GROUP BY group_id ORDER BY count(*) DESC, group_id LIMIT 1"
-    of_group = f"SELECT {columns} FROM offsets WHERE group_id = ({largest}) ORDER BY topic, partition LIMIT 1"  # noqa: S608
-    in_history = f"SELECT {columns} FROM offset_commits WHERE kind = 'commit' ORDER BY log_offset DESC LIMIT 1"  # noqa: S608
-    found = lake.query(of_group, "offsets").to_pylist() or lake.query(in_history, "offset_commits").to_pylist()
+    in_state = f"SELECT {columns} FROM offsets {of_group} LIMIT 1"  # noqa: S608
+    in_history = f"SELECT {columns} FROM offset_commits WHERE kind = 'commit' AND producer_id IS NULL LIMIT 1"  # noqa: S608
+    found = lake.query(in_state, "offsets").to_pylist() or lake.query(in_history, "offset_commits").to_pylist()
     return found[0] if found else None
