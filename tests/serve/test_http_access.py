@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from offsetlake.serve.credentials import Credentials
+from offsetlake.serve.quota import Quota
 from offsetlake.serve.rights import Rights
 from offsetlake.times import now_ms
 from oracle.log_reader import read_log
@@ -99,6 +100,24 @@ def test_who_has_rights_does_what_they_say_and_the_log_tells_who(http: Guarded) 
         if record.headers and dict(record.headers).get(b"act.principal") == b"User:billing"
     ]
     assert told == [(b"commit", b"User:billing"), (b"delete group", b"User:billing")]
+
+
+def test_metrics_name_no_group_that_one_may_not_read(http: Guarded) -> None:
+    quota = http.service.parts.quota = Quota(0.001)
+    for group in (b"billing-1", b"foreign", b"billing-" + b"x" * 30_000):
+        for _ in range(3):  # the first takes the only token
+            quota.take(group)
+    exposed = http.by("good", "GET", "/metrics").body
+    found = {line for line in exposed.splitlines() if line.startswith(("offsetlake_throttled", "offsetlake_group"))}
+    assert {line for line in found if "_created" not in line} == {
+        "offsetlake_throttled_commits_total 6.0",
+        'offsetlake_group_throttled_commits_total{group="billing-1"} 2.0',
+    }
+    assert "foreign" not in exposed
+    http.service.parts.security._rights = None
+    exposed = http.by("good", "GET", "/metrics").body
+    assert 'offsetlake_group_throttled_commits_total{group="foreign"} 2.0' in exposed, "without rights all is allowed"
+    assert "x" * 300 not in exposed
 
 
 def test_pages_name_no_group_that_one_may_not_read(http: Guarded) -> None:

@@ -15,10 +15,12 @@ from offsetlake.serve import rights as rights_module
 from offsetlake.serve.admin import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
+    DESCRIBE_TOPIC_PARTITIONS,
     END_TXN,
     FETCH,
     INIT_PRODUCER_ID,
     LIST_OFFSETS,
+    METADATA,
     TXN_OFFSET_COMMIT,
 )
 from offsetlake.serve.client import Client
@@ -273,6 +275,41 @@ def test_nothing_is_kept_of_groups_that_somebody_without_rights_names(served: In
         answer = served.ask(TXN_OFFSET_COMMIT, version, **PRODUCER, **COMMITTED)
         assert answer["topics"][0]["partitions"][0]["error_code"] == NOT_YOUR_ID
     assert served.commits.log_partition.cache_info() == before
+
+
+@pytest.mark.parametrize(
+    ("grants", "lists"),
+    [
+        ([], False),
+        ([Grant("*", "*", COMMIT)], False),
+        ([Grant("*", "**", READ)], False),
+        ([Grant("*", "billing-*", READ | COMMIT | ADMIN)], False),
+        ([Grant("*", "*", READ)], True),
+        ([Grant("*", "*", ADMIN)], True),
+    ],
+)
+def test_all_topics_are_listed_to_those_who_may_read_all_groups(
+    served: InProcess, grants: list[Grant], lists: bool
+) -> None:
+    known = {name.decode() for name in served.topics.known()}
+    assert {"orders", LOG} <= known
+    served.client.access = Access(grants)
+    for version, topics in ((0, []), (8, None), (12, None)):
+        listed = served.ask(METADATA, version, topics=topics)
+        assert len(listed["brokers"]) == 1
+        assert {topic["name"] for topic in listed["topics"]} == (known if lists else set())
+    asked = {"topics": [], "response_partition_limit": 2000, "cursor": None}
+    listed = served.ask(DESCRIBE_TOPIC_PARTITIONS, 0, **asked)
+    assert {topic["name"] for topic in listed["topics"]} == (known if lists else set())
+    (named,) = served.ask(METADATA, 12, topics=[{"name": "orders", "topic_id": None}])["topics"]
+    assert (named["error_code"], len(named["partitions"])) == (0, served.topics.partitions(b"orders"))
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_a_broker_lists_no_topics_either(reader: WireClient) -> None:
+    asked = {"topics": None, "include_cluster_authorized_operations": False}
+    assert reader.ask(METADATA, 8, asked | {"include_topic_authorized_operations": False})["topics"] == []
 
 
 def test_the_log_is_read_by_who_may_read_all_groups(served: InProcess) -> None:

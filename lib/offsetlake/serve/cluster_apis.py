@@ -59,10 +59,10 @@ class ClusterApis:
         self.address: tuple[str, int]
 
     def metadata(self, request: Any, asked: Asked) -> Values:
-        """Answer Metadata: this broker and topics, all that are known where none is named."""
+        """Answer Metadata: this broker and topics, all in `_listed` where none is named."""
         wanted = request.topics
         if wanted is None or (asked.version == 0 and not wanted):
-            topics = [self._topic(name) for name in self._topics.known()]
+            topics = [self._topic(name) for name in self._listed(asked)]
         elif asked.version < _BY_ID_SINCE and any(of.name is None or getattr(of, "topic_id", None) for of in wanted):
             topics = [_invalid_topic(of) for of in wanted]
         else:
@@ -108,10 +108,10 @@ class ClusterApis:
         coordinators = [found(key) | {"key": key} for key in keys]
         return found(request.key) if asked.version < _KEYS_SINCE else {"coordinators": coordinators}
 
-    def describe_topic_partitions(self, request: Any, _asked: Asked) -> Values:
+    def describe_topic_partitions(self, request: Any, asked: Asked) -> Values:
         """Answer DescribeTopicPartitions, in the order of names and from the cursor on."""
         limit = max(1, min(request.response_partition_limit, _MOST_PARTITIONS))
-        names = sorted({topic.name for topic in request.topics} or {name.decode() for name in self._topics.known()})
+        names = sorted({topic.name for topic in request.topics} or {name.decode() for name in self._listed(asked)})
         cursor, first = request.cursor, 0
         if cursor is not None:
             names = [name for name in names if name >= cursor.topic_name]
@@ -171,6 +171,14 @@ class ClusterApis:
         if asked.timestamp == EARLIEST:
             return found | {"offset": first}
         return found | {"error_code": UNSUPPORTED_FOR_MESSAGE_FORMAT} if known and asked.timestamp >= 0 else found
+
+    def _listed(self, asked: Asked) -> list[bytes]:
+        """Return the topics that a request for all topics gets: they tell what all groups read.
+
+        So only a principal that may read all groups gets them. A topic that a request names is described to everyone
+        who is let in: clients need it before they can commit.
+        """
+        return self._topics.known() if asked.client.access.may_read_log() else []
 
     def _broker(self) -> dict[str, Any]:
         host, port = self.address

@@ -11,11 +11,13 @@ from prometheus_client.registry import Collector
 from offsetlake.serve.admin import VERSIONS
 from offsetlake.serve.durations import SECONDS, Histogram
 from offsetlake.serve.parts import Parts
+from offsetlake.serve.rights import Access
 
 _APIS = {
     api: load_request_schema(api, versions[0]).__name__.removesuffix("Request") for api, versions in VERSIONS.items()
 }
-MOST_THROTTLED = 20  # groups
+MAX_THROTTLED_GROUPS = 20  # a label for each
+MAX_LABEL_BYTES = 255
 _Sample = tuple[Sequence[str], float]
 
 
@@ -72,14 +74,8 @@ class ServingCollector(Collector):
         yield _counter("offsetlake_request_bytes", "Bytes of answered requests.", ["api"], received)
         yield _counter("offsetlake_response_bytes", "Bytes of answers.", ["api"], sent)
         errors = [([_APIS[api], ErrorCode(code).name.upper()], number) for (api, code), number in self._errors()]
-        throttled = [] if self._parts.quota is None else self._parts.quota.worst(MOST_THROTTLED)
-        groups = [([name.decode(errors="replace")], number) for name, number in throttled]
-        yield _counter(
-            "offsetlake_throttled_commits",
-            "Commits over their group's quota, of the worst.",
-            ["group"],
-            groups,
-        )
+        throttled = 0 if self._parts.quota is None else self._parts.quota.throttled
+        yield _counter("offsetlake_throttled_commits", "Commits over the quota of their group.", [], [([], throttled)])
         yield _counter("offsetlake_errors", "Error codes in answers, by Kafka's names.", ["api", "error"], errors)
 
     def _errors(self) -> list[tuple[tuple[int, int], int]]:
@@ -115,6 +111,28 @@ class ServingCollector(Collector):
         yield GaugeMetricFamily("offsetlake_snapshot_bytes", "Size of the snapshot.", base.size)
         taken = [(["taken"], store.folds), (["failed"], store.thaws)]
         yield _counter("offsetlake_snapshots", "Snapshots taken over, and that failed to be.", ["outcome"], taken)
+
+
+class ThrottledGroupsCollector(Collector):
+    """Reads which of the groups that were throttled most often a principal may read."""
+
+    def __init__(self, parts: Parts, access: Access) -> None:
+        self._parts, self._access = parts, access
+
+    def collect(self) -> Iterator[Metric]:
+        """Return at most MAX_THROTTLED_GROUPS samples; a group with a long name is in the total only."""
+        throttled = () if self._parts.quota is None else self._parts.quota.worst(MAX_THROTTLED_GROUPS)
+        groups = [
+            ([name.decode(errors="replace")], number)
+            for name, number in throttled
+            if len(name) <= MAX_LABEL_BYTES and self._access.sees(name)
+        ]
+        yield _counter(
+            "offsetlake_group_throttled_commits",
+            "Commits over the quota of their group, for the groups with the most.",
+            ["group"],
+            groups,
+        )
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:

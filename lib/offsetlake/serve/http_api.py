@@ -19,6 +19,7 @@ from offsetlake.serve.base import NO_ID
 from offsetlake.serve.child import ChildFailed, ask
 from offsetlake.serve.compare_and_commit import CompareAndCommit, Exchange, Outcome
 from offsetlake.serve.deletions import GROUP_SUBSCRIBED_TO_TOPIC, INVALID_REQUEST, NON_EMPTY_GROUP, Deletions
+from offsetlake.serve.exposition import ThrottledGroupsCollector
 from offsetlake.serve.group_pages import page
 from offsetlake.serve.http_access import act_of, client_of, guarded
 from offsetlake.serve.http_answers import Problem, documented
@@ -93,9 +94,11 @@ class Api:
             raise Problem("log-broken", f"{self._parts.writes.broken}: reads go on; restart the server")
         return {"status": "ready"}
 
-    async def metrics(self) -> Response:
+    async def metrics(self, request: Request) -> Response:
         """Give what Prometheus asks for, in its text format."""
-        return Response(generate_latest(self._registry), headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
+        groups = ThrottledGroupsCollector(self._parts, client_of(request).access)
+        written = generate_latest(self._registry) + generate_latest(groups)
+        return Response(written, headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
 
     async def snapshot(self) -> dict[str, Any]:
         """Tell which snapshot is served, and up to where it and the log reach."""

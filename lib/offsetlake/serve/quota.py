@@ -22,6 +22,8 @@ class Quota:
         self._lowest = -rate * LONGEST_MS / 1000
         self._buckets: dict[bytes, tuple[float, float]] = {}  # tokens left, and when that was
         self._throttled: dict[bytes, int] = {}
+        self.throttled = 0
+        """Commits over the quota, of all groups."""
 
     def take(self, group: bytes, *, refused: bool = False) -> int:
         """Count a commit; gives for how many ms its connection is to rest, 0 mostly.
@@ -42,6 +44,7 @@ class Quota:
         tokens = max(tokens, self._lowest)
         if not refused:
             self._buckets[group] = tokens, now
+        self.throttled += 1
         if group not in self._throttled and len(self._throttled) >= MOST_THROTTLED:
             self._throttled = dict(self.worst(MOST_THROTTLED // 2))
         self._throttled[group] = self._throttled.get(group, 0) + 1
