@@ -17,18 +17,25 @@ class ServingFailedError(RuntimeError):
 
 
 class Serving:
-    """A serving process over a lake and a log, running inside `with`; it listens on a port of its own."""
+    """A serving process over a lake and a log, running inside `with`; it listens on a port of its own.
 
-    def __init__(self, lake: Path, log: Path, **settings: Any) -> None:
+    `descriptors` are its soft and hard limit of open files.
+    """
+
+    def __init__(self, lake: Path, log: Path, descriptors: tuple[int, int] | None = None, **settings: Any) -> None:
+        self._descriptors = descriptors
         self._settings = {"lake": str(lake), "log": str(log), "host": "127.0.0.1", "port": 0, **settings}
         self.said: list[str] = []
         self._serves = threading.Event()
+        self._line = threading.Condition()
         self.process: subprocess.Popen[str]
         self.bootstrap = self.http = ""
 
     def __enter__(self) -> Self:
         """Start, and wait until it serves."""
         command = [sys.executable, "-m", "offsetlake.serve", json.dumps(self._settings)]
+        if self._descriptors:
+            command = ["prlimit", "--nofile={}:{}".format(*self._descriptors), *command]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         self._listener = threading.Thread(target=self._listen)
         self._listener.start()
@@ -40,7 +47,9 @@ class Serving:
     def _listen(self) -> None:
         assert self.process.stderr is not None
         for line in self.process.stderr:
-            self.said.append(line.rstrip())
+            with self._line:
+                self.said.append(line.rstrip())
+                self._line.notify_all()
             if match := re.search(r"listening on (\S+)$", line.rstrip()):
                 self.bootstrap = match[1]
             if match := re.search(r"answering HTTP on (\S+)$", line.rstrip()):
@@ -48,6 +57,12 @@ class Serving:
             if " serving " in line:
                 self._serves.set()
         self._serves.set()
+
+    def wait_for_line(self, text: str, first: int = 0) -> None:
+        """Wait until a line contains a text; `first` is the index of the first line that counts."""
+        with self._line:
+            found = self._line.wait_for(lambda: any(text in line for line in self.said[first:]), START_SECONDS)
+        assert found, "\n".join(self.said)
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         """Stop it as an operator does; every thing it says on its way is in `said`."""

@@ -1,10 +1,11 @@
-"""A connection that was just accepted: counted, and put behind TLS, before anything is read of it."""
+"""Connections that were just accepted: counted, and put behind TLS, before anything is read from them."""
 
 import asyncio
 import logging
-import os
 import socket
 import ssl
+from collections.abc import Callable
+from typing import Any
 
 from offsetlake.serve.limits import Arriving, Connections
 from offsetlake.serve.login import SECONDS
@@ -12,54 +13,40 @@ from offsetlake.serve.login import SECONDS
 LOG = logging.getLogger(__name__)
 
 
-class Arrival(asyncio.Protocol):
-    """Hands a connection to a `Login`, or what HTTP has for it, with TLS where that is on."""
+class Arrivals:
+    """Admits accepted connections and hands each to a protocol of its own, with TLS where that is configured."""
 
     def __init__(
-        self, connections: Connections, context: ssl.SSLContext | None, login: Arriving, loop: asyncio.AbstractEventLoop
+        self,
+        connections: Connections,
+        context: Callable[[], ssl.SSLContext | None],
+        make: Callable[[], Arriving],
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self._connections, self._context, self._login, self._loop = connections, context, login, loop
-        self._securing: asyncio.Task[None] | None = None
+        self._connections, self._context, self._make, self._loop = connections, context, make, loop
+        self._beginning: set[asyncio.Task[None]] = set()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Hand it on, unless there are too many.
-
-        For TLS the socket gets a new transport: uvloop's `start_tls` loses what came in before its first turn.
-        """
-        login, context, peer = self._login, self._context, transport.get_extra_info("peername")
-        if peer is None:  # it has hung up already
-            transport.close()
+    def take(self, handle: socket.socket, address: Any) -> None:
+        """Hand a connection on, or close it if there are too many."""
+        arriving = self._make()
+        arriving.client.address = "{}:{}".format(*address)
+        if not self._connections.admit(arriving, arriving.client):
+            handle.close()
             return
-        login.client.address = "{}:{}".format(*peer)
-        if not self._connections.admit(login, login.client):
-            transport.close()
-        elif context is None:
-            transport.set_protocol(login)
-            login.connection_made(transport)
-        else:
-            try:
-                handle = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
-            except OSError as error:
-                self._refuse(error)
-            else:
-                self._securing = self._loop.create_task(self._secure(handle, context))
-            transport.close()
+        task = self._loop.create_task(self._begin(handle, arriving))
+        self._beginning.add(task)
+        task.add_done_callback(self._beginning.discard)
 
-    async def _secure(self, handle: socket.socket, context: ssl.SSLContext) -> None:
-        login = self._login
+    async def _begin(self, handle: socket.socket, arriving: Arriving) -> None:
+        context = self._context()
+        timeouts = {} if context is None else {"ssl_handshake_timeout": SECONDS, "ssl_shutdown_timeout": 1}
         try:
-            await self._loop.connect_accepted_socket(
-                lambda: login, handle, ssl=context, ssl_handshake_timeout=SECONDS, ssl_shutdown_timeout=1
-            )
+            await self._loop.connect_accepted_socket(lambda: arriving, handle, ssl=context, **timeouts)
         except OSError as error:
             handle.close()
-            self._refuse(error)
-
-    def _refuse(self, error: OSError) -> None:
-        """Count it no more; who has hung up without a word, as probes do, leaves no line."""
-        self._connections.discard(self._login)
-        if not isinstance(error, ConnectionResetError | BrokenPipeError):
-            LOG.warning("%s is not let in: no TLS came about (%s)", self._login.client.address, _reason(error))
+            self._connections.discard(arriving)
+            if not isinstance(error, ConnectionResetError | BrokenPipeError):  # probes disconnect without a word
+                LOG.warning("%s is not let in: no TLS came about (%s)", arriving.client.address, _reason(error))
 
 
 def _reason(error: OSError) -> str:

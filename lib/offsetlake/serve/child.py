@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from offsetlake.errors import OffsetlakeError
 from offsetlake.leaving import leave
 
+_NO_RESOURCES = 1  # exit code
 BEHIND_ANSWERS = 10  # how nice a child is to the process that serves meanwhile
 
 
@@ -30,14 +31,17 @@ async def ask(module: str, request: dict[str, Any], files: Sequence[int] = ()) -
 
     Raises ChildFailed.
     """
-    child = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        module,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        pass_fds=files,
-    )
+    try:
+        child = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            module,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            pass_fds=files,
+        )
+    except OSError as error:
+        raise ChildFailed(f"{module} cannot be started: {error.strerror}", _NO_RESOURCES) from error
     try:
         out, _ = await child.communicate(json.dumps(request).encode())
     except asyncio.CancelledError:

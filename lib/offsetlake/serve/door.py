@@ -19,6 +19,7 @@ from offsetlake.log.door import Ask, Status
 from offsetlake.log.os_users import peer_principal
 from offsetlake.log.ownership import disk_errors
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
+from offsetlake.serve.acceptor import Acceptor
 from offsetlake.serve.conditional import Conditional, GroupBatch, Look, read_batch
 from offsetlake.serve.settings import Settings
 from offsetlake.serve.store import Store
@@ -26,6 +27,7 @@ from offsetlake.serve.wire import Malformed
 from offsetlake.serve.writes import Writes
 
 LOG = logging.getLogger(__name__)
+_BACKLOG = 100
 _NO_REQUEST = (Malformed, struct.error, IndexError, ValueError, CorruptRecordException)
 
 
@@ -44,7 +46,7 @@ class Door:
         self._settings, self.store, self.writes, self.appender = settings, store, writes, appender
         self._log_partition, self._reading = log_partition, reading
         self._folder = Path(settings.log)
-        self._listening: asyncio.Server | None = None
+        self._listening: Acceptor | None = None
         self._visits: set[asyncio.Task[None]] = set()
         self._idle: set[asyncio.Task[None]] = set()  # those of them whose job asks nothing now
         self._closing = False
@@ -56,7 +58,8 @@ class Door:
             (self._folder / door.SOCKET).unlink(missing_ok=True)  # of an owner that was killed
             os.fchmod(listener.fileno(), 0o600)  # what is made of it has that mode from the first
             listener.bind(address)
-        self._listening = await asyncio.start_unix_server(self._come_in, sock=listener)
+            listener.listen(_BACKLOG)
+        self._listening = Acceptor([listener], self._accept, asyncio.get_running_loop())
 
     async def close(self) -> None:
         """Let nobody in, finish what was asked, and say good-bye."""
@@ -69,10 +72,15 @@ class Door:
         if self._visits:
             await asyncio.wait(self._visits)
 
-    async def _come_in(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = cast("asyncio.Task[None]", asyncio.current_task())
+    def _accept(self, connection: socket.socket, _address: object) -> None:
+        task = asyncio.get_running_loop().create_task(self._come_in(connection))
         self._visits.add(task)
-        visit = Visit(self, peer_principal(writer.get_extra_info("socket")))
+        task.add_done_callback(self._visits.discard)
+
+    async def _come_in(self, connection: socket.socket) -> None:
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        visit = Visit(self, peer_principal(connection))
+        reader, writer = await asyncio.open_unix_connection(sock=connection)
         try:
             while not self._closing:
                 self._idle.add(task)
@@ -90,7 +98,6 @@ class Door:
         finally:
             visit.end()
             self._idle.discard(task)
-            self._visits.discard(task)
             writer.close()
 
     def check_partition(self, partition: int) -> None:

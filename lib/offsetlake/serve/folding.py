@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from offsetlake.errors import OffsetlakeError
@@ -45,21 +46,24 @@ class Folding:
     ) -> None:
         self._settings, self._store, self._writes, self._appender = settings, store, writes, appender
         self._reading = reading
-        self._seen = self._compaction()
+        self._seen = ""  # the compaction that is served, or could not be taken over
+        with suppress(OSError):  # then the first look takes it over once more
+            self._seen = self._compaction()
 
     async def run(self) -> None:
         """Look again and again, until it is cancelled."""
         while True:
             await asyncio.sleep(LOOK)
-            found = self._compaction()
-            if found != self._seen or len(self._store.fresh) >= GROUPS_TO_FOLD:
-                try:
-                    await self._fold()
-                except (OffsetlakeError, OSError) as error:
-                    LOG.warning(
-                        "the tables could not be taken over, what is served goes on: %(reason)s", {"reason": error}
-                    )
-                self._seen = found
+            try:
+                await self._look()
+            except (OffsetlakeError, OSError) as error:
+                LOG.warning("the tables could not be taken over, what is served goes on: %(reason)s", {"reason": error})
+
+    async def _look(self) -> None:
+        found = self._compaction()
+        seen, self._seen = self._seen, found
+        if found != seen or len(self._store.fresh) >= GROUPS_TO_FOLD:
+            await self._fold()
 
     def _compaction(self) -> str:
         """Name what the newest compaction wrote last."""

@@ -19,7 +19,8 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from offsetlake.errors import BadRequest
-from offsetlake.serve.arrival import Arrival
+from offsetlake.serve.acceptor import Acceptor
+from offsetlake.serve.arrival import Arrivals
 from offsetlake.serve.durations import SECONDS
 from offsetlake.serve.exposition import registry
 from offsetlake.serve.http_answers import PROBLEM_SCHEMA, Problem, Standing
@@ -80,19 +81,25 @@ class _Uvicorn(uvicorn.Server):
     def __init__(self, security: Security, config: uvicorn.Config) -> None:
         super().__init__(config)
         self._security = security
+        self._acceptor: Acceptor
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, as the port of Kafka's protocol does: each connection is counted before anything is read of it."""
         loop, security = asyncio.get_running_loop(), self._security
+        connections = security.connections
 
-        def accept() -> Arrival:
-            connections = security.connections
+        def arriving() -> HttpArriving:
             of_uvicorn = self.config, self.server_state, self.lifespan.state, loop
-            arriving = HttpArriving(connections, lambda: HttpConnection(connections, *of_uvicorn))
-            return Arrival(connections, security.http_tls, arriving, loop)
+            return HttpArriving(connections, lambda: HttpConnection(connections, *of_uvicorn))
 
-        self.servers = [await loop.create_server(accept, sock=each, backlog=_BACKLOG) for each in sockets or ()]
-        self.started = True
+        arrivals = Arrivals(connections, lambda: security.http_tls, arriving, loop)
+        self._acceptor = Acceptor(sockets or (), arrivals.take, loop)
+        self.servers, self.started = [], True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop listening, and finish the requests under way."""
+        self._acceptor.close()
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

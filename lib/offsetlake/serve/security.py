@@ -115,7 +115,7 @@ class _Files:
             return
         try:
             self.read()
-        except BadRequest as error:
+        except (BadRequest, OSError) as error:
             if regardless or str(error) != self._problem:
                 LOG.error("%s; what was read before still holds", error)  # noqa: TRY400 - a person's slip, no bug
             self._seen, self._problem = None, str(error)

@@ -14,9 +14,11 @@ from offsetlake.disk import to_disk
 from offsetlake.errors import BadRequest, OffsetlakeError
 from offsetlake.log.ownership import disk_errors, owned
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
-from offsetlake.serve.arrival import Arrival
+from offsetlake.serve.acceptor import Acceptor, listen
+from offsetlake.serve.arrival import Arrivals
 from offsetlake.serve.client import Client
 from offsetlake.serve.connection import Connection, Requests
+from offsetlake.serve.descriptors import limit_connections
 from offsetlake.serve.door import Door
 from offsetlake.serve.folding import Folding, build
 from offsetlake.serve.login import Login
@@ -38,6 +40,7 @@ def serve(settings: Settings) -> None:
     Raises LogBusy where another process writes to the log, LogUnavailable, LogMismatch, LakeUnusable; BadRequest where
     it cannot listen, or what it is to be protected by cannot be used; OffsetlakeError at a fault of its own.
     """
+    settings = limit_connections(settings)
     folder, security = Path(settings.log), Security(settings)
     make_log(folder, settings.log_partitions)
     with owned(folder, "serve"):
@@ -65,22 +68,23 @@ class Server:
         self._watching: asyncio.Task[None] | None = None
         self._http: HttpServer | None = None
 
-    async def listen(self) -> asyncio.Server:
+    async def listen(self) -> Acceptor:
         """Listen for clients; until the log is loaded they are told to wait. BadRequest where it cannot."""
         host, port, security = self._settings.host, self._settings.port, self._parts.security
-
-        def accept() -> Arrival:
-            login = Login(security, self._parts.admin, self._connect, self._loop)
-            return Arrival(security.connections, security.tls, login, self._loop)
-
+        arrivals = Arrivals(
+            security.connections,
+            lambda: security.tls,
+            lambda: Login(security, self._parts.admin, self._connect, self._loop),
+            self._loop,
+        )
         try:
-            listening = await self._loop.create_server(accept, host, port, backlog=1024)
+            sockets = await listen(host, port, backlog=1024)
         except OSError as error:
             raise BadRequest(f"cannot listen on {host}:{port}: {error.strerror}") from error
-        port = listening.sockets[0].getsockname()[1]
+        port = sockets[0].getsockname()[1]
         self._parts.admin.address = self._settings.advertised or (host, port)
         LOG.info("listening on %(host)s:%(port)d", {"host": host, "port": port})
-        return listening
+        return Acceptor(sockets, arrivals.take, self._loop)
 
     def _connect(self, client: Client) -> Connection:
         of = self._parts
