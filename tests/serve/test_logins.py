@@ -481,3 +481,28 @@ def trusting(files: Secured, certificate: Path | None = None) -> ssl.SSLContext:
     if certificate is not None:
         context.load_cert_chain(certificate)
     return context
+
+
+def test_wrong_passwords_of_one_address_keep_no_other_from_logging_in(files: Secured, tmp_path: Path) -> None:
+    with Serving(tmp_path / "lake", tmp_path / "log", credentials=str(files.credentials)) as serving:
+        with ExitStack() as opened:
+            flood = [opened.enter_context(WireClient(serving.bootstrap)) for _ in range(600)]
+            for each in flood:
+                shake_hands(each, "PLAIN")
+            wrong = request(SASL_AUTHENTICATE, 1, {"auth_bytes": f"\0{NAME}\0wrong".encode()})
+            for each in flood:
+                each.socket.sendall(frame(SASL_AUTHENTICATE, 1, 1, wrong))
+            for _ in range(8):
+                other = opened.enter_context(WireClient(serving.bootstrap, source="127.0.0.2"))
+                assert log_in(other, NAME, PASSWORD).ask(OFFSET_FETCH, 5, FETCH)["error_code"] == 0
+            answers = [answer_or_end(each) for each in flood]
+        assert answers.count(b"") > 0, "beyond the limits"
+        assert {answer[4:6] for answer in answers if answer} == {b"\0\x3a"}
+        assert serving.stop() == 0
+
+
+def answer_or_end(client: WireClient) -> bytes:
+    try:
+        return client.receive()
+    except (EOFError, ConnectionResetError):
+        return b""

@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from offsetlake.serve import login
+from offsetlake.serve import attempts, login
+from offsetlake.serve.attempts import MAX_FAILURES, Attempts
 from offsetlake.serve.connection import Connection
 from offsetlake.serve.credentials import Credentials
 from offsetlake.serve.login import Login
@@ -31,9 +32,9 @@ class Logins:
         self.security.credentials = known(PASSWORD)
         self._service = service
 
-    def connect(self, mechanism: str) -> tuple[Login, Sink]:
+    def connect(self, mechanism: str, host: str = "192.0.2.1") -> tuple[Login, Sink]:
         made, sink = Login(self.security, self._service.admin, self._connected, self.loop), Sink()
-        made.client.address = "192.0.2.1:4711"
+        made.client.address = f"{host}:4711"
         assert self.security.connections.admit(made, made.client)
         made.connection_made(cast("asyncio.Transport", sink))
         assert self.ask(made, sink, SASL_HANDSHAKE, {"mechanism": mechanism})["error_code"] in {0, 33}
@@ -83,28 +84,93 @@ def logins(served: InProcess, monkeypatch: pytest.MonkeyPatch) -> Logins:
 
 
 @pytest.fixture
-def busy() -> Iterator[threading.Event]:
-    """The thread that looks at passwords has to do with something else, until this is set."""
+def busy(logins: Logins) -> Iterator[threading.Event]:
+    """The thread that checks passwords has to do with something else, until this is set."""
     release = threading.Event()
-    login._hashing.submit(release.wait)
+    logins.security.attempts.check("192.0.2.9", release.wait, logins.loop)
     yield release
     release.set()
 
 
-def test_so_many_passwords_wait_and_no_more(
-    logins: Logins, busy: threading.Event, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("limit", "host", "said"),
+    [
+        ("MAX_WAITING", "192.0.2.2", "2 passwords wait to be checked, the limit"),
+        ("MAX_WAITING_OF_ADDRESS", "192.0.2.1", "2 passwords of its address wait to be checked, the limit"),
+    ],
+)
+def test_beyond_the_queue_connections_are_closed_without_an_answer(
+    logins: Logins,
+    busy: threading.Event,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    limit: str,
+    host: str,
+    said: str,
 ) -> None:
-    monkeypatch.setattr(login, "MOST_HASHED", 2)
-    made = [logins.connect("PLAIN") for _ in range(3)]
-    for each, sink in made[:2]:
+    """Clients take error 58 as final, but connect again when a connection ends."""
+    monkeypatch.setattr(attempts, limit, 2)
+    made = [logins.connect("PLAIN") for _ in range(2)]
+    for each, sink in made:
         logins.send(each, sink, SASL_AUTHENTICATE, plain())
+    refused, unanswered = logins.connect("PLAIN", host)
     with caplog.at_level(logging.WARNING):
-        refused = logins.ask(*made[2], SASL_AUTHENTICATE, plain())
-    assert (refused["error_code"], made[2][1].closed) == (FAILED, True)
-    assert caplog.messages == ["192.0.2.1:4711 is not let in: 2 passwords wait to be looked at, as many as may"]
+        logins.send(refused, unanswered, SASL_AUTHENTICATE, plain())
+        logins.wait_for(lambda: unanswered.closed)
+    assert unanswered.written == b""
+    assert caplog.messages == [f"{host}:4711 is not let in: {said}"]
     busy.set()
-    assert [logins.answer(sink, SASL_AUTHENTICATE)["error_code"] for _, sink in made[:2]] == [0, 0]
-    assert logins.ask(*logins.connect("PLAIN"), SASL_AUTHENTICATE, plain())["error_code"] == 0
+    assert [logins.answer(sink, SASL_AUTHENTICATE)["error_code"] for _, sink in made] == [0, 0]
+    assert logins.ask(*logins.connect("PLAIN", host), SASL_AUTHENTICATE, plain())["error_code"] == 0
+
+
+def test_addresses_take_turns(logins: Logins, busy: threading.Event) -> None:
+    """However many passwords of one address wait, one of another is the next but one."""
+    many = [logins.connect("PLAIN") for _ in range(50)]
+    for each, sink in many:
+        logins.send(each, sink, SASL_AUTHENTICATE, plain(NAME, "wrong"))
+    one, answered = logins.connect("PLAIN", "2001:db8::1")
+    logins.send(one, answered, SASL_AUTHENTICATE, plain())
+    busy.set()
+    assert logins.answer(answered, SASL_AUTHENTICATE)["error_code"] == 0
+    assert sum(sink.written != b"" for _, sink in many) <= 1
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_after_many_failures_an_address_has_one_attempt_a_second(logins: Logins, mechanism: str) -> None:
+    clock = Clock()
+    logins.security.attempts = Attempts(clock)
+
+    def log_in(host: str, password: str = PASSWORD) -> int | None:
+        """Return the error code, or None if the connection was closed without an answer."""
+        made, sink = logins.connect(mechanism, host)
+        message = plain(password=password)
+        if mechanism != "PLAIN":
+            first = scram_first(NAME)
+            logins.send(made, sink, SASL_AUTHENTICATE, {"auth_bytes": first})
+            if sink.written:
+                server_first = logins.answer(sink, SASL_AUTHENTICATE)["auth_bytes"]
+                message = {"auth_bytes": scram_last(mechanism, password, first, server_first)}
+        sink.written = b""
+        logins.send(made, sink, SASL_AUTHENTICATE, message)
+        logins.wait_for(lambda: sink.written != b"" or sink.closed)
+        return logins.answer(sink, SASL_AUTHENTICATE)["error_code"] if sink.written else None
+
+    tried = [log_in("2001:db8::1", "wrong") for _ in range(MAX_FAILURES)]
+    assert tried == [FAILED] * MAX_FAILURES
+    assert log_in("2001:db8::2") is None, "all of its network, the right password too"
+    assert log_in("2001:db8:0:1::1") == 0
+    clock.now += 1
+    assert [log_in("2001:db8::1") for _ in range(3)] == [0, 0, 0], "what succeeds does not count"
+    assert [log_in("2001:db8::1", "wrong") for _ in range(2)] == [FAILED, None]
 
 
 def test_a_password_nobody_waits_for_is_not_looked_at(

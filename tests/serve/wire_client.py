@@ -72,11 +72,11 @@ def read_answer(api: int, version: int, data: bytes) -> tuple[int, Any]:
 
 
 class WireClient:
-    """One connection."""
+    """One connection, from an address of this machine where that is named."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, source: str = "") -> None:
         host, _, port = bootstrap.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=30)
+        self.socket = socket.create_connection((host, int(port)), timeout=30, source_address=(source, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._received = b""
         self._correlation = 0

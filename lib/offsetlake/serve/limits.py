@@ -56,7 +56,7 @@ class Connections:
 
     def admit(self, connection: Connected, client: Client) -> bool:
         """Take in a connection; False where there are as many as there may be: a line says so once in a while."""
-        host = _host(client)
+        host = host_of(client)
         if len(self._clients) >= self._most:
             self._refuse(client, f"{self._most} connections, as many as there may be (max_connections)")
         elif self._by_address[host] >= self._most_per_address:
@@ -75,7 +75,7 @@ class Connections:
         """Count a connection that has ended no more."""
         client = self._clients.pop(connection, None)
         if client is not None:
-            host = _host(client)
+            host = host_of(client)
             self._by_address[host] -= 1
             if not self._by_address[host]:
                 del self._by_address[host]
@@ -94,5 +94,6 @@ class Connections:
             LOG.warning("%s is not let in: there are %s; %d refused so far", client.address, why, self.refused)
 
 
-def _host(client: Client) -> str:
+def host_of(client: Client) -> str:
+    """Return the address of a client without its port."""
     return client.address.rpartition(":")[0]

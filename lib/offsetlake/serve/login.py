@@ -8,16 +8,16 @@ import asyncio
 import logging
 import struct
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from offsetlake.errors import BadRequest
 from offsetlake.serve import schemas, tls, wire
 from offsetlake.serve.admin import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, VERSIONS, Admin
+from offsetlake.serve.attempts import TooManyAttempts
 from offsetlake.serve.client import Client
 from offsetlake.serve.connection import Connection
-from offsetlake.serve.limits import Arriving
+from offsetlake.serve.limits import Arriving, host_of
 from offsetlake.serve.logs import shown
 from offsetlake.serve.sasl import PLAIN, plain_name_and_password
 from offsetlake.serve.scram import Exchange, NotLoggedIn
@@ -34,10 +34,6 @@ UNSUPPORTED_SASL_MECHANISM, SASL_AUTHENTICATION_FAILED = 33, 58
 _SIZE = struct.Struct(">i")
 _SIZE_AND_CORRELATION = struct.Struct(">ii")
 _FRAMED_SINCE = 1  # version of SaslHandshake: what follows are requests, not bare messages of the mechanism
-
-_hashing = ThreadPoolExecutor(1, "password")  # one: whoever tries passwords takes no more of the machine
-_hashed: set[asyncio.Future[bool]] = set()  # passwords that wait for it
-MOST_HASHED = 500  # of them: those behind would wait longer than a login may take
 
 
 class Login(Arriving):
@@ -158,32 +154,32 @@ class Login(Arriving):
             f"{self._mechanism}"
         )
         try:
+            self._security.attempts.admit(host_of(self.client))
             if self._mechanism == PLAIN:
                 said = "Authentication failed: Invalid username or password"
                 name, password = plain_name_and_password(token)
-                future = self._looked_at(partial(credentials.password_fits, name, password))
+                future = self._checked(partial(credentials.password_fits, name, password))
                 future.add_done_callback(lambda done: self._judged(name, done, accepted, refused, said))
                 return
             if self._exchange is None:
                 self._exchange = Exchange(self._mechanism, partial(credentials.verifier, self._mechanism))
             answer = self._exchange.answer(token)
+        except TooManyAttempts as error:
+            self._fail(str(error))
+            return
         except NotLoggedIn as error:
-            self._fail(str(error), refused and partial(refused, said))
+            self._reject(str(error), refused and partial(refused, said))
             return
         if self._exchange.done:
             self._let_in(self._exchange.name, partial(accepted, answer), refused and partial(refused, said))
         else:
             accepted(answer)
 
-    def _looked_at(self, fits: Callable[[], bool]) -> "asyncio.Future[bool]":
-        """Have a thread look at a password, for as long as this waits for it; NotLoggedIn where too many wait."""
-        if len(_hashed) >= MOST_HASHED:
-            raise NotLoggedIn(f"{MOST_HASHED} passwords wait to be looked at, as many as may")
+    def _checked(self, fits: Callable[[], bool]) -> "asyncio.Future[bool]":
+        """Have a thread check a password, as long as this login waits for it; raises TooManyAttempts."""
+        self._fits = future = self._security.attempts.check(host_of(self.client), fits, self._loop)
         self._ready = False
         self._transport.pause_reading()
-        self._fits = future = self._loop.run_in_executor(_hashing, fits)
-        _hashed.add(future)
-        future.add_done_callback(_hashed.discard)
         return future
 
     def _judged(
@@ -197,8 +193,13 @@ class Login(Arriving):
         """Go on with a login by password that a thread has looked at."""
         if self._over:
             return
-        if not fits.result():
-            self._fail(f"user {shown(name)}: no such user, or another password", refused and partial(refused, said))
+        try:
+            right = fits.result()
+        except TooManyAttempts as error:
+            self._fail(str(error))
+            return
+        if not right:
+            self._reject(f"user {shown(name)}: no such user, or another password", refused and partial(refused, said))
             return
         self._transport.resume_reading()
         self._let_in(name, partial(accepted, b""), refused and partial(refused, said))
@@ -229,6 +230,11 @@ class Login(Arriving):
 
     def _answer_bare(self, token: bytes) -> None:
         self._transport.write(_SIZE.pack(len(token)) + token)
+
+    def _reject(self, what: str, answer: Callable[[], None] | None) -> None:
+        """Refuse wrong credentials, which counts against the address."""
+        self._security.attempts.failed(host_of(self.client))
+        self._fail(what, answer)
 
     def _fail(self, what: str, answer: Callable[[], None] | None = None) -> None:
         """End the connection after a while, which keeps it from trying at once again; others are not held up."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from offsetlake.errors import BadRequest
 from offsetlake.serve import credentials, rights, tls
+from offsetlake.serve.attempts import Attempts
 from offsetlake.serve.credentials import Credentials, problems_of
 from offsetlake.serve.limits import MAX_IDLE, Connections
 from offsetlake.serve.rights import EVERYTHING, Access, Rights
@@ -31,6 +32,7 @@ class Security:
     | credentials | None: nobody has to log in |
     | mechanisms  | of SASL, on offer |
     | connections | all that there are |
+    | attempts    | to log in |
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -39,6 +41,7 @@ class Security:
             raise BadRequest("; ".join(wrong))
         self._settings = settings
         self.connections = Connections(settings.max_connections, settings.max_connections_per_address)
+        self.attempts = Attempts()
         self.mechanisms = mechanisms(
             passwords_are_safe=settings.tls_certificate is not None or is_loopback(settings.host)
         )
