@@ -1,5 +1,6 @@
 """What is written reaches the disk before anything counts on it."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +21,19 @@ def temporary_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.tmp")
 
 
+def real_path(path: Path) -> Path:
+    """Return the file that a path leads to through symbolic links; raises OSError if it can be no regular file."""
+    try:
+        real = path.resolve()
+    except RuntimeError as error:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from error
+    if real.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if real.exists() and not real.is_file():
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return real
+
+
 def _make(file: Path, mode: int) -> None:
     """Make a new file: what a kill or somebody else left in its place has another mode, or leads elsewhere."""
     new = os.O_CREAT | os.O_EXCL | os.O_WRONLY
@@ -34,8 +48,10 @@ def _make(file: Path, mode: int) -> None:
 def replacing(path: Path, mode: int = 0o666) -> Iterator[Path]:
     """Give the file to write, made with a mode, that takes the place of `path` behind the block.
 
-    A kill leaves the old one or the new one; so does OSError, and what else the block raises.
+    A kill leaves the old one or the new one; so does OSError, and what else the block raises. Symbolic links stay: the
+    file that they lead to is replaced.
     """
+    path = real_path(path)
     temporary = temporary_of(path)
     try:
         _make(temporary, mode)

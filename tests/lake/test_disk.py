@@ -14,7 +14,7 @@ import pytest
 from e2e.in_process import InProcess
 from e2e.lakes import Rows, cycle, state
 from offsetlake import disk
-from offsetlake.disk import temporary_of
+from offsetlake.disk import replacing, temporary_of
 from offsetlake.errors import LakeUnusable
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
@@ -170,3 +170,26 @@ def test_what_fails_elsewhere_while_the_lake_is_held_is_not_laid_to_it(tmp_path:
     lake = Lake.create(tmp_path / "lake")
     with pytest.raises(ConnectionResetError), lake.lock("job"):
         raise ConnectionResetError
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_symbolic_link_stays_where_its_file_is_replaced(tmp_path: Path, there: bool) -> None:
+    file, link = tmp_path / "real" / "file", tmp_path / "link"
+    file.parent.mkdir()
+    if there:
+        file.write_text("old")
+    link.symlink_to("real/file")
+    with replacing(link) as new:
+        new.write_text("new")
+    assert (file.read_text(), link.is_symlink(), [*tmp_path.iterdir()]) == ("new", True, [file.parent, link])
+
+
+def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:
+    """Of /dev/null the superuser would make a file."""
+    link, loop, pipe = tmp_path / "null", tmp_path / "loop", tmp_path / "pipe"
+    link.symlink_to("/dev/null")
+    loop.symlink_to("loop")
+    os.mkfifo(pipe)
+    for path, why in ((link, "not a regular file"), (pipe, "not a regular file"), (loop, "symbolic links")):
+        with pytest.raises(OSError, match=why), replacing(path):
+            pytest.fail("it is refused before anything is written")

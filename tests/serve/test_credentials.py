@@ -91,6 +91,35 @@ def test_commands_at_the_same_time_lose_nothing(file: Path) -> None:
     assert {of.name for of in Credentials.read(file).tokens.values()} == {f"name-{number}" for number in range(24)}
 
 
+def test_through_a_symbolic_link_the_file_itself_is_changed(
+    run: Run, monkeypatch: pytest.MonkeyPatch, file: Path, tmp_path: Path
+) -> None:
+    """The server reads the file; a link that became a file of its own would take nothing back."""
+    file.parent.mkdir(exist_ok=True)
+    links = [tmp_path / "links" / name for name in ("one.json", "two.json")]
+    links[0].parent.mkdir()
+    links[0].symlink_to(file)
+    links[1].symlink_to("one.json")
+    for name in ("billing", "other"):
+        monkeypatch.setattr("sys.stdin", io.StringIO("secret\n"))
+        assert run("credentials", "add", name, "--file", str(links[1]))[0] == 0
+    assert [*Credentials.read(file).users] == ["billing", "other"]
+    assert run("credentials", "remove", "billing", "--file", str(links[1]))[0] == 0
+    assert [*Credentials.read(file).users] == ["other"]
+    assert all(link.is_symlink() for link in links)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert {*links[0].parent.iterdir()} == {*links}
+
+
+def test_commands_by_a_link_and_by_the_file_wait_for_each_other(file: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link" / "credentials.json"
+    link.parent.mkdir()
+    link.symlink_to(file)
+    with ThreadPoolExecutor(8) as threads:
+        [*threads.map(lambda number: token(f"n{number}", "1d", (file, link)[number % 2]), range(24))]
+    assert len(Credentials.read(file).tokens) == 24
+
+
 def test_a_file_left_by_a_kill_makes_the_next_one_no_less_secret(file: Path) -> None:
     left = temporary_of(file)
     left.touch(0o666)

@@ -14,6 +14,7 @@ import typer
 
 from offsetlake import output
 from offsetlake.commands.options import JOBS, app, examples
+from offsetlake.disk import real_path
 from offsetlake.errors import BadRequest
 from offsetlake.serve.credentials import Credentials
 from offsetlake.times import LAST_INSTANT, duration_ms, now_ms
@@ -89,8 +90,12 @@ def remove(
 
 @contextmanager
 def _changing(file: Path, *, new: bool = True) -> Iterator[Credentials]:
-    """Give what the file says, and write it again: one at a time, or one brings back what another has removed."""
+    """Give what the file says, and write it again: one at a time, or one brings back what another has removed.
+
+    The lock is on the folder of the file itself, whichever symbolic link leads to it.
+    """
     try:
+        file = real_path(file)
         folder = os.open(file.parent, os.O_RDONLY)  # of the file itself there is soon another one
     except OSError as error:
         raise BadRequest(f"credentials {file} cannot be written: {error.strerror}") from error
