@@ -7,8 +7,9 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
-from offsetlake.serve.limits import Arriving, Connections
+from offsetlake.serve.limits import Arriving
 from offsetlake.serve.login import SECONDS
+from offsetlake.serve.security import Security
 
 LOG = logging.getLogger(__name__)
 
@@ -18,19 +19,19 @@ class Arrivals:
 
     def __init__(
         self,
-        connections: Connections,
+        security: Security,
         context: Callable[[], ssl.SSLContext | None],
         make: Callable[[], Arriving],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self._connections, self._context, self._make, self._loop = connections, context, make, loop
+        self._security, self._context, self._make, self._loop = security, context, make, loop
         self._beginning: set[asyncio.Task[None]] = set()
 
     def take(self, handle: socket.socket, address: Any) -> None:
         """Hand a connection on, or close it if there are too many."""
         arriving = self._make()
         arriving.client.address = "{}:{}".format(*address)
-        if not self._connections.admit(arriving, arriving.client):
+        if not self._security.connections.admit(arriving, arriving.client):
             handle.close()
             return
         task = self._loop.create_task(self._begin(handle, arriving))
@@ -44,7 +45,7 @@ class Arrivals:
             await self._loop.connect_accepted_socket(lambda: arriving, handle, ssl=context, **timeouts)
         except OSError as error:
             handle.close()
-            self._connections.discard(arriving)
+            self._security.connections.discard(arriving)
             if not isinstance(error, ConnectionResetError | BrokenPipeError):  # probes disconnect without a word
                 LOG.warning("%s is not let in: no TLS came about (%s)", arriving.client.address, _reason(error))
 

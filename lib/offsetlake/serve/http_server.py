@@ -86,13 +86,13 @@ class _Uvicorn(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, as the port of Kafka's protocol does: each connection is counted before anything is read of it."""
         loop, security = asyncio.get_running_loop(), self._security
-        connections = security.connections
 
         def arriving() -> HttpArriving:
+            connections = security.connections
             of_uvicorn = self.config, self.server_state, self.lifespan.state, loop
             return HttpArriving(connections, lambda: HttpConnection(connections, *of_uvicorn))
 
-        arrivals = Arrivals(connections, lambda: security.http_tls, arriving, loop)
+        arrivals = Arrivals(security, lambda: security.http_tls, arriving, loop)
         self._acceptor = Acceptor(sockets or (), arrivals.take, loop)
         self.servers, self.started = [], True
 

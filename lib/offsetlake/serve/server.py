@@ -72,7 +72,7 @@ class Server:
         """Listen for clients; until the log is loaded they are told to wait. BadRequest where it cannot."""
         host, port, security = self._settings.host, self._settings.port, self._parts.security
         arrivals = Arrivals(
-            security.connections,
+            security,
             lambda: security.tls,
             lambda: Login(security, self._parts.admin, self._connect, self._loop),
             self._loop,
