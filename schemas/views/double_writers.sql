@@ -5,6 +5,9 @@
 -- where it was before (100, 70, 110): somebody had not seen the step back. One turn can be innocent: a partition that
 -- moved to another producer and home again, a rewind that caught up within one commit. Many cannot.
 --
+-- A step that has a decision (a reset, restore, undelete, cleanup or expiry of ours), or that the view `changes` calls a
+-- reset, is not a writer's: commits are compared only with those after it, never across it.
+--
 --   group_id       consumer group
 --   topic          topic the offset is of
 --   partition      partition of that topic
@@ -18,13 +21,23 @@
 -- since: last_timestamp
 -- least important: last_log_offset, log_partition, producers
 WITH
+placed AS (
+  SELECT *, coalesce(producer_id, -1) AS writer, CASE WHEN change = 'reset' OR decision IS NOT NULL THEN 1 ELSE 0 END AS is_set
+  FROM changes
+),
+numbered AS (
+  SELECT *, sum(is_set) OVER (
+    PARTITION BY group_id, topic, partition ORDER BY log_offset ROWS UNBOUNDED PRECEDING
+  ) AS times_set
+  FROM placed
+),
 steps AS (
   SELECT *,
     lag(old_offset) OVER one_key AS older_offset,
     lag(writer) OVER one_key AS old_writer,
     lag(writer, 2) OVER one_key AS older_writer
-  FROM (SELECT *, coalesce(producer_id, -1) AS writer FROM commit_steps WHERE kind = 'commit') AS commits
-  WINDOW one_key AS (PARTITION BY group_id, topic, partition ORDER BY effective_log_offset, log_offset DESC)
+  FROM numbered WHERE new_offset IS NOT NULL AND is_set = 0
+  WINDOW one_key AS (PARTITION BY group_id, topic, partition, times_set ORDER BY log_offset)
 ),
 judged AS (
   SELECT *, CASE

@@ -1,25 +1,36 @@
--- Which groups nobody stands behind any more, or hold offsets of topics nobody reads: candidates for `offsetlake cleanup`.
+-- Which groups no consumer uses any more, or hold offsets of topics that nobody reads, and since when: candidates for
+-- `offsetlake cleanup`.
 --
--- A group is here if a tombstone has taken it and offsets are left; if some of its topics were found deleted (by an
--- `expire` that asked a live cluster: the log does not tell); if it has no members, and of none of its topics is there a
--- group with offsets whose members read it; or if it has members and offsets of topics they are not subscribed to.
+-- Only offsets that have been idle count: not committed for two days up to the newest record the lake has read, so that a
+-- nightly job is not listed between two of its runs. A group that commits without membership, as a consumer does that
+-- assigns its partitions itself, is not listed while it commits.
 --
---   group_id              consumer group
---   why                   group_gone, topics_deleted, nobody_reads or not_subscribed: the first that holds
---   state                 state of the group; null: it is gone
---   topics                of how many topics it has offsets
---   deleted_topics        how many of them were found deleted
---   unsubscribed_topics   how many of them its members, or where it has none anybody's, are not subscribed to
---   offsets               how many offsets it has
---   last_commit_timestamp when the newest of them was committed, ms since the epoch
+-- A group is listed if a tombstone has removed it and offsets are left; if some of its topics were found deleted (by an
+-- `expire` that asked a live cluster: the log does not tell); if it has no members, and no group whose members read any of
+-- its topics has offsets of it; or if it has members and offsets of topics they are not subscribed to.
+--
+--   group_id            consumer group
+--   why                 group_gone, topics_deleted, nobody_reads or not_subscribed: the first that applies
+--   state               state of the group; null: it was removed
+--   topics              number of topics it has offsets of
+--   deleted_topics      number of these topics that were found deleted
+--   unsubscribed_topics number of them its members, or if it has none anybody's members, are not subscribed to
+--   offsets             number of offsets it has
+--   since_timestamp     the newest commit of the offsets in question, ms since the epoch: since then they are idle
+--   idle_ms             from then to the newest record the lake has read
 --
 -- worst first: offsets DESC, group_id
--- since: last_commit_timestamp
--- least important: last_commit_timestamp, deleted_topics, unsubscribed_topics
+-- since: since_timestamp
+-- least important: idle_ms, deleted_topics, unsubscribed_topics, state
 WITH
 stored AS (
-  SELECT group_id, topic, count(*) AS offsets, max(coalesce(log_timestamp, commit_timestamp)) AS last_commit_timestamp
-  FROM offsets GROUP BY group_id, topic
+  SELECT group_id, topic, offsets, last_commit_timestamp,
+    CASE WHEN clock_timestamp - greatest(last_commit_timestamp, 0) >= 172800000 THEN 1 ELSE 0 END AS is_idle
+  FROM (
+    SELECT group_id, topic, count(*) AS offsets, max(coalesce(log_timestamp, commit_timestamp)) AS last_commit_timestamp
+    FROM offsets GROUP BY group_id, topic
+  ) AS of_topics
+  CROSS JOIN log_clock
 ),
 deleted AS (SELECT DISTINCT topic FROM tombstones WHERE rule = 'topic_deleted'),
 read_topics AS (
@@ -27,16 +38,16 @@ read_topics AS (
   WHERE groups.member_count > 0
     AND (groups.subscription = 'everything' OR array_contains(groups.subscribed_topics, stored.topic))
 ),
-judged AS (
+evaluated AS (
   SELECT stored.group_id, stored.offsets, stored.last_commit_timestamp, groups.state, groups.member_count,
-    CASE WHEN deleted.topic IS NULL THEN 0 ELSE 1 END AS is_deleted,
+    CASE WHEN deleted.topic IS NULL THEN 0 ELSE stored.is_idle END AS is_deleted,
     CASE
       WHEN groups.group_id IS NULL OR groups.subscription = 'everything' THEN 0
       WHEN groups.member_count > 0 AND array_contains(groups.subscribed_topics, stored.topic) THEN 0
       WHEN groups.member_count = 0 AND read_topics.topic IS NOT NULL THEN 0
-      ELSE 1
+      ELSE stored.is_idle
     END AS is_unsubscribed,
-    CASE WHEN groups.group_id IS NULL THEN 1 ELSE 0 END AS is_gone
+    CASE WHEN groups.group_id IS NULL THEN 1 ELSE 0 END AS is_gone, stored.is_idle
   FROM stored
   LEFT JOIN groups ON groups.group_id = stored.group_id
   LEFT JOIN deleted ON deleted.topic = stored.topic
@@ -45,8 +56,9 @@ judged AS (
 counted AS (
   SELECT group_id, state, member_count, is_gone, count(*) AS topics, CAST(sum(is_deleted) AS BIGINT) AS deleted_topics,
     CAST(sum(is_unsubscribed) AS BIGINT) AS unsubscribed_topics, CAST(sum(offsets) AS BIGINT) AS offsets,
-    max(last_commit_timestamp) AS last_commit_timestamp
-  FROM judged GROUP BY group_id, state, member_count, is_gone
+    CAST(sum(is_idle) AS BIGINT) AS idle_topics,
+    max(CASE WHEN is_gone + is_deleted + is_unsubscribed > 0 THEN last_commit_timestamp END) AS since_timestamp
+  FROM evaluated GROUP BY group_id, state, member_count, is_gone
 )
 SELECT group_id,
   CASE
@@ -55,7 +67,8 @@ SELECT group_id,
     WHEN member_count = 0 THEN 'nobody_reads'
     ELSE 'not_subscribed'
   END AS why,
-  state, topics, deleted_topics, unsubscribed_topics, offsets, last_commit_timestamp
-FROM counted
-WHERE is_gone = 1 OR deleted_topics > 0
+  state, topics, deleted_topics, unsubscribed_topics, offsets, since_timestamp,
+  clock_timestamp - greatest(since_timestamp, 0) AS idle_ms
+FROM counted CROSS JOIN log_clock
+WHERE (is_gone = 1 AND idle_topics = topics) OR deleted_topics > 0
   OR (member_count = 0 AND unsubscribed_topics = topics) OR (member_count > 0 AND unsubscribed_topics > 0)

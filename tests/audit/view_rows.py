@@ -72,11 +72,17 @@ HISTORY: dict[str, list[Row]] = {
         *_of("one then another", commit(160, 1), commit(161, 2, 8), commit(163, 3, 9)),
         *_of("two members", *(commit(170 + at, value) for at, value in enumerate((100, 70, 110, 80, 120)))),
         *_of("catches up", commit(180, 100), commit(181, 70), commit(182, 80), commit(183, 110)),
+        *_of("reset between", commit(200, 90), commit(201, 100), commit(202, 50), commit(203, 110), commit(204, 120)),
+        *_of("reset and restored", commit(210, 100), commit(211, 50), commit(212, 100), commit(213, 105)),
+        *_of("two after a reset", *(commit(220 + at, value) for at, value in enumerate((9, 5, 100, 70, 110)))),
+        *_of("reset by a tool", commit(232, 90), commit(233, 100), commit(235, 50), commit(237, 110)),
+        *_of("producer, reset, producer", commit(240, 1, 8), commit(242, 5), commit(243, 6, 8)),
         *_of("aborted", commit(190, 1), commit(191, 9, 8), commit(193, 2), commit(194, 7, 6)),
     ],
     "transaction_markers": [
         *(marker(at, "COMMIT", 8) for at in (151, 155, 157, 162)), marker(153, "COMMIT", 9),
         marker(73, "COMMIT", 7), marker(164, "COMMIT", 9), marker(192, "ABORT", 8),
+        marker(241, "COMMIT", 8), marker(244, "COMMIT", 8),
     ],
     "group_records": [
         _group_record(48, "classic", 0, generation=0), _group_record(49, "classic", 1),
@@ -85,8 +91,14 @@ HISTORY: dict[str, list[Row]] = {
         _member_record(63, "consumer", "a", goes=True), _member_record(65, "consumer", "b", goes=True),
         _member_record(67, "consumer", "a"),
         _group_record(70, "transactional", 1), _group_record(71, "transactional", 0),
+        _group_record(231, "reset by a tool", 1), _group_record(234, "reset by a tool", 0),
+        _group_record(236, "reset by a tool", 1),
     ],
-    "alterations": [_alteration(31, "to_offset", 4), _alteration(41, "repair", 5), _alteration(122, "undelete", 6)],
+    "alterations": [
+        _alteration(31, "to_offset", 4), _alteration(41, "repair", 5), _alteration(122, "undelete", 6),
+        _alteration(202, "to_offset", 10), _alteration(211, "to_offset", 11), _alteration(212, "undo", 12),
+        _alteration(221, "to_offset", 13), _alteration(242, "to_offset", 14),
+    ],
     "tombstones": [
         _decision(80, "commit_age", 7, 81), _decision(90, "group_empty", 8, None), _decision(100, "cleanup", 9, 101),
     ],
@@ -138,6 +150,22 @@ PRESENT: dict[str, list[Row]] = {
     "tombstones": [{**_decision(1, "topic_deleted", 1, None), "topic": "removed", "outcome": "planned"}],
 }
 """Groups in every state retention knows, and some history, of which the newest record is of NOW."""
+
+RECENT: dict[str, list[Row]] = {
+    "offsets": [
+        _stored("assigned", "assigned", 2 - 1e-6),
+        _stored("half idle", "old", 9),
+        _stored("half idle", "kept", 1),
+        _stored("of a removed topic", "removed", 8),
+        _stored("of a removed topic", "orders", 1),
+        _stored("of a topic made anew", "removed", 1),
+        _stored("just removed", "old", 1),
+    ],
+    "groups": [
+        {"group_id": name} for name in ("assigned", "half idle", "of a removed topic", "of a topic made anew")
+    ],
+}  # fmt: skip
+"""Groups that committed lately, or of whose topics some were; beside PRESENT."""
 
 ODD: dict[str, list[Row]] = {
     "offsets": [
