@@ -48,6 +48,7 @@ LAKE: dict[str, list[Any]] = {
         at(12, 2, 3960, group_id="done", ingest_run=4, producer_id=6, producer_epoch=0),
         at(13, 3, 3970, group_id="done", ingest_run=4, commit_id=8, commit_size=2),
         # moved: its transaction is committed, and partition 1 too
+        at(19, 44, 1980, group_id="moved"),
         at(20, 45, 1990, group_id="moved", producer_id=7, producer_epoch=0),
         at(21, 4, 3990, group_id="moved", partition=1, ingest_run=4),
         # deleted, and deleted and made anew
@@ -60,6 +61,8 @@ LAKE: dict[str, list[Any]] = {
         # of topics that are gone, or were made anew
         at(40, 5, 1000, group_id="orphan", topic="gone"),
         at(41, 3, 1000, group_id="orphan", topic="anew"),
+        # stopped before any end was on record
+        *(at(44 + n, 9 + n, 500 + n, group_id="stopped") for n in range(2)),
         # read by an ingest that could not ask
         at(50, 99, 4500, group_id="slow", ingest_run=5),
         at(51, 1, 4500, group_id="late", ingest_run=5),
@@ -83,15 +86,19 @@ def rows(lake: Lake, *names: str, **asked: Any) -> list[tuple[Any, ...]]:
 def test_partitions_worst_first(lake: Lake) -> None:
     assert rows(lake, *SHOWN) == [
         # 45 of 50 on record at 2000, and since 2010 nothing: 45 was the end half way from 40 to 50
-        ("moved", "t", 0, "STOP", 45, 100, 55, 2500, 1),
-        ("moved", "t", 1, "STOP", 4, 10, 6, None, 1),
+        ("stopped", "t", 0, "STOP", 10, 100, 90, None, 2),
+        ("moved", "t", 0, "STOP", 45, 100, 55, 2500, 2),
         # 13 behind at 1500, 28 at 2500 (the end was half way from 50 to 100 at 3000), 41 at 3000
         ("slow", "t", 0, "WARN", 34, 100, 66, None, 3),
+        ("moved", "t", 1, "UNKNOWN", 4, 10, 6, None, 1),
         ("again", "t", 0, "OK", 60, 100, 40, 1600, 2),
         ("done", "t", 0, "OK", 100, 100, 0, 0, 1),
         ("orphan", "anew", 0, "OK", 3, 0, -3, 0, 1),
-        ("orphan", "gone", 0, None, 5, None, None, None, 1),
+        ("orphan", "gone", 0, "UNKNOWN", 5, None, None, None, 1),
     ]
+    assert [why for why in rows(lake, "group_id", "why") if why[1]] == [
+        ("moved", "1 commit seen"), ("orphan", "log end unknown"),
+    ]  # fmt: skip
     assert set(rows(lake, "commit_timestamp", "asked_timestamp", pattern="slow")) == {(3000, 4000)}
 
 
@@ -99,7 +106,8 @@ def test_groups_worst_first(lake: Lake) -> None:
     found = lag_of_groups(lag_of_partitions(lake)).to_pylist()
     names = ("group_id", "status", "lag", "lag_ms", "partitions", "not_ok", "topic", "partition")
     assert [tuple(row[name] for name in names) for row in found] == [
-        ("moved", "STOP", 61, None, 2, 2, "t", 0),
+        ("stopped", "STOP", 90, None, 1, 1, "t", 0),
+        ("moved", "STOP", 61, None, 2, 1, "t", 0),
         ("slow", "WARN", 66, None, 1, 1, "t", 0),
         ("again", "OK", 40, 1600, 1, 0, "t", 0),
         ("done", "OK", 0, 0, 1, 0, "t", 0),
@@ -117,7 +125,8 @@ def test_an_instant_is_judged_by_what_was_known_then(lake: Lake, now: int) -> No
     """Two ingests had asked, and read what they had read; only time went on."""
     names = ("group_id", "status", "committed_offset", "end_offset", "lag", "lag_ms", "asked_timestamp")
     assert rows(lake, *names, topic="t", now=now) == [
-        ("slow", "STOP", 30, 50, 20, None, 2000),
+        ("stopped", "STOP", 10, 50, 40, None, 2000),
+        ("slow", "UNKNOWN", 30, 50, 20, None, 2000),
         ("again", "OK", 40, 50, 10, now - 1000, 2000),  # neither was behind the end before
         ("moved", "OK", 45, 50, 5, now - 1500, 2000),
     ]
@@ -169,6 +178,26 @@ def test_what_is_not_there(lake: Lake, asked: dict[str, Any], says: str) -> None
         lag_of_partitions(lake, **asked)
 
 
+def test_one_observation_of_the_log_end_raises_no_alarm(run: Run, tmp_path: Path) -> None:
+    """As after the first cycle over a live cluster: many commits, but no lag of any of them is known."""
+    commits = [
+        *(at(n, 10 + n, 100 * n, group_id="often") for n in range(5)),
+        at(9, 3, 500, group_id="once"),
+        *(at(10 + n, 50, 100 * n, group_id="at the end") for n in range(2)),
+    ]
+    lake = small_lake(tmp_path / "lake", offset_commits=commits, log_ends=[end(1, 50, asked_timestamp=9000)])
+    names = ("group_id", "status", "why", "lag", "lag_ms", "lag_at_least_ms")
+    assert rows(lake, *names) == [
+        ("once", "UNKNOWN", "1 commit seen", 47, None, 0),
+        ("often", "UNKNOWN", "log end seen once", 36, None, 0),
+        ("at the end", "OK", None, 0, 0, 0),
+    ]
+    _, out, _ = run("lag", "--lake", str(lake.path))
+    assert "unknown (1 commit seen) " in out
+    assert "unknown (log end seen once) " in out
+    assert "STOP" not in out
+
+
 def test_a_lake_of_a_folder_knows_no_ends(tmp_path: Path) -> None:
     read = small_lake(tmp_path / "read", offset_commits=[commit(1, 5)])
     for lake in (read, small_lake(tmp_path / "empty")):
@@ -208,10 +237,15 @@ def answered(run: Run, lake: Lake, *options: str) -> list[Row]:
 
 
 def test_the_command_gives_groups_or_partitions(run: Run, lake: Lake) -> None:
-    assert [row["group_id"] for row in answered(run, lake, "--limit", "2")] == ["moved", "slow"]
+    assert [row["group_id"] for row in answered(run, lake, "--limit", "2")] == ["stopped", "moved"]
     assert [row["behind"] for row in answered(run, lake, "--group", "moved", "--partitions")] == ["2s", None]
+    assert [row["behind"] for row in answered(run, lake, "--status", "STOP")] == [">3s", ">2s"]
+    assert [row["group_id"] for row in answered(run, lake, "--status", "UNKNOWN", "--partitions")] == [
+        "moved",
+        "orphan",
+    ]
     assert [row["group_id"] for row in answered(run, lake, "--status", "WARN")] == ["slow"]
-    assert [row["partition"] for row in answered(run, lake, "--status", "STOP", "--partitions")] == [0, 1]
+    assert [row["partition"] for row in answered(run, lake, "--status", "STOP", "--partitions")] == [0, 0]
     assert answered(run, lake, "--status", "REWIND") == []
     assert [row["status"] for row in answered(run, lake, "--group", "slow", "--now", "4501")] == ["STOP"]
     assert [row["lag"] for row in answered(run, lake, "--group", "slow", "--over-time")] == [10, 20, 66]
@@ -222,9 +256,9 @@ def test_the_command_for_people(run: Run, lake: Lake) -> None:
     assert code == 0
     header, *lines = [line.split() for line in out.splitlines()]
     assert header[:8] == ["group_id", "topic", "partition", "status", "committed_offset", "end_offset", "lag", "behind"]
-    assert [line[:7] for line in lines] == [
-        ["orphan", "anew", "0", "OK", "3", "0", "-3"],
-        ["orphan", "gone", "0", "5", "1970-01-01T00:00:01.000Z"],
+    assert [line[:8] for line in lines] == [
+        ["orphan", "anew", "0", "OK", "3", "0", "-3", "0s"],
+        ["orphan", "gone", "0", "unknown", "(log", "end", "unknown)", "5"],
     ]
     assert err == "1 of 2 partitions: the last cycle was not told where they end\n"
 

@@ -22,6 +22,7 @@ class Window(NamedTuple):
     lag: int
     now: int
     reached: bool = False
+    observations: int = 2
 
 
 def statuses(windows: Sequence[Window]) -> list[str]:
@@ -38,6 +39,7 @@ def statuses(windows: Sequence[Window]) -> list[str]:
         np.array([window.lag for window in windows]),
         np.array([window.now * 1000 for window in windows]),
         np.array([window.reached for window in windows]),
+        np.array([window.observations for window in windows]),
     )
     return [STATUSES[number] for number in judged(commits, numbers("lags"), present)]
 
@@ -93,8 +95,15 @@ OTHERS = {
     "each of two has to be": (Window((5, 9, 3, 9, 7), (0, 9, 18, 27, 36), [4] * 5, 6, 37), "REWIND"),
     "a stop comes first": (Window((5, 6, 1), (0, 9, 18), (1, 1, 6), 6, 37), "STOP"),
     "not of one that lately had read all": (Window((5, 6, 7), (0, 9, 18), (1, 1, 1), 6, 37, reached=True), "WARN"),
-    "a single commit is as long as no time": (Window([5], [0], [1], 1, 1), "STOP"),
-    "a window of no time and no silence": (Window([5], [0], [1], 1, 0), "STALL"),
+    "a single commit raises no alarm": (Window([5], [0], [1], 1, 1), "UNKNOWN"),
+    "however long ago it was": (Window([5], [0], [None], 1, 86_400), "UNKNOWN"),
+    "nor while it is new": (Window([5], [0], [1], 1, 0), "UNKNOWN"),
+    "it is enough for no alarm": (Window([5], [0], [0], 1, 0), "OK"),
+    "two commits are compared": (Window([5, 6], [0, 9], [1, 1], 1, 19), "STOP"),
+    "one end on record raises no alarm": (
+        Window((5, 6, 1), (0, 9, 18), [None] * 3, 6, 37, observations=1), "UNKNOWN",
+    ),
+    "nor where it is reached": (Window((5, 6), (0, 9), [None] * 2, 0, 37, observations=1), "OK"),
     "without lags there is no trend": (Window((5, 6), (0, 9), (None, None), 1, 10), "OK"),
     "nor with one": (Window((5, 6), (0, 9), (None, 3), 1, 10), "OK"),
     "two show one, whatever is between": (Window((5, 6, 7), (0, 9, 18), (3, None, 4), 1, 19), "WARN"),
@@ -110,7 +119,14 @@ def test_a_window_is_judged_as_by_hand(window: Window, status: str) -> None:
 # --- a judge that looks at one window, rule by rule ---
 
 
-def by_rules(window: Window) -> str:  # noqa: PLR0911 - a rule after the other
+def by_rules(window: Window) -> str:
+    """An alarm compares a commit with one before it, at a log end of which more than one value is on record."""
+    status = by_burrow(window)
+    enough = len(window.offsets) > 1 and window.observations > 1
+    return status if status == "OK" or enough else "UNKNOWN"
+
+
+def by_burrow(window: Window) -> str:  # noqa: PLR0911 - a rule after the other
     offsets, times = window.offsets, window.times
     if window.lag <= 0:
         return "OK"
@@ -138,7 +154,9 @@ def a_window(draw: st.DrawFn) -> Window:
 
     times = sorted(some(st.integers(0, 9)))
     offsets, lags = some(st.integers(0, 3)), some(st.none() | st.integers(0, 4))
-    return Window(offsets, times, lags, draw(st.integers(-1, 3)), draw(st.integers(times[-1], 20)), draw(st.booleans()))
+    now = draw(st.integers(times[-1], 20))
+    observations = draw(st.integers(0, 3))
+    return Window(offsets, times, lags, draw(st.integers(-1, 3)), now, draw(st.booleans()), observations)
 
 
 @given(st.lists(a_window(), min_size=1, max_size=4))

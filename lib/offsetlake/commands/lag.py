@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
-from offsetlake.audit.lag import lag_of_groups, lag_of_partitions
+from offsetlake.audit.lag import behind, lag_of_groups, lag_of_partitions, shown_status
 from offsetlake.audit.lag_over_time import lag_over_time
 from offsetlake.commands.options import (
     QUESTIONS,
@@ -22,7 +22,7 @@ from offsetlake.commands.options import (
 )
 from offsetlake.errors import BadRequest
 from offsetlake.output import tell, write
-from offsetlake.times import about, to_duration, to_ms
+from offsetlake.times import to_ms
 
 # As in `commands/questions.py`.
 _GROUPS_SHOWN = {
@@ -46,7 +46,7 @@ def lag(
     group: GroupPatternOption = None,
     topic: TopicOption = None,
     status: Annotated[
-        Literal["OK", "WARN", "STOP", "STALL", "REWIND"] | None,
+        Literal["OK", "UNKNOWN", "WARN", "STOP", "STALL", "REWIND"] | None,
         typer.Option("--status", help="Only groups, or partitions, that do so."),
     ] = None,
     partitions: Annotated[
@@ -69,7 +69,10 @@ def lag(
     lake: LakeOption = None,
     config_file: ConfigOption = None,
 ) -> None:
-    """How far behind each group is, in records and in time, and how it does: OK, WARN, STOP, STALL or REWIND."""
+    """How far behind each group is, in records and in time, and its status: OK, UNKNOWN, WARN, STOP, STALL or REWIND.
+
+    The status is unknown until two commits of a partition and two observations of its log end are on record.
+    """
     settings, at = opened(lake, config_file, format_)
     if over_time:
         if group is None or partitions or (topic, status, now) != (None, None, None):
@@ -82,6 +85,8 @@ def lag(
     answer = found if partitions else lag_of_groups(found)
     if status is not None:
         answer = answer.filter(pc.equal(answer["status"], status))
-    behind = [None if ms is None else to_duration(about(ms)) for ms in answer["lag_ms"].to_pylist()]
-    answer = answer.append_column("behind", pa.array(behind, pa.string()))
+    answer = answer.append_column("behind", pa.array(behind(answer), pa.string()))
+    if settings.format == "table":
+        at_status = answer.column_names.index("status")
+        answer = answer.set_column(at_status, "status", pa.array(shown_status(answer), pa.string()))
     write(answer, settings.format, _PARTITIONS_SHOWN if partitions else _GROUPS_SHOWN, limit)

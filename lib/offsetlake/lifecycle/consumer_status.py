@@ -13,7 +13,9 @@ is the newest commits of a group in a partition. The first line that fits gives 
 | WARN   | no commit had less lag than the one before it: the consumer moves, and falls behind |
 | OK     | it is behind, and was catching up |
 
-A lag that is not known says nothing. What is different here:
+A lag that is not known says nothing. Where an alarm fits (WARN, STOP, STALL, REWIND), the status is UNKNOWN instead if
+the window has fewer than MIN_COMMITS commits, the number that each rule compares, or if the log end was observed fewer
+than MIN_OBSERVATIONS times: whether the consumer was behind when it committed is then unknown. What is different here:
 * Burrow knows lags by ends some seconds old; here they are recorded once a cycle (`offsetlake.lifecycle.ends`).
 * Lately is, of the ends Burrow has, any of the last ten; here it is the one recorded before the newest: a cycle.
 * Of several times a consumer went back, it must have made up for each.
@@ -29,19 +31,36 @@ from offsetlake.lifecycle.ends import UNKNOWN
 from offsetlake.lifecycle.windows import Windows
 from offsetlake.ordering import Ints
 
-STATUSES = ("OK", "WARN", "STOP", "STALL", "REWIND")
+STATUSES = ("OK", "UNKNOWN", "WARN", "STOP", "STALL", "REWIND")
 """From the best to the worst, in Burrow's order: a group is as its worst partition."""
 
-OK, WARN, STOP, STALL, REWIND = range(len(STATUSES))
+OK, TOO_FEW, WARN, STOP, STALL, REWIND = range(len(STATUSES))
+
+ALARMS = STATUSES[WARN:]
+
+MIN_COMMITS = 2
+"""Commits an alarm requires: Burrow's rules compare the newest commit with the oldest, or each with the one before."""
+
+MIN_OBSERVATIONS = 2
+"""Observations of the log end an alarm requires: of commits before the first, no lag is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """What is known of each window now: the lag, the instant judged for (ms), and whether it lately had no lag."""
+    """What is known of each window now.
+
+    | field        | is |
+    |--------------|----|
+    | lags         | the lag |
+    | instants     | the instant evaluated for, ms since the epoch |
+    | reached      | whether it lately had no lag |
+    | observations | how often the log end was observed up to now |
+    """
 
     lags: Ints
     instants: Ints
     reached: npt.NDArray[np.bool_]
+    observations: Ints
 
 
 def judged(windows: Windows, lags: Ints, present: Present) -> Ints:
@@ -59,7 +78,9 @@ def judged(windows: Windows, lags: Ints, present: Present) -> Ints:
         (_falls_behind(windows, lags), WARN),
     ]
     holds, statuses = zip(*rules, strict=True)
-    return np.select(holds, statuses, OK)
+    status: Ints = np.select(holds, statuses, OK)
+    too_few = (windows.counts < MIN_COMMITS) | (present.observations < MIN_OBSERVATIONS)
+    return np.where(too_few & (status > TOO_FEW), TOO_FEW, status)
 
 
 def _falls_behind(windows: Windows, lags: Ints) -> npt.NDArray[np.bool_]:

@@ -26,7 +26,7 @@ class Ends:
         codes = order_codes(recorded, _PARTITION)[order]
         starts = np.flatnonzero(np.append([True], codes[1:] != codes[:-1]))
         self._partitions = recorded.select(_PARTITION).take(pa.array(order[starts]))
-        self._newest = np.append(starts[1:], len(codes)) - 1
+        self._oldest, self._newest = starts, np.append(starts[1:], len(codes)) - 1
         self._numbers = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(codes))))
         self._ends = recorded["end_offset"].to_numpy()[order]
         self._asked = recorded["asked_timestamp"].to_numpy()[order]
@@ -34,6 +34,12 @@ class Ends:
     def partitions(self, rows: pa.Table) -> Ints:
         """Give the number of each row's partition. Columns: topic, partition."""
         return rows_in(rows, self._partitions, _PARTITION)
+
+    def observations(self, partitions: Ints) -> tuple[Ints, Ints]:
+        """Return how often the end of each partition was recorded, and when first (ms); 0 and UNKNOWN if never."""
+        known = partitions != UNKNOWN
+        counts = np.where(known, self._newest[partitions] - self._oldest[partitions] + 1, 0)
+        return counts, np.where(known, self._asked[self._oldest[partitions]], UNKNOWN)
 
     def lags(self, partitions: Ints, offsets: Ints, timestamps: Ints) -> Ints:
         """Give the lags that commits of these offsets had when they were made; UNKNOWN before the first record."""

@@ -4,10 +4,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.audit.lag import lag_of_groups, lag_of_partitions
+from offsetlake.audit.lag import behind, lag_of_groups, lag_of_partitions, shown_status
 from offsetlake.audit.lag_over_time import lag_over_time
 from offsetlake.audit.questions import like
 from offsetlake.errors import BadRequest
+from offsetlake.lifecycle.consumer_status import ALARMS
 from offsetlake.lifecycle.policy import RetentionPolicy
 from offsetlake.pipeline.what_if import what_if
 from offsetlake.report import pictures
@@ -31,19 +32,18 @@ def lag(scope: Scope) -> Section:
         groups = lag_of_groups(lag_of_partitions(scope.lake, scope.pattern))
     except BadRequest as nothing:  # of these groups no offset is left
         return Section("Lag", f"{nothing}.")
-    worst = groups.slice(0, MOST_GROUPS).to_pylist()
+    worst = groups.slice(0, MOST_GROUPS)
     rows, lanes, until = [], [], scope.until_ms
-    for group in worst:
+    for group, status, since in zip(worst.to_pylist(), shown_status(worst), behind(worst), strict=True):
         name = group["group_id"]
-        behind = None if group["lag"] is None else duration(group["lag_ms"]) or "longer than known"
-        rows.append({"group": name, "status": group["status"] or "unknown", "lag": group["lag"], "behind for": behind})
+        rows.append({"group": name, "status": status, "lag": group["lag"], "behind for": since})
         if group["lag"] is None:
             continue
         past = lag_over_time(scope.lake, name)
         past = past.filter(pc.greater_equal(past["asked_timestamp"], scope.from_ms))
         at, lags = past["asked_timestamp"].to_numpy(), past["lag"].to_numpy().astype(float)
         until = max(until, *at.tolist())
-        lanes.append(pictures.Lane(name, at, lags, f"{group['status']}, {count(group['lag'])} records"))
+        lanes.append(pictures.Lane(name, at, lags, f"{status}, {count(group['lag'])} records"))
     return Section(
         "Lag",
         _advice(groups),
@@ -55,7 +55,7 @@ def lag(scope: Scope) -> Section:
 
 
 def _advice(groups: pa.Table) -> str:
-    bad = groups.filter(pc.fill_null(pc.not_equal(groups["status"], "OK"), False))
+    bad = groups.filter(pc.is_in(groups["status"], pa.array(ALARMS)))
     drawn = "Drawn is how many records a group was behind each time ends were recorded."
     if not bad.num_rows:
         return f"All groups whose end is known are OK. {drawn}"
