@@ -112,7 +112,12 @@ def test_lag_where_ends_are_on_record(tmp_path: Path) -> None:
         tmp_path / "lake",
         log_ends=[end(1, 50), end(2, 100)],
         offset_commits=[
-            *(at("slow", 0, 29, 880), at("slow", 1, 30, 900), at("done", 2, 100, 1900, ingest_run=2), at("odd", 3, 1, 5, topic="x")),
+            *(
+                at("slow", 0, 29, 880),
+                at("slow", 1, 30, 900),
+                at("done", 2, 100, 1900, ingest_run=2),
+                at("odd", 3, 1, 5, topic="x"),
+            ),
             tombstone(4, group_id="deleted"),
         ],
     )

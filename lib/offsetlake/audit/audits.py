@@ -4,11 +4,10 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from offsetlake.audit.questions import check_committed, quoted
+from offsetlake.audit.questions import check_committed, known_groups, quoted
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.views import View, views
-from offsetlake.lifecycle.policy import like
 
 _GROUPS = "SELECT group_id FROM offset_commits UNION ALL SELECT group_id FROM group_records"
 
@@ -43,11 +42,7 @@ def has_history(lake: Lake) -> bool:
 
 def of_groups(lake: Lake, pattern: str) -> str:
     """Give the SQL condition that holds for the groups like the pattern; BadRequest where history has none."""
-    known = lake.query(f"SELECT DISTINCT group_id FROM ({_GROUPS})", "offset_commits", "group_records")  # noqa: S608
-    found: list[str] = known.filter(pa.array(like(known["group_id"], pattern)))["group_id"].to_pylist()
-    if not found:
-        raise BadRequest(f"no group like {pattern!r} is in history, as far as the lake {lake.path} has read its log")
-    return f"group_id IN ({', '.join(map(quoted, found))})"
+    return f"group_id IN ({', '.join(map(quoted, known_groups(lake, pattern)))})"
 
 
 def _conditions(lake: Lake, view: View, pattern: str | None, topic: str | None, since_ms: int | None) -> Iterator[str]:

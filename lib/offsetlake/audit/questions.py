@@ -165,6 +165,23 @@ def like(rows: pa.Table, pattern: str | None) -> pa.Table:
     return rows if pattern is None else rows.filter(pa.array(policy.like(rows["group_id"], pattern)))
 
 
+def known_groups(lake: Lake, pattern: str) -> list[str]:
+    """Return the groups like the pattern that history has a record of; raise BadRequest if there is none."""
+    every = "SELECT group_id FROM offset_commits UNION ALL SELECT group_id FROM group_records"
+    known = lake.query(f"SELECT DISTINCT group_id FROM ({every})", "offset_commits", "group_records")  # noqa: S608
+    found: list[str] = like(known, pattern)["group_id"].to_pylist()
+    if not found:
+        raise BadRequest(f"no group like {pattern!r} is in history, as far as the lake {lake.path} has read its log")
+    return found
+
+
+def check_known(lake: Lake, rows: pa.Table, pattern: str | None) -> pa.Table:
+    """Return the rows of an answer; raise BadRequest if there are none and history has no group like the pattern."""
+    if pattern is not None and not rows.num_rows:
+        known_groups(lake, pattern)
+    return rows
+
+
 def outcomes(lake: Lake) -> pa.Table:
     """Count the decisions that `tombstones` gives: columns outcome, rule, decisions; the most first."""
     sql = f"""

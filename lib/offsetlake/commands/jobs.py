@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from offsetlake import config
-from offsetlake.audit.questions import like
+from offsetlake.audit.questions import check_known, like
 from offsetlake.commands.options import (
     JOBS,
     BootstrapOption,
@@ -152,9 +152,10 @@ def expire(
     from offsetlake.pipeline.what_if import what_if as ask  # noqa: PLC0415 - imports Spark, as _jobs does
 
     other = None if retention is None else _policy(settings, retention)
-    answer = ask(Lake.open(settings.lake), settings.retention, other, _instant(now))
+    at = Lake.open(settings.lake)
+    answer = like(ask(at, settings.retention, other, _instant(now)), group)
     shown = _WHAT_IF_SHOWN | ({"other_now": 1} if other else {})
-    write(like(answer, group), settings.format, shown, limit)
+    write(check_known(at, answer, group), settings.format, shown, limit)
 
 
 @app.command(

@@ -83,6 +83,8 @@ def offsets(
         answer = questions.offsets(at, group, topic, limit or None)
     else:
         answer = offsets_as_of(at, to_ms(as_of), group, topic, limit or None)
+    if not answer.num_rows and (group is not None or topic is not None):
+        questions.check_committed(at, group, topic)
     write(answer, settings.format, _OFFSETS_SHOWN, limit)
 
 
@@ -104,7 +106,8 @@ def groups(
 ) -> None:
     """Every group: type, state, members, subscription, number of offsets."""
     settings, at = opened(lake, config_file, format_)
-    write(questions.groups(at, group, state, group_type), settings.format, _GROUPS_SHOWN, limit)
+    found = questions.groups(at, group, state, group_type)
+    write(questions.check_known(at, found, group), settings.format, _GROUPS_SHOWN, limit)
 
 
 @app.command(
@@ -151,7 +154,7 @@ def acts(
     """Who did what, newest first: deletions and commits as the serving process recorded them, and what jobs wrote."""
     settings, at = opened(lake, config_file, format_)
     found = questions.acts(at, group, principal, None if since is None else to_ms(since), limit or None)
-    write(found, settings.format, _ACTS_SHOWN, limit)
+    write(questions.check_known(at, found, group), settings.format, _ACTS_SHOWN, limit)
 
 
 @app.command(
@@ -216,7 +219,8 @@ def alterations(
 ) -> None:
     """Offsets set by hand or by repair, newest first: from what to what, by which run, and what came of it."""
     settings, at = opened(lake, config_file, format_)
-    write(questions.alterations(at, group, outcome, limit or None), settings.format, _ALTERATIONS_SHOWN, limit)
+    found = questions.alterations(at, group, outcome, limit or None)
+    write(questions.check_known(at, found, group), settings.format, _ALTERATIONS_SHOWN, limit)
 
 
 @app.command(
@@ -236,4 +240,5 @@ def tombstones(
 ) -> None:
     """Decisions on what is to go, or went: each with its rule, its evidence, and what became of it."""
     settings, at = opened(lake, config_file, format_)
-    write(questions.tombstones(at, group, outcome, limit or None), settings.format, _TOMBSTONES_SHOWN, limit)
+    found = questions.tombstones(at, group, outcome, limit or None)
+    write(questions.check_known(at, found, group), settings.format, _TOMBSTONES_SHOWN, limit)
