@@ -1,6 +1,7 @@
 """The commands that change offsets, as a person meets them, on a log of our own made of a real broker's."""
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,12 @@ import pytest
 from command_line import Run
 from e2e.in_process import InProcess
 from e2e.lakes import cycle
+from offsetlake.kafka.batch_writer import NO_TOPIC_ID, offset_commit_key, offset_commit_value, record_batch
+from offsetlake.kafka.placement import partition_for_group
 from offsetlake.lake.lake import Lake
+from offsetlake.log.appending import appending
 from offsetlake.log.ownership import owned
+from offsetlake.times import to_ms
 
 pytestmark = pytest.mark.slow
 
@@ -47,14 +52,99 @@ def offsets(run: Run, group: str) -> dict[tuple[str, int], int]:
     return {(row["topic"], row["partition"]): row["committed_offset"] for row in rows}
 
 
+def commit(log: Path, group: str, topic: str, partition: int, offset: int) -> None:
+    """Append a commit, as a group without members makes it, that no job has read yet."""
+    at = to_ms("2026-11-22")
+    key = offset_commit_key(group.encode(), topic.encode()) + partition.to_bytes(4, "big")
+    value = offset_commit_value(offset, -1, b"", at, -1, NO_TOPIC_ID)
+    with appending(log, "test") as appender:
+        appender.append(partition_for_group(group, 50), [record_batch(at, [(key, value)])])
+        appender.sync()
+
+
+def files(*folders: Path) -> dict[Path, tuple[bytes, int]]:
+    """Every file of some folders, and when it was written."""
+    return {
+        path: (path.read_bytes(), path.stat().st_mtime_ns)
+        for folder in folders
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
 def test_a_plan_changes_nothing(run: Run, log: Path) -> None:
-    before = {path: path.read_bytes() for path in log.rglob("*") if path.is_file()}
+    before = files(log, log.parent / "lake")
     code, output, errors = run("cleanup", "bulk-1", "--log", str(log))
     assert code == 0
     assert len(output.splitlines()) == 1 + 6 + 1
-    assert "7 planned, nothing is done yet: add --execute to do it" in errors
-    assert {path: path.read_bytes() for path in log.rglob("*") if path.is_file()} == before
-    assert not asked(run, "tombstones")
+    assert "7 planned, nothing is done yet" in errors
+    assert files(log, log.parent / "lake") == before
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        ("reset", "bulk-1", "--all-topics", "--to-offset", "5"),
+        ("reset", "bulk-1", "--all-topics", "--to-current", "--export"),
+        ("restore", "bulk-1", "--as-of", "2026-11-21T05:38:54Z"),
+        ("undelete", "bulk-1"),
+    ],
+)
+def test_plans_read_the_newest_records_and_write_nothing(run: Run, log: Path, plan: tuple[str, ...]) -> None:
+    """The lock is held as by a job that is at work; records have come since the newest run."""
+    commit(log, "bulk-1", "orders", 0, 3)
+    lake = Lake.open(log.parent / "lake")
+    before = files(log, lake.path)
+    with lake.lock("a job"):
+        code, output, errors = run(*plan, "--log", str(log))
+    after = files(log, lake.path)
+    assert code == 0, errors
+    assert {path: of for path, of in after.items() if path.name != "lock"} == {
+        path: of for path, of in before.items() if path.name != "lock"
+    }
+    assert " 3  " in output or "orders,0,3\n" in output or plan[0] == "undelete"
+
+
+def test_a_plan_shows_each_partition_as_it_is_and_as_it_will_be(run: Run, log: Path) -> None:
+    commit(log, "bulk-1", "orders", 0, 7)
+    code, output, errors = run("reset", "bulk-1", "--all-topics", "--to-offset", "7", "--log", str(log))
+    assert code == 0
+    rows = [line.split(maxsplit=8) for line in output.splitlines()]
+    assert rows[0] == [
+        "group_id", "topic", "partition", "current_offset", "requested_offset", "new_offset", "difference", "outcome",
+        "reason",
+    ]  # fmt: skip
+    why = "the log's ends are not known: not clamped"
+    assert rows[1:3] == [
+        ["bulk-1", "orders", "0", "7", "7", "7", "0", "unchanged", why],
+        ["bulk-1", "orders", "1", "11", "7", "7", "-4", "planned", why],
+    ]
+    assert "5 planned, nothing is done yet" in errors
+    came = asked(run, "reset", "bulk-1", "--all-topics", "--to-offset", "7", "--execute", "--log", str(log))
+    assert [row["outcome"] for row in came] == ["unchanged", *["done"] * 5]
+    _, _, errors = run("reset", "bulk-1", "--all-topics", "--to-offset", "7", "--log", str(log))
+    assert errors.endswith("nothing is to be changed\n")
+    assert {row["partition"] for row in asked(run, "alterations", "--group", "bulk-1")} == {1, 2, 3, 4, 5}
+
+
+def test_hints_are_commands_that_run_as_they_are(run: Run, log: Path) -> None:
+    before = offsets(run, "bulk-1")
+    plan = ("reset", "bulk-1", "--topic", "orders:0", "--to-offset", "7", "--log", str(log), "--lake", "lake")
+    _, _, errors = run(*plan)
+    assert errors.endswith(f"1 planned, nothing is done yet. To do it: offsetlake {shlex.join(plan)} --execute\n")
+    for expected in (before | {("orders", 0): 7}, before):
+        command = errors.rpartition(": offsetlake ")[2]
+        code, _, errors = run(*shlex.split(command), *(["--execute"] if "--execute" not in command else []))
+        assert (code, offsets(run, "bulk-1")) == (0, expected)
+
+
+def test_what_a_group_did_not_have_then_stays(run: Run, log: Path) -> None:
+    commit(log, "bulk-1", "new", 0, 1)
+    rows = asked(run, "restore", "bulk-1", "--as-of", "2026-11-21T06:00", "--log", str(log))
+    assert [(row["topic"], row["outcome"], row["reason"]) for row in rows] == [
+        ("new", "unchanged", "it had no offset then, and keeps this one"),
+        *[("orders", "unchanged", None)] * 6,
+    ]
 
 
 def test_a_group_is_cleaned_up_and_brought_back(run: Run, log: Path) -> None:
@@ -75,7 +165,7 @@ def test_a_run_is_undone_whatever_it_did(run: Run, log: Path) -> None:
     for arguments in (("cleanup", "bulk-1"), ("reset", "bulk-2", "--all-topics", "--shift-by", "-3")):
         code, _, errors = run(*arguments, "--execute", "--log", str(log))
         assert code == 0
-        number = errors.rpartition("restore --run ")[2].strip()
+        number = errors.rpartition("restore --run ")[2].split()[0]
         by_hand = str(int(number) - 1)  # the run that planned it: its emit is the one behind it
         assert {group: offsets(run, group) for group in before} != before
         assert len(asked(run, "restore", "--run", by_hand, "--log", str(log))) == 6

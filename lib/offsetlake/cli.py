@@ -43,7 +43,8 @@ def run(arguments: Sequence[str] | None) -> int:
 
     signal.signal(signal.SIGINT, _interrupt)
     try:
-        result: Any = app(args=arguments, prog_name="offsetlake", standalone_mode=False)
+        given = sys.argv[1:] if arguments is None else [*arguments]
+        result: Any = app(args=given, prog_name="offsetlake", standalone_mode=False, obj=given)
     except (OffsetlakeError, TyperException) as error:
         message = error.format_message() if isinstance(error, TyperException) else str(error)
         _write_error(f"error: {' '.join(message.split())}")

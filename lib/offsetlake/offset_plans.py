@@ -3,14 +3,17 @@
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from offsetlake import offset_targets as targets
 from offsetlake.audit.as_of import offsets_as_of
 from offsetlake.audit.deleted import deleted_offsets, done_by, groups_in_history
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
+from offsetlake.lifecycle.reduction import KEY
 from offsetlake.log.admin import Admin
-from offsetlake.pipeline.alter import Strategy, changing, plan_alterations
+from offsetlake.ordering import rows_in
+from offsetlake.pipeline.alter import OFFSET, Strategy, plan_alterations
 from offsetlake.pipeline.group_report import Groups, groups_at, groups_named, place_of_new_group
 from offsetlake.times import to_iso
 
@@ -21,23 +24,27 @@ def undo(lake: Lake, run_id: int, now: int) -> pa.Table:
     wanted, expected = targets.before_run(done)
     columns = [(rows["group_id"].to_pylist(), rows["log_partition"].to_pylist()) for rows in done.values()]
     places = {name: at for names, ats in columns for name, at in zip(names, ats, strict=True)}
-    return changing(plan_alterations(groups_at(lake, places), wanted, Strategy("undo", f"run {run_id}"), now, expected))
+    return plan_alterations(groups_at(lake, places), wanted, Strategy("undo", f"run {run_id}"), now, expected)
 
 
 def as_of(lake: Lake, pattern: str, instant_ms: int, topic: str | None, now: int) -> pa.Table:
     """Set the offsets that groups had at an instant; those they did not have then stay as they are."""
     places = groups_in_history(lake, pattern)
-    then = [targets.as_they_were(offsets_as_of(lake, instant_ms, name, topic)) for name in places]
-    return changing(
-        plan_alterations(groups_at(lake, places), pa.concat_tables(then), Strategy("as_of", to_iso(instant_ms)), now)
-    )
+    then = pa.concat_tables([targets.as_they_were(offsets_as_of(lake, instant_ms, name, topic)) for name in places])
+    groups = groups_at(lake, places)
+    stored = groups.rows("offsets", OFFSET)
+    if topic is not None:
+        stored = stored.filter(pc.equal(stored["topic"], topic))
+    since = stored.filter(pa.array(rows_in(stored, then, KEY) < 0))
+    wanted = pa.concat_tables([then, targets.as_they_are(since, "it had no offset then, and keeps this one")])
+    return plan_alterations(groups, wanted, Strategy("as_of", to_iso(instant_ms)), now)
 
 
 def undelete(lake: Lake, pattern: str, topic: str | None, now: int) -> pa.Table:
     """Set the offsets that groups had and that were deleted or expired."""
     places = groups_in_history(lake, pattern)
     wanted = targets.as_they_were(deleted_offsets(lake, [*places], topic))
-    return changing(plan_alterations(groups_at(lake, places), wanted, Strategy("undelete"), now))
+    return plan_alterations(groups_at(lake, places), wanted, Strategy("undelete"), now)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ WANTED = pa.schema(
         ("topic", pa.string()),
         ("partition", pa.int32()),
         ("committed_offset", pa.int64()),
+        ("requested_offset", pa.int64()),
         ("leader_epoch", pa.int32()),
         ("metadata", pa.string()),
         ("expire_timestamp", pa.int64()),
@@ -129,6 +130,12 @@ def as_they_were(rows: pa.Table) -> pa.Table:
     return _wanted(rows.select([*KEY, *VALUES]))
 
 
+def as_they_are(rows: pa.Table, note: str) -> pa.Table:
+    """Take rows of `offsets` that are to stay as they are; nothing is requested of them."""
+    none = pa.nulls(rows.num_rows, pa.int64())
+    return _wanted(rows, requested_offset=none, note=pa.repeat(pa.scalar(note), rows.num_rows))
+
+
 def before_run(done: dict[str, pa.Table]) -> tuple[pa.Table, pa.Array]:
     """Undo what `audit.deleted.done_by` tells of a run; also give what each offset must be now, null: not there."""
     parts, expected = [], []
@@ -142,8 +149,8 @@ def before_run(done: dict[str, pa.Table]) -> tuple[pa.Table, pa.Array]:
 
 
 def _wanted(rows: pa.Table, **columns: pa.Array | pa.ChunkedArray) -> pa.Table:
-    made = {}
-    for of in WANTED:
-        value = columns.get(of.name, rows[of.name] if of.name in rows.column_names else None)
-        made[of.name] = pa.nulls(rows.num_rows, of.type) if value is None else value.cast(of.type)
+    """Return rows of WANTED; the offset requested is the one committed, unless it says otherwise."""
+    given = {name: rows[name] for name in rows.column_names} | columns
+    given.setdefault("requested_offset", given["committed_offset"])
+    made = {of.name: given.get(of.name, pa.nulls(rows.num_rows, of.type)).cast(of.type) for of in WANTED}
     return pa.table(made, schema=WANTED)

@@ -99,9 +99,14 @@ def lake_of(broker: Broker, folder: Path) -> Path:
     with Admin(KafkaConnection(bootstrap=broker.bootstrap)) as admin:
         assert admin.commit(topic, {(topic, 0): Commit(0)}) == {(topic, 0): None}
         assert admin.delete_group(topic) is None
-    log = LogAddress(connection=KafkaConnection(bootstrap=broker.bootstrap))
-    cycle.catch_up(Lake.create(folder / "lake"), log, lambda _: None)
+    catch_up(broker, folder / "lake")
     return folder / "lake"
+
+
+def catch_up(broker: Broker, lake: Path) -> None:
+    """Bring a lake up to date with its cluster."""
+    log = LogAddress(connection=KafkaConnection(bootstrap=broker.bootstrap))
+    cycle.catch_up(Lake.create(lake), log, lambda _: None)
 
 
 def assert_as_the_broker_answers(lake: Lake, bootstrap: str) -> None:

@@ -68,10 +68,14 @@ def planned_by_kafka(live: Live, *arguments: str) -> Planned:
 
 
 def planned(live: Live, *arguments: str) -> Planned:
-    """What the plan changes, put over what it leaves as it is."""
+    """The new offset of each partition, those too that already have it."""
+    now = live.stands(GROUP)
     answer = live.ask("reset", GROUP, *arguments)
     assert answer.code == 0, answer.err
-    assert {row["outcome"] for row in answer.rows} == {"planned"}
+    for row in answer.rows:
+        current = now.get((row["topic"], row["partition"]))
+        assert row["previous_offset"] == current
+        assert row["outcome"] == ("unchanged" if row["committed_offset"] == current else "planned")
     return {(row["topic"], row["partition"]): row["committed_offset"] for row in answer.rows}
 
 
@@ -79,6 +83,7 @@ def planned(live: Live, *arguments: str) -> Planned:
     ("scope", "strategy"),
     [
         (ALL, ["--to-earliest"]),
+        (SOME, ["--to-offset", "5000"]),
         (TOPIC, ["--to-latest"]),
         (SOME, ["--to-offset", "5"]),
         (ALL, ["--shift-by", "-2"]),
@@ -89,8 +94,7 @@ def test_a_plan_is_the_tools_dry_run(live: Live, scope: list[str], strategy: lis
     now = live.stands(GROUP)
     theirs = planned_by_kafka(live, *scope, *strategy)
     assert theirs, "a plan of nothing would prove nothing"
-    ours = planned(live, *scope, *strategy)
-    assert ours == {key: offset for key, offset in theirs.items() if now.get(key) != offset}
+    assert planned(live, *scope, *strategy) == theirs
     assert live.stands(GROUP) == now
 
 
@@ -103,7 +107,8 @@ def test_plans_by_time_are_the_tools(live: Live, plans: Plans) -> None:
     # Half an hour from the nearest record on either side: the minutes the test takes change nothing.
     by_duration = {(FIRST, 0): 7, (FIRST, 1): 1, (FIRST, 2): 3}
     assert planned_by_kafka(live, *TOPIC, "--by-duration", "PT3H30M") == by_duration
-    assert planned(live, *TOPIC, "--by-duration", "210m") == by_duration
+    for duration in ("PT3H30M", "210m"):
+        assert planned(live, *TOPIC, "--by-duration", duration) == by_duration
 
 
 @pytest.mark.parametrize("strategy", ["--to-current", "--to-latest"])
@@ -112,3 +117,16 @@ def test_an_export_is_the_tools(live: Live, strategy: str) -> None:
     assert code == 0
     theirs = kafka(live, "--all-topics", strategy, "--export")
     assert sorted(ours.splitlines()) == sorted(theirs.strip().splitlines())
+
+
+def test_a_plan_says_what_was_asked_for_and_what_it_was_clamped_to(live: Live) -> None:
+    """The tool's case of `--to-offset 5000` where the log ends before, and the group is at its end already."""
+    answer = live.ask("reset", GROUP, "--topic", f"{FIRST}:0,2", "--to-offset", "5000")
+    columns = ("partition", "previous_offset", "requested_offset", "committed_offset", "outcome", "reason")
+    assert [tuple(row[name] for name in columns) for row in answer.rows] == [
+        (0, 4, 5000, 10, "planned", "clamped to the log end 10"),
+        (2, 9, 5000, 6, "planned", "clamped to the log end 6"),
+    ]
+    code, out, _ = live.plain("reset", GROUP, "--topic", f"{SECOND}:0", "--to-offset", "1")
+    assert code == 0
+    assert out.splitlines()[1].split() == [GROUP, SECOND, "0", "1", "1", "1", "0", "unchanged"]

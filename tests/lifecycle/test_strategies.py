@@ -21,7 +21,7 @@ def rows(*values: tuple[int | None, int | None, int | None, int | None]) -> pa.T
 def told(table: pa.Table) -> list[tuple[Any, Any]]:
     assert table.schema.field("new_offset").type == pa.int64()
     assert table.schema.field("note").type == pa.string()
-    assert table.column_names == [*FIELDS, "new_offset", "note"]
+    assert table.column_names == [*FIELDS, "requested_offset", "new_offset", "note"]
     return list(zip(table["new_offset"].to_pylist(), table["note"].to_pylist(), strict=True))
 
 
@@ -54,10 +54,10 @@ def test_to_current_leaves_an_offset_outside_the_log() -> None:
         (6, (6, None), (6, UNCLAMPED)),
         (5, (5, None), (5, UNCLAMPED)),
         (9, (9, None), (9, UNCLAMPED)),
-        (10, (9, "10 is beyond the log end: clamped to 9"), (10, UNCLAMPED)),
-        (LARGEST, (9, f"{LARGEST} is beyond the log end: clamped to 9"), (LARGEST, UNCLAMPED)),
-        (0, (5, "0 is before the log start: clamped to 5"), (0, UNCLAMPED)),
-        (-1, (5, "-1 is before the log start: clamped to 5"), (0, "-1 is before the log start: clamped to 0")),
+        (10, (9, "clamped to the log end 9"), (10, UNCLAMPED)),
+        (LARGEST, (9, "clamped to the log end 9"), (LARGEST, UNCLAMPED)),
+        (0, (5, "clamped to the log start 5"), (0, UNCLAMPED)),
+        (-1, (5, "clamped to the log start 5"), (0, "clamped to the log start 0")),
     ],
 )
 def test_to_an_offset(wanted: int, known: tuple[int, str | None], unknown: tuple[int, str]) -> None:
@@ -69,9 +69,9 @@ def test_to_an_offset_a_row() -> None:
     none = (None, "no offset given")
     assert told(strategies.to_offset(ALL, wanted)) == [
         (6, None),
-        (9, "20 is beyond the log end: clamped to 9"),
+        (9, "clamped to the log end 9"),
         none,
-        (5, "0 is before the log start: clamped to 5"),
+        (5, "clamped to the log start 5"),
         (0, UNCLAMPED),
         none,
     ]
@@ -81,15 +81,15 @@ def test_shifting() -> None:
     none = (None, "no committed offset to shift")
     assert told(strategies.shift_by(ALL, 1)) == [
         (8, None),
-        (5, "4 is before the log start: clamped to 5"),
-        (9, "12 is beyond the log end: clamped to 9"),
+        (5, "clamped to the log start 5"),
+        (9, "clamped to the log end 9"),
         none,
         (8, UNCLAMPED),
         none,
     ]
     back = told(strategies.shift_by(ALL, -8))
-    assert back[0] == (5, "-1 is before the log start: clamped to 5")
-    assert back[4] == (0, "-1 is before the log start: clamped to 0")
+    assert back[0] == (5, "clamped to the log start 5")
+    assert back[4] == (0, "clamped to the log start 0")
 
 
 @pytest.mark.parametrize(("count", "known", "unknown"), [(LARGEST, 9, LARGEST), (-LARGEST, 5, 0), (-LARGEST - 1, 5, 0)])

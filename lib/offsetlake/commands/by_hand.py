@@ -35,6 +35,7 @@ GroupArgument = Annotated[
     ),
 )
 def cleanup(
+    context: typer.Context,
     group: GroupArgument,
     topic: TopicOption = None,
     execute: ExecuteOption = False,
@@ -48,11 +49,11 @@ def cleanup(
     """Delete groups with all their offsets, or their offsets of one topic; a group that has members is left alone."""
     from offsetlake.pipeline.cleanup import plan_cleanup  # noqa: PLC0415 - imports Spark, which `--help` need not
 
-    with hand(lake, log, bootstrap, kafka_config, config_file, format_) as at:
+    with hand(lake, log, bootstrap, kafka_config, config_file, format_, context.obj) as at:
         at.act(
             "cleanup",
             "tombstones",
-            lambda: plan_cleanup(at.lake, group, topic, now_ms(), live=at.live),
+            lambda lake: plan_cleanup(lake, group, topic, now_ms(), live=at.live),
             OF_TOMBSTONES,
             execute=execute,
         )
@@ -66,6 +67,7 @@ def cleanup(
     ),
 )
 def restore(
+    context: typer.Context,
     group: Annotated[
         str | None, typer.Argument(metavar="[GROUP]", help="A group or a pattern; not with --run.")
     ] = None,
@@ -92,14 +94,14 @@ def restore(
 
     if group is not None and as_of is not None and run is None:
         instant, name = to_ms(as_of), group
-        plan: Plan = lambda at: offset_plans.as_of(at.lake, name, instant, topic, now_ms())  # noqa: E731
+        make: Plan = lambda lake: offset_plans.as_of(lake, name, instant, topic, now_ms())  # noqa: E731
     elif run is not None and group is None and as_of is None and topic is None:
         number = run
-        plan = lambda at: offset_plans.undo(at.lake, number, now_ms())  # noqa: E731
+        make = lambda lake: offset_plans.undo(lake, number, now_ms())  # noqa: E731
     else:
         raise BadRequest("say what to go back to: GROUP --as-of TIME, or --run N alone")
-    with hand(lake, log, bootstrap, kafka_config, config_file, format_) as at:
-        at.act("restore", "alterations", lambda: plan(at), OF_ALTERATIONS, execute=execute)
+    with hand(lake, log, bootstrap, kafka_config, config_file, format_, context.obj) as at:
+        at.act("restore", "alterations", make, OF_ALTERATIONS, execute=execute)
 
 
 @app.command(
@@ -107,6 +109,7 @@ def restore(
     epilog=examples("offsetlake undelete billing", "offsetlake undelete 'team-a-*' --topic orders --execute"),
 )
 def undelete(
+    context: typer.Context,
     group: GroupArgument,
     topic: TopicOption = None,
     execute: ExecuteOption = False,
@@ -120,11 +123,11 @@ def undelete(
     """Bring back the offsets a group had that expired or were deleted, as history has them."""
     from offsetlake import offset_plans  # noqa: PLC0415 - as above
 
-    with hand(lake, log, bootstrap, kafka_config, config_file, format_) as at:
+    with hand(lake, log, bootstrap, kafka_config, config_file, format_, context.obj) as at:
         at.act(
             "undelete",
             "alterations",
-            lambda: offset_plans.undelete(at.lake, group, topic, now_ms()),
+            lambda lake: offset_plans.undelete(lake, group, topic, now_ms()),
             OF_ALTERATIONS,
             execute=execute,
         )

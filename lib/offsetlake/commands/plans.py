@@ -1,7 +1,8 @@
 """How a command by which a person changes offsets goes: a plan first; `--execute` acts, and reads back."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+import shlex
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ import pyarrow.compute as pc
 from offsetlake import config
 from offsetlake.errors import Refused
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.scratch import scratch
 from offsetlake.lifecycle.offsets_csv import write_offsets
 from offsetlake.lifecycle.reduction import KEY
 from offsetlake.log.address import LogAddress
@@ -20,26 +22,38 @@ from offsetlake.output import Progress, tell, write, write_exact
 if TYPE_CHECKING:
     from offsetlake.log.admin import Admin
 
-# As in `commands/questions.py`.
+# As in `commands/questions.py`, by the headings of a plan.
 OF_TOMBSTONES = {
-    "group_id": 1, "topic": 1, "partition": 1, "committed_offset": 2, "group_type": 4, "state": 3, "outcome": 1,
+    "group_id": 1, "topic": 1, "partition": 1, "current_offset": 2, "group_type": 4, "state": 3, "outcome": 1,
     "reason": 2,
 }  # fmt: skip
 OF_ALTERATIONS = {
-    "group_id": 1, "topic": 1, "partition": 1, "previous_offset": 1, "committed_offset": 1, "difference": 3,
-    "outcome": 1, "reason": 2,
+    "group_id": 1, "topic": 1, "partition": 1, "current_offset": 1, "requested_offset": 2, "new_offset": 1,
+    "difference": 3, "outcome": 1, "reason": 2,
 }  # fmt: skip
+
+Plan = Callable[[Lake], pa.Table]
+"""Makes a plan from a lake that is up to date with its log."""
+
+_PLACES = ("lake", "log", "bootstrap", "kafka_config", "config")
 _IN_ORDER = [(name, "ascending") for name in KEY]  # null, the group itself, comes last
 
 
 @dataclass(frozen=True, slots=True)
 class Hand:
-    """One command at work: the lake, its log, and where to say what is going on."""
+    """One command at work: the lake, its log, where to say what is going on, and what the command was given."""
 
     settings: config.Config
     lake: Lake
     log: LogAddress
     say: Callable[[str], None]
+    options: Mapping[str, str | None]
+    given: Sequence[str]
+
+    def command(self, *words: str, of: Collection[str] = _PLACES) -> str:
+        """Return a command with the options that name the lake and the log as they were given, as a person types it."""
+        named = ((f"--{name.replace('_', '-')}", value) for name, value in self.options.items() if value and name in of)
+        return shlex.join(["offsetlake", *words, *(word for pair in named for word in pair)])
 
     @property
     def live(self) -> bool:
@@ -57,51 +71,70 @@ class Hand:
             with Admin(self.log.connection) as admin:
                 yield admin
 
-    def act(
-        self, job: str, table: str, make: Callable[[], pa.Table], shown: Mapping[str, int], *, execute: bool
-    ) -> None:
-        """Bring the tables up to date, plan, show the plan; with `execute` do it first, and show what came of it.
+    def act(self, job: str, table: str, make: Plan, shown: Mapping[str, int], *, execute: bool) -> None:
+        """Plan and show the plan; with `execute` do it first, and show what came of it.
 
-        Raises Refused where something asked for was not, or cannot be, done.
+        A plan is made from tables that are up to date with the log: the lake's own with `execute`, else a copy's, so
+        that nothing is written to the lake. Raises Refused where something asked for was not, or cannot be, done.
         """
         from offsetlake import cycle  # noqa: PLC0415 - imports Spark, which `--help` need not
         from offsetlake.pipeline import by_hand  # noqa: PLC0415
 
-        cycle.catch_up(self.lake, self.log, self.say)
         if execute:
-            rows, done = by_hand.execute(self.lake, self.log, job, table, make, self.say)
-            cycle.catch_up(self.lake, self.log, self.say)
+            lake = Lake.create(self.lake.path)
+            cycle.catch_up(lake, self.log, self.say)
+            rows, done = by_hand.execute(lake, self.log, job, table, lambda: make(lake), self.say)
+            cycle.catch_up(lake, self.log, self.say)
         else:
-            rows = by_hand.with_outcome(make()).sort_by(_IN_ORDER)
+            with self.planning() as lake:
+                rows = by_hand.with_outcome(make(lake)).sort_by(_IN_ORDER)
         refused = by_hand.count_of(rows, "refused")
-        left = rows.num_rows - refused
-        noted = "note" in rows.column_names and pc.any(pc.is_valid(rows["note"])).as_py()
-        write(_with_difference(rows), self.settings.format, {**shown, "note": 2} if noted else shown)
-        if not rows.num_rows:
+        changed = rows.num_rows - refused - by_hand.count_of(rows, "unchanged")
+        answer = _for_people(rows)
+        write(_with_headings(answer) if self.settings.format == "table" else answer, self.settings.format, shown)
+        if not changed and not refused:
             tell("nothing is to be changed")
-        elif left and execute:
-            tell(f"{left:,} done; to undo them: offsetlake restore --run {done['run_id']}")
-        elif left:
+        elif changed and execute:
+            tell(f"{changed:,} done. To undo them: {self.command('restore', '--run', str(done['run_id']))}")
+        elif changed:
             but = f", {refused:,} cannot be done" if refused else ""
-            tell(f"{left:,} planned{but}, nothing is done yet: add --execute to do it")
-        if refused and (execute or not left):
+            again = shlex.join(["offsetlake", *self.given, "--execute"])
+            tell(f"{changed:,} planned{but}, nothing is done yet. To do it: {again}")
+        if refused and (execute or not changed):
             raise Refused(f"{refused:,} of {rows.num_rows:,} {'refused' if execute else 'cannot be done'}: see reason")
 
-    def export(self, make: Callable[[], pa.Table], *, with_group: bool) -> None:
-        """Print the offsets of a plan as kafka-consumer-groups exports them."""
+    @contextmanager
+    def planning(self) -> Iterator[Lake]:
+        """Yield a copy of the lake that is up to date with the log; the lake itself is only read."""
         from offsetlake import cycle  # noqa: PLC0415 - as in `act`
 
-        cycle.catch_up(self.lake, self.log, self.say)
-        rows = make()
+        with scratch(self.lake) as lake:
+            cycle.catch_up(lake, self.log, self.say)
+            yield lake
+
+    def export(self, make: Plan, *, with_group: bool) -> None:
+        """Print the offsets of a plan as kafka-consumer-groups exports them."""
+        with self.planning() as lake:
+            rows = make(lake)
         rows = rows.rename_columns(["new_offset" if n == "committed_offset" else n for n in rows.column_names])
         write_exact(write_offsets(rows, with_group=with_group).decode())
 
 
-def _with_difference(rows: pa.Table) -> pa.Table:
-    if "previous_offset" not in rows.column_names:
+def _for_people(rows: pa.Table) -> pa.Table:
+    """Add the difference of the offsets, and what there is to know of a row to its reason."""
+    if "note" not in rows.column_names:
         return rows
     both = (rows[name].cast(pa.decimal128(20)) for name in ("committed_offset", "previous_offset"))
+    reason = pc.coalesce(rows["reason"], rows["note"])
+    rows = rows.set_column(rows.column_names.index("reason"), "reason", reason).drop_columns(["note"])
     return rows.append_column("difference", pc.subtract(*both))
+
+
+def _with_headings(rows: pa.Table) -> pa.Table:
+    """Call the offsets of a plan what they are to a person: the tables name them by what they are once it is done."""
+    current = "previous_offset" if "previous_offset" in rows.column_names else "committed_offset"
+    headings = {"committed_offset": "new_offset", current: "current_offset"}
+    return rows.rename_columns([headings.get(name, name) for name in rows.column_names])
 
 
 @contextmanager
@@ -112,15 +145,12 @@ def hand(
     kafka_config: str | None,
     config_file: str | None,
     format_: str | None,
+    given: Sequence[str] = (),
 ) -> Iterator[Hand]:
-    """Open the lake and the log that the options name."""
+    """Open the lake and the log that the options name; `given` are all arguments of the command."""
     options = {"lake": lake, "log": log, "bootstrap": bootstrap, "kafka_config": kafka_config, "config": config_file}
     settings = config.load(options | {"format": format_}, os.environ)
     address = settings.address()
-    Lake.open(settings.lake)
+    opened = Lake.open(settings.lake)
     with Progress() as progress:
-        yield Hand(settings, Lake.create(settings.lake), address, progress.say)
-
-
-Plan = Callable[[Hand], pa.Table]
-"""Makes a plan for the lake at hand."""
+        yield Hand(settings, opened, address, progress.say, options, given)

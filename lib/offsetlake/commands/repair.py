@@ -8,6 +8,7 @@ from offsetlake.audit import questions
 from offsetlake.commands.options import JOBS, ConfigOption, FormatOption, LakeOption, NowOption, app, examples
 from offsetlake.commands.plans import hand
 from offsetlake.errors import BadRequest, Refused
+from offsetlake.lake.lake import Lake
 from offsetlake.output import tell, write
 from offsetlake.times import duration_ms, now_ms, to_ms
 
@@ -47,10 +48,11 @@ def repair(
         if at.log.folder is None:
             raise BadRequest("a broker repairs its own log: name a log of our own with --log")
         torn = job.cut_torn_ends(at.log.folder)
-        cycle.catch_up(at.lake, at.log, at.say)
-        came = job.repair(at.lake, at.log, instant, at.say, torn)
-        cycle.catch_up(at.lake, at.log, at.say)
-        hanging = questions.transactions(at.lake, instant, limit).num_rows
+        writable = Lake.create(at.lake.path)
+        cycle.catch_up(writable, at.log, at.say)
+        came = job.repair(writable, at.log, instant, at.say, torn)
+        cycle.catch_up(writable, at.log, at.say)
+        hanging = questions.transactions(writable, instant, limit).num_rows
     write(came, at.settings.format, _SHOWN)
     refused = count_of(came, "refused")
     for note in torn:
@@ -62,9 +64,7 @@ def repair(
         else "no commit in part is there"
     )
     if hanging:
-        tell(
-            f"{hanging:,} transactions are open for {open_longer_than} or longer: "
-            f"offsetlake transactions --open-longer-than {open_longer_than}"
-        )
+        question = at.command("transactions", "--open-longer-than", open_longer_than, of=("lake", "config"))
+        tell(f"{hanging:,} transactions are open for {open_longer_than} or longer: {question}")
     if refused:
         raise Refused(f"{refused:,} of {came.num_rows:,} were refused: see reason; they are tried again next time")

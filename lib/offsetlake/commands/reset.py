@@ -38,6 +38,7 @@ _TOPIC = re.compile(r"(?P<topic>[^:]+)(:(?P<partitions>[0-9]{1,9}(,[0-9]{1,9})*)
     ),
 )
 def reset(
+    context: typer.Context,
     group: Annotated[str | None, typer.Argument(metavar="[GROUP]", help="The group; a file may name its own.")] = None,
     topic: Annotated[
         list[str] | None, typer.Option("--topic", metavar="TOPIC[:P,...]", help="Partitions to reset; more than once.")
@@ -52,7 +53,8 @@ def reset(
         str | None, typer.Option("--to-datetime", metavar="TIME", help="To the first record from then on.")
     ] = None,
     by_duration: Annotated[
-        str | None, typer.Option("--by-duration", metavar="DURATION", help="To the first record of the last 7d, 36h.")
+        str | None,
+        typer.Option("--by-duration", metavar="DURATION", help="To the first record of the last 36h, 1w, PT1H."),
     ] = None,
     from_file: Annotated[
         str | None, typer.Option("--from-file", metavar="CSV", help="To what a file of kafka-consumer-groups says.")
@@ -76,7 +78,6 @@ def reset(
 ) -> None:
     """Set the offsets of a group that has no members. Where logs begin and end is known with --bootstrap only."""
     from offsetlake import offset_plans  # noqa: PLC0415 - imports Spark, which `--help` need not
-    from offsetlake.pipeline.alter import changing  # noqa: PLC0415
 
     if export and (execute or format_):
         raise BadRequest("--export only prints: leave out --execute and --format")
@@ -93,11 +94,11 @@ def reset(
     }
     now = now_ms()
     asked = _asked(group, _scope(topic, all_topics=all_topics), given, only_if, now)
-    with hand(lake, log, bootstrap, kafka_config, config_file, format_) as at, at.admin() as admin:
+    with hand(lake, log, bootstrap, kafka_config, config_file, format_, context.obj) as at, at.admin() as admin:
         if export:
-            at.export(lambda: offset_plans.reset(at.lake, asked, admin, now), with_group=group is None)
+            at.export(lambda lake: offset_plans.reset(lake, asked, admin, now), with_group=group is None)
         else:
-            make = lambda: changing(offset_plans.reset(at.lake, asked, admin, now))  # noqa: E731
+            make = lambda lake: offset_plans.reset(lake, asked, admin, now)  # noqa: E731
             at.act("reset", "alterations", make, OF_ALTERATIONS, execute=execute)
 
 

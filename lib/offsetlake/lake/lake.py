@@ -21,7 +21,8 @@ from offsetlake.lake.definitions import LAKE_VERSION, TABLES, create_table, defi
 from offsetlake.lake.views import named_in, needed
 
 WAIT_SECONDS = 60
-_MARKER, _LOCK = "offsetlake.json", "lock"
+_MARKER = "offsetlake.json"
+LOCK = "lock"
 _ENTRY = f"{'[0-9]' * 20}.json"  # of a table's Delta log: a version, whole once it is there
 
 
@@ -85,7 +86,7 @@ class Lake:
             self.write_file(_MARKER, {"version": LAKE_VERSION})
 
     def _refuse_strangers(self) -> None:
-        strangers = {entry.name for entry in self.path.iterdir()} - {*TABLES, _LOCK, temporary_of(Path(_MARKER)).name}
+        strangers = {entry.name for entry in self.path.iterdir()} - {*TABLES, LOCK, temporary_of(Path(_MARKER)).name}
         if strangers:
             raise LakeUnusable(f"{self.path} is not empty and no lake: name an empty or a new folder with --lake")
 
@@ -157,7 +158,7 @@ class Lake:
         Waits WAIT_SECONDS for another job, saying so through `waiting`, then raises LakeBusy.
         """
         with disk_errors(self.path):
-            file = (self.path / _LOCK).open("ab", buffering=0)
+            file = (self.path / LOCK).open("ab", buffering=0)
         with file:
             with disk_errors(self.path):
                 self._acquire(file.fileno(), waiting)
@@ -172,7 +173,7 @@ class Lake:
             try:
                 return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                holder = (self.path / _LOCK).read_text(encoding="utf-8") or "another job"
+                holder = (self.path / LOCK).read_text(encoding="utf-8") or "another job"
                 if time.monotonic() > deadline:
                     raise LakeBusy(f"{holder} still writes to {self.path} after {WAIT_SECONDS} s: try again") from error
                 if not said:

@@ -9,7 +9,8 @@ Every function takes and gives one row a partition. Columns in, all int64 but fo
 | earliest, latest | log start offset and log end; null: not known |
 | at_time          | (for `to_time`) the first offset from the time on, the log end if there is none; null: not known |
 
-Columns added: new_offset, null where it cannot be told, and note, what a person should know of the row, mostly null.
+Columns added: requested_offset, new_offset (the requested one kept within the log) and note (what a person should know
+about the row, mostly null). The offsets are null if they are unknown.
 
 | Kafka's option            | function                                 | kept within the log |
 |---------------------------|------------------------------------------|---------------------|
@@ -87,22 +88,22 @@ def _within_the_log(rows: pa.Table, wanted: Any, note: Any) -> pa.Table:
     above = pc.fill_null(pc.greater(wanted, latest), fill_value=False)
     below = pc.fill_null(pc.less(wanted, earliest), fill_value=False)
     unknown = pc.or_(pc.is_null(rows["earliest"]), pc.is_null(latest))
-    asked = pc.cast(wanted, pa.string())
-    clamped = (
-        (above, latest, " is beyond the log end: clamped to "),
-        (below, earliest, " is before the log start: clamped to "),
-    )
+    clamped = ((above, latest, "clamped to the log end "), (below, earliest, "clamped to the log start "))
     notes = [
-        pc.if_else(where, pc.binary_join_element_wise(asked, said, pc.cast(end, pa.string()), ""), None)
-        for where, end, said in clamped
+        pc.if_else(where, pc.binary_join_element_wise(text, pc.cast(end, pa.string()), ""), None)
+        for where, end, text in clamped
     ]
     new = pc.if_else(above, latest, pc.if_else(below, earliest, wanted))
-    return _told(rows, new, pc.coalesce(note, *notes, _where(unknown, "the log's ends are not known: not clamped")))
+    note = pc.coalesce(note, *notes, _where(unknown, "the log's ends are not known: not clamped"))
+    return _told(rows, new, note, wanted)
 
 
 def _where(mask: Any, note: str) -> Any:
     return pc.if_else(mask, pa.scalar(note), pa.scalar(None, pa.string()))
 
 
-def _told(rows: pa.Table, new_offset: Any, note: Any) -> pa.Table:
-    return rows.append_column("new_offset", pc.cast(new_offset, pa.int64())).append_column("note", note)
+def _told(rows: pa.Table, new_offset: Any, note: Any, requested: Any = None) -> pa.Table:
+    new_offset = pc.cast(new_offset, pa.int64())
+    requested = new_offset if requested is None else pc.cast(requested, pa.int64())
+    rows = rows.append_column("requested_offset", requested).append_column("new_offset", new_offset)
+    return rows.append_column("note", note)

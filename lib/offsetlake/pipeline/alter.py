@@ -32,11 +32,12 @@ class Strategy(NamedTuple):
 def plan_alterations(
     groups: Groups, wanted: pa.Table, of: Strategy, now: int, expected: pa.Array | None = None
 ) -> pa.Table:
-    """Set the offsets wanted beside those there are; rows of `alterations`, planned, and their `note`.
+    """Set the offsets wanted beside those there are; rows of `alterations`, with `requested_offset` and `note`.
 
-    `wanted` has the columns KEY, VALUES (committed_offset null: the offset is to be deleted), reason (why it cannot
-    be) and note; its groups are all among `groups`. `expected`: what each offset must be now, null: not there. Rows of
-    groups that have members, or of which a transaction holds an offset, say so in `reason`.
+    `wanted` has the columns KEY, VALUES (committed_offset null: the offset is to be deleted), requested_offset, reason
+    (why it cannot be) and note; its groups are all among `groups`. `expected`: what each offset must be now, null: not
+    there. Rows of groups that have members, or of which a transaction holds an offset, say so in `reason`. The outcome
+    is `planned`, or `unchanged` if the offset is already as it is wanted.
     """
     stored = groups.rows("offsets", OFFSET)
     at = rows_in(wanted, stored, KEY)
@@ -49,14 +50,15 @@ def plan_alterations(
         **{name: wanted[name] for name in (*KEY, *VALUES)},
         **before,
         "run_id": 0,
-        "outcome": "planned",
+        "outcome": pc.if_else(_unchanged(wanted, before), "unchanged", "planned"),
         "strategy": of.name,
         "evidence": of.evidence,
         "log_partition": pa.array([groups.found[name]["log_partition"] for name in names], pa.int32()),
         "commit_timestamp": now,
         "reason": pc.coalesce(wanted["reason"], why, _unexpected(before["previous_offset"], expected)),
     }
-    return rows_of("alterations", columns, len(names)).append_column("note", wanted["note"])
+    plan = rows_of("alterations", columns, len(names))
+    return plan.append_column("requested_offset", wanted["requested_offset"]).append_column("note", wanted["note"])
 
 
 def _unexpected(offsets: pa.ChunkedArray, expected: pa.Array | None) -> pa.Array:
@@ -73,10 +75,9 @@ def _unexpected(offsets: pa.ChunkedArray, expected: pa.Array | None) -> pa.Array
     return pa.array(said, pa.string())
 
 
-def changing(plan: pa.Table) -> pa.Table:
-    """Keep the rows that change something, or cannot."""
-    was, new = plan["previous_offset"], plan["committed_offset"]
-    texts = (pc.fill_null(plan[name], "") for name in ("previous_metadata", "metadata"))
+def _unchanged(wanted: pa.Table, before: dict[str, pa.ChunkedArray]) -> pa.ChunkedArray:
+    """Check of each row whether the offset already is as it is wanted."""
+    was, new = before["previous_offset"], wanted["committed_offset"]
+    texts = (pc.fill_null(text, "") for text in (before["previous_metadata"], wanted["metadata"]))
     same = pc.and_(pc.fill_null(pc.equal(was, new), fill_value=False), pc.equal(*texts))
-    nothing = pc.or_(same, pc.and_(pc.is_null(was), pc.is_null(new)))
-    return plan.filter(pc.or_(pc.invert(nothing), pc.is_valid(plan["reason"])))
+    return pc.or_(same, pc.and_(pc.is_null(was), pc.is_null(new)))

@@ -1,7 +1,8 @@
 """What a person asks for: planned where everyone can see it, then written like every decision, conditional on it.
 
-A plan is a table with the columns of `tombstones` or `alterations`, outcome `planned`; `reason` tells of a row why it
-cannot be done. It is made from tables that are up to date, and holds only as long as what it is about stays as it is.
+A plan is a table with the columns of `tombstones` or `alterations`, and others that no table has. The outcome of a row
+is `planned`, or `unchanged` if there is nothing to do; `reason` says why it cannot be done. A plan is made from tables
+that are up to date, and holds only as long as what it is about stays as it is.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +30,7 @@ def execute(
 ) -> tuple[pa.Table, Report]:
     """Plan, write the plan down in `table`, and do it; gives what came of each row, and the row of `runs` of the emit.
 
-    A plan's `note` of a row, which no table holds, is beside what came of it.
+    Columns of the plan that no table has are beside what came of each row; rows without a change are as in the plan.
 
     The lake is locked throughout, and a log of our own too: what is planned is what is done. Killed in between, the
     plan stands, and the next `emit` goes on with it. Raises what `emit` raises.
@@ -38,21 +39,25 @@ def execute(
         close_cut_short(lake)
         plan = runs.begin(lake, job, {"notes": [*notes]})
         rows = replaced(with_outcome(make()), run_id=plan["run_id"])
+        unchanged = pc.equal(rows["outcome"], "unchanged")
+        asked, rest = rows.filter(pc.invert(unchanged)), rows.filter(unchanged)
         file = TableFile(lake, table)
-        file.write(rows)
+        file.write(asked)
         commit(lake, table, [Exchange(file.close())], job, plan["run_id"])
-        counts = [(name, count_of(rows, name)) for name in ("planned", "refused")]
-        runs.finish(lake, job, plan, outcome="done" if rows.num_rows else "nothing new", log=str(log), counts=counts)
+        counts = [(name, count_of(asked, name)) for name in ("planned", "refused")]
+        runs.finish(lake, job, plan, outcome="done" if asked.num_rows else "nothing new", log=str(log), counts=counts)
         done = emit_through(writer, lake, log, say, planned_by=plan["run_id"])
     ended = _came_of_it(lake, table, plan["run_id"], done["run_id"])
-    if "note" in rows.column_names:
-        ended = ended.append_column("note", rows["note"].take(pa.array(rows_in(ended, rows, KEY))))
-    return ended, done
+    for name in (name for name in rows.column_names if name not in ended.column_names):
+        ended = ended.append_column(name, asked[name].take(pa.array(rows_in(ended, asked, KEY))))
+    if rest.num_rows:
+        ended = pa.concat_tables([ended, rest.select(ended.column_names).cast(ended.schema)])
+    return ended.sort_by([(name, "ascending") for name in KEY]), done
 
 
 def with_outcome(plan: pa.Table) -> pa.Table:
     """Call the rows refused that say why they cannot be done."""
-    outcome = pc.if_else(pc.is_null(plan["reason"]), "planned", "refused")
+    outcome = pc.if_else(pc.is_null(plan["reason"]), plan["outcome"], "refused")
     return plan.set_column(plan.schema.get_field_index("outcome"), "outcome", outcome)
 
 

@@ -1,0 +1,75 @@
+"""A scratch copy of a lake: what is written to it stays in it, and what is in it is of one moment."""
+
+from pathlib import Path
+
+import pytest
+
+from audit.lakes import commit, small_lake
+from offsetlake.errors import BadRequest
+from offsetlake.lake import scratch as module
+from offsetlake.lake.definitions import LAKE_VERSION
+from offsetlake.lake.lake import Lake
+from offsetlake.lake.scratch import scratch
+
+Files = dict[Path, tuple[bytes, int]]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return small_lake(tmp_path / "lake", offset_commits=[commit(1, 5)])
+
+
+def files(folder: Path) -> Files:
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_what_is_written_to_the_copy_stays_in_it(lake: Lake, tmp_path: Path) -> None:
+    lake.write_file("plan-ingest.json", {"run_id": 2})
+    before = files(lake.path)
+    with lake.lock("a job"), scratch(lake) as copy:
+        small_lake(copy.path, offset_commits=[commit(2, 6)])
+        assert copy.read_file("plan-ingest.json") == {"run_id": 2}
+        copy.write_file("plan-ingest.json", {"run_id": 3})
+        copy.remove_file("plan-ingest.json")
+        with copy.lock("another job"):
+            assert (copy.count("offset_commits"), lake.count("offset_commits")) == (2, 1)
+    lock = lake.path / "lock"
+    assert {path: of for path, of in files(lake.path).items() if path != lock} == {
+        path: of for path, of in before.items() if path != lock
+    }
+    assert not copy.path.exists()
+
+
+def test_an_older_lake_is_brought_up_to_date_in_the_copy_only(lake: Lake) -> None:
+    (lake.path / "offsetlake.json").write_text('{"version": 1}')
+    before = files(lake.path)
+    with scratch(lake) as copy:
+        assert copy.read_file("offsetlake.json") == {"version": LAKE_VERSION}
+    assert files(lake.path) == before
+
+
+def test_a_copy_is_of_one_moment(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job commits to a table that is linked already, and takes its plan away."""
+    lake.write_file("plan-ingest.json", {"run_id": 2})
+    taken, state = 0, module._state
+
+    def committing(of: Lake) -> object:
+        nonlocal taken
+        taken += 1
+        if taken == 2:
+            small_lake(lake.path, offset_commits=[commit(2, 6)])
+        if taken == 4:
+            lake.remove_file("plan-ingest.json")
+        return state(of)
+
+    monkeypatch.setattr(module, "_state", committing)
+    with scratch(lake) as copy:
+        assert taken == 6
+        assert copy.count("offset_commits") == 2
+        assert copy.read_file("plan-ingest.json") is None
+
+
+def test_errors_name_the_lake(lake: Lake) -> None:
+    with pytest.raises(BadRequest) as raised, scratch(lake) as copy:
+        raise BadRequest(f"there is no group in {copy.path}")
+    assert str(raised.value) == f"there is no group in {lake.path}"
