@@ -267,6 +267,23 @@ def test_instants() -> None:
         times.to_ms("14:05")
 
 
+DURATIONS = {
+    "500ms": 500, "60s": 60_000, "90m": 5_400_000, "36h": 129_600_000, "7d": 604_800_000, "1w": 604_800_000,
+    "PT1H": 3_600_000, "PT1H30M": 5_400_000, "P1D": 86_400_000, "P1DT2H3M4.056S": 93_784_056, "pt0.5s": 500, "PT0S": 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "ms"), DURATIONS.items())
+def test_durations(text: str, ms: int) -> None:
+    assert times.duration_ms(text) == ms
+
+
+@pytest.mark.parametrize("text", ["", "7", "d", "1y", "-1h", "1.5h", "P", "PT", "P1DT", "P1H", "PT1D", "PT-1H", "P1M"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(errors.BadRequest, match="is no duration: write a whole number and ms, s, m, h, d, w"):
+        times.duration_ms(text)
+
+
 @pytest.fixture
 def real(tmp_path: Path, broker_lake: Lake) -> str:
     """A lake of the bundled log, compacted."""
@@ -322,9 +339,12 @@ def test_what_if_compares_and_writes_nothing(run: Run, real: str) -> None:
     assert json.loads(out) == {
         "group_id": "billing", "group_type": "classic", "state": "Empty", "offsets": 6, "now": 0, "in_24_hours": 0,
         "in_7_days": 6, "in_30_days": 6, "kept": 0, "next_expiry_timestamp": 1795844335158, "group_goes": False,
-        "other_now": 6,
+        "now_with_1h": 6,
     }  # fmt: skip
-    assert "other_now" not in run("expire", "--what-if", "--lake", real)[1]
+    shown = run("expire", "--what-if", "--lake", real, "--retention", "PT5M")[1].splitlines()[0].split()
+    assert shown[-1] == "now_with_5m"
+    for style in ("table", "csv"):
+        assert "other_now" not in run("expire", "--what-if", "--lake", real, "--format", style)[1]
     assert sorted(Path(real).rglob("*")) == before
 
 

@@ -1,4 +1,4 @@
-"""Instants and durations as people write them: ms since the epoch or ISO 8601, UTC if it has no zone; 7d, 36h, 60s."""
+"""Instants and durations as people write them: ms since the epoch or ISO 8601, UTC without a zone; 7d, 36h, PT1H."""
 
 import re
 import time
@@ -9,7 +9,13 @@ from offsetlake.errors import BadRequest
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_INSTANT = 253_402_300_799_999  # ms: the end of the year 9999
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DURATION = re.compile(rf"([0-9]{{1,12}})({'|'.join(_UNITS)})")
+_READ_UNITS = _UNITS | {"w": 604_800_000}
+_DURATION = re.compile(rf"([0-9]{{1,12}})({'|'.join(_READ_UNITS)})")
+_ISO_DURATION = re.compile(
+    r"P(?=.*[0-9][DHMS]$)(?:([0-9]{1,12})D)?"
+    r"(?:T(?=.)(?:([0-9]{1,12})H)?(?:([0-9]{1,12})M)?(?:([0-9]{1,12})(?:\.([0-9]{1,9}))?S)?)?",
+    re.IGNORECASE,
+)
 
 
 def now_ms() -> int:
@@ -41,13 +47,32 @@ def to_iso(ms: int) -> str:
 
 
 def duration_ms(text: str) -> int:
-    """Read a duration such as 7d, 36h, 90m, 60s, 500ms as ms; BadRequest where it is none, or longer than all times."""
-    match = _DURATION.fullmatch(text)
-    if match is None:
-        raise BadRequest(f"{text!r} is no duration: write a whole number and {', '.join(_UNITS)}, such as 7d or 36h")
-    if (ms := int(match[1]) * _UNITS[match[2]]) > LAST_INSTANT:
+    """Read a duration as ms: 7d, 36h, 90m, 60s, 500ms, 1w, or PT1H30M, P1DT2H, as Java's `Duration.parse` reads it.
+
+    Raises BadRequest if it is none of these, or longer than all times.
+    """
+    ms = _plain_ms(text) if text[:1] not in ("P", "p") else _iso_ms(text)
+    if ms is None:
+        units = ", ".join(_READ_UNITS)
+        raise BadRequest(f"{text!r} is no duration: write a whole number and {units}, such as 7d or 36h, or PT1H30M")
+    if ms > LAST_INSTANT:
         raise BadRequest(f"{text} is no duration anyone waits for: at most {LAST_INSTANT // _UNITS['d']}d")
     return ms
+
+
+def _plain_ms(text: str) -> int | None:
+    match = _DURATION.fullmatch(text)
+    return None if match is None else int(match[1]) * _READ_UNITS[match[2]]
+
+
+def _iso_ms(text: str) -> int | None:
+    """Read days, hours, minutes and seconds; finer than a ms is cut off."""
+    match = _ISO_DURATION.fullmatch(text)
+    if match is None:
+        return None
+    *whole, fraction = match.groups(default="0")
+    counts = zip(whole, ("d", "h", "m", "s"), strict=True)
+    return sum(int(number) * _UNITS[unit] for number, unit in counts) + int(fraction.ljust(3, "0")[:3])
 
 
 def to_duration(ms: int) -> str:

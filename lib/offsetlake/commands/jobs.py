@@ -29,7 +29,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lifecycle.policy import RetentionPolicy
 from offsetlake.log.address import LogAddress
 from offsetlake.output import Progress, write, writing_to
-from offsetlake.times import duration_ms, now_ms, to_ms
+from offsetlake.times import duration_ms, now_ms, to_duration, to_ms
 
 if TYPE_CHECKING:
     from offsetlake.cycle import Done, Expiry
@@ -118,7 +118,10 @@ def expire(
     retention: RetentionOption = None,
     what_if: Annotated[
         bool,
-        typer.Option("--what-if", help="Only tell, by group, what would go and when; --retention has its own column."),
+        typer.Option(
+            "--what-if",
+            help="Only show, by group, what would expire and when. With --retention 5m, the column now_with_5m too.",
+        ),
     ] = False,
     group: Annotated[
         str | None, typer.Option("--group", metavar="PATTERN", help="With --what-if: only groups like this.")
@@ -153,9 +156,13 @@ def expire(
 
     other = None if retention is None else _policy(settings, retention)
     at = Lake.open(settings.lake)
-    answer = like(ask(at, settings.retention, other, _instant(now)), group)
-    shown = _WHAT_IF_SHOWN | ({"other_now": 1} if other else {})
-    write(check_known(at, answer, group), settings.format, shown, limit)
+    answer = check_known(at, like(ask(at, settings.retention, other, _instant(now)), group), group)
+    if other is None:
+        write(answer.drop_columns(["other_now"]), settings.format, _WHAT_IF_SHOWN, limit)
+    else:
+        column = f"now_with_{to_duration(other.default_ms)}"
+        answer = answer.rename_columns([column if name == "other_now" else name for name in answer.column_names])
+        write(answer, settings.format, _WHAT_IF_SHOWN | {column: 1}, limit)
 
 
 @app.command(
