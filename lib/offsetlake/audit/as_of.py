@@ -1,18 +1,21 @@
-"""Offsets as they were at an instant, from history, by the one rule that makes the table `offsets`."""
+"""Offsets and groups as they were at an instant, from history, by the rules that make the tables of both."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.audit.questions import first_instant
+from offsetlake.audit.questions import check_state, first_instant, known_groups
 from offsetlake.errors import BadRequest
 from offsetlake.lake.definitions import definition
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.history_files import History, history_files
 from offsetlake.lake.lake import Lake
-from offsetlake.lifecycle.reduction import KEY, PART, Reduction
+from offsetlake.lifecycle.group_replay import replay_groups
+from offsetlake.lifecycle.reduction import KEY, PART, Latest, Reduction
 from offsetlake.times import to_iso
 
 _ALL_RUNS = (0, 2**63 - 1)
+_COMMITS = ("offset_commits", "transaction_markers")
+_MADE_BY = ["log_partition", "group_id", "log_offset"]
 
 
 def offsets_as_of(
@@ -25,6 +28,54 @@ def offsets_as_of(
     unless it is a tombstone; a commit in parts counts from its last part on. Order is by log offset all the same.
     Raises BadRequest for an instant before history.
     """
+    _check_instant(lake, instant_ms)
+    wanted = _appended(instant_ms)
+    for column, value in {"group_id": group_id, "topic": topic}.items():
+        if value is not None:
+            wanted &= pc.field(column) == value
+    history = _history(lake, *_COMMITS)
+    if not history.partitions():
+        return table_schema("offsets").empty_table()
+    reduction = _reduction(history, instant_ms)
+    for batch in history.batches("offset_commits", history.partitions(), wanted):
+        reduction.add(batch)
+    rows = _stored(reduction).select(definition("offsets").column_names)
+    return rows.sort_by([(name, "ascending") for name in KEY]).slice(0, limit)
+
+
+def groups_as_of(
+    lake: Lake, instant_ms: int, pattern: str | None = None, state: str | None = None, group_type: str | None = None
+) -> pa.Table:
+    """Return what `questions.groups` would have answered at an instant (ms since the epoch), by the records up to then.
+
+    Raises BadRequest for an instant before history, a group that history does not have, and an unknown state.
+    """
+    check_state(state)
+    _check_instant(lake, instant_ms)
+    wanted = _appended(instant_ms)
+    if pattern is not None:
+        wanted &= pc.field("group_id").isin(known_groups(lake, pattern))
+    history = _history(lake, *_COMMITS, "group_records")
+    reduction, made_by = _reduction(history, instant_ms), Latest(("group_id",))
+    for batch in history.batches("offset_commits", history.partitions(), wanted):
+        reduction.add(batch)
+        made_by.add(reduction.counting(batch.filter(pc.equal(batch["kind"], "commit"))).select(_MADE_BY))
+    commits = made_by.result()
+    if commits is None:
+        commits = table_schema("offset_commits").empty_table().select(_MADE_BY)
+    schema = table_schema("groups")
+    records = history.rows("group_records", history.partitions(), wanted)
+    groups = pa.Table.from_pylist(replay_groups(records, commits, schema.empty_table()).groups, schema)
+    for column, value in {"state": state, "group_type": group_type}.items():
+        if value is not None:
+            groups = groups.filter(pc.equal(groups[column], value))
+    counted = _stored(reduction).group_by("group_id").aggregate([("group_id", "count")])
+    counts = dict(zip(*(counted[name].to_pylist() for name in ("group_id", "group_id_count")), strict=True))
+    offsets = pa.array([counts.get(name, 0) for name in groups["group_id"].to_pylist()], pa.int64())
+    return groups.drop_columns(["replay_state"]).append_column("offsets", offsets).sort_by("group_id")
+
+
+def _check_instant(lake: Lake, instant_ms: int) -> None:
     first = first_instant(lake)
     if first is None:
         raise BadRequest(f"the lake {lake.path} holds no record with a time yet: `offsetlake run` reads the log")
@@ -32,28 +83,27 @@ def offsets_as_of(
         raise BadRequest(
             f"history begins at {to_iso(first)}: nothing is known of {to_iso(instant_ms)}, which is before it"
         )
-    kept = _replay(lake, instant_ms, {"group_id": group_id, "topic": topic})
-    if kept is None:
-        return table_schema("offsets").empty_table()
-    rows = kept.filter(pc.equal(kept["kind"], "commit")).select(definition("offsets").column_names)
-    return rows.sort_by([(name, "ascending") for name in KEY]).slice(0, limit)
 
 
-def _replay(lake: Lake, instant_ms: int, wanted: dict[str, str | None]) -> pa.Table | None:
-    """Give the newest decided record of each key wanted, tombstones included; None where there is none."""
-    appended = pc.field("log_timestamp").is_null() | (pc.field("log_timestamp") <= instant_ms)
-    of_keys = appended
-    for column, value in wanted.items():
-        if value is not None:
-            of_keys &= pc.field(column) == value
-    tables = ("offset_commits", "transaction_markers")
-    history = History(lake, *_ALL_RUNS, {table: history_files(lake, table, *_ALL_RUNS) for table in tables})
-    partitions = history.partitions()
-    if not partitions:
-        return None
+def _appended(instant_ms: int) -> pc.Expression:
+    return pc.field("log_timestamp").is_null() | (pc.field("log_timestamp") <= instant_ms)
+
+
+def _history(lake: Lake, *tables: str) -> History:
+    return History(lake, *_ALL_RUNS, {table: history_files(lake, table, *_ALL_RUNS) for table in tables})
+
+
+def _reduction(history: History, instant_ms: int) -> Reduction:
+    """Begin a reduction of the records up to an instant."""
+    partitions, appended = history.partitions(), _appended(instant_ms)
     # All parts, also those of other keys: a commit is complete by what is there of it, not by what is asked for.
     parts = history.rows("offset_commits", partitions, appended & pc.field("commit_id").is_valid(), [*PART])
-    reduction = Reduction(history.rows("transaction_markers", partitions, appended), parts)
-    for batch in history.batches("offset_commits", partitions, of_keys):
-        reduction.add(batch)
-    return reduction.decided()
+    return Reduction(history.rows("transaction_markers", partitions, appended), parts)
+
+
+def _stored(reduction: Reduction) -> pa.Table:
+    """Return the newest decided commit of each key that no tombstone follows."""
+    rows = reduction.decided()
+    if rows is None:
+        return table_schema("offset_commits").empty_table()
+    return rows.filter(pc.equal(rows["kind"], "commit"))

@@ -149,8 +149,7 @@ def groups(lake: Lake, pattern: str | None = None, state: str | None = None, gro
 
     `pattern` is one of the shell: `*`, `?`, `[...]`. Raises BadRequest for a state no group can be in.
     """
-    if state is not None and state not in STATES:
-        raise BadRequest(f"no group can be in state {state!r}; states are {', '.join(STATES)}")
+    check_state(state)
     sql = f"""
         SELECT groups.*, coalesce(counted.offsets, 0) AS offsets FROM groups
         LEFT JOIN (SELECT group_id, count(*) AS offsets FROM offsets GROUP BY group_id) AS counted
@@ -158,6 +157,12 @@ def groups(lake: Lake, pattern: str | None = None, state: str | None = None, gro
         {_where({"state": state, "group_type": group_type})} ORDER BY groups.group_id"""  # noqa: S608
     found = lake.query(sql, "groups", "offsets").drop_columns(["replay_state"])
     return like(found, pattern)
+
+
+def check_state(state: str | None) -> None:
+    """Raise BadRequest for a state that no group can be in."""
+    if state is not None and state not in STATES:
+        raise BadRequest(f"no group can be in state {state!r}; states are {', '.join(STATES)}")
 
 
 def like(rows: pa.Table, pattern: str | None) -> pa.Table:
@@ -182,10 +187,13 @@ def check_known(lake: Lake, rows: pa.Table, pattern: str | None) -> pa.Table:
     return rows
 
 
-def outcomes(lake: Lake) -> pa.Table:
-    """Count the decisions that `tombstones` gives: columns outcome, rule, decisions; the most first."""
+def outcomes(lake: Lake, condition: str = "true") -> pa.Table:
+    """Count the decisions that `tombstones` gives: columns outcome, rule, decisions; the most first.
+
+    `condition` is one of SQL on the columns of `tombstones`.
+    """
     sql = f"""
-        SELECT outcome, rule, count(*) AS decisions FROM ({_DECISIONS})
+        SELECT outcome, rule, count(*) AS decisions FROM ({_DECISIONS}) WHERE {condition}
         GROUP BY outcome, rule ORDER BY decisions DESC, outcome, rule"""  # noqa: S608
     return lake.query(sql, "tombstones")
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import typer
 
 from offsetlake.audit import questions
-from offsetlake.audit.as_of import offsets_as_of
+from offsetlake.audit.as_of import groups_as_of, offsets_as_of
 from offsetlake.commands.options import (
     QUESTIONS,
     ConfigOption,
@@ -55,6 +55,13 @@ _TRANSACTIONS_SHOWN = {
     "offsets": 1, "groups": 1,
 }  # fmt: skip
 
+AsOfOption = Annotated[
+    str | None,
+    typer.Option(
+        "--as-of", metavar="TIME", help="As they were then: ms since the epoch or ISO 8601, UTC unless it says."
+    ),
+]
+
 
 @app.command(
     rich_help_panel=QUESTIONS,
@@ -66,12 +73,7 @@ _TRANSACTIONS_SHOWN = {
 def offsets(
     group: Annotated[str | None, typer.Option("--group", metavar="GROUP", help="Only this group.")] = None,
     topic: TopicOption = None,
-    as_of: Annotated[
-        str | None,
-        typer.Option(
-            "--as-of", metavar="TIME", help="As they were then: ms since the epoch or ISO 8601, UTC unless it says."
-        ),
-    ] = None,
+    as_of: AsOfOption = None,
     limit: LimitOption = None,
     format_: FormatOption = None,
     lake: LakeOption = None,
@@ -90,7 +92,11 @@ def offsets(
 
 @app.command(
     rich_help_panel=QUESTIONS,
-    epilog=examples("offsetlake groups", "offsetlake groups --group 'billing-*' --state Empty"),
+    epilog=examples(
+        "offsetlake groups",
+        "offsetlake groups --group 'billing-*' --state Empty",
+        "offsetlake groups --as-of 2026-01-31T14:05",
+    ),
 )
 def groups(
     group: GroupPatternOption = None,
@@ -99,14 +105,18 @@ def groups(
         Literal["classic", "consumer", "share", "streams"] | None,
         typer.Option("--type", help="Only groups of this type."),
     ] = None,
+    as_of: AsOfOption = None,
     limit: LimitOption = None,
     format_: FormatOption = None,
     lake: LakeOption = None,
     config_file: ConfigOption = None,
 ) -> None:
-    """Every group: type, state, members, subscription, number of offsets."""
+    """Every group: type, state, members, subscription, number of offsets, now or as of a time."""
     settings, at = opened(lake, config_file, format_)
-    found = questions.groups(at, group, state, group_type)
+    if as_of is None:
+        found = questions.groups(at, group, state, group_type)
+    else:
+        found = groups_as_of(at, to_ms(as_of), group, state, group_type)
     write(questions.check_known(at, found, group), settings.format, _GROUPS_SHOWN, limit)
 
 
