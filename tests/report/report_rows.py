@@ -59,7 +59,7 @@ TABLES: dict[str, list[Row]] = {
         {"run_id": 1, "job": "ingest", "started_at": 0, "finished_at": 1500, "positions": [
             {"topic": "__consumer_offsets", "partition": partition, "position": 1000 * partition + 1}
             for partition in (3, 1)
-        ]},
+        ] + [{"topic": "__consumer_offsets", "partition": 2, "position": 0}]},
         {"run_id": 2, "job": "compact", "started_at": 2000, "finished_at": 2000, "notes": ["look & see"]},
     ],
 }  # fmt: skip

@@ -24,6 +24,10 @@ _LONGER_THAN_KNOWN = 2**63 - 1  # ms
 _END_UNKNOWN = -1  # stands for the severity of a partition whose log end is not known: below all others
 
 
+class NoOffset(BadRequest):
+    """No group or topic that was asked about has an offset."""
+
+
 def lag_of_partitions(
     lake: Lake, pattern: str | None = None, topic: str | None = None, now: int | None = None
 ) -> pa.Table:
@@ -156,7 +160,7 @@ def _windows(lake: Lake, run: int, pattern: str | None, topic: str | None) -> Wi
     if not any(len(part.counts) for part in parts):
         like = "" if pattern is None else f" like {pattern!r}"
         of = "" if topic is None else f" of topic {topic!r}"
-        raise BadRequest(f"no group{like} has an offset{of}, as far as the lake {lake.path} has read")
+        raise NoOffset(f"no group{like} has an offset{of}, as far as the lake {lake.path} has read")
     return Windows.joined(parts)
 
 

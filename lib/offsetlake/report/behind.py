@@ -4,17 +4,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.audit.lag import behind, lag_of_groups, lag_of_partitions, shown_status
+from offsetlake.audit.lag import NoOffset, behind, lag_of_groups, lag_of_partitions, shown_status
 from offsetlake.audit.lag_over_time import lag_over_time
 from offsetlake.audit.questions import like
-from offsetlake.errors import BadRequest
 from offsetlake.lifecycle.consumer_status import ALARMS
 from offsetlake.lifecycle.policy import RetentionPolicy
 from offsetlake.pipeline.what_if import what_if
 from offsetlake.report import pictures
-from offsetlake.report.page import Section
+from offsetlake.report.page import Row, Section
 from offsetlake.report.scope import MOST_GROUPS, Scope
 from offsetlake.report.words import count, day, duration, instant, shortened
+
+MOST_NAMED = 10
+"""How many groups a sentence names."""
 
 _DAY = 86_400_000
 _DAYS = 8  # the seven days a broker keeps offsets, and what is left of this one
@@ -26,14 +28,21 @@ _WHAT_TO_DO = {
 }
 
 
-def lag(scope: Scope) -> Section:
-    """Show how far behind the worst groups are and were."""
+def lags(scope: Scope) -> pa.Table:
+    """Return how far behind each group is, the worst first; no row if no offset of these groups is left."""
     try:
-        groups = lag_of_groups(lag_of_partitions(scope.lake, scope.pattern))
-    except BadRequest as nothing:  # of these groups no offset is left
-        return Section("Lag", f"{nothing}.")
+        return lag_of_groups(lag_of_partitions(scope.lake, scope.pattern))
+    except NoOffset:
+        return pa.table({})
+
+
+def lag(scope: Scope, groups: pa.Table) -> Section:
+    """Show how far behind the worst groups are and were; `groups` is what `lags` returns."""
+    if not groups.num_rows:
+        return Section("Lag", "These groups have no offsets.")
     worst = groups.slice(0, MOST_GROUPS)
-    rows, lanes, until = [], [], scope.until_ms
+    rows: list[Row] = []
+    lanes, until = [], scope.until_ms
     for group, status, since in zip(worst.to_pylist(), shown_status(worst), behind(worst), strict=True):
         name = group["group_id"]
         rows.append({"group": name, "status": status, "lag": group["lag"], "behind for": since})
@@ -50,7 +59,7 @@ def lag(scope: Scope) -> Section:
         rows,
         pictures.lanes(lanes, scope.from_ms, until, steps=False) if lanes else None,
         groups.num_rows - len(rows),
-        "offsetlake lag",
+        scope.command("lag"),
     )
 
 
@@ -58,10 +67,14 @@ def _advice(groups: pa.Table) -> str:
     bad = groups.filter(pc.is_in(groups["status"], pa.array(ALARMS)))
     drawn = "Drawn is how many records a group was behind each time ends were recorded."
     if not bad.num_rows:
-        return f"All groups whose end is known are OK. {drawn}"
+        return f"No group raises an alarm. {drawn}"
+    named = [f"{shortened(row['group_id'], 60)} ({row['status']})" for row in bad.slice(0, MOST_NAMED).to_pylist()]
+    more = f" and {bad.num_rows - len(named):,} more" if bad.num_rows > len(named) else ""
     first = bad.slice(0, 1).to_pylist()[0]
-    name = shortened(first["group_id"], 60)
-    return f"{bad.num_rows:,} of {groups.num_rows:,} groups are not OK. {name} {_WHAT_TO_DO[first['status']]}. {drawn}"
+    return (
+        f"{bad.num_rows:,} of {groups.num_rows:,} groups raise an alarm: {', '.join(named)}{more}. "
+        f"{shortened(first['group_id'], 60)} {_WHAT_TO_DO[first['status']]}. {drawn}"
+    )
 
 
 def expiry(scope: Scope, policy: RetentionPolicy) -> Section:
@@ -89,13 +102,14 @@ def expiry(scope: Scope, policy: RetentionPolicy) -> Section:
         for row in of
     ]
     days = ["due", *(day(end).replace(" ", "\n") for end in ends), "30\nmore"]
+    undelete = scope.command("undelete", scope.pattern or "GROUP", by_group=False)
     return Section(
         title,
-        f"Offsets that go if nothing else happens, {kept}. {int(until[0].sum()):,} are due, and go with the next "
-        f"offsetlake emit; {int(until[_DAYS].sum() - until[0].sum()):,} more by {day(ends[-1])}. A group that is to "
-        "keep them needs a member or a longer retention; what went comes back by offsetlake undelete.",
+        f"Offsets that expire if nothing else happens, {kept}. {int(until[0].sum()):,} are due; "
+        f"{int(until[_DAYS].sum() - until[0].sum()):,} more by {day(ends[-1])}. A group that is to keep them needs a "
+        f"member or a longer retention. To bring back what expired: {undelete}.",
         rows,
         pictures.calendar([row["group_id"] for row in of], days, a_day[shown]),
         len(worst) - len(shown),
-        "offsetlake expire --what-if",
+        scope.command("expire", "--what-if"),
     )

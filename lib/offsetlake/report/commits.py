@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from offsetlake.report import numbers, pictures
 from offsetlake.report.page import Row, Section
 from offsetlake.report.scope import MOST_GROUPS, Scope
-from offsetlake.report.words import count, duration, instant, shortened
+from offsetlake.report.words import count, duration, instant, share, shortened
 
 OFTEN = 0.5
 """Of a group's commits: more that say nothing new are worth a word."""
@@ -35,16 +35,17 @@ def commit_rate(scope: Scope, busiest: pa.Table, steps: pa.Table) -> Section:
         rows,
         pictures.lanes(lanes, scope.from_ms, scope.until_ms, steps=True),
         busiest["groups"][0].as_py() - len(rows),
-        "offsetlake audit commit_rate",
+        scope.command("audit", "commit_rate"),
     )
 
 
 def progress(scope: Scope, busiest: pa.Table, steps: pa.Table) -> Section:
     """Show how far offsets went ahead, where nobody knows how far they could."""
     title = "Progress"
+    changes = scope.command("audit", "changes")
+    cycle = scope.command("run", "--bootstrap", "HOST:PORT", by_group=False)
     unknown = (
-        "Where topics end is not on record, so lag is not known: a cycle over a live cluster records it "
-        "(offsetlake run --bootstrap HOST:PORT)."
+        f"Where topics end is not on record, so lag is not known; a cycle over a live cluster records it: {cycle}."
     )
     if not steps.num_rows:
         return Section(title, unknown)
@@ -59,11 +60,11 @@ def progress(scope: Scope, busiest: pa.Table, steps: pa.Table) -> Section:
     return Section(
         title,
         f"{unknown} What is drawn is how many records the offsets of each group went ahead. A flat end is a group that "
-        "reads nothing, or has nothing to read; a fall is one that was reset or went back (offsetlake audit changes).",
+        f"reads nothing, or has nothing to read; a fall is one that was reset or went back: {changes}.",
         rows,
         pictures.lanes(lanes, scope.from_ms, scope.until_ms, steps=False),
         busiest["groups"][0].as_py() - len(rows),
-        "offsetlake audit idle_groups",
+        scope.command("audit", "idle_groups"),
     )
 
 
@@ -78,7 +79,7 @@ def worst_committers(scope: Scope, busiest: pa.Table) -> Section:
             "group": row["group_id"],
             "commits": row["commits"],
             "redundant": row["redundant"],
-            "of these": f"{row['redundant'] / row['commits']:.0%}",
+            "of these": share(row["redundant"], row["commits"]),
             "most in an hour": row["busiest_hour_commits"],
         }
         for row in worst
@@ -104,7 +105,7 @@ def worst_committers(scope: Scope, busiest: pa.Table) -> Section:
             [f"{count(row['redundant'])} of {count(row['commits'])}" for row in worst],
         ),
         busiest["groups"][0].as_py() - len(rows),
-        "offsetlake audit commit_rate",
+        scope.command("audit", "commit_rate"),
     )
 
 

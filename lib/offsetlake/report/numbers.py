@@ -1,11 +1,14 @@
 """The numbers of a report, asked of the views; each answer has as many rows as are shown, or a few a group shown."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from offsetlake.audit import questions
 from offsetlake.audit.questions import quoted
+from offsetlake.lake.views import views
 from offsetlake.report.scope import MOST_GROUPS, Scope
 
 MOST_JUDGED = 200
@@ -56,6 +59,51 @@ def worst_committers(scope: Scope, groups: Sequence[str]) -> pa.Table:
         GROUP BY group_id ORDER BY redundant DESC, commits DESC, group_id LIMIT {MOST_GROUPS}""",  # noqa: S608
         "commit_rate",
     )
+
+
+def worst(scope: Scope, view: str, groups: Sequence[str], condition: str = "true") -> dict[str, Any] | None:
+    """Return the first row of a view in its order, of some groups in the period; and `found`, how many there are."""
+    of = views()[view]
+    found = scope.lake.query(
+        f"""
+        SELECT *, count(*) OVER () AS found FROM {view}
+        WHERE {condition} AND {of.since} BETWEEN {scope.from_ms} AND {scope.until_ms} AND {_among(groups)}
+        ORDER BY {of.order} LIMIT 1""",  # noqa: S608
+        view,
+    ).to_pylist()
+    return found[0] if found else None
+
+
+def worst_orphan(scope: Scope) -> dict[str, Any] | None:
+    """Return the first row of the view `orphan_groups` in its order; and `found`, how many there are."""
+    found = scope.lake.query(
+        f"""
+        SELECT *, count(*) OVER () AS found FROM orphan_groups WHERE {scope.of_groups}
+        ORDER BY {views()["orphan_groups"].order} LIMIT 1""",  # noqa: S608
+        "orphan_groups",
+    ).to_pylist()
+    return found[0] if found else None
+
+
+def transactions(scope: Scope) -> pa.Table:
+    """Return the open transactions that offsets wait for, the oldest first: producer_id, offsets, age_ms."""
+    return scope.lake.query(
+        f"""
+        SELECT producer_id, count(*) AS offsets, {scope.until_ms} - min(log_timestamp) AS age_ms FROM pending_offsets
+        WHERE producer_id IS NOT NULL AND {scope.of_groups} GROUP BY producer_id, log_partition
+        ORDER BY age_ms DESC, producer_id""",  # noqa: S608
+        "pending_offsets",
+    )
+
+
+def decisions(scope: Scope) -> pa.Table:
+    """Count the decisions of table `tombstones` by their newest outcome: outcome, rule, decisions; the most first."""
+    return questions.outcomes(scope.lake, scope.of_groups)
+
+
+def counted(scope: Scope, table: str) -> int:
+    """Count the rows of a table that are of the groups of the report."""
+    return scope.lake.count(table, scope.of_groups)
 
 
 def _among(groups: Sequence[str]) -> str:

@@ -22,7 +22,7 @@ from offsetlake.report.scope import step_of
 from offsetlake.report.words import count, moment, shortened
 
 _WIDTH = 4.4  # inches
-_LANE = 0.52  # inches a row
+_LANE = 0.58  # inches a row
 _LONGEST_NAME = 34  # characters
 _MOST_TICKS = 4
 _FEW = 12  # values: a line of so few has a dot for each
@@ -65,12 +65,15 @@ def lanes(rows: Sequence[Lane], first_ms: int, last_ms: int, *, steps: bool) -> 
             else:
                 few = "." if len(row.at) < _FEW else None
                 axes.plot(row.at, row.values, color=_BLUE, linewidth=1.3, marker=few)
-            axes.set_ylim(min(row.values.min(), 0), max(row.values.max(), 1) * 1.15)
+            low, high = min(float(row.values.min()), 0.0), max(float(row.values.max()), 1.0)
+            room = (high - low) * 0.08  # for the width of the line, which must not touch the text above
+            axes.set_ylim(low - room, high + room)
             axes.set_title(_name(row.name), loc="left", fontsize="medium", pad=3)
             axes.set_title(row.says, loc="right", fontsize="medium", color="#555555", pad=3)
-            axes.set_yticks([])
-            axes.spines["left"].set_visible(False)
+            scale = sorted({low, 0.0, high})
+            axes.set_yticks(scale, [count(round(value)) for value in scale], fontsize="x-small", color="#555555")
             axes.tick_params(axis="x", length=2)
+            axes.tick_params(axis="y", length=2)
         last = max(last_ms, first_ms + 1)
         step = step_of(last - first_ms, _MOST_TICKS)
         ticks = range(-(-first_ms // step) * step, last + 1, step)

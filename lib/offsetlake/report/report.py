@@ -2,16 +2,17 @@
 
 from collections.abc import Callable, Iterator
 
-from offsetlake.audit import questions
+import pyarrow as pa
+
 from offsetlake.audit.audits import has_history
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import newest_asked
 from offsetlake.lake.upkeep import sizes
 from offsetlake.lifecycle.policy import RetentionPolicy
-from offsetlake.report import behind, commits, numbers, state
+from offsetlake.report import attention, behind, commits, numbers, state
 from offsetlake.report.page import Section, page
 from offsetlake.report.scope import MOST_GROUPS, Scope, scope
-from offsetlake.report.words import instant, size
+from offsetlake.report.words import instant, size, unit_of
 
 Say = Callable[[str], None]
 
@@ -26,44 +27,52 @@ def report(lake: Lake, policy: RetentionPolicy, pattern: str | None, since_ms: i
     say("looking for the newest record")
     of = scope(lake, pattern, since_ms)
     tables = sizes(lake)
-    rows = {row["table"]: row["rows"] for row in tables.to_pylist()}
-    sections = [*_of_groups(of, policy, say), *_of_lake(of, say), state.tables(tables)]
-    waiting = [row["decisions"] for row in questions.outcomes(lake).to_pylist() if row["outcome"] == "planned"]
+    sections = [*_of_groups(of, policy, say), *_of_lake(of, say), state.tables(of, tables)]
+    return page(f"Consumer offsets: {lake.path.name}", [*_says(of)], _facts(of, tables), sections)
+
+
+def _facts(of: Scope, tables: pa.Table) -> dict[str, str]:
+    """Count what there is of the groups of the report; what is of no group, only if it is of all."""
+    waiting = [row["decisions"] for row in numbers.decisions(of).to_pylist() if row["outcome"] == "planned"]
     facts = {
-        "groups": rows["groups"],
-        "offsets": rows["offsets"],
-        "commits and tombstones read": rows["offset_commits"],
-        "open transactions": questions.transactions(lake, of.until_ms).num_rows,
+        "groups": numbers.counted(of, "groups"),
+        "offsets": numbers.counted(of, "offsets"),
+        "commits and tombstones read": numbers.counted(of, "offset_commits"),
+        "open transactions": numbers.transactions(of).num_rows,
         "tombstones planned": sum(waiting),
-        "undecodable records": rows["quarantine"],
     }
     counted = {name: f"{number:,}" for name, number in facts.items()}
-    on_disk = size(sum(row["bytes"] for row in tables.to_pylist()))
-    return page(f"Consumer offsets: {lake.path.name}", [*_says(of)], {**counted, "on disk": on_disk}, sections)
+    if of.pattern is not None:
+        return counted
+    total = sum(tables["bytes"].to_pylist())
+    undecodable = f"{numbers.counted(of, 'quarantine'):,}"
+    return counted | {"undecodable records": undecodable, "on disk": size(total, unit_of(total))}
 
 
 def _says(of: Scope) -> Iterator[str]:
     if not has_history(of.lake):
-        yield f"The lake {of.lake.path} holds no history yet: offsetlake run reads the log."
+        yield f"The lake {of.lake.path} holds no history yet. To read the log: {of.read_log}."
         return
     yield (
         f"The lake {of.lake.path}, as it was read up to the newest record, of {instant(of.until_ms)}. "
         f"What is over time begins {instant(of.from_ms)}; all times are UTC."
     )
     if of.pattern is not None:
-        yield f"Of groups like {of.pattern} alone, but for decisions, quarantine, runs and tables."
+        yield f"Only of groups like {of.pattern}, except for quarantine, runs, tables and what is read so far."
 
 
 def _of_groups(of: Scope, policy: RetentionPolicy, say: Say) -> Iterator[Section]:
     say("counting commits over time")
     busiest = numbers.busiest(of)
     steps = numbers.over_time(of, busiest["group_id"].to_pylist()[:MOST_GROUPS])
-    yield commits.commit_rate(of, busiest, steps)
-    if newest_asked(of.lake) is None:
-        yield commits.progress(of, busiest, steps)
-    else:
+    lags = None
+    if newest_asked(of.lake) is not None:
         say("judging who is behind")
-        yield behind.lag(of)
+        lags = behind.lags(of)
+    say("looking for what needs attention")
+    yield attention.attention(of, busiest, lags)
+    yield commits.commit_rate(of, busiest, steps)
+    yield commits.progress(of, busiest, steps) if lags is None else behind.lag(of, lags)
     say("judging what goes when")
     yield behind.expiry(of, policy)
     say("looking for commits that say nothing new")

@@ -1,5 +1,6 @@
 """What a report is about: which groups, and from when to when."""
 
+import shlex
 from dataclasses import dataclass
 
 from offsetlake.audit.audits import of_groups
@@ -35,6 +36,16 @@ class Scope:
     of_groups: str
     from_ms: int
     until_ms: int
+
+    def command(self, *words: str, by_group: bool = True) -> str:
+        """Return a whole command about the lake, and about these groups alone if it takes `--group`."""
+        named = ["--group", self.pattern] if by_group and self.pattern is not None else []
+        return shlex.join(["offsetlake", *words, *named, "--lake", str(self.lake.path)])
+
+    @property
+    def read_log(self) -> str:
+        """The command that reads a log for the first time."""
+        return self.command("run", "--log", "DIR", by_group=False)
 
     @property
     def step_ms(self) -> int:

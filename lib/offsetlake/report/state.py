@@ -3,18 +3,13 @@
 import numpy as np
 import pyarrow as pa
 
-from offsetlake.audit import questions
 from offsetlake.lake import runs
 from offsetlake.report import numbers, pictures
-from offsetlake.report.page import Section
+from offsetlake.report.page import Row, Section
 from offsetlake.report.scope import MOST_GROUPS, Scope
-from offsetlake.report.words import count, day, instant, size
+from offsetlake.report.words import count, day, instant, size, unit_of
 
 _KINDS = {"commits": "commits", "tombstones": "tombstones", "group_records": "about groups"}
-_NEXT = {
-    "planned": "offsetlake emit lets go what is planned.",
-    "refused": "What was refused has its reason in offsetlake tombstones --outcome refused.",
-}
 
 
 def growth(scope: Scope) -> Section:
@@ -29,31 +24,35 @@ def growth(scope: Scope) -> Section:
         for row in groups
     ]  # fmt: skip
     of = "a day" if scope.days_a_step == 1 else f"{scope.days_a_step} days"
+    cut = scope.command("maintain", "--log", "DIR", by_group=False)
     return Section(
         title,
-        f"Records appended, {of} a column. Who commits a lot makes it grow; offsetlake maintain --log cuts a "
-        "log of your own.",
+        f"Records appended, {of} a column. Who commits a lot makes it grow; to cut a log of your own: {cut}.",
         rows,
         pictures.columns([day(at) for at in days["day"].to_pylist()], parts),
         groups[0]["groups"] - len(rows),
-        "offsetlake audit log_growth",
+        scope.command("audit", "log_growth"),
     )
 
 
 def decisions(scope: Scope) -> Section:
     """Show what was decided to go and what came of it."""
-    title, found = "Decisions", questions.outcomes(scope.lake).to_pylist()
+    title, found = "Decisions", numbers.decisions(scope).to_pylist()
     if not found:
         return Section(title, "Nothing was ever decided to go.")
     outcomes = {row["outcome"] for row in found}
-    says = " ".join(advice for outcome, advice in _NEXT.items() if outcome in outcomes)
+    says = []
+    if "planned" in outcomes:
+        says.append(f"To write the planned tombstones: {scope.command('emit', by_group=False)}.")
+    if "refused" in outcomes:
+        says.append(f"Why some were refused: {scope.command('tombstones', '--outcome', 'refused')}.")
     rows = [{"outcome": row["outcome"], "rule": row["rule"], "decisions": row["decisions"]} for row in found]
     picture = pictures.bars(
         [f"{row['outcome']}: {row['rule']}" for row in found],
         {"decisions": np.array([row["decisions"] for row in found], float)},
         [count(row["decisions"]) for row in found],
     )
-    return Section(title, says or "Nothing waits.", rows, picture, command="offsetlake tombstones")
+    return Section(title, " ".join(says) or "Nothing waits.", rows, picture, command=scope.command("tombstones"))
 
 
 def quarantine(scope: Scope) -> Section:
@@ -67,10 +66,10 @@ def quarantine(scope: Scope) -> Section:
     ]
     return Section(
         title,
-        "These records could not be decoded and are kept with their bytes. A reason that goes on is a broken client, "
-        "or a newer Kafka than this offsetlake knows.",
+        "These records could not be decoded and are kept with their bytes. A reason that recurs means a broken client, "
+        "or a version of Kafka newer than offsetlake.",
         rows,
-        command="offsetlake sql 'SELECT * FROM quarantine'",
+        command=scope.command("sql", "SELECT * FROM quarantine", by_group=False),
     )
 
 
@@ -78,7 +77,7 @@ def newest_runs(scope: Scope) -> Section:
     """Show when each job last ran, and what it noted."""
     title, found = "Runs", numbers.newest_runs(scope).to_pylist()
     if not found:
-        return Section(title, "No job has run: offsetlake run reads the log.")
+        return Section(title, f"No job has run. To read the log: {scope.read_log}.")
     rows = [
         {
             "job": row["job"],
@@ -98,30 +97,39 @@ def newest_runs(scope: Scope) -> Section:
     return Section(title, says, rows)
 
 
-def tables(found: pa.Table) -> Section:
-    """Show how large the tables are; `found` is `lake.upkeep.sizes`."""
+def tables(scope: Scope, found: pa.Table) -> Section:
+    """Show how large the tables are, all in one unit; `found` is `lake.upkeep.sizes`."""
     largest = sorted(found.to_pylist(), key=lambda row: (-row["bytes"], row["table"]))
-    drawn = largest[:MOST_GROUPS]
-    return Section(
-        "Tables",
-        "What the tables take on disk, without old versions. Where there are many files of few rows, offsetlake "
-        "maintain makes them few.",
-        [{"table": of["table"], "rows": of["rows"], "files": of["files"], "size": size(of["bytes"])} for of in largest],
-        pictures.bars(
+    drawn = [of for of in largest[:MOST_GROUPS] if of["bytes"]]
+    unit = unit_of(sum(of["bytes"] for of in largest))
+    rows: list[Row] = [
+        {"table": of["table"], "rows": of["rows"], "files": of["files"], "size": size(of["bytes"], unit)}
+        for of in largest
+    ]
+    picture = None
+    if drawn:
+        picture = pictures.bars(
             [of["table"] for of in drawn],
             {"bytes": np.array([of["bytes"] for of in drawn], float)},
-            [size(of["bytes"]) for of in drawn],
-        ),
+            [size(of["bytes"], unit) for of in drawn],
+        )
+    fewer = scope.command("maintain", by_group=False)
+    return Section(
+        "Tables",
+        f"What the tables take on disk, without old versions. To merge many files of few rows: {fewer}.",
+        rows,
+        picture,
     )
 
 
 def positions(scope: Scope) -> Section:
-    """Tell up to which log offset each log partition was read."""
-    newest = runs.last_run(scope.lake, "ingest")
+    """Show up to which log offset each log partition was read; those of which nothing was read are left out."""
+    title, newest = "Read so far", runs.last_run(scope.lake, "ingest")
     places = sorted((at["topic"], at["partition"], at["position"]) for at in (newest or {}).get("positions") or ())
-    of_topics = {
-        topic: ", ".join(f"{partition} to {position:,}" for at, partition, position in places if at == topic)
-        for topic in sorted({topic for topic, _, _ in places})
-    }
-    told = "; ".join(f"{topic}: {of_topic}" for topic, of_topic in of_topics.items())
-    return Section("Read so far", f"Log partitions and the log offset each is read up to. {told or 'None yet'}.")
+    rows: list[Row] = [
+        {"log topic": topic, "partition": partition, "read up to log offset": position}
+        for topic, partition, position in places
+        if position
+    ]
+    empty = f" {len(places) - len(rows):,} more are empty." if len(places) > len(rows) else ""
+    return Section(title, f"{len(rows):,} log partitions were read.{empty}" if rows else "None yet.", rows)

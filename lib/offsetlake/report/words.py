@@ -15,9 +15,29 @@ def count(number: int) -> str:
     return str(number)
 
 
-def size(number: int) -> str:
-    """Write a number of bytes."""
-    return f"{count(number)}B" if number >= 1000 else f"{number} B"
+def share(part: int, whole: int) -> str:
+    """Write a part of a whole in percent; 0% and 100% only if they are exact."""
+    percent = round(100 * part / whole)
+    if part and not percent:
+        return "<1%"
+    return ">99%" if part < whole and percent == 100 else f"{percent}%"
+
+
+Unit = tuple[int, str]
+"""How many bytes a unit has, and its name."""
+
+
+def unit_of(largest: int) -> Unit:
+    """Return the unit in which sizes up to this number of bytes are written."""
+    return next(((unit, f"{letter}B") for unit, letter in _UNITS if largest >= unit), (1, "B"))
+
+
+def size(number: int, unit: Unit) -> str:
+    """Write a number of bytes in a unit, to the nearest tenth if it is less than ten of them; 0 only if it is 0."""
+    scaled, name = number / unit[0], unit[1]
+    if scaled >= 10 or unit[0] == 1 or not number:
+        return f"{scaled:,.0f} {name}"
+    return f"{scaled:.1f} {name}" if scaled >= 0.1 else f"<0.1 {name}"
 
 
 def day(ms: int) -> str:
