@@ -1,7 +1,7 @@
 """Consumer offsets as a lakehouse: the offset commit log in Delta tables.
 
-For programs that only read: `offsetlake.open_snapshot(lake, log)`, see `offsetlake.pipeline.snapshot`; for SQL in a
-Spark session of one's own: `offsetlake.register_views(spark, lake)`, see `offsetlake.lake.spark_views`.
+For programs that only read: `offsetlake.open_snapshot(lake, log)`; for SQL in a Spark session of one's own:
+`offsetlake.register_views(spark, lake)`. Both are described in `docs/python-api.md`.
 """
 
 import os

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from offsetlake.arguments import lists_arguments
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.views import views
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@lists_arguments
 def register_views(spark: "SparkSession", lake: str | Path) -> None:
     """Make the tables and views of a lake known to a session that has Delta, as temporary views.
 

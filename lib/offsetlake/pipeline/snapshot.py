@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import feather
 
+from offsetlake.arguments import lists_arguments
 from offsetlake.disk import replacing
 from offsetlake.errors import BadRequest
 from offsetlake.lake import runs
@@ -59,6 +60,7 @@ class Snapshot:
     overtaken: pa.Array
     version: int
 
+    @lists_arguments
     def offsets(self, group_id: str, topic: str | None = None) -> pa.Table:
         """Give the offsets of a group, rows of `offsets`; of one topic, or of all."""
         rows = self.tables["offsets"]
@@ -68,12 +70,15 @@ class Snapshot:
         return rows.filter(chosen)
 
 
+@lists_arguments
 def open_snapshot(lake: str | Path, log: str | Path | LogAddress) -> Snapshot:
     """Read what stands now, without a server: the tables of a lake, and the tail of the log behind them.
 
     `log` is a folder, or an address of a live cluster. Nothing is written, and a server may write to the log meanwhile.
-    Raises LakeUnusable, LogUnavailable, LogMismatch.
+    Raises LakeUnusable, LogUnavailable, LogMismatch; TypeError for anything else in place of the log.
     """
+    if not isinstance(log, str | Path | LogAddress):
+        raise TypeError(f"open_snapshot(): log is a str, a Path or a LogAddress, not {type(log).__name__}")
     address = log if isinstance(log, LogAddress) else LogAddress(folder=Path(log))
     return read_snapshot(Lake.open(Path(lake)), address)
 
