@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any, cast
 
 import pytest
+import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +33,14 @@ class Echo:
 
     def may_follow(self, header: Header) -> bool:
         return header.api == COMMIT
+
+
+class Resting(Echo):
+    """Mutes the connection for an hour after each request."""
+
+    def take(self, frame: bytes, header: Header, answer: Answer) -> int:
+        super().take(frame, header, answer)
+        return 3_600_000
 
 
 requests = st.lists(st.tuples(st.sampled_from([FETCH, COMMIT]), st.binary(max_size=40)), min_size=1, max_size=8)
@@ -140,3 +149,54 @@ def test_a_request_is_refused_as_soon_as_its_size_and_api_have_arrived() -> None
         connection.data_received(start[-1:])
         assert sink.closed is refused
         loop.close()
+
+
+@pytest.mark.parametrize("sent", [0, 1000], ids=["nothing", "requests"])
+def test_a_muted_connection_that_its_client_closes_is_freed_at_once(sent: int) -> None:
+    """It would be counted until it is heard again, which is in an hour here."""
+
+    class Freed(set[Any]):
+        def __init__(self) -> None:
+            self.event = asyncio.Event()
+
+        def discard(self, _connection: Any) -> None:
+            self.event.set()
+
+    async def close_it() -> None:
+        loop, freed = asyncio.get_running_loop(), Freed()
+        server = await loop.create_server(lambda: Connection(Resting(loop), Client(), freed, loop), "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        asked = framed(struct.pack(">hhih", FETCH, 0, 1, -1) + b"asked")
+        writer.write(asked)
+        await reader.readexactly(4)
+        writer.write(asked * (sent // len(asked)))
+        writer.close()
+        await asyncio.wait_for(freed.event.wait(), 30)
+        server.close()
+
+    uvloop.run(close_it())
+
+
+def test_of_a_muted_connection_no_more_is_read_than_its_limit() -> None:
+    class Reading(Sink):
+        reads = True
+
+        def pause_reading(self) -> None:
+            self.reads = False
+
+        def resume_reading(self) -> None:
+            self.reads = True
+
+    loop, sink = asyncio.new_event_loop(), Reading()
+    connection = Connection(Resting(loop), Client(), set(), loop)
+    connection.connection_made(cast("Any", sink))
+    asked = framed(struct.pack(">hhih", FETCH, 0, 1, -1) + bytes(1000))
+    seen = []
+    for _ in range(20):
+        connection.data_received(asked)
+        seen.append(sink.reads)
+    assert sink.written.count(bytes(1000)) == 1
+    assert seen == [True] * 17 + [False] * 3
+    connection._unmute()
+    assert sink.written.count(bytes(1000)) == 2
+    loop.close()

@@ -15,6 +15,7 @@ from offsetlake.serve.request_limits import API_KEY_BYTES, MIN_LIMIT_BYTES, chec
 LOG = logging.getLogger(__name__)
 UNANSWERED = 1000  # requests of one connection that may wait for the log; more are left to its socket
 BYTES_UNANSWERED = 16 << 20  # of them, since there were none
+MAX_MUTED_BYTES = 16 << 10  # read from a connection that is muted, and not processed yet
 _SIZE = struct.Struct(">i")
 _SIZE_AND_CORRELATION = struct.Struct(">ii")
 
@@ -53,6 +54,7 @@ class Connection(asyncio.Protocol):
         self._out: list[bytes] = []
         self._unread = False  # the client does not read what it is sent
         self._muted = False
+        self._unmuting: asyncio.TimerHandle | None = None
         self._paused = False
         self._heard = True  # something came since `is_idle` was last asked
         self._in_flight = 0  # bytes taken since no request waited for its answer
@@ -68,6 +70,8 @@ class Connection(asyncio.Protocol):
         """Forget the connection; what it has asked to be written is written."""
         self._others.discard(self)
         self._transport = None
+        if self._unmuting is not None:
+            self._unmuting.cancel()
 
     def data_received(self, data: bytes) -> None:
         """Take in bytes."""
@@ -131,7 +135,9 @@ class Connection(asyncio.Protocol):
             self._pause_or_resume(transport)
 
     def _pause_or_resume(self, transport: asyncio.Transport) -> None:
-        waits = self._unread or self._muted or self._held is not None
+        # A muted connection is read on, up to a limit: that its client has closed it is only noticed by reading.
+        full = self._muted and len(self._received) > MAX_MUTED_BYTES
+        waits = self._unread or full or self._held is not None
         if waits != self._paused:
             self._paused = waits
             (transport.pause_reading if waits else transport.resume_reading)()
@@ -156,7 +162,7 @@ class Connection(asyncio.Protocol):
             rest_ms = self._requests.take(frame, header, partial(self._answer, slot, header.correlation))
             if rest_ms:
                 self._muted = True
-                self._loop.call_later(rest_ms / 1000, self._unmute)
+                self._unmuting = self._loop.call_later(rest_ms / 1000, self._unmute)
         if at == len(self._received):
             self._received = b""
         elif isinstance(self._received, bytearray):

@@ -244,7 +244,7 @@ class Api:
 
     def _check_quota(self, group: str) -> None:
         quota = self._parts.quota
-        rest_ms = 0 if quota is None else quota.take(group.encode(), refused=True)
+        rest_ms = 0 if quota is None else quota.refusal_ms(group.encode())
         if rest_ms:
             raise Problem(
                 "too-many-commits",

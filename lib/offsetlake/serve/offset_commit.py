@@ -3,13 +3,13 @@
 import struct
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import repeat
 from operator import lt
 from random import random
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.kafka.act_headers import COMMIT
+from offsetlake.kafka.act_headers import COMMIT, Headers
 from offsetlake.kafka.batch_writer import NO_HEADERS, Batch, offset_commit_key, offset_commit_value, record_batch
 from offsetlake.kafka.placement import partition_for_group
 from offsetlake.serve import commit_rules as rules
@@ -18,7 +18,7 @@ from offsetlake.serve.base import NO_ID
 from offsetlake.serve.client import Client
 from offsetlake.serve.commit_request import FLEXIBLE, THROTTLE, CommitRequest, LastCommit
 from offsetlake.serve.commit_rules import NONE, Committer
-from offsetlake.serve.quota import Quota
+from offsetlake.serve.quota import UNTHROTTLED, Quota, Throttle
 from offsetlake.serve.request_limits import REQUEST_LIMITS
 from offsetlake.serve.store import VALUE, Store
 from offsetlake.serve.topics import LAST_OFFSET, Topics
@@ -117,11 +117,19 @@ class OffsetCommit:
             if not offsets:
                 answer(request.body(error))
                 return 0
-        rest_ms = self.throttle(request.group)
-        if rest_ms and header.version >= THROTTLE:
-            answer = _throttled(answer, rest_ms)
-        tells = self._tells(request, offsets, last)
+        throttle = self.throttle(request.group)
+        if throttle.rest_ms and header.version >= THROTTLE:
+            answer = _throttled(answer, throttle.rest_ms)
+        if throttle.refused:
+            self.errors[rules.COORDINATOR_LOAD_IN_PROGRESS] += len(offsets)
+            answer(request.body(rules.COORDINATOR_LOAD_IN_PROGRESS))
+            return throttle.muted_ms
+        act = client.act(COMMIT, header.client_id) if self._tells(request, offsets, last) else NO_HEADERS
         last.group, request.before = request.group, offsets
+        self._writes.after(throttle.delay_ms, partial(self._write, request, offsets, act, answer))
+        return throttle.muted_ms
+
+    def _write(self, request: CommitRequest, offsets: Sequence[int], act: Headers, answer: Answer) -> None:
         now = now_ms()
         expiry = -1 if request.expires < 0 else now + request.expires
         batch = record_batch(
@@ -132,15 +140,14 @@ class OffsetCommit:
                     request.keys, offsets, request.stored, strict=True
                 )
             ],
-            client.act(COMMIT, header.client_id) if tells else NO_HEADERS,
+            act,
         )
         partition = self.log_partition(request.group)
         self._writes.add(Commit(partition, batch, self._store, request, offsets, answer, self.errors))
-        return rest_ms
 
-    def throttle(self, group: bytes) -> int:
-        """Count a commit of a group; gives for how many ms its connection is to rest."""
-        return 0 if self._quota is None else self._quota.take(group)
+    def throttle(self, group: bytes) -> Throttle:
+        """Count a commit of a group against its quota."""
+        return UNTHROTTLED if self._quota is None else self._quota.take(group)
 
     def is_sampled(self) -> bool:
         """Draw whether a commit is of the share that says who sent it."""

@@ -99,20 +99,24 @@ class TxnOffsetCommit:
         elif all(errors):
             answer(answered(request, errors, NONE))
         elif self._store.loading:
-            known = asked.version >= _LOADING_SINCE
-            answer(
-                answered(request, errors, rules.COORDINATOR_LOAD_IN_PROGRESS if known else _COORDINATOR_NOT_AVAILABLE)
-            )
+            answer(answered(request, errors, _try_again(asked.version)))
         elif not group:
             answer(answered(request, errors, rules.INVALID_GROUP_ID))
         else:
-            rest_ms, partition = self._commits.throttle(group), self._commits.log_partition(group)
-            answer = _throttled(answer, rest_ms) if rest_ms else answer
-            if asked.version >= _JOINS_SINCE:
-                self._transactions.join(name, producer, partition, go_on)
+            throttle, partition = self._commits.throttle(group), self._commits.log_partition(group)
+            answer = _throttled(answer, throttle.rest_ms) if throttle.rest_ms else answer
+
+            def begin() -> None:
+                if asked.version >= _JOINS_SINCE:
+                    self._transactions.join(name, producer, partition, go_on)
+                else:
+                    go_on(self._transactions.may_write(name, producer, partition, asked.version))
+
+            if throttle.refused:
+                answer(answered(request, errors, _try_again(asked.version)))
             else:
-                go_on(self._transactions.may_write(name, producer, partition, asked.version))
-            return rest_ms
+                self._writes.after(throttle.delay_ms, begin)
+            return throttle.muted_ms
         return 0
 
     def _error(self, topic: str, of: Any) -> int:
@@ -146,6 +150,11 @@ class TxnOffsetCommit:
             answer(answered(request, errors, NONE))
         else:
             self._writes.add(commit)
+
+
+def _try_again(version: int) -> int:
+    """Return the error code that clients of a version try again for."""
+    return rules.COORDINATOR_LOAD_IN_PROGRESS if version >= _LOADING_SINCE else _COORDINATOR_NOT_AVAILABLE
 
 
 def _throttled(answer: Answer, rest_ms: int) -> Answer:

@@ -105,6 +105,13 @@ class Writes:
         self._queue.append(write)
         self._schedule()
 
+    def after(self, delay_ms: int, begin: Callable[[], None]) -> None:
+        """Call what queues a write, at once or after a delay."""
+        if delay_ms:
+            self._loop.call_later(delay_ms / 1000, begin)
+        else:
+            begin()
+
     async def rest(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Wait until all that was queued before is done; `meanwhile` is called then, and nothing else is under way."""
         await self._turn(meanwhile)
