@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
 
 def to_disk(path: Path) -> None:
     """Return when a file, or the names in a folder, are on the disk."""
@@ -14,6 +16,16 @@ def to_disk(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+@contextmanager
+def suppress_full() -> Iterator[None]:
+    """Pass over what fails because a disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
 
 
 def temporary_of(path: Path) -> Path:

@@ -89,5 +89,5 @@ def built(lake: Path, log: Path) -> Origin:
     """Make a base of a log, in this process."""
     with tempfile.TemporaryFile() as file:
         asked = {"lake": str(lake), "log": str(log), "ends": None, "log_partitions": LOG_PARTITIONS}
-        ends = build(asked | {"file": file.fileno()})["ends"]
+        ends = build(asked | {"files": [file.fileno()]})["ends"]
         return Origin(Base(file.fileno()), ends)

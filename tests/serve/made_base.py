@@ -56,5 +56,7 @@ def made_base(
         table_schema("log_ends"),
     )
     with tempfile.TemporaryFile() as file:
-        lay_out(Snapshot(tables, {0: 0}, pa.repeat(False, tables["pending_offsets"].num_rows), 0), ends, file)
+        snapshot = Snapshot(tables, {0: 0}, pa.repeat(False, tables["pending_offsets"].num_rows), 0)
+        file.writelines(lay_out(snapshot, ends))
+        file.flush()
         return Base(file.fileno())

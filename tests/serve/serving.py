@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,11 +20,11 @@ class ServingFailedError(RuntimeError):
 class Serving:
     """A serving process over a lake and a log, running inside `with`; it listens on a port of its own.
 
-    `descriptors` are its soft and hard limit of open files.
+    `prefix` is a command that runs the one behind it.
     """
 
-    def __init__(self, lake: Path, log: Path, descriptors: tuple[int, int] | None = None, **settings: Any) -> None:
-        self._descriptors = descriptors
+    def __init__(self, lake: Path, log: Path, prefix: Sequence[str] = (), **settings: Any) -> None:
+        self._prefix = prefix
         self._settings = {"lake": str(lake), "log": str(log), "host": "127.0.0.1", "port": 0, **settings}
         self.said: list[str] = []
         self._serves = threading.Event()
@@ -33,9 +34,7 @@ class Serving:
 
     def __enter__(self) -> Self:
         """Start, and wait until it serves."""
-        command = [sys.executable, "-m", "offsetlake.serve", json.dumps(self._settings)]
-        if self._descriptors:
-            command = ["prlimit", "--nofile={}:{}".format(*self._descriptors), *command]
+        command = [*self._prefix, sys.executable, "-m", "offsetlake.serve", json.dumps(self._settings)]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         self._listener = threading.Thread(target=self._listen)
         self._listener.start()

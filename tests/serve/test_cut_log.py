@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 def asked(lake: Path, log: Path, ends: dict[int, int] | None) -> dict[str, Any]:
     """What the process answers that makes a base."""
     with tempfile.TemporaryFile() as file:
-        request = {"lake": str(lake), "log": str(log), "ends": ends, "log_partitions": 1, "file": file.fileno()}
+        request = {"lake": str(lake), "log": str(log), "ends": ends, "log_partitions": 1, "files": [file.fileno()]}
         made = subprocess.run(
             [sys.executable, "-m", "offsetlake.serve.build"],
             input=json.dumps(request),
@@ -32,7 +32,8 @@ def asked(lake: Path, log: Path, ends: dict[int, int] | None) -> dict[str, Any]:
             pass_fds=[file.fileno()],
             check=True,
         )
-    answer: dict[str, Any] = json.loads(made.stdout)
+        answer: dict[str, Any] = json.loads(made.stdout)
+        assert answer.pop("file", file.fileno()) == file.fileno()
     return answer
 
 

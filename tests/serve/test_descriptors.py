@@ -27,7 +27,10 @@ def connect(serving: Serving) -> socket.socket:
 @pytest.mark.slow
 def test_silent_connections_take_no_reserved_descriptor(tmp_path: Path) -> None:
     """The soft limit is raised to the hard one, and connections beyond what it allows are closed."""
-    with Serving(tmp_path / "lake", tmp_path / "log", descriptors=(64, LIMIT)) as serving, ExitStack() as opened:
+    with (
+        Serving(tmp_path / "lake", tmp_path / "log", ["prlimit", f"--nofile=64:{LIMIT}"]) as serving,
+        ExitStack() as opened,
+    ):
         assert any("at most 30 connections: max_connections is 10000, and of 230 file" in line for line in serving.said)
         silent = [opened.enter_context(connect(serving)) for _ in range(2 * LIMIT)]
         closed = sum(each.recv(1) == b"" for each in silent[30:])

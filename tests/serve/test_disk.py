@@ -5,13 +5,19 @@ import errno
 import os
 import resource
 import shutil
+import subprocess
+from contextlib import ExitStack
 from itertools import chain, repeat
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
 
 import pytest
 
 from offsetlake.errors import LogUnavailable
 from offsetlake.log.appender import SEGMENT_BYTES, LogInDoubt
+from offsetlake.serve.base import Base
+from offsetlake.serve.build import build
 from offsetlake.serve.security import Security
 from offsetlake.serve.server import Server
 from offsetlake.serve.settings import Settings
@@ -53,6 +59,67 @@ def test_a_full_disk_refuses_commits_and_nothing_else(tmp_path: Path, flush: str
         assert serving.stop() == 0
     with Serving(tmp_path / "lake", tmp_path / "log") as serving, WireClient(serving.bootstrap) as client:
         assert fetched(client, "g") == [3, 3]
+
+
+FILLED = """
+mount -t tmpfs -o size=256k none "$0" && cp -r "$1" "$0/log" && rm -f "$0/log/meta.properties" || exit
+cat /dev/zero > "$0/full" 2> /dev/null
+shift && exec "$@"
+"""
+may_mount = subprocess.run(["unshare", "-Urm", "true"], stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not may_mount, reason="a disk is mounted in a namespace of its own")
+def test_a_server_starts_on_a_full_disk_and_serves_reads(tmp_path: Path, origin: Origin) -> None:
+    """The snapshot, which is mapped from a file on that disk else, is in memory."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    prefix = ["unshare", "-Urm", "sh", "-c", FILLED, str(disk), str(BROKER_LOG)]
+    with Serving(tmp_path / "lake", disk / "log", prefix) as serving:
+        assert any("has no room for the snapshot: its" in line for line in serving.said)
+        with WireClient(serving.bootstrap) as client:
+            codes = [committed(client, "g", offset) for offset in range(8)]
+            assert codes[-1] == {NOT_COORDINATOR}, "once the last block of the segment is full"
+            accepted = codes.count({0})
+            assert fetched(client, "g") == [accepted - 1] * 2
+            answer = client.ask(OFFSET_FETCH, 5, {"group_id": "billing", "topics": None})
+        rows = {(of["name"].encode(), each["partition_index"]) for of in answer["topics"] for each in of["partitions"]}
+        assert rows == {(topic, number) for topic, number, _ in origin.base.entries(origin.base.group(b"billing"))}
+        assert serving.stop() == 0
+    assert not [line for line in serving.said if "Traceback" in line]
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_a_snapshot_takes_the_first_file_with_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, room: bool
+) -> None:
+    shutil.copytree(BROKER_LOG, tmp_path / "log")
+    fallocate = os.posix_fallocate
+    with ExitStack() as opened:
+        first, second = (opened.enter_context(TemporaryFile()) for _ in range(2))
+
+        def full(file: int, start: int, size: int) -> None:
+            if not room or file == first.fileno():
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            fallocate(file, start, size)
+
+        monkeypatch.setattr(os, "posix_fallocate", full)
+        asked: dict[str, Any] = {
+            "lake": str(tmp_path / "lake"),
+            "log": str(tmp_path / "log"),
+            "ends": None,
+            "log_partitions": 50,
+        }
+        asked["files"] = [first.fileno(), second.fileno()]
+        if room:
+            assert build(asked)["file"] == second.fileno()
+            assert len(Base(second.fileno())) > 0
+            assert os.fstat(first.fileno()).st_size == 0
+        else:
+            with pytest.raises(LogUnavailable, match=r"has no room on the disk of the log .* nor in memory") as raised:
+                build(asked)
+            assert raised.value.exit_code == 3
 
 
 @pytest.mark.parametrize("segment_bytes", [SEGMENT_BYTES, 1], ids=["at the end of a round", "as a segment begins"])

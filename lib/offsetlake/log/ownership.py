@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 
+from offsetlake.disk import suppress_full
 from offsetlake.errors import LogBusy, LogUnavailable
 
 _LOCK = "offsetlake.lock"
@@ -27,7 +28,7 @@ def owned(folder: Path, owner: str) -> Iterator[None]:
         except BlockingIOError as error:
             holder = (folder / _LOCK).read_text(encoding="utf-8") or "another process"
             raise LogBusy(f"{holder} writes to the log {folder}: wait for it to end, or stop it") from error
-        with disk_errors(folder):
+        with disk_errors(folder), suppress_full():  # the name is only for others to read
             file.truncate(0)
             file.write(f"{owner} (process {os.getpid()})".encode())
         yield

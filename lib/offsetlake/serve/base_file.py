@@ -4,7 +4,7 @@ import base64
 import json
 from collections.abc import Iterable
 from itertools import accumulate
-from typing import Any, BinaryIO
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -39,10 +39,10 @@ Encoded = tuple[npt.NDArray[np.int32], list[str]]
 """A text column as numbers, and the texts they stand for."""
 
 
-def lay_out(snapshot: Snapshot, ends: pa.Table, file: BinaryIO) -> None:
-    """Write a snapshot, whose offsets have OFFSET_COLUMNS, to a file, and the `ends` of the topics it has offsets of.
+def lay_out(snapshot: Snapshot, ends: pa.Table) -> list[bytes | memoryview]:
+    """Return the bytes of the file, in parts, of a snapshot and the ends of the topics it has offsets of.
 
-    `ends` are rows of `log_ends`, one a partition.
+    The offsets of the snapshot have OFFSET_COLUMNS; `ends` are rows of `log_ends`, one for each partition.
     """
     offsets, groups = snapshot.tables["offsets"], snapshot.tables["groups"]
     names = pc.unique(pa.concat_arrays([*_in_order(offsets["group_id"]), *groups["group_id"].cast(pa.string()).chunks]))
@@ -61,11 +61,12 @@ def lay_out(snapshot: Snapshot, ends: pa.Table, file: BinaryIO) -> None:
         at += values.nbytes + -values.nbytes % _ALIGNMENT
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
-    file.write(HEADER.pack(len(text)) + text)
+    parts: list[bytes | memoryview] = [HEADER.pack(len(text)) + text]
     for values in arrays.values():
-        file.write(np.ascontiguousarray(values).data.cast("B") if len(values) else b"")
-        file.write(bytes(-values.nbytes % _ALIGNMENT))
-    file.flush()
+        if len(values):
+            parts.append(np.ascontiguousarray(values).data.cast("B"))
+        parts.append(bytes(-values.nbytes % _ALIGNMENT))
+    return parts
 
 
 def _topics(

@@ -1,23 +1,26 @@
 """Makes a base: reads the lake and the log's tail, and lays them out in a file that the serving process maps.
 
 A process of its own, so that Arrow and Delta take no memory of the serving process and no time from its answers:
-`python -m offsetlake.serve.build`, the request as JSON on standard input, and the file at the end of it.
+`python -m offsetlake.serve.build`, the request as JSON on standard input, and the files at the end of it.
 
 | request field  | is |
 |----------------|----|
 | lake, log      | folders; a lake that is not there is made |
 | ends           | by log partition, how far to read; null: cut off what is torn at the ends, and read to them |
 | log_partitions | how many log partitions there are |
-| file           | descriptor of the file to write |
+| files          | descriptors of files, the first of which with room for it is written |
 
-The answer, JSON on standard output, has `ends`; or `error`, a sentence for a person.
+The answer, JSON on standard output, has `ends`, and `file`, the descriptor that was written; or `error`, a sentence for
+a person.
 """
 
+import errno
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from offsetlake.errors import LogMismatch
+from offsetlake.errors import LogMismatch, LogUnavailable
 from offsetlake.kafka.placement import partition_for_group
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import newest_ends
@@ -31,6 +34,7 @@ from offsetlake.pipeline.snapshot import Snapshot, read_snapshot
 from offsetlake.serve.base_file import OFFSET_COLUMNS, lay_out
 from offsetlake.serve.child import BEHIND_ANSWERS, answer_one
 
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM}
 PLACED = 1000  # groups asked where they are: of another number of log partitions most would be elsewhere
 
 
@@ -48,9 +52,27 @@ def build(request: dict[str, Any]) -> dict[str, Any]:
     _check_covered(lake, folder, request["log_partitions"])
     snapshot = read_snapshot(lake, LogAddress(folder=folder), ends, OFFSET_COLUMNS)
     _check_placement(snapshot, request["log_partitions"])
-    with os.fdopen(request["file"], "wb", closefd=False) as file:
-        lay_out(snapshot, newest_ends(lake), file)
-    return {"ends": ends}
+    parts = lay_out(snapshot, newest_ends(lake))
+    file = _with_room(request["files"], sum(map(len, parts)), folder)
+    with os.fdopen(file, "wb", closefd=False) as out:
+        out.writelines(parts)
+    return {"ends": ends, "file": file}
+
+
+def _with_room(files: Sequence[int], size: int, folder: Path) -> int:
+    """Return the first file that has room for some bytes, which it takes; raises LogUnavailable if none has."""
+    for file in files:
+        try:
+            os.posix_fallocate(file, 0, size)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            os.ftruncate(file, 0)
+        else:
+            return file
+    raise LogUnavailable(
+        f"the snapshot of {size} bytes has no room on the disk of the log {folder}, nor in memory: free some of either"
+    )
 
 
 def _ends(folder: Path, log_partitions: int) -> dict[int, int]:

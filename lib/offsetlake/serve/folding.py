@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+import os
 import tempfile
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from offsetlake.disk import suppress_full
 from offsetlake.errors import OffsetlakeError
 from offsetlake.log.appender import Appender
 from offsetlake.serve.base import Base
@@ -25,17 +27,37 @@ async def build(settings: Settings, ends: dict[int, int] | None) -> tuple[Base, 
 
     Gives it with the ends. Raises ChildFailed.
     """
-    # A file without a name: whatever becomes of this process, nothing is left of it.
-    with tempfile.TemporaryFile(dir=settings.log) as file:
+    with ExitStack() as opened:
+        files = _files(Path(settings.log), opened)
         request = {
             "lake": settings.lake,
             "log": settings.log,
             "ends": ends,
             "log_partitions": settings.log_partitions,
-            "file": file.fileno(),
+            "files": files,
         }
-        answer = await ask("offsetlake.serve.build", request, [file.fileno()])
-        return Base(file.fileno()), {int(partition): end for partition, end in answer["ends"].items()}
+        answer = await ask("offsetlake.serve.build", request, files)
+        base = Base(answer["file"])
+        if answer["file"] == files[-1]:
+            LOG.warning(
+                "the disk of the log %(log)s has no room for the snapshot: its %(size)d bytes are in memory",
+                {"log": settings.log, "size": base.size},
+            )
+        return base, {int(partition): end for partition, end in answer["ends"].items()}
+
+
+def _files(folder: Path, opened: ExitStack) -> list[int]:
+    """Open files without names for a snapshot, so that nothing is left of them whatever becomes of this process.
+
+    The pages of one on the disk of the log can be dropped when memory is short; if that disk is full, it is kept in
+    memory.
+    """
+    files = []
+    with suppress_full():
+        files.append(opened.enter_context(tempfile.TemporaryFile(dir=folder)).fileno())  # noqa: SIM115 - `opened` closes it
+    memory = os.memfd_create("offsetlake-snapshot")
+    opened.callback(os.close, memory)
+    return [*files, memory]
 
 
 class Folding:
