@@ -12,6 +12,8 @@ from offsetlake.serve.commit_rules import NONE
 THROTTLE, FLEXIBLE = 3, 8  # versions of OffsetCommit since which an answer has a throttle time, and tags
 _CORRELATION_AT, _CORRELATION, _OFFSET = 4, 4, 8
 _LARGEST_KEPT = 100_000  # bytes, of a frame: it is kept a connection
+MAX_KEPT_BYTES = 128 << 20  # of all connections: the next ones are read field by field
+_ENTRY_BYTES = 600  # of the objects of a partition, beside its names
 _ANSWERED = struct.Struct(">ih")
 
 Named = tuple[bytes, int, bytes, bytes]
@@ -55,6 +57,10 @@ class CommitRequest:
         self.stored.append(stored)
         self._places.append(place)
 
+    def size(self, frame: bytes) -> int:
+        """Return about how many bytes it takes in memory once its frame is remembered."""
+        return 2 * (len(frame) + sum(map(len, self.keys))) + _ENTRY_BYTES * len(self.keys)
+
     def remember(self, frame: bytes) -> None:
         """Prepare for more requests like this one, where nothing but their offsets can make a difference."""
         if self.of_nobody and len(self._places) == sum(len(partitions) for _, partitions in self.answered):
@@ -94,12 +100,29 @@ class CommitRequest:
         return b"".join(out)
 
 
+class Kept:
+    """How much memory all connections together may take for their last commits."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = MAX_KEPT_BYTES
+
+    def take(self, size: int) -> bool:
+        """Take some bytes, if there are as many."""
+        if size > self.left:
+            return False
+        self.left -= size
+        return True
+
+
 class LastCommit:
     """What a connection keeps of its last OffsetCommit; `group` is that of the last one that went to the log."""
 
-    __slots__ = ("_length", "group", "request")
+    __slots__ = ("_kept", "_length", "_size", "group", "request")
 
-    def __init__(self) -> None:
+    def __init__(self, kept: Kept) -> None:
+        self._kept, self._size = kept, 0
         self._length = -1
         self.request: CommitRequest | None = None
         self.group: bytes | None = None
@@ -107,7 +130,16 @@ class LastCommit:
     def keep(self, request: CommitRequest, frame: bytes) -> None:
         """Keep a request that was read field by field; it is prepared for more once two had one length."""
         self.request = None
+        self._kept.left += self._size
+        self._size = 0
         if len(frame) == self._length <= _LARGEST_KEPT:
-            request.remember(frame)
-            self.request = request
+            size = request.size(frame)
+            if self._kept.take(size):
+                self._size = size
+                request.remember(frame)
+                self.request = request
         self._length = len(frame)
+
+    def __del__(self) -> None:
+        """Give back what it took: its connection has ended."""
+        self._kept.left += self._size

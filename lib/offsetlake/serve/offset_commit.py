@@ -15,8 +15,9 @@ from offsetlake.kafka.placement import partition_for_group
 from offsetlake.serve import commit_rules as rules
 from offsetlake.serve import rights, wire
 from offsetlake.serve.base import NO_ID
+from offsetlake.serve.buckets import MAX_NAME_BYTES
 from offsetlake.serve.client import Client
-from offsetlake.serve.commit_request import FLEXIBLE, THROTTLE, CommitRequest, LastCommit
+from offsetlake.serve.commit_request import FLEXIBLE, THROTTLE, CommitRequest, Kept, LastCommit
 from offsetlake.serve.commit_rules import NONE, Committer
 from offsetlake.serve.quota import UNTHROTTLED, Quota, Throttle
 from offsetlake.serve.request_limits import REQUEST_LIMITS
@@ -93,9 +94,16 @@ class OffsetCommit:
         self._store, self._topics, self._writes = store, topics, writes
         self._recorded, self._quota = recorded, quota
         self.errors: Counter[int] = Counter()
-        self.log_partition = lru_cache(1 << 16)(
-            lambda group: partition_for_group(group.decode(errors="replace"), log_partitions)
-        )
+        self.kept = Kept()
+
+        def place(group: bytes) -> int:
+            return partition_for_group(group.decode(errors="replace"), log_partitions)
+
+        self._place, self._place_once = place, lru_cache(1 << 16)(place)
+
+    def log_partition(self, group: bytes) -> int:
+        """Return the log partition of a group."""
+        return (self._place_once if len(group) <= MAX_NAME_BYTES else self._place)(group)
 
     def take(self, frame: bytes, at: int, header: wire.Header, answer: Answer, last: LastCommit, client: Client) -> int:
         """Take the request whose body begins at `at`; `answer` is called with the body of the answer, now or later.

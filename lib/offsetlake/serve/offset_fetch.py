@@ -26,7 +26,7 @@ from offsetlake.serve.topics import Topics
 VERSIONS = range(1, 11)
 _ALL_SINCE = _NO_ERROR_BELOW = 2
 _THROTTLE, _EPOCH, _FLEXIBLE, _STABLE, _GROUPS, _MEMBER, _TOPIC_IDS = 3, 5, 6, 7, 8, 9, 10
-KEPT, LARGEST_KEPT = 1000, 2_000  # requests that were read, and their bytes
+KEPT, LARGEST_KEPT = 1000, 600  # requests that were read, and their bytes: each takes up to 20 kB as objects
 _NOTHING: Stored = (-1, -1, b"", NO_ID)
 _WITH_EPOCH, _WITHOUT_EPOCH, _INDEX = struct.Struct(">iqi"), struct.Struct(">iq"), struct.Struct(">i")
 _INT16 = struct.Struct(">h")

@@ -18,7 +18,7 @@ class Service:
 
     def __init__(self, commits: OffsetCommit, fetches: OffsetFetch, admin: Admin, client: Client) -> None:
         self._commits, self._fetches, self._admin, self._client = commits, fetches, admin, client
-        self._last_commit = LastCommit()
+        self._last_commit = LastCommit(commits.kept)
 
     def may_follow(self, header: wire.Header) -> bool:
         """Tell whether a request may begin before those before it are answered: it sees nothing of what they do."""
