@@ -3,7 +3,8 @@
 import errno
 import os
 import resource
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
@@ -306,3 +307,73 @@ def test_a_folder_where_a_partition_cannot_be_made(tmp_path: Path, log: Appender
     (tmp_path / str(PARTITION)).write_text("a file")
     with pytest.raises(LogUnavailable):
         log.append(0, [made(1)])
+
+
+def _remove_all(folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+def _remove_segment(folder: Path) -> None:
+    next(folder.glob("*-0/*.log")).unlink()
+
+
+def _move_away(folder: Path) -> None:
+    folder.rename(folder.with_name("moved"))
+
+
+def _replace(folder: Path) -> None:
+    _move_away(folder)
+    shutil.copytree(folder.with_name("moved"), folder)
+
+
+def _replace_partition(folder: Path) -> None:
+    partition = folder / "__consumer_offsets-0"
+    partition.rename(folder / "moved")
+    shutil.copytree(folder / "moved", partition)
+
+
+@pytest.mark.parametrize(
+    ("change", "at_sync"),
+    [(_remove_all, True), (_remove_segment, True), (_move_away, False), (_replace, False), (_replace_partition, False)],
+)
+def test_a_log_that_is_removed_or_replaced_takes_no_more(
+    tmp_path: Path, change: Callable[[Path], None], *, at_sync: bool
+) -> None:
+    folder = tmp_path / "log"
+    folder.mkdir()
+    with appending(folder, "test") as appender:
+        appender.append(0, [made(1)])
+        appender.sync()
+        appender.look()
+        change(folder)
+        if at_sync:
+            appender.append(0, [made(2)])
+            with pytest.raises(LogInDoubt, match="was removed or replaced"):
+                appender.sync()
+        else:
+            with pytest.raises(LogInDoubt, match=r"cannot be written: .*(removed|replaced|No such file)"):
+                appender.look()
+        for again in (lambda: appender.append(0, [made(3)]), appender.sync, appender.look):
+            with pytest.raises(LogInDoubt):
+                again()
+
+
+def test_a_log_in_its_place_is_not_in_doubt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments are begun and deleted, and looked at in turn."""
+    monkeypatch.setattr(appender_module, "SEGMENT_BYTES", 1)
+    monkeypatch.setattr(appender_module, "LOOKED_AT", 2)
+    with appending(tmp_path, "test") as appender:
+        for number in range(12):
+            appender.append(number % 5, [made(number)])
+            appender.sync()
+            appender.look()
+        (tmp_path / "__consumer_offsets-0" / f"{0:020}.log").unlink()
+
+        def look_at_all() -> None:
+            for _ in range(3):
+                appender.look()
+
+        look_at_all()
+        (tmp_path / "__consumer_offsets-4").rename(tmp_path / "moved")
+        with pytest.raises(LogInDoubt):
+            look_at_all()

@@ -23,6 +23,7 @@ from offsetlake.serve.server import Server
 from offsetlake.serve.settings import Settings
 from serve import commands
 from serve.asking import answered, request
+from serve.http_client import ask
 from serve.in_process import BROKER_LOG, SECONDS, InProcess, Origin
 from serve.serving import Serving
 from serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient
@@ -87,6 +88,27 @@ def test_a_server_starts_on_a_full_disk_and_serves_reads(tmp_path: Path, origin:
         rows = {(of["name"].encode(), each["partition_index"]) for of in answer["topics"] for each in of["partitions"]}
         assert rows == {(topic, number) for topic, number, _ in origin.base.entries(origin.base.group(b"billing"))}
         assert serving.stop() == 0
+    assert not [line for line in serving.said if "Traceback" in line]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flush", ["always", "os"])
+def test_a_log_that_is_removed_takes_no_more_commits(tmp_path: Path, flush: str) -> None:
+    """They would be acknowledged and gone: the open files have no name any more."""
+    log = tmp_path / "log"
+    with Serving(tmp_path / "lake", log, flush=flush, http=["127.0.0.1", 0]) as serving:
+        with WireClient(serving.bootstrap) as client:
+            assert committed(client, "g", 1) == {0}
+            assert ask(serving.http, "GET", "/readyz").status == 200
+            shutil.rmtree(log)
+            if flush != "always":
+                serving.wait_for_line("all writes are refused until a restart, reads go on")
+            assert committed(client, "g", 2) == {NOT_COORDINATOR}
+            serving.wait_for_line("all writes are refused until a restart, reads go on")
+            ready = ask(serving.http, "GET", "/readyz")
+            assert (ready.status, str(log) in ready.body["detail"]) == (503, True)
+            assert fetched(client, "g") == [1, 1]
+        assert serving.stop() == 3
     assert not [line for line in serving.said if "Traceback" in line]
 
 

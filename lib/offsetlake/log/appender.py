@@ -1,5 +1,6 @@
 """Record batches go to the ends of a log's partitions; `sync` brings them to the disk. Whoever appends owns the log."""
 
+import errno
 import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +16,8 @@ from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.segments import Segment, segments_of
 
 SEGMENT_BYTES = 10 << 20  # as KAFKA-1000 had it for this topic: small segments can be cut away soon
+LOOKED_AT = 200  # active segments at once: two calls of the system each
+_REMOVED = "its active segment was removed or replaced"
 _BASE_OFFSET = struct.Struct(">q")
 
 
@@ -29,6 +32,7 @@ class LogInDoubt(LogUnavailable):
 class _Tail:
     """The segment a partition is written to: `end` is the next log offset, `size` the bytes that are known good."""
 
+    path: Path
     file: FileIO
     end: int
     size: int
@@ -49,6 +53,8 @@ class Appender:
     def __init__(self, folder: Path, end_of: Callable[[Segment], int]) -> None:
         self._folder, self._end_of = folder, end_of
         self._tails: dict[Partition, _Tail] = {}
+        self._identity: tuple[int, int] | None = None  # of the folder, when it was first looked at
+        self._looked_at = 0  # tails that have been looked at, in turn
         self._doubt: str | None = None
         self._closed = False
 
@@ -90,7 +96,25 @@ class Appender:
             if tail.unsynced:
                 with self._doubting(self._partition_folder(partition)):
                     os.fdatasync(tail.file.fileno())
+                    if os.fstat(tail.file.fileno()).st_nlink == 0:
+                        raise FileNotFoundError(errno.ENOENT, _REMOVED)
                 tail.unsynced = False
+
+    def look(self) -> None:
+        """Raise LogInDoubt if the folder or an active segment was removed or replaced; looks at LOOKED_AT segments."""
+        self._check()
+        tails = [*self._tails.values()]
+        first = self._looked_at if self._looked_at < len(tails) else 0
+        self._looked_at = first + LOOKED_AT
+        with self._doubting(self._folder):
+            identity = _identity(self._folder.stat())
+            if self._identity is None:
+                self._identity = identity
+            elif identity != self._identity:
+                raise FileNotFoundError(errno.ENOENT, "its folder was replaced")
+            for tail in tails[first : self._looked_at]:
+                if _identity(tail.path.stat()) != _identity(os.fstat(tail.file.fileno())):
+                    raise FileNotFoundError(errno.ENOENT, _REMOVED)
 
     def close(self) -> None:
         """Close the segments; what was not synced may be lost in a crash of the machine."""
@@ -122,12 +146,13 @@ class Appender:
         return self._tails[partition]
 
     def _open(self, path: Path, base_offset: int, end: int) -> _Tail:
+        segment = path / f"{base_offset:020}.log"
         with disk_errors(path), ExitStack() as opened:
             with self._naming(path):
-                file = opened.enter_context(FileIO(path / f"{base_offset:020}.log", "ab"))
+                file = opened.enter_context(FileIO(segment, "ab"))
             size = file.tell()
             opened.pop_all()  # it stays open
-        return _Tail(file, end, size)
+        return _Tail(segment, file, end, size)
 
     def _roll(self, partition: Partition) -> _Tail:
         """Begin the next segment; the one before is on disk first, so that only a last segment can be torn."""
@@ -170,3 +195,7 @@ class Appender:
         except OSError as error:
             self._doubt = f"the log {folder} cannot be written: {error.strerror}"
             raise LogInDoubt(self._doubt) from error
+
+
+def _identity(of: os.stat_result) -> tuple[int, int]:
+    return of.st_dev, of.st_ino

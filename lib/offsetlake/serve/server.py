@@ -65,7 +65,7 @@ class Server:
         self._parts = of = Parts(settings, security, loop)
         self._reading = asyncio.Lock()  # the files of the log: nothing is cut off meanwhile
         self.door = Door(settings, of.store, of.writes, of.appender, of.log_partition, self._reading)
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: list[asyncio.Task[None]] = []
         self._http: HttpServer | None = None
 
     async def listen(self) -> Acceptor:
@@ -108,7 +108,8 @@ class Server:
         """Load what the lake and the log say; raises ChildFailed, LogMismatch, LogUnavailable."""
         base, ends = await build(self._settings, None)
         self._parts.load(base, ends)
-        self._watching = asyncio.create_task(self._parts.transactions.watch())
+        watches = (self._parts.transactions.watch(), self._parts.writes.watch())
+        self._watching = [asyncio.create_task(watch) for watch in watches]
         taken = {"offsets": len(base), "groups": len(base.groups), "version": base.version}
         LOG.info("serving %(offsets)d offsets in %(groups)d groups", taken)
 
@@ -130,8 +131,8 @@ class Server:
         if self._http is not None:
             await self._http.close()
         await self.door.close()
-        if self._watching is not None:
-            self._watching.cancel()
+        for watch in self._watching:
+            watch.cancel()
         await of.reads.close()
         with contextlib.closing(of.appender):
             try:

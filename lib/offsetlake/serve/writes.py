@@ -23,6 +23,7 @@ LOG = logging.getLogger(__name__)
 QUICK = 0.001  # seconds: a disk that answers within them is waited for; for a slower one a thread waits
 MANY = 8  # writes in one round: a thread waits for the disk then, while the next are taken in
 INTERVAL = 1.0  # seconds
+LOOK = 1.0  # seconds between two looks whether the log is still in its place
 _UNFORESEEN = "the server has a fault, which its log tells: nobody knows what the log has until a restart reads it"
 
 
@@ -125,6 +126,25 @@ class Writes:
         self.add(_Rest(done, begins))
         await done
 
+    async def watch(self) -> None:
+        """Look again and again, until it is cancelled, whether the log is still in its place."""
+        while True:
+            self.look()
+            await asyncio.sleep(LOOK)
+
+    def look(self) -> None:
+        """Refuse all further writes if the folder of the log or an active segment was removed or replaced."""
+        if self.broken is None:
+            try:
+                self._appender.look()
+            except LogInDoubt as error:
+                self._break(error)
+
+    def _break(self, error: LogUnavailable) -> None:
+        if self.broken is None:
+            LOG.error("%(reason)s: all writes are refused until a restart, reads go on", {"reason": error})
+            self.broken = error
+
     def make_due(self) -> None:
         """Have the round under way brought to the disk, whatever the `Flush` is."""
         self._due = True
@@ -194,14 +214,14 @@ class Writes:
         try:
             return self._appender.append(partition, batches)
         except LogInDoubt as error:
-            self.broken = error
+            self._break(error)
             return error
         except LogUnavailable as error:
             return error
         except Exception:
             LOG.exception("the log could not be written")
-            self.broken = LogInDoubt(_UNFORESEEN)
-            return self.broken
+            self._break(fault := LogInDoubt(_UNFORESEEN))
+            return fault
 
     def _sync(self) -> LogUnavailable | None:
         started = time.perf_counter()
@@ -219,7 +239,8 @@ class Writes:
         return None
 
     def _finish(self, done: list[tuple[Write, list[int]]], error: LogUnavailable | None) -> None:
-        self.broken = error or self.broken
+        if error:
+            self._break(error)
         self._due = False
         for write, firsts in done:
             self._tell(write, firsts, error)
@@ -237,6 +258,6 @@ class Writes:
                 write.written(firsts)
         except Exception:
             LOG.exception("what came of a write could not be served or told: the process has to end")
-            self.broken = self.broken or LogUnavailable(_UNFORESEEN)
+            self._break(LogUnavailable(_UNFORESEEN))
             if not self.fault.done():
                 self.fault.set_result(None)
