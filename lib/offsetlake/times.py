@@ -25,7 +25,7 @@ def now_ms() -> int:
 
 def to_ms(text: str) -> int:
     """Read an instant as ms since the epoch, finer digits cut off; BadRequest where it is none."""
-    if re.fullmatch(r"-?[0-9]+", text):
+    if re.fullmatch(r"-?[0-9]{1,30}", text):
         if abs(ms := int(text)) > LAST_INSTANT:
             raise BadRequest(f"{text} ms is no instant: years 1 to 9999 are known")
         return ms

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from starlette.requests import Request
 
 from offsetlake.errors import BadRequest, LogUnavailable
@@ -17,6 +18,7 @@ from offsetlake.kafka.batch_writer import Batch
 from offsetlake.serve import http_api, http_connection, tls
 from offsetlake.serve.child import ChildFailed
 from offsetlake.serve.client import Client
+from offsetlake.serve.http_answers import MAX_OFFSETS, WantedCommit
 from offsetlake.serve.http_server import HttpServer
 from offsetlake.serve.limits import Connections
 from serve.commands import EMPTY
@@ -282,3 +284,20 @@ def test_an_answer_takes_the_time_it_takes(http: OverHttp, monkeypatch: pytest.M
     monkeypatch.setattr(http_api, "ask", asked)
     assert problem(http.ask("GET", f"/v1/offsets?group={EMPTY}&as_of=1")) == "history-unavailable"
     assert waiting == [None]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"group": "g", "offsets": [{}] * 100_000},
+        {"group": "g", "offsets": [1] * 100_000},
+        {"group": "g", "offsets": [exchange(None, number, partition=number) for number in range(MAX_OFFSETS + 1)]},
+        {"group": "g", "offsets": [{f"field-{number}": 1 for number in range(50_000)}]},
+        {f"field-{number}": 1 for number in range(50_000)},
+    ],
+)
+def test_a_body_that_is_wrong_in_many_places_is_refused_by_the_first_of_them(body: Any) -> None:
+    """An error for each of them would take a minute, during which nobody is answered."""
+    with pytest.raises(ValidationError) as refused:
+        WantedCommit.model_validate(body)
+    assert refused.value.error_count() < 10

@@ -13,6 +13,12 @@ from offsetlake.serve.offset_commit import METADATA_LIMIT
 from offsetlake.times import to_ms
 
 MEDIA_TYPE = "application/problem+json"
+MAX_OFFSETS = 10_000
+"""Of one commit. Others wait while it is read and written."""
+
+MAX_FIELDS = 20
+"""Of one object in a body."""
+
 LARGEST_PARTITION, LARGEST_EPOCH = 2**31 - 1, 2**31 - 1
 LARGEST_OFFSET = 9_200_000_000_000_000_000  # no log gets there; OpenAPI's limits are doubles, and this is one
 
@@ -165,6 +171,14 @@ class Strict(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _few_fields(cls, value: object) -> object:
+        """Refuse an object of many fields at once: each unknown one would be an error of its own."""
+        if isinstance(value, dict) and len(value) > MAX_FIELDS:
+            raise ValueError(f"it has {len(value)} fields; {len(cls.model_fields)} are known")
+        return value
+
 
 class WantedOffset(Strict):
     """An offset to store; only if `expected` stands until then, or nothing where that is null."""
@@ -181,7 +195,7 @@ class WantedCommit(Strict):
     """Offsets of one group; all of them are stored, or none."""
 
     group: Name
-    offsets: Annotated[list[WantedOffset], Field(min_length=1)]
+    offsets: Annotated[list[WantedOffset], Field(min_length=1, max_length=MAX_OFFSETS, fail_fast=True)]
 
     @model_validator(mode="after")
     def _once_each(self) -> "WantedCommit":
