@@ -5,9 +5,12 @@ import io
 import json
 import os
 import pty
+import random
 import re
+import shutil
 import unicodedata
 from collections.abc import Sequence
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -15,9 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from command_line import Run
-from offsetlake import output
+from e2e.in_process import InProcess, NoSpark
+from e2e.lakes import cycle as cycle_of
+from offsetlake import cli, cycle, output
 from offsetlake.escaping import visible
 from offsetlake.lake.lake import Lake
+from oracle.random_logs import RandomLog
+from oracle.recipes import Sizes, World, choose_batch
 
 HOSTILE = [
     "plain", "", "ключ", "é", "漢字", "😀", "\x1b[31mred", "bell\x07", "\x9b31m", "a\u202eb", "\u2066c", "\\x1b[31mred",
@@ -189,6 +196,54 @@ def test_a_table_has_fifty_rows_and_json_and_csv_have_all(run: Run, broker_lake:
     assert run(*asked, "--limit", "2")[1].count("\n") == 1 + min(2, len(of_json))
     assert run(*asked, "--limit", "2", "--format", "json")[1].splitlines() == of_json[:2]
     assert run(*asked, "--limit", "0", "--format", "csv")[1].count("\n") == 1 + len(of_json)
+
+
+GROUP = "ключ\x1b[31m\x9b1m\u202e😀"
+OF_KEY = ["--group", GROUP, "--topic", "topic-0", "--partition", "0"]
+
+
+@pytest.fixture(scope="module")
+def hostile_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a lake and its log: the name of a group controls terminals, and only Unicode has it."""
+    folder = tmp_path_factory.mktemp("hostile")
+    world = World(groups=(GROUP, "=2+2"), topics=("topic-0",), partitions=1, log_partitions=2)
+    rng = random.Random(1)
+    plans = tuple(choose_batch(rng.randrange, world, Sizes(6, 100)) for _ in range(40))
+    RandomLog(world, plans).write(folder / "log")
+    cycle_of(InProcess(), Lake.create(folder / "lake"), folder / "log")
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["groups"], ["groups", "--format", "json"], ["offsets"], ["offsets", "--format", "json"], ["acts"],
+        ["tombstones"], ["alterations"], ["transactions"], ["runs"], ["views"], ["--help"], ["audit", "--help"],
+        ["audit"], ["audit", "changes"], ["audit", "log_growth"], ["history", *OF_KEY], ["expire", "--what-if"],
+        ["sql", f"SELECT '{GROUP}' AS \"{GROUP}\" FROM groups"], ["run", "--log", "log"], ["maintain", "--dry-run"],
+        ["cleanup", GROUP, "--log", "log"], ["reset", GROUP, "--all-topics", "--to-offset", "1", "--log", "log"],
+        ["snapshot", f"{GROUP}.arrow", "--log", "log"], ["report", "--to", f"{GROUP}.html"],
+        ["serve", "--check", "--log", "log"], ["check", "--suite", "after_expire"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_no_command_fails_for_a_name(
+    hostile_lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], encoding: str
+) -> None:
+    shutil.copytree(hostile_lake, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cycle, "LazySession", NoSpark)
+    raw = io.BytesIO(), io.BytesIO()
+    out, err = (io.TextIOWrapper(each, encoding=encoding, errors="strict", write_through=True) for each in raw)
+    monkeypatch.setattr("sys.stdout", out)
+    monkeypatch.setattr("sys.stderr", err)
+    code = cli.run(arguments)
+    written = "".join(each.getvalue().decode("utf-8" if arguments == ["views"] else encoding) for each in raw)
+    assert "Traceback" not in written
+    assert code in (0, 8), written  # 8: a random group may have members, and is refused
+    assert RAW.findall(written) == []
 
 
 @pytest.mark.parametrize(

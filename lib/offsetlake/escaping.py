@@ -7,6 +7,7 @@ format characters, separators other than the space, surrogates, and unassigned c
 import codecs
 import json
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TextIO
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how spreadsheets recognize a formula (OWASP, "CSV Injection")
@@ -27,7 +28,7 @@ def unambiguous(text: str, encoding: str) -> str:
 
 def encodable(text: str, encoding: str) -> str:
     """Return the text with each character that the encoding lacks as a Python escape."""
-    return text.encode(encoding, "backslashreplace").decode(encoding)
+    return text if is_unicode(encoding) else text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def to_json(value: object, encoding: str = "utf-8", default: Callable[[Any], str] | None = None) -> str:
@@ -61,6 +62,7 @@ def ellipsis(encoding: str) -> str:
     return "…" if is_unicode(encoding) else "..."
 
 
+@cache
 def is_unicode(encoding: str) -> bool:
     """Return whether the encoding has every character."""
     return codecs.lookup(encoding).name.startswith("utf")

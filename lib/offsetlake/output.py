@@ -12,14 +12,13 @@ from types import SimpleNamespace, TracebackType
 from typing import Any, Self, TextIO
 
 import pyarrow as pa
-from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import Progress as Bars
 from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from offsetlake.errors import OffsetlakeError
-from offsetlake.escaping import csv_text, ellipsis, encoding_of, is_unicode, to_json, unambiguous, visible
-from offsetlake.tables import Column, Layout, fit
+from offsetlake.escaping import csv_text, ellipsis, encodable, encoding_of, is_unicode, to_json, unambiguous, visible
+from offsetlake.tables import Column, Layout, cell_len, fit
 from offsetlake.times import to_iso
 
 DEFAULT_ROWS = 50  # rows of a table: more than a person reads, and a question can have millions
@@ -85,6 +84,12 @@ def writing_to(out: TextIO) -> Iterator[None]:
 def tell(text: str) -> None:
     """Write to standard error what a person reads beside the answer."""
     print(visible(text), file=sys.stderr)  # noqa: T201
+
+
+def write_line(text: str) -> None:
+    """Write a line to standard output for people."""
+    with writing_to(sys.stdout):
+        sys.stdout.write(encodable(visible(text), encoding_of(sys.stdout)) + "\n")
 
 
 def write_exact(text: str) -> None:

@@ -3,12 +3,18 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len as terminal_cells
+from rich.cells import set_cell_size
 
 MAX_CELL_WIDTH = 255  # terminal cells, however wide the terminal: a name in a log line has as many characters
 READABLE_WIDTH = 24  # terminal cells that a text keeps while there is a less important column to drop
 MIN_TEXT_WIDTH = 8
 GAP = "  "
+
+
+def cell_len(text: str) -> int:
+    """Return how many terminal cells a printable text takes."""
+    return len(text) if text.isascii() else terminal_cells(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +108,8 @@ class Layout:
         if self._wrapping is None:
             yield self._line(line)
             return
-        last, width = [*self.widths.items()][-1]
+        last = next(reversed(self.widths))
+        width = self.widths[last]
         first, *others = _wrapped(shorten(cells[last], MAX_CELL_WIDTH, ellipsis).split(" "), width, ellipsis)
         yield self._line({**line, last: first})
         for other in others:
@@ -110,7 +117,7 @@ class Layout:
 
     @property
     def _wrapping(self) -> Column | None:
-        last = self.columns[[*self.widths][-1]]
+        last = self.columns[next(reversed(self.widths))]
         return last if last.is_text else None
 
     def _line(self, cells: dict[int, str]) -> str:

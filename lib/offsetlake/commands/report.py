@@ -16,8 +16,7 @@ from offsetlake.commands.options import (
 )
 from offsetlake.disk import replacing
 from offsetlake.errors import BadRequest
-from offsetlake.escaping import visible
-from offsetlake.output import Progress
+from offsetlake.output import Progress, write_line
 from offsetlake.times import to_ms
 
 
@@ -58,7 +57,7 @@ def report(
         page = page_of(at, settings.retention, group, None if since is None else to_ms(since), progress.say)
         progress.say(f"writing {to}")
         _write(to, page)
-    typer.echo(visible(f"{to}: {len(page.encode()) / 1000:,.0f} kB, open it in a browser"))
+    write_line(f"{to}: {len(page.encode()) / 1000:,.0f} kB, open it in a browser")
 
 
 def _write(file: Path, page: str) -> None:

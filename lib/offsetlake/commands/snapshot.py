@@ -17,8 +17,8 @@ from offsetlake.commands.options import (
     app,
     examples,
 )
-from offsetlake.escaping import visible
 from offsetlake.lake.lake import Lake
+from offsetlake.output import write_line
 from offsetlake.pipeline.snapshot import export, read_snapshot
 
 
@@ -46,4 +46,4 @@ def snapshot(
     settings = config.load(options, os.environ)
     rows = read_snapshot(Lake.open(settings.lake), settings.address()).tables[table]
     export(rows, file)
-    typer.echo(visible(f"{file}: {rows.num_rows:,} rows of {table}"))
+    write_line(f"{file}: {rows.num_rows:,} rows of {table}")
