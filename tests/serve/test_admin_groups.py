@@ -61,3 +61,12 @@ def test_assignments_have_the_names_of_topics_whose_ids_are_known(served: InProc
     for which in ("assignment", "target_assignment"):
         found = {of["topic_name"]: of["partitions"] for of in group["members"][0][which]["topic_partitions"]}
         assert found == dict(zip(("orders", "payments"), assigned.values(), strict=True))
+
+
+def test_an_error_message_about_a_long_name_can_be_read(shared: InProcess) -> None:
+    """A string of the protocol has at most 32,767 bytes, and so may a name."""
+    name = "é" * 16_383
+    for api, version, field in ((apis.DESCRIBE_GROUPS, 6, "groups"), (apis.CONSUMER_GROUP_DESCRIBE, 0, "group_ids")):
+        [group] = shared.ask(api, version, **{field: [name]})["groups"]
+        assert (group["group_id"], group["error_code"]) == (name, 69)
+        assert len(group["error_message"].encode()) < 2**15

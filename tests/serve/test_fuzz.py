@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 
 from offsetlake.serve.credentials import Credentials
-from serve.asking import ask, connected
+from serve.asking import ask, connected, request
 from serve.beside_a_broker import TOPICS
 from serve.malformed_requests import Layout
+from serve.secured import SASL_AUTHENTICATE, SASL_HANDSHAKE, scram_first
 from serve.serving import Serving
 from serve.test_garbage import resident
 from serve.valid_requests import API_VERSIONS, entity, plain_entity
@@ -136,8 +137,20 @@ def test_broken_requests_before_login(tmp_path: Path) -> None:
     known.write(tmp_path / "credentials.json")
     with unharmed(tmp_path, credentials=str(tmp_path / "credentials.json")) as serving:
         frames = (frame for frame in broken_requests(3) if frame[4:6] in {b"\0\x11", b"\0\x12", b"\0\x24"})
-        outcomes = send(serving, frames, 500)
+        outcomes = send(serving, frames, 300) + send(serving, broken_logins(3), 200)
     assert outcomes["answered"] > 50, outcomes
+
+
+def broken_logins(seed: int) -> Iterator[bytes]:
+    """Return a SaslHandshake and a SaslAuthenticate whose message of SCRAM is broken, again and again."""
+    rng = random.Random(seed)
+    handshake = request(SASL_HANDSHAKE, 1, {"mechanism": "SCRAM-SHA-256"})
+    while True:
+        message = bytearray(scram_first("billing"))
+        for _ in range(rng.choice((0, 1, 2, 5))):
+            rng.choice((_flip, _overwrite, _cut, _insert))(message, rng)
+        authenticate = request(SASL_AUTHENTICATE, rng.randrange(3), {"auth_bytes": bytes(message)})
+        yield b"".join(struct.pack(">i", len(data)) + data for data in (handshake, authenticate))
 
 
 @pytest.mark.long

@@ -18,7 +18,9 @@ from serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient, frame, re
 FETCH: dict[str, Any] = {"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0]}]}
 GOOD = frame(OFFSET_FETCH, 5, 7, request(OFFSET_FETCH, 5, FETCH))
 TWICE: dict[str, Any] = {"groups": [{"group_id": "g", "topics": None}] * 2, "require_stable": False}
-LIST_GROUPS, UNKNOWN_API, TOO_NEW = 16, 4242, 99
+SAME_PARTITION: dict[str, Any] = {"name": "t", "partition_indexes": [0, 0]}
+DESCRIBED_TWICE = {"groups": ["g", "g"], "group_ids": ["g", "g"], "include_authorized_operations": False}
+LIST_GROUPS, DESCRIBE_GROUPS, CONSUMER_GROUP_DESCRIBE, UNKNOWN_API, TOO_NEW = 16, 15, 69, 4242, 99
 
 pytestmark = pytest.mark.slow
 
@@ -84,6 +86,10 @@ def sized(data: bytes) -> bytes:
         sized(struct.pack(">hhihhsi", OFFSET_FETCH, 5, 1, -1, 1, b"g", 2**31 - 1)),
         sized(struct.pack(">hhih", OFFSET_FETCH, 9, 1, -1) + b"\0" + b"\xff" * 40),
         frame(OFFSET_FETCH, 8, 7, request(OFFSET_FETCH, 8, TWICE)),
+        frame(OFFSET_FETCH, 5, 7, request(OFFSET_FETCH, 5, {"group_id": "g", "topics": FETCH["topics"] * 2})),
+        frame(OFFSET_FETCH, 5, 7, request(OFFSET_FETCH, 5, {"group_id": "g", "topics": [SAME_PARTITION]})),
+        frame(DESCRIBE_GROUPS, 4, 7, request(DESCRIBE_GROUPS, 4, DESCRIBED_TWICE)),
+        frame(CONSUMER_GROUP_DESCRIBE, 0, 7, request(CONSUMER_GROUP_DESCRIBE, 0, DESCRIBED_TWICE)),
         sized(struct.pack(">hhih", OFFSET_COMMIT, 9, 1, -1) + b"\xff\xff\xff\xff\x0f" + b"\xff" * 40),
         bytes.fromhex("00000011 0010 0004 00000001 ffff 00 ffffffff61 00"),  # ListGroups with 26 billion states
     ],

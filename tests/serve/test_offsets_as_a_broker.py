@@ -10,7 +10,7 @@ import pytest
 from broker import workload
 from broker.broker import Broker
 from broker.data_folder import copy_log
-from serve.beside_a_broker import FIRST, TOPICS, Two, commit, fetch
+from serve.beside_a_broker import FIRST, TOPICS, Two, commit, committed, fetch
 from serve.groups_with_members import GROUPS, WITH_MEMBERS, Member, join
 from serve.serving import Serving
 from serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient
@@ -118,6 +118,16 @@ def test_members_that_are_not_there(two: Two, version: int) -> None:
             values["groups"] = [values["groups"][0] | member]
             first, second = two.ask(OFFSET_FETCH, version, values)
             assert second == first
+
+
+@pytest.mark.parametrize(("metadata_length", "error"), [(4000, 0), (4096, -1)])
+def test_a_commit_of_more_than_one_batch_may_have(two: Two, metadata_length: int, error: int) -> None:
+    """A batch of 256 records of 4 KiB is larger than max.message.bytes of the topic (1,048,588)."""
+    partitions = [committed(0, number, -1, "m" * metadata_length) for number in range(256)]
+    values = commit("as-a-broker-large", topics=[{"name": FIRST, "partitions": partitions}])
+    first, second = two.ask(OFFSET_COMMIT, 9, values)
+    assert second == first
+    assert {each["error_code"] for topic in first["topics"] for each in topic["partitions"]} == {error}
 
 
 def test_the_empty_group(two: Two) -> None:

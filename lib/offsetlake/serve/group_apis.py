@@ -4,7 +4,7 @@ import base64
 import io
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kio.schema.consumer_protocol_assignment.v0 import ConsumerProtocolAssignment
@@ -22,9 +22,11 @@ from offsetlake.serve.rights import READ
 from offsetlake.serve.schemas import Values, write_entity
 from offsetlake.serve.store import Store
 from offsetlake.serve.topics import Topics
+from offsetlake.serve.wire import Malformed
 
 _READ_DELETE_DESCRIBE = 1 << 3 | 1 << 6 | 1 << 8
 _NO_BITS = -(2**31)
+_MAX_SHOWN = 8_000  # characters of a name in an error message: more than 32,767 bytes cannot be read by a client
 _NOT_FOUND_SINCE = 6  # version of DescribeGroups that says so
 _CONSUMER = "consumer"
 _CLASSIC: dict[str, Any] = {"group_state": "", "protocol_type": "", "protocol_data": "", "members": []}
@@ -46,12 +48,14 @@ class GroupApis:
     def describe_groups(self, request: Any, asked: Asked) -> Values:
         """Answer DescribeGroups, of classic groups; of others it says what it says of those that are not there."""
         bits = _bits(request)
+        _check_once(request.groups)
         described = [self._denial(name, asked) or self._classic(name, asked.version) | bits for name in request.groups]
         return {"groups": described}
 
     def consumer_group_describe(self, request: Any, asked: Asked) -> Values:
         """Answer ConsumerGroupDescribe, of groups of type consumer."""
         bits = _bits(request)
+        _check_once(request.group_ids)
         return {"groups": [self._denial(name, asked) or self._consumer(name) | bits for name in request.group_ids]}
 
     def _denial(self, group_id: str, asked: Asked) -> Values | None:
@@ -156,8 +160,15 @@ def _id_bytes(text: str) -> bytes:
     return base64.urlsafe_b64decode(f"{text}==")
 
 
+def _check_once(group_ids: Sequence[str]) -> None:
+    """Raise Malformed if a group is named twice: a few bytes each time would have all of its members described."""
+    if len({*group_ids}) < len(group_ids):
+        raise Malformed("a request that names a group twice")
+
+
 def _not_found(group_id: str, group: Mapping[str, Any] | None, wanted: str) -> dict[str, Any]:
-    said = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a {wanted} group."
+    name = group_id[:_MAX_SHOWN]
+    said = f"Group {name} not found." if group is None else f"Group {name} is not a {wanted} group."
     return {"error_code": GROUP_ID_NOT_FOUND, "error_message": said}
 
 

@@ -121,7 +121,10 @@ class LogReads:
         """
         if getattr(request, "session_epoch", -1) not in _NAMES_ALL:
             return _given({"error_code": FETCH_SESSION_ID_NOT_FOUND, "responses": ()})
-        logs = [topic for topic in request.topics if self._is_log(topic) and asked.client.may_read_log()]
+        logs: list[Any] = []
+        others: list[Any] = []
+        for topic in request.topics:
+            (logs if self._is_log(topic) and asked.client.may_read_log() else others).append(topic)
         wanted = {
             of.partition: _Wanted(of.partition, of.fetch_offset, of.partition_max_bytes)
             for topic in logs
@@ -136,7 +139,7 @@ class LogReads:
                 most=most,
                 isolation_level=request.isolation_level,
                 wait=min(request.max_wait.total_seconds(), LONGEST_WAIT),
-                others=[_unreadable(topic) for topic in request.topics if topic not in logs],
+                others=[_unreadable(topic) for topic in others],
             )
         )
 

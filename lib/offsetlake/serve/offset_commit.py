@@ -20,7 +20,7 @@ from offsetlake.serve.client import Client
 from offsetlake.serve.commit_request import FLEXIBLE, THROTTLE, CommitRequest, Kept, LastCommit
 from offsetlake.serve.commit_rules import NONE, Committer
 from offsetlake.serve.quota import UNTHROTTLED, Quota, Throttle
-from offsetlake.serve.request_limits import REQUEST_LIMITS
+from offsetlake.serve.request_limits import MAX_COMMIT_BATCH_BYTES, REQUEST_LIMITS
 from offsetlake.serve.store import VALUE, Store
 from offsetlake.serve.topics import LAST_OFFSET, Topics
 from offsetlake.serve.writes import Writes
@@ -150,6 +150,10 @@ class OffsetCommit:
             ],
             act,
         )
+        if len(batch.data) > MAX_COMMIT_BATCH_BYTES:
+            self.errors[rules.UNKNOWN_SERVER_ERROR] += len(offsets)
+            answer(request.body(rules.UNKNOWN_SERVER_ERROR))
+            return
         partition = self.log_partition(request.group)
         self._writes.add(Commit(partition, batch, self._store, request, offsets, answer, self.errors))
 

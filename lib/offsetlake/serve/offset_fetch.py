@@ -59,8 +59,13 @@ class Asked:
                     name = name_of(id_)
                 else:
                     id_, name = NO_ID, cursor.name()
-                self.topics.append((b"" if name is None else name, id_, cursor.int32s()))
+                partitions = cursor.int32s()
+                if len({*partitions}) < len(partitions):  # 4 bytes each time would return 4 KiB of metadata
+                    raise wire.Malformed("a fetch that names a partition twice")
+                self.topics.append((b"" if name is None else name, id_, partitions))
                 cursor.tags()
+            if len({topic[:2] for topic in self.topics}) < len(self.topics):
+                raise wire.Malformed("a fetch that names a topic twice")
         if version >= _GROUPS:
             cursor.tags()
 
