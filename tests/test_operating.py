@@ -18,6 +18,21 @@ from typer.main import get_command
 from command_line import Run
 from offsetlake.application import app
 from offsetlake.config import SERVE
+from offsetlake.serve import (
+    attempts,
+    buckets,
+    commit_request,
+    connection,
+    descriptors,
+    log_reads,
+    login,
+    offset_fetch,
+    quota,
+    rights,
+    topics,
+)
+from offsetlake.serve.settings import Settings
+from offsetlake.serve.transaction_log import PARTITIONS
 from serve.secured import secured
 
 ROOT = Path(__file__).parents[1]
@@ -131,3 +146,32 @@ def test_systemd_finds_no_fault_with_the_unit(tmp_path: Path) -> None:
     command = ["systemd-analyze", "verify", "--man=no", str(tmp_path / UNIT.name)]
     verified = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (verified.returncode, verified.stdout + verified.stderr) == (0, "")
+
+
+DEFAULT = Settings("lake", "log", "127.0.0.1", 9092)
+LIMITS = [
+    ("connections, of", f"{DEFAULT.max_connections:,}"),
+    ("connections of one", f"{DEFAULT.max_connections_per_address:,}"),
+    ("file descriptors", f"`log_partitions` + {descriptors.RESERVED + PARTITIONS} "),
+    ("passwords", f"{attempts.MAX_WAITING_OF_ADDRESS} of one address, {attempts.MAX_WAITING} in all"),
+    ("failed logins", f"of a /{attempts._IPV6_PREFIX} network"),
+    ("failed logins", f"{attempts.MAX_FAILURES} at once"),
+    ("time to log in", f"{login.SECONDS:.0f} s, {login.MAX_REQUESTS} requests, {login.MAX_FRAME >> 10} KiB"),
+    ("requests of one connection", f"{connection.UNANSWERED:,}, and {connection.BYTES_UNANSWERED >> 20} MiB"),
+    ("commits of one group", f"and {quota.BURST_SECONDS} s of them at once"),
+    ("bytes read from a connection", f"{connection.MAX_MUTED_BYTES >> 10} KiB"),
+    ("partitions of a topic", f"{topics.MOST_PARTITIONS:,}"),
+    ("bytes in one response of Fetch", f"{log_reads.MOST_BYTES >> 20} MiB"),
+    ("memory for names", f"{buckets.MAX_NAME_BYTES} bytes of a name"),
+    ("memory for names", f"{buckets.MAX_BUCKETS:,} groups with a quota"),
+    ("memory for names", f"{rights.KEPT:,} groups of each principal"),
+    ("memory for names", f"{topics.MOST_ASKED:,} topics"),
+    ("memory for parsed", f"{commit_request.MAX_KEPT_BYTES >> 20} MiB for the last commits"),
+    ("memory for parsed", f"{offset_fetch.KEPT:,} requests of up to {offset_fetch.LARGEST_KEPT} bytes"),
+]
+
+
+@pytest.mark.parametrize(("bounded", "limit"), LIMITS, ids=[f"{of}: {limit}" for of, limit in LIMITS])
+def test_limits_are_told_as_they_are(bounded: str, limit: str) -> None:
+    (row,) = re.findall(rf"^\| {bounded}.*$", PAGE, re.MULTILINE)
+    assert limit in row
