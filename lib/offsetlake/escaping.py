@@ -36,7 +36,11 @@ def to_json(value: object, encoding: str = "utf-8", default: Callable[[Any], str
 
     `default` converts what JSON does not know, as in `json.dumps`.
     """
-    text = json.dumps(value, ensure_ascii=not is_unicode(encoding), default=default)
+    return visible_json(json.dumps(value, ensure_ascii=not is_unicode(encoding), default=default))
+
+
+def visible_json(text: str) -> str:
+    r"""Return a line of JSON, in which only texts have unprintable characters, with those as `\uXXXX`."""
     return text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 

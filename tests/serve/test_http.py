@@ -1,8 +1,12 @@
 """HTTP of a running server, over the log of a real broker: what it answers, and that the log says the same."""
 
+import json
+import re
 import threading
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
+from urllib.request import urlopen
 
 import pytest
 
@@ -93,6 +97,18 @@ def test_names_are_what_they_are(served: Serving, group: str) -> None:
     assert ask(served.http, "DELETE", "/v1/groups", group=group).status == 204
     assert problem(ask(served.http, "DELETE", "/v1/groups", group=group)) == "group-not-found"
     assert in_the_log(served, group) == {}
+
+
+def test_json_holds_no_controls(served: Serving) -> None:
+    group = "\x1b[31m\x9b1m\u202e\u2066"
+    assert committed(served, group, exchange(None, 7, group, metadata=group)) == 200
+    for path in (f"/v1/offsets?group={quote(group)}", "/v1/groups?limit=1000"):
+        with urlopen(f"{served.http}{path}") as answer:  # noqa: S310 - our own server
+            raw = answer.read().decode()
+        assert re.findall("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", raw) == []
+        found = json.loads(raw)
+        assert group in [found.get("group"), *(of["group"] for of in found.get("groups", ()))]
+    assert ask(served.http, "DELETE", "/v1/groups", group=group).status == 204
 
 
 def test_a_number_is_that_number_however_it_is_written(served: Serving) -> None:

@@ -1,5 +1,6 @@
 """What HTTP answers look like: problems by RFC 9457, and the bodies of questions, commits and answers."""
 
+import json
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -8,6 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from offsetlake.errors import BadRequest
+from offsetlake.escaping import visible_json
 from offsetlake.kafka.readers import MAX_STRING
 from offsetlake.serve.offset_commit import METADATA_LIMIT
 from offsetlake.times import to_ms
@@ -47,6 +49,14 @@ PROBLEMS: dict[str, tuple[int, str]] = {
 """By name of a problem its status and title."""
 
 
+class VisibleJSONResponse(JSONResponse):
+    """JSON without characters from clients that control the terminal of somebody who calls curl."""
+
+    def render(self, content: Any) -> bytes:
+        """Return the body."""
+        return visible_json(json.dumps(content, ensure_ascii=False, separators=(",", ":"))).encode()
+
+
 class Problem(HTTPException):
     """An answer that says why there is no other; `more` are fields of its own."""
 
@@ -58,7 +68,7 @@ class Problem(HTTPException):
         """Write it."""
         status, title = PROBLEMS[self.name]
         said = {"type": f"urn:offsetlake:{self.name}", "title": title, "status": status, "detail": self.detail}
-        return JSONResponse(said | self.more, status, self.headers, MEDIA_TYPE)
+        return VisibleJSONResponse(said | self.more, status, self.headers, MEDIA_TYPE)
 
 
 def documented(*names: str) -> dict[int | str, dict[str, Any]]:

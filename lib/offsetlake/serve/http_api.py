@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import PlainTextResponse
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
@@ -22,7 +22,7 @@ from offsetlake.serve.deletions import GROUP_SUBSCRIBED_TO_TOPIC, INVALID_REQUES
 from offsetlake.serve.exposition import ThrottledGroupsCollector
 from offsetlake.serve.group_pages import page
 from offsetlake.serve.http_access import act_of, client_of, guarded
-from offsetlake.serve.http_answers import Problem, documented
+from offsetlake.serve.http_answers import Problem, VisibleJSONResponse, documented
 from offsetlake.serve.parts import Parts
 from offsetlake.serve.rights import ADMIN, COMMIT, READ
 from offsetlake.serve.store import VALUE
@@ -137,7 +137,7 @@ class Api:
         client_of(request, READ, asked.group)
         self._check_loaded()
         if asked.as_of is not None:
-            return JSONResponse(await self._offsets_as_of(asked, to_ms(asked.as_of)))
+            return VisibleJSONResponse(await self._offsets_as_of(asked, to_ms(asked.as_of)))
         group = asked.group.encode()
         if self._parts.store.group(group) is None:
             raise _no_group(asked.group)
@@ -147,7 +147,7 @@ class Api:
             for name, value in sorted(self._parts.store.offsets(group).items())
             if topic in {None, name[:-4]}
         ]
-        return JSONResponse({"group": asked.group, "as_of": None, "history_ends": None, "offsets": found})
+        return VisibleJSONResponse({"group": asked.group, "as_of": None, "history_ends": None, "offsets": found})
 
     async def _offsets_as_of(self, asked: answers.OfOffsets, instant: int) -> dict[str, Any]:
         wanted = {"lake": self._parts.settings.lake, "group": asked.group, "topic": asked.topic, "as_of": instant}

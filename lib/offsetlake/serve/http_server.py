@@ -23,7 +23,7 @@ from offsetlake.serve.acceptor import Acceptor
 from offsetlake.serve.arrival import Arrivals
 from offsetlake.serve.durations import SECONDS
 from offsetlake.serve.exposition import registry
-from offsetlake.serve.http_answers import PROBLEM_SCHEMA, Problem, Standing
+from offsetlake.serve.http_answers import PROBLEM_SCHEMA, Problem, Standing, VisibleJSONResponse
 from offsetlake.serve.http_api import Api
 from offsetlake.serve.http_connection import HttpArriving, HttpConnection
 from offsetlake.serve.parts import Parts
@@ -110,7 +110,9 @@ class _Uvicorn(uvicorn.Server):
 def application(parts: Parts) -> ASGIApp:
     """Make the application, with the description of itself at `/openapi.json`."""
     metrics = registry(parts)
-    app = FastAPI(title="offsetlake serve", version="1", docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="offsetlake serve", version="1", docs_url=None, redoc_url=None, default_response_class=VisibleJSONResponse
+    )
     app.router.redirect_slashes = False
     app.include_router(Api(parts, metrics).router())
     app.add_exception_handler(HTTPException, _http_problem)
