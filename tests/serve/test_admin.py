@@ -360,3 +360,17 @@ def test_names_that_clients_make_up_are_not_kept_for_ever(monkeypatch: pytest.Mo
     known = [topics.name_of(id_) for id_ in (committed, first, second, third)]
     assert known == [b"committed", None, b"second", b"third"]
     assert topics.id_of(b"first") == first, "who asks again is told the same"
+
+
+def test_no_topic_has_the_empty_name(served: InProcess) -> None:
+    """As on a broker, whatever else may be committed to: UNKNOWN_TOPIC_OR_PARTITION (3), INVALID_TOPIC (17)."""
+    partition = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": ""}
+    topics = [{"name": name, "partitions": [partition | {"timestamp": -1}]} for name in ("", "t")]
+    committed = served.ask(apis.OFFSET_COMMIT, 7, group_id="empty", generation_id=-1, topics=topics)
+    deleted = served.ask(apis.OFFSET_DELETE, 0, group_id="empty", topics=topics)
+    ends = served.ask(apis.LIST_OFFSETS, 5, topics=topics)
+    for answer in (committed, deleted, ends):
+        assert [topic["partitions"][0]["error_code"] for topic in answer["topics"]] == [3, 0]
+    asked = [{"name": "", "topic_id": None}]
+    [topic] = served.ask(apis.METADATA, 9, topics=asked, allow_auto_topic_creation=False)["topics"]
+    assert topic["error_code"] == 17
