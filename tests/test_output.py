@@ -281,3 +281,20 @@ def test_an_error_does_not_echo_controls(run: Run, broker_lake: Lake, arguments:
 
 def test_what_steers_a_terminal_is_spelled_out() -> None:
     assert visible("a\x1b[2Jb\n\u202e ключ 😀") == "a\\x1b[2Jb\\n\\u202e ключ 😀"
+
+
+def test_a_table_of_offsets_reads_no_more_than_it_shows(
+    run: Run, broker_lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    query = Lake.query
+
+    def counted(lake: Lake, sql: str, *tables: str, **at: int) -> pa.Table:
+        found = query(lake, sql, *tables, **at)
+        read.append(found.num_rows)
+        return found
+
+    monkeypatch.setattr(Lake, "query", counted)
+    code, out, err = run("offsets", "--lake", str(broker_lake.path))
+    assert (code, out.count("\n"), err) == (0, 51, "… and 146 more: --limit 0\n")
+    assert max(read) == 50

@@ -33,6 +33,7 @@ def write(
     shown: Mapping[str, int] | None = None,
     limit: int | None = 0,
     file: TextIO | None = None,
+    total: int | None = None,
 ) -> None:
     """Write an answer.
 
@@ -48,6 +49,7 @@ def write(
         shown: The columns of a table in their order, each with its importance (`tables.Column`); None is all.
         limit: How many rows to write; 0 is all, None is all of JSON and CSV and DEFAULT_ROWS of a table.
         file: Where to write instead of standard output.
+        total: How many rows there are, if `answer` has only those to write.
 
     Raises:
         OffsetlakeError: The output takes no more.
@@ -55,9 +57,7 @@ def write(
 
     """
     out = file or sys.stdout
-    if limit is None:
-        limit = DEFAULT_ROWS if style == "table" else 0
-    rows = answer.slice(0, limit or None)
+    rows = answer.slice(0, max_rows(limit, style))
     with writing_to(out):
         if style == "json":
             _write_json(rows, out)
@@ -65,8 +65,16 @@ def write(
             _write_csv(rows, out)
         else:
             _write_table(rows, shown or dict.fromkeys(rows.column_names, DEFAULT_IMPORTANCE), out)
-    if style == "table" and rows.num_rows < answer.num_rows:
-        tell(f"{ellipsis(encoding_of(sys.stderr))} and {answer.num_rows - rows.num_rows:,} more: --limit 0")
+    more = (answer.num_rows if total is None else total) - rows.num_rows
+    if style == "table" and more > 0:
+        tell(f"{ellipsis(encoding_of(sys.stderr))} and {more:,} more: --limit 0")
+
+
+def max_rows(limit: int | None, style: str) -> int | None:
+    """Return how many rows `write` writes at most with this limit; None is all."""
+    if limit is None:
+        return DEFAULT_ROWS if style == "table" else None
+    return limit or None
 
 
 @contextmanager

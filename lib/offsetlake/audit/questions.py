@@ -144,6 +144,12 @@ def offsets(lake: Lake, group_id: str | None = None, topic: str | None = None, l
     return lake.query(f"SELECT * FROM offsets {where} ORDER BY group_id, topic, partition {_limit(limit)}", "offsets")  # noqa: S608
 
 
+def count_offsets(lake: Lake, group_id: str | None = None, topic: str | None = None) -> int:
+    """Return how many rows `offsets` has without a limit."""
+    where = _where({"group_id": group_id, "topic": topic})
+    return int(lake.query(f"SELECT count(*) AS n FROM offsets {where}", "offsets")["n"][0].as_py())  # noqa: S608
+
+
 def groups(lake: Lake, pattern: str | None = None, state: str | None = None, group_type: str | None = None) -> pa.Table:
     """Rows of table `groups` without `replay_state`, and `offsets`: how many the group has; sorted by group_id.
 

@@ -22,7 +22,7 @@ from offsetlake.commands.options import (
 )
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.select import select
-from offsetlake.output import write
+from offsetlake.output import max_rows, write
 from offsetlake.times import about, duration_ms, now_ms, to_duration, to_ms
 
 # The columns of tables for people, in their order, each with its importance (`offsetlake.tables.Column`).
@@ -82,12 +82,14 @@ def offsets(
     """Where every group is: the latest committed offset of each group, topic and partition, now or as of a time."""
     settings, at = opened(lake, config_file, format_)
     if as_of is None:
-        answer = questions.offsets(at, group, topic, limit or None)
+        answer = questions.offsets(at, group, topic, max_rows(limit, settings.format))
+        total = questions.count_offsets(at, group, topic)
     else:
         answer = offsets_as_of(at, to_ms(as_of), group, topic, limit or None)
+        total = answer.num_rows
     if not answer.num_rows and (group is not None or topic is not None):
         questions.check_committed(at, group, topic)
-    write(answer, settings.format, _OFFSETS_SHOWN, limit)
+    write(answer, settings.format, _OFFSETS_SHOWN, limit, total=total)
 
 
 @app.command(
