@@ -223,6 +223,7 @@ def hostile_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["tombstones"], ["alterations"], ["transactions"], ["runs"], ["views"], ["--help"], ["audit", "--help"],
         ["audit"], ["audit", "changes"], ["audit", "log_growth"], ["history", *OF_KEY], ["expire", "--what-if"],
         ["sql", f"SELECT '{GROUP}' AS \"{GROUP}\" FROM groups"], ["run", "--log", "log"], ["maintain", "--dry-run"],
+        ["maintain", "--dry-run", "--log", f"{GROUP}-log"], ["ingest", "--log", f"{GROUP}-log"],
         ["cleanup", GROUP, "--log", "log"], ["reset", GROUP, "--all-topics", "--to-offset", "1", "--log", "log"],
         ["snapshot", f"{GROUP}.arrow", "--log", "log"], ["report", "--to", f"{GROUP}.html"],
         ["serve", "--check", "--log", "log"], ["check", "--suite", "after_expire"],
@@ -233,6 +234,7 @@ def test_no_command_fails_for_a_name(
     hostile_lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], encoding: str
 ) -> None:
     shutil.copytree(hostile_lake, tmp_path, dirs_exist_ok=True)
+    (tmp_path / f"{GROUP}-log").symlink_to("log")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(cycle, "LazySession", NoSpark)
     raw = io.BytesIO(), io.BytesIO()

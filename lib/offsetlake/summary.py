@@ -46,21 +46,26 @@ def summarize(lake: Lake, done: list[Done], flags: list[str]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     for job in done:
         for line in _LINES[job.row["job"]](lake, job, flags):
-            console.print(Text(visible(line)))
+            _print(console, line)
         for note in job.row["notes"]:
-            console.print(Text(f"NOTE  {visible(note)}", style="bold yellow"))
+            _print(console, f"NOTE  {note}", "bold yellow")
     undecodable = lake.query("SELECT count(*) AS n FROM quarantine", "quarantine")["n"][0].as_py()
     if undecodable:
         command = _command("sql", flags, "SELECT log_topic, log_partition, log_offset, reason FROM quarantine")
-        console.print(Text(f"NOTE  {undecodable:,} records could not be decoded: {command}", style="bold yellow"))
+        _print(console, f"NOTE  {undecodable:,} records could not be decoded: {command}", "bold yellow")
     ingested = [job.row["run_id"] for job in done if job.row["job"] == "ingest" and job.row["outcome"] == "done"]
     changed = changes(lake, ingested, LISTED_GROUPS) if ingested else None
     if changed and changed.groups:
         _changed_groups(console, changed, ingested, flags)
-    console.print(Text(visible(f"The tables are Delta tables in {lake.path}")))
+    _print(console, f"The tables are Delta tables in {lake.path}")
     console.print(Text("Ask next:"))
     for question in _next_questions(lake, changed, flags):
-        console.print(Text(f"  {visible(question)}"))
+        _print(console, f"  {question}")
+
+
+def _print(console: Console, line: str, style: str = "") -> None:
+    """Print a line; names and paths in it do not control the terminal."""
+    console.print(Text(visible(line), style))
 
 
 def as_rows(lake: Lake, done: list[Done]) -> pa.Table:
@@ -174,7 +179,7 @@ def foretell(found: Preview, log: Path | None) -> None:
     else:
         segments, size = sum(len(c.cut.going) for c in found.cuts), sum(c.cut.size for c in found.cuts)
         going = f"{_segments(segments, size)} would go" if segments else "nothing would go"
-        console.print(Text(f"Of the log {log} {going}"))
+        _print(console, f"Of the log {log} {going}")
     rows = [
         {
             "log_partition": str(each.cut.log_partition),
@@ -234,7 +239,7 @@ def _changed_groups(console: Console, changed: Changes, ingested: list[int], fla
             f"SELECT group_id, count(*) AS records FROM offset_commits WHERE ingest_run IN ({numbers}) "  # noqa: S608
             "GROUP BY group_id ORDER BY records DESC"
         )
-        console.print(Text(f"and {changed.groups - listed:,} more: {visible(_command('sql', flags, of_run))}"))
+        _print(console, f"and {changed.groups - listed:,} more: {_command('sql', flags, of_run)}")
     console.print()
 
 
