@@ -63,7 +63,7 @@ def test_a_server_says_each_event_on_a_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "offsetlake.serve", settings.to_json()]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        listening = json.loads(process.stderr.readline())
+        _descriptors, listening = (json.loads(process.stderr.readline()) for _ in range(2))
         process.terminate()
         rest = [json.loads(line) for line in process.stderr]
     assert (listening["host"], listening["logger"]) == ("127.0.0.1", "offsetlake.serve.server")

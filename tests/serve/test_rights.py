@@ -270,11 +270,11 @@ def test_a_transaction_takes_a_right_on_its_id_and_on_the_group(served: InProces
 
 def test_nothing_is_kept_of_groups_that_somebody_without_rights_names(served: InProcess) -> None:
     served.client.access = Access([])
-    before = served.commits.log_partition.cache_info()
+    before = served.commits._place_once.cache_info()
     for version in range(6):
         answer = served.ask(TXN_OFFSET_COMMIT, version, **PRODUCER, **COMMITTED)
         assert answer["topics"][0]["partitions"][0]["error_code"] == NOT_YOUR_ID
-    assert served.commits.log_partition.cache_info() == before
+    assert served.commits._place_once.cache_info() == before
 
 
 @pytest.mark.parametrize(
