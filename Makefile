@@ -13,7 +13,7 @@ MVN    := mvn -q -B -ntp
 unexport PYTHONDONTWRITEBYTECODE  # tests start many processes: what one has compiled the next one finds
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run airflow test test-all test-fast check format bench dist lock clean
+.PHONY: help setup run example spark-sql airflow test test-all test-fast check format bench dist lock clean
 
 help: ## print this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1|/' | column -t -s '|'
@@ -22,6 +22,16 @@ setup: $(VENV)/.ready .jars/spark/.ready ## make the environment and fetch Spark
 
 run: setup ## run the main job on the bundled log of a real broker (LOG=folder LAKE=folder)
 	@$(BIN)/offsetlake run --log $(LOG) --lake $(LAKE)
+
+example: setup ## make a log of our own to try what writes, and its lake: example/log and example/lake
+	@rm -rf example
+	@$(BIN)/python docs/example.py example/log
+	@$(BIN)/offsetlake run --log example/log --lake example/lake --now 2026-01-31T15:00
+
+spark-sql: setup ## open Spark's SQL shell on the tables and views of a lake (LAKE=folder)
+	@$(BIN)/offsetlake views --lake $(LAKE) >lake.sql
+	@$(BIN)/spark-sql --driver-class-path '.jars/spark/*' --properties-file conf/spark.conf \
+	  --conf spark.sql.catalogImplementation=in-memory -i lake.sql
 
 airflow: setup $(AIRFLOW)/.ready ## start a local Airflow with the DAGs on the bundled log (LOG=folder PORT=8080)
 	@PORT=$(PORT) dags/local.sh "$(abspath $(LOG))"
@@ -60,7 +70,7 @@ lock: $(VENV)/.dev ## lock the requirements of pyproject.toml anew
 	$(BIN)/uv pip compile $(REQ)/airflow.in --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q -o $(REQ)/airflow.txt
 
 clean: ## remove everything made here, lakes of your own excepted
-	rm -rf $(VENV) $(AIRFLOW) .airflow .jars dist build lake
+	rm -rf $(VENV) $(AIRFLOW) .airflow .jars dist build lake lake.sql example
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

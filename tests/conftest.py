@@ -49,6 +49,11 @@ settings.register_profile("offsetlake", deadline=None)  # no timed assertion, no
 settings.load_profile("offsetlake")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option by which tests/test_documents.py brings the outputs in the documents up to date."""
+    parser.addoption("--refresh-examples", action="store_true", help="write what examples print into the documents")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Group tests by file, but by what takes long to make where they share it: Spark's session, Airflow's database.

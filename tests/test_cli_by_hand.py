@@ -1,6 +1,7 @@
 """The commands that change offsets, as a person meets them, on a log of our own made of a real broker's."""
 
 import json
+import os
 import shlex
 import shutil
 from pathlib import Path
@@ -174,6 +175,32 @@ def test_a_run_is_undone_whatever_it_did(run: Run, log: Path) -> None:
     assert {row["strategy"] for row in asked(run, "alterations")} == {"undo", "shift_by"}
     code, _, errors = run("restore", "--run", "1", "--log", str(log))
     assert (code, "run 1 has changed no offset" in errors) == (2, True)
+
+
+def test_the_log_is_the_one_the_lake_was_read_from(run: Run, log: Path, tmp_path: Path) -> None:
+    assert run("run", "--log", "log")[0] == 0
+    moved = tmp_path / "elsewhere"
+    moved.mkdir()
+    os.chdir(moved)
+    code, _, errors = run("cleanup", "bulk-1", "--execute", "--lake", str(tmp_path / "lake"))
+    assert code == 0, errors
+    assert f"looking at the log {log}" in errors
+    assert asked(run, "groups", "--group", "bulk-1", "--lake", str(tmp_path / "lake")) == []
+    log.rename(tmp_path / "other")
+    code, _, errors = run("cleanup", "bulk-2", "--lake", str(tmp_path / "lake"))
+    assert (code, f"no folder {log}" in errors) == (3, True)
+    assert run("cleanup", "bulk-2", "--lake", str(tmp_path / "lake"), "--log", str(tmp_path / "other"))[0] == 0
+
+
+def test_a_brokers_own_folder_is_planned_for_and_never_written(run: Run, log: Path) -> None:
+    (log / "meta.properties").touch()
+    before = {path: path.read_bytes() for path in log.rglob("*") if path.is_file()}
+    assert run("run", "--log", "log")[0] == 0
+    assert run("cleanup", "bulk-1")[0] == 0
+    for command in (("cleanup", "bulk-1", "--execute"), ("emit",)):
+        code, _, errors = run(*command)
+        assert (code, "is a broker's own folder" in errors) == (7, True)
+    assert {path: path.read_bytes() for path in log.rglob("*") if path.is_file()} == before
 
 
 def test_a_group_with_members_is_refused_by_name(run: Run, log: Path) -> None:

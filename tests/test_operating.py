@@ -1,22 +1,19 @@
 """docs/operating.md, conf/prometheus/alerts.yml and the unit of systemd say of the program what it is."""
 
 import re
-import shlex
 import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from configparser import RawConfigParser
 from itertools import takewhile
 from pathlib import Path
 
 import pytest
 import yaml
-from typer.main import get_command
 
 from command_line import Run
-from offsetlake.application import app
+from documents import check_command
 from offsetlake.config import SERVE
 from offsetlake.serve import (
     attempts,
@@ -39,7 +36,6 @@ ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
 DEFAULTS = (ROOT / "conf" / "offsetlake.toml").read_text(encoding="utf-8")
 UNIT = ROOT / "conf" / "systemd" / "offsetlake.service"
-BLOCK = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SETTINGS, RIGHTS = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
@@ -52,24 +48,6 @@ def unit() -> RawConfigParser:
     read = _Unit(delimiters=("=",), comment_prefixes=("#",), interpolation=None)
     read.read(UNIT, encoding="utf-8")
     return read
-
-
-def commands() -> Iterator[str]:
-    """Command lines of the page: those in blocks and those in sentences."""
-    lines = "\n".join(BLOCK.findall(PAGE)).splitlines()
-    yield from (line for line in lines if line.startswith("offsetlake "))
-    yield from re.findall(r"`(offsetlake [^`]+)`", BLOCK.sub("", PAGE))
-
-
-def check_command(line: str) -> None:
-    """Raise where there is no such command, or it does not take what it is given."""
-    _, *words = shlex.split(line)
-    known = get_command(app)
-    name = "offsetlake"
-    while hasattr(known, "commands"):
-        name = words.pop(0)
-        known = known.commands[name]
-    known.make_context(name, words)
 
 
 def named(settings: str) -> set[str]:
@@ -100,18 +78,6 @@ def test_every_setting_is_named() -> None:
 
 def test_what_is_commented_out_is_a_setting_too() -> None:
     assert {*tomllib.loads(SETTINGS.replace("\n# ", "\n"))["serve"]} == {*SERVE}
-
-
-@pytest.mark.parametrize("line", [*commands()])
-def test_command(line: str) -> None:
-    check_command(line)
-
-
-def test_a_command_that_is_none_is_found_out() -> None:
-    with pytest.raises(KeyError):
-        check_command("offsetlake sevre --check")
-    with pytest.raises(Exception, match="--chekc"):
-        check_command("offsetlake serve --chekc")
 
 
 def test_the_settings_of_the_page_are_accepted(run: Run, tmp_path: Path) -> None:

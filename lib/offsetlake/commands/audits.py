@@ -33,7 +33,7 @@ from offsetlake.times import to_ms
     rich_help_panel=QUESTIONS,
     epilog=examples(
         "offsetlake audit",
-        "offsetlake audit changes --group 'billing-*' --since 2026-01-31T14:00",
+        "offsetlake audit changes --group 'bulk-*' --since 2026-11-21T05:38:54",
         "offsetlake audit commit_rate --limit 10",
     ),
 )
@@ -63,7 +63,7 @@ def audit(
 
 @app.command(
     rich_help_panel=QUESTIONS,
-    epilog=examples("offsetlake diff --from 2026-01-31T14:00 --to 2026-01-31T15:00 --group billing"),
+    epilog=examples("offsetlake diff --from 2026-11-21T05:38:48 --to 2026-11-21T05:38:50 --group warehouse"),
 )
 def diff(
     from_: Annotated[str, typer.Option("--from", metavar="TIME", help="The first instant: ms or ISO 8601.")],
@@ -82,7 +82,7 @@ def diff(
 
 @app.command(
     rich_help_panel=QUESTIONS,
-    epilog=examples("offsetlake views > lake.sql; spark-sql -i lake.sql"),
+    epilog=examples("offsetlake views > lake.sql", "make spark-sql"),
 )
 def views(lake: LakeOption = None, config_file: ConfigOption = None) -> None:
     """Print the tables and views of the lake as statements for spark-sql with Delta: temporary views, with comments."""

@@ -29,9 +29,9 @@ GroupArgument = Annotated[
 @app.command(
     rich_help_panel=BY_HAND,
     epilog=examples(
-        "offsetlake cleanup old-billing",
-        "offsetlake cleanup 'test-*' --execute",
-        "offsetlake cleanup billing --topic orders-v1 --execute",
+        "offsetlake cleanup old-billing --lake example/lake",
+        "offsetlake cleanup billing --topic orders-v1 --lake example/lake --execute",
+        "offsetlake cleanup 'old-*' --lake example/lake --execute",
     ),
 )
 def cleanup(
@@ -62,8 +62,9 @@ def cleanup(
 @app.command(
     rich_help_panel=BY_HAND,
     epilog=examples(
-        "offsetlake restore billing --as-of 2026-01-31T14:05",
-        "offsetlake restore --run 12 --execute",
+        "offsetlake reset billing --all-topics --shift-by -100 --lake example/lake --execute",
+        "offsetlake restore --run 7 --lake example/lake --execute",
+        "offsetlake restore billing --as-of 2026-01-31T14:00:05 --lake example/lake",
     ),
 )
 def restore(
@@ -106,7 +107,10 @@ def restore(
 
 @app.command(
     rich_help_panel=BY_HAND,
-    epilog=examples("offsetlake undelete billing", "offsetlake undelete 'team-a-*' --topic orders --execute"),
+    epilog=examples(
+        "offsetlake undelete nightly-report --lake example/lake",
+        "offsetlake undelete 'nightly-*' --topic orders --lake example/lake --execute",
+    ),
 )
 def undelete(
     context: typer.Context,

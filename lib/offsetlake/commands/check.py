@@ -19,7 +19,7 @@ from offsetlake.output import Progress, tell, write
     rich_help_panel=JOBS,
     epilog=examples(
         "offsetlake check",
-        "offsetlake check --suite after_compact --versions offsets=12,groups=7 --format json",
+        "offsetlake check --suite after_compact --versions offsets=2,groups=2 --format json",
         "offsetlake check --docs /var/www/offsetlake",
         "offsetlake check --gate --suite after_compact",
         "offsetlake check --accept --suite after_compact",

@@ -36,7 +36,10 @@ DEFAULT_FILE = Path("credentials.json")
 
 
 @commands.command(
-    epilog=examples("offsetlake credentials add billing", "pass billing | offsetlake credentials add billing")
+    epilog=examples(
+        "offsetlake credentials add billing",
+        "openssl rand -base64 24 | tee billing.password | offsetlake credentials add billing",
+    )
 )
 def add(name: NameArgument, file: FileOption = DEFAULT_FILE) -> None:
     """Let NAME log in with a password, or with a new one; it is asked for, or read from standard input."""
@@ -62,7 +65,7 @@ def token(
     typer.echo(made)
 
 
-@commands.command("list")
+@commands.command("list", epilog=examples("offsetlake credentials list"))
 def list_(file: FileOption = DEFAULT_FILE) -> None:
     """List who may log in, and all tokens by their ids."""
     known = Credentials.read(file)
@@ -71,9 +74,7 @@ def list_(file: FileOption = DEFAULT_FILE) -> None:
     output.write(pa.Table.from_pylist(rows, _COLUMNS), "table")
 
 
-@commands.command(
-    epilog=examples("offsetlake credentials remove billing", "offsetlake credentials remove 3f9a5cd1e20b")
-)
+@commands.command(epilog=examples("offsetlake credentials remove billing", "offsetlake credentials remove grafana"))
 def remove(
     name: Annotated[str, typer.Argument(metavar="NAME|ID", help="A name, with all its tokens; or the id of a token.")],
     file: FileOption = DEFAULT_FILE,

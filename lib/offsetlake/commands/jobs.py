@@ -23,6 +23,7 @@ from offsetlake.commands.options import (
     NowOption,
     app,
     examples,
+    log_of,
 )
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
@@ -52,7 +53,11 @@ _WHAT_IF_SHOWN = {
 
 @app.command(
     rich_help_panel=JOBS,
-    epilog=examples("offsetlake run --log /backup/kafka-data", "offsetlake run --bootstrap broker-1:9092"),
+    epilog=examples(
+        "offsetlake run",
+        "offsetlake run --lake /lakes/copy --log /backup/kafka-data",
+        "offsetlake run --lake /lakes/prod --bootstrap broker-1:9092",
+    ),
 )
 def run(
     lake: LakeOption = None,
@@ -71,10 +76,10 @@ def run(
     options = {"lake": lake, "log": log, "bootstrap": bootstrap, "kafka_config": kafka_config, "config": config_file}
     settings = config.load(options | {"format": format_}, os.environ)
     jobs = ("ingest", "compact", "expire", *(("emit",) if emits else ()))
-    _jobs(settings, options, jobs, settings.address(), _expiry(settings, now, retention))
+    _jobs(settings, options, jobs, log_of(settings), _expiry(settings, now, retention))
 
 
-@app.command(rich_help_panel=JOBS, epilog=examples("offsetlake ingest --log /backup/kafka-data --lake /lakes/orders"))
+@app.command(rich_help_panel=JOBS, epilog=examples("offsetlake ingest --lake /lakes/orders --log /backup/kafka-data"))
 def ingest(
     lake: LakeOption = None,
     log: LogOption = None,
@@ -86,7 +91,7 @@ def ingest(
     """Read what is new in the log into the history tables, each record once."""
     options = {"lake": lake, "log": log, "bootstrap": bootstrap, "kafka_config": kafka_config, "config": config_file}
     settings = config.load(options | {"format": format_}, os.environ)
-    _jobs(settings, options, ("ingest",), settings.address())
+    _jobs(settings, options, ("ingest",), log_of(settings))
 
 
 @app.command(rich_help_panel=JOBS, epilog=examples("offsetlake compact --lake /lakes/orders"))
@@ -147,7 +152,7 @@ def expire(
         if (group, limit) != (None, None):
             option = "--limit" if group is None else "--group"
             raise BadRequest(f"{option} goes with --what-if; `offsetlake tombstones` shows what is planned")
-        cluster = settings.address() if bootstrap else None
+        cluster = log_of(settings) if bootstrap else None
         _jobs(settings, options, ("expire",), cluster, _expiry(settings, now, retention, compacted_by))
         return
     if compacted_by is not None:
@@ -167,7 +172,9 @@ def expire(
 
 @app.command(
     rich_help_panel=JOBS,
-    epilog=examples("offsetlake emit --log /var/lib/offsets", "offsetlake emit --bootstrap broker-1:9092"),
+    epilog=examples(
+        "offsetlake emit --lake example/lake", "offsetlake emit --lake /lakes/prod --bootstrap broker-1:9092"
+    ),
 )
 def emit(
     lake: LakeOption = None,
@@ -184,14 +191,15 @@ def emit(
     """
     options = {"lake": lake, "log": log, "bootstrap": bootstrap, "kafka_config": kafka_config, "config": config_file}
     settings = config.load(options | {"format": format_}, os.environ)
-    _jobs(settings, options, ("emit",), settings.address())
+    _jobs(settings, options, ("emit",), log_of(settings))
 
 
 @app.command(
     rich_help_panel=JOBS,
     epilog=examples(
-        "offsetlake maintain --dry-run --log /var/lib/offsetlake/log",
-        "offsetlake maintain --log /var/lib/offsetlake/log",
+        "offsetlake maintain",
+        "offsetlake maintain --lake example/lake --log example/log --dry-run",
+        "offsetlake maintain --lake example/lake --log example/log",
     ),
 )
 def maintain(

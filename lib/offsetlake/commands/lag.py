@@ -37,9 +37,9 @@ _PARTITIONS_SHOWN = {
 @app.command(
     rich_help_panel=QUESTIONS,
     epilog=examples(
-        "offsetlake lag --status STOP",
-        "offsetlake lag --group 'billing-*' --partitions",
-        "offsetlake lag --group billing --over-time --format csv",
+        "offsetlake lag --lake /lakes/prod --status STOP",
+        "offsetlake lag --lake /lakes/prod --group 'check*' --partitions",
+        "offsetlake lag --lake /lakes/prod --group checkout --over-time --format csv",
     ),
 )
 def lag(

@@ -1,12 +1,15 @@
 """What the commands share: the application they belong to, their common options, and how they open a lake."""
 
 import os
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import typer
 
 from offsetlake import config
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.runs import last_run
+from offsetlake.log.address import CLUSTER, LogAddress
 from offsetlake.output import DEFAULT_ROWS
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
@@ -18,7 +21,12 @@ LakeOption = Annotated[
     str | None, typer.Option("--lake", metavar="DIR", help="Folder of the lake. [dim]default: lake[/]")
 ]
 LogOption = Annotated[
-    str | None, typer.Option("--log", metavar="DIR", help="The log: a broker's data folder, or a copy of it.")
+    str | None,
+    typer.Option(
+        "--log",
+        metavar="DIR",
+        help="The log: a broker's data folder, or a copy of it. [dim]default: the log the lake was read from[/]",
+    ),
 ]
 BootstrapOption = Annotated[
     str | None, typer.Option("--bootstrap", metavar="HOST:PORT", help="The log: a live Kafka cluster.")
@@ -63,3 +71,18 @@ def opened(lake: str | None, config_file: str | None, style: str | None) -> tupl
     """Open the lake a question is about."""
     settings = config.load({"lake": lake, "config": config_file, "format": style}, os.environ)
     return settings, Lake.open(settings.lake)
+
+
+def log_of(settings: config.Config) -> LogAddress:
+    """Return the log that the settings name; where they name none, the log that the lake was last read from.
+
+    Raises BadRequest where neither names a log.
+    """
+    if settings.log is None and settings.bootstrap is None and settings.lake.exists():
+        ingest = last_run(Lake.open(settings.lake), "ingest")
+        location = ingest["log"] if ingest else None
+        if location and location.startswith(CLUSTER):
+            settings = replace(settings, bootstrap=location.removeprefix(CLUSTER))
+        else:
+            settings = replace(settings, log=location)
+    return settings.address()

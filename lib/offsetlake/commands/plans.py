@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake import config
+from offsetlake.commands.options import log_of
 from offsetlake.errors import Refused
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.scratch import scratch
@@ -150,7 +151,7 @@ def hand(
     """Open the lake and the log that the options name; `given` are all arguments of the command."""
     options = {"lake": lake, "log": log, "bootstrap": bootstrap, "kafka_config": kafka_config, "config": config_file}
     settings = config.load(options | {"format": format_}, os.environ)
-    address = settings.address()
+    address = log_of(settings)
     opened = Lake.open(settings.lake)
     with Progress() as progress:
         yield Hand(settings, opened, address, progress.say, options, given)

@@ -67,7 +67,7 @@ AsOfOption = Annotated[
     rich_help_panel=QUESTIONS,
     epilog=examples(
         "offsetlake offsets --group billing",
-        "offsetlake offsets --as-of 2026-01-31T14:05 --format csv",
+        "offsetlake offsets --as-of 2026-11-21T05:38:54 --format csv",
     ),
 )
 def offsets(
@@ -96,8 +96,8 @@ def offsets(
     rich_help_panel=QUESTIONS,
     epilog=examples(
         "offsetlake groups",
-        "offsetlake groups --group 'billing-*' --state Empty",
-        "offsetlake groups --as-of 2026-01-31T14:05",
+        "offsetlake groups --group 'bulk-*' --state Empty",
+        "offsetlake groups --as-of 2026-11-21T05:38:54",
     ),
 )
 def groups(
@@ -145,8 +145,8 @@ def history(
 @app.command(
     rich_help_panel=QUESTIONS,
     epilog=examples(
-        "offsetlake acts --group 'billing-*' --since 2026-01-31T14:00",
-        "offsetlake acts --principal User:alice --format csv",
+        "offsetlake acts --lake example/lake --group 'bill*' --since 2026-01-31T14:00",
+        "offsetlake acts --lake example/lake --principal User:carol --format csv",
     ),
 )
 def acts(
@@ -237,7 +237,7 @@ def alterations(
 
 @app.command(
     rich_help_panel=QUESTIONS,
-    epilog=examples("offsetlake tombstones", "offsetlake tombstones --group 'billing-*' --outcome refused"),
+    epilog=examples("offsetlake tombstones", "offsetlake tombstones --group 'bulk-*' --outcome refused"),
 )
 def tombstones(
     group: GroupPatternOption = None,

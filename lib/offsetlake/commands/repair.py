@@ -21,7 +21,9 @@ _SHOWN = {
 
 @app.command(
     rich_help_panel=JOBS,
-    epilog=examples("offsetlake repair --log /var/lib/offsets", "offsetlake repair --open-longer-than 1h"),
+    epilog=examples(
+        "offsetlake repair --lake example/lake", "offsetlake repair --lake example/lake --open-longer-than 1h"
+    ),
 )
 def repair(
     open_longer_than: Annotated[

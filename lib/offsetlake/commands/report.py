@@ -24,7 +24,7 @@ from offsetlake.times import to_ms
     rich_help_panel=QUESTIONS,
     epilog=examples(
         "offsetlake report",
-        "offsetlake report --group 'billing-*' --since 2026-01-31T14:00 --to /var/www/billing.html",
+        "offsetlake report --group 'bulk-*' --since 2026-11-21T05:38 --to /var/www/bulk.html",
     ),
 )
 def report(

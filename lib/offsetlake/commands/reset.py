@@ -31,10 +31,11 @@ _TOPIC = re.compile(r"(?P<topic>[^:]+)(:(?P<partitions>[0-9]{1,9}(,[0-9]{1,9})*)
 @app.command(
     rich_help_panel=BY_HAND,
     epilog=examples(
-        "offsetlake reset billing --all-topics --to-datetime 2026-01-31T14:05 --bootstrap broker-1:9092",
-        "offsetlake reset billing --topic orders:0,1 --to-offset 1200 --only-if 1500 --execute",
-        "offsetlake reset --from-file offsets.csv --execute",
-        "offsetlake reset billing --all-topics --to-current --export > offsets.csv",
+        "offsetlake reset billing --all-topics --to-current --lake example/lake --export > offsets.csv",
+        "offsetlake reset billing --topic orders:0 --to-offset 1000 --only-if 1120 --lake example/lake --execute",
+        "offsetlake reset billing --from-file offsets.csv --lake example/lake --execute",
+        "offsetlake reset checkout --all-topics --to-datetime 2026-01-31T14:05 --lake /lakes/prod "
+        "--bootstrap broker-1:9092",
     ),
 )
 def reset(

@@ -10,7 +10,7 @@ import pyarrow as pa
 import typer
 
 from offsetlake import config
-from offsetlake.commands.options import JOBS, ConfigOption, LakeOption, LogOption, app, examples
+from offsetlake.commands.options import JOBS, ConfigOption, LakeOption, app, examples
 from offsetlake.commands.serve_settings import read_settings
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
@@ -24,17 +24,17 @@ from offsetlake.serve.writes import Flush
 @app.command(
     rich_help_panel=JOBS,
     epilog=examples(
-        "offsetlake serve --lake lake --log log",
-        "offsetlake serve --log log --kafka 127.0.0.1:9192 --topics orders:12,payments:6",
-        "offsetlake serve --kafka 0.0.0.0:9092 --advertised offsets.example:9092 --tls-certificate server.pem "
-        "--tls-key server.key --credentials credentials.json --rights rights.toml",
-        "offsetlake serve --config offsetlake.toml --check",
-        "offsetlake serve --log log --http 127.0.0.1:9093 --log-format json",
+        "offsetlake serve --lake example/lake --log example/log --kafka 127.0.0.1:9092",
+        "offsetlake serve --lake /lakes/new --log /lakes/new-log --kafka 127.0.0.1:9092 --topics orders:12,payments:6 "
+        "--http 127.0.0.1:9093 --log-format json",
+        "offsetlake serve --config /etc/offsetlake/offsetlake.toml --check",
     ),
 )
 def serve(
     lake: LakeOption = None,
-    log: LogOption = None,
+    log: Annotated[
+        str | None, typer.Option("--log", metavar="DIR", help="The log to serve and write: one of our own.")
+    ] = None,
     kafka: Annotated[
         str | None,
         typer.Option(

@@ -16,6 +16,7 @@ from offsetlake.commands.options import (
     LogOption,
     app,
     examples,
+    log_of,
 )
 from offsetlake.lake.lake import Lake
 from offsetlake.output import write_line
@@ -25,8 +26,8 @@ from offsetlake.pipeline.snapshot import export, read_snapshot
 @app.command(
     rich_help_panel=QUESTIONS,
     epilog=examples(
-        "offsetlake snapshot offsets.parquet --log /backup/kafka-data",
-        "offsetlake snapshot groups.arrow --table groups --bootstrap broker-1:9092",
+        "offsetlake snapshot offsets.parquet",
+        "offsetlake snapshot groups.arrow --table groups --lake /lakes/prod --bootstrap broker-1:9092",
     ),
 )
 def snapshot(
@@ -44,6 +45,6 @@ def snapshot(
     """Write a table as it stands now, with the log's tail that no job has read yet, to a file."""
     options = {"lake": lake, "log": log, "bootstrap": bootstrap, "kafka_config": kafka_config, "config": config_file}
     settings = config.load(options, os.environ)
-    rows = read_snapshot(Lake.open(settings.lake), settings.address()).tables[table]
+    rows = read_snapshot(Lake.open(settings.lake), log_of(settings)).tables[table]
     export(rows, file)
     write_line(f"{file}: {rows.num_rows:,} rows of {table}")

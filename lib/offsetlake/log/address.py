@@ -11,6 +11,7 @@ from offsetlake.log.connection import KafkaConnection
 from offsetlake.log.folder import FolderSlice
 from offsetlake.log.positions import LOG_TOPICS, LogExtent, LogPartition, OffsetRange
 
+CLUSTER = "kafka://"  # before the bootstrap servers, where a live cluster is named
 TOPIC_SLICE = 500_000  # offsets one reader takes from a live partition
 BYTES_A_RECORD = 60  # what a commit takes on the wire, about: only the balance between readers depends on it
 
@@ -39,7 +40,12 @@ class LogAddress:
             raise BadRequest("name one log: --log FOLDER, or --bootstrap HOST:PORT for a live cluster")
 
     def __str__(self) -> str:
-        return str(self.folder) if self.folder else f"kafka://{self._live.bootstrap}"
+        return str(self.folder) if self.folder else f"{CLUSTER}{self._live.bootstrap}"
+
+    @property
+    def location(self) -> str:
+        """Return what identifies the log from any working directory: an absolute path, or `kafka://HOST:PORT`."""
+        return str(self.folder.absolute()) if self.folder else str(self)
 
     @property
     def _live(self) -> KafkaConnection:

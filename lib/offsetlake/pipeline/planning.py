@@ -32,7 +32,7 @@ def plan_ingest(log: LogAddress, last: Mapping[str, Any] | None, lake: Lake) -> 
         where: held.end for where, held in extent.ranges.items()
     }
     return {
-        "log": str(log),
+        "log": log.location,
         "log_identity": extent.identity or (last or {}).get("log_identity"),
         "ranges": ranges_to_json(ranges),
         "gaps": ranges_to_json(gaps),
@@ -55,7 +55,7 @@ def resume_ingest(plan: runs.Plan, log: LogAddress) -> runs.Plan:
     Raises LogUnavailable, LogMismatch.
     """
     extent = log.describe()
-    same = extent.identity == plan["log_identity"] if extent.identity else str(log) == plan["log"]
+    same = extent.identity == plan["log_identity"] if extent.identity else log.location == plan["log"]
     if not same:
         raise LogMismatch(
             f"run {plan['run_id']} was cut short while it read {plan['log']}; finish it with that log first, not {log}"

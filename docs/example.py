@@ -1,0 +1,78 @@
+"""Writes the log that `make example` reads: a small log of our own, which the examples of the documents are about.
+
+python docs/example.py FOLDER
+
+| group          | history |
+|----------------|---------|
+| billing        | two consumers commit orders:0 in turns; User:carol sends the lower offsets from a tool |
+| search         | commits one offset of orders:1 again and again; its offset of orders:2 is ten days old |
+| old-billing    | has committed nothing for three days |
+| nightly-report | committed once, and its offsets were then tombstoned |
+"""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from offsetlake.kafka.act_headers import COMMIT, act_headers
+from offsetlake.kafka.batch_writer import (
+    NO_HEADERS,
+    NO_TOPIC_ID,
+    Record,
+    offset_commit_key,
+    offset_commit_value,
+    record_batch,
+)
+from offsetlake.kafka.placement import partition_for_group
+from offsetlake.log.appending import appending
+from offsetlake.times import to_ms
+
+LOG_PARTITIONS = 50  # as `serve` expects them unless told otherwise
+START_MS = to_ms("2026-01-31T14:00")
+DAY_S = 86_400
+BY_CAROL = act_headers(COMMIT, "User:carol", b"backfill", "10.0.0.8:51234")
+
+Commit = tuple[int, str, str, int, int | None]
+"""Seconds since START_MS, group, topic, partition, and the committed offset; None writes a tombstone."""
+
+COMMITS: list[Commit] = [
+    (-10 * DAY_S, "search", "orders", 2, 70),
+    (-3 * DAY_S, "old-billing", "orders", 0, 77),
+    (-3 * DAY_S, "old-billing", "orders", 1, 78),
+    (-7200, "nightly-report", "orders", 0, 640),
+    (-7200, "nightly-report", "orders", 1, 655),
+    (-3600, "nightly-report", "orders", 0, None),
+    (-3600, "nightly-report", "orders", 1, None),
+    (-60, "billing", "orders-v1", 0, 310),
+    *((second, "billing", "orders", 0, value) for second, value in ((0, 1000), (5, 1040))),
+    *((second, "search", "orders", 1, 500) for second in (0, 5, 10, 15)),
+    (6, "billing", "orders", 0, 960),
+    (10, "billing", "orders", 0, 1080),
+    (11, "billing", "orders", 0, 990),
+    (15, "billing", "orders", 0, 1120),
+    (20, "billing", "orders", 1, 900),
+]
+FROM_THE_TOOL = {("billing", 960), ("billing", 990)}
+
+
+def record(timestamp_ms: int, topic: str, partition: int, group: str, offset: int | None) -> Record:
+    """Return an offset commit, or the tombstone of one, as a key and a value."""
+    key = offset_commit_key(group.encode(), topic.encode()) + partition.to_bytes(4, "big")
+    return key, None if offset is None else offset_commit_value(offset, -1, b"", timestamp_ms, -1, NO_TOPIC_ID)
+
+
+def write(folder: Path, commits: Iterable[Commit]) -> None:
+    """Append each commit to the log partition of its group, in a record batch of its own."""
+    with appending(folder, "example") as log:
+        for second, group, topic, partition, offset in commits:
+            timestamp_ms = START_MS + second * 1000
+            headers = BY_CAROL if (group, offset) in FROM_THE_TOOL else NO_HEADERS
+            batch = record_batch(timestamp_ms, [record(timestamp_ms, topic, partition, group, offset)], headers)
+            log.append(partition_for_group(group, LOG_PARTITIONS), [batch])
+        log.sync()
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1])
+    target.mkdir(parents=True)
+    write(target, COMMITS)
