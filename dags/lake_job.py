@@ -2,6 +2,9 @@
 
 The program is the `offsetlake` of the PATH, and runs with the environment of Airflow's worker: settings named there, or
 in the file that `OFFSETLAKE_CONFIG` names, hold for all DAGs. The parameters of a run win over them.
+
+The module `offsetlake_defaults`, where the folder of the DAGs has one, sets `DEFAULT_ARGS`, which win over those below:
+the owner, callbacks, retries and the timeout of every task.
 """
 
 import json
@@ -13,29 +16,50 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from importlib.util import find_spec
 from typing import Any
 
-from airflow.sdk import Asset, BaseOperator, Context, Param
+from airflow.sdk import Asset, BaseOperator, Connection, Context, Param
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 WRITER = "offsetlake_writer"
 """The pool of one slot, for whatever writes to the lake. The lake's own lock holds too, where there is no pool."""
 
+if find_spec("offsetlake_defaults"):
+    from offsetlake_defaults import DEFAULT_ARGS as OWN
+else:
+    OWN = {}
+
 # A job that was killed goes on with its plan when it is run again, and writes nothing twice.
-DEFAULTS = {"pool": WRITER, "retries": 2, "retry_delay": timedelta(minutes=1)}
+DEFAULTS = {
+    "owner": "offsetlake",
+    "pool": WRITER,
+    "retries": 2,
+    "retry_delay": timedelta(minutes=1),
+    "execution_timeout": timedelta(hours=2),
+    **OWN,
+}
 
 SETTINGS = {
     "lake": Param("", type="string", description="Folder of the lake; empty: as the jobs' own settings say."),
     "log": Param("", type="string", description="Folder of the log, where it is one."),
     "bootstrap": Param("", type="string", description="HOST:PORT of a live cluster, where the log is one."),
     "config": Param("", type="string", description="Settings of the jobs in TOML, as `--config` names them."),
+    "kafka_config": Param("", type="string", description="File of Kafka client properties on the worker."),
+    "kafka_conn_id": Param("", type="string", description="Airflow Connection to the cluster, of type kafka."),
 }
 
 NOW = "--now={{ (dag_run.data_interval_end or dag_run.run_after).isoformat() }}"
 """The instant a run judges for: the end of its interval, the same however late it runs and however often."""
 
-TRIED_IN_VAIN = (2, 4, 9)
-"""Exit codes that another try does not change: a request that makes no sense, another log, a gate that failed."""
+NOT_RETRIED = (2, 4, 6, 8, 9)
+"""Exit codes of errors that a retry does not change.
+
+An invalid request (2), a log of another lake (4), an unusable lake (6), a refused change (8), a gate that failed (9).
+"""
+
+MAX_SHOWN = 5
+"""Rows that the error of a task names."""
 
 _TABLE = "offsetlake."
 
@@ -49,7 +73,9 @@ class LakeJob(BaseOperator):
     """Runs one command to its end.
 
     `command` is what stands behind `offsetlake`: templates and what other tasks gave are filled in, and a word that
-    comes out empty is left out. What the command says and answers goes into the task's log. Of a job it gives `run_id`,
+    comes out empty is left out. With `asks_cluster` it is also given the address of the live cluster, if there is one.
+    The task's log has what the command says, and an answer for people; of rows in JSON only how many there are.
+    With `finding`, each row of the answer is one, and the task fails if there are any. Of a job it gives `run_id`,
     the number of its newest run, and `versions`, what the tables are at behind it, as `--versions` takes it.
 
     An asset of `outlets` is published with what it holds now, as `extra`:
@@ -62,24 +88,31 @@ class LakeJob(BaseOperator):
     | version   | Delta version of the table as the run left it |
     | positions | by log partition, up to where in the log the table reaches; empty for tables of decisions |
 
-    Raises AirflowFailException where another try would be in vain, AirflowException where it may help; each says what
-    the command said last: of a gate which rule does not hold, of which groups.
+    Raises AirflowFailException where a retry would not help, AirflowException where it may; each has the last line that
+    the command wrote: of a gate the rule that does not hold, and for which groups.
     """
 
     template_fields = ("command",)
 
-    def __init__(self, *, command: Sequence[Any], **options: Any) -> None:
+    def __init__(
+        self, *, command: Sequence[Any], asks_cluster: bool = False, finding: str = "", **options: Any
+    ) -> None:
         super().__init__(multiple_outputs=True, **options)
-        self.command = command
+        self.command, self.asks_cluster, self.finding = command, asks_cluster, finding
         self._process: subprocess.Popen[str] | None = None
 
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Run the command, publish the assets."""
         words = [word for word in map(str, self.command) if word]
-        code, rows, complaint = self._run(words, _environment(context["params"]))
+        environment = _environment(context["params"])
+        if self.asks_cluster and (address := environment.get("OFFSETLAKE_BOOTSTRAP")):
+            words.append(f"--bootstrap={address}")
+        code, rows, complaint = self._run(words, environment)
         if code:
-            kind = AirflowFailException if code in TRIED_IN_VAIN else AirflowException
+            kind = AirflowFailException if code in NOT_RETRIED else AirflowException
             raise kind(f"offsetlake {words[0]} ended with {code}: {complaint}")
+        if self.finding and rows:
+            raise AirflowFailException(f"{len(rows)} {self.finding}: {json.dumps(rows[:MAX_SHOWN])}")
         if not rows or "versions" not in rows[-1]:
             return None
         run = rows[-1]
@@ -113,10 +146,13 @@ class LakeJob(BaseOperator):
                 self.on_kill()
                 raise
             answer.seek(0)
-            lines = answer.read().splitlines()
-        for line in lines:
-            self.log.info("%s", line)
-        return code, [json.loads(line) for line in lines if line.startswith("{")], said
+            text = answer.read()
+        if text.startswith("{"):
+            rows = [json.loads(line) for line in text.splitlines()]
+            self.log.info("offsetlake %s answered with %d rows", words[0], len(rows))
+            return code, rows, said
+        self.log.info("%s", text)
+        return code, [], said
 
 
 @contextmanager
@@ -130,11 +166,34 @@ def _interruptible() -> Iterator[None]:
 
 
 def _environment(params: Mapping[str, Any]) -> dict[str, str]:
-    """Give the worker's environment with the settings that the run's parameters name."""
-    named = {f"OFFSETLAKE_{name.upper()}": params[name] for name in SETTINGS if params[name]}
+    """Return the worker's environment with the settings that the run's parameters name.
+
+    Secrets reach a job by its environment alone: no command line and no log has them.
+    """
+    connection = _of_connection(params["kafka_conn_id"]) if params["kafka_conn_id"] else {}
+    names = [name for name in SETTINGS if params[name] and name != "kafka_conn_id"]
+    named = connection | {f"OFFSETLAKE_{name.upper()}": params[name] for name in names}
     logs = {"OFFSETLAKE_LOG", "OFFSETLAKE_BOOTSTRAP"}
     replaced = logs if logs & named.keys() else set()
     return {name: value for name, value in os.environ.items() if name not in replaced} | named
+
+
+def _of_connection(conn_id: str) -> dict[str, str]:
+    """Return what a Connection says about the cluster, as variables of the environment.
+
+    The extra fields are Kafka's own settings, as in connections of Airflow's Kafka provider; a host is the address, a
+    login and a password are those of SASL.
+    """
+    known = Connection.get(conn_id)
+    settings = {name: str(value) for name, value in known.extra_dejson.items()}
+    if known.host:
+        settings.setdefault("bootstrap.servers", f"{known.host}:{known.port}" if known.port else known.host)
+    for name, value in (("sasl.username", known.login), ("sasl.password", known.password)):
+        if value:
+            settings.setdefault(name, value)
+    address = settings.pop("bootstrap.servers", None)
+    variables = {f"OFFSETLAKE_KAFKA_{name.upper().replace('.', '_')}": value for name, value in settings.items()}
+    return variables | ({"OFFSETLAKE_BOOTSTRAP": address} if address else {})
 
 
 def _held(asset: Asset, run: Mapping[str, Any], lake: str) -> dict[str, Any]:

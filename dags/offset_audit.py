@@ -16,7 +16,7 @@ with DAG(
     "offset_audit",
     description="all suites, the report",
     doc_md=__doc__,
-    schedule=CronDataIntervalTimetable("0 4 * * *", timezone="UTC"),
+    schedule=CronDataIntervalTimetable("5 4 * * *", timezone="UTC"),
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
     max_active_runs=1,

@@ -52,11 +52,10 @@ with DAG(
         task_id="check_compacted",
         command=["check", "--format=json", "--gate", "--suite=after_compact", "--versions", compact.output["versions"]],
     )
-    # As `offsetlake run` does: where the log is a live cluster's, that says which topics there are no more.
-    cluster = "{{ '--bootstrap=' ~ params.bootstrap if params.bootstrap else '' }}"
     expire = LakeJob(
         task_id="expire",
-        command=["expire", "--format=json", NOW, "--compacted-by", compact.output["run_id"], cluster],
+        command=["expire", "--format=json", NOW, "--compacted-by", compact.output["run_id"]],
+        asks_cluster=True,  # which topics were deleted, as `offsetlake run` does
         outlets=tables("tombstones"),
     )
     check_planned = LakeJob(
@@ -66,7 +65,7 @@ with DAG(
     what_if = LakeJob(
         task_id="what_if",
         command=[
-            *("expire", "--what-if", "--format=json", NOW),
+            *("expire", "--what-if", "--format=table", NOW),
             "{{ '--retention=' ~ params.what_if_retention if params.what_if_retention else '' }}",
         ],
     )

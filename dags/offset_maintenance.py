@@ -1,8 +1,9 @@
-"""Looks after the lake, once a day: small files become few, what no table names goes, what hangs or is in part is told.
+"""Maintains the lake once a day: compacts small files, removes unreferenced ones, and finds what needs a repair.
 
 `maintain` cuts a log only where the parameter `cut_log` names it: a log that is the lake's own, never a broker's. It
-refuses while a job that was cut short has not been finished, and is tried again. What is to be repaired is only told,
-in the logs of `commits_in_part` and `hanging_transactions`; `offsetlake repair` mends a log of our own.
+refuses while a job that was cut short has not been finished, and is tried again. The tasks `incomplete_commits` and
+`hanging_transactions` fail if there are any, and their errors name the first of them; nothing waits for these tasks.
+`offsetlake repair` repairs a log of our own. A broker repairs its own, and ends a transaction whose producer is gone.
 """
 
 from datetime import UTC, datetime
@@ -13,9 +14,9 @@ from lake_job import DEFAULTS, NOW, SETTINGS, LakeJob
 
 with DAG(
     "offset_maintenance",
-    description="maintain; tell what is to be repaired",
+    description="maintain; find what needs a repair",
     doc_md=__doc__,
-    schedule=CronDataIntervalTimetable("0 3 * * *", timezone="UTC"),
+    schedule=CronDataIntervalTimetable("5 3 * * *", timezone="UTC"),
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
     max_active_runs=1,
@@ -35,12 +36,14 @@ with DAG(
             "{{ '--dry-run' if params.dry_run else '--format=json' }}",
         ],
     )
-    commits_in_part = LakeJob(
-        task_id="commits_in_part",
+    incomplete_commits = LakeJob(
+        task_id="incomplete_commits",
         command=["sql", "SELECT * FROM pending_offsets WHERE commit_id IS NOT NULL", "--format=json"],
+        finding="offsets of incomplete commits; `offsetlake repair` writes their last complete values again",
     )
     hanging_transactions = LakeJob(
         task_id="hanging_transactions",
         command=["transactions", "--open-longer-than=15m", NOW, "--format=json"],
+        finding="transactions open for 15 minutes or longer, which block the offsets in them",
     )
-    maintain >> [commits_in_part, hanging_transactions]
+    maintain >> [incomplete_commits, hanging_transactions]

@@ -1,7 +1,7 @@
 """In the place of `offsetlake`: answers at once as the jobs do, and writes down what it was asked.
 
-RECORD is the file for that, a JSON object a line; FAILING the suite that does not hold. With the settings `/for-ever`
-it works for ever.
+RECORD is the file for that, a JSON object a line; FAILING the suite that does not hold; EXIT_CODE that of every command
+that is none of these; HANGING is set where transactions hang. With the settings `/for-ever` it works for ever.
 """
 
 import json
@@ -30,7 +30,15 @@ if words[0] == "check":
     if failed:
         sys.stderr.write("error: 1 of 1 do not hold. after_compact: keys are unique; found: group billing\n")
         sys.exit(9)
-elif words[0] in RUNS and "--what-if" not in words:
+elif "EXIT_CODE" in os.environ:
+    sys.stderr.write("error: as asked\n")
+    sys.exit(int(os.environ["EXIT_CODE"]))
+elif words[0] == "transactions" and "HANGING" in os.environ:
+    for producer_id in range(7):
+        sys.stdout.write(json.dumps({"producer_id": producer_id, "groups": ["ledger"]}) + "\n")
+elif "--what-if" in words:
+    sys.stdout.write("group_id  now\nbilling     6\n")
+elif words[0] in RUNS:
     versions = {table: 20 + number for number, table in enumerate(VERSIONS)}
     read = words[0] in ("ingest", "compact")
     row = {"run_id": RUNS[words[0]], "job": words[0], "outcome": "done", "positions": POSITIONS if read else None}

@@ -1,4 +1,7 @@
-"""Run by Airflow's Python: what the DAGs are, once they are imported, as JSON into the file named."""
+"""Run by Airflow's Python: writes what the DAGs are, once they are imported, as JSON to a file.
+
+python describe.py FILE [FOLDER]
+"""
 
 import json
 import os
@@ -7,7 +10,7 @@ from pathlib import Path
 
 from airflow.dag_processing.dagbag import BundleDagBag
 
-folder = Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"])
+folder = Path(sys.argv[2] if len(sys.argv) > 2 else os.environ["AIRFLOW__CORE__DAGS_FOLDER"])
 bag = BundleDagBag(folder, bundle_path=folder, bundle_name="dags-folder")
 dags = {
     name: {
@@ -21,6 +24,9 @@ dags = {
                 "pool": task.pool,
                 "pool_slots": task.pool_slots,
                 "retries": task.retries,
+                "owner": task.owner,
+                "callbacks": len(task.on_failure_callback),
+                "minutes": task.execution_timeout and task.execution_timeout.total_seconds() / 60,
                 "behind": sorted(task.upstream_task_ids),
                 "outlets": [asset.name for asset in task.outlets],
             }

@@ -1,10 +1,14 @@
 """What the DAGs are: every one imports, and has the tasks, the order and the limits it is to have."""
 
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dags.airflow_runs import Airflow
+from dags.airflow_runs import ROOT, Airflow
 
 pytestmark = pytest.mark.slow
 
@@ -24,13 +28,31 @@ def test_every_dag_imports(described: Any) -> None:
 
 @pytest.mark.parametrize(
     ("dag", "schedule"),
-    [("offset_lifecycle", "*/10 * * * *"), ("offset_maintenance", "0 3 * * *"), ("offset_audit", "0 4 * * *")],
+    [("offset_lifecycle", "*/10 * * * *"), ("offset_maintenance", "5 3 * * *"), ("offset_audit", "5 4 * * *")],
 )
 def test_one_run_and_one_writer_at_a_time(described: Any, dag: str, schedule: str) -> None:
     found = described["dags"][dag]
     assert (found["schedule"], found["zone"], found["catchup"], found["max_active_runs"]) == (schedule, "UTC", False, 1)
     for task in found["tasks"].values():
         assert (task["pool"], task["pool_slots"], task["retries"]) == ("offsetlake_writer", 1, 2)
+        assert (task["owner"], task["minutes"]) == ("offsetlake", 120)
+
+
+def test_no_two_dags_start_in_one_minute(described: Any) -> None:
+    minutes = {dag["schedule"].split()[0] for dag in described["dags"].values()}
+    assert minutes == {"*/10", "5"}
+
+
+def test_defaults_of_ones_own_win(airflow: Callable[..., Airflow], tmp_path: Path) -> None:
+    folder = shutil.copytree(ROOT / "dags", tmp_path / "dags", ignore=shutil.ignore_patterns("__pycache__"))
+    [example] = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    (folder / "offsetlake_defaults.py").write_text(example)
+    found = airflow("answering.py").script("describe.py", str(folder))
+    assert found["errors"] == {}
+    tasks = [task for dag in found["dags"].values() for task in dag["tasks"].values()]
+    assert {(task["owner"], task["minutes"], task["pool"], task["callbacks"]) for task in tasks} == {
+        ("data-platform", 360, "offsetlake_writer", 1),
+    }  # fmt: skip
 
 
 def test_lifecycle(described: Any) -> None:
@@ -58,7 +80,8 @@ def test_lifecycle(described: Any) -> None:
 def test_nothing_goes_unless_asked(described: Any) -> None:
     params = described["dags"]["offset_lifecycle"]["params"]
     assert params == {
-        "lake": "", "log": "", "bootstrap": "", "config": "", "emit": False, "dry_run": False, "what_if_retention": "",
+        "lake": "", "log": "", "bootstrap": "", "config": "", "kafka_config": "", "kafka_conn_id": "", "emit": False,
+        "dry_run": False, "what_if_retention": "",
     }  # fmt: skip
     assert (
         described["dags"]["offset_maintenance"]["params"] | {"cut_log": "", "dry_run": False}
@@ -72,7 +95,11 @@ def test_maintenance_and_audit(described: Any) -> None:
         for dag in ("offset_maintenance", "offset_audit")
     }
     assert behind == {
-        "offset_maintenance": {"maintain": [], "commits_in_part": ["maintain"], "hanging_transactions": ["maintain"]},
+        "offset_maintenance": {
+            "maintain": [],
+            "incomplete_commits": ["maintain"],
+            "hanging_transactions": ["maintain"],
+        },
         "offset_audit": {
             "compact": [],
             "check": ["compact"],

@@ -21,6 +21,12 @@ CHECK = ["check", "--format=json", "--gate", "--suite=after_compact", "--version
 PLANNED = ["check", "--format=json", "--gate", "--suite=after_expire", "--versions", VERSIONS]
 EMIT = [["emit", "--format=json"], ["check", "--format=json", "--gate", "--suite=after_emit", "--versions", VERSIONS]]
 
+SECRET = "correct horse battery"  # noqa: S105 - of no account anywhere
+CONNECTION = json.dumps({
+    "conn_type": "kafka", "host": "c", "port": 9093, "login": "offsetlake", "password": SECRET,
+    "extra": {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"},
+})  # fmt: skip
+
 RUNS: list[dict[str, Any]] = [
     {"dag": "offset_lifecycle"},
     {
@@ -38,8 +44,19 @@ RUNS: list[dict[str, Any]] = [
     {"dag": "offset_maintenance", "params": {"cut_log": "/log", "dry_run": True}},
     {"dag": "offset_audit", "params": {"docs": "/docs"}},
     {"dag": "offset_audit"},
+    {
+        "dag": "offset_lifecycle",
+        "params": {"kafka_conn_id": "orders", "kafka_config": "/client.properties"},
+        "environment": {"AIRFLOW_CONN_ORDERS": CONNECTION, "OFFSETLAKE_LOG": "/a/setting"},
+    },
+    {"dag": "offset_maintenance", "environment": {"HANGING": "yes"}},
+    {"dag": "offset_maintenance", "environment": {"EXIT_CODE": "6"}},
+    {"dag": "offset_maintenance", "environment": {"EXIT_CODE": "8"}},
 ]
-ALWAYS, DRY, EMITTED, STOPPED, BY_VARIABLE, MAINTAINED, MAINTAINED_DRY, AUDITED, AUDITED_ALONE = range(len(RUNS))
+(
+    ALWAYS, DRY, EMITTED, STOPPED, BY_VARIABLE, MAINTAINED, MAINTAINED_DRY, AUDITED, AUDITED_ALONE, CONNECTED, HANGING,
+    UNUSABLE, REFUSED,
+) = range(len(RUNS))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +103,7 @@ def test_each_task_is_given_what_the_one_before_has_done(ran: Ran) -> None:
 def test_a_dry_run_only_tells(ran: Ran) -> None:
     now = f"--now=2100-01-{DRY + 1:02}T00:00:00+00:00"
     assert ran.words(DRY) == [
-        INGEST, COMPACT, CHECK, ["expire", "--what-if", "--format=json", now, "--retention=3d"],
+        INGEST, COMPACT, CHECK, ["expire", "--what-if", "--format=table", now, "--retention=3d"],
     ]  # fmt: skip
     assert ran.skipped(DRY) == {"expire", "check_planned", "may_emit", "emit", "check_emitted"}
 
@@ -125,17 +142,54 @@ def test_assets_tell_what_the_tables_hold(ran: Ran) -> None:
     }  # fmt: skip
     assert {event["version"] for event in ran.held["offsetlake.offset_commits"]} == {20}
     decided = [(event["run_id"], event["version"], event["positions"]) for event in ran.held["offsetlake.tombstones"]]
-    assert decided == [(13, 29, {}), (13, 29, {}), (14, 29, {}), (13, 29, {}), (14, 29, {})]
+    assert decided == [(run_id, 29, {}) for run_id in (13, 13, 14, 13, 14, 13)]
     assert [event["run_id"] for event in ran.held["offsetlake.alterations"]] == [14, 14]
 
 
 def test_maintenance(ran: Ran) -> None:
     in_part = ["sql", "SELECT * FROM pending_offsets WHERE commit_id IS NOT NULL", "--format=json"]
-    now = f"--now=2100-01-{MAINTAINED:02}T03:00:00+00:00"
+    now = f"--now=2100-01-{MAINTAINED:02}T03:05:00+00:00"
     maintain, *told = ran.words(MAINTAINED)
     assert maintain == ["maintain", "--format=json"]
     assert sorted(told) == [in_part, ["transactions", "--open-longer-than=15m", now, "--format=json"]]
     assert ran.words(MAINTAINED_DRY)[0] == ["maintain", "--log=/log", "--dry-run"]
+
+
+def test_a_connection_reaches_the_jobs_by_their_environment_alone(ran: Ran) -> None:
+    assert ran.words(CONNECTED)[3] == expire(CONNECTED, "--bootstrap=c:9093")
+    assert {json.dumps(call["environment"], sort_keys=True) for call in ran.asked[CONNECTED]} == {
+        json.dumps({
+            "OFFSETLAKE_BOOTSTRAP": "c:9093",
+            "OFFSETLAKE_KAFKA_CONFIG": "/client.properties",
+            "OFFSETLAKE_KAFKA_SASL_MECHANISM": "SCRAM-SHA-512",
+            "OFFSETLAKE_KAFKA_SASL_PASSWORD": SECRET,
+            "OFFSETLAKE_KAFKA_SASL_USERNAME": "offsetlake",
+            "OFFSETLAKE_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+        }, sort_keys=True)
+    }  # fmt: skip
+    assert SECRET not in ran.said
+    assert SECRET not in json.dumps([call["words"] for call in ran.asked[CONNECTED]])
+
+
+def test_hanging_transactions_fail_their_task(ran: Ran) -> None:
+    assert ran.states[HANGING] == {
+        "maintain": "success", "incomplete_commits": "success", "hanging_transactions": "failed",
+    }  # fmt: skip
+    found = "AirflowFailException: 7 transactions open for 15 minutes or longer, which block the offsets in them"
+    assert f'{found}: [{{"producer_id": 0, "groups": ["ledger"]}}, ' in ran.said
+    assert '"producer_id": 5' not in ran.said, "no more than some of them, and no row of an answer by itself"
+
+
+@pytest.mark.parametrize(("run", "code"), [(UNUSABLE, 6), (REFUSED, 8)])
+def test_what_a_retry_does_not_change_is_not_retried(ran: Ran, run: int, code: int) -> None:
+    assert [words[0] for words in ran.words(run)] == ["maintain"]
+    assert ran.states[run]["maintain"] == "failed"
+    assert f"AirflowFailException: offsetlake maintain ended with {code}: error: as asked" in ran.said
+
+
+def test_an_answer_for_people_is_one_record_of_the_log(ran: Ran) -> None:
+    assert "group_id  now\nbilling     6" in ran.said
+    assert "offsetlake check answered with 1 rows" in ran.said
 
 
 def test_audit(ran: Ran) -> None:
