@@ -79,6 +79,7 @@ $(VENV)/.ready: $(REQ)/runtime.txt | $(VENV)/bin/python
 	@echo "installing the locked requirements into $(VENV) (about a minute)"
 	@$(PIP) install --require-hashes -r $(REQ)/runtime.txt
 	@$(PIP) install --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m offsetlake.log.compiling
 	@touch $@
 
 $(VENV)/.dev: $(REQ)/dev.txt $(VENV)/.ready

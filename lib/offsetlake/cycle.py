@@ -11,6 +11,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lifecycle.policy import RetentionPolicy
 from offsetlake.log.address import LogAddress
 from offsetlake.log.admin import Admin
+from offsetlake.log.compiling import compile_loops
 from offsetlake.log.connection import KafkaConnection
 from offsetlake.log.ownership import refuse_brokers_own
 from offsetlake.pipeline import compact, emit, expire, ingest, log_ends, maintain
@@ -52,6 +53,7 @@ def run_jobs(
     the jobs raise; a log or lake that is not there is found before Spark starts.
     """
     if log is not None and "ingest" in jobs:
+        compile_loops(say)
         say(f"looking at the log {log}")
         log.describe()  # a log that cannot be read leaves no new lake behind, and costs no start of Spark
     else:
@@ -79,6 +81,7 @@ def run_jobs(
 
 def catch_up(lake: Lake, log: LogAddress, say: Callable[[str], None]) -> None:
     """Bring the tables up to the log's end without Spark: what came since the last cycle, for one who waits."""
+    compile_loops(say)
     for job in (partial(ingest.ingest, _here, lake, log, say), partial(compact.compact, _here, lake, say)):
         while runs.RESUMED in job()["notes"]:
             pass

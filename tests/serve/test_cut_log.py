@@ -23,10 +23,10 @@ pytestmark = pytest.mark.slow
 def asked(lake: Path, log: Path, ends: dict[int, int] | None) -> dict[str, Any]:
     """What the process answers that makes a base."""
     with tempfile.TemporaryFile() as file:
-        request = {"lake": str(lake), "log": str(log), "ends": ends, "log_partitions": 1, "files": [file.fileno()]}
+        request = {"lake": str(lake), "log": str(log), "ends": ends, "log_partitions": 1, "log_format": "text"}
         made = subprocess.run(
             [sys.executable, "-m", "offsetlake.serve.build"],
-            input=json.dumps(request),
+            input=json.dumps(request | {"files": [file.fileno()]}),
             capture_output=True,
             text=True,
             pass_fds=[file.fileno()],

@@ -8,6 +8,7 @@ A process of its own, so that Arrow and Delta take no memory of the serving proc
 | lake, log      | folders; a lake that is not there is made |
 | ends           | by log partition, how far to read; null: cut off what is torn at the ends, and read to them |
 | log_partitions | how many log partitions there are |
+| log_format     | of what it says on standard error: a `offsetlake.serve.logs.LogFormat` |
 | files          | descriptors of files, the first of which with room for it is written |
 
 The answer, JSON on standard output, has `ends`, and `file`, the descriptor that was written; or `error`, a sentence for
@@ -15,6 +16,7 @@ a person.
 """
 
 import errno
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,13 +29,16 @@ from offsetlake.lake.log_ends import newest_ends
 from offsetlake.lake.runs import compacted_positions
 from offsetlake.log.address import LogAddress
 from offsetlake.log.appending import truncate_torn
+from offsetlake.log.compiling import compile_loops
 from offsetlake.log.folder import end_of
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.segments import segments_of
 from offsetlake.pipeline.snapshot import Snapshot, read_snapshot
 from offsetlake.serve.base_file import OFFSET_COLUMNS, lay_out
 from offsetlake.serve.child import BEHIND_ANSWERS, answer_one
+from offsetlake.serve.logs import log_to_stderr
 
+LOG = logging.getLogger(__name__)
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM}
 PLACED = 1000  # groups asked where they are: of another number of log partitions most would be elsewhere
 
@@ -112,5 +117,11 @@ def _check_placement(snapshot: Snapshot, log_partitions: int) -> None:
             )
 
 
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    log_to_stderr(request["log_format"])
+    compile_loops(LOG.info)
+    return build(request)
+
+
 if __name__ == "__main__":
-    answer_one(build)
+    answer_one(_answer)

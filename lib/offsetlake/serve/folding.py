@@ -34,6 +34,7 @@ async def build(settings: Settings, ends: dict[int, int] | None) -> tuple[Base, 
             "log": settings.log,
             "ends": ends,
             "log_partitions": settings.log_partitions,
+            "log_format": settings.log_format,
             "files": files,
         }
         answer = await ask("offsetlake.serve.build", request, files)

@@ -1,0 +1,89 @@
+"""Compiles the loops that read a log, by reading a log of a few records: `python -m offsetlake.log.compiling`.
+
+Numba keeps what it has compiled: beside the package, or, where that cannot be written, in the folder that
+NUMBA_CACHE_DIR names or the user's cache. `make setup` runs this module, so that no command has to wait later.
+"""
+
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from numba.core.dispatcher import Dispatcher
+
+from offsetlake.kafka import acts, commit_kernels, commit_parts, kernels, superseded
+from offsetlake.kafka.act_headers import COMMIT, act_headers
+from offsetlake.kafka.batch_writer import (
+    NO_HEADERS,
+    NO_PRODUCER,
+    NO_TOPIC_ID,
+    Batch,
+    Producer,
+    marker_batch,
+    offset_commit_key,
+    offset_commit_value,
+    record_batch,
+)
+from offsetlake.log.address import LogAddress
+from offsetlake.log.appending import appending
+from offsetlake.log.source import decode
+
+COMPILING = "compiling the code that reads the log, once after an installation"
+
+_PARTS = [("commit.id", bytes(8)), ("commit.size", (2).to_bytes(4, "big"))]
+_ACT = act_headers(COMMIT, "User:nobody", b"", "")
+
+
+_MODULES = (kernels, commit_kernels, commit_parts, superseded, acts)
+
+
+def compile_loops(say: Callable[[str], None]) -> None:
+    """Compile the loops unless numba's cache holds all of them; `say` is called before that begins, and else never."""
+    if all(map(_is_cached, _loops())):
+        return
+    say(COMPILING)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        _write(folder)
+        log = LogAddress(folder=folder)
+        for where, offsets in log.describe().ranges.items():
+            for piece, found in log.fetch(log.slices(where, offsets)):
+                decode(piece, found)
+            log.tail_checksum(where, offsets.end)
+
+
+def _loops() -> list[Dispatcher]:
+    found = [each for module in _MODULES for each in vars(module).values() if isinstance(each, Dispatcher)]
+    return list(dict.fromkeys(found))
+
+
+def _is_cached(loop: Any) -> bool:
+    """Check whether numba's index of a function lists code for the function as it is now, by this numba."""
+    return bool(loop._cache._cache_file._load_index())  # noqa: SLF001 - numba has no public name for it
+
+
+def _write(folder: Path) -> None:
+    """Write a record of each kind that the loops look at, some of one key, and bytes that are no batch."""
+    key = offset_commit_key(b"group", b"topic") + bytes(4)
+    values = [
+        None,
+        offset_commit_value(1, -1, b"m", 0, 0, NO_TOPIC_ID),
+        offset_commit_value(2, -1, b"m", 0, -1, NO_TOPIC_ID),
+        offset_commit_value(3, -1, b"m", 0, -1, b"t" * 16),
+    ]
+    producer = Producer(1, 0)
+    with appending(folder, "compiling") as appender:
+        for headers, of in (
+            (NO_HEADERS, NO_PRODUCER),
+            (_PARTS, NO_PRODUCER),
+            (_ACT, NO_PRODUCER),
+            (NO_HEADERS, producer),
+        ):
+            appender.append(0, [record_batch(0, [(key, value) for value in values], headers, of)])
+        damage = Batch(bytearray(100), 0)
+        appender.append(0, [damage, marker_batch(0, producer, committed=True)])
+
+
+if __name__ == "__main__":
+    compile_loops(lambda text: print(text, file=sys.stderr))  # noqa: T201 - a program's own output
