@@ -5,6 +5,7 @@
 
 import re
 import shutil
+import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -167,6 +168,14 @@ def test_blocks_and_sentences(document: Path) -> None:
     assert unknown_blocks(text) == set()
     for command in in_sentences(text):
         check_command(command)
+
+
+def test_every_target_of_make_that_is_named_is_listed_by_make() -> None:
+    listed = subprocess.run(["make", "-s"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    named = {
+        target for path in DOCUMENTS for target in re.findall(r"\bmake ([a-z]+(?:-[a-z]+)*)", path.read_text("utf-8"))
+    }
+    assert {target for target in named if f"make {target} " not in listed} == set()
 
 
 def test_a_command_that_does_not_exist_is_found() -> None:
