@@ -82,7 +82,7 @@ def send(serving: Serving, frames: Iterator[bytes], count: int) -> Counter[str]:
         try:
             connection.sendall(next(frames))
             connection.shutdown(socket.SHUT_WR)
-        except ConnectionError:
+        except OSError:  # the server has reset it, and it may not be connected any more
             outcomes["reset while sending"] += 1
         if len(connections) == OPEN_CONNECTIONS:
             outcomes[_end_of(connections.popleft())] += 1

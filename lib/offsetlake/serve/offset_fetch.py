@@ -58,13 +58,17 @@ class Asked:
                     id_ = cursor.raw(16)
                     name = name_of(id_)
                 else:
-                    id_, name = NO_ID, cursor.name()
+                    id_, name = NO_ID, cursor.string()
+                    if name is None:
+                        raise wire.Malformed("a fetch of a topic whose name is null")
                 partitions = cursor.int32s()
-                if len({*partitions}) < len(partitions):  # 4 bytes each time would return 4 KiB of metadata
+                if len(partitions) > 1 and len({*partitions}) < len(
+                    partitions
+                ):  # 4 bytes each time would return 4 KiB of metadata
                     raise wire.Malformed("a fetch that names a partition twice")
                 self.topics.append((b"" if name is None else name, id_, partitions))
                 cursor.tags()
-            if len({topic[:2] for topic in self.topics}) < len(self.topics):
+            if length > 1 and len({topic[:2] for topic in self.topics}) < length:
                 raise wire.Malformed("a fetch that names a topic twice")
         if version >= _GROUPS:
             cursor.tags()

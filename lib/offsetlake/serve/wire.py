@@ -116,7 +116,9 @@ class Cursor:
         if length > 0:
             if length * min_element_bytes > len(self._data) - self.at:
                 raise Malformed(f"an array of {length} elements is longer than its request")
-            self._take_elements(length)
+            self._elements_left -= length
+            if self._elements_left < 0:
+                raise Malformed("a request with more elements than its API allows")
         return length
 
     def length(self, min_element_bytes: int = 1) -> int:
@@ -166,9 +168,13 @@ class Cursor:
         return text
 
     def int32s(self) -> tuple[int, ...]:
-        """Return an array of int32; raise Malformed as `length`."""
-        length, at = self.length(_INT32.size), self.at
-        self.at = at + 4 * length
+        """Return an array of int32; raise Malformed as `length`, in one step: OffsetFetch has one for each topic."""
+        length, at = self.varint() - 1 if self._flexible else self.int32(), self.at
+        stop = at + 4 * length
+        self._elements_left -= length
+        if length < 0 or stop > len(self._data) or self._elements_left < 0:
+            raise Malformed(f"an array of {length} elements, which its request does not have or its API does not allow")
+        self.at = stop
         return struct.unpack_from(f">{length}i", self._data, at)
 
     def committed(self, *, epochs: bool) -> list[tuple[int, int, int, bytes, int]]:
@@ -223,13 +229,10 @@ class Cursor:
     def tag_count(self) -> int:
         """Return the number of tagged fields of a structure; they count as elements of the request."""
         count = max(0, self.varint())
-        self._take_elements(count)
-        return count
-
-    def _take_elements(self, count: int) -> None:
         self._elements_left -= count
         if self._elements_left < 0:
             raise Malformed("a request with more elements than its API allows")
+        return count
 
     def end(self) -> None:
         """Say that all was read; Malformed where bytes are left."""
