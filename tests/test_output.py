@@ -158,6 +158,14 @@ def test_a_table_that_is_too_wide_names_what_it_leaves_out(
         assert len(cells) == 2, "the end of a name, by which names differ, is kept"
 
 
+def test_a_table_without_rows_shows_the_columns_that_fit(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    output.write(pa.table({name * 8: pa.nulls(0, pa.string()) for name in "abcde"}), "table")
+    assert capsys.readouterr() == ("aaaaaaaa  bbbbbbbb  cccccccc\n", "")
+
+
 def test_a_pipe_gets_all_columns_whatever_their_width(capsys: pytest.CaptureFixture[str]) -> None:
     answer = pa.table({f"column_{number}": ["x" * 100] for number in range(30)})
     output.write(answer, "table")

@@ -139,7 +139,7 @@ def _write_table(answer: pa.Table, shown: Mapping[str, int], out: TextIO) -> Non
         for row in _rows(answer):
             yield [_cell(name, value, encoding) for name, value in zip(answer.column_names, row, strict=True)]
 
-    widest = [0] * answer.num_columns
+    widest = [0 if answer.num_rows else 1] * answer.num_columns  # without rows no column counts as empty
     for line in lines():  # once to measure, once to write: no more than a chunk is in memory
         widest = [max(before, cell_len(cell)) for before, cell in zip(widest, line, strict=True)]
     columns = [
