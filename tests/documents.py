@@ -204,13 +204,16 @@ class Shell:
         target = None
         if ">" in arguments:
             arguments, (target,) = arguments[: arguments.index(">")], arguments[arguments.index(">") + 1 :]
-        out, err = io.StringIO(), io.StringIO()
+        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
         self._patch.setattr(sys, "stdin", io.StringIO("secret\n"))
         with redirect_stdout(out), redirect_stderr(err):
             code = cli.run(arguments)
-        if target is not None:
-            Path(target).write_text(out.getvalue(), encoding="utf-8")
-        return Result(code, "" if target else out.getvalue(), err.getvalue())
+        for stream in (out, err):
+            stream.seek(0)
+        if target is None:
+            return Result(code, out.read(), err.read())
+        Path(target).write_text(out.read(), encoding="utf-8")
+        return Result(code, "", err.read())
 
     def _serve(self, arguments: list[str]) -> Result:
         self.stop_serving()
