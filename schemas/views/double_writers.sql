@@ -50,7 +50,7 @@ judged AS (
   SELECT of_turns.group_id, of_turns.topic, of_turns.partition, of_turns.log_partition, of_turns.log_offset,
     of_turns.effective_timestamp, of_turns.producer_id,
     max(CASE WHEN alterations.log_offset IS NOT NULL OR empty_periods.group_id IS NOT NULL THEN 1 ELSE 0 END) OVER (
-      PARTITION BY of_turns.log_partition, of_turns.log_offset
+      PARTITION BY of_turns.group_id, of_turns.topic, of_turns.partition, of_turns.log_offset
     ) AS is_set
   FROM commits_of_turns AS of_turns
   LEFT JOIN alterations
