@@ -44,7 +44,7 @@ def test_it_is_compiled_once_and_whole(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "log").mkdir()
     with Serving(tmp_path / "lake", tmp_path / "log") as serving:
         pass
-    assert [COMPILING in line for line in serving.said[:3]] == [False, True, False], serving.said
+    assert [COMPILING in line for line in serving.said].count(True) == 1, serving.said
     logs = [str(FIXTURES / name) for name in ("broker-log", "real-log", "every-record-type")]
     for command in (["-m", "offsetlake.log.compiling"], ["-c", READS, *logs]):
         done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True)
