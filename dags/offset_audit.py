@@ -32,7 +32,7 @@ with DAG(
     check = LakeJob(
         task_id="check",
         command=[
-            *("check", "--format=json", "--versions", compact.output["versions"]),
+            *("check", "--format=json", "--full", "--versions", compact.output["versions"]),
             "{{ '--docs=' ~ params.docs if params.docs else '' }}",
         ],
     )

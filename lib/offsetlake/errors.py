@@ -57,6 +57,12 @@ class CheckFailed(OffsetlakeError):
     exit_code = 9
 
 
+class NotEnoughMemory(OffsetlakeError):
+    """A query that would need more memory than queries may use."""
+
+    exit_code = 10
+
+
 class BadRequest(OffsetlakeError):
     """An option, a setting or a query that makes no sense."""
 

@@ -1,21 +1,35 @@
 """Each expectation holds of what the jobs have made of a real broker's log, and finds the fault it is for."""
 
 import random
+import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
 from audit.lakes import Row
 from e2e.in_process import InProcess
 from e2e.lakes import LATER, cycle, judge
-from offsetlake.audit.expectations import MOST_COUNTED, NOTHING, Evidence, Suite, evidence, pinned, read_suites
-from offsetlake.errors import LakeBusy
+from offsetlake.audit import expectations
+from offsetlake.audit.expectations import (
+    MOST_COUNTED,
+    NOTHING,
+    Evidence,
+    Suite,
+    evidence,
+    first_run,
+    pinned,
+    read_suites,
+)
+from offsetlake.errors import LakeBusy, LakeUnusable
 from offsetlake.lake import runs
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.portions import portions
 from offsetlake.lifecycle.policy import Override, RetentionPolicy
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.emit import emit
@@ -56,16 +70,18 @@ def lake(made: Lake, tmp_path: Path) -> Lake:
     return Lake.open(Path(shutil.copytree(made.path, tmp_path / "lake")))
 
 
-def found(lake: Lake, suite: Suite, *columns: str) -> dict[str, Evidence]:
+def found(lake: Lake, suite: Suite, *columns: str, as_gate: bool = False) -> dict[str, Evidence]:
     """What breaks those expectations of a suite, all where none is named, by the column that counts it."""
     wanted = tuple(each for each in suite.expectations if not columns or each.column in columns)
-    chosen = Suite(suite.name, wanted, suite.new_since)
-    seen = evidence(lake, chosen, pinned(lake, [chosen], {}))
+    chosen = replace(suite, expectations=wanted)
+    pins = pinned(lake, [chosen], {})
+    seen = evidence(lake, chosen, pins, first_run(lake, suite, pins) if as_gate else 0)
     return {each.column: of for each, of in zip(wanted, seen, strict=True)}
 
 
-def broken(lake: Lake) -> dict[str, Any]:
-    return {name: of.rows for suite in SUITES.values() for name, of in found(lake, suite).items() if of.rows}
+def broken(lake: Lake, *, as_gate: bool = False) -> dict[str, Any]:
+    of_suites = [found(lake, suite, as_gate=as_gate) for suite in SUITES.values()]
+    return {name: of.rows for of_suite in of_suites for name, of in of_suite.items() if of.rows}
 
 
 def append(table: str, where: str, **changed: Any) -> Fault:
@@ -297,6 +313,53 @@ def test_a_fault_is_found(lake: Lake, column: str, fault: Fault, told: Row) -> N
     assert {name: first[name] for name in told} == told
 
 
+def remove_history_before(lake: Lake, run_id: int) -> None:
+    """Delete the data files of earlier ingests: a query that reads one of them fails."""
+    for table in ("offset_commits", "transaction_markers", "group_records"):
+        for file in pa.table(lake.delta_table(table).get_add_actions(flatten=True)).to_pylist():
+            if file["max.ingest_run"] < run_id:
+                (lake.table_path(table) / file["path"]).unlink()
+
+
+def test_a_gate_reads_no_history_but_what_is_new(lake: Lake) -> None:
+    newest = lake.query("SELECT max(ingest_run) AS run_id FROM offset_commits", "offset_commits")["run_id"][0].as_py()
+    remove_history_before(lake, newest)
+    assert broken(lake, as_gate=True) == {}
+    with pytest.raises(LakeUnusable, match="cannot be read at versions"):
+        found(lake, SUITES["after_compact"])
+
+
+@pytest.mark.parametrize(
+    ("column", "fault"),
+    [
+        ("records_twice", append("offset_commits", NEWEST_INGEST)),
+        ("records_out_of_range", append("offset_commits", NEWEST_INGEST, log_offset=FAR)),
+        ("ingests_with_other_rows", delete("offset_commits", f"{OF_BILLING} AND kind = 'tombstone'")),
+        ("offsets_not_the_newest", append("offsets", OF_AB_TEST, **A_COMMIT_OF_BILLING | {"log_offset": 100})),
+        ("tombstoned_offsets_there", append("offsets", OF_AB_TEST, **A_COMMIT_OF_BILLING)),
+        ("offsets_twice", append("offsets", "log_partition = 9")),
+    ],
+)
+def test_a_gate_finds_the_fault_of_something_new(lake: Lake, column: str, fault: Fault) -> None:
+    fault(lake)
+    assert found(lake, SUITES["after_compact"], column, as_gate=True)[column].rows
+
+
+def test_of_much_that_is_new_a_gate_asks_about_parts_others_each_time(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expectations, "_ROWS_AT_ONCE", 200)
+    suite = replace(SUITES["after_compact"], expectations=SUITES["after_compact"].expectations[2:4])
+    pins = pinned(lake, [suite], {})
+    (whole, *_), (part, *_) = evidence(lake, suite, pins, 0), evidence(lake, suite, pins, 0, max_rows=600)
+    assert whole.sampled == ""
+    assert re.fullmatch(r"none of [\d,]+ rows, in [23] of \d+ parts of the log", str(part))
+    parts = portions({"offset_commits": lake.delta_table("offset_commits")}, rows_at_once=200)
+    seen = {part.condition for turn in range(len(parts)) for part in expectations._sample(parts, turn, 600)}
+    assert seen == {part.condition for part in parts}
+    assert all(sum(of.rows for of in expectations._sample(parts, turn, 600)) <= 600 for turn in range(len(parts)))
+
+
 @pytest.mark.slow
 def test_all_hold_of_a_random_log_in_every_state_of_a_cycle(tmp_path: Path) -> None:
     whole = random_log(random.Random(1), 600, groups=12, log_partitions=4, batches_per_segment=20, commit_ids=(7,))
@@ -305,11 +368,11 @@ def test_all_hold_of_a_random_log_in_every_state_of_a_cycle(tmp_path: Path) -> N
         RandomLog(whole.world, plans).write(log)
         cycle(InProcess(), lake, log)
         judge(InProcess(), lake)
-        assert broken(lake) == {}
+        assert broken(lake) == broken(lake, as_gate=True) == {}
     emit(lake, LogAddress(folder=log), print)
-    assert broken(lake) == {}
+    assert broken(lake) == broken(lake, as_gate=True) == {}
     cycle(InProcess(), lake, log)
-    assert broken(lake) == {}
+    assert broken(lake) == broken(lake, as_gate=True) == {}
     assert lake.count("tombstones", "outcome = 'emitted'") > 20
 
 

@@ -193,7 +193,7 @@ def test_an_answer_for_people_is_one_record_of_the_log(ran: Ran) -> None:
 
 
 def test_audit(ran: Ran) -> None:
-    check = ["check", "--format=json", "--versions", VERSIONS, "--docs=/docs"]
+    check = ["check", "--format=json", "--full", "--versions", VERSIONS, "--docs=/docs"]
     compact, *others = ran.words(AUDITED)
     assert compact == ["compact", "--format=json"]
     assert sorted(others) == [check, ["report", "--to=/docs/report.html"]]

@@ -5,17 +5,19 @@ from pathlib import Path
 import pytest
 
 from e2e.delta_files import contents
-from offsetlake.audit.expectations import pinned, read_suites
+from offsetlake.audit.expectations import evidence, pinned, read_suites
 from offsetlake.lake.lake import Lake
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 
 def test_of_a_full_lake_all_holds_but_what_one_of_every_record_type_holds(full_lake: Lake, tmp_path: Path) -> None:
-    from offsetlake.audit.checks import check  # noqa: PLC0415 - seconds, of every worker that collects tests
+    from offsetlake.audit.checks import judged  # noqa: PLC0415 - seconds, of every worker that collects tests
 
     suites = read_suites([])
-    answer = check(full_lake, suites, pinned(full_lake, suites, {}), {}, tmp_path / "pages", lambda _: None)
+    pins = pinned(full_lake, suites, {})
+    found = {suite.name: evidence(full_lake, suite, pins, since=0) for suite in suites}
+    answer = judged(suites, found, pins, tmp_path / "pages", lambda _: None)
     (broken,) = [row for row in answer.to_pylist() if not row["success"]]
     odd = [
         row

@@ -14,9 +14,8 @@ import great_expectations as gx
 from great_expectations.data_context import EphemeralDataContext
 from great_expectations.data_context.types.base import ProgressBarsConfig
 
-from offsetlake.audit.expectations import Evidence, Expectation, Suite, evidence
+from offsetlake.audit.expectations import Evidence, Expectation, Suite
 from offsetlake.errors import BadRequest
-from offsetlake.lake.lake import Lake
 
 _ANSWER = pa.schema(
     [
@@ -28,15 +27,14 @@ _ANSWER = pa.schema(
 )
 
 
-def check(
-    lake: Lake,
+def judged(
     suites: Sequence[Suite],
+    evidence: Mapping[str, Sequence[Evidence]],
     versions: Mapping[str, int],
-    held_back: Mapping[str, int],
     docs: Path | None,
     say: Callable[[str], None],
 ) -> pa.Table:
-    """Tell of each expectation of the suites whether it holds of the tables at these Delta versions.
+    """Return for each expectation of the suites whether it holds of the tables at these Delta versions.
 
     | column      | is |
     |-------------|----|
@@ -46,16 +44,14 @@ def check(
     | success     | whether it holds |
     | observed    | how many rows break it and the first of them; or of how many none does |
 
-    `held_back` is what `offsetlake.audit.gates` has in mind, by suite. Pages about it are written to the folder `docs`,
-    where one is named. Raises LakeUnusable where a version cannot be read, BadRequest where the folder cannot be
-    written.
+    `evidence` is what `expectations.evidence` has found, by suite. Pages about it are written to the folder `docs`,
+    where one is named. Raises BadRequest where the folder cannot be written.
     """
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
     rows = []
     for suite in suites:
-        say(f"looking for what breaks {suite.name}")
-        found = evidence(lake, suite, versions, held_back.get(suite.name))
+        found = evidence[suite.name]
         held = _held(context, suite, found, versions)
         rows += [
             {

@@ -1,13 +1,13 @@
 """What has to hold of a lake: suites of expectations, read from `schemas/expectations/`, and what breaks them.
 
 A suite is one of Great Expectations, in TOML. Each expectation is about a column that counts the rows a query of ours
-finds, its `meta.broken_by`; the queries are asked of pinned versions of the tables. `offsetlake.audit.checks` has the
-counts judged.
+finds, its `meta.broken_by`; the queries are asked of pinned versions of the tables, a few log partitions at a time, and
+of history only what is new, unless all of it is asked for. `offsetlake.audit.checks` has the counts judged.
 """
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,25 +16,44 @@ from offsetlake.escaping import visible
 from offsetlake.lake import runs
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.select import select_at
+from offsetlake.lake.portions import Portion, portions
+from offsetlake.lake.select import readable, select_at
 from offsetlake.resources import resource
 
 MOST_COUNTED = 1000  # rows: that a rule is broken oftener tells nothing more
-HELD_BACK = "{held_back}"
+SINCE = "{since}"
+MAX_ROWS_LOOKED_AT = 4_000_000
+"""Of more new rows a gate asks about some log partitions, others each time, unless it is asked for all history."""
 NOTHING = "nothing to look at"
 _TOLD = 3  # rows
 _SUFFIX = ".toml"
+_HISTORY = ("offset_commits", "transaction_markers", "group_records", "share_state_records", "quarantine", "acts")
+_STATE = ("offsets", "pending_offsets", "groups", "group_members")
+_BY_LOG_PARTITION = (*_HISTORY[:3], *_STATE, "tombstones", "alterations")
+_ROWS_AT_ONCE = 1 << 17  # fewer than other queries: Great Expectations takes its share of the memory
+_COMPACTED = "SELECT coalesce(max(through_run), 0) AS run_id FROM runs WHERE job = 'compact'"
+_STRIDE = 7919  # a prime: successive compactions have parts of the log sampled that are far from each other
+_CHANGED = """
+SELECT DISTINCT stretch['partition'] AS log_partition FROM (
+  SELECT unnest(ranges) AS stretch FROM runs WHERE job = 'ingest' AND run_id > {since}
+) WHERE stretch['topic'] = '__consumer_offsets' AND stretch['end'] > stretch['start'] ORDER BY log_partition"""
+
+Advance = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """One rule of a suite: `broken_by` is the query for the rows that break it."""
+    """One rule of a suite: `broken_by` is the query for the rows that break it.
+
+    It runs over a few log partitions at a time, or over all at once if `whole`.
+    """
 
     type: str
     kwargs: Mapping[str, Any]
     description: str
     table: str
     broken_by: str
+    whole: bool
 
     @property
     def column(self) -> str:
@@ -44,12 +63,14 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """The rules of one gate. In its queries HELD_BACK stands for what `offsetlake.audit.gates` has in mind."""
+    """The rules of one gate. In its queries SINCE stands for the ingest run after which history is asked about."""
 
     name: str
     expectations: tuple[Expectation, ...]
     new_since: str
-    """The query for the run of ingest behind which history is asked about; empty where all of it is."""
+    """The query for the ingest run after which history is new; empty where history is not asked about."""
+    changed_only: bool
+    """Whether of the state tables only log partitions with new history are asked about."""
 
     @property
     def tables(self) -> list[str]:
@@ -64,10 +85,12 @@ class Evidence:
 
     rows: Sequence[Mapping[str, Any]]
     size: int
+    sampled: str = ""
+    """Which part of the table was looked at, in words; empty if it was all that was to be looked at."""
 
     def __str__(self) -> str:
         if not self.rows:
-            return f"none of {self.size:,} rows" if self.size else NOTHING
+            return f"none of {self.size:,} rows{self.sampled and f', {self.sampled}'}" if self.size else NOTHING
         count = f"{len(self.rows):,}{' or more' if len(self.rows) == MOST_COUNTED else ''}"
         return f"{count} row{'' if count == '1' else 's'}: {'; '.join(map(_told, self.rows[:_TOLD]))}"
 
@@ -86,16 +109,15 @@ def read_suites(names: Sequence[str]) -> list[Suite]:
 
 
 def _suite(stored: Mapping[str, Any]) -> Suite:
-    shared = stored["meta"]["with"]
+    meta = stored["meta"]
 
     def expectation(each: Mapping[str, Any]) -> Expectation:
-        query = f"WITH {shared} {each['meta']['broken_by']}"
-        return Expectation(each["type"], each["kwargs"], each["description"], each["meta"]["table"], query)
+        query = f"WITH {meta['with']} {each['meta']['broken_by']}"
+        whole = each["meta"].get("whole", False)
+        return Expectation(each["type"], each["kwargs"], each["description"], each["meta"]["table"], query, whole)
 
-    new_since = ""
-    if HELD_BACK in shared:
-        new_since = f"WITH {shared.replace(HELD_BACK, 'NULL')} SELECT run_id FROM new_since"  # noqa: S608
-    return Suite(stored["name"], tuple(map(expectation, stored["expectations"])), new_since)
+    expectations = tuple(map(expectation, stored["expectations"]))
+    return Suite(stored["name"], expectations, meta.get("since", ""), meta.get("changed_only", False))
 
 
 def pinned(lake: Lake, suites: Iterable[Suite], named: Mapping[str, int]) -> dict[str, int]:
@@ -130,17 +152,80 @@ def _at_rest(lake: Lake, tables: Sequence[str]) -> dict[str, int]:
     return versions
 
 
-def evidence(lake: Lake, suite: Suite, versions: Mapping[str, int], held_back: int | None = None) -> list[Evidence]:
+def first_run(lake: Lake, suite: Suite, versions: Mapping[str, int], held_back: int | None = None) -> int:
+    """Return the ingest run after which a gate asks about history: `held_back`, or the last run that is not new."""
+    if held_back is not None or not suite.new_since:
+        return held_back or 0
+    return int(select_at(lake, suite.new_since, {"runs": versions["runs"]})["run_id"][0].as_py())
+
+
+def evidence(
+    lake: Lake,
+    suite: Suite,
+    versions: Mapping[str, int],
+    since: int,
+    max_rows: int | None = None,
+    advance: Advance = lambda _done, _total: None,
+) -> list[Evidence]:
     """Look for what breaks each expectation of a suite; LakeUnusable where a version cannot be read.
 
-    Of history since the ingest with the run number `held_back`, or else what the newest compaction took in.
+    Of history only the records of ingest runs after `since` are asked about. If these and the state they are compared
+    with have more than about `max_rows` rows, some log partitions are asked about, others after each compaction.
+    `advance` is called with the number of rows looked at and the number of all.
     """
-    since = "NULL" if held_back is None else str(held_back)
     at = {table: versions[table] for table in suite.tables}
     counted = {each.table: f"SELECT count(*) AS size FROM {each.table}" for each in suite.expectations}  # noqa: S608
     sizes = {table: select_at(lake, sql, {table: at[table]})["size"][0].as_py() for table, sql in counted.items()}
+    through = select_at(lake, _COMPACTED, {"runs": at["runs"]})["run_id"][0].as_py()
+    history = {table: f"ingest_run > {since} AND ingest_run <= {through}" for table in _HISTORY if table in at}
+    found: dict[str, list[Mapping[str, Any]]] = {each.column: [] for each in suite.expectations}
+    _look(lake, [each for each in suite.expectations if each.whole], at, history, since, found)
+    in_parts = [each for each in suite.expectations if not each.whole]
+    by_partition = {table: history.get(table, "true") for table in _BY_LOG_PARTITION if table in at}
+    if suite.changed_only and since:
+        by_partition |= dict.fromkeys([table for table in _STATE if table in at], _changed(lake, at, since))
+    parts = portions({table: lake.delta_table(table, at[table]) for table in by_partition}, since, _ROWS_AT_ONCE)
+    chosen = parts if max_rows is None else _sample(parts, through, max_rows)
+    done, total = 0, sum(part.rows for part in chosen)
+    for part in chosen:
+        only = {table: f"{condition} AND {part.condition}" for table, condition in by_partition.items()}
+        _look(lake, in_parts, at, only, since, found)
+        done += part.rows
+        advance(done, total)
+    sampled = f"in {len(chosen)} of {len(parts)} parts of the log" if len(chosen) < len(parts) else ""
     return [
-        Evidence(select_at(lake, f"{query} LIMIT {MOST_COUNTED}", at).to_pylist(), sizes[each.table])
-        for each in suite.expectations
-        for query in [each.broken_by.replace(HELD_BACK, since)]
+        Evidence(found[each.column], sizes[each.table], "" if each.whole else sampled) for each in suite.expectations
     ]
+
+
+def _sample(parts: Sequence[Portion], turn: int, max_rows: int) -> list[Portion]:
+    """Choose portions with about `max_rows` rows, at least one; others in each turn, so that in time all are chosen."""
+    chosen: list[Portion] = []
+    for at in range(len(parts)):
+        if chosen and sum(part.rows for part in chosen) + parts[at].rows > max_rows:
+            break
+        chosen.append(parts[(turn * _STRIDE + at) % len(parts)])
+    return chosen
+
+
+def _look(
+    lake: Lake,
+    expectations: Iterable[Expectation],
+    at: Mapping[str, int],
+    only: Mapping[str, str],
+    since: int,
+    found: Mapping[str, list[Mapping[str, Any]]],
+) -> None:
+    """Add the rows that break expectations, MOST_COUNTED of each at the most, to those found before."""
+    with readable(lake, at):
+        engine = lake.engine((), at, only)
+        for each in expectations:
+            if left := MOST_COUNTED - len(found[each.column]):
+                query = each.broken_by.replace(SINCE, str(since))
+                found[each.column].extend(engine.query(f"{query} LIMIT {left}").to_pylist())
+
+
+def _changed(lake: Lake, at: Mapping[str, int], since: int) -> str:
+    """Return the condition for the log partitions that have new records."""
+    changed = select_at(lake, _CHANGED.format(since=since), {"runs": at["runs"]})["log_partition"].to_pylist()
+    return f"log_partition IN ({', '.join(map(str, changed))})" if changed else "false"

@@ -6,18 +6,19 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from offsetlake.disk import replacing, temporary_of
 from offsetlake.errors import LakeBusy, LakeUnusable
 from offsetlake.lake.definitions import LAKE_VERSION, TABLES, create_table, definition, upgrade_table
+from offsetlake.lake.engine import Engine
 from offsetlake.lake.views import named_in, needed
 
 WAIT_SECONDS = 60
@@ -136,16 +137,19 @@ class Lake:
         Where none is named: over all tables there are, and the views that the statement names. `at` pins a table to a
         Delta version: `query(sql, offsets=3)`.
         """
-        registered, views = needed((*tables, *at) or (*self.tables(), *named_in(sql)))
+        names = tables if tables or at else (*self.tables(), *named_in(sql))
+        return self.engine(names, at).query(sql)
+
+    def engine(self, names: Iterable[str], at: Mapping[str, int], only: Mapping[str, str] | None = None) -> Engine:
+        """Open the SQL engine over the named tables and views, and those they are built on.
+
+        `at` pins tables to Delta versions; `only` maps tables to SQL conditions that their rows must satisfy.
+        """
+        registered, views = needed((*names, *at))
         if views:
             self.check_up_to_date()
-        builder = QueryBuilder()
-        for table in registered:
-            builder = builder.register(table, self.delta_table(table, at.get(table)))
-        for view in views:
-            builder.execute(f"CREATE VIEW {view.name} AS {view.select}")
-        found = pa.RecordBatchReader.from_stream(builder.execute(sql)).read_all()
-        return found.cast(pa.schema([of.with_type(_common(of.type)) for of in found.schema]))
+        opened = {table: self.delta_table(table, at.get(table)) for table in registered}
+        return Engine(opened, views, only)
 
     def count(self, table: str, condition: str = "true") -> int:
         """Count the rows of a table for which an SQL condition holds."""
@@ -199,19 +203,6 @@ class Lake:
     def remove_file(self, name: str) -> None:
         """Remove what `write_file` wrote."""
         (self.path / name).unlink(missing_ok=True)
-
-
-def _common(kind: pa.DataType) -> pa.DataType:
-    """Give the type pyarrow can work with: it cannot filter or compare the engine's views of strings."""
-    if pa.types.is_string_view(kind):
-        return pa.string()
-    if pa.types.is_binary_view(kind):
-        return pa.binary()
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_common(kind.value_type)))
-    if pa.types.is_struct(kind):
-        return pa.struct([of.with_type(_common(of.type)) for of in kind])
-    return kind
 
 
 @contextmanager

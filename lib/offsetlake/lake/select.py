@@ -1,7 +1,8 @@
 """Any SELECT a person writes, over all tables and views of a lake; ours over tables of the past. They only read."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
@@ -31,8 +32,15 @@ def select(lake: Lake, statement: str) -> pa.Table:
 
 def select_at(lake: Lake, statement: str, versions: Mapping[str, int]) -> pa.Table:
     """Answer a SELECT of ours over tables at these Delta versions; LakeUnusable where one cannot be read."""
-    try:
+    with readable(lake, versions):
         return lake.query(statement, **versions)
+
+
+@contextmanager
+def readable(lake: Lake, versions: Mapping[str, int]) -> Iterator[None]:
+    """Raise LakeUnusable where tables cannot be read at these Delta versions."""
+    try:
+        yield
     except (DeltaError, pa.ArrowException, LakeUnusable) as error:
         at = ",".join(f"{table}={version}" for table, version in versions.items())
         raise LakeUnusable(

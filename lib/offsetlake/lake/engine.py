@@ -1,0 +1,100 @@
+"""The SQL engine (DataFusion, inside delta-rs) over tables of a lake, with a memory limit and a folder to spill to."""
+
+import tempfile
+from collections.abc import Iterable, Mapping
+from functools import cache
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import DeltaError
+
+from offsetlake.errors import NotEnoughMemory
+from offsetlake.lake.views import View
+
+ENGINE_BYTES = 384 << 20
+"""What sorts, joins and aggregations of one query may hold; sorts and aggregations spill what is above it."""
+
+_UNFILTERED = "every_"  # what the name of a table stands behind that a view of the same name filters
+_SETTINGS = {
+    "datafusion.execution.sort_spill_reservation_bytes": str(16 << 20),  # of each sort, to merge what it has spilled
+}
+_EXHAUSTED = "Resources exhausted"
+
+
+class Engine:
+    """One session: tables and views by name, then any number of queries."""
+
+    def __init__(
+        self, tables: Mapping[str, DeltaTable], views: Iterable[View] = (), only: Mapping[str, str] | None = None
+    ) -> None:
+        """Register tables and views.
+
+        `only` maps names of tables to SQL conditions: queries and views see only the rows that satisfy them. Files
+        whose statistics rule a condition out are not read.
+        """
+        builder = QueryBuilder(_SETTINGS)
+        builder.execute(f"SET datafusion.runtime.memory_limit = '{ENGINE_BYTES >> 20}M'")
+        builder.execute(f"SET datafusion.runtime.temp_directory = '{_spill_folder().name}'")
+        conditions = only or {}
+        for name, table in tables.items():
+            if name in conditions:
+                builder.register(_UNFILTERED + name, table)
+                builder.execute(f"CREATE VIEW {name} AS SELECT * FROM {_UNFILTERED}{name} WHERE {conditions[name]}")  # noqa: S608
+            else:
+                builder.register(name, table)
+        for view in views:
+            builder.execute(f"CREATE VIEW {view.name} AS {view.select}")
+        self._builder = builder
+
+    def stream(self, sql: str) -> pa.RecordBatchReader:
+        """Run a query and return its result batch by batch.
+
+        Raises NotEnoughMemory, here or while the result is read, if the query needs more than ENGINE_BYTES.
+        """
+        try:
+            found = pa.RecordBatchReader.from_stream(self._builder.execute(sql))
+        except (DeltaError, pa.ArrowException) as error:
+            raise _explained(error) from error
+        schema = pa.schema([of.with_type(_common(of.type)) for of in found.schema])
+        return pa.RecordBatchReader.from_batches(schema, _batches(found, schema))
+
+    def query(self, sql: str) -> pa.Table:
+        """Run a query and return its whole result."""
+        return self.stream(sql).read_all()
+
+
+def _batches(found: pa.RecordBatchReader, schema: pa.Schema) -> Iterable[pa.RecordBatch]:
+    try:
+        for batch in found:
+            yield batch.cast(schema)
+    except (DeltaError, pa.ArrowException, OSError) as error:
+        raise _explained(error) from error
+
+
+def _explained(error: Exception) -> Exception:
+    """Return the error to raise for one of the engine's."""
+    if _EXHAUSTED not in str(error):
+        return error
+    return NotEnoughMemory(
+        f"the query needs more than the {ENGINE_BYTES >> 20} MB of memory that queries may use: narrow it, for example "
+        "by --group, --topic or --since, or in SQL by WHERE group_id = '…'"
+    )
+
+
+@cache
+def _spill_folder() -> "tempfile.TemporaryDirectory[str]":
+    """Make the folder of this process for what does not fit into memory; it is removed when the process ends."""
+    return tempfile.TemporaryDirectory(prefix="offsetlake-")
+
+
+def _common(kind: pa.DataType) -> pa.DataType:
+    """Return the type pyarrow can work with: it cannot filter or compare the engine's views of strings."""
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_common(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([of.with_type(_common(of.type)) for of in kind])
+    return kind

@@ -1,0 +1,60 @@
+"""Log partitions, divided so that the rows of each portion fit into memory: all that concerns a group is in one."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+ROWS_AT_ONCE = 1 << 19
+"""Rows of a portion, about; a log partition is never divided."""
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """A range of log partitions, and about how many rows it has. An end that is None is open."""
+
+    first: int | None
+    last: int | None
+    rows: int
+
+    @property
+    def condition(self) -> str:
+        """The SQL condition that its rows satisfy."""
+        bounds = [
+            *([] if self.first is None else [f"log_partition >= {self.first}"]),
+            *([] if self.last is None else [f"log_partition <= {self.last}"]),
+        ]
+        return " AND ".join(bounds) or "true"
+
+
+def portions(tables: Mapping[str, DeltaTable], since: int = 0, rows_at_once: int = ROWS_AT_ONCE) -> list[Portion]:
+    """Divide the log partitions of some tables by how many rows the statistics of their files say these have.
+
+    Files of history with no record of an ingest run after `since` do not count. All portions together are all log
+    partitions there can be; a table whose files have no statistics counts as one log partition.
+    """
+    rows: Counter[int] = Counter()
+    for table in tables.values():
+        for file in pa.table(table.get_add_actions(flatten=True)).to_pylist():
+            _count(rows, file, since)
+    found: list[Portion] = []
+    first, counted = None, 0
+    for partition in sorted(rows):
+        if counted and counted + rows[partition] > rows_at_once:
+            found.append(Portion(first, partition - 1, counted))
+            first, counted = partition, 0
+        counted += rows[partition]
+    return [*found, Portion(first, None, counted)]
+
+
+def _count(rows: Counter[int], file: Mapping[str, Any], since: int) -> None:
+    newest = file.get("max.ingest_run")
+    if newest is not None and newest <= since:
+        return
+    low, high = file.get("min.log_partition") or 0, file.get("max.log_partition") or 0
+    share = -(-(file.get("num_records") or 0) // (high - low + 1))
+    for partition in range(low, high + 1):
+        rows[partition] += share
