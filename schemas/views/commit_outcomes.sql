@@ -23,6 +23,7 @@
 -- worst first: log_partition, log_offset DESC
 -- since: log_timestamp
 -- least important: leader_epoch, metadata, commit_timestamp, effective_timestamp, effective_log_offset, producer_id, log_partition, log_offset
+-- by log partition
 WITH
 next_markers AS (
   SELECT log_partition, log_offset, min(marker_offset) OVER (

@@ -13,6 +13,7 @@
 --
 -- worst first: redundant DESC, commits DESC, group_id, topic, day_timestamp
 -- since: day_timestamp
+-- by log partition
 WITH
 hours AS (
   SELECT group_id, topic, hour_timestamp, count(*) AS commits, sum(redundant) AS redundant

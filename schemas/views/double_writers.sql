@@ -20,6 +20,7 @@
 -- worst first: turns DESC, group_id, topic, partition
 -- since: last_timestamp
 -- least important: last_log_offset, log_partition, producers
+-- by log partition
 WITH
 steps AS (
   SELECT *,

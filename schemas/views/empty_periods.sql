@@ -11,6 +11,7 @@
 --
 -- worst first: from_timestamp DESC, group_id
 -- since: from_timestamp
+-- by log partition
 WITH
 classic AS (
   SELECT group_id, log_partition, log_offset, log_timestamp, CASE

@@ -11,6 +11,7 @@
 --
 -- worst first: records DESC, group_id, day_timestamp
 -- since: day_timestamp
+-- by log partition
 SELECT group_id, day_timestamp, CAST(sum(commits + tombstones + group_records) AS BIGINT) AS records,
   CAST(sum(commits) AS BIGINT) AS commits, CAST(sum(tombstones) AS BIGINT) AS tombstones,
   CAST(sum(group_records) AS BIGINT) AS group_records

@@ -22,6 +22,7 @@
 -- worst first: group_id, topic, partition, from_timestamp DESC, log_offset DESC
 -- since: from_timestamp
 -- least important: leader_epoch, producer_id, metadata, to_log_offset, commit_timestamp, log_partition, log_offset
+-- by log partition
 WITH
 placed AS (
   SELECT group_id, topic, partition, kind, committed_offset, log_partition, log_offset, leader_epoch, metadata,

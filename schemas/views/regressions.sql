@@ -16,6 +16,7 @@
 -- worst first: records_again DESC, group_id, topic, partition
 -- since: last_timestamp
 -- least important: last_log_offset, log_partition, farthest
+-- by log partition
 SELECT group_id, topic, partition, count(*) AS regressions, sum(-difference) AS records_again,
   max(-difference) AS farthest, max(effective_timestamp) AS last_timestamp, log_partition,
   max(log_offset) AS last_log_offset

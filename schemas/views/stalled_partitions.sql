@@ -16,6 +16,7 @@
 -- worst first: known_behind DESC, group_id, topic, partition
 -- since: last_timestamp
 -- least important: since_timestamp, commits, last_timestamp
+-- by log partition
 WITH
 farthest AS (SELECT topic, partition, max(committed_offset) AS reached FROM offsets GROUP BY topic, partition),
 behind AS (

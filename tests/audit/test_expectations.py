@@ -354,7 +354,7 @@ def test_of_much_that_is_new_a_gate_asks_about_parts_others_each_time(
     (whole, *_), (part, *_) = evidence(lake, suite, pins, 0), evidence(lake, suite, pins, 0, max_rows=600)
     assert whole.sampled == ""
     assert re.fullmatch(r"none of [\d,]+ rows, in [23] of \d+ parts of the log", str(part))
-    parts = portions({"offset_commits": lake.delta_table("offset_commits")}, rows_at_once=200)
+    parts = portions({"offset_commits": lake.delta_table("offset_commits")}, 0, 200)
     seen = {part.condition for turn in range(len(parts)) for part in expectations._sample(parts, turn, 600)}
     assert seen == {part.condition for part in parts}
     assert all(sum(of.rows for of in expectations._sample(parts, turn, 600)) <= 600 for turn in range(len(parts)))

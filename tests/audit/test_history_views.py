@@ -1,18 +1,23 @@
 """The views that history is read by, on any log, against a replay in plain Python and against `offsets_as_of`."""
 
 import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audit.lakes import Row, commit, history_of, marker, small_lake, tombstone
+from offsetlake.audit import audits
 from offsetlake.audit.as_of import offsets_as_of
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.views import needed, views
 from oracle.log_reader import LogRecord
 from oracle.random_logs import RandomLog, random_log
 from oracle.replay import OffsetKey, replay
@@ -131,3 +136,34 @@ def test_versions(tmp_path: Path) -> None:
         sql = f"""SELECT committed_offset, from_timestamp, to_timestamp FROM offset_versions
             WHERE group_id = '{group_id.replace("'", "''")}' ORDER BY from_timestamp, log_offset"""
         assert rows(lake, sql, "offset_versions") == expected, group_id
+
+
+IN_PARTS = [name for name, view in views().items() if view.by_log_partition and "offset_commits" in needed([name])[0]]
+
+
+@pytest.mark.parametrize("name", IN_PARTS)
+def test_a_view_asked_by_log_partition_has_the_rows_of_the_whole(
+    made: Callable[[bool], Made], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, _ = made(True)
+    order = views()[name].order
+    whole = lake.query(f"SELECT * FROM {name} ORDER BY {order}", name).to_pylist()
+    monkeypatch.setattr(audits, "ROWS_AT_ONCE", 1)
+    looked_at: list[tuple[int, int]] = []
+    found = audits.audit(lake, name, advance=lambda done, total: looked_at.append((done, total)))
+    assert len(looked_at) == 2, "one log partition after the other"
+    assert looked_at[-1][0] == looked_at[-1][1] > looked_at[0][0]
+
+    def key(row: Row) -> Row:
+        return {column: row[column] for column in re.findall(r"\w+", order) if column in row}
+
+    def read(answer: Any) -> list[Row]:
+        return pa.Table.from_batches(answer.to_batches(7), found.schema).to_pylist()
+
+    rows_found = read(found)
+    assert found.num_rows == len(whole)
+    assert [key(row) for row in rows_found] == [key(row) for row in whole]
+    assert sorted(map(str, rows_found)) == sorted(map(str, whole))
+    assert [key(row) for row in read(found.slice(0, 3))] == [key(row) for row in whole[:3]]
+    few = audits.audit(lake, name, limit=3)
+    assert [key(row) for row in read(few)] == [key(row) for row in whole[:3]]

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from audit.lakes import commit, history_of, marker, small_lake, tombstone
-from offsetlake.audit import questions
+from offsetlake.audit import questions, replayed
 from offsetlake.audit.as_of import offsets_as_of
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
@@ -353,7 +353,10 @@ def test_history_of_a_larger_log_with_commits_in_parts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("commit_ids", [(), (7,)])
-def test_offsets_as_of_of_a_larger_log(tmp_path: Path, commit_ids: tuple[int, ...]) -> None:
+def test_offsets_as_of_of_a_larger_log(
+    tmp_path: Path, commit_ids: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replayed, "_ROWS_AT_ONCE", 300)  # several parts of the log, one after the other
     records = random_log(random.Random(11), 1500, groups=12, log_partitions=10, commit_ids=commit_ids).records()
     lake = small_lake(tmp_path / "lake", **history_of(records))
     times = sorted({record.log_timestamp for record in records if record.log_timestamp != -1})

@@ -1,9 +1,12 @@
 """Offsets and groups as they were at an instant, from history, by the rules that make the tables of both."""
 
+from collections.abc import Callable
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.audit.questions import check_state, first_instant, known_groups
+from offsetlake.audit.replayed import first_rows, replayed
 from offsetlake.errors import BadRequest
 from offsetlake.lake.definitions import definition
 from offsetlake.lake.files import table_schema
@@ -19,28 +22,25 @@ _MADE_BY = ["log_partition", "group_id", "log_offset"]
 
 
 def offsets_as_of(
-    lake: Lake, instant_ms: int, group_id: str | None = None, topic: str | None = None, limit: int | None = None
+    lake: Lake,
+    instant_ms: int,
+    group_id: str | None = None,
+    topic: str | None = None,
+    limit: int | None = None,
+    advance: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> pa.Table:
     """Rows of `offsets` as they were at an instant (ms since the epoch), of one group or topic where named; by key.
 
     What a broker that had read the log up to then would have served: of the records and the transaction markers whose
     `log_timestamp` is not behind the instant, or who have none (Kafka before 0.10), the newest decided one of each key,
     unless it is a tombstone; a commit in parts counts from its last part on. Order is by log offset all the same.
-    Raises BadRequest for an instant before history.
+    `advance` is called with how many records were looked at, and of how many. Raises BadRequest for an instant before
+    history.
     """
-    _check_instant(lake, instant_ms)
-    wanted = _appended(instant_ms)
-    for column, value in {"group_id": group_id, "topic": topic}.items():
-        if value is not None:
-            wanted &= pc.field(column) == value
-    history = _history(lake, *_COMMITS)
-    if not history.partitions():
-        return table_schema("offsets").empty_table()
-    reduction = _reduction(history, instant_ms)
-    for batch in history.batches("offset_commits", history.partitions(), wanted):
-        reduction.add(batch)
-    rows = _stored(reduction).select(definition("offsets").column_names)
-    return rows.sort_by([(name, "ascending") for name in KEY]).slice(0, limit)
+    check_known(lake, instant_ms)
+    columns = definition("offsets").column_names
+    found = [rows for (rows,) in replayed(lake, [instant_ms], {"group_id": group_id, "topic": topic}, columns, advance)]
+    return first_rows([table_schema("offsets").empty_table(), *found], limit)
 
 
 def groups_as_of(
@@ -51,7 +51,7 @@ def groups_as_of(
     Raises BadRequest for an instant before history, a group that history does not have, and an unknown state.
     """
     check_state(state)
-    _check_instant(lake, instant_ms)
+    check_known(lake, instant_ms)
     wanted = _appended(instant_ms)
     if pattern is not None:
         wanted &= pc.field("group_id").isin(known_groups(lake, pattern))
@@ -75,7 +75,7 @@ def groups_as_of(
     return groups.drop_columns(["replay_state"]).append_column("offsets", offsets).sort_by("group_id")
 
 
-def _check_instant(lake: Lake, instant_ms: int) -> None:
+def check_known(lake: Lake, instant_ms: int) -> None:
     first = first_instant(lake)
     if first is None:
         raise BadRequest(f"the lake {lake.path} holds no record with a time yet: `offsetlake run` reads the log")

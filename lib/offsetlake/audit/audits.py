@@ -1,14 +1,17 @@
 """The views as a person asks them: the rows of one, of some groups, first what is worth looking at."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
 
 from offsetlake.audit.questions import check_committed, known_groups, quoted
 from offsetlake.errors import BadRequest
+from offsetlake.lake.answers import Answer, PartedAnswer, kept
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.views import View, views
+from offsetlake.lake.portions import ROWS_AT_ONCE, Portion, portions
+from offsetlake.lake.views import View, needed, views
 
+_HISTORY = ("offset_commits", "transaction_markers", "group_records")
 _GROUPS = "SELECT group_id FROM offset_commits UNION ALL SELECT group_id FROM group_records"
 
 
@@ -19,8 +22,12 @@ def audit(
     topic: str | None = None,
     since_ms: int | None = None,
     limit: int | None = None,
-) -> pa.Table:
+    advance: Callable[[int, int], None] = lambda _done, _total: None,
+) -> Answer:
     """Rows of a view in its order; of the groups like `pattern`, of one topic, since an instant, where named.
+
+    A view of history is asked for some log partitions at a time, which bounds memory; `advance` is called after each
+    with how many records were looked at, and of how many.
 
     Raises BadRequest for a view there is not, one that is not by group or topic where those are named, a lake without
     history, and groups or a topic that history does not have; LakeUnusable where an older program made the lake.
@@ -32,7 +39,23 @@ def audit(
         raise BadRequest(f"the lake {lake.path} holds no history yet: `offsetlake run` reads the log")
     conditions = " AND ".join(_conditions(lake, view, pattern, topic, since_ms)) or "true"
     limited = "" if limit is None else f"LIMIT {limit}"
-    return lake.query(f"SELECT * FROM {name} WHERE {conditions} ORDER BY {view.order} {limited}", name)  # noqa: S608
+    select = f"SELECT * FROM {name} WHERE {conditions}"  # noqa: S608
+    at = lake.versions(*needed([name])[0])
+    parts = _portions(lake, at) if view.by_log_partition else []
+    if len(parts) < 2:
+        return kept(lake.engine([name], at).stream(f"{select} ORDER BY {view.order} {limited}"))
+    collected, done, total = PartedAnswer(view.order), 0, sum(part.rows for part in parts)
+    for part in parts:
+        only = {table: part.condition for table in at if table in _HISTORY}
+        engine = lake.engine([name], at, only)
+        collected.add(engine.stream(f"{select} ORDER BY {view.order} {limited}" if limited else select))
+        done += part.rows
+        advance(done, total)
+    return collected.answer().slice(0, limit)
+
+
+def _portions(lake: Lake, at: Mapping[str, int]) -> list[Portion]:
+    return portions({table: lake.delta_table(table, at[table]) for table in _HISTORY if table in at}, 0, ROWS_AT_ONCE)
 
 
 def has_history(lake: Lake) -> bool:

@@ -25,16 +25,20 @@ class Engine:
     """One session: tables and views by name, then any number of queries."""
 
     def __init__(
-        self, tables: Mapping[str, DeltaTable], views: Iterable[View] = (), only: Mapping[str, str] | None = None
+        self,
+        tables: Mapping[str, DeltaTable],
+        views: Iterable[View] = (),
+        only: Mapping[str, str] | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         """Register tables and views.
 
         `only` maps names of tables to SQL conditions: queries and views see only the rows that satisfy them. Files
-        whose statistics rule a condition out are not read.
+        whose statistics rule a condition out are not read. `settings` are DataFusion's own.
         """
-        builder = QueryBuilder(_SETTINGS)
+        builder = QueryBuilder({**_SETTINGS, **(settings or {})})
         builder.execute(f"SET datafusion.runtime.memory_limit = '{ENGINE_BYTES >> 20}M'")
-        builder.execute(f"SET datafusion.runtime.temp_directory = '{_spill_folder().name}'")
+        builder.execute(f"SET datafusion.runtime.temp_directory = '{scratch_folder()}'")
         conditions = only or {}
         for name, table in tables.items():
             if name in conditions:
@@ -81,9 +85,13 @@ def _explained(error: Exception) -> Exception:
     )
 
 
+def scratch_folder() -> str:
+    """Return the folder of this process for what does not fit into memory; it is removed when the process ends."""
+    return _scratch().name
+
+
 @cache
-def _spill_folder() -> "tempfile.TemporaryDirectory[str]":
-    """Make the folder of this process for what does not fit into memory; it is removed when the process ends."""
+def _scratch() -> "tempfile.TemporaryDirectory[str]":
     return tempfile.TemporaryDirectory(prefix="offsetlake-")
 
 

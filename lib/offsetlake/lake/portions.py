@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-ROWS_AT_ONCE = 1 << 19
+ROWS_AT_ONCE = 1 << 20
 """Rows of a portion, about; a log partition is never divided."""
 
 
@@ -20,6 +20,10 @@ class Portion:
     last: int | None
     rows: int
 
+    def has(self, partition: int) -> bool:
+        """Check whether a log partition is in it."""
+        return (self.first is None or partition >= self.first) and (self.last is None or partition <= self.last)
+
     @property
     def condition(self) -> str:
         """The SQL condition that its rows satisfy."""
@@ -30,7 +34,7 @@ class Portion:
         return " AND ".join(bounds) or "true"
 
 
-def portions(tables: Mapping[str, DeltaTable], since: int = 0, rows_at_once: int = ROWS_AT_ONCE) -> list[Portion]:
+def portions(tables: Mapping[str, DeltaTable], since: int, rows_at_once: int) -> list[Portion]:
     """Divide the log partitions of some tables by how many rows the statistics of their files say these have.
 
     Files of history with no record of an ingest run after `since` do not count. All portions together are all log

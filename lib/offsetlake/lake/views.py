@@ -3,7 +3,8 @@
 A file begins with comments: what the view answers; notes; its columns, each a line of three blanks, name and meaning
 (farther in: the meaning goes on); `worst first:`, an ORDER BY; `since:`, the column that says when; `least important:`,
 optional, the columns that a narrow terminal does not show, the first to be dropped first. A view may build on others:
-it names them as it names tables.
+it names them as it names tables. ` by log partition`, a line of its own: what the view says of a group rests on history in
+the log partition of the group alone, so it can be asked for some log partitions at a time.
 """
 
 import re
@@ -17,6 +18,7 @@ from offsetlake.resources import resource
 
 _COLUMN = re.compile(r"   (\w+) +(.+)")
 _GOES_ON = re.compile(r"    +(.+)")
+_PARTED = " by log partition"
 _NAMED = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)")
 
 
@@ -31,6 +33,7 @@ class View:
     | order   | an ORDER BY that puts first what is worth looking at |
     | since   | the column, ms since the epoch, that says when |
     | least_important | columns that a narrow terminal does not show, the first to be dropped first |
+    | by_log_partition | whether it can be asked for the history of some log partitions at a time |
     | select  | its SELECT |
     | uses    | names of the tables and views it reads |
     """
@@ -41,6 +44,7 @@ class View:
     order: str
     since: str
     least_important: tuple[str, ...]
+    by_log_partition: bool
     select: str
     uses: frozenset[str]
 
@@ -86,4 +90,4 @@ def _parsed(name: str, text: str, known: set[str]) -> View:
     answers = " ".join(line.strip() for line in comments[: comments.index("")])
     uses = frozenset(_NAMED.findall(select)) & known
     least = tuple(told["least important"].split(", ")) if "least important" in told else ()
-    return View(name, answers, columns, told["worst first"], told["since"], least, select, uses)
+    return View(name, answers, columns, told["worst first"], told["since"], least, _PARTED in comments, select, uses)

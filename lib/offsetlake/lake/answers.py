@@ -1,0 +1,154 @@
+"""Answers larger than memory: rows kept in files of the process's own, read again batch by batch.
+
+Both classes offer what writing an answer takes of `pyarrow.Table`: schema, num_rows, slice, select and to_batches.
+"""
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Self
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from offsetlake.lake.engine import Engine, scratch_folder
+
+MAX_ROWS_IN_MEMORY = 1 << 16
+"""Rows of an answer that are kept in memory."""
+
+_NAME = "answer"
+
+
+@dataclass(frozen=True, slots=True)
+class SortedAnswer:
+    """Rows that were found in parts, in the order of an ORDER BY over all of them; sorted when they are read."""
+
+    table: DeltaTable
+    schema: pa.Schema
+    order: str
+    num_rows: int
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the columns."""
+        return list(self.schema.names)
+
+    @property
+    def num_columns(self) -> int:
+        """How many columns there are."""
+        return len(self.schema)
+
+    def select(self, names: Sequence[str]) -> Self:
+        """Return the same rows with these columns only."""
+        return replace(self, schema=pa.schema([self.schema.field(name) for name in names]))
+
+    def slice(self, offset: int = 0, length: int | None = None) -> "SortedAnswer | pa.Table":
+        """Return some rows: a table, or this where it is all rows."""
+        if offset == 0 and (length is None or length >= self.num_rows):
+            return self
+        limited = f"OFFSET {offset}" if length is None else f"LIMIT {length} OFFSET {offset}"
+        return self._stream(limited).read_all()
+
+    def to_batches(self, max_chunksize: int) -> Iterator[pa.RecordBatch]:
+        """Read all rows, sorted, in batches of at most `max_chunksize` rows."""
+        for batch in self._stream(""):
+            for start in range(0, batch.num_rows, max_chunksize):
+                yield batch.slice(start, max_chunksize)
+
+    def _stream(self, limited: str) -> pa.RecordBatchReader:
+        columns = ", ".join(f'"{name}"' for name in self.schema.names)
+        engine = Engine({_NAME: self.table}, settings={"datafusion.execution.target_partitions": "1"})
+        return engine.stream(f"SELECT {columns} FROM {_NAME} ORDER BY {self.order} {limited}")  # noqa: S608
+
+
+class PartedAnswer:
+    """Collects the rows of an answer part by part."""
+
+    def __init__(self, order: str) -> None:
+        self._order = order
+        self._folder = Path(scratch_folder(), uuid.uuid4().hex)
+        self._schema: pa.Schema | None = None
+        self._rows = 0
+
+    def add(self, part: pa.RecordBatchReader) -> None:
+        """Add the rows of one part."""
+        self._schema = part.schema
+
+        def counted() -> Iterator[pa.RecordBatch]:
+            for batch in part:
+                self._rows += batch.num_rows
+                yield batch
+
+        write_deltalake(self._folder, pa.RecordBatchReader.from_batches(part.schema, counted()), mode="append")
+
+    def answer(self) -> SortedAnswer:
+        """Return all rows added; at least one part must have been."""
+        return SortedAnswer(DeltaTable(self._folder), self._schema, self._order, self._rows)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptAnswer:
+    """Rows in the order in which a query returned them, in an Arrow file."""
+
+    path: Path
+    schema: pa.Schema
+    num_rows: int
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the columns."""
+        return list(self.schema.names)
+
+    @property
+    def num_columns(self) -> int:
+        """How many columns there are."""
+        return len(self.schema)
+
+    def select(self, names: Sequence[str]) -> Self:
+        """Return the same rows with these columns only."""
+        return replace(self, schema=pa.schema([self.schema.field(name) for name in names]))
+
+    def slice(self, offset: int = 0, length: int | None = None) -> "KeptAnswer | pa.Table":
+        """Return the first rows: a table, or this where it is all rows."""
+        if offset == 0 and (length is None or length >= self.num_rows):
+            return self
+        wanted, found = offset + (self.num_rows if length is None else length), []
+        for batch in self.to_batches(MAX_ROWS_IN_MEMORY):
+            found.append(batch.slice(0, wanted))
+            wanted -= batch.num_rows
+            if wanted <= 0:
+                break
+        return pa.Table.from_batches(found, self.schema).slice(offset)
+
+    def to_batches(self, max_chunksize: int) -> Iterator[pa.RecordBatch]:
+        """Read all rows in batches of at most `max_chunksize` rows."""
+        with pa.OSFile(str(self.path)) as file:
+            reader = pa.ipc.open_file(file)
+            for at in range(reader.num_record_batches):
+                batch = reader.get_batch(at).select(self.schema.names)
+                for start in range(0, batch.num_rows, max_chunksize):
+                    yield batch.slice(start, max_chunksize)
+
+
+def kept(found: pa.RecordBatchReader) -> pa.Table | KeptAnswer:
+    """Read the result of a query: into memory if it is small, else into a file."""
+    batches: list[pa.RecordBatch] = []
+    for batch in found:
+        batches.append(batch)
+        if sum(each.num_rows for each in batches) > MAX_ROWS_IN_MEMORY:
+            return _in_file(found.schema, chain(batches, found))
+    return pa.Table.from_batches(batches, found.schema)
+
+
+def _in_file(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> KeptAnswer:
+    path, rows = Path(scratch_folder(), uuid.uuid4().hex), 0
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            rows += batch.num_rows
+    return KeptAnswer(path, schema, rows)
+
+
+Answer = pa.Table | SortedAnswer | KeptAnswer
