@@ -22,6 +22,7 @@ from offsetlake.commands.options import (
     examples,
     opened,
 )
+from offsetlake.lake.engine import limited_memory
 from offsetlake.lake.spark_views import spark_statements
 from offsetlake.lake.views import View
 from offsetlake.lake.views import views as all_views
@@ -57,8 +58,9 @@ def audit(
         listed = {name: of.answers for name, of in sorted(all_views().items())}
         return write(pa.table({"view": [*listed], "answers": [*listed.values()]}), settings.format)
     settings, at = opened(lake, config_file, format_)
-    found = rows_of(at, view, group, topic, None if since is None else to_ms(since), limit or None)
-    return write(found, settings.format, _importance(all_views()[view], found.column_names), limit)
+    with limited_memory():
+        found = rows_of(at, view, group, topic, None if since is None else to_ms(since), limit or None)
+        return write(found, settings.format, _importance(all_views()[view], found.column_names), limit)
 
 
 @app.command(

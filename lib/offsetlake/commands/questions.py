@@ -21,6 +21,7 @@ from offsetlake.commands.options import (
     opened,
 )
 from offsetlake.lake.definitions import TABLES
+from offsetlake.lake.engine import limited_memory
 from offsetlake.lake.select import select
 from offsetlake.output import max_rows, write
 from offsetlake.times import about, duration_ms, now_ms, to_duration, to_ms
@@ -191,7 +192,8 @@ def sql(
 ) -> None:
     """Ask anything in SQL, of all tables and views of the lake; it only reads."""
     settings, at = opened(lake, config_file, format_)
-    write(select(at, statement), settings.format, limit=limit)
+    with limited_memory():
+        write(select(at, statement), settings.format, limit=limit)
 
 
 @app.command(

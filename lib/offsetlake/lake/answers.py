@@ -13,7 +13,7 @@ from typing import Self
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from offsetlake.lake.engine import Engine, scratch_folder
+from offsetlake.lake.engine import SPILLING, Engine, scratch_folder
 
 MAX_ROWS_IN_MEMORY = 1 << 16
 """Rows of an answer that are kept in memory."""
@@ -59,7 +59,7 @@ class SortedAnswer:
 
     def _stream(self, limited: str) -> pa.RecordBatchReader:
         columns = ", ".join(f'"{name}"' for name in self.schema.names)
-        engine = Engine({_NAME: self.table}, settings={"datafusion.execution.target_partitions": "1"})
+        engine = Engine({_NAME: self.table}, settings=SPILLING)
         return engine.stream(f"SELECT {columns} FROM {_NAME} ORDER BY {self.order} {limited}")  # noqa: S608
 
 

@@ -1,7 +1,8 @@
 """The SQL engine (DataFusion, inside delta-rs) over tables of a lake, with a memory limit and a folder to spill to."""
 
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 
 import pyarrow as pa
@@ -10,14 +11,22 @@ from deltalake.exceptions import DeltaError
 
 from offsetlake.errors import NotEnoughMemory
 from offsetlake.lake.views import View
+from offsetlake.memory_limit import limited
 
-ENGINE_BYTES = 384 << 20
+ENGINE_BYTES = 320 << 20
 """What sorts, joins and aggregations of one query may hold; sorts and aggregations spill what is above it."""
 
+TOO_LARGE = (
+    "the query needs more than 1 GB of memory: narrow it, for example by --group, --topic or --since, or in SQL by "
+    "WHERE group_id = '…'"
+)
 _UNFILTERED = "every_"  # what the name of a table stands behind that a view of the same name filters
-_SETTINGS = {
-    "datafusion.execution.sort_spill_reservation_bytes": str(16 << 20),  # of each sort, to merge what it has spilled
+SPILLING = {
+    "datafusion.execution.target_partitions": "1",
+    "datafusion.execution.sort_spill_reservation_bytes": str(64 << 20),  # of each sort, to merge what it has spilled
+    "datafusion.execution.batch_size": "4096",
 }
+"""Settings with which sorts of any size fit into ENGINE_BYTES: one sort at a time, which takes longer."""
 _EXHAUSTED = "Resources exhausted"
 
 
@@ -36,7 +45,7 @@ class Engine:
         `only` maps names of tables to SQL conditions: queries and views see only the rows that satisfy them. Files
         whose statistics rule a condition out are not read. `settings` are DataFusion's own.
         """
-        builder = QueryBuilder({**_SETTINGS, **(settings or {})})
+        builder = QueryBuilder(dict(settings or {}))
         builder.execute(f"SET datafusion.runtime.memory_limit = '{ENGINE_BYTES >> 20}M'")
         builder.execute(f"SET datafusion.runtime.temp_directory = '{scratch_folder()}'")
         conditions = only or {}
@@ -79,10 +88,14 @@ def _explained(error: Exception) -> Exception:
     """Return the error to raise for one of the engine's."""
     if _EXHAUSTED not in str(error):
         return error
-    return NotEnoughMemory(
-        f"the query needs more than the {ENGINE_BYTES >> 20} MB of memory that queries may use: narrow it, for example "
-        "by --group, --topic or --since, or in SQL by WHERE group_id = '…'"
-    )
+    return NotEnoughMemory(TOO_LARGE)
+
+
+@contextmanager
+def limited_memory() -> Iterator[None]:
+    """End the process with the words and the exit code of NotEnoughMemory if queries make it too large meanwhile."""
+    with limited(NotEnoughMemory.exit_code, TOO_LARGE, lambda: _scratch().cleanup()):
+        yield
 
 
 def scratch_folder() -> str:

@@ -140,16 +140,23 @@ class Lake:
         names = tables if tables or at else (*self.tables(), *named_in(sql))
         return self.engine(names, at).query(sql)
 
-    def engine(self, names: Iterable[str], at: Mapping[str, int], only: Mapping[str, str] | None = None) -> Engine:
+    def engine(
+        self,
+        names: Iterable[str],
+        at: Mapping[str, int],
+        only: Mapping[str, str] | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> Engine:
         """Open the SQL engine over the named tables and views, and those they are built on.
 
-        `at` pins tables to Delta versions; `only` maps tables to SQL conditions that their rows must satisfy.
+        `at` pins tables to Delta versions; `only` maps tables to SQL conditions that their rows must satisfy;
+        `settings` are the engine's.
         """
         registered, views = needed((*names, *at))
         if views:
             self.check_up_to_date()
         opened = {table: self.delta_table(table, at.get(table)) for table in registered}
-        return Engine(opened, views, only)
+        return Engine(opened, views, only, settings)
 
     def count(self, table: str, condition: str = "true") -> int:
         """Count the rows of a table for which an SQL condition holds."""

@@ -8,22 +8,25 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from offsetlake.errors import BadRequest, LakeUnusable
+from offsetlake.lake.answers import Answer, kept
 from offsetlake.lake.definitions import TABLES
+from offsetlake.lake.engine import SPILLING
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.views import views
+from offsetlake.lake.views import named_in, views
 
 _READS = re.compile(r"(\s|--[^\n]*\n|/\*.*?\*/)*(SELECT\b|WITH\b|VALUES\b|\()", re.IGNORECASE | re.DOTALL)
 
 
-def select(lake: Lake, statement: str) -> pa.Table:
+def select(lake: Lake, statement: str) -> Answer:
     """Answer any SELECT over tables and views; BadRequest, with the engine's words, where it is none or is wrong."""
     query = statement.strip().rstrip(";")
     if not _READS.match(query):
         raise BadRequest(f"only SELECT is answered, over the tables {', '.join(TABLES)}")
+    engine = lake.engine((*lake.tables(), *named_in(query)), {}, settings=SPILLING)
     try:
         # Nothing that writes can stand in parentheses, nor can a second statement.
-        lake.query(f"EXPLAIN SELECT * FROM ({query}\n)")  # noqa: S608
-        return _distinct(lake.query(query))
+        engine.query(f"EXPLAIN SELECT * FROM ({query}\n)")  # noqa: S608
+        return kept(_distinct(engine.stream(query)))
     except (DeltaError, pa.ArrowException) as error:
         known = f"; tables are {', '.join(TABLES)}; views are {', '.join(sorted(views()))}"
         hint = known if "not found" in str(error) else ""
@@ -49,10 +52,12 @@ def readable(lake: Lake, versions: Mapping[str, int]) -> Iterator[None]:
         ) from error
 
 
-def _distinct(found: pa.Table) -> pa.Table:
+def _distinct(found: pa.RecordBatchReader) -> pa.RecordBatchReader:
     """Tell columns of the same name apart, as a join gives them: `group_id`, `group_id_2`."""
     names: list[str] = []
-    for name in found.column_names:
-        same = sum(1 for before in found.column_names[: len(names)] if before == name)
+    for name in found.schema.names:
+        same = found.schema.names[: len(names)].count(name)
         names.append(f"{name}_{same + 1}" if same else name)
-    return found.rename_columns(names)
+    fields = [field.with_name(name) for field, name in zip(found.schema, names, strict=True)]
+    batches = (pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields)) for batch in found)
+    return pa.RecordBatchReader.from_batches(pa.schema(fields), batches)

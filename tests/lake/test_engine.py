@@ -1,0 +1,78 @@
+"""Queries with a memory limit: what they spill, what they refuse, and how a process ends that grows all the same."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from audit.lakes import commit, small_lake
+from offsetlake.errors import NotEnoughMemory
+from offsetlake.lake import answers, engine
+from offsetlake.lake.answers import KeptAnswer, kept
+from offsetlake.lake.engine import SPILLING
+from offsetlake.lake.lake import Lake
+from offsetlake.lake.select import select
+
+NUMBERS = "SELECT value AS n, concat('a text of some length ', value) AS text FROM generate_series(1, 400000)"
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    return small_lake(tmp_path_factory.mktemp("engine") / "lake", offset_commits=[commit(0, 1)])
+
+
+def test_a_sort_larger_than_the_limit_is_spilled(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "ENGINE_BYTES", 80 << 20)
+    session = lake.engine(
+        ["runs"], {}, settings=SPILLING | {"datafusion.execution.sort_spill_reservation_bytes": "8000000"}
+    )
+    found = session.query(f"SELECT n FROM ({NUMBERS}) ORDER BY text DESC, n")
+    assert sorted(found["n"].to_pylist()) == [*range(1, 400_001)]
+
+
+def test_a_join_larger_than_the_limit_is_refused_in_a_sentence(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "ENGINE_BYTES", 8 << 20)
+    with pytest.raises(NotEnoughMemory, match="the query needs more than 1 GB of memory: narrow it"):
+        lake.engine(["runs"], {}).query(
+            f"SELECT count(*) FROM ({NUMBERS}) AS a JOIN ({NUMBERS}) AS b ON a.text = b.text"
+        )
+
+
+def test_a_large_result_is_kept_in_a_file(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "MAX_ROWS_IN_MEMORY", 100)
+    small, large = (
+        select(lake, f"SELECT value AS n, -value AS m FROM generate_series(1, {rows})") for rows in (100, 9000)
+    )
+    assert isinstance(small, pa.Table)
+    assert isinstance(large, KeptAnswer)
+    assert (large.num_rows, large.num_columns, large.column_names) == (9000, 2, ["n", "m"])
+    batches = [*large.select(["m"]).to_batches(1000)]
+    assert {batch.num_rows <= 1000 for batch in batches} == {True}
+    assert pa.Table.from_batches(batches)["m"].to_pylist() == [*range(-1, -9001, -1)]
+    assert large.slice(2, 500)["n"].to_pylist() == [*range(3, 503)]
+    assert large.slice(0) is large
+    assert kept(pa.table({"n": [1]}).to_reader()).num_rows == 1
+
+
+GROWS = """
+import sys
+from pathlib import Path
+from offsetlake import memory_limit
+from offsetlake.lake.engine import limited_memory, scratch_folder
+from offsetlake.lake.lake import Lake
+
+memory_limit.MAX_GROWTH_BYTES = 60 << 20
+print(scratch_folder(), flush=True)
+with limited_memory():
+    Lake(Path(sys.argv[1])).query("SELECT sum(value) OVER () FROM generate_series(1, 100000000)", "runs")
+"""
+
+
+def test_a_process_that_grows_all_the_same_ends_with_a_sentence(lake: Lake) -> None:
+    done = subprocess.run([sys.executable, "-c", GROWS, str(lake.path)], capture_output=True, text=True, check=False)
+    assert done.returncode == NotEnoughMemory.exit_code, done.stderr
+    assert done.stderr.startswith("error: the query needs more than 1 GB of memory: narrow it")
+    assert done.stderr.count("\n") == 1
+    assert not Path(done.stdout.strip()).exists(), "what it had spilled is removed"
