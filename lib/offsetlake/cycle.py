@@ -15,7 +15,7 @@ from offsetlake.log.compiling import compile_loops
 from offsetlake.log.connection import KafkaConnection
 from offsetlake.log.ownership import refuse_brokers_own
 from offsetlake.pipeline import compact, emit, expire, ingest, log_ends, maintain
-from offsetlake.session import LazySession
+from offsetlake.session import Advance, LazySession
 
 JOBS = ("ingest", "compact", "expire", "emit")
 """The jobs of a cycle, in their order."""
@@ -45,12 +45,14 @@ def run_jobs(
     expiry: Expiry | None,
     say: Callable[[str], None],
     through_run: int | None = None,
+    advance: Advance = lambda *_: None,
 ) -> list[Done]:
     """Run those of JOBS that are named, in their order; where the log is read for the first time, a lake is made.
 
     `ingest` and `emit` take a log, `expire` an expiry; where the log is a live cluster's, `ingest` asks it where topics
-    end, and `expire` which there are no more. `through_run` is the newest run whose ingest `compact` takes. Raises what
-    the jobs raise; a log or lake that is not there is found before Spark starts.
+    end, and `expire` which there are no more. `through_run` is the newest run whose ingest `compact` takes; `advance`
+    is called with how many of Spark's tasks are done, and of how many. Raises what the jobs raise; a log or lake that
+    is not there is found before Spark starts.
     """
     if log is not None and "ingest" in jobs:
         compile_loops(say)
@@ -61,7 +63,7 @@ def run_jobs(
     if log is not None and log.folder is not None and "emit" in jobs:
         refuse_brokers_own(log.folder)  # better now than behind all the other jobs
     lake = Lake.create(lake_path)
-    with LazySession("offsetlake", say) as spark:
+    with LazySession("offsetlake", say, advance) as spark:
         work: dict[str, Callable[[], ingest.Report]] = {
             "compact": partial(compact.compact, spark, lake, say, through_run)
         }

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import Progress as Bars
 from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
+from offsetlake.amounts import progress_text
 from offsetlake.errors import OffsetlakeError
 from offsetlake.escaping import csv_text, ellipsis, encodable, encoding_of, is_unicode, to_json, unambiguous, visible
 from offsetlake.tables import Column, Layout, cell_len, fit
@@ -24,6 +25,7 @@ from offsetlake.times import to_iso
 DEFAULT_ROWS = 50  # rows of a table: more than a person reads, and a question can have millions
 DEFAULT_IMPORTANCE = 2  # of the columns of a table without a choice of columns: from the right, all can be dropped
 DEFAULT_WIDTH = 80  # terminal cells, where a terminal does not tell
+FIRST_LINE_SECONDS, LINE_INTERVAL_SECONDS = 2.0, 10.0  # of work that says how far it is, where standard error is a file
 _CHUNK = 10_000  # rows turned into Python objects at a time
 
 
@@ -227,17 +229,25 @@ def _cell(name: str, value: Any, encoding: str) -> str:
 class Progress:
     """Says on standard error what is being done right now and for how long; on a terminal it moves."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, quiet: bool = False) -> None:
+        """Begin; `quiet` for questions: what is said disappears at the end, and only long work is told line by line."""
         console = Console(stderr=True, highlight=False)
         columns = (
             SpinnerColumn(finished_text="✓"),
             TextColumn("{task.description}", markup=False),
             TimeElapsedColumn(),
         )
-        self._bars = Bars(*columns, console=console) if console.is_interactive else None
+        self._bars = Bars(*columns, console=console, transient=quiet) if console.is_interactive else None
+        self._quiet = quiet
         self._current: TaskID | None = None
         self._said = ""
-        self._began = time.monotonic()
+        self._began = self._said_at = time.monotonic()
+        self._next_line_seconds = FIRST_LINE_SECONDS
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since it began."""
+        return time.monotonic() - self._began
 
     def __enter__(self) -> Self:
         if self._bars:
@@ -255,12 +265,27 @@ class Progress:
         """Say what begins now; what was said before has ended, unless it is the same."""
         if text == self._said:
             return
-        self._said = text
+        self._said, self._said_at = text, time.monotonic()
+        self._next_line_seconds = FIRST_LINE_SECONDS
         if self._bars is None:
-            print(f"{time.monotonic() - self._began:7.1f} s  {visible(text)}", file=sys.stderr, flush=True)  # noqa: T201
+            if not self._quiet:
+                self._line(text)
             return
         self._end(done=True)
         self._current = self._bars.add_task(visible(text), total=1)
+
+    def advance(self, done: int, total: int, unit: str = "records") -> None:
+        """Say how many of `total` records, or other units, the work that was said last has done, if it takes longer."""
+        seconds = time.monotonic() - self._said_at
+        text = f"{self._said}: {progress_text(done, total, seconds, unit)}"
+        if self._bars and self._current is not None:
+            self._bars.update(self._current, description=visible(text))
+        elif seconds >= self._next_line_seconds and done < total:
+            self._next_line_seconds = seconds + LINE_INTERVAL_SECONDS
+            self._line(text)
+
+    def _line(self, text: str) -> None:
+        print(f"{self.seconds:7.1f} s  {visible(text)}", file=sys.stderr, flush=True)  # noqa: T201
 
     def _end(self, *, done: bool) -> None:
         if self._bars and self._current is not None and done:

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from py4j.java_gateway import JavaGateway
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
@@ -29,6 +30,9 @@ TAIL = 4000  # bytes of the JVM's output that are shown when something went wron
 
 _engine_output = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - lives as long as the JVM, which writes to it
 
+Advance = Callable[[int, int, str], None]
+_WATCH_SECONDS = 0.5
+
 
 class LazySession:
     """A Spark session that starts when it is first called for; `seconds` is how long that took, 0 until then.
@@ -36,8 +40,9 @@ class LazySession:
     As a context it adds to an error of Spark's, as a note, what the JVM has written.
     """
 
-    def __init__(self, app_name: str, say: Callable[[str], None]) -> None:
-        self._app_name, self._say = app_name, say
+    def __init__(self, app_name: str, say: Callable[[str], None], advance: Advance = lambda *_: None) -> None:
+        self._app_name, self._say, self._advance = app_name, say, advance
+        self._over = threading.Event()
         self.seconds = 0.0
 
     def __call__(self) -> SparkSession:
@@ -50,6 +55,7 @@ class LazySession:
     def __exit__(
         self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._over.set()
         if failure and not isinstance(failure, OffsetlakeError) and (written := _engine_tail()):
             failure.add_note(f"Spark's JVM wrote:\n{written}")
 
@@ -59,7 +65,20 @@ class LazySession:
         began = time.monotonic()
         session = build_session(self._app_name)
         self.seconds = time.monotonic() - began
+        threading.Thread(target=self._watch, args=(session,), daemon=True, name="progress").start()
         return session
+
+    def _watch(self, session: SparkSession) -> None:
+        """Report how many tasks of the stages that run are done, until the context ends."""
+        tracker = session.sparkContext.statusTracker()
+        while not self._over.wait(_WATCH_SECONDS):
+            try:
+                stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            except (Py4JError, OSError):  # the JVM ends, and with it what there is to report
+                return
+            running = [stage for stage in stages if stage]
+            if total := sum(stage.numTasks for stage in running):
+                self._advance(sum(stage.numCompletedTasks for stage in running), total, "tasks")
 
 
 def build_session(app_name: str, extra: dict[str, str] | None = None) -> SparkSession:

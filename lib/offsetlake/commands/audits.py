@@ -26,8 +26,10 @@ from offsetlake.lake.engine import limited_memory
 from offsetlake.lake.spark_views import spark_statements
 from offsetlake.lake.views import View
 from offsetlake.lake.views import views as all_views
-from offsetlake.output import DEFAULT_IMPORTANCE, write, write_exact
+from offsetlake.output import DEFAULT_IMPORTANCE, Progress, tell, write, write_exact
 from offsetlake.times import to_ms
+
+LONG_SECONDS = 5  # after which it is said what is faster
 
 
 @app.command(
@@ -59,7 +61,12 @@ def audit(
         return write(pa.table({"view": [*listed], "answers": [*listed.values()]}), settings.format)
     settings, at = opened(lake, config_file, format_)
     with limited_memory():
-        found = rows_of(at, view, group, topic, None if since is None else to_ms(since), limit or None)
+        with Progress(quiet=True) as progress:
+            progress.say(f"asking {view}")
+            instant = None if since is None else to_ms(since)
+            found = rows_of(at, view, group, topic, instant, limit or None, progress.advance)
+        if group is None and "group_id" in all_views()[view].columns and progress.seconds > LONG_SECONDS:
+            tell("all groups were looked at: it is faster with --group PATTERN")
         return write(found, settings.format, _importance(all_views()[view], found.column_names), limit)
 
 
@@ -79,7 +86,10 @@ def diff(
 ) -> None:
     """Offsets at two instants side by side: those that are not the same, and by how much."""
     settings, at = opened(lake, config_file, format_)
-    write(between(at, to_ms(from_), to_ms(to), group, topic, limit or None), settings.format, limit=limit)
+    with Progress(quiet=True) as progress:
+        progress.say("comparing offsets")
+        found = between(at, to_ms(from_), to_ms(to), group, topic, limit or None, progress.advance)
+    write(found, settings.format, limit=limit)
 
 
 @app.command(

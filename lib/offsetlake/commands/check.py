@@ -77,7 +77,7 @@ def check(
         for each in suites:
             progress.say(f"looking for what breaks {each.name}")
             since = 0 if full else first_run(at, each, pins, held_back.get(each.name))
-            found[each.name] = evidence(at, each, pins, since, None if full else MAX_ROWS_LOOKED_AT)
+            found[each.name] = evidence(at, each, pins, since, None if full else MAX_ROWS_LOOKED_AT, progress.advance)
         # Seconds of importing Great Expectations, and memory: only once the queries have given theirs back.
         from offsetlake.audit.checks import judged  # noqa: PLC0415
 

@@ -259,7 +259,7 @@ def _jobs(
     from offsetlake import cycle  # noqa: PLC0415 - half a second of importing Spark, which questions need not
 
     with Progress() as progress:
-        done = cycle.run_jobs(settings.lake, log, jobs, expiry, progress.say, through_run)
+        done = cycle.run_jobs(settings.lake, log, jobs, expiry, progress.say, through_run, progress.advance)
     _summarize(settings, options, done)
 
 

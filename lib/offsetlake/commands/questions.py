@@ -23,7 +23,7 @@ from offsetlake.commands.options import (
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.engine import limited_memory
 from offsetlake.lake.select import select
-from offsetlake.output import max_rows, write
+from offsetlake.output import Progress, max_rows, write
 from offsetlake.times import about, duration_ms, now_ms, to_duration, to_ms
 
 # The columns of tables for people, in their order, each with its importance (`offsetlake.tables.Column`).
@@ -86,7 +86,9 @@ def offsets(
         answer = questions.offsets(at, group, topic, max_rows(limit, settings.format))
         total = questions.count_offsets(at, group, topic)
     else:
-        answer = offsets_as_of(at, to_ms(as_of), group, topic, limit or None)
+        with Progress(quiet=True) as progress:
+            progress.say(f"looking up offsets as of {as_of}")
+            answer = offsets_as_of(at, to_ms(as_of), group, topic, limit or None, progress.advance)
         total = answer.num_rows
     if not answer.num_rows and (group is not None or topic is not None):
         questions.check_committed(at, group, topic)

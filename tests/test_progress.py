@@ -1,0 +1,37 @@
+"""What is said of long work: how much of it is done, and about how long the rest takes."""
+
+import pytest
+
+from offsetlake import output
+from offsetlake.amounts import progress_text
+from offsetlake.output import Progress
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "seconds", "says"),
+    [
+        (12_000_000, 22_500_000, 23.0, "12.0 of 22.5 M records, about 20 s left"),
+        (0, 22_500_000, 1.0, "0.0 of 22.5 M records"),
+        (22_500_000, 22_500_000, 40.0, "22.5 of 22.5 M records"),
+        (1_500, 10_000, 30.0, "1.5 of 10.0 k records, about 3 min left"),
+        (3, 12, 6.0, "3 of 12 records, about 18 s left"),
+    ],
+)
+def test_progress_is_told_in_words(done: int, total: int, seconds: float, says: str) -> None:
+    assert progress_text(done, total, seconds) == says
+
+
+def test_long_work_is_told_line_by_line_where_standard_error_is_a_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(output.time, "monotonic", lambda: now)
+    with Progress(quiet=True) as progress:
+        progress.say("asking changes")
+        for now in (101.9, 102.0, 103.0, 112.5, 120.0):
+            progress.advance(int(now - 100), 20)
+    told = capsys.readouterr().err.splitlines()
+    assert told == [
+        "    2.0 s  asking changes: 2 of 20 records, about 18 s left",
+        "   12.5 s  asking changes: 12 of 20 records, about 8 s left",
+    ]
