@@ -65,6 +65,7 @@ class LazySession:
         began = time.monotonic()
         session = build_session(self._app_name)
         self.seconds = time.monotonic() - began
+        self._say("running Spark tasks")
         threading.Thread(target=self._watch, args=(session,), daemon=True, name="progress").start()
         return session
 
