@@ -13,7 +13,7 @@ from offsetlake.lake.files import table_schema
 from offsetlake.lake.history_files import History, history_files
 from offsetlake.lake.lake import Lake
 from offsetlake.lifecycle.group_replay import replay_groups
-from offsetlake.lifecycle.reduction import KEY, PART, Latest, Reduction
+from offsetlake.lifecycle.reduction import PART, Latest, Reduction
 from offsetlake.times import to_iso
 
 _ALL_RUNS = (0, 2**63 - 1)
@@ -76,6 +76,7 @@ def groups_as_of(
 
 
 def check_known(lake: Lake, instant_ms: int) -> None:
+    """Raise BadRequest for an instant before history, or where there is none."""
     first = first_instant(lake)
     if first is None:
         raise BadRequest(f"the lake {lake.path} holds no record with a time yet: `offsetlake run` reads the log")

@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
-import pyarrow as pa
-
 from offsetlake.audit.questions import check_committed, known_groups, quoted
 from offsetlake.errors import BadRequest
 from offsetlake.lake.answers import Answer, PartedAnswer, kept
