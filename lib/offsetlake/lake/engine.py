@@ -13,7 +13,7 @@ from offsetlake.errors import NotEnoughMemory
 from offsetlake.lake.views import View
 from offsetlake.memory_limit import limited
 
-ENGINE_BYTES = 320 << 20
+ENGINE_BYTES = 384 << 20
 """What sorts, joins and aggregations of one query may hold; sorts and aggregations spill what is above it."""
 
 TOO_LARGE = (
@@ -26,7 +26,8 @@ SPILLING = {
     "datafusion.execution.sort_spill_reservation_bytes": str(64 << 20),  # of each sort, to merge what it has spilled
     "datafusion.execution.batch_size": "4096",
 }
-"""Settings with which sorts of any size fit into ENGINE_BYTES: one sort at a time, which takes longer."""
+"""Settings with which a sort of any size fits: one at a time, which takes longer, in less than ENGINE_BYTES."""
+SPILLING_BYTES = 320 << 20
 _EXHAUSTED = "Resources exhausted"
 
 
@@ -46,7 +47,8 @@ class Engine:
         whose statistics rule a condition out are not read. `settings` are DataFusion's own.
         """
         builder = QueryBuilder(dict(settings or {}))
-        builder.execute(f"SET datafusion.runtime.memory_limit = '{ENGINE_BYTES >> 20}M'")
+        limit = min(ENGINE_BYTES, SPILLING_BYTES) if settings is SPILLING else ENGINE_BYTES
+        builder.execute(f"SET datafusion.runtime.memory_limit = '{limit >> 20}M'")
         builder.execute(f"SET datafusion.runtime.temp_directory = '{scratch_folder()}'")
         conditions = only or {}
         for name, table in tables.items():
