@@ -10,6 +10,7 @@ import typer
 from offsetlake.commands import jobs  # noqa: F401
 from offsetlake.commands import check  # noqa: F401
 from offsetlake.commands import repair  # noqa: F401
+from offsetlake.commands import rebuild  # noqa: F401
 from offsetlake.commands import serve  # noqa: F401
 from offsetlake.commands import credentials  # noqa: F401
 from offsetlake.commands import questions  # noqa: F401

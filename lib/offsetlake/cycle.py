@@ -1,7 +1,7 @@
 """The jobs as the command line and spark-submit run them: cheap checks first, one Spark session, only if needed."""
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from offsetlake.log.admin import Admin
 from offsetlake.log.compiling import compile_loops
 from offsetlake.log.connection import KafkaConnection
 from offsetlake.log.ownership import refuse_brokers_own
-from offsetlake.pipeline import compact, emit, expire, ingest, log_ends, maintain
+from offsetlake.pipeline import compact, emit, expire, ingest, log_ends, maintain, rebuild
 from offsetlake.session import Advance, LazySession
 
 JOBS = ("ingest", "compact", "expire", "emit")
@@ -104,6 +104,14 @@ def run_maintain(lake_path: Path, log: Path | None, vacuum_retention_ms: int, sa
     began = time.monotonic()
     row = maintain.maintain(Lake.create(lake_path), log, vacuum_retention_ms, say)
     return Done(row, time.monotonic() - began)
+
+
+def run_rebuild(lake_path: Path, tables: Sequence[str], log_partition: int | None, say: Callable[[str], None]) -> Done:
+    """Run rebuild on a lake that is there; raises what it raises."""
+    Lake.open(lake_path)
+    lake = Lake.create(lake_path)
+    with LazySession("offsetlake", say) as spark:
+        return _timed(partial(rebuild.rebuild, spark, lake, say, tables, log_partition), spark)
 
 
 def _to_the_end(job: Callable[[], ingest.Report], spark: LazySession) -> Iterator[Done]:

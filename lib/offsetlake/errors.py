@@ -45,6 +45,12 @@ class LakeUnusable(OffsetlakeError):
     exit_code = 6
 
 
+class TableChanged(OffsetlakeError):
+    """Another program changed the rows or columns of a table: no job reads it until it is rebuilt or restored."""
+
+    exit_code = 10
+
+
 class Refused(OffsetlakeError):
     """Something that was asked for was not done: a group in use, a commit that came in between, a broker's refusal."""
 
@@ -60,7 +66,7 @@ class CheckFailed(OffsetlakeError):
 class NotEnoughMemory(OffsetlakeError):
     """A query that would need more memory than queries may use."""
 
-    exit_code = 10
+    exit_code = 11
 
 
 class BadRequest(OffsetlakeError):

@@ -171,6 +171,11 @@ def _maintained(_lake: Lake, job: Done, _flags: list[str]) -> Iterator[str]:
     )
 
 
+def _rebuilt(_lake: Lake, job: Done, _flags: list[str]) -> Iterator[str]:
+    counts = ", ".join(f"{count:,} {_COMPACTED[table]}" for table, count in job.row["counts"])
+    yield f"Rebuilt from history in {job.seconds:.1f} s: {counts or 'no table of latest state'}"
+
+
 def foretell(found: Preview, log: Path | None) -> None:
     """Write to standard output what `maintain` would do; `log` is the folder it was asked to cut."""
     console = Console(highlight=False, soft_wrap=True)
@@ -224,6 +229,7 @@ _LINES: dict[str, Callable[[Lake, Done, list[str]], Iterator[str]]] = {
     "expire": _expired,
     "emit": _emitted,
     "maintain": _maintained,
+    "rebuild": _rebuilt,
 }
 
 

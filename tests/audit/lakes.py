@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
+from offsetlake.lake.commits import ours
 from offsetlake.lake.lake import Lake
 from oracle.log_reader import LogRecord
 from oracle.replay import replay
@@ -41,7 +42,12 @@ def small_lake(path: Path, **tables: Iterable[Row]) -> Lake:
         schema = pa.schema(DeltaTable(lake.table_path(table)).schema().to_arrow())
         full = [{**dict.fromkeys(schema.names), **_DEFAULTS[table], **row} for row in rows]
         if full:
-            write_deltalake(lake.table_path(table), pa.Table.from_pylist(full, schema=schema), mode="append")
+            write_deltalake(
+                lake.table_path(table),
+                pa.Table.from_pylist(full, schema=schema),
+                mode="append",
+                commit_properties=ours("test", 1),
+            )
     return lake
 
 

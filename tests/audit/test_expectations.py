@@ -28,6 +28,7 @@ from offsetlake.audit.expectations import (
 )
 from offsetlake.errors import LakeBusy, LakeUnusable
 from offsetlake.lake import runs
+from offsetlake.lake.commits import ours
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.portions import portions
 from offsetlake.lifecycle.policy import Override, RetentionPolicy
@@ -39,6 +40,7 @@ from oracle.random_logs import RandomLog, random_log
 BROKER_LOG = Path(__file__).parents[1] / "fixtures" / "broker-log"
 SUITES = {suite.name: suite for suite in read_suites([])}
 NEWEST_INGEST = "ingest_run = (SELECT max(ingest_run) FROM offset_commits)"
+OUR_FAULT = ours("fault", 1)  # what others change is refused before any check
 FAR = 1_000_000  # a log offset behind all there are
 
 Fault = Callable[[Lake], None]
@@ -90,7 +92,12 @@ def append(table: str, where: str, **changed: Any) -> Fault:
     def fault(lake: Lake) -> None:
         rows = lake.query(f"SELECT * FROM {table} WHERE {where} LIMIT 1", table)
         row = rows.to_pylist()[0] | changed
-        write_deltalake(lake.table_path(table), rows.from_pylist([row], schema=rows.schema), mode="append")
+        write_deltalake(
+            lake.table_path(table),
+            rows.from_pylist([row], schema=rows.schema),
+            mode="append",
+            commit_properties=OUR_FAULT,
+        )
 
     return fault
 
@@ -100,14 +107,14 @@ def update(table: str, where: str, **changed: str) -> Fault:
 
     def fault(lake: Lake) -> None:
         of = _changeable(lake, table)
-        assert of.update(updates=changed, predicate=where)["num_updated_rows"]
+        assert of.update(updates=changed, predicate=where, commit_properties=OUR_FAULT)["num_updated_rows"]
 
     return fault
 
 
 def delete(table: str, where: str) -> Fault:
     def fault(lake: Lake) -> None:
-        assert _changeable(lake, table).delete(where)["num_deleted_rows"]
+        assert _changeable(lake, table).delete(where, commit_properties=OUR_FAULT)["num_deleted_rows"]
 
     return fault
 

@@ -9,6 +9,7 @@ import pytest
 from command_line import Run
 from e2e.in_process import InProcess
 from e2e.lakes import LATER, cycle
+from offsetlake.lake.commits import ours
 from offsetlake.lake.lake import Lake
 from offsetlake.lifecycle.policy import Override, RetentionPolicy
 from offsetlake.log.address import LogAddress
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.slow
 
 BROKER_LOG = Path(__file__).parents[1] / "fixtures" / "broker-log"
 FAR = 1_000_000  # a log offset behind all there are
+OUR_FAULT = ours("fault", 1)  # what others change is refused before any check
 OUT_OF_RANGE = "each record in history stands in the stretch of the log that its ingest has read"
 
 
@@ -36,7 +38,8 @@ def lake(tmp_path: Path) -> Lake:
 
 def move_markers(lake: Lake, by: int) -> None:
     far = "log_offset >= 1000000" if by < 0 else "TRUE"
-    lake.delta_table("transaction_markers").update(updates={"log_offset": f"log_offset + {by}"}, predicate=far)
+    updates = {"log_offset": f"log_offset + {by}"}
+    lake.delta_table("transaction_markers").update(updates=updates, predicate=far, commit_properties=OUR_FAULT)
 
 
 def quiet(_text: str) -> None:
@@ -78,7 +81,9 @@ def test_what_was_accepted_passes_and_what_comes_then_is_asked_of(run: Run, lake
     assert OUT_OF_RANGE not in failed(run, "--gate")
     move_markers(lake, -FAR)
     more(lake)
-    lake.delta_table("group_records").update(updates={"log_offset": "log_offset + 1000000"})
+    lake.delta_table("group_records").update(
+        updates={"log_offset": "log_offset + 1000000"}, commit_properties=OUR_FAULT
+    )
     assert OUT_OF_RANGE in failed(run, "--gate"), "of what came behind it, all is asked"
 
 

@@ -41,6 +41,7 @@ from e2e.killing_scenarios import (
     run_again,
     tables_of,
 )
+from offsetlake.lake import remake
 from offsetlake.lake.lake import Lake
 from offsetlake.log import appender, source
 from offsetlake.log.address import LogAddress
@@ -67,6 +68,8 @@ WRITES: dict[str, tuple[Any, str]] = {
     "create table": (DeltaTable, "create"),
     "add constraint": (TableAlterer, "add_constraint"),
     "commit": (DeltaTable, "create_write_transaction"),
+    "replace table": (remake, "create_table_with_add_actions"),
+    "link": (os, "link"),
     "close data file": (pq.ParquetWriter, "close"),
     "optimize": (TableOptimizer, "compact"),
     "vacuum": (DeltaTable, "vacuum"),

@@ -3,20 +3,25 @@
 import json
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from e2e.in_process import InProcess
 from e2e.lakes import grow, judge, rows, state, upkeep
 from offsetlake.lake import upkeep as table_upkeep
+from offsetlake.lake.files import commit
+from offsetlake.lake.guard import refuse_changed
 from offsetlake.lake.lake import Lake
 from offsetlake.lifecycle.strategies import to_offset
 from offsetlake.log.address import LogAddress
 from offsetlake.offset_plans import Reset, reset
 from offsetlake.pipeline import by_hand
+from offsetlake.pipeline import compact as compact_job
 from offsetlake.pipeline.compact import compact
 from offsetlake.pipeline.compact_task import COMPACTED
 from offsetlake.pipeline.decisions import DECIDED
@@ -24,12 +29,14 @@ from offsetlake.pipeline.emit import emit
 from offsetlake.pipeline.ingest import ingest
 from offsetlake.pipeline.maintain import preview
 from offsetlake.pipeline.readers import HISTORY
+from offsetlake.pipeline.rebuild import rebuild
 from oracle.random_logs import RandomLog, random_log
 
 NOW = 1_800_000_000_000  # ms: when what is written is written
 PARTS = (0.4, 0.76, 0.99)  # of the log, as it grows; the later two end in a batch that is known again by its checksum
 
 JUDGED, EMITTED, BY_HAND = "judged", "emitted", "by hand"
+_OURS = ("appendOnly", "checkConstraints", "invariants")
 RESET = "group-5"  # without members and open transactions
 
 # By part of the log, or by what NEVER_KILLED does, the tables of a lake whose jobs were never killed.
@@ -67,6 +74,12 @@ class Place:
     def maintain(self) -> None:
         table_upkeep.FEWEST = 2  # every table has something to do
         upkeep(self.create(), self.folder / "log")
+
+    def rebuild(self) -> None:
+        rebuild(InProcess, self.create(), lambda _: None)  # type: ignore[arg-type]
+
+    def rebuild_one_log_partition(self) -> None:
+        rebuild(InProcess, self.create(), lambda _: None, COMPACTED, 1)  # type: ignore[arg-type]
 
     def emit(self) -> None:
         emit(self.create(), LogAddress(folder=self.folder / "log"), lambda _: None)
@@ -150,6 +163,47 @@ def _go_on_and_maintain(place: Place) -> None:
     place.maintain()
 
 
+def _changed_by_others(place: Place) -> None:
+    """Somebody has deleted rows of two tables, and added a table feature that deltalake does not write."""
+    _compacted_again(place)
+    lake = Lake.open(place.lake)
+    for table in ("offsets", "groups"):
+        assert lake.delta_table(table).delete("log_partition = 1")["num_deleted_rows"]
+    log = lake.table_path("offsets") / "_delta_log"
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": [*_OURS, "inCommitTimestamp"]}
+    version = lake.versions("offsets")["offsets"] + 1
+    (log / f"{version:020}.json").write_text(json.dumps({"protocol": protocol}))
+
+
+def _compacted_half(place: Place) -> None:
+    """A compaction was killed once it had written `offsets`; then somebody deleted rows of two tables."""
+    _ingested_again(place)
+    lake = place.create()
+    once = partial(commit_of_compact, {"offsets"})
+    with patch.object(compact_job, "commit", once), suppress(InterruptedError):
+        place.compact()
+    for table in ("offsets", "groups"):
+        assert lake.delta_table(table).delete("log_partition = 1")["num_deleted_rows"]
+
+
+def commit_of_compact(tables: set[str], lake: Lake, table: str, *exchanges: Any) -> None:
+    if table not in tables:
+        raise InterruptedError
+    commit(lake, table, *exchanges)
+
+
+def _rebuild_again(place: Place) -> None:
+    """Readers and jobs refuse what was changed until it is rebuilt."""
+    place.rebuild()
+    refuse_changed(Lake.open(place.lake))
+    run_again(place)
+
+
+def _rebuild_with_more_log(place: Place) -> None:
+    place.rebuild()
+    _run_again_with_more_log(place)
+
+
 def _judged_with_more_log(place: Place) -> None:
     """What is planned was judged on less than the log has by now, so some of it has moved."""
     _judged_twice(place)
@@ -209,6 +263,16 @@ SCENARIOS = {
         _compacted_again,
         Place.maintain,
         (Recovery(_maintain_again, PARTS[1]), Recovery(_go_on_and_maintain, PARTS[2])),
+    ),
+    "rebuild": Scenario(
+        _changed_by_others,
+        Place.rebuild,
+        (Recovery(_rebuild_again, PARTS[1]), Recovery(_rebuild_with_more_log, PARTS[2])),
+    ),
+    "rebuild of a log partition": Scenario(
+        _compacted_half,
+        Place.rebuild_one_log_partition,
+        (Recovery(_rebuild_again, PARTS[1]), Recovery(_rebuild_with_more_log, PARTS[2])),
     ),
     "emit": Scenario(_judged_with_more_log, Place.emit, (Recovery(_emitted_again, EMITTED),)),
     "by hand": Scenario(_compacted_again, Place.reset, (Recovery(_reset_again, BY_HAND),)),

@@ -26,7 +26,16 @@ ROOT = Path(__file__).parents[2]
 PYTHON_PATH = os.pathsep.join([str(ROOT / "lib"), str(ROOT / "tests")])
 
 # Of the writes of each job, every so many is killed before: all of them take minutes (python -m e2e.killing).
-EVERY = {"create": 11, "ingest": 5, "compact": 5, "maintain": 5, "emit": 5, "by hand": 3}
+EVERY = {
+    "create": 11,
+    "ingest": 5,
+    "compact": 5,
+    "maintain": 5,
+    "emit": 5,
+    "by hand": 3,
+    "rebuild": 5,
+    "rebuild of a log partition": 5,
+}
 
 # The writes that are met at the least: a kill that no longer meets them would prove nothing.
 MET = {
@@ -35,6 +44,8 @@ MET = {
     "compact": {"fsync": 1, "close data file": 2, "commit": 2},
     "expire": {"open": 2, "fsync": 4, "replace": 1, "close data file": 2, "commit": 2, "unlink": 1},
     "maintain": {"fsync": 1, "unlink": 1, "optimize": 1, "checkpoint": 3},
+    "rebuild": {"replace table": 1, "close data file": 1},
+    "rebuild of a log partition": {"close data file": 1},
     "emit": {"fsync": 1, "append": 1, "commit": 1},
     "by hand": {"fsync": 5, "replace": 1, "append": 1},
     AGAIN_AND_AGAIN: {"create table": 1, "fsync": 3, "close data file": 3, "commit": 3},

@@ -26,6 +26,7 @@ from offsetlake.commands.options import (
     log_of,
 )
 from offsetlake.errors import BadRequest
+from offsetlake.lake.guard import open_verified
 from offsetlake.lake.lake import Lake
 from offsetlake.lifecycle.policy import RetentionPolicy
 from offsetlake.log.address import LogAddress
@@ -222,13 +223,13 @@ def maintain(
 
     folder = None if log is None else Path(log)
     if dry_run:
-        foretold = preview(Lake.open(settings.lake), folder, settings.vacuum_retention_ms)
+        foretold = preview(open_verified(settings.lake), folder, settings.vacuum_retention_ms)
         with writing_to(sys.stdout):
             summary.foretell(foretold, folder)
         return
     with Progress() as progress:
         done = cycle.run_maintain(settings.lake, folder, settings.vacuum_retention_ms, progress.say)
-    _summarize(settings, options, [done])
+    summarize(settings, options, [done])
 
 
 def _expiry(
@@ -260,10 +261,11 @@ def _jobs(
 
     with Progress() as progress:
         done = cycle.run_jobs(settings.lake, log, jobs, expiry, progress.say, through_run, progress.advance)
-    _summarize(settings, options, done)
+    summarize(settings, options, done)
 
 
-def _summarize(settings: config.Config, options: Mapping[str, str | None], done: "list[Done]") -> None:
+def summarize(settings: config.Config, options: Mapping[str, str | None], done: "list[Done]") -> None:
+    """Write what jobs did, in the format asked for."""
     from offsetlake import summary  # noqa: PLC0415 - as in _jobs
 
     if settings.format != "table":

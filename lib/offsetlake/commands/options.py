@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 import typer
 
 from offsetlake import config
+from offsetlake.errors import TableChanged
+from offsetlake.lake.guard import refuse_changed
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.runs import last_run
 from offsetlake.log.address import CLUSTER, LogAddress
@@ -67,10 +69,22 @@ def examples(*lines: str) -> str:
     return "[bold]Examples[/]\n\n" + "\n\n".join(f"  {line}" for line in lines)
 
 
-def opened(lake: str | None, config_file: str | None, style: str | None) -> tuple[config.Config, Lake]:
-    """Open the lake a question is about."""
+def opened(
+    lake: str | None, config_file: str | None, style: str | None, *, as_it_is: bool = False
+) -> tuple[config.Config, Lake]:
+    """Open the lake a question is about; raises TableChanged where another program changed a table.
+
+    With `as_it_is` a table that was changed is only warned of on standard error: the question shows what it holds.
+    """
     settings = config.load({"lake": lake, "config": config_file, "format": style}, os.environ)
-    return settings, Lake.open(settings.lake)
+    found = Lake.open(settings.lake)
+    try:
+        refuse_changed(found)
+    except TableChanged as error:
+        if not as_it_is:
+            raise
+        typer.echo(f"warning: {error}", err=True)
+    return settings, found
 
 
 def log_of(settings: config.Config) -> LogAddress:

@@ -193,7 +193,7 @@ def sql(
     config_file: ConfigOption = None,
 ) -> None:
     """Ask anything in SQL, of all tables and views of the lake; it only reads."""
-    settings, at = opened(lake, config_file, format_)
+    settings, at = opened(lake, config_file, format_, as_it_is=True)
     with limited_memory():
         write(select(at, statement), settings.format, limit=limit)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from deltalake import DeltaTable, Field, Schema
 
+from offsetlake.lake.commits import ours
 from offsetlake.resources import resource
 
 LAKE_VERSION = 5
@@ -34,6 +35,7 @@ TABLES = (
     "runs",
 )
 
+_OURS = ours("create", LAKE_VERSION)
 _CHECK = "delta.constraints."  # what the name of a check stands behind among a table's properties
 
 
@@ -83,9 +85,10 @@ def definition(table: str) -> TableDefinition:
 def create_table(path: Path, of: TableDefinition) -> None:
     """Make the table, empty, with all its columns and checks; where a killed run left it half made, finish it."""
     table = DeltaTable.create(
-        path, Schema(of.fields()), mode="ignore", name=of.name, description=of.comment, configuration=of.properties
-    )
-    _add_checks(table, of, since=0)
+        path, Schema(of.fields()), mode="ignore", name=of.name, description=of.comment, configuration=of.properties,
+        commit_properties=_OURS,
+    )  # fmt: skip
+    add_checks(table, of, since=0)
 
 
 def upgrade_table(path: Path, of: TableDefinition, from_version: int) -> None:
@@ -94,9 +97,9 @@ def upgrade_table(path: Path, of: TableDefinition, from_version: int) -> None:
     present = {field.name: field for field in table.schema().fields}
     missing = [field for field in of.fields(from_version) if field.name not in present]
     if missing:
-        table.alter.add_columns(missing)
+        table.alter.add_columns(missing, commit_properties=_OURS)
     _loosen(table, of, present)
-    _add_checks(table, of, since=from_version)
+    add_checks(table, of, since=from_version)
 
 
 def _loosen(table: DeltaTable, of: TableDefinition, present: Mapping[str, Field]) -> None:
@@ -104,17 +107,18 @@ def _loosen(table: DeltaTable, of: TableDefinition, present: Mapping[str, Field]
     kept = {f"{_CHECK}{check['name']}" for check in of.checks}
     for name in table.metadata().configuration:
         if name.startswith(_CHECK) and name not in kept:
-            table.alter.drop_constraint(name.removeprefix(_CHECK))
+            table.alter.drop_constraint(name.removeprefix(_CHECK), commit_properties=_OURS)
     for field in (each for each in of.fields() if each.name in present):
         if field.nullable and not present[field.name].nullable:
-            table.alter.drop_column_not_null(field.name)
+            table.alter.drop_column_not_null(field.name, commit_properties=_OURS)
         if field.metadata != present[field.name].metadata:
-            table.alter.set_column_metadata(field.name, field.metadata)
+            table.alter.set_column_metadata(field.name, field.metadata, commit_properties=_OURS)
     if table.metadata().description != of.comment:
-        table.alter.set_table_description(of.comment)
+        table.alter.set_table_description(of.comment, commit_properties=_OURS)
 
 
-def _add_checks(table: DeltaTable, of: TableDefinition, since: int) -> None:
+def add_checks(table: DeltaTable, of: TableDefinition, since: int) -> None:
+    """Add the checks that came after lake version `since`, where they are not there."""
     present = table.metadata().configuration
     missing = {
         check["name"]: check["sql"]
@@ -122,4 +126,4 @@ def _add_checks(table: DeltaTable, of: TableDefinition, since: int) -> None:
         if check["since"] > since and f"{_CHECK}{check['name']}" not in present
     }
     if missing:
-        table.alter.add_constraint(missing)
+        table.alter.add_constraint(missing, commit_properties=_OURS)

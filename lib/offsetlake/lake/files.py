@@ -16,10 +16,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, Schema, Transaction
+from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.transaction import AddAction, RemoveAction
 
 from offsetlake.disk import to_disk
+from offsetlake.errors import LakeBusy, TableChanged
+from offsetlake.lake.commits import app_id, ours
 from offsetlake.lake.definitions import definition
 from offsetlake.lake.lake import Lake, disk_errors
 
@@ -172,22 +174,62 @@ def _indexed(table: str) -> list[str]:
     return named.split(",") if named else [c["name"] for c in of.columns if c["type"] in ("long", "integer", "string")]
 
 
-def app_id(job: str) -> str:
-    """Name under which Delta keeps the newest run of a job with the table."""
-    return f"offsetlake-{job}"
+def commit(
+    lake: Lake,
+    table: str,
+    exchanges: Iterable[Exchange],
+    job: str,
+    run_id: int,
+    properties: CommitProperties | None = None,
+) -> None:
+    """Add and take away the files of all exchanges in one commit; a no-op where this run already did.
 
-
-def commit(lake: Lake, table: str, exchanges: Iterable[Exchange], job: str, run_id: int) -> None:
-    """Add and take away the files of all exchanges in one commit; a no-op where this run already did."""
+    Raises LakeBusy where another program has rearranged the files that are to be taken away.
+    """
     made = list(exchanges)
     now = int(time.time() * 1000)
     actions: list[AddAction | RemoveAction] = [action for exchange in made for action in exchange.added]
-    actions += [RemoveAction(path, True, now) for exchange in made for path in exchange.removed]
-    if not actions:
+    removed = [path for exchange in made for path in exchange.removed]
+    actions += [RemoveAction(path, True, now) for path in removed]
+    if not actions or committed(lake, table, job, run_id):
         return
     target = lake.delta_table(table)
-    if (target.transaction_version(app_id(job)) or 0) >= run_id:
-        return
+    # A commit may remove files that are not there: their rows would then be in the table twice.
+    if removed and not {*removed} <= {file["path"] for file in active_files(lake, table, target)}:
+        raise LakeBusy(f"another program rearranged the files of table {table} of {lake.path} meanwhile: run it again")
     with disk_errors(lake.path):
-        once = CommitProperties(app_transactions=[Transaction(app_id(job), run_id)])
+        once = properties or ours(job, run_id)
         target.create_write_transaction(actions, "append", target.schema(), commit_properties=once)
+
+
+def committed(lake: Lake, table: str, job: str, run_id: int) -> bool:
+    """Check whether this run of a job, or a later one, has written to a table."""
+    return (lake.delta_table(table).transaction_version(app_id(job)) or 0) >= run_id
+
+
+def active_files(lake: Lake, table: str, at: DeltaTable | int | None = None) -> list[dict[str, Any]]:
+    """List the data files of a table, now or at a version, with their statistics as `min.column`, `max.column`.
+
+    They can be read as plain Parquet: raises TableChanged where a reader has to know deletion vectors, or columns that
+    are named otherwise in the files.
+    """
+    target = at if isinstance(at, DeltaTable) else lake.delta_table(table, at)
+    protocol = target.protocol()
+    if protocol.min_reader_version > 1:
+        why = renamed_columns(target, definition(table).column_names)
+        if "deletionVectors" in (protocol.reader_features or []) and target.deletion_vectors().read_all().num_rows:
+            why = "has deletion vectors"
+        if why:
+            raise TableChanged(
+                f"table {table} of the lake {lake.path} {why}, which only others write: `offsetlake rebuild` brings "
+                "tables of latest state back, RESTORE in Spark the others"
+            )
+    files: list[dict[str, Any]] = pa.table(target.get_add_actions(flatten=True)).to_pylist()
+    return files
+
+
+def renamed_columns(target: DeltaTable, names: Iterable[str]) -> str:
+    """Say which of these columns a table lacks, or has under another name in its files; empty for none."""
+    physical = {f.name: f.metadata.get("delta.columnMapping.physicalName", f.name) for f in target.schema().fields}
+    wrong = sorted(name for name in names if physical.get(name) != name)
+    return f"lacks columns of ours, or has them under other names: {', '.join(wrong)}" if wrong else ""

@@ -3,13 +3,15 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
 from offsetlake.lake.definitions import definition
-from offsetlake.lake.files import repeating_as_dictionaries, table_schema
+from offsetlake.lake.files import active_files, repeating_as_dictionaries, table_schema
 from offsetlake.lake.lake import Lake
 
 _BATCH_ROWS = 1 << 17
@@ -26,9 +28,11 @@ class HistoryFile:
 
 def history_files(lake: Lake, table: str, from_run: int, through_run: int) -> list[HistoryFile]:
     """List the files that may hold rows of these ingest runs."""
-    files = pa.table(lake.delta_table(table).get_add_actions(flatten=True)).to_pylist()
+    files = active_files(lake, table)
+    if any(row["min.ingest_run"] is None for row in files):  # written by others, without statistics
+        return partition_files(lake, table)
     return [
-        HistoryFile(row["path"], row["min.log_partition"], row["max.log_partition"])
+        _history_file(lake, table, row)
         for row in files
         if row["min.ingest_run"] <= through_run and row["max.ingest_run"] >= from_run
     ]
@@ -105,10 +109,17 @@ class History(Records):
                 yield pa.Table.from_batches([batch])
 
 
-def partition_files(lake: Lake, table: str, version: int) -> list[HistoryFile]:
-    """List the files of a table at a Delta version, of any table that has a column log_partition."""
-    files = pa.table(lake.delta_table(table, version).get_add_actions(flatten=True)).to_pylist()
-    return [HistoryFile(row["path"], row["min.log_partition"], row["max.log_partition"]) for row in files]
+def partition_files(lake: Lake, table: str, version: int | None = None) -> list[HistoryFile]:
+    """List the files of a table, now or at a Delta version, of any table that has a column log_partition."""
+    return [_history_file(lake, table, row) for row in active_files(lake, table, version)]
+
+
+def _history_file(lake: Lake, table: str, row: dict[str, Any]) -> HistoryFile:
+    if row["min.log_partition"] is not None:
+        return HistoryFile(row["path"], row["min.log_partition"], row["max.log_partition"])
+    column = pq.read_table(lake.table_path(table) / row["path"], columns=["log_partition"])["log_partition"]
+    bounds = pc.min_max(column).as_py()
+    return HistoryFile(row["path"], bounds["min"], bounds["max"])
 
 
 def partition_rows(

@@ -37,7 +37,7 @@ class Lake:
     def open(cls, path: Path) -> "Lake":
         """Open a lake for reading; LakeUnusable where there is none or a newer program made it."""
         lake = cls(path)
-        if lake._version() == 0:
+        if lake.version() == 0:
             raise LakeUnusable(f"no lake in {path}: `offsetlake run --lake {path} --log FOLDER` makes one")
         return lake
 
@@ -45,7 +45,7 @@ class Lake:
     def create(cls, path: Path) -> "Lake":
         """Open a lake for writing: made if there is none, brought up to date if an older program made it."""
         lake = cls(path)
-        if lake._version() < LAKE_VERSION:
+        if lake.version() < LAKE_VERSION:
             with disk_errors(lake.path):
                 lake._bring_up_to_date()
         return lake
@@ -54,11 +54,11 @@ class Lake:
     def check(cls, path: Path) -> None:
         """Raise LakeUnusable where `create` would: something else is there, or a newer program made the lake."""
         lake = cls(path)
-        if lake._version() == 0 and path.exists():
+        if lake.version() == 0 and path.exists():
             lake._refuse_strangers()
 
-    def _version(self) -> int:
-        """Version the tables are at, 0 where there is no lake yet."""
+    def version(self) -> int:
+        """Return the version the tables are at, 0 where there is no lake yet; raises LakeUnusable."""
         marker = self.path / _MARKER
         try:
             version = int(json.loads(marker.read_text(encoding="utf-8"))["version"])
@@ -76,7 +76,7 @@ class Lake:
     def _bring_up_to_date(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         with self.lock("create"):
-            version = self._version()
+            version = self.version()
             if version == 0:
                 self._refuse_strangers()
             for table in TABLES:
@@ -100,7 +100,7 @@ class Lake:
         try:
             return DeltaTable(self.table_path(table), version=version)
         except TableNotFoundError as error:
-            if self._version() < LAKE_VERSION:
+            if self.version() < LAKE_VERSION:
                 why = "is not there yet, an older offsetlake made it: the next job that writes adds what is missing"
             else:
                 why = "is gone: restore its folder, or read the log into a new lake"
@@ -121,7 +121,7 @@ class Lake:
 
     def check_up_to_date(self) -> None:
         """Raise LakeUnusable where an older program made the lake: the views need what its tables lack."""
-        if self._version() < LAKE_VERSION:
+        if self.version() < LAKE_VERSION:
             raise LakeUnusable(
                 f"an older offsetlake made the lake {self.path}, and its tables lack what the views need: "
                 "the next job that writes adds it"

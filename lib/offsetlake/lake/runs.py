@@ -6,12 +6,11 @@ A job first writes its plan to a file of the lake, then its tables, each write t
 
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from offsetlake.errors import LakeBusy
 from offsetlake.lake.definitions import definition
-from offsetlake.lake.files import Exchange, TableFile, commit, table_schema
+from offsetlake.lake.files import Exchange, TableFile, active_files, commit, table_schema
 from offsetlake.lake.lake import Lake, disk_errors
 from offsetlake.times import now_ms
 
@@ -21,7 +20,7 @@ Plan = dict[str, Any]
 BY_HAND = ("cleanup", "reset", "restore", "undelete", "repair")
 """Jobs that write decisions down and have them emitted."""
 
-JOBS = ("ingest", "compact", "expire", "emit", *BY_HAND, "maintain")
+JOBS = ("ingest", "compact", "expire", "emit", *BY_HAND, "maintain", "rebuild")
 
 RESUMED = "finished after an interruption"
 """The note of a run that was cut short, and that a later call of its job finished by its plan."""
@@ -43,8 +42,7 @@ def last_run(lake: Lake, job: str, outcome: str | None = None, through: int | No
 
 def _files(lake: Lake) -> list[dict[str, Any]]:
     """List the files of `runs`, mostly one a run, with the bounds of their columns: a query would open all of them."""
-    files: list[dict[str, Any]] = pa.table(lake.delta_table("runs").get_add_actions(flatten=True)).to_pylist()
-    return files
+    return active_files(lake, "runs")
 
 
 def _newest(file: dict[str, Any]) -> int:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from offsetlake.arguments import lists_arguments
 from offsetlake.lake.definitions import TABLES
+from offsetlake.lake.guard import open_verified
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.views import views
 
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
 def register_views(spark: "SparkSession", lake: str | Path) -> None:
     """Make the tables and views of a lake known to a session that has Delta, as temporary views.
 
-    Raises LakeUnusable where there is no lake.
+    Raises LakeUnusable where there is no lake, TableChanged where another program changed one of its tables.
     """
-    for statement in spark_statements(Lake.open(Path(lake))):
+    for statement in spark_statements(open_verified(Path(lake))):
         spark.sql(statement)
 
 

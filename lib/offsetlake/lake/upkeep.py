@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import WriterProperties
 
+from offsetlake.lake.commits import ours
 from offsetlake.lake.definitions import TABLES, definition
 from offsetlake.lake.files import ROWS_A_GROUP
 from offsetlake.lake.lake import Lake, disk_errors
@@ -42,7 +43,7 @@ def small_files(lake: Lake, table: str) -> int:
     return small if small >= FEWEST else 0
 
 
-def optimize(lake: Lake, table: str) -> int:
+def optimize(lake: Lake, table: str, run_id: int) -> int:
     """Write the rows of small files into larger ones, in one commit; gives how many files they were in.
 
     Only of APPENDED. Rows and the statistics that history is found by stay as they are; the old files stay on disk
@@ -52,7 +53,9 @@ def optimize(lake: Lake, table: str) -> int:
         return 0
     properties = WriterProperties(compression="ZSTD", compression_level=1, max_row_group_size=ROWS_A_GROUP)
     with disk_errors(lake.path):
-        done = lake.delta_table(table).optimize.compact(target_size=TARGET_BYTES, writer_properties=properties)
+        done = lake.delta_table(table).optimize.compact(
+            target_size=TARGET_BYTES, writer_properties=properties, commit_properties=ours("maintain", run_id)
+        )
     return int(done["numFilesRemoved"])
 
 

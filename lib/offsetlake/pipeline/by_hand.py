@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from offsetlake.lake import runs
 from offsetlake.lake.files import Exchange, TableFile, commit, table_schema
+from offsetlake.lake.guard import writing
 from offsetlake.lake.lake import Lake
 from offsetlake.lifecycle.reduction import KEY
 from offsetlake.log.address import LogAddress
@@ -35,7 +36,7 @@ def execute(
     The lake is locked throughout, and a log of our own too: what is planned is what is done. Killed in between, the
     plan stands, and the next `emit` goes on with it. Raises what `emit` raises.
     """
-    with lake.lock(job, say), open_writer(log, job) as writer:
+    with writing(lake, job, say), open_writer(log, job) as writer:
         close_cut_short(lake)
         plan = runs.begin(lake, job, {"notes": [*notes]})
         rows = replaced(with_outcome(make()), run_id=plan["run_id"])

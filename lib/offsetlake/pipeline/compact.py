@@ -6,7 +6,8 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from offsetlake.lake import runs
-from offsetlake.lake.files import commit
+from offsetlake.lake.files import commit, committed
+from offsetlake.lake.guard import writing
 from offsetlake.lake.history_files import History, history_files
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import leaves
@@ -17,7 +18,8 @@ from offsetlake.pipeline.ingest import Report
 
 JOB = "compact"
 
-_HISTORY = ("offset_commits", "transaction_markers", "group_records")
+HISTORY = ("offset_commits", "transaction_markers", "group_records")
+"""The tables of history that decide what the compacted tables hold."""
 
 
 def compact(
@@ -30,11 +32,12 @@ def compact(
     A run that was cut short is finished by its plan, and nothing else compacted. Raises LakeBusy where another job
     writes, LakeUnusable where the lake cannot be written.
     """
-    with lake.lock(JOB, say):
+    with writing(lake, JOB, say):
         plan = runs.unfinished_plan(lake, JOB)
         if plan:
             say(f"run {plan['run_id']} was cut short: finishing it first")
             plan["notes"].append(runs.RESUMED)
+            plan["versions"] |= {table: lake.versions(table)[table] for table in _left(lake, plan)}
         else:
             plan = runs.begin(lake, JOB, _plan(lake, through_run))
         if plan["from_run"] <= plan["through_run"]:
@@ -53,9 +56,14 @@ def _plan(lake: Lake, through_run: int | None) -> runs.Plan:
     }
 
 
+def _left(lake: Lake, plan: runs.Plan) -> list[str]:
+    """Name the tables that a run cut short has not written yet: others may have rearranged their files since."""
+    return [table for table in COMPACTED if not committed(lake, table, JOB, plan["run_id"])]
+
+
 def _apply(spark: SparkSession | None, lake: Lake, plan: runs.Plan, say: Callable[[str], None]) -> None:
     first, last = plan["from_run"], plan["through_run"]
-    files = {table: history_files(lake, table, first, last) for table in _HISTORY}
+    files = {table: history_files(lake, table, first, last) for table in HISTORY}
     history = History(lake, first, last, files)
     before = {table: leaves(lake, table, version) for table, version in plan["versions"].items()}
     partitions = history.partitions()

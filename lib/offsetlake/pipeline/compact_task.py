@@ -3,7 +3,7 @@
 Everything that bears on a group stands in one log partition, so each is compacted by itself.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -12,23 +12,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.lake.files import Exchange, table_schema
+from offsetlake.lake.guard import STATE
 from offsetlake.lake.history_files import Records
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import Leaf, read_leaves, rewrite, touched
 from offsetlake.lifecycle.group_replay import ReplayedGroups, replay_groups
 from offsetlake.lifecycle.reduction import KEY, PART, Latest, Reduction, merged
 
-COMPACTED = ("offsets", "pending_offsets", "groups", "group_members")
+COMPACTED = STATE
 
 _NEWEST_COMMIT = ["log_partition", "group_id", "log_offset"]
 
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What all tasks of one compaction share: new records, and the leaves of the tables as the plan pins them."""
+    """What all tasks of one compaction share: new records, and the leaves of the tables as the plan pins them.
+
+    Only `tables` are written.
+    """
 
     history: Records
     leaves: dict[str, dict[int, list[Leaf]]]
+    tables: Collection[str] = STATE
 
     @property
     def lake(self) -> Lake:
@@ -78,10 +83,10 @@ def compact_partitions(compaction: Compaction, partitions: Sequence[int]) -> dic
     new = reduced(compaction, partitions)
     decided = new.reduction.decided()
     for partition in partitions:
-        if decided is not None:
+        if decided is not None and "offsets" in compaction.tables:
             exchanges["offsets"].append(_offsets(compaction, partition, _of(decided, partition)))
         _groups(compaction, partition, new.commits, exchanges)
-    if new.waiting.num_rows or new.reduction.has_open():
+    if "pending_offsets" in compaction.tables and (new.waiting.num_rows or new.reduction.has_open()):
         _pending(compaction, partitions, still_pending(compaction, partitions, new), exchanges["pending_offsets"])
     return exchanges
 
@@ -146,14 +151,15 @@ def _groups(
     compaction: Compaction, partition: int, commits: pa.Table | None, exchanges: dict[str, list[Exchange]]
 ) -> None:
     """Bring the rows of `groups` and `group_members` of one log partition up to date."""
-    replayed = replayed_groups(compaction, partition, commits)
+    tables = [table for table in ("groups", "group_members") if table in compaction.tables]
+    replayed = replayed_groups(compaction, partition, commits) if tables else ReplayedGroups()
     if not replayed.group_ids:
         return
     rows = {"groups": replayed.groups, "group_members": replayed.members}
-    for table, new in rows.items():
+    for table in tables:
         schema = table_schema(table)
         changed = pa.table({"group_id": pa.array(replayed.group_ids, pa.string())})
-        combine = partial(replaced_groups, pa.Table.from_pylist(new, schema=schema))
+        combine = partial(replaced_groups, pa.Table.from_pylist(rows[table], schema=schema))
         exchanges[table].append(
             rewrite(compaction.lake, table, _leaves(compaction, table, partition), changed, combine)
         )

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from offsetlake.kafka.records import OffsetsRecordType
 from offsetlake.lake.files import table_schema
+from offsetlake.lake.guard import state_versions
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import Leaf, leaves, read_leaves, touched
 from offsetlake.lifecycle.conditions import VALUE, Current
@@ -27,7 +28,6 @@ _OF_WHOLE_GROUPS = {
     OffsetsRecordType.SHARE_GROUP_METADATA,
     OffsetsRecordType.STREAMS_GROUP_METADATA,
 }
-_TABLES = ("offsets", "pending_offsets", "groups", "group_members")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Tables:
     leaves: dict[str, dict[int, list[Leaf]]] = field(init=False)
 
     def __post_init__(self) -> None:
-        found = {table: leaves(self.lake, table, version) for table, version in self.lake.versions(*_TABLES).items()}
+        found = {table: leaves(self.lake, table, version) for table, version in state_versions(self.lake).items()}
         object.__setattr__(self, "leaves", found)
 
     def rows(self, table: str, partition: int, groups: pa.Array, columns: Sequence[str]) -> pa.Table:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from offsetlake.errors import LakeUnusable
 from offsetlake.lake import runs
 from offsetlake.lake.files import commit
+from offsetlake.lake.guard import writing
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.decisions import BY_HAND, DECIDED
@@ -38,7 +39,7 @@ def emit(lake: Lake, log: LogAddress, say: Callable[[str], None]) -> Report:
     where another writes; LogMismatch where the log is not the lake's; LogUnavailable; LakeUnusable where what retention
     planned was not judged on the tables as they are now.
     """
-    with lake.lock(JOB, say), open_writer(log, JOB) as writer:
+    with writing(lake, JOB, say), open_writer(log, JOB) as writer:
         close_cut_short(lake)
         return emit_through(writer, lake, log, say)
 

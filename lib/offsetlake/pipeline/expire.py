@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from offsetlake.errors import LakeBusy
 from offsetlake.lake import runs
 from offsetlake.lake.files import commit
+from offsetlake.lake.guard import writing
 from offsetlake.lake.history_files import partition_files
 from offsetlake.lake.lake import Lake
 from offsetlake.lifecycle.policy import Override, RetentionPolicy
@@ -45,7 +46,7 @@ def expire(
     short). A run that was cut short is finished by its plan, with its own policy and instant. Raises LakeBusy where
     another job writes or has compacted since, LakeUnusable where the lake cannot be written.
     """
-    with lake.lock(JOB, say):
+    with writing(lake, JOB, say):
         plan = runs.unfinished_plan(lake, JOB)
         if plan:
             say(f"run {plan['run_id']} was cut short: finishing it first")

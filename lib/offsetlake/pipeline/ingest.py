@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from offsetlake.lake import runs
 from offsetlake.lake.files import commit
+from offsetlake.lake.guard import writing
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import LogPartition, OffsetRange
@@ -38,7 +39,7 @@ def ingest(
     be read, LogMismatch where it is not the one this lake holds, LakeBusy where another job writes, LakeUnusable where
     the lake cannot be written.
     """
-    with lake.lock(JOB, say):
+    with writing(lake, JOB, say):
         plan = runs.unfinished_plan(lake, JOB)
         if plan:
             say(f"run {plan['run_id']} was cut short: finishing it first")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from offsetlake.lake import runs, upkeep
 from offsetlake.lake.definitions import TABLES
+from offsetlake.lake.guard import writing
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.log.cutting import Cut, delete, plan_cut
@@ -52,12 +53,12 @@ def maintain(lake: Lake, log: Path | None, vacuum_retention_ms: int, say: Callab
     log is not the one this lake holds, LogBusy where another process writes to it or it is a broker's own,
     LogUnavailable where it cannot be read or written, LakeUnusable where the lake cannot be written.
     """
-    with lake.lock(JOB, say):
+    with writing(lake, JOB, say):
         # It goes on with its log offsets, and its versions of the tables.
         runs.refuse_unfinished(lake, "was cut short")
         counts = Counter(dict.fromkeys(_COUNTS, 0))
         plan = _cut_log(lake, log, counts, say) if log else _begin(lake, [], None)
-        _look_after_tables(lake, vacuum_retention_ms, counts, say)
+        _look_after_tables(lake, plan["run_id"], vacuum_retention_ms, counts, say)
         outcome = "done" if any(counts.values()) else "nothing new"
         return runs.finish(
             lake, JOB, plan, outcome=outcome, log=str(log) if log else None, counts=[(n, counts[n]) for n in _COUNTS]
@@ -125,10 +126,12 @@ def _cuts(lake: Lake, log: Path) -> list[PartitionCut]:
     return [PartitionCut(plan_cut(log, where, need.position), need) for where, need in sorted(needs.items())]
 
 
-def _look_after_tables(lake: Lake, vacuum_retention_ms: int, counts: Counter[str], say: Callable[[str], None]) -> None:
+def _look_after_tables(
+    lake: Lake, run_id: int, vacuum_retention_ms: int, counts: Counter[str], say: Callable[[str], None]
+) -> None:
     say("compacting small files of the tables")
     for table in upkeep.APPENDED:
-        counts["files_compacted"] += upkeep.optimize(lake, table)
+        counts["files_compacted"] += upkeep.optimize(lake, table, run_id)
     os.sync()  # as before a cut: what the new files are made of may go at once, where no retention keeps it
     say("removing files of no use")
     for table in TABLES:

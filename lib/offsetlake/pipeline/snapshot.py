@@ -19,6 +19,7 @@ from offsetlake.disk import replacing
 from offsetlake.errors import BadRequest
 from offsetlake.lake import runs
 from offsetlake.lake.files import table_schema
+from offsetlake.lake.guard import state_versions
 from offsetlake.lake.history_files import Records
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import Leaf, leaves, read_leaves, touched
@@ -151,7 +152,8 @@ def _compacted(
     while True:
         last = runs.last_run(lake, "compact")
         positions, plan = runs.compacted_positions(lake), runs.unfinished_plan(lake, "compact")
-        versions = plan["versions"] if plan else lake.versions(*COMPACTED)
+        now = state_versions(lake)
+        versions = plan["versions"] if plan else now
         if runs.last_run(lake, "compact") == last and runs.unfinished_plan(lake, "compact") == plan:
             found = {table: leaves(lake, table, version) for table, version in versions.items()}
             return positions, found, versions

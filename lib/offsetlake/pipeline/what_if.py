@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from offsetlake.lake.guard import state_versions
 from offsetlake.lake.lake import Lake
 from offsetlake.lifecycle.policy import RetentionPolicy
 from offsetlake.lifecycle.retention import NEVER
@@ -44,7 +45,7 @@ def what_if(
     | group_goes | whether the group itself goes now |
     | other_now  | how many `other` would take now; null where none is given |
     """
-    present = judgement(lake, lake.versions(*JUDGED), policy, now)
+    present = judgement(lake, state_versions(lake, JUDGED), policy, now)
     changed = None if other is None else replace(present, policy=other)
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         parts = threads.map(lambda partition: _of_partition(present, changed, partition, horizons), present.partitions)

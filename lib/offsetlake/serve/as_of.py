@@ -20,7 +20,7 @@ from typing import Any
 
 from offsetlake.audit.as_of import offsets_as_of
 from offsetlake.audit.questions import first_instant
-from offsetlake.lake.lake import Lake
+from offsetlake.lake.guard import open_verified
 from offsetlake.serve.child import BEHIND_ANSWERS, answer_one
 
 COLUMNS = ("topic", "partition", "committed_offset", "leader_epoch", "metadata", "topic_id")
@@ -29,7 +29,7 @@ COLUMNS = ("topic", "partition", "committed_offset", "leader_epoch", "metadata",
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Do what a request asks; gives the answer."""
     os.nice(BEHIND_ANSWERS)
-    lake = Lake.open(Path(request["lake"]))
+    lake = open_verified(Path(request["lake"]))
     begins = first_instant(lake)
     ends = lake.query("SELECT clock_timestamp FROM log_clock", "log_clock")["clock_timestamp"][0].as_py()
     if begins is None or request["as_of"] < begins:

@@ -1,0 +1,8 @@
+"""spark-submit entry of `offsetlake rebuild`: the same options, the same code."""
+
+import sys
+
+from offsetlake.cli import main
+
+if __name__ == "__main__":
+    main(["rebuild", *sys.argv[1:]])

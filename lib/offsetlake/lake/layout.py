@@ -1,0 +1,63 @@
+"""State tables that another program rearranged: their rows are written into sorted leaves again."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake.transaction import AddAction, RemoveAction
+
+from offsetlake.errors import LakeUnusable
+from offsetlake.lake.commits import ours
+from offsetlake.lake.files import TableFile, active_files, table_schema
+from offsetlake.lake.lake import Lake, disk_errors
+from offsetlake.lake.state_files import out_of_layout, parted
+
+_ROWS_AT_ONCE = 2_000_000  # about: what bounds memory
+
+
+def lay_out(lake: Lake, table: str) -> int:
+    """Rewrite the files of a state table that are no sorted leaves; return how many there were.
+
+    One commit, marked as no change of data. Raises LakeUnusable where a file does not hold the rows it should.
+    """
+    target = lake.delta_table(table)
+    wrong = out_of_layout(active_files(lake, table, target))
+    if not wrong:
+        return 0
+    now = int(time.time() * 1000)
+    actions: list[AddAction | RemoveAction] = [RemoveAction(file["path"], False, now) for file in wrong]
+    rows = 0
+    for leaf in _sorted(lake, table, wrong):
+        file = TableFile(lake, table)
+        file.write(leaf)
+        actions += [replace(action, data_change=False) for action in file.close()]
+        rows += leaf.num_rows
+    counts = [file["num_records"] for file in wrong]
+    if None not in counts and sum(counts) != rows:
+        raise LakeUnusable(
+            f"table {table} of the lake {lake.path}: the files that another program rearranged have {rows:,} rows, "
+            f"and should have {sum(counts):,}: run `offsetlake rebuild --table {table}`"
+        )
+    with disk_errors(lake.path):
+        target.create_write_transaction(
+            actions, "append", target.schema(), commit_properties=ours("layout", target.version() + 1)
+        )
+    return len(wrong)
+
+
+def _sorted(lake: Lake, table: str, files: Sequence[dict[str, Any]]) -> Iterator[pa.Table]:
+    """Read the rows of files, some log partitions at a time, as the rows of leaves."""
+    paths = [str(lake.table_path(table) / file["path"]) for file in files]
+    found = ds.dataset(paths, schema=table_schema(table))
+    counts = found.to_table(["log_partition"]).group_by("log_partition").aggregate([("log_partition", "count")])
+    partitions = sorted(counts["log_partition"].to_pylist())
+    step = max(1, len(partitions) * _ROWS_AT_ONCE // max(pc.sum(counts["log_partition_count"]).as_py() or 1, 1))
+    for at in range(0, len(partitions), step):
+        some = partitions[at : at + step]
+        rows = found.to_table(filter=pc.field("log_partition").isin(some))
+        for partition in some:
+            yield from parted(rows.filter(pc.equal(rows["log_partition"], partition)))
