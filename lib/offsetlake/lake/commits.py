@@ -127,9 +127,10 @@ class Findings:
             difference = self._files.apply(commit)
             if difference in self._same_rows:
                 self.changed = []
-            elif commit.keeps_rows and not self.changed:
-                self._same_rows.add(difference)
+            elif commit.keeps_rows:
                 self.rearranged.append(commit)
+                if not self.changed:
+                    self._same_rows.add(difference)
             else:
                 self.changed.append(commit)
                 self.mended.clear()
@@ -219,7 +220,7 @@ def _touched(folder: Path, changed: list[Commit]) -> set[int]:
         before = pa.table(DeltaTable(folder, version=changed[0].version - 1).get_add_actions(flatten=True)).to_pylist()
     except DeltaError:  # the log has that version no more
         return {-1}
-    spans = {row["path"]: (row["min.log_partition"], row["max.log_partition"]) for row in before}
+    spans = {row["path"]: (row.get("min.log_partition"), row.get("max.log_partition")) for row in before}
     found: set[int] = set()
     for commit in changed:
         for (path, _), stats in commit.added.items():

@@ -29,7 +29,7 @@ class HistoryFile:
 def history_files(lake: Lake, table: str, from_run: int, through_run: int) -> list[HistoryFile]:
     """List the files that may hold rows of these ingest runs."""
     files = active_files(lake, table)
-    if any(row["min.ingest_run"] is None for row in files):  # written by others, without statistics
+    if any(row.get("min.ingest_run") is None for row in files):  # written by others, without statistics
         return partition_files(lake, table)
     return [
         _history_file(lake, table, row)
@@ -115,7 +115,7 @@ def partition_files(lake: Lake, table: str, version: int | None = None) -> list[
 
 
 def _history_file(lake: Lake, table: str, row: dict[str, Any]) -> HistoryFile:
-    if row["min.log_partition"] is not None:
+    if row.get("min.log_partition") is not None:
         return HistoryFile(row["path"], row["min.log_partition"], row["max.log_partition"])
     column = pq.read_table(lake.table_path(table) / row["path"], columns=["log_partition"])["log_partition"]
     bounds = pc.min_max(column).as_py()

@@ -54,7 +54,7 @@ def out_of_layout(files: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     A file without statistics, or with rows of several log partitions, is none, nor is a file that overlaps it.
     """
     bounds = ("min.log_partition", "max.log_partition", "min.group_id", "max.group_id")
-    if any(file[name] is None for file in files for name in bounds):
+    if any(file.get(name) is None for file in files for name in bounds):
         return [*files]
     wrong = {file["path"]: file for file in files if file["min.log_partition"] < file["max.log_partition"]}
     by_partition: dict[int, list[dict[str, Any]]] = {}

@@ -106,7 +106,7 @@ def _partitions(lake: Lake, table: str, log_partition: int | None) -> tuple[int,
         files = active_files(lake, table)
     except TableChanged:  # no plain Parquet: only all of it can be exchanged
         return None
-    if any(file["min.log_partition"] is None for file in files):  # nor can files that do not say what they hold
+    if any(file.get("min.log_partition") is None for file in files):  # nor can files that do not say what they hold
         return None
     spans = [_span(file) for file in files]
     chosen, before = {log_partition}, set[int]()
