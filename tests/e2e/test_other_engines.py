@@ -132,6 +132,7 @@ def sql(spark: SparkSession) -> Iterator[Callable[..., None]]:
     """Runs statements on a table of a lake, as somebody who knows nothing of it."""
     settings = {
         "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+        "spark.databricks.delta.constraints.allowUnenforcedNotNull.enabled": "true",  # of columns in group_members
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # of VACUUM: 10,000 tasks otherwise
     }
     for name, value in settings.items():

@@ -161,7 +161,7 @@ def expire(
     from offsetlake.pipeline.what_if import what_if as ask  # noqa: PLC0415 - imports Spark, as _jobs does
 
     other = None if retention is None else _policy(settings, retention)
-    at = Lake.open(settings.lake)
+    at = open_verified(settings.lake)
     answer = check_known(at, like(ask(at, settings.retention, other, _instant(now)), group), group)
     if other is None:
         write(answer.drop_columns(["other_now"]), settings.format, _WHAT_IF_SHOWN, limit)

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from offsetlake import config
 from offsetlake.commands.options import log_of
 from offsetlake.errors import Refused
+from offsetlake.lake.guard import open_verified
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.scratch import scratch
 from offsetlake.lifecycle.offsets_csv import write_offsets
@@ -152,6 +153,6 @@ def hand(
     options = {"lake": lake, "log": log, "bootstrap": bootstrap, "kafka_config": kafka_config, "config": config_file}
     settings = config.load(options | {"format": format_}, os.environ)
     address = log_of(settings)
-    opened = Lake.open(settings.lake)
+    opened = open_verified(settings.lake)
     with Progress() as progress:
         yield Hand(settings, opened, address, progress.say, options, given)
