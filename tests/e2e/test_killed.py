@@ -33,21 +33,21 @@ EVERY = {
     "maintain": 5,
     "emit": 5,
     "by hand": 3,
-    "rebuild": 5,
-    "rebuild of a log partition": 5,
+    "rebuild": 7,
+    "rebuild of a log partition": 6,
 }
 
 # The writes that are met at the least: a kill that no longer meets them would prove nothing.
 MET = {
     "create": {"mkdir": 1, "create table": 2},
     "ingest": {"fsync": 1, "close data file": 1, "commit": 1},
-    "compact": {"fsync": 1, "close data file": 2, "commit": 2},
+    "compact": {"fsync": 1, "close data file": 1, "commit": 1},
     "expire": {"open": 2, "fsync": 4, "replace": 1, "close data file": 2, "commit": 2, "unlink": 1},
     "maintain": {"fsync": 1, "unlink": 1, "optimize": 1, "checkpoint": 3},
-    "rebuild": {"replace table": 1, "close data file": 1},
-    "rebuild of a log partition": {"close data file": 1},
-    "emit": {"fsync": 1, "append": 1, "commit": 1},
-    "by hand": {"fsync": 5, "replace": 1, "append": 1},
+    "rebuild": {"link": 1, "close data file": 1, "add constraint": 1},
+    "rebuild of a log partition": {"commit": 1, "close data file": 1},
+    "emit": {"append": 1, "fdatasync": 1, "close data file": 1},
+    "by hand": {"close data file": 2, "replace": 1, "append": 1},
     AGAIN_AND_AGAIN: {"create table": 1, "fsync": 3, "close data file": 3, "commit": 3},
 }
 

@@ -58,7 +58,7 @@ _MAPPED = "'delta.columnMapping.mode' = 'name'"
 _DELETE = "DELETE FROM {t} WHERE group_id <= '{group}'"
 
 _OPTIMIZE, _VACUUM, _PURGE = "OPTIMIZE {t}", "VACUUM {t} RETAIN 0 HOURS", "REORG TABLE {t} APPLY (PURGE)"
-_CLUSTER = "ALTER TABLE {t} CLUSTER BY (log_offset)"
+_CLUSTER = "ALTER TABLE {t} CLUSTER BY (group_id)"
 _ADD, _RENAME = "ALTER TABLE {t} ADD COLUMNS (theirs INT)", "ALTER TABLE {t} RENAME COLUMN "
 _MERGE = "MERGE INTO {t} USING (SELECT '{group}' AS g) ON group_id = g WHEN MATCHED THEN DELETE"
 _BACK = "RESTORE TABLE {t} TO VERSION AS OF {before}"
@@ -66,7 +66,7 @@ _SET = "SET TBLPROPERTIES"
 
 CASES = (
     Case("optimize", (_OPTIMIZE,), ADAPTED, "OPTIMIZE", ADAPTED),
-    Case("zorder", ("OPTIMIZE {t} ZORDER BY (log_offset)",), ADAPTED, "OPTIMIZE", ADAPTED),
+    Case("zorder", ("OPTIMIZE {t} ZORDER BY (log_partition)",), ADAPTED, "OPTIMIZE", ADAPTED),
     Case("optimize, vacuum", (_OPTIMIZE, _VACUUM), ADAPTED, "OPTIMIZE", ADAPTED),
     Case("optimize, vectors on", _with(_VECTORS, _OPTIMIZE, _PURGE), ADAPTED, "OPTIMIZE", ADAPTED),
     Case("optimize, mapped columns", _with(_MAPPED, _OPTIMIZE), ADAPTED, "OPTIMIZE", ADAPTED),
@@ -82,7 +82,7 @@ CASES = (
     Case("in-commit timestamps", _with("'delta.enableInCommitTimestamps' = 'true'"), REFUSED, _SET, REFUSED),
     Case("add columns", (_ADD,), HARMLESS, "", HARMLESS),
     Case("rename theirs", _with(_MAPPED, _ADD, _RENAME + "theirs TO x"), HARMLESS, "", HARMLESS),
-    Case("rename ours", _with(_MAPPED, _RENAME + "group_id TO g"), REFUSED, "RENAME", REFUSED),
+    Case("rename ours", _with(_MAPPED, _RENAME + "group_id TO g"), REFUSED, "RENAME COLUMN", REFUSED),
     Case("v2 checkpoints", _with("'delta.checkpointPolicy' = 'v2'", _OPTIMIZE), ADAPTED, "OPTIMIZE", ADAPTED),
     Case("vacuum", (_VACUUM,), HARMLESS, "", HARMLESS),
     Case("update", ("UPDATE {t} SET group_id = 'theirs' WHERE group_id = '{group}'",), REFUSED, "UPDATE"),
