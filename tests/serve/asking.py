@@ -12,7 +12,7 @@ from typing import Any
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
-from offsetlake.serve.schemas import filled
+from serve.entities import filled
 
 SECONDS = 30
 CLIENT, CORRELATION = b"asking", 77

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from audit.lakes import commit, small_lake, tombstone
+from offsetlake.serve import logs
 from serve.in_process import BROKER_LOG, InProcess, Origin, built
 from serve.serving import Serving
 
@@ -50,3 +51,9 @@ def over_http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     small_lake(folder / "lake", offset_commits=[of | {"group_id": "past"} for of in past])
     with Serving(folder / "lake", folder / "log", http=["127.0.0.1", 0]) as serving:
         yield serving
+
+
+@pytest.fixture(autouse=True)
+def _all_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tests see all lines, whatever tests before them had logged."""
+    monkeypatch.setattr(logs, "CLIENT_LINES", 10**9)

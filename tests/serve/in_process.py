@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from offsetlake.serve import wire
+from offsetlake.serve.answering import Answer
 from offsetlake.serve.base import Base
 from offsetlake.serve.build import build
 from offsetlake.serve.client import Client
@@ -71,7 +72,7 @@ class InProcess:
     def start(self, frame: bytes) -> "asyncio.Future[bytes]":
         """Take a request; others may follow before its answer is waited for."""
         future: asyncio.Future[bytes] = self.loop.create_future()
-        self._service.take(frame, wire.read_header(frame), future.set_result)
+        self._service.take(frame, wire.read_header(frame), given_to(future))
         return future
 
     def wait(self, answer: "asyncio.Future[bytes]") -> bytes:
@@ -83,6 +84,11 @@ class InProcess:
         self.loop.run_until_complete(self.parts.reads.close())
         self.appender.close()
         self.loop.close()
+
+
+def given_to(future: "asyncio.Future[bytes]") -> Answer:
+    """Give the answer that comes in pieces to a future."""
+    return lambda *body: future.set_result(b"".join(body))
 
 
 def built(lake: Path, log: Path) -> Origin:

@@ -10,9 +10,12 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
+from offsetlake.serve.answering import Answer
 from offsetlake.serve.client import Client
-from offsetlake.serve.connection import Answer, Connection
+from offsetlake.serve.connection import Connection
+from offsetlake.serve.memory import Memory
 from offsetlake.serve.request_limits import REQUEST_LIMITS
+from offsetlake.serve.turns import Turns
 from offsetlake.serve.wire import Header
 from serve.sink import Sink
 
@@ -25,11 +28,12 @@ class Echo:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
 
-    def take(self, frame: bytes, header: Header, answer: Answer) -> None:
+    def take(self, frame: bytes, header: Header, answer: Answer) -> int:
         if header.api == COMMIT:
             self._loop.call_soon(answer, frame[header.body :])
         else:
             answer(frame[header.body :])
+        return 0
 
     def may_follow(self, header: Header) -> bool:
         return header.api == COMMIT
@@ -54,7 +58,7 @@ def framed(data: bytes) -> bytes:
 def test_pieces_of_requests(made: list[tuple[int, bytes]], cuts: list[int], *, turns: bool) -> None:
     stream = b"".join(framed(struct.pack(">hhih", api, 0, at, -1) + body) for at, (api, body) in enumerate(made))
     loop, sink = asyncio.new_event_loop(), Sink()
-    connection = Connection(Echo(loop), Client(), set(), loop)
+    connection = Connection(Echo(loop), Client(), set(), Turns(loop, Memory()))
     connection.connection_made(cast("Any", sink))
     for start, stop in pairwise(sorted({0, *(cut for cut in cuts if cut < len(stream)), len(stream)})):
         connection.data_received(stream[start:stop])
@@ -68,7 +72,7 @@ def test_pieces_of_requests(made: list[tuple[int, bytes]], cuts: list[int], *, t
 
 def test_what_was_answered_before_what_is_no_request_is_sent() -> None:
     loop, sink = asyncio.new_event_loop(), Sink()
-    connection = Connection(Echo(loop), Client(), set(), loop)
+    connection = Connection(Echo(loop), Client(), set(), Turns(loop, Memory()))
     connection.connection_made(cast("Any", sink))
     connection.data_received(framed(struct.pack(">hhih", FETCH, 0, 7, -1) + b"answered") + struct.pack(">i", -1))
     assert sink.closed
@@ -81,12 +85,12 @@ def test_a_fault_of_the_program_ends_the_connection(caplog: pytest.LogCaptureFix
     loop, sink = asyncio.new_event_loop(), Sink()
 
     class Faulty(Echo):
-        def take(self, frame: bytes, header: Header, answer: Answer) -> None:
+        def take(self, frame: bytes, header: Header, answer: Answer) -> int:
             if header.api == FETCH:
                 raise KeyError("nobody foresaw it")
-            super().take(frame, header, answer)
+            return super().take(frame, header, answer)
 
-    connection = Connection(Faulty(loop), Client(), set(), loop)
+    connection = Connection(Faulty(loop), Client(), set(), Turns(loop, Memory()))
     connection.connection_made(cast("Any", sink))
     asked = [framed(struct.pack(">hhih", api, 0, api, -1)) for api in (COMMIT, FETCH)]
     connection.data_received(b"".join(asked))
@@ -100,7 +104,7 @@ def test_a_fault_of_the_program_ends_the_connection(caplog: pytest.LogCaptureFix
 
 def test_a_connection_is_idle_when_nothing_came_in_between() -> None:
     loop, sink = asyncio.new_event_loop(), Sink()
-    connection = Connection(Echo(loop), Client(), set(), loop)
+    connection = Connection(Echo(loop), Client(), set(), Turns(loop, Memory()))
     connection.connection_made(cast("Any", sink))
     assert [connection.is_idle() for _ in range(2)] == [False, True]
     connection.data_received(b"\0")
@@ -119,19 +123,21 @@ def test_bytes_that_wait_for_their_answers_have_an_end() -> None:
     taken: list[Answer] = []
 
     class Slow(Echo):
-        def take(self, frame: bytes, header: Header, answer: Answer) -> None:
+        def take(self, frame: bytes, header: Header, answer: Answer) -> int:
             taken.append(answer)
+            return 0
 
-    connection = Connection(Slow(loop), Client(), set(), loop)
+    connection = Connection(Slow(loop), Client(), set(), Turns(loop, Memory()))
     connection.connection_made(cast("Any", sink))
     request = framed(struct.pack(">hhih", COMMIT, 0, 7, -1) + bytes(1 << 20))
     for _ in range(40):
         connection.data_received(request)
     for number in (16, 32, 40):
+        for _ in range(50):
+            loop.run_until_complete(asyncio.sleep(0))
         assert len(taken) == number
         for answer in taken[-16:]:
             answer(b"")
-        loop.run_until_complete(asyncio.sleep(0))
     loop.close()
 
 
@@ -140,7 +146,7 @@ def test_a_request_is_refused_as_soon_as_its_size_and_api_have_arrived() -> None
     most = REQUEST_LIMITS[COMMIT].max_bytes
     for size, refused in ((most, False), (most + 1, True)):
         loop, sink = asyncio.new_event_loop(), Sink()
-        connection = Connection(Echo(loop), Client(), set(), loop)
+        connection = Connection(Echo(loop), Client(), set(), Turns(loop, Memory()))
         connection.connection_made(cast("Any", sink))
         start = struct.pack(">ih", size, COMMIT)
         for byte in start[:-1]:
@@ -164,7 +170,9 @@ def test_a_muted_connection_that_its_client_closes_is_freed_at_once(sent: int) -
 
     async def close_it() -> None:
         loop, freed = asyncio.get_running_loop(), Freed()
-        server = await loop.create_server(lambda: Connection(Resting(loop), Client(), freed, loop), "127.0.0.1", 0)
+        server = await loop.create_server(
+            lambda: Connection(Resting(loop), Client(), freed, Turns(loop, Memory())), "127.0.0.1", 0
+        )
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         asked = framed(struct.pack(">hhih", FETCH, 0, 1, -1) + b"asked")
         writer.write(asked)
@@ -188,7 +196,7 @@ def test_of_a_muted_connection_no_more_is_read_than_its_limit() -> None:
             self.reads = True
 
     loop, sink = asyncio.new_event_loop(), Reading()
-    connection = Connection(Resting(loop), Client(), set(), loop)
+    connection = Connection(Resting(loop), Client(), set(), Turns(loop, Memory()))
     connection.connection_made(cast("Any", sink))
     asked = framed(struct.pack(">hhih", FETCH, 0, 1, -1) + bytes(1000))
     seen = []

@@ -81,7 +81,6 @@ def send(serving: Serving, frames: Iterator[bytes], count: int) -> Counter[str]:
         connections.append(connection)
         try:
             connection.sendall(next(frames))
-            connection.shutdown(socket.SHUT_WR)
         except OSError:  # the server has reset it, and it may not be connected any more
             outcomes["reset while sending"] += 1
         if len(connections) == OPEN_CONNECTIONS:
@@ -92,13 +91,14 @@ def send(serving: Serving, frames: Iterator[bytes], count: int) -> Counter[str]:
 
 
 def _end_of(connection: socket.socket) -> str:
-    """Read what the server sends until it closes the connection."""
+    """Read what the server sends until it closes the connection, at the latest because nothing more is sent to it."""
     received = 0
     with connection:
         try:
+            connection.shutdown(socket.SHUT_WR)
             while data := connection.recv(1 << 16):
                 received += len(data)
-        except ConnectionError:
+        except OSError:  # it was reset, perhaps before it was connected
             pass
     return "answered" if received else "closed"
 

@@ -18,7 +18,9 @@ from offsetlake.serve import log_reads
 from offsetlake.serve import writes as writes_module
 from offsetlake.serve.client import Client
 from offsetlake.serve.connection import Connection
+from offsetlake.serve.memory import Memory
 from offsetlake.serve.service import Service
+from offsetlake.serve.turns import Turns
 from oracle.encoders import group_log_partition
 from oracle.log_reader import ABORT, LogRecord, read_log
 from serve.asking import answered, request
@@ -321,7 +323,7 @@ def test_a_fault_of_the_program_ends_the_connection(
         values = {"topics": [{"name": LOG, "partitions": [{"partition_index": 0, "timestamp": -1}]}]}
     client, sink = Client(), Sink()
     service = Service(served.commits, served.parts.fetches, served.admin, client)
-    connection = Connection(service, client, set(), served.loop)
+    connection = Connection(service, client, set(), Turns(served.loop, Memory()))
     connection.connection_made(cast("Any", sink))
     connection.data_received(framed(request(api, 11, values)))
     served.loop.run_until_complete(asyncio.wait(served.parts.reads._under_way))

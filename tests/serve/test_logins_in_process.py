@@ -13,7 +13,9 @@ from offsetlake.serve.attempts import MAX_FAILURES, Attempts
 from offsetlake.serve.connection import Connection
 from offsetlake.serve.credentials import Credentials
 from offsetlake.serve.login import Login
+from offsetlake.serve.memory import Memory
 from offsetlake.serve.service import Service
+from offsetlake.serve.turns import Turns
 from serve.in_process import InProcess
 from serve.secured import SASL_AUTHENTICATE, SASL_HANDSHAKE, scram_first, scram_last
 from serve.sink import Sink
@@ -43,7 +45,7 @@ class Logins:
     def _connected(self, client: Any) -> Connection:
         of = self._service.parts
         service = Service(of.commits, of.fetches, of.admin, client)
-        return Connection(service, client, self.security.connections, self.loop)
+        return Connection(service, client, self.security.connections, Turns(self.loop, Memory()))
 
     def send(self, made: Login, sink: Sink, api: int, values: dict[str, Any]) -> None:
         sink.written = b""

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from offsetlake.serve.logs import JsonFormatter, TextFormatter
+from offsetlake.serve import logs
+from offsetlake.serve.logs import CLIENT_LINES, CLIENT_LINES_SECONDS, ClientLog, JsonFormatter, TextFormatter
 from offsetlake.serve.settings import Settings
 
 HOSTILE = "\x1b[31m\x9b1m\u202e\n\x07"
@@ -55,6 +56,25 @@ def test_a_line_holds_no_controls(formatter: logging.Formatter) -> None:
         assert json.loads(written)["message"] == f"group {HOSTILE}"
     else:
         assert written.split("\n")[0].endswith("group \\x1b[31m\\x9b1m\\u202e\\n\\x07")
+
+
+def test_lines_that_clients_cause_are_limited_by_kind(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "CLIENT_LINES", CLIENT_LINES)
+    caplog.set_level(logging.INFO)
+    now = 5.0
+    log = ClientLog(logging.getLogger("of.clients"), lambda: now)
+    for number in range(50_000):
+        log.warning("%s may not read group %d", "User:a", number)
+    log.info("%(address)s sent garbage", {"address": "10.0.0.1:5"})
+    assert len(caplog.messages) == CLIENT_LINES + 1, "one kind does not suppress another"
+    assert caplog.messages[-1] == "10.0.0.1:5 sent garbage"
+    now += CLIENT_LINES_SECONDS
+    log.warning("%s may not read group %d", "User:a", 7)
+    suppressed, last = caplog.messages[-2:]
+    assert suppressed.startswith(f"{50_000 - CLIENT_LINES} lines were suppressed")
+    assert last == "User:a may not read group 7"
 
 
 @pytest.mark.slow

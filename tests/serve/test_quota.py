@@ -15,7 +15,7 @@ from offsetlake.serve.service import Service
 from offsetlake.serve.wire import read_header
 from serve import commands
 from serve.asking import answered, request
-from serve.in_process import InProcess, Origin
+from serve.in_process import InProcess, Origin, given_to
 from serve.serving import Serving
 from serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient
 
@@ -171,7 +171,7 @@ def test_commits_in_transactions_count_too(tmp_path: Path, origin: Origin, versi
     said: list[tuple[int, int, float]] = []
     for _ in range(3):
         body = served.loop.create_future()
-        rest_ms = service.take(frame, read_header(frame), body.set_result)
+        rest_ms = service.take(frame, read_header(frame), given_to(body))
         answer = answered(TXN_OFFSET_COMMIT, version, served.wait(body))
         error = answer["topics"][0]["partitions"][0]["error_code"]
         said.append((rest_ms, error, answer["throttle_time"]))

@@ -24,6 +24,7 @@ from offsetlake.serve.topics import LAST_OFFSET, Topics
 from offsetlake.serve.writes import Flush, Writes
 from oracle.log_reader import read_log
 from serve.asking import request
+from serve.in_process import given_to
 from serve.made_base import made_base
 
 DELETE = "delete the group"
@@ -93,7 +94,7 @@ def outcome(steps: Sequence[Any], folder: Path, *, reconnect: bool) -> tuple[lis
             continue
         data, answer = frame(step, number), loop.create_future()
         service = services[number if reconnect else 0]
-        service.take(data, wire.read_header(data), answer.set_result)
+        service.take(data, wire.read_header(data), given_to(answer))
         answers.append(loop.run_until_complete(answer))
     served = [sorted(store.offsets(group).items()) for group in (b"group", b"other", b"")]
     written = [(record.log_offset, record.log_timestamp, record.key, record.value) for record in read_log(folder)]

@@ -16,7 +16,7 @@ from offsetlake.kafka.batch_writer import Batch, record_batch
 from offsetlake.log.appender import Appender, LogInDoubt
 from offsetlake.log.served_log import served
 from offsetlake.serve.settings import Settings
-from offsetlake.serve.writes import MANY, Flush, Writes
+from offsetlake.serve.writes import MANY, MAX_ROUND_RECORDS, Flush, Share, Writes
 from serve.serving import Serving
 from serve.test_disk import committed, fetched
 from serve.wire_client import WireClient
@@ -145,3 +145,31 @@ def test_a_fault_ends_the_process(tmp_path: Path) -> None:
     assert ends.splitlines()[-1].startswith("error: the server has a fault")
     with Serving(tmp_path / "lake", tmp_path / "log") as serving, WireClient(serving.bootstrap) as client:
         assert fetched(client, "g") == [1, 1]
+
+
+def test_a_client_with_many_writes_delays_no_other(rounds: Rounds) -> None:
+    """Its next write is in the next round, which has a bound; and the writes of each client keep their order."""
+    order: list[str] = []
+
+    class Ordered(Telling):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self._name = name
+
+        def batches(self) -> Sequence[Batch]:
+            order.append(self._name)
+            return super().batches()
+
+    hostile, other, light = Share(), Share(), Share()
+    for number in range(2000):
+        rounds.writes.add(Ordered(f"hostile {number}"), hostile)
+    rounds.writes.add(Ordered("large"), other, 20_000)
+    rounds.writes.add(Ordered("small behind it"), other)
+    rounds.loop.run_until_complete(asyncio.sleep(0))
+    assert len(order) <= MAX_ROUND_RECORDS
+    taken = len(order)
+    rounds.writes.add(Ordered("light"), light)
+    rounds.round()
+    assert order.index("light") <= taken + 1
+    assert [name for name in order if name.startswith("hostile")] == [f"hostile {number}" for number in range(2000)]
+    assert order[-2:] == ["large", "small behind it"]

@@ -1,7 +1,7 @@
 """Columns to record batches: what the project itself appends to a log, one batch for all that must hold together."""
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import NamedTuple
 
 import google_crc32c
@@ -68,16 +68,35 @@ def record_batch(
 
     The first record gets the headers. With a producer it is a batch of its transaction.
     """
-    is_transactional = producer is not NO_PRODUCER
-    builder = DefaultRecordBatchBuilder(
-        MAGIC, NO_CODEC, is_transactional, producer.id, producer.epoch, BASE_SEQUENCE, 1 << 31
-    )
+    builder = _builder(producer)
     append, count = builder.append, 0  # a million a second: benchmarks/results.md, emit
     for key, value in records:
         append(count, timestamp, key, value, headers)
         headers = NO_HEADERS
         count += 1
     return Batch(builder.build(), count)
+
+
+def record_batch_in_steps(
+    timestamp: int, records: Iterable[Record], headers: Headers, step: int
+) -> Generator[int, None, Batch]:
+    """Do what `record_batch` does; yields after every `step` records."""
+    builder = _builder(NO_PRODUCER)
+    count = 0
+    for key, value in records:
+        builder.append(count, timestamp, key, value, headers)
+        headers = NO_HEADERS
+        count += 1
+        if count % step == 0:
+            yield 0
+    return Batch(builder.build(), count)
+
+
+def _builder(producer: Producer) -> DefaultRecordBatchBuilder:
+    is_transactional = producer is not NO_PRODUCER
+    return DefaultRecordBatchBuilder(
+        MAGIC, NO_CODEC, is_transactional, producer.id, producer.epoch, BASE_SEQUENCE, 1 << 31
+    )
 
 
 def marker_batch(timestamp: int, producer: Producer, *, committed: bool) -> Batch:

@@ -2,22 +2,22 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
 from offsetlake.serve import schemas, wire
-from offsetlake.serve.client import Asked, Client
+from offsetlake.serve.answering import Answer
+from offsetlake.serve.client import Asked, Client, Steps, Work
 from offsetlake.serve.cluster_apis import INVALID_REQUEST, ClusterApis
 from offsetlake.serve.commit_rules import COORDINATOR_LOAD_IN_PROGRESS
-from offsetlake.serve.connection import Answer
 from offsetlake.serve.deletions import Deletions
+from offsetlake.serve.encoding import Response, Values
 from offsetlake.serve.group_apis import GroupApis
 from offsetlake.serve.group_list import list_groups
 from offsetlake.serve.log_reads import LogReads
 from offsetlake.serve.offset_commit import VERSIONS as COMMIT_VERSIONS
 from offsetlake.serve.offset_commit import OffsetCommit
 from offsetlake.serve.offset_fetch import VERSIONS as FETCH_VERSIONS
-from offsetlake.serve.schemas import Values
 from offsetlake.serve.store import Store
 from offsetlake.serve.topics import Topics
 from offsetlake.serve.transactions import Transactions
@@ -63,7 +63,7 @@ VERSIONS = {
 TRANSACTION_VERSION = 2
 """The feature by which clients know that each end of a transaction raises the epoch (KIP-890)."""
 
-_AtOnce = Callable[[Any, Asked], Values]
+_AtOnce = Callable[[Any, Asked], Values | Steps[Values]]
 _Later = Callable[[Any, Asked, Callable[[Values], None]], int | None]
 _Read = Callable[[Any, Asked], Coroutine[Any, Any, Values]]
 
@@ -122,37 +122,40 @@ class Admin:
         if version not in VERSIONS.get(api, ()):
             if api != API_VERSIONS:
                 raise wire.Malformed(f"api {api} of version {version}")
-            answer(self._written(api, 0, {"error_code": UNSUPPORTED_VERSION, "api_keys": [_ranges(api)]}))
+            refused = {"error_code": UNSUPPORTED_VERSION, "api_keys": [_ranges(api)]}
+            client.work(self._responding(api, 0, refused, answer))
             return 0
         request, asked = schemas.read(frame, header), Asked(version, client, header.client_id)
         if api == LIST_GROUPS:
             if self._store.loading:
                 self.errors[api, COORDINATOR_LOAD_IN_PROGRESS] += 1
-            answer(list_groups(self._store, request, asked))
-        elif api in self._at_once:
-            answer(self._written(api, version, self._at_once[api](request, asked)))
+            client.work(list_groups(self._store, request, asked, answer))
+            return 0
+
+        def respond(values: Values | Steps[Values]) -> None:
+            client.work(self._responding(api, version, values, answer))
+
+        if api in self._at_once:
+            respond(self._at_once[api](request, asked))
         elif api in self._reading:
-            read = self._reading[api](request, asked)
-            self._reads.begin(read, lambda values: answer(self._written(api, version, values)), asked)
+            self._reads.begin(self._reading[api](request, asked), respond, asked)
         else:
-            return self._later[api](request, asked, lambda values: answer(self._written(api, version, values))) or 0
+            return self._later[api](request, asked, respond) or 0
         return 0
 
-    def _written(self, api: int, version: int, values: Values) -> bytes:
-        self.errors.update((api, code) for code in _error_codes(values))
-        return schemas.write(api, version, values)
+    def _responding(self, api: int, version: int, values: Values | Steps[Values], answer: Answer) -> Work:
+        """Encode a response in turns, and answer with it."""
 
+        def failed(code: int) -> None:
+            self.errors[api, code] += 1
 
-def _error_codes(values: Values) -> Iterator[int]:
-    for name, value in values.items():
-        if name == "error_code" and value:
-            yield value
-        elif isinstance(value, Mapping):
-            yield from _error_codes(value)
-        elif isinstance(value, list):
-            for each in value:
-                if isinstance(each, Mapping):
-                    yield from _error_codes(each)
+        if isinstance(values, Generator):
+            values = yield from values
+        schema, tags = schemas.response_schema(api, version)
+        response = Response(failed)
+        yield from response.encode(schema, values)
+        answer(tags, *response.end())
+        return 0
 
 
 def _api_versions(request: Any, asked: Asked) -> Values:

@@ -9,9 +9,10 @@ from typing import Any
 
 from offsetlake.serve.limits import Arriving
 from offsetlake.serve.login import SECONDS
+from offsetlake.serve.logs import ClientLog
 from offsetlake.serve.security import Security
 
-LOG = logging.getLogger(__name__)
+LOG = ClientLog(logging.getLogger(__name__))
 
 
 class Arrivals:

@@ -182,6 +182,12 @@ class Base:
             bytes(self._ids[16 * number : 16 * number + 16]),
         )
 
+    def partitions(self, group: int) -> Iterator[tuple[bytes, list[int]]]:
+        """Return, of each topic a group has offsets in, the partitions, in their order."""
+        for run in range(self._runs[group], self._runs[group + 1]):
+            entries = slice(self._run_starts[run], self._run_starts[run + 1])
+            yield self.topics[self._run_topics[run]], self._partitions[entries].tolist()
+
     def entries(self, group: int) -> Iterator[tuple[bytes, int, Entry]]:
         """Give all entries of a group with topic and partition, in their order."""
         for run in range(self._runs[group], self._runs[group + 1]):

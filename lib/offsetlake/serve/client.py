@@ -1,15 +1,26 @@
 """Who is at the other end of a connection."""
 
 import logging
-from typing import NamedTuple
+from collections.abc import Callable, Generator
+from typing import NamedTuple, TypeVar
 
 from offsetlake.kafka.act_headers import Headers, act_headers
 from offsetlake.log.positions import OFFSETS_TOPIC
-from offsetlake.serve.logs import shown
+from offsetlake.serve.logs import ClientLog, shown
 from offsetlake.serve.rights import EVERYTHING, NAMES, READ, Access
+from offsetlake.serve.writes import Share
 
-LOG = logging.getLogger(__name__)
+LOG = ClientLog(logging.getLogger(__name__))
 ANONYMOUS = "User:ANONYMOUS"
+
+_Result = TypeVar("_Result")
+Steps = Generator[int, None, _Result]
+Work = Steps[int]
+"""Work on a request that is split into turns, so that other connections have theirs in between.
+
+It yields wherever it can be interrupted: the bytes of memory that it has taken since it last did so. It answers the
+request itself, and returns for how many ms nothing more is to be taken of the connection.
+"""
 
 
 class Client:
@@ -21,15 +32,19 @@ class Client:
     | address   | host and port it speaks from |
     | access    | what it may do |
     | hang_up   | ends its connection, where it cannot be answered |
+    | share     | its share of the rounds in which writes reach the log |
+    | work      | does `Work` in the turns of its connection; before any later request is taken of it |
     """
 
-    __slots__ = ("access", "address", "hang_up", "principal")
+    __slots__ = ("access", "address", "hang_up", "principal", "share", "work")
 
     def __init__(self) -> None:
         self.principal = ANONYMOUS
         self.address = ""
         self.access: Access = EVERYTHING
         self.hang_up = _stay
+        self.share = Share()
+        self.work: Callable[[Work], object] = complete
 
     def may(self, right: int, group: bytes) -> bool:
         """Tell whether it may do one of the things `right` stands for to a group; a refusal leaves a line."""
@@ -52,6 +67,16 @@ class Client:
     def act(self, what: str, client_id: bytes | None) -> Headers:
         """Give the headers that tell in the log who did this."""
         return act_headers(what, self.principal, client_id or b"", self.address)
+
+
+def complete(steps: Steps[_Result]) -> _Result:
+    """Take all steps at once; return what they return."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: _Result = end.value
+            return result
 
 
 def _stay() -> None:

@@ -13,22 +13,26 @@ fails.
 """
 
 import re
+import struct
 import uuid
+from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 from offsetlake.log.positions import OFFSETS_TOPIC
 from offsetlake.serve import wire
 from offsetlake.serve.base import NO_ID
-from offsetlake.serve.client import Asked
+from offsetlake.serve.client import Asked, Steps
 from offsetlake.serve.commit_rules import (
     GROUP_AUTHORIZATION_FAILED,
     NONE,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
+from offsetlake.serve.encoding import Encoded, Lazy, Values, element_schema, encoded
 from offsetlake.serve.log_reads import EARLIEST, LATEST, TOPIC_AUTHORIZATION_FAILED, LogReads
 from offsetlake.serve.rights import ANY_RIGHT
-from offsetlake.serve.schemas import Values
+from offsetlake.serve.schemas import response_schema
 from offsetlake.serve.store import Store
 from offsetlake.serve.topics import INTERNAL, LAST_OFFSET, Topics
 
@@ -37,7 +41,9 @@ INVALID_TOPIC, INVALID_REQUEST, COORDINATOR_NOT_AVAILABLE = 17, 42, 15
 UNSUPPORTED_FOR_MESSAGE_FORMAT = 43  # what a broker says of a log whose records have no timestamps
 MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE = 114, 115
 NODE, NO_NODE = 0, -1
-MOST_DESCRIBED = 20_000  # partitions, where a commit makes them: each takes 30 us, and all others wait
+MOST_DESCRIBED = 20_000  # partitions, where a commit makes them
+_METADATA, _DESCRIBE_TOPIC_PARTITIONS = 3, 75
+_PIECE = 1000  # partitions that are encoded together
 _GROUP_KEY, _TRANSACTION_KEY, _SHARE_KEY, _SHARE_KEYS_SINCE = 0, 1, 2, 6
 _DENIED = {_GROUP_KEY: GROUP_AUTHORIZATION_FAILED, _TRANSACTION_KEY: TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
 _BY_ID_SINCE = 12  # version of Metadata that may name topics by their ids; its fields are there since 10
@@ -47,6 +53,7 @@ _MOST_PARTITIONS = 2000  # of one answer in pages: max.request.partition.size.li
 _NO_TIMESTAMP, _NO_OFFSET, _NO_EPOCH = -1, -1, -1
 _NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _NO_BITS = -(2**31)
+_INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
 _DESCRIBE = 1 << 8
 _READ_AND_DESCRIBE = 1 << 3 | _DESCRIBE
 
@@ -58,25 +65,35 @@ class ClusterApis:
         self._store, self._topics, self._reads, self._cluster_id = store, topics, reads, cluster_id
         self.address: tuple[str, int]
 
-    def metadata(self, request: Any, asked: Asked) -> Values:
+    def metadata(self, request: Any, asked: Asked) -> Steps[Values]:
         """Answer Metadata: this broker and topics, all in `_listed` where none is named."""
         wanted = request.topics
+        found: dict[Any, dict[str, Any]] = {}
         if wanted is None or (asked.version == 0 and not wanted):
-            topics = [self._topic(name) for name in self._listed(asked)]
+            for name in self._listed(asked):
+                found[name] = self._topic(name)
+                yield 0
         elif asked.version < _BY_ID_SINCE and any(of.name is None or getattr(of, "topic_id", None) for of in wanted):
-            topics = [_invalid_topic(of) for of in wanted]
+            found = dict(enumerate(map(_invalid_topic, wanted)))
         else:
-            once = {(topic.name, getattr(topic, "topic_id", None)): topic for topic in wanted}
-            topics = [self._asked_topic(topic) for topic in once.values()]
-        topics = self._with_partitions(topics)
+            for topic in wanted:
+                key = topic.name, getattr(topic, "topic_id", None)
+                found[key] = found.get(key) or self._asked_topic(topic)
+                yield 0
+        most = self._most_described([*found.values()])
+        operations = {}
         if getattr(request, "include_topic_authorized_operations", False):
-            topics = [topic | {"topic_authorized_operations": _READ_AND_DESCRIBE} for topic in topics]
+            operations = {"topic_authorized_operations": _READ_AND_DESCRIBE}
+        topics = (
+            topic | {"partitions": _described(topic, most, _METADATA, asked.version)} | operations
+            for topic in found.values()
+        )
         with_operations = getattr(request, "include_cluster_authorized_operations", False)
         return {
             "brokers": [self._broker()],
             "cluster_id": self._cluster_id,
             "controller_id": NODE,
-            "topics": topics,
+            "topics": Lazy(len(found), topics),
             "cluster_authorized_operations": _DESCRIBE if with_operations else _NO_BITS,
         }
 
@@ -105,8 +122,9 @@ class ClusterApis:
             node = NO_NODE if error else NODE
             return {"error_code": error, "error_message": None, "node_id": node, "host": host, "port": port}
 
-        coordinators = [found(key) | {"key": key} for key in keys]
-        return found(request.key) if asked.version < _KEYS_SINCE else {"coordinators": coordinators}
+        if asked.version < _KEYS_SINCE:
+            return found(request.key)
+        return {"coordinators": Lazy(len(keys), (found(key) | {"key": key} for key in keys))}
 
     def describe_topic_partitions(self, request: Any, asked: Asked) -> Values:
         """Answer DescribeTopicPartitions, in the order of names and from the cursor on."""
@@ -123,7 +141,8 @@ class ClusterApis:
             numbers = topic["partitions"][begin : begin + limit]
             if limit == 0:
                 return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": begin}}
-            topics.append(topic | {"partitions": [_partition(number) for number in numbers]})
+            partitions = _encoded(numbers, _DESCRIBE_TOPIC_PARTITIONS, asked.version)
+            topics.append(topic | {"partitions": partitions})
             limit -= len(numbers)
             if begin + len(numbers) < len(topic["partitions"]):
                 next_cursor = {"topic_name": name, "partition_index": begin + len(numbers)}
@@ -137,22 +156,27 @@ class ClusterApis:
         """
         if request.acks == 0:
             raise wire.Malformed("a Produce that wants no answer")  # refused, a broker hangs up too
-        return {"responses": [_unwritable(topic) for topic in request.topic_data]}
+        return {"responses": Lazy(len(request.topic_data), map(_unwritable, request.topic_data))}
 
     async def list_offsets(self, request: Any, asked: Asked) -> Values:
         """Answer ListOffsets: where logs begin and end, or may; of our own log also what was written since a time."""
         topics = []
         for topic in request.topics:
-            if topic.name != OFFSETS_TOPIC:
-                partitions = [self._ends(topic.name, of) for of in topic.partitions]
-            elif not asked.client.may_read_log():
-                denied = {"error_code": TOPIC_AUTHORIZATION_FAILED}
-                partitions = [denied | {"partition_index": of.partition_index} for of in topic.partitions]
-            else:
+            partitions: Lazy | list[Values]
+            if topic.name == OFFSETS_TOPIC and asked.client.may_read_log():
                 isolation_level = getattr(request, "isolation_level", 0)
                 partitions = await self._reads.ends(topic.partitions, isolation_level, asked.version)
+            else:
+                partitions = Lazy(len(topic.partitions), self._all_ends(topic.name, topic.partitions))
             topics.append({"name": topic.name, "partitions": partitions})
         return {"topics": topics}
+
+    def _all_ends(self, name: str, partitions: Sequence[Any]) -> Iterator[Values]:
+        for of in partitions:
+            if name == OFFSETS_TOPIC:  # which this client may not read
+                yield {"error_code": TOPIC_AUTHORIZATION_FAILED, "partition_index": of.partition_index}
+            else:
+                yield self._ends(name, of)
 
     def _ends(self, name: str, asked: Any) -> Values:
         found = {
@@ -184,19 +208,14 @@ class ClusterApis:
         host, port = self.address
         return {"node_id": NODE, "host": host, "port": port}
 
-    def _with_partitions(self, topics: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Describe the partitions of topics too; where any topic is there and they are too many, the first of each.
+    def _most_described(self, topics: Sequence[Values]) -> int | None:
+        """Return of how many partitions of each topic, at most, a response tells; None for all.
 
-        So an answer costs no more than MOST_DESCRIBED, and one for each topic, whatever was committed to.
+        Where any topic is there and its partitions are too many, the first of each are described: so a response has no
+        more than MOST_DESCRIBED, and one of each topic, whatever was committed to.
         """
         too_many = self._topics.any and sum(len(topic["partitions"]) for topic in topics) > MOST_DESCRIBED
-        most = max(1, MOST_DESCRIBED // len(topics)) if too_many else None
-
-        def described(topic: Values) -> list[Values]:
-            numbers = topic["partitions"] if topic.get("is_internal") else topic["partitions"][:most]
-            return [_partition(number) for number in numbers]
-
-        return [topic | {"partitions": described(topic)} for topic in topics]
+        return max(1, MOST_DESCRIBED // len(topics)) if too_many else None
 
     def _asked_topic(self, asked: Any) -> dict[str, Any]:
         if asked.name is not None:
@@ -232,22 +251,46 @@ def _invalid_topic(asked: Any) -> dict[str, Any]:
     return {"error_code": INVALID_REQUEST, "name": asked.name or "", "topic_id": asked.topic_id, "partitions": ()}
 
 
-def _partition(number: int) -> Values:
-    return {
-        "error_code": NONE,
-        "partition_index": number,
-        "leader_id": NODE,
-        "replica_nodes": [NODE],
-        "isr_nodes": [NODE],
-        "eligible_leader_replicas": [],
-        "last_known_elr": [],
-    }
+def _described(topic: Values, most: int | None, api: int, version: int) -> Encoded:
+    """Describe the partitions of a topic, the first ones where they are too many."""
+    numbers = topic["partitions"]
+    return _encoded(numbers if topic.get("is_internal") else numbers[:most], api, version)
+
+
+def _encoded(numbers: Sequence[int], api: int, version: int) -> Encoded:
+    """Encode partitions, which differ in nothing but their numbers."""
+    head, tail = _around_number(api, version)
+    pack, between = _INT32.pack, tail + head
+    pieces = (
+        head + between.join(map(pack, numbers[begin : begin + _PIECE])) + tail
+        for begin in range(0, len(numbers), _PIECE)
+    )
+    return Encoded(len(numbers), pieces)
+
+
+@cache
+def _around_number(api: int, version: int) -> tuple[bytes, bytes]:
+    """Return how a partition is encoded before and after its number, which an error code precedes."""
+    schema = element_schema(response_schema(api, version)[0], "topics", "partitions")
+    whole = encoded(
+        schema,
+        {
+            "error_code": NONE,
+            "partition_index": 0,
+            "leader_id": NODE,
+            "replica_nodes": [NODE],
+            "isr_nodes": [NODE],
+            "eligible_leader_replicas": [],
+            "last_known_elr": [],
+        },
+    )
+    return whole[: _INT16.size], whole[_INT16.size + _INT32.size :]
 
 
 def _unwritable(topic: Any) -> Values:
     """Answer for a topic of a Produce; it comes by name or by id."""
     refused = {"error_code": TOPIC_AUTHORIZATION_FAILED, "base_offset": _NO_OFFSET, "record_errors": ()}
-    partitions = [refused | {"index": of.index} for of in topic.partition_data]
+    partitions = Lazy(len(topic.partition_data), (refused | {"index": of.index} for of in topic.partition_data))
     names = {"name": getattr(topic, "name", None), "topic_id": getattr(topic, "topic_id", None)}
     return names | {"partition_responses": partitions}
 

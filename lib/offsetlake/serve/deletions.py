@@ -8,7 +8,7 @@ from typing import Any
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.act_headers import DELETE_GROUP, DELETE_OFFSETS, Headers
 from offsetlake.kafka.batch_writer import Batch, Record, group_tombstone_keys, offset_commit_key, record_batch
-from offsetlake.serve.client import Asked
+from offsetlake.serve.client import Asked, Work
 from offsetlake.serve.commit_rules import (
     COORDINATOR_LOAD_IN_PROGRESS,
     GROUP_AUTHORIZATION_FAILED,
@@ -18,11 +18,11 @@ from offsetlake.serve.commit_rules import (
     NOT_COORDINATOR,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
+from offsetlake.serve.encoding import Lazy, Values
 from offsetlake.serve.rights import ADMIN
-from offsetlake.serve.schemas import Values
 from offsetlake.serve.store import Store
 from offsetlake.serve.topics import Topics
-from offsetlake.serve.writes import Writes
+from offsetlake.serve.writes import Share, Writes
 from offsetlake.times import now_ms
 
 INVALID_REQUEST, NON_EMPTY_GROUP, GROUP_SUBSCRIBED_TO_TOPIC = 42, 68, 86
@@ -148,9 +148,9 @@ class Deletions:
     def __init__(self, store: Store, topics: Topics, writes: Writes, log_partition: LogPartition) -> None:
         self._store, self._topics, self._writes, self._log_partition = store, topics, writes, log_partition
 
-    def delete_group(self, group: bytes, act: Headers, done: Callable[[int], None]) -> None:
+    def delete_group(self, group: bytes, act: Headers, done: Callable[[int], None], share: Share | None = None) -> None:
         """Delete a group; `done` hears an error code."""
-        self._writes.add(_GroupDeletion(self._log_partition(group), self._store, group, act, done))
+        self._writes.add(_GroupDeletion(self._log_partition(group), self._store, group, act, done), share)
 
     def delete_offset(
         self, group: bytes, topic: bytes, partition: int, act: Headers, done: Callable[[int], None]
@@ -166,25 +166,33 @@ class Deletions:
         self._writes.add(deletion)
 
     def delete_groups(self, request: Any, asked: Asked, answer: Callable[[Values], None]) -> None:
-        """Delete groups one after the other; `answer` is called when the last is done."""
-        names = request.groups_names
-        results: list[Values] = []
+        """Delete groups one after the other; `answer` is called when the last is done.
 
-        def done(number: int, error: int) -> None:
-            results.append({"group_id": names[number], "error_code": error})
-            if len(results) == len(names):
-                answer({"results": results})
+        Each is queued when the one before is done, so that a long list neither fills the queue nor delays other writes.
+        """
+        names, errors = request.groups_names, list[int]()
 
-        for number, name in enumerate(names):
-            group = name.encode()
-            if not asked.may(ADMIN, group):
-                done(number, GROUP_AUTHORIZATION_FAILED)
-            elif self._store.loading:
-                done(number, COORDINATOR_LOAD_IN_PROGRESS)
-            else:
-                self.delete_group(group, asked.act(DELETE_GROUP), _of_number(done, number))
-        if not names:
-            answer({"results": []})
+        def go_on() -> Work:
+            """Refuse what needs no write in turns; return at the first group that does."""
+            while len(errors) < len(names):
+                group = names[len(errors)].encode()
+                if not asked.may(ADMIN, group):
+                    errors.append(GROUP_AUTHORIZATION_FAILED)
+                elif self._store.loading:
+                    errors.append(COORDINATOR_LOAD_IN_PROGRESS)
+                else:
+                    self.delete_group(group, asked.act(DELETE_GROUP), done, asked.client.share)
+                    return 0
+                yield 0
+            results = ({"group_id": name, "error_code": error} for name, error in zip(names, errors, strict=True))
+            answer({"results": Lazy(len(names), results)})
+            return 0
+
+        def done(error: int) -> None:
+            errors.append(error)
+            asked.client.work(go_on())
+
+        asked.client.work(go_on())
 
     def delete_offsets(self, request: Any, asked: Asked, answer: Callable[[Values], None]) -> None:
         """Delete offsets of a group."""
@@ -207,10 +215,6 @@ class Deletions:
         self._writes.add(deletion)
 
 
-def _of_number(done: Callable[[int, int], None], number: int) -> Callable[[int], None]:
-    return lambda error: done(number, error)
-
-
 def _of_topic(topic: Any, errors: Any) -> Values:
-    partitions = [{"partition_index": of.partition_index, "error_code": next(errors)} for of in topic.partitions]
-    return {"name": topic.name, "partitions": partitions}
+    partitions = ({"partition_index": of.partition_index, "error_code": next(errors)} for of in topic.partitions)
+    return {"name": topic.name, "partitions": Lazy(len(topic.partitions), partitions)}

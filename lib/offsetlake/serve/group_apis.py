@@ -1,7 +1,6 @@
 """What is asked of single groups: their members, as the log last told of them."""
 
 import base64
-import io
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,8 +17,8 @@ from offsetlake.serve.commit_rules import (
     GROUP_ID_NOT_FOUND,
     INVALID_GROUP_ID,
 )
+from offsetlake.serve.encoding import Lazy, Values, encoded
 from offsetlake.serve.rights import READ
-from offsetlake.serve.schemas import Values, write_entity
 from offsetlake.serve.store import Store
 from offsetlake.serve.topics import Topics
 from offsetlake.serve.wire import Malformed
@@ -49,14 +48,15 @@ class GroupApis:
         """Answer DescribeGroups, of classic groups; of others it says what it says of those that are not there."""
         bits = _bits(request)
         _check_once(request.groups)
-        described = [self._denial(name, asked) or self._classic(name, asked.version) | bits for name in request.groups]
-        return {"groups": described}
+        described = (self._denial(name, asked) or self._classic(name, asked.version) | bits for name in request.groups)
+        return {"groups": Lazy(len(request.groups), described)}
 
     def consumer_group_describe(self, request: Any, asked: Asked) -> Values:
         """Answer ConsumerGroupDescribe, of groups of type consumer."""
         bits = _bits(request)
         _check_once(request.group_ids)
-        return {"groups": [self._denial(name, asked) or self._consumer(name) | bits for name in request.group_ids]}
+        described = (self._denial(name, asked) or self._consumer(name) | bits for name in request.group_ids)
+        return {"groups": Lazy(len(request.group_ids), described)}
 
     def _denial(self, group_id: str, asked: Asked) -> Values | None:
         """Describe a group to who may not read it, whether there is one or not."""
@@ -206,7 +206,4 @@ def _assigned(member: Mapping[str, Any]) -> bytes:
 
 
 def _blob(schema: Any, version: int, values: Values) -> bytes:
-    out = io.BytesIO(version.to_bytes(2, "big"))
-    out.seek(2)
-    write_entity(out, schema, values)
-    return out.getvalue()
+    return version.to_bytes(2, "big") + encoded(schema, values)

@@ -10,9 +10,10 @@ from fastapi.routing import APIRoute
 from offsetlake.kafka.act_headers import Headers
 from offsetlake.serve.client import Client
 from offsetlake.serve.http_answers import Problem
+from offsetlake.serve.logs import ClientLog
 from offsetlake.serve.security import Security
 
-LOG = logging.getLogger(__name__)
+LOG = ClientLog(logging.getLogger(__name__))
 _HOW_TO_LOG_IN = "send a header `Authorization: Bearer TOKEN`: `offsetlake credentials` makes tokens, for a time"
 
 

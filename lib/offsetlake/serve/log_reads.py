@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,11 +20,12 @@ from offsetlake.log.segment_index import NO_EPOCH, NO_TIMESTAMP, Found
 from offsetlake.serve.base import NO_ID
 from offsetlake.serve.client import Asked
 from offsetlake.serve.commit_rules import NONE, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
-from offsetlake.serve.schemas import Values
+from offsetlake.serve.encoding import Lazy, Values
+from offsetlake.serve.logs import ClientLog
 from offsetlake.serve.topics import INTERNAL, Topics
 from offsetlake.serve.watermarks import Watermarks
 
-LOG = logging.getLogger(__name__)
+LOG = ClientLog(logging.getLogger(__name__))
 CORRUPT_MESSAGE, NOT_LEADER_OR_FOLLOWER, TOPIC_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION = 2, 6, 29, 35
 INVALID_REQUEST, KAFKA_STORAGE_ERROR, FETCH_SESSION_ID_NOT_FOUND = 42, 56, 70
 MOST_BYTES = 4 << 20  # of batches in one answer, but for a single one that is larger
@@ -73,7 +75,7 @@ class _Fetch(NamedTuple):
     most: int
     isolation_level: int
     wait: float
-    others: Sequence[Values]  # the answers of all other topics
+    others: Sequence[Any]  # all other topics
 
 
 class LogReads:
@@ -139,7 +141,7 @@ class LogReads:
                 most=most,
                 isolation_level=request.isolation_level,
                 wait=min(request.max_wait.total_seconds(), LONGEST_WAIT),
-                others=[_unreadable(topic) for topic in others],
+                others=others,
             )
         )
 
@@ -168,7 +170,8 @@ class LogReads:
             await self._watermarks.wait(seen, left)
             await asyncio.sleep(min(GATHERING, left))
         log = [asked.topic | {"partitions": found}] if found else []
-        return {"error_code": NONE, "responses": [*log, *asked.others]}
+        responses = chain(log, map(_unreadable, asked.others))
+        return {"error_code": NONE, "responses": Lazy(len(log) + len(asked.others), responses)}
 
     def _is_log(self, topic: Any) -> bool:
         """Tell whether a topic of a Fetch, named or by its id, is the log."""
@@ -276,4 +279,5 @@ def _partition(number: int) -> dict[str, Any]:
 def _unreadable(topic: Any) -> Values:
     """Answer for a topic that is not the log."""
     refused = {"error_code": TOPIC_AUTHORIZATION_FAILED}
-    return _named(topic) | {"partitions": [_partition(of.partition) | refused for of in topic.partitions]}
+    partitions = (_partition(of.partition) | refused for of in topic.partitions)
+    return _named(topic) | {"partitions": Lazy(len(topic.partitions), partitions)}

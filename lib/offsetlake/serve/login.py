@@ -18,7 +18,7 @@ from offsetlake.serve.attempts import TooManyAttempts
 from offsetlake.serve.client import Client
 from offsetlake.serve.connection import Connection
 from offsetlake.serve.limits import Arriving, host_of
-from offsetlake.serve.logs import shown
+from offsetlake.serve.logs import ClientLog, shown
 from offsetlake.serve.sasl import PLAIN, plain_name_and_password
 from offsetlake.serve.scram import Exchange, NotLoggedIn
 from offsetlake.serve.security import Security
@@ -26,7 +26,7 @@ from offsetlake.serve.security import Security
 if TYPE_CHECKING:
     from offsetlake.serve.credentials import Credentials
 
-LOG = logging.getLogger(__name__)
+LOG = ClientLog(logging.getLogger(__name__))
 MAX_FRAME, MAX_REQUESTS = 64 << 10, 10  # bytes; clients need five
 SECONDS = 10.0  # for all of it
 FAILURE_DELAY = 0.1  # seconds: connection.failed.authentication.delay.ms of a broker
@@ -225,7 +225,8 @@ class Login(Arriving):
         if self._received:
             connection.data_received(bytes(self._received))
 
-    def _answer(self, correlation: int, body: bytes) -> None:
+    def _answer(self, correlation: int, *pieces: bytes) -> None:
+        body = b"".join(pieces)
         self._transport.write(_SIZE_AND_CORRELATION.pack(len(body) + _SIZE.size, correlation) + body)
 
     def _answer_bare(self, token: bytes) -> None:

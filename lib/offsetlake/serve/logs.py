@@ -2,7 +2,8 @@
 
 import logging
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -10,6 +11,7 @@ from offsetlake.escaping import to_json, visible
 from offsetlake.times import to_iso
 
 LONGEST_NAME = 255  # characters of a name that a client made up
+CLIENT_LINES, CLIENT_LINES_SECONDS = 20, 10.0  # lines of one kind that clients may cause, in so many seconds
 
 
 class LogFormat(StrEnum):
@@ -70,3 +72,55 @@ def log_to_stderr(style: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if style == LogFormat.JSON else TextFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
+class ClientLog:
+    """Writes the lines that clients can cause, of each kind (template) no more than a client may cause in a time.
+
+    The first line of that kind after the time says how many were suppressed.
+    """
+
+    def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+        self._logger, self._clock = logger, clock
+        self._kinds: dict[str, _Lines] = {}
+
+    def info(self, template: str, *values: object) -> None:
+        """Write a line of level INFO."""
+        self._write(logging.INFO, template, *values)
+
+    def warning(self, template: str, *values: object) -> None:
+        """Write a line of level WARNING."""
+        self._write(logging.WARNING, template, *values)
+
+    def exception(self, template: str, *values: object) -> None:
+        """Write a line of level ERROR, with the trace of the exception that is being handled."""
+        self._write(logging.ERROR, template, *values, trace=True)
+
+    def _write(self, level: int, template: str, *values: object, trace: bool = False) -> None:
+        if self.allows(template):
+            self._logger.log(level, template, *values, exc_info=trace)
+
+    def allows(self, template: str) -> bool:
+        """Count a line of a kind; return whether it may be written."""
+        lines = self._kinds.setdefault(template, _Lines())
+        now = self._clock()
+        if now >= lines.until:
+            suppressed, seconds = lines.suppressed, CLIENT_LINES_SECONDS
+            lines.until, lines.written, lines.suppressed = now + seconds, 0, 0
+            if suppressed:
+                said = "%d lines were suppressed, more than %d within %.0f s: %s"
+                self._logger.warning(said, suppressed, CLIENT_LINES, seconds, template)
+        if lines.written < CLIENT_LINES:
+            lines.written += 1
+            return True
+        lines.suppressed += 1
+        return False
+
+
+class _Lines:
+    """Lines of one kind, since the beginning of a time that ends at `until`."""
+
+    __slots__ = ("suppressed", "until", "written")
+
+    def __init__(self) -> None:
+        self.until, self.written, self.suppressed = 0.0, 0, 0

@@ -3,32 +3,42 @@
 import struct
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import repeat
 from operator import lt
 from random import random
 
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.act_headers import COMMIT, Headers
-from offsetlake.kafka.batch_writer import NO_HEADERS, Batch, offset_commit_key, offset_commit_value, record_batch
+from offsetlake.kafka.batch_writer import (
+    NO_HEADERS,
+    Batch,
+    offset_commit_key,
+    offset_commit_value,
+    record_batch,
+    record_batch_in_steps,
+)
 from offsetlake.kafka.placement import partition_for_group
 from offsetlake.serve import commit_rules as rules
 from offsetlake.serve import rights, wire
 from offsetlake.serve.base import NO_ID
 from offsetlake.serve.buckets import MAX_NAME_BYTES
-from offsetlake.serve.client import Client
+from offsetlake.serve.client import Client, Steps, Work, complete
 from offsetlake.serve.commit_request import FLEXIBLE, THROTTLE, CommitRequest, Kept, LastCommit
 from offsetlake.serve.commit_rules import NONE, Committer
 from offsetlake.serve.quota import UNTHROTTLED, Quota, Throttle
 from offsetlake.serve.request_limits import MAX_COMMIT_BATCH_BYTES, REQUEST_LIMITS
 from offsetlake.serve.store import VALUE, Store
 from offsetlake.serve.topics import LAST_OFFSET, Topics
-from offsetlake.serve.writes import Writes
+from offsetlake.serve.writes import Share, Writes
 from offsetlake.times import now_ms
 
 VERSIONS = range(2, 11)
+LARGE_BYTES = 4 << 10  # of a request that is read, and made records of, in turns
+_AT_ONCE = 100  # partitions
 METADATA_LIMIT = 4096  # UTF-16 units: offset.metadata.max.bytes of a broker
 _RETENTION, _EPOCH, _INSTANCE, _TOPIC_IDS = 4, 6, 7, 10
+_BYTES_EACH = 500  # of memory, about, of a partition that was read
 _INT32 = struct.Struct(">i")
 _MIN_TOPIC_BYTES = 3  # an empty name, no partitions, no tags
 _MAX_ELEMENTS = REQUEST_LIMITS[8].max_elements
@@ -111,6 +121,15 @@ class OffsetCommit:
         `last` is the last one of its connection, `client` who is there. Gives for how many ms that is to rest. Raises
         Malformed, IndexError or struct.error where the bytes are no such request.
         """
+        work = self._take(frame, at, header, answer, last, client)
+        if len(frame) < LARGE_BYTES:
+            return complete(work)
+        client.work(work)
+        return 0
+
+    def _take(
+        self, frame: bytes, at: int, header: wire.Header, answer: Answer, last: LastCommit, client: Client
+    ) -> Work:
         request = last.request
         offsets: list[int] | tuple[int, ...] = () if request is None else request.repeated(frame)
         if (
@@ -120,7 +139,7 @@ class OffsetCommit:
             or not self._store.takes_commits(request.group)
             or not client.may(rights.COMMIT, request.group)
         ):
-            request, offsets, error = self._read(frame, at, header.version, client)
+            request, offsets, error = yield from self._read(frame, at, header.version, client)
             last.keep(request, frame)
             if not offsets:
                 answer(request.body(error))
@@ -134,28 +153,33 @@ class OffsetCommit:
             return throttle.muted_ms
         act = client.act(COMMIT, header.client_id) if self._tells(request, offsets, last) else NO_HEADERS
         last.group, request.before = request.group, offsets
-        self._writes.after(throttle.delay_ms, partial(self._write, request, offsets, act, answer))
+        write = self._write(request, offsets, act, answer, client.share)
+        if throttle.delay_ms:
+            self._writes.after(throttle.delay_ms, lambda: complete(write))
+        else:
+            yield from write
         return throttle.muted_ms
 
-    def _write(self, request: CommitRequest, offsets: Sequence[int], act: Headers, answer: Answer) -> None:
+    def _write(
+        self, request: CommitRequest, offsets: Sequence[int], act: Headers, answer: Answer, share: Share
+    ) -> Steps[None]:
+        """Make a record batch of a commit, and queue it."""
         now = now_ms()
         expiry = -1 if request.expires < 0 else now + request.expires
-        batch = record_batch(
-            now,
-            [
-                (key, offset_commit_value(offset, epoch, metadata, now, expiry, topic_id))
-                for key, offset, (_, epoch, topic_id, metadata) in zip(
-                    request.keys, offsets, request.stored, strict=True
-                )
-            ],
-            act,
+        records = (
+            (key, offset_commit_value(offset, epoch, metadata, now, expiry, topic_id))
+            for key, offset, (_, epoch, topic_id, metadata) in zip(request.keys, offsets, request.stored, strict=True)
         )
+        if len(offsets) <= _AT_ONCE:
+            batch = record_batch(now, records, act)
+        else:
+            batch = yield from record_batch_in_steps(now, records, act, _AT_ONCE)
         if len(batch.data) > MAX_COMMIT_BATCH_BYTES:
             self.errors[rules.UNKNOWN_SERVER_ERROR] += len(offsets)
             answer(request.body(rules.UNKNOWN_SERVER_ERROR))
             return
-        partition = self.log_partition(request.group)
-        self._writes.add(Commit(partition, batch, self._store, request, offsets, answer, self.errors))
+        commit = Commit(self.log_partition(request.group), batch, self._store, request, offsets, answer, self.errors)
+        self._writes.add(commit, share, len(offsets))
 
     def throttle(self, group: bytes) -> Throttle:
         """Count a commit of a group against its quota."""
@@ -178,7 +202,7 @@ class OffsetCommit:
         names = (name for name, _, _, _ in request.stored)
         return any(map(self._store.goes_back, repeat(request.group), names, offsets))
 
-    def _read(self, frame: bytes, at: int, version: int, client: Client) -> tuple[CommitRequest, list[int], int]:
+    def _read(self, frame: bytes, at: int, version: int, client: Client) -> Steps[tuple[CommitRequest, list[int], int]]:
         """Read a request; gives it with the offsets to store, and the error code of all others without one."""
         cursor = wire.Cursor(frame, at, flexible=version >= FLEXIBLE, max_elements=_MAX_ELEMENTS)
         group = cursor.name()
@@ -197,13 +221,13 @@ class OffsetCommit:
             error = rules.refusal(of, lambda: self._store.members(request.group), committer, version)
         offsets: list[int] = []
         for _ in range(cursor.length(_MIN_TOPIC_BYTES)):
-            self._read_topic(cursor, request, error, offsets, denied=denied)
+            yield from self._read_topic(cursor, request, error, offsets, denied=denied)
         cursor.tags()
         return request, offsets, error
 
     def _read_topic(
         self, cursor: wire.Cursor, request: CommitRequest, error: int, offsets: list[int], *, denied: bool
-    ) -> None:
+    ) -> Steps[None]:
         """Read a topic of a request, and take in what is to be stored and answered of it.
 
         Who is `denied` the group is told that of all partitions, whether there are such or not.
@@ -219,6 +243,8 @@ class OffsetCommit:
         request.answered.append((named, partitions))
         prefix = b"" if name is None else offset_commit_key(request.group, name)
         for partition, offset, epoch, metadata, place in cursor.committed(epochs=version >= _EPOCH):
+            if len(partitions) % _AT_ONCE == 0:
+                yield _BYTES_EACH * _AT_ONCE
             if denied:
                 code = error
             elif name is None:

@@ -4,7 +4,7 @@ Which of them a COMMIT takes is decided when something newer comes to be stored 
 for log offsets of what is stored (facts 4.2: a pending offset counts only if its log offset is the greater).
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 Holder = tuple[int, int]
 """Producer id and log partition: whose offsets one marker ends."""
@@ -24,7 +24,7 @@ class Pending:
         """Tell whether a transaction holds any offset of a group."""
         return group in self._held
 
-    def keys(self, group: bytes) -> Iterable[bytes]:
+    def keys(self, group: bytes) -> Collection[bytes]:
         """Give what transactions hold offsets of."""
         return self._held.get(group, ())
 

@@ -1,26 +1,16 @@
 """Requests and answers by kio's schemas: one plain mapping an answer, of which each version takes the fields it has."""
 
-import dataclasses
-import io
 import struct
-from collections.abc import Callable, Mapping
-from datetime import timedelta
-from functools import cache
-from typing import Any, get_args
+from typing import Any
 
 from kio.index import UnknownAPIKey, UnknownEntity, load_request_schema, load_response_schema
-from kio.schema.errors import ErrorCode
-from kio.serial import entity_writer
 
 from offsetlake.serve import wire
+from offsetlake.serve.encoding import Values, encoded
 from offsetlake.serve.request_limits import REQUEST_LIMITS
 from offsetlake.serve.request_reader import entity_reader
 
 _TAGS = b"\0"
-_ZERO: dict[str, Any] = {"timedelta_i32": timedelta(0), "error_code": ErrorCode.none}
-"""By Kafka type, what a field without a default gets when an answer does not name it."""
-
-Values = Mapping[str, Any]
 
 
 def read(frame: bytes, header: wire.Header) -> Any:
@@ -43,65 +33,12 @@ def read(frame: bytes, header: wire.Header) -> Any:
 
 
 def write(api: int, version: int, values: Values) -> bytes:
-    """Write an answer, from behind its correlation id on. Fields its version does not have are left out."""
+    """Write a small response, from behind its correlation id on. Fields its version does not have are left out."""
+    schema, tags = response_schema(api, version)
+    return tags + encoded(schema, values)
+
+
+def response_schema(api: int, version: int) -> tuple[Any, bytes]:
+    """Return the schema of a response, and what comes before it: the tagged fields of its header."""
     schema: Any = load_response_schema(api, version)
-    out = io.BytesIO()
-    if schema.__header_schema__.__flexible__:
-        out.write(_TAGS)
-    write_entity(out, schema, values)
-    return out.getvalue()
-
-
-def write_entity(out: io.BytesIO, schema: Any, values: Values) -> None:
-    """Write an entity of a schema, filled with the values that it has fields for."""
-    entity_writer(schema)(out, filled(schema, values))
-
-
-def filled(schema: Any, values: Values) -> Any:
-    """Make an entity of the values it has fields for; others keep their defaults."""
-    arguments = {}
-    for name, convert, default in _fields(schema):
-        if name in values:
-            arguments[name] = convert(values[name])
-        elif default is not dataclasses.MISSING:
-            arguments[name] = default
-    return schema(**arguments)
-
-
-Convert = Callable[[Any], Any]
-
-
-@cache
-def _fields(schema: Any) -> list[tuple[str, Convert, Any]]:
-    """Give of each field its name, what makes its value, and what it is where nothing is said."""
-    found = []
-    for field in dataclasses.fields(schema):
-        kind = field.metadata.get("kafka_type", "")
-        default = field.default if field.default is not dataclasses.MISSING else _ZERO.get(kind, field.default)
-        found.append((field.name, _conversion(field.type, kind), default))
-    return found
-
-
-def _conversion(annotated: Any, kind: str) -> Convert:
-    if kind == "error_code":
-        return ErrorCode
-    nested = next((of for of in _named_in(annotated) if dataclasses.is_dataclass(of)), None)
-    if nested is None:
-        return tuple if kind != "bytes" and tuple in _origins(annotated) else _as_it_is
-    if tuple in _origins(annotated):
-        return lambda values: None if values is None else tuple(filled(nested, of) for of in values)
-    return lambda values: None if values is None else filled(nested, values)
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
-
-
-def _named_in(annotated: Any) -> list[Any]:
-    """Give the types an annotation is made of."""
-    parts = get_args(annotated)
-    return [of for part in parts for of in _named_in(part)] if parts else [annotated]
-
-
-def _origins(annotated: Any) -> set[Any]:
-    return {getattr(part, "__origin__", part) for part in (annotated, *get_args(annotated))}
+    return schema, _TAGS if schema.__header_schema__.__flexible__ else b""

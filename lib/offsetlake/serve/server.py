@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import sys
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,16 +23,19 @@ from offsetlake.serve.descriptors import limit_connections
 from offsetlake.serve.door import Door
 from offsetlake.serve.folding import Folding, build
 from offsetlake.serve.login import Login
+from offsetlake.serve.memory import Memory
 from offsetlake.serve.parts import Parts
 from offsetlake.serve.security import Security
 from offsetlake.serve.service import Service
 from offsetlake.serve.settings import Settings
 from offsetlake.serve.traffic import Measured
+from offsetlake.serve.turns import Turns
 
 if TYPE_CHECKING:
     from offsetlake.serve.http_server import HttpServer
 
 LOG = logging.getLogger(__name__)
+SWITCH_SECONDS = 0.0005  # how long a thread that has synced the log waits for a busy event loop, up to three times
 
 
 def serve(settings: Settings) -> None:
@@ -44,6 +48,7 @@ def serve(settings: Settings) -> None:
     folder, security = Path(settings.log), Security(settings)
     make_log(folder, settings.log_partitions)
     with owned(folder, "serve"):
+        sys.setswitchinterval(SWITCH_SECONDS)
         uvloop.run(_serve(settings, security))
 
 
@@ -62,6 +67,7 @@ class Server:
 
     def __init__(self, settings: Settings, security: Security, loop: asyncio.AbstractEventLoop) -> None:
         self._settings, self._loop = settings, loop
+        self._turns = Turns(loop, Memory())
         self._parts = of = Parts(settings, security, loop)
         self._reading = asyncio.Lock()  # the files of the log: nothing is cut off meanwhile
         self.door = Door(settings, of.store, of.writes, of.appender, of.log_partition, self._reading)
@@ -91,7 +97,7 @@ class Server:
         requests: Requests = Service(of.commits, of.fetches, of.admin, client)
         if of.traffic is not None:
             requests = Measured(requests, of.traffic)
-        return Connection(requests, client, of.security.connections, self._loop)
+        return Connection(requests, client, of.security.connections, self._turns)
 
     def listen_for_http(self) -> None:
         """Listen for HTTP where that is wanted; BadRequest where it cannot."""

@@ -2,9 +2,9 @@
 
 from offsetlake.serve import wire
 from offsetlake.serve.admin import OFFSET_COMMIT, OFFSET_FETCH, Admin
+from offsetlake.serve.answering import Answer
 from offsetlake.serve.client import Client
 from offsetlake.serve.commit_request import FLEXIBLE, LastCommit
-from offsetlake.serve.connection import Answer
 from offsetlake.serve.offset_commit import VERSIONS as COMMIT_VERSIONS
 from offsetlake.serve.offset_commit import OffsetCommit
 from offsetlake.serve.offset_fetch import VERSIONS as FETCH_VERSIONS
@@ -28,10 +28,8 @@ class Service:
         """Take a request; as `offsetlake.serve.connection.Requests` has it."""
         api, version, at, client = header.api, header.version, header.body, self._client
         if api == OFFSET_FETCH and version in FETCH_VERSIONS:
-            if version >= _FETCH_FLEXIBLE:
-                answer(b"\0" + self._fetches.answer(frame, wire.behind_tags(frame, at), version, client))
-            else:
-                answer(self._fetches.answer(frame, at, version, client))
+            at = wire.behind_tags(frame, at) if version >= _FETCH_FLEXIBLE else at
+            self._fetches.take(frame, at, version, answer, client)
         elif api == OFFSET_COMMIT and version in COMMIT_VERSIONS:
             if version >= FLEXIBLE:
                 at, last = wire.behind_tags(frame, at), self._last_commit

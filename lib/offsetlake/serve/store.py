@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator
 from time import perf_counter
 from typing import Any
 
-from offsetlake.serve.base import NO_RUN, Base, Entry, Stored
+from offsetlake.serve import moment
+from offsetlake.serve.base import Base, Entry, Stored
 from offsetlake.serve.pending import Held, Holder, Pending
 
-VALUE = struct.Struct(">qi16s")
+VALUE = moment.VALUE
 """committed_offset, leader_epoch, topic_id; the metadata follows."""
 
 TOMBSTONE = b""
@@ -101,27 +102,24 @@ class Store:
 
     def read(self, group: bytes, topic: bytes, partitions: Iterable[int]) -> list[Stored | None]:
         """Give what is stored of some partitions of a topic; None where nothing is."""
-        layers = [changes for layer in (self.fresh, self.frozen) if (changes := layer.get(group)) is not None]
-        hidden = any(changes.hides for changes in layers)
-        number = -1 if hidden else self.base.group(group)
-        run = self.base.run(number, topic) if number >= 0 else NO_RUN
-        if not layers:
-            return [self.base.stored(run, partition) for partition in partitions]
-        found: list[Stored | None] = []
-        for partition in partitions:
-            name = topic + _PARTITION.pack(partition)
-            for changes in layers:
-                value = changes.offsets.get(name)
-                if value is not None:
-                    offset, epoch, topic_id = VALUE.unpack_from(value) if value else (0, 0, b"")
-                    found.append((offset, epoch, value[VALUE.size :], topic_id) if value else None)
-                    break
+        layers, number = self._layers(group)
+        return moment.read(self.base, number, layers, topic, partitions)
+
+    def moment(self, group: bytes) -> moment.Moment:
+        """Return the offsets of a group as they are now, whatever becomes of them."""
+        layers, number = self._layers(group)
+        return moment.Moment(self.base, number, [layer.copy() for layer in layers])
+
+    def _layers(self, group: bytes) -> tuple[list[dict[bytes, bytes]], int]:
+        """Return what the layers have of a group, the newest first, and its number in the base or -1."""
+        layers = []
+        for layer in (self.fresh, self.frozen):
+            changes = layer.get(group)
+            if changes is not None:
+                layers.append(changes.offsets)
                 if changes.hides:
-                    found.append(None)
-                    break
-            else:
-                found.append(self.base.stored(run, partition))
-        return found
+                    return layers, -1
+        return layers, self.base.group(group)
 
     def goes_back(self, group: bytes, name: bytes, offset: int) -> bool:
         """Tell whether an offset is below what is stored of its key."""
@@ -176,12 +174,12 @@ class Store:
         return self.base.details(number) if number >= 0 else {}
 
     def groups(self) -> Iterator[tuple[bytes, dict[str, Any]]]:
-        """Give all groups there are with their kinds."""
-        changed = {*self.fresh, *self.frozen}
-        for number in self.base.groups:
-            name = self.base.name(number)
+        """Give all groups there are with their kinds; groups may change, and bases be taken over, meanwhile."""
+        base, changed = self.base, {*self.fresh, *self.frozen}
+        for number in base.groups:
+            name = base.name(number)
             if name not in changed:
-                yield name, self.base.kind(number)
+                yield name, base.kind(number)
         for name in changed:
             kind = self.group(name)
             if kind is not None:

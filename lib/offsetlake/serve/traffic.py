@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from time import perf_counter
 
 from offsetlake.serve import wire
-from offsetlake.serve.connection import Answer, Requests
+from offsetlake.serve.answering import Answer
+from offsetlake.serve.connection import Requests
 from offsetlake.serve.durations import Histogram
 
 
@@ -47,11 +48,11 @@ class Measured:
         """Take a request; as `offsetlake.serve.connection.Requests` has it."""
         began, api, received = perf_counter(), header.api, len(frame)
 
-        def answered(body: bytes) -> None:
+        def answered(body: bytes, *more: bytes) -> None:
             traffic = self._traffic.of(api)
             traffic.answered.observe(perf_counter() - began)
             traffic.received += received
-            traffic.sent += len(body)
-            answer(body)
+            traffic.sent += len(body) + sum(map(len, more))
+            answer(body, *more)
 
         return self._take(frame, header, answered)

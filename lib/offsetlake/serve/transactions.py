@@ -14,8 +14,8 @@ from offsetlake.kafka.batch_writer import Producer
 from offsetlake.serve import transaction_rules as rules
 from offsetlake.serve.client import Asked
 from offsetlake.serve.commit_rules import COORDINATOR_LOAD_IN_PROGRESS, GROUP_AUTHORIZATION_FAILED, NONE
+from offsetlake.serve.encoding import Lazy, Values
 from offsetlake.serve.rights import COMMIT
-from offsetlake.serve.schemas import Values
 from offsetlake.serve.store import Store
 from offsetlake.serve.transaction_log import TransactionLog, expired, partition_of
 from offsetlake.serve.transaction_rules import NO_EPOCH, NO_ID, PREPARED, State, Transaction
@@ -133,14 +133,16 @@ class Transactions:
             return
         denied = denial(asked, request.v3_and_below_transactional_id)
         refused = {"partition_error_code": denied or TOPIC_AUTHORIZATION_FAILED}
-        topics = [
+        topics = (
             {
                 "name": topic.name,
-                "results_by_partition": [{"partition_index": of} | refused for of in topic.partitions],
+                "results_by_partition": Lazy(
+                    len(topic.partitions), ({"partition_index": of} | refused for of in topic.partitions)
+                ),
             }
             for topic in request.v3_and_below_topics
-        ]
-        answer({"results_by_topic_v3_and_below": topics})
+        )
+        answer({"results_by_topic_v3_and_below": Lazy(len(request.v3_and_below_topics), topics)})
 
     def join(self, name: str, producer: Producer, partition: int, done: Done) -> None:
         """Take a log partition into a transaction; `done` hears an error code, now or later."""

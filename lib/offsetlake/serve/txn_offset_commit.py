@@ -20,8 +20,8 @@ from offsetlake.serve import commit_rules as rules
 from offsetlake.serve.base import NO_ID
 from offsetlake.serve.client import Asked
 from offsetlake.serve.commit_rules import NONE, Committer
+from offsetlake.serve.encoding import Lazy, Values
 from offsetlake.serve.offset_commit import OffsetCommit, too_large
-from offsetlake.serve.schemas import Values
 from offsetlake.serve.store import VALUE, Store, key
 from offsetlake.serve.topics import LAST_OFFSET, Topics
 from offsetlake.serve.transaction_rules import INVALID_PRODUCER_EPOCH, PRODUCER_FENCED
@@ -165,15 +165,12 @@ def _throttled(answer: Answer, rest_ms: int) -> Answer:
 def answered(request: Any, errors: list[int], error: int) -> Values:
     """Make an answer; partitions without an error of their own get `error`."""
     of = iter(errors)
-    return {
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [
-                    {"partition_index": partition.partition_index, "error_code": next(of, NONE) or error}
-                    for partition in topic.partitions
-                ],
-            }
-            for topic in request.topics
-        ]
-    }
+
+    def partitions(topic: Any) -> Lazy:
+        numbers = [partition.partition_index for partition in topic.partitions]
+        return Lazy(
+            len(numbers), ({"partition_index": each, "error_code": next(of, NONE) or error} for each in numbers)
+        )
+
+    topics = ({"name": topic.name, "partitions": partitions(topic)} for topic in request.topics)
+    return {"topics": Lazy(len(request.topics), topics)}

@@ -1,6 +1,7 @@
 """Kafka's requests on the wire: frames, headers, and a cursor over the fields of a request."""
 
 import struct
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from offsetlake.kafka.batch_writer import unsigned_varint
@@ -177,20 +178,19 @@ class Cursor:
         self.at = stop
         return struct.unpack_from(f">{length}i", self._data, at)
 
-    def committed(self, *, epochs: bool) -> list[tuple[int, int, int, bytes, int]]:
+    def committed(self, *, epochs: bool) -> Iterator[tuple[int, int, int, bytes, int]]:
         """Read the partitions of a topic of OffsetCommit.
 
         Of each: partition, offset, leader epoch (-1 without), metadata, and where in the frame the offset stands.
         """
         layout, no_epoch = (_COMMITTED, ()) if epochs else (_COMMITTED_WITHOUT_EPOCH, (-1,))
-        rows = []
         for _ in range(self.length(layout.size)):
             place = self.at + _INT32.size
             fields = layout.unpack_from(self._data, self.at)
             self.at += layout.size
-            rows.append((*fields, *no_epoch, self.string() or b"", place))
+            row = (*fields, *no_epoch, self.string() or b"", place)
             self.tags()
-        return rows
+            yield row
 
     def varint(self) -> int:
         """Read an unsigned varint of at most 5 bytes; like a broker, return its 32 bits as a signed number."""

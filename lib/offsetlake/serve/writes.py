@@ -1,16 +1,22 @@
 """How writes reach the log: what came in together is appended together, brought to the disk once, and then counts.
 
 One round is under way at a time. It takes what is queued: commits until something that has to see all before it (a
-deletion, a conditional write), or such a thing alone. Nothing is served and nobody answered before the disk has it.
+deletion, a conditional write), or such a thing alone, and no more than MAX_ROUND_RECORDS. Nothing is served and nobody
+answered before the disk has it.
+
+Clients have equal shares of the rounds, counted in records (self-clocked fair queueing: Golestani 1994). A client that
+queues many writes, or large ones, delays its own: the next write of another client is in the next round. The writes of
+one share keep their order.
 """
 
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
+from heapq import heappop, heappush
+from itertools import count
 from typing import Protocol
 
 from offsetlake.errors import LogUnavailable
@@ -24,6 +30,7 @@ QUICK = 0.001  # seconds: a disk that answers within them is waited for; for a s
 MANY = 8  # writes in one round: a thread waits for the disk then, while the next are taken in
 INTERVAL = 1.0  # seconds
 LOOK = 1.0  # seconds between two looks whether the log is still in its place
+MAX_ROUND_RECORDS = 1000  # unless a single write has more
 _UNFORESEEN = "the server has a fault, which its log tells: nobody knows what the log has until a restart reads it"
 
 
@@ -57,6 +64,15 @@ class Write(Protocol):
         """Hear that the disk takes no more, or may have lost it."""
 
 
+class Share:
+    """A client's share of the rounds; `end` is where its last write is in the order of the queue."""
+
+    __slots__ = ("end",)
+
+    def __init__(self) -> None:
+        self.end = 0
+
+
 class _Rest:
     """Writes nothing; done when all before it is. Nothing begins where nobody waits for it any more."""
 
@@ -85,7 +101,10 @@ class Writes:
     def __init__(self, appender: Appender, flush: Flush, loop: asyncio.AbstractEventLoop) -> None:
         self._appender, self._flush, self._loop = appender, flush, loop
         self.watermarks = Watermarks()
-        self._queue: deque[Write] = deque()
+        self._queue: list[tuple[int, int, int, Write]] = []  # a heap: place, number, records
+        self._place = 0  # of the write that was taken last
+        self._numbers = count()
+        self._of_nobody = Share()
         self._under_way = False
         self._due = False  # it is time to bring to the disk what was written since the last time
         self._waiter = ThreadPoolExecutor(1, "sync")
@@ -101,9 +120,17 @@ class Writes:
         if flush is Flush.INTERVAL:
             loop.call_later(INTERVAL, self._come_due)
 
-    def add(self, write: Write) -> None:
-        """Queue a write; its round begins when all sockets that have something to say were heard."""
-        self._queue.append(write)
+    def add(self, write: Write, share: Share | None = None, records: int = 1) -> None:
+        """Queue a write; its round begins when all sockets that have something to say were heard.
+
+        Writes without a share have one together, and so keep their order: a transaction ends after its commits.
+        """
+        share = share or self._of_nobody
+        share.end = max(self._place, share.end) + records
+        self._push(share.end, records, write)
+
+    def _push(self, place: int, records: int, write: Write) -> None:
+        heappush(self._queue, (place, next(self._numbers), records, write))
         self._schedule()
 
     def after(self, delay_ms: int, begin: Callable[[], None]) -> None:
@@ -123,7 +150,8 @@ class Writes:
 
     async def _turn(self, begins: Callable[[], None]) -> None:
         done: asyncio.Future[None] = self._loop.create_future()
-        self.add(_Rest(done, begins))
+        last = max((place for place, *_ in self._queue), default=self._place)
+        self._push(last, 0, _Rest(done, begins))
         await done
 
     async def watch(self) -> None:
@@ -170,9 +198,16 @@ class Writes:
             synced.add_done_callback(lambda future: self._finish(done, future.result()))
 
     def _take(self) -> list[Write]:
-        taken = [self._queue.popleft()] if self._queue else []
-        while taken and not taken[0].alone and self._queue and not self._queue[0].alone:
-            taken.append(self._queue.popleft())
+        taken: list[Write] = []
+        total = 0
+        while self._queue:
+            place, _, records, write = self._queue[0]
+            total += records
+            if taken and (taken[0].alone or write.alone or total > MAX_ROUND_RECORDS):
+                break
+            heappop(self._queue)
+            self._place = place
+            taken.append(write)
         return taken
 
     def _append(self, taken: list[Write]) -> list[tuple[Write, list[int]]]:
