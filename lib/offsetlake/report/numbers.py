@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from offsetlake.audit import questions
 from offsetlake.audit.questions import quoted
+from offsetlake.lake.engine import SPILLING
 from offsetlake.lake.views import views
 from offsetlake.report.scope import MOST_GROUPS, Scope
 
@@ -64,13 +65,16 @@ def worst_committers(scope: Scope, groups: Sequence[str]) -> pa.Table:
 def worst(scope: Scope, view: str, groups: Sequence[str], condition: str = "true") -> dict[str, Any] | None:
     """Return the first row of a view in its order, of some groups in the period; and `found`, how many there are."""
     of = views()[view]
-    found = scope.lake.query(
-        f"""
+    found = (
+        scope.lake.engine([view], {}, settings=SPILLING)
+        .query(
+            f"""
         SELECT *, count(*) OVER () AS found FROM {view}
         WHERE {condition} AND {of.since} BETWEEN {scope.from_ms} AND {scope.until_ms} AND {_among(groups)}
         ORDER BY {of.order} LIMIT 1""",  # noqa: S608
-        view,
-    ).to_pylist()
+        )
+        .to_pylist()
+    )
     return found[0] if found else None
 
 
