@@ -14,6 +14,9 @@ from offsetlake.commands.options import JOBS, ConfigOption, FormatOption, LakeOp
 from offsetlake.errors import BadRequest, CheckFailed
 from offsetlake.output import Progress, tell, write
 
+# As in `commands/questions.py`; the last text wraps.
+_SHOWN = {"suite": 3, "table": 2, "version": 4, "success": 1, "observed": 3, "expectation": 1}
+
 
 @app.command(
     rich_help_panel=JOBS,
@@ -82,7 +85,7 @@ def check(
         from offsetlake.audit.checks import judged  # noqa: PLC0415
 
         answer = judged(suites, found, pins, docs, progress.say)
-    write(answer, settings.format)
+    write(answer, settings.format, _SHOWN)
     tell(f"looked at versions {','.join(f'{table}={version}' for table, version in pins.items())}")
     if empty := pc.sum(pc.equal(answer["observed"], NOTHING)).as_py():
         tell(f"{empty} of {answer.num_rows} had nothing to look at: their tables are empty")

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 # As in `commands/questions.py`, by the headings of a plan.
 OF_TOMBSTONES = {
     "group_id": 1, "topic": 1, "partition": 1, "current_offset": 2, "group_type": 4, "state": 3, "outcome": 1,
-    "reason": 2,
+    "reason": 1,
 }  # fmt: skip
 OF_ALTERATIONS = {
     "group_id": 1, "topic": 1, "partition": 1, "current_offset": 1, "requested_offset": 2, "new_offset": 1,
-    "difference": 3, "outcome": 1, "reason": 2,
+    "difference": 3, "outcome": 1, "reason": 1,
 }  # fmt: skip
 
 Plan = Callable[[Lake], pa.Table]

@@ -15,7 +15,7 @@ from offsetlake.times import duration_ms, now_ms, to_ms
 # As in `commands/questions.py`.
 _SHOWN = {
     "group_id": 1, "topic": 1, "partition": 1, "committed_offset": 1, "outcome": 1, "evidence": 4, "log_offset": 3,
-    "reason": 2,
+    "reason": 1,
 }  # fmt: skip
 
 
