@@ -11,6 +11,7 @@ import pytest
 
 from command_line import Run
 from e2e.lakes import upkeep
+from offsetlake.lake.commits import ours
 from offsetlake.lake.lake import Lake
 
 ODD_NAME = "<script>alert($column)</script>"
@@ -26,7 +27,11 @@ def lake(broker_lake: Lake, tmp_path: Path) -> Lake:
 def broken(lake: Lake) -> Lake:
     """An offset that is in the table twice, once under a name that no group has."""
     of = lake.delta_table("offsets")
-    of.update(updates={"group_id": f"'{ODD_NAME}'"}, predicate="group_id = 'ab-test' AND \"partition\" = 2")
+    of.update(
+        updates={"group_id": f"'{ODD_NAME}'"},
+        predicate="group_id = 'ab-test' AND \"partition\" = 2",
+        commit_properties=ours("fault", 1),  # what others change is refused before any check
+    )
     return lake
 
 
