@@ -1,9 +1,10 @@
 """A program that kills jobs: each in a forked child that ends itself by SIGKILL right before one of its writes.
 
-    python -m e2e.killing FOLDER SCENARIO[=EVERY]...
+    python -m e2e.killing FOLDER SCENARIO[=NUMBER]...
 
 One child is killed at its first write, the next at its second, and so on, until one lives to the end: right before a
-write is right after the one before. With EVERY only every so many writes: all of them take minutes. Behind each,
+write is right after the one before. With NUMBER only before so many writes of each kind, as all of them take minutes:
+a run that is not killed lists the writes, and of each kind some are chosen at even distances. Behind each,
 another child runs the jobs again, in every way of the scenario, and compares the lake with one whose jobs were never
 killed. Prints a JSON object a kill: `scenario`; `at`, the write, empty where none was left; `problem`, empty or what is
 wrong.
@@ -21,6 +22,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +82,10 @@ WRITES: dict[str, tuple[Any, str]] = {
 
 
 class Kill:
-    """Counts the writes of this process and ends it right before the one of this number."""
+    """Counts the writes of this process and ends it right before the one of this number; with 0 it reports them all."""
 
     def __init__(self, at: int, report: int) -> None:
-        self._left, self._report = at, report
+        self._at, self._left, self._report = at, at, report
         for name, (owner, function) in WRITES.items():
             setattr(owner, function, self._before(name, getattr(owner, function)))
 
@@ -92,7 +94,9 @@ class Kill:
             reads = name == "open" and not {*args[1]} & {*"wax+"}  # how pathlib calls it: path, mode, …
             if not reads and not kwargs.get("dry_run"):
                 self._left -= 1
-                if self._left == 0:
+                if self._at == 0:
+                    os.write(self._report, f"{name}\n".encode())
+                elif self._left == 0:
                     os.write(self._report, name.encode())
                     os.kill(os.getpid(), signal.SIGKILL)
             return real(*args, **kwargs)
@@ -137,7 +141,7 @@ def warm_up(log: LogAddress) -> None:
             source.decode(piece, found)
 
 
-def kill_at_each_write(name: str, folder: Path, every: int) -> None:
+def kill_at_each_write(name: str, folder: Path, number: int) -> None:
     scenario = SCENARIOS[name]
     base, killed, place = (Place(folder / name) for name in ("base", "killed", "place"))
 
@@ -151,16 +155,28 @@ def kill_at_each_write(name: str, folder: Path, every: int) -> None:
     # A lake goes on with its log in the same place, so every run is in the same.
     must(lambda _: scenario.prepare(place))
     place.folder.rename(base.folder)
-    at, alive = 1 - every, False
-    while not alive:
-        at += every
+
+    def run(at: int) -> tuple[str, bool]:
         shutil.copytree(base.folder, place.folder)
-        write, was_killed = forked(lambda report: (Kill(at, report), scenario.killed(place)))  # noqa: B023 - runs at once
-        alive = not was_killed
+        return forked(lambda report: (Kill(at, report), scenario.killed(place)))
+
+    for at in sample(run(0)[0].splitlines(), number) if number else count(1):
+        shutil.rmtree(place.folder, ignore_errors=True)
+        write, was_killed = run(at)
         place.folder.rename(killed.folder)
         tell(name, write, forked(recover)[0] if was_killed or not write else write)
         shutil.rmtree(killed.folder)
-        shutil.rmtree(place.folder)
+        if not was_killed:
+            return
+
+
+def sample(writes: list[str], number: int) -> list[int]:
+    """Return at which writes to kill: at up to `number` of each kind, and behind the last of all."""
+    chosen = {len(writes) + 1}
+    for kind in {*writes}:
+        places = [at for at, write in enumerate(writes, 1) if write == kind]
+        chosen |= {places[len(places) * each // number] for each in range(number)}
+    return sorted(chosen)
 
 
 def kill_again_and_again(folder: Path) -> None:
@@ -191,16 +207,16 @@ def main(folder: Path, scenarios: Iterable[tuple[str, int]]) -> None:
     warm_up(LogAddress(folder=place.folder / "log"))
     gc.collect()
     gc.freeze()  # or a collection in a child copies all pages of its parent
-    for scenario, every in scenarios:
+    for scenario, number in scenarios:
         if scenario == AGAIN_AND_AGAIN:
             kill_again_and_again(folder / scenario)
         else:
-            kill_at_each_write(scenario, folder / scenario, every)
+            kill_at_each_write(scenario, folder / scenario, number)
 
 
 def asked(argument: str) -> tuple[str, int]:
-    scenario, _, every = argument.partition("=")
-    return scenario, int(every or 1)
+    scenario, _, number = argument.partition("=")
+    return scenario, int(number or 0)
 
 
 if __name__ == "__main__":

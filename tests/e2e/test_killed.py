@@ -25,29 +25,29 @@ from oracle.bulk import write_bulk_log
 ROOT = Path(__file__).parents[2]
 PYTHON_PATH = os.pathsep.join([str(ROOT / "lib"), str(ROOT / "tests")])
 
-# Of the writes of each job, every so many is killed before: all of them take minutes (python -m e2e.killing).
-EVERY = {
-    "create": 11,
-    "ingest": 5,
-    "compact": 5,
-    "maintain": 5,
-    "emit": 5,
-    "by hand": 3,
-    "rebuild": 7,
-    "rebuild of a log partition": 6,
+# So many writes of each kind are killed before, or all: for each job that takes minutes (python -m e2e.killing).
+PER_KIND = {
+    "create": 1,
+    "ingest": 1,
+    "compact": 1,
+    "maintain": 1,
+    "emit": 1,
+    "by hand": 1,
+    "rebuild": 1,
+    "rebuild of a log partition": 1,
 }
 
 # The writes that are met at the least: a kill that no longer meets them would prove nothing.
 MET = {
-    "create": {"mkdir": 1, "create table": 2},
+    "create": {"mkdir": 1, "create table": 1},
     "ingest": {"fsync": 1, "close data file": 1, "commit": 1},
     "compact": {"fsync": 1, "close data file": 1, "commit": 1},
     "expire": {"open": 2, "fsync": 4, "replace": 1, "close data file": 2, "commit": 2, "unlink": 1},
-    "maintain": {"fsync": 1, "unlink": 1, "optimize": 1, "checkpoint": 3},
-    "rebuild": {"link": 1, "close data file": 1, "add constraint": 1},
+    "maintain": {"fsync": 1, "unlink": 1, "optimize": 1, "vacuum": 1, "checkpoint": 1},
+    "rebuild": {"link": 1, "close data file": 1, "add constraint": 1, "replace table": 1},
     "rebuild of a log partition": {"commit": 1, "close data file": 1},
-    "emit": {"append": 1, "fdatasync": 1, "close data file": 1},
-    "by hand": {"close data file": 2, "replace": 1, "append": 1},
+    "emit": {"append": 1, "fdatasync": 1, "close data file": 1, "commit": 1},
+    "by hand": {"close data file": 1, "replace": 1, "append": 1, "commit": 1},
     AGAIN_AND_AGAIN: {"create table": 1, "fsync": 3, "close data file": 3, "commit": 3},
 }
 
@@ -55,7 +55,7 @@ MET = {
 @pytest.fixture(scope="module")
 def all_kills(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
     """What the program that kills tells of all of them."""
-    scenarios = [f"{scenario}={EVERY.get(scenario, 1)}" for scenario in (*SCENARIOS, AGAIN_AND_AGAIN)]
+    scenarios = [f"{scenario}={PER_KIND.get(scenario, 0)}" for scenario in (*SCENARIOS, AGAIN_AND_AGAIN)]
     done = subprocess.run(
         [sys.executable, "-m", "e2e.killing", tmp_path_factory.mktemp("killed"), *scenarios],
         env=os.environ | {"PYTHONPATH": PYTHON_PATH},
