@@ -149,6 +149,7 @@ def test_a_lake_from_before_acts_goes_on(run: Run, copied: Path) -> None:
     lake = copied / "lake"
     shutil.rmtree(lake / "acts")
     (lake / "offsetlake.json").write_text('{"version": 4}')
+    (lake / "verified.json").unlink()  # such a lake has none, and another table in the place of one is refused
     assert [row[3:] for row in history(run, 0)] == [(None, None, None)] * 2
     reset(run, 5)
     cycle(InProcess(), Lake.create(lake), copied / "log")

@@ -16,6 +16,7 @@ from e2e.lakes import Rows, cycle, state
 from offsetlake import disk
 from offsetlake.disk import replacing, temporary_of
 from offsetlake.errors import LakeUnusable
+from offsetlake.lake import engine
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.compact import compact
@@ -130,9 +131,12 @@ def _as_nobody() -> Iterator[None]:
     if os.geteuid() != 0:
         yield
         return
+    engine._scratch.cache_clear()  # a process has one user, who owns its folder for what does not fit into memory
     os.seteuid(NOBODY)
     try:
         yield
+        engine._scratch().cleanup()
+        engine._scratch.cache_clear()
     finally:
         os.seteuid(0)
 

@@ -20,11 +20,18 @@ class ServingFailedError(RuntimeError):
 class Serving:
     """A serving process over a lake and a log, running inside `with`; it listens on a port of its own.
 
-    `prefix` is a command that runs the one behind it.
+    `prefix` is a command that runs the one behind it; `program` is what Python runs.
     """
 
-    def __init__(self, lake: Path, log: Path, prefix: Sequence[str] = (), **settings: Any) -> None:
-        self._prefix = prefix
+    def __init__(
+        self,
+        lake: Path,
+        log: Path,
+        prefix: Sequence[str] = (),
+        program: Sequence[str] = ("-m", "offsetlake.serve"),
+        **settings: Any,
+    ) -> None:
+        self._prefix, self._program = prefix, program
         self._settings = {"lake": str(lake), "log": str(log), "host": "127.0.0.1", "port": 0, **settings}
         self.said: list[str] = []
         self._serves = threading.Event()
@@ -34,7 +41,7 @@ class Serving:
 
     def __enter__(self) -> Self:
         """Start, and wait until it serves."""
-        command = [*self._prefix, sys.executable, "-m", "offsetlake.serve", json.dumps(self._settings)]
+        command = [*self._prefix, sys.executable, *self._program, json.dumps(self._settings)]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         self._listener = threading.Thread(target=self._listen)
         self._listener.start()

@@ -35,8 +35,9 @@ def test_silent_connections_take_no_reserved_descriptor(tmp_path: Path) -> None:
         silent = [opened.enter_context(connect(serving)) for _ in range(2 * LIMIT)]
         closed = sum(each.recv(1) == b"" for each in silent[30:])
         assert closed == len(silent) - 30
-        silent[0].close()
-        silent[1].close()
+        for each in silent[:2]:
+            each.shutdown(socket.SHUT_WR)
+            assert each.recv(1) == b"", "it is not counted any more"
         with WireClient(serving.bootstrap) as client:
             assert committed(client, "g", 1) == {0}
             assert fetched(client, "g") == [1, 1]

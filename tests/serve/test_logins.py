@@ -49,6 +49,11 @@ API_VERSIONS = 18
 NAME, PASSWORD = next(iter(USERS.items()))
 GROUP, TOPIC = "billing-1", "orders"
 SECONDS = 30
+ALL_LINES = (
+    "import sys; from offsetlake.serve import logs, __main__; logs.CLIENT_LINES = 1_000_000; sys.exit(__main__.main())"
+)
+"""A server that leaves all lines that clients cause: these tests cause more than it leaves in 10 s."""
+
 FETCH = {"group_id": GROUP, "topics": [{"name": TOPIC, "partition_indexes": [0]}]}
 
 
@@ -60,7 +65,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Secured:
 @pytest.fixture(scope="module")
 def serving(files: Secured) -> Iterator[Serving]:
     of = {"topics": {TOPIC: 3}, "http": ["127.0.0.1", 0], "max_connections_per_address": 40, **files.settings}
-    with Serving(files.folder / "lake", files.folder / "log", **of) as running:
+    with Serving(files.folder / "lake", files.folder / "log", program=("-c", ALL_LINES), **of) as running:
         yield running
     assert not [line for line in running.said if "Traceback" in line]
     assert not [line for line in running.said if any(secret in line for secret in USERS.values())]

@@ -108,8 +108,8 @@ class ClientLog:
             suppressed, seconds = lines.suppressed, CLIENT_LINES_SECONDS
             lines.until, lines.written, lines.suppressed = now + seconds, 0, 0
             if suppressed:
-                said = "%d lines were suppressed, more than %d within %.0f s: %s"
-                self._logger.warning(said, suppressed, CLIENT_LINES, seconds, template)
+                said = "%d lines were suppressed that were like the next one, more than %d within %.0f s"
+                self._logger.warning(said, suppressed, CLIENT_LINES, seconds)
         if lines.written < CLIENT_LINES:
             lines.written += 1
             return True
