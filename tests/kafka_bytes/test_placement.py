@@ -73,6 +73,16 @@ def test_the_hash_is_javas_polynomial(text: str, partitions: int) -> None:
     assert 0 <= partition_for_group(text, partitions) < partitions
 
 
+@pytest.mark.parametrize("units", [4095, 4096, 4097, 8192, 32_767])
+def test_the_hash_of_long_names_is_javas_polynomial(units: int) -> None:
+    """Long names are hashed in blocks."""
+    text = "".join(chr(0x20 + 7919 * place % 0xD000) for place in range(units))
+    polynomial = 0
+    for unit in text:
+        polynomial = 31 * polynomial + ord(unit)
+    assert (java_hash(text) - polynomial) % 2**32 == 0
+
+
 @pytest.mark.parametrize("count", [1, 7, 50])
 def test_placement_is_by_absolute_value(count: int) -> None:
     assert partition_for_group("my-group", count) == 1906497762 % count

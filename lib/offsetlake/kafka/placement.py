@@ -1,14 +1,21 @@
 """Which log partition holds a group or a share partition: Java's string hash, as Kafka's coordinators use it."""
 
+import numpy as np
+
 _SMALLEST = -(2**31)
+_BLOCK_UNITS = 1 << 12
+_POWERS = np.cumprod([1] + [31] * _BLOCK_UNITS, dtype=np.uint32)[::-1]
+"""31 to the powers from `_BLOCK_UNITS` down to 0, modulo 2^32."""
 
 
 def java_hash(text: str) -> int:
-    """Give Java's `String.hashCode`: 31·h + unit over the UTF-16 units, a signed number of 32 bits."""
+    """Return Java's `String.hashCode`: 31·h + unit over the UTF-16 units, a signed number of 32 bits."""
+    units = np.frombuffer(text.encode("utf-16-le", "surrogatepass"), "<u2")
     result = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        result = (31 * result + (high << 8 | low)) & 0xFFFFFFFF
+    for begin in range(0, len(units), _BLOCK_UNITS):
+        block = units[begin : begin + _BLOCK_UNITS]
+        powers = _POWERS[-len(block) - 1 :]
+        result = (result * int(powers[0]) + int(np.dot(powers[1:], block))) & 0xFFFFFFFF
     return result - 2**32 if result >= 2**31 else result
 
 
