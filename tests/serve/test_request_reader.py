@@ -10,6 +10,7 @@ from kio.serial import entity_reader as kio_reader
 
 from offsetlake.serve import schemas, wire
 from offsetlake.serve.admin import OFFSET_COMMIT, OFFSET_FETCH
+from offsetlake.serve.client import complete
 from offsetlake.serve.request_limits import REQUEST_LIMITS
 from serve.valid_requests import API_VERSIONS, entity
 from serve.wire_client import frame, plain
@@ -25,7 +26,7 @@ def request(api: int, version: int, body: str) -> bytes:
 
 
 def read(data: bytes) -> Any:
-    return schemas.read(data, wire.read_header(data))
+    return complete(schemas.read(data, wire.read_header(data)))
 
 
 def as_plain(value: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from offsetlake.serve import schemas, wire
 from offsetlake.serve.answering import Answer
-from offsetlake.serve.client import Asked, Client, Steps, Work
+from offsetlake.serve.client import Asked, Client, Steps, Work, complete
 from offsetlake.serve.cluster_apis import INVALID_REQUEST, ClusterApis
 from offsetlake.serve.commit_rules import COORDINATOR_LOAD_IN_PROGRESS
 from offsetlake.serve.deletions import Deletions
@@ -15,8 +15,8 @@ from offsetlake.serve.encoding import Response, Values
 from offsetlake.serve.group_apis import GroupApis
 from offsetlake.serve.group_list import list_groups
 from offsetlake.serve.log_reads import LogReads
+from offsetlake.serve.offset_commit import LARGE_BYTES, OffsetCommit
 from offsetlake.serve.offset_commit import VERSIONS as COMMIT_VERSIONS
-from offsetlake.serve.offset_commit import OffsetCommit
 from offsetlake.serve.offset_fetch import VERSIONS as FETCH_VERSIONS
 from offsetlake.serve.store import Store
 from offsetlake.serve.topics import Topics
@@ -125,7 +125,16 @@ class Admin:
             refused = {"error_code": UNSUPPORTED_VERSION, "api_keys": [_ranges(api)]}
             client.work(self._responding(api, 0, refused, answer))
             return 0
-        request, asked = schemas.read(frame, header), Asked(version, client, header.client_id)
+        work = self._take(frame, header, answer, client)
+        if len(frame) < LARGE_BYTES:
+            return complete(work)
+        client.work(work)
+        return 0
+
+    def _take(self, frame: bytes, header: wire.Header, answer: Answer, client: Client) -> Work:
+        """Read a request and begin to answer it, in turns."""
+        api, version = header.api, header.version
+        request, asked = (yield from schemas.read(frame, header)), Asked(version, client, header.client_id)
         if api == LIST_GROUPS:
             if self._store.loading:
                 self.errors[api, COORDINATOR_LOAD_IN_PROGRESS] += 1

@@ -15,7 +15,7 @@ from offsetlake.errors import BadRequest
 from offsetlake.serve import schemas, tls, wire
 from offsetlake.serve.admin import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, VERSIONS, Admin
 from offsetlake.serve.attempts import TooManyAttempts
-from offsetlake.serve.client import Client
+from offsetlake.serve.client import Client, complete
 from offsetlake.serve.connection import Connection
 from offsetlake.serve.limits import Arriving, host_of
 from offsetlake.serve.logs import ClientLog, shown
@@ -122,7 +122,7 @@ class Login(Arriving):
         elif header.api == SASL_AUTHENTICATE and self._mechanism and header.version in VERSIONS[SASL_AUTHENTICATE]:
             write = partial(schemas.write, SASL_AUTHENTICATE, header.version)
             self._authenticate(
-                schemas.read(frame, header).auth_bytes,
+                complete(schemas.read(frame, header)).auth_bytes,
                 lambda token: answer(write({"error_code": 0, "error_message": "", "auth_bytes": token})),
                 lambda said: answer(
                     write({"error_code": SASL_AUTHENTICATION_FAILED, "error_message": said, "auth_bytes": b""})
@@ -132,7 +132,7 @@ class Login(Arriving):
             self._fail(f"a request of api {header.api}, version {header.version}, before login")
 
     def _shake_hands(self, frame: bytes, header: wire.Header, answer: Callable[[bytes], None]) -> None:
-        mechanism, mechanisms = schemas.read(frame, header).mechanism, self._security.mechanisms
+        mechanism, mechanisms = complete(schemas.read(frame, header)).mechanism, self._security.mechanisms
         write = partial(schemas.write, SASL_HANDSHAKE, header.version)
         if mechanism not in mechanisms:
             refused = write({"error_code": UNSUPPORTED_SASL_MECHANISM, "mechanisms": mechanisms})

@@ -4,7 +4,8 @@ kio's own reader is not used: it allocates what a length states before it looks 
 fails on unknown tagged fields, which KIP-482 tells to skip, and accepts null where a schema does not. A check in front
 of it would read each request twice, and the two could disagree.
 
-The schemas of requests are not recursive, so the nesting of what is read is bounded by the schema.
+The schemas of requests are not recursive, so the nesting of what is read is bounded by the schema. Entities and arrays
+are read by generators that yield between elements, so that a large request is read in turns.
 """
 
 import dataclasses
@@ -16,21 +17,27 @@ from functools import cache
 from types import NoneType
 from typing import Any, NamedTuple, get_args, get_origin
 
+from offsetlake.serve.client import Steps
 from offsetlake.serve.wire import Cursor, Malformed
 
+ELEMENTS_PER_STEP = 16
+_ELEMENT_BYTES = 200  # of memory that an element takes once it is read, approximately
+
 Read = Callable[[Cursor], Any]
+ReadInSteps = Callable[[Cursor], Steps[Any]]
 
 
 class _Type(NamedTuple):
-    """How a value is read, and how many bytes it takes at least."""
+    """How a value is read, and how many bytes it takes at least; `read` returns `Steps` if `in_steps`."""
 
-    read: Read
+    read: Read | ReadInSteps
     min_bytes: int
+    in_steps: bool = False
 
 
 @cache
-def entity_reader(schema: Any) -> Read:
-    """Return the function that reads an entity of a kio schema, as a named tuple of its fields.
+def entity_reader(schema: Any) -> ReadInSteps:
+    """Return the function that reads an entity of a kio schema in steps, as a named tuple of its fields.
 
     Values are those that kio's reader returns, except that bytes of strings that are not UTF-8 are replaced by U+FFFD,
     as a broker replaces them. The function raises Malformed, IndexError or struct.error if the bytes are not such an
@@ -49,17 +56,17 @@ def _entity(schema: Any) -> _Type:
     make = kind._make
     types = [_field(field, flexible=flexible) for field in plain]
     min_bytes = max(1, sum(of.min_bytes for of in types) + flexible)
-    reads = [of.read for of in types]
-    if not flexible:
-        return _Type(lambda cursor: make([read(cursor) for read in reads]), min_bytes)
     known = {field.metadata["tag"]: number for number, field in enumerate(tagged)}
-    tagged_reads = [_field(field, flexible=True).read for field in tagged]
+    tagged_types = [_field(field, flexible=True) for field in tagged]
     defaults = [field.default for field in tagged]
 
-    def read_flexible(cursor: Cursor) -> Any:
-        values = [read(cursor) for read in reads]
+    def read_entity(cursor: Cursor) -> Steps[Any]:
+        values: list[Any] = []
+        for read, _, in_steps in types:
+            values.append((yield from read(cursor)) if in_steps else read(cursor))
         if not known:
-            cursor.tags()
+            if flexible:
+                cursor.tags()
             return make(values)
         found = defaults.copy()
         for _ in range(cursor.tag_count()):
@@ -68,10 +75,11 @@ def _entity(schema: Any) -> _Type:
             if number is None:
                 cursor.raw(size)
             else:
-                found[number] = tagged_reads[number](cursor)
+                read, _, in_steps = tagged_types[number]
+                found[number] = (yield from read(cursor)) if in_steps else read(cursor)
         return make(values + found)
 
-    return _Type(read_flexible, min_bytes)
+    return _Type(read_entity, min_bytes, in_steps=True)
 
 
 def _field(field: "dataclasses.Field[Any]", *, flexible: bool) -> _Type:
@@ -92,23 +100,29 @@ def _without_none(annotation: Any) -> tuple[Any, bool]:
 
 
 def _array(element: Any, kind: str | None, *, nullable: bool, flexible: bool) -> _Type:
-    if kind is None:
-        read, element_bytes = _entity(element)
-    else:
-        read, element_bytes = _value(kind, nullable=False, flexible=flexible)
+    read, element_bytes, in_steps = (
+        _entity(element) if kind is None else _value(kind, nullable=False, flexible=flexible)
+    )
 
-    def read_array(cursor: Cursor) -> tuple[Any, ...]:
-        return tuple([read(cursor) for _ in range(cursor.length(element_bytes))])
+    def read_array(cursor: Cursor) -> Steps[tuple[Any, ...] | None]:
+        length = cursor.nullable_length(element_bytes) if nullable else cursor.length(element_bytes)
+        if length < 0:
+            return None
+        values: list[Any] = []
+        for number in range(1, length + 1):
+            values.append((yield from read(cursor)) if in_steps else read(cursor))
+            if number % ELEMENTS_PER_STEP == 0:
+                yield ELEMENTS_PER_STEP * _ELEMENT_BYTES
+        return tuple(values)
 
-    def read_nullable(cursor: Cursor) -> tuple[Any, ...] | None:
-        length = cursor.nullable_length(element_bytes)
-        return None if length < 0 else tuple([read(cursor) for _ in range(length)])
-
-    return _Type(read_nullable if nullable else read_array, 1 if flexible else 4)
+    return _Type(read_array, 1 if flexible else 4, in_steps=True)
 
 
 def _nullable_entity(entity: _Type) -> _Type:
-    return _Type(lambda cursor: None if cursor.int8() < 0 else entity.read(cursor), 1)
+    def read_nullable(cursor: Cursor) -> Steps[Any]:
+        return None if cursor.int8() < 0 else (yield from entity.read(cursor))
+
+    return _Type(read_nullable, 1, in_steps=True)
 
 
 def _value(kind: str, *, nullable: bool, flexible: bool) -> _Type:

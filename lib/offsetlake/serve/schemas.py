@@ -6,6 +6,7 @@ from typing import Any
 from kio.index import UnknownAPIKey, UnknownEntity, load_request_schema, load_response_schema
 
 from offsetlake.serve import wire
+from offsetlake.serve.client import Steps
 from offsetlake.serve.encoding import Values, encoded
 from offsetlake.serve.request_limits import REQUEST_LIMITS
 from offsetlake.serve.request_reader import entity_reader
@@ -13,8 +14,8 @@ from offsetlake.serve.request_reader import entity_reader
 _TAGS = b"\0"
 
 
-def read(frame: bytes, header: wire.Header) -> Any:
-    """Return the body of a request, with the fields of its version as attributes.
+def read(frame: bytes, header: wire.Header) -> Steps[Any]:
+    """Read the body of a request in steps; return it with the fields of its version as attributes.
 
     Bytes after it are ignored, as by a broker: librdkafka sends Metadata with some. Raise Malformed if the bytes are
     not such a request.
@@ -27,7 +28,7 @@ def read(frame: bytes, header: wire.Header) -> Any:
     cursor = wire.Cursor(frame, header.body, flexible=schema.__flexible__, max_elements=limit)
     try:
         cursor.tags()
-        return entity_reader(schema)(cursor)
+        return (yield from entity_reader(schema)(cursor))
     except (IndexError, struct.error) as error:
         raise wire.Malformed("a request that ends before its last field") from error
 

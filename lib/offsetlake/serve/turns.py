@@ -28,7 +28,7 @@ class Served(Protocol):
     def run(self, until: float, *, large: bool) -> bool:
         """Work until `until` or until nothing is left to do; return whether something is left that can be done now.
 
-        Without `large`, a large request is left for a later turn: decoding it may exceed the turn.
+        Without `large`, a large request is left for a later turn, after those of light clients.
         """
 
 
