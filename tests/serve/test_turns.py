@@ -3,13 +3,14 @@
 import asyncio
 import struct
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from offsetlake.serve.answering import SENT_AT_ONCE_BYTES, Answer
-from offsetlake.serve.client import Client, Work
+from offsetlake.serve.client import Client, Work, complete
 from offsetlake.serve.connection import MAX_AT_ONCE_BYTES, MAX_UNREAD_BYTES, Connection
 from offsetlake.serve.memory import UNCHARGED_BYTES, Memory
 from offsetlake.serve.request_reader import ELEMENTS_PER_STEP
@@ -23,7 +24,7 @@ from serve.sink import Sink
 QUICK, LONG = 9, 15
 STEP = TURN_SECONDS / 5
 LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 2, 3, 8, 9, 10
-TXN_OFFSET_COMMIT, DELETE_GROUPS, OFFSET_DELETE = 28, 42, 47
+INIT_PRODUCER_ID, TXN_OFFSET_COMMIT, DELETE_GROUPS, OFFSET_DELETE = 22, 28, 42, 47
 
 
 class Clock:
@@ -349,6 +350,35 @@ def test_a_commit_that_no_broker_takes_is_refused_whole(served: InProcess) -> No
     (topic,) = answer["topics"]
     assert {of["error_code"] for of in topic["partitions"]} == {-1}
     assert served.store.group(b"large") is None
+
+
+def transactional_commit(served: InProcess, partitions: int, metadata: str) -> dict[str, Any]:
+    """Begin a transaction; return the fields of a TxnOffsetCommit of it."""
+    asked = {"transactional_id": "large", "transaction_timeout": timedelta(minutes=1)}
+    producer = served.ask(INIT_PRODUCER_ID, 4, **asked)
+    values = commit_of(partitions, metadata) | {"generation_id": -1, "transactional_id": "large"}
+    return values | {field: producer[field] for field in ("producer_id", "producer_epoch")}
+
+
+def test_a_large_transactional_commit_is_taken_in_turns_and_held_whole(served: InProcess) -> None:
+    values = transactional_commit(served, 5000, "m")
+    work, answer = started(served, TXN_OFFSET_COMMIT, 5, values)
+    assert sum(1 for _ in work.pop(0)) >= 5000 // ELEMENTS_PER_STEP
+    assert sum(1 for _ in work.pop(0)) >= 2 * 5000 // 100, "it is checked, and its record batch is built"
+    assert served.store.group(b"large") is None
+    for _ in range(4):
+        served.loop.run_until_complete(served.writes.rest())
+    complete(work.pop(0))
+    (topic,) = answer()["topics"]
+    assert {of["error_code"] for of in topic["partitions"]} == {0}
+    assert served.store.unstable(b"large") == {(b"wide", number) for number in range(5000)}
+
+
+def test_a_transactional_commit_that_no_broker_takes_is_refused_whole(served: InProcess) -> None:
+    """Its record batch is larger than message.max.bytes: UNKNOWN_SERVER_ERROR (-1)."""
+    (topic,) = served.ask(TXN_OFFSET_COMMIT, 5, **transactional_commit(served, 300, "m" * 4000))["topics"]
+    assert {of["error_code"] for of in topic["partitions"]} == {-1}
+    assert not served.store.unstable(b"large")
 
 
 def test_a_long_list_of_groups_to_delete_does_not_fill_the_queue(

@@ -78,10 +78,10 @@ def record_batch(
 
 
 def record_batch_in_steps(
-    timestamp: int, records: Iterable[Record], headers: Headers, step: int
+    timestamp: int, records: Iterable[Record], headers: Headers, step: int, producer: Producer = NO_PRODUCER
 ) -> Generator[int, None, Batch]:
     """Do what `record_batch` does; yields after every `step` records."""
-    builder = _builder(NO_PRODUCER)
+    builder = _builder(producer)
     count = 0
     for key, value in records:
         builder.append(count, timestamp, key, value, headers)

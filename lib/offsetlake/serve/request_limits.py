@@ -55,8 +55,8 @@ REQUEST_LIMITS = {
 """By API key; requests of other APIs are refused."""
 
 MAX_COMMIT_BATCH_BYTES = 1_048_588
-"""Of the record batch of one OffsetCommit: `max.message.bytes` of a broker, which fails larger ones with
-UNKNOWN_SERVER_ERROR (-1)."""
+"""Of the record batch of one OffsetCommit or TxnOffsetCommit: `max.message.bytes` of a broker, which fails larger ones
+with UNKNOWN_SERVER_ERROR (-1)."""
 
 API_KEY_BYTES = 2
 MIN_LIMIT_BYTES = min(limit.max_bytes for limit in REQUEST_LIMITS.values())

@@ -1,8 +1,9 @@
 """TxnOffsetCommit: one request is one record batch of a transaction, which counts when the transaction is committed."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from itertools import count
 from typing import Any
 
 from offsetlake.errors import LogUnavailable
@@ -14,14 +15,15 @@ from offsetlake.kafka.batch_writer import (
     Record,
     offset_commit_key,
     offset_commit_value,
-    record_batch,
+    record_batch_in_steps,
 )
 from offsetlake.serve import commit_rules as rules
 from offsetlake.serve.base import NO_ID
-from offsetlake.serve.client import Asked
+from offsetlake.serve.client import Asked, Steps, Work
 from offsetlake.serve.commit_rules import NONE, Committer
 from offsetlake.serve.encoding import Lazy, Values
 from offsetlake.serve.offset_commit import OffsetCommit, too_large
+from offsetlake.serve.request_limits import MAX_COMMIT_BATCH_BYTES
 from offsetlake.serve.store import VALUE, Store, key
 from offsetlake.serve.topics import LAST_OFFSET, Topics
 from offsetlake.serve.transaction_rules import INVALID_PRODUCER_EPOCH, PRODUCER_FENCED
@@ -31,6 +33,7 @@ from offsetlake.times import now_ms
 
 _JOINS_SINCE, _LOADING_SINCE = 5, 2  # versions: the partition comes with it; old clients do not know of loading
 _COORDINATOR_NOT_AVAILABLE = 15
+_AT_ONCE = 100  # partitions
 _INT32 = struct.Struct(">i")
 
 
@@ -39,37 +42,53 @@ class TransactionalCommit:
 
     alone = False
 
-    def __init__(
-        self, partition: int, request: Any, store: Store, act: Headers, errors: list[int], answer: Answer
-    ) -> None:
+    def __init__(self, partition: int, request: Any, store: Store, errors: list[int], answer: Answer) -> None:
         self.partition, self._request, self._store, self._answer = partition, request, store, answer
-        self._act, self._errors = act, errors
+        self._errors = errors
         self._group = request.group_id.encode()
         self._producer = Producer(request.producer_id, request.producer_epoch)
         self._values: list[tuple[bytes, bytes]] = []
-        self._records: list[Record] = []
+        self._batch: Batch
+        self.last_partitions: dict[bytes, int] = {}
+        """By topic, the highest partition that it commits."""
 
-    def add(self, now: int, topic: str, of: Any) -> None:
-        """Take in a partition."""
-        name, metadata = topic.encode(), (of.committed_metadata or "").encode()
-        epoch = getattr(of, "committed_leader_epoch", -1)
-        record_key = offset_commit_key(self._group, name) + _INT32.pack(of.partition_index)
-        value = offset_commit_value(of.committed_offset, epoch, metadata, now, -1, NO_ID)
-        self._records.append((record_key, value))
-        self._values.append((key(name, of.partition_index), VALUE.pack(of.committed_offset, epoch, NO_ID) + metadata))
+    def build(self, act: Headers) -> Steps[int]:
+        """Build the record batch in steps; return its size in bytes, 0 if all partitions have errors."""
+        now = now_ms()
+        self._batch = yield from record_batch_in_steps(now, self._records(now), act, _AT_ONCE, self._producer)
+        return len(self._batch.data) if self._values else 0
+
+    def _records(self, now: int) -> Iterator[Record]:
+        places = count()
+        for topic in self._request.topics:
+            name = topic.name.encode()
+            prefix = offset_commit_key(self._group, name)
+            for of in topic.partitions:
+                place, metadata = next(places), (of.committed_metadata or "").encode()
+                self._errors[place] = self._errors[place] or too_large(metadata)
+                if not self._errors[place]:
+                    offset, epoch = of.committed_offset, getattr(of, "committed_leader_epoch", -1)
+                    self._values.append((key(name, of.partition_index), VALUE.pack(offset, epoch, NO_ID) + metadata))
+                    self.last_partitions[name] = max(of.partition_index, self.last_partitions.get(name, 0))
+                    value = offset_commit_value(offset, epoch, metadata, now, -1, NO_ID)
+                    yield prefix + _INT32.pack(of.partition_index), value
 
     def batches(self) -> Sequence[Batch]:
         """Give the one batch."""
-        return (record_batch(now_ms(), self._records, self._act, self._producer),)
+        return (self._batch,)
 
     def written(self, firsts: list[int]) -> None:
         """Keep it for the marker, and answer."""
         self._store.hold(self._group, (self._producer.id, self.partition), self._values, firsts[0])
-        self._answer(answered(self._request, self._errors, NONE))
+        self.refuse(NONE)
 
     def failed(self, _error: LogUnavailable) -> None:
         """Answer as a broker does whose disk takes no more."""
-        self._answer(answered(self._request, self._errors, rules.NOT_COORDINATOR))
+        self.refuse(rules.NOT_COORDINATOR)
+
+    def refuse(self, error: int) -> None:
+        """Answer; partitions without an error of their own get `error`."""
+        self._answer(answered(self._request, self._errors, error))
 
 
 class TxnOffsetCommit:
@@ -81,43 +100,62 @@ class TxnOffsetCommit:
         self._store, self._topics, self._writes, self._commits = store, topics, writes, commits
         self._transactions = transactions
 
-    def take(self, request: Any, asked: Asked, answer: Answer) -> int:
-        """Take a request; `answer` is called now or later. Gives for how many ms its connection is to rest."""
-        errors = [self._error(topic.name, of) for topic in request.topics for of in topic.partitions]
+    def take(self, request: Any, asked: Asked, answer: Answer) -> None:
+        """Take a request in turns; `answer` is called now or later."""
+        asked.client.work(self._take(request, asked, answer))
 
-        def go_on(error: int) -> None:
-            error = INVALID_PRODUCER_EPOCH if error == PRODUCER_FENCED else error or self._refusal(request)
-            if error:
-                answer(answered(request, errors, error))
-            else:
-                self._write(request, asked, errors, answer)
-
-        name, group = request.transactional_id, request.group_id.encode()
-        producer = Producer(request.producer_id, request.producer_epoch)
-        if denied := denial(asked, name, group):
+    def _take(self, request: Any, asked: Asked, answer: Answer) -> Work:
+        group = request.group_id.encode()
+        if denied := denial(asked, request.transactional_id, group):
             answer(answered(request, [], denied))
-        elif all(errors):
+            return 0
+        errors: list[int] = []
+        for topic in request.topics:
+            for of in topic.partitions:
+                errors.append(self._error(topic.name, of))
+                if len(errors) % _AT_ONCE == 0:
+                    yield 0
+        if all(errors):
             answer(answered(request, errors, NONE))
         elif self._store.loading:
             answer(answered(request, errors, _try_again(asked.version)))
         elif not group:
             answer(answered(request, errors, rules.INVALID_GROUP_ID))
         else:
-            throttle, partition = self._commits.throttle(group), self._commits.log_partition(group)
+            throttle = self._commits.throttle(group)
             answer = _throttled(answer, throttle.rest_ms) if throttle.rest_ms else answer
-
-            def begin() -> None:
-                if asked.version >= _JOINS_SINCE:
-                    self._transactions.join(name, producer, partition, go_on)
-                else:
-                    go_on(self._transactions.may_write(name, producer, partition, asked.version))
-
             if throttle.refused:
                 answer(answered(request, errors, _try_again(asked.version)))
             else:
-                self._writes.after(throttle.delay_ms, begin)
+                yield from self._begin(request, asked, errors, answer, throttle.delay_ms)
             return throttle.muted_ms
         return 0
+
+    def _begin(self, request: Any, asked: Asked, errors: list[int], answer: Answer, delay_ms: int) -> Steps[None]:
+        """Build the batch of a request, then check its transaction and queue the batch in one step."""
+        name, producer = request.transactional_id, Producer(request.producer_id, request.producer_epoch)
+        partition = self._commits.log_partition(request.group_id.encode())
+        commit = TransactionalCommit(partition, request, self._store, errors, answer)
+        size = yield from commit.build(asked.act(COMMIT) if self._commits.is_sampled() else NO_HEADERS)
+
+        def go_on(error: int) -> None:
+            error = INVALID_PRODUCER_EPOCH if error == PRODUCER_FENCED else error or self._refusal(request)
+            if error or not size:
+                commit.refuse(error)
+            elif size > MAX_COMMIT_BATCH_BYTES:
+                commit.refuse(rules.UNKNOWN_SERVER_ERROR)
+            else:
+                for topic, last in commit.last_partitions.items():
+                    self._topics.grow(topic, last)
+                self._writes.add(commit)
+
+        def begin() -> None:
+            if asked.version >= _JOINS_SINCE:
+                self._transactions.join(name, producer, partition, go_on)
+            else:
+                go_on(self._transactions.may_write(name, producer, partition, asked.version))
+
+        self._writes.after(delay_ms, begin)
 
     def _error(self, topic: str, of: Any) -> int:
         if not self._topics.holds(topic.encode(), of.partition_index):
@@ -133,23 +171,6 @@ class TxnOffsetCommit:
             None if instance is None else instance.encode(),
         )
         return rules.transactional_refusal(self._store.group(group), lambda: self._store.members(group), committer)
-
-    def _write(self, request: Any, asked: Asked, errors: list[int], answer: Answer) -> None:
-        now, place = now_ms(), 0
-        partition = self._commits.log_partition(request.group_id.encode())
-        act = asked.act(COMMIT) if self._commits.is_sampled() else NO_HEADERS
-        commit = TransactionalCommit(partition, request, self._store, act, errors, answer)
-        for topic in request.topics:
-            for of in topic.partitions:
-                errors[place] = errors[place] or too_large((of.committed_metadata or "").encode())
-                if not errors[place]:
-                    commit.add(now, topic.name, of)
-                    self._topics.grow(topic.name.encode(), of.partition_index)
-                place += 1
-        if all(errors):
-            answer(answered(request, errors, NONE))
-        else:
-            self._writes.add(commit)
 
 
 def _try_again(version: int) -> int:
