@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from offsetlake.kafka.batch_writer import Batch
 from offsetlake.serve.answering import SENT_AT_ONCE_BYTES, Answer
 from offsetlake.serve.client import Client, Work, complete
 from offsetlake.serve.connection import MAX_AT_ONCE_BYTES, MAX_UNREAD_BYTES, Connection
@@ -398,3 +399,20 @@ def test_a_long_list_of_groups_to_delete_does_not_fill_the_queue(
     assert [of["group_id"] for of in results] == names
     assert [of["error_code"] for of in results] == [*[69] * 300, 0, 69]
     assert max(queued) == 1
+
+
+def test_offsets_are_deleted_a_bounded_number_at_a_time(served: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    append = served.appender.append
+
+    def counted(partition: Any, batches: list[Batch]) -> list[int]:
+        sizes.extend(batch.records for batch in batches)
+        return append(partition, batches)
+
+    served.ask(OFFSET_COMMIT, 8, **commit_of(2600, ""))
+    monkeypatch.setattr(served.appender, "append", counted)
+    answer = served.ask(OFFSET_DELETE, 0, group_id="large", topics=many(2500))
+    (topic,) = answer["topics"]
+    assert [(of["partition_index"], of["error_code"]) for of in topic["partitions"]] == [(n, 0) for n in range(2500)]
+    assert sizes == [1000, 1000, 500]
+    assert {*served.store.offsets(b"large")} == {key(b"wide", number) for number in range(2500, 2600)}

@@ -25,6 +25,7 @@ from offsetlake.serve.topics import Topics
 from offsetlake.serve.writes import Share, Writes
 from offsetlake.times import now_ms
 
+MAX_OFFSETS_PER_WRITE = 1000
 INVALID_REQUEST, NON_EMPTY_GROUP, GROUP_SUBSCRIBED_TO_TOPIC = 42, 68, 86
 _PARTITION = struct.Struct(">i")
 
@@ -127,7 +128,7 @@ class _OffsetDeletion(_Deletion):
         consumers = group["group_type"] != "classic" or group["protocol_type"] == "consumer"
         if group["state"] != "Empty" and not consumers:
             return NON_EMPTY_GROUP
-        details, pending = self._store.members(self._group), self._store.unstable(self._group)
+        details = self._store.members(self._group)
         all_topics = details.get("subscription") == "everything"
         subscribed = {name.encode() for name in details.get("subscribed_topics") or ()}
         for topic, partition in self._asked:
@@ -136,10 +137,15 @@ class _OffsetDeletion(_Deletion):
                 error = UNKNOWN_TOPIC_OR_PARTITION
             elif all_topics or topic in subscribed:
                 error = GROUP_SUBSCRIBED_TO_TOPIC
-            elif (topic, partition) in pending or self._store.find(self._group, topic, partition) is not None:
+            elif self._is_stored(topic, partition):
                 self._keys.append((topic, partition))
             self.errors.append(error)
         return NONE
+
+    def _is_stored(self, topic: bytes, partition: int) -> bool:
+        """Check whether there is an offset of a partition, also one of an open transaction."""
+        store, group = self._store, self._group
+        return store.is_unstable(group, topic, partition) or store.find(group, topic, partition) is not None
 
 
 class Deletions:
@@ -195,24 +201,46 @@ class Deletions:
         asked.client.work(go_on())
 
     def delete_offsets(self, request: Any, asked: Asked, answer: Callable[[Values], None]) -> None:
-        """Delete offsets of a group."""
+        """Delete offsets of a group, MAX_OFFSETS_PER_WRITE at a time; each part is queued when the one before is done.
+
+        `answer` is called when the last is done, or one fails as a whole.
+        """
+        asked.client.work(self._delete_offsets(request, asked, answer))
+
+    def _delete_offsets(self, request: Any, asked: Asked, answer: Callable[[Values], None]) -> Work:
         group = request.group_id.encode()
         if not asked.may(ADMIN, group):
             answer({"error_code": GROUP_AUTHORIZATION_FAILED, "topics": []})
-            return
+            return 0
         if not group or self._store.loading:
             answer({"error_code": COORDINATOR_LOAD_IN_PROGRESS if group else INVALID_GROUP_ID, "topics": []})
-            return
-        wanted = [(topic.name.encode(), of.partition_index) for topic in request.topics for of in topic.partitions]
+            return 0
+        wanted: Partitions = []
+        for topic in request.topics:
+            name = topic.name.encode()
+            for of in topic.partitions:
+                wanted.append((name, of.partition_index))
+                if len(wanted) % MAX_OFFSETS_PER_WRITE == 0:
+                    yield 0
+        partition, act, errors = self._log_partition(group), asked.act(DELETE_OFFSETS), list[int]()
 
-        def done(error: int) -> None:
-            errors = iter(deletion.errors)
-            topics = [] if error else [_of_topic(topic, errors) for topic in request.topics]
-            answer({"error_code": error, "topics": topics})
+        def delete_next() -> None:
+            part = wanted[len(errors) : len(errors) + MAX_OFFSETS_PER_WRITE]
 
-        partition = self._log_partition(group)
-        deletion = _OffsetDeletion(partition, self._store, group, asked.act(DELETE_OFFSETS), done, wanted, self._topics)
-        self._writes.add(deletion)
+            def done(error: int) -> None:
+                errors.extend(deletion.errors)
+                if not error and len(errors) < len(wanted):
+                    delete_next()
+                    return
+                of_partitions = iter(errors)
+                topics = [] if error else (_of_topic(topic, of_partitions) for topic in request.topics)
+                answer({"error_code": error, "topics": Lazy(0 if error else len(request.topics), topics)})
+
+            deletion = _OffsetDeletion(partition, self._store, group, act, done, part, self._topics)
+            self._writes.add(deletion)
+
+        delete_next()
+        return 0
 
 
 def _of_topic(topic: Any, errors: Any) -> Values:
