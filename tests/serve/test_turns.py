@@ -25,7 +25,7 @@ from serve.sink import Sink
 QUICK, LONG = 9, 15
 STEP = TURN_SECONDS / 5
 LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 2, 3, 8, 9, 10
-INIT_PRODUCER_ID, TXN_OFFSET_COMMIT, DELETE_GROUPS, OFFSET_DELETE = 22, 28, 42, 47
+INIT_PRODUCER_ID, TXN_OFFSET_COMMIT, DELETE_GROUPS, OFFSET_DELETE, DESCRIBE_TOPIC_PARTITIONS = 22, 28, 42, 47, 75
 
 
 class Clock:
@@ -254,6 +254,15 @@ def many(partitions: int, **fields: Any) -> list[dict[str, Any]]:
 def test_a_large_request_is_decoded_in_turns(served: InProcess, api: int, version: int, values: dict[str, Any]) -> None:
     work, _ = started(served, api, version, values)
     assert sum(1 for _ in work[0]) >= 5000 // ELEMENTS_PER_STEP
+
+
+def test_many_topics_are_described_in_turns_and_in_order(served: InProcess) -> None:
+    names = [f"{7919 * number % 5000:04}" for number in range(5000)]
+    values = {"topics": [{"name": name} for name in names], "response_partition_limit": 2000, "cursor": None}
+    work, answer = started(served, DESCRIBE_TOPIC_PARTITIONS, 0, values)
+    complete(work[0])
+    assert sum(1 for _ in work[1]) >= 2 * 5000, "the names are put in order, and described"
+    assert [topic["name"] for topic in answer()["topics"]] == sorted(names)
 
 
 @pytest.mark.parametrize("version", [0, 1, 5, 9, 13])
