@@ -141,7 +141,7 @@ def test_a_fault_of_the_program_is_in_the_log_and_not_in_the_answer(
     http: OverHttp, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     http.service.load()
-    monkeypatch.setattr(http.service.store, "offsets", lambda _group: 1 / 0)
+    monkeypatch.setattr(http.service.store, "moment", lambda _group: 1 / 0)
     with caplog.at_level(logging.ERROR):
         answer = http.ask("GET", f"/v1/offsets?group={EMPTY}")
     assert (answer.status, problem(answer)) == (500, "internal")

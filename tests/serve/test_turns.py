@@ -13,6 +13,7 @@ from offsetlake.kafka.batch_writer import Batch
 from offsetlake.serve.answering import SENT_AT_ONCE_BYTES, Answer
 from offsetlake.serve.client import Client, Work, complete
 from offsetlake.serve.connection import MAX_AT_ONCE_BYTES, MAX_UNREAD_BYTES, Connection
+from offsetlake.serve.http_offsets import read_offsets
 from offsetlake.serve.memory import UNCHARGED_BYTES, Memory
 from offsetlake.serve.request_reader import ELEMENTS_PER_STEP
 from offsetlake.serve.store import VALUE, key
@@ -294,6 +295,18 @@ def test_all_offsets_of_a_group_are_those_of_one_moment(served: InProcess, versi
     (topic,) = (found["groups"][0] if version >= 8 else found)["topics"]
     offsets = {of["partition_index"]: of["committed_offset"] for of in topic["partitions"]}
     assert offsets == dict.fromkeys(range(1, 5000), 1)
+
+
+def test_all_offsets_of_a_group_are_read_in_turns_for_http(served: InProcess) -> None:
+    values = {key(b"wide", number): VALUE.pack(number, -1, bytes(16)) for number in reversed(range(5000))}
+    served.store.commit(b"large", values | {key(b"a", 7): VALUE.pack(8, 9, bytes(16)) + b"m"}, 0)
+    steps = read_offsets(served.store.moment(b"large"), None)
+    assert sum(1 for _ in steps) >= 5000 // 100
+    first, *others = complete(read_offsets(served.store.moment(b"large"), None))
+    fields = ("topic", "partition", "committed_offset", "leader_epoch", "metadata")
+    assert [first[field] for field in fields] == ["a", 7, 8, 9, "m"]
+    assert [of["partition"] for of in others] == [*range(5000)]
+    assert complete(read_offsets(served.store.moment(b"large"), "a")) == [first]
 
 
 class Holding:

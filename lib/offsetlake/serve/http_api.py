@@ -1,7 +1,6 @@
 """What is answered by HTTP: health, groups and their offsets, now or at an instant, commits that compare, deletions."""
 
 import asyncio
-import base64
 import math
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -15,7 +14,6 @@ from offsetlake.errors import LogUnavailable
 from offsetlake.kafka import act_headers
 from offsetlake.serve import commit_rules as codes
 from offsetlake.serve import http_answers as answers
-from offsetlake.serve.base import NO_ID
 from offsetlake.serve.child import ChildFailed, ask
 from offsetlake.serve.compare_and_commit import CompareAndCommit, Exchange, Outcome
 from offsetlake.serve.deletions import GROUP_SUBSCRIBED_TO_TOPIC, INVALID_REQUEST, NON_EMPTY_GROUP, Deletions
@@ -23,9 +21,9 @@ from offsetlake.serve.exposition import ThrottledGroupsCollector
 from offsetlake.serve.group_pages import page
 from offsetlake.serve.http_access import act_of, client_of, guarded
 from offsetlake.serve.http_answers import Problem, VisibleJSONResponse, documented
+from offsetlake.serve.http_offsets import in_turns, read_offsets
 from offsetlake.serve.parts import Parts
 from offsetlake.serve.rights import ADMIN, COMMIT, READ
-from offsetlake.serve.store import VALUE
 from offsetlake.times import to_iso, to_ms
 
 HISTORY_SECONDS = 60.0  # a question about an instant may take, and wait for others before it
@@ -141,12 +139,7 @@ class Api:
         group = asked.group.encode()
         if self._parts.store.group(group) is None:
             raise _no_group(asked.group)
-        topic = None if asked.topic is None else asked.topic.encode()
-        found = [
-            _stored(name, value)
-            for name, value in sorted(self._parts.store.offsets(group).items())
-            if topic in {None, name[:-4]}
-        ]
+        found = await in_turns(read_offsets(self._parts.store.moment(group), asked.topic))
         return VisibleJSONResponse({"group": asked.group, "as_of": None, "history_ends": None, "offsets": found})
 
     async def _offsets_as_of(self, asked: answers.OfOffsets, instant: int) -> dict[str, Any]:
@@ -276,15 +269,3 @@ def _check(error: int, group: str) -> None:
 
 def _no_group(group: str) -> Problem:
     return Problem("group-not-found", f"there is no group {group!r}: `/v1/groups` lists those there are")
-
-
-def _stored(name: bytes, value: bytes) -> dict[str, Any]:
-    offset, epoch, topic_id = VALUE.unpack_from(value)
-    return {
-        "topic": name[:-4].decode(),
-        "partition": int.from_bytes(name[-4:], "big"),
-        "committed_offset": offset,
-        "leader_epoch": None if epoch < 0 else epoch,
-        "metadata": value[VALUE.size :].decode(),
-        "topic_id": None if topic_id == NO_ID else base64.urlsafe_b64encode(topic_id).decode().rstrip("="),
-    }
