@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 from offsetlake.errors import BadRequest, LogUnavailable
 from offsetlake.kafka.batch_writer import Batch
-from offsetlake.serve import http_api, http_connection, tls
+from offsetlake.serve import http_api, http_connection, logs, tls
 from offsetlake.serve.child import ChildFailed
 from offsetlake.serve.client import Client
 from offsetlake.serve.http_answers import MAX_OFFSETS, WantedCommit
@@ -147,6 +147,24 @@ def test_a_fault_of_the_program_is_in_the_log_and_not_in_the_answer(
     assert (answer.status, problem(answer)) == (500, "internal")
     assert "division" not in str(answer.body)
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_lines_of_uvicorn_are_limited(
+    http: OverHttp, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request that is not HTTP causes one."""
+    monkeypatch.setattr(logs, "CLIENT_LINES", 20)
+
+    async def send_garbage() -> None:
+        for _ in range(25):
+            reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
+            writer.write(b"\0\r\n\r\n")
+            await reader.read()
+            writer.close()
+
+    http.service.loop.run_until_complete(send_garbage())
+    lines = [record for record in caplog.records if record.name == "uvicorn.error"]
+    assert len(lines) <= 20
 
 
 def test_a_port_that_is_taken_is_told(http: OverHttp) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import re
 import socket
 from collections.abc import Iterator
@@ -26,8 +27,12 @@ from offsetlake.serve.exposition import registry
 from offsetlake.serve.http_answers import PROBLEM_SCHEMA, Problem, Standing, VisibleJSONResponse
 from offsetlake.serve.http_api import Api
 from offsetlake.serve.http_connection import HttpArriving, HttpConnection
+from offsetlake.serve.logs import ClientLog
 from offsetlake.serve.parts import Parts
 from offsetlake.serve.security import Security
+
+_CLIENT_LOG = ClientLog(logging.getLogger(__name__))
+logging.getLogger("uvicorn.error").addFilter(lambda record: _CLIENT_LOG.allows(str(record.msg)))
 
 LARGEST_BODY = 1 << 20
 _LARGEST_HEAD = 1 << 18  # the longest group and topic there can be, percent-encoded, fit in
