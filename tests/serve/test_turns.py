@@ -309,6 +309,16 @@ def test_all_offsets_of_a_group_are_read_in_turns_for_http(served: InProcess) ->
     assert complete(read_offsets(served.store.moment(b"large"), "a")) == [first]
 
 
+@pytest.mark.parametrize("api", [OFFSET_COMMIT, OFFSET_FETCH])
+def test_topics_without_partitions_are_read_and_answered_in_turns(served: InProcess, api: int) -> None:
+    group = {"group_id": "none", "generation_id_or_member_epoch": -1, "member_id": ""}
+    topics = [{"name": str(number), "partitions": [], "partition_indexes": []} for number in range(5000)]
+    (work,), answer = started(served, api, 7 if api == OFFSET_FETCH else 8, group | {"topics": topics})
+    steps = sum(1 for _ in work)
+    assert steps >= 5000 * (2 if api == OFFSET_FETCH else 1)
+    assert len(answer()["topics"]) == 5000
+
+
 class Holding:
     """A connection that uses memory."""
 
