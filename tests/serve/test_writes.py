@@ -147,6 +147,29 @@ def test_a_fault_ends_the_process(tmp_path: Path) -> None:
         assert fetched(client, "g") == [1, 1]
 
 
+def test_a_commit_is_not_acknowledged_if_the_log_was_moved_while_it_was_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file of a folder that was moved can still be synced; only looking at the folder shows it."""
+    folder = tmp_path / "log"
+    folder.mkdir()
+    rounds = Rounds(folder)
+    assert rounds.round(Telling()) == [[0]]
+    rounds.writes.look()
+    sync = rounds.appender.sync
+
+    def synced() -> None:
+        folder.rename(tmp_path / "elsewhere")
+        rounds.loop.call_soon_threadsafe(rounds.writes.look)
+        sync()
+
+    monkeypatch.setattr(rounds.appender, "sync", synced)
+    told = rounds.round(*(Telling() for _ in range(MANY)))
+    assert all(isinstance(each, LogInDoubt) for each in told)
+    rounds.appender.close()
+    rounds.loop.close()
+
+
 def test_a_client_with_many_writes_delays_no_other(rounds: Rounds) -> None:
     """Its next write is in the next round, which has a bound; and the writes of each client keep their order."""
     order: list[str] = []

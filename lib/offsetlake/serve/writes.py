@@ -190,7 +190,7 @@ class Writes:
     def _round(self) -> None:
         done = self._append(self._take())
         if self.broken or not (self._due or (self._flush is Flush.ALWAYS and any(firsts for _, firsts in done))):
-            self._finish(done, self.broken)
+            self._finish(done, None)
         elif self._took < QUICK and len(done) < MANY:
             self._finish(done, self._sync())
         else:
@@ -276,6 +276,7 @@ class Writes:
     def _finish(self, done: list[tuple[Write, list[int]]], error: LogUnavailable | None) -> None:
         if error:
             self._break(error)
+        error = error or self.broken  # what `look` has found while a thread waited for the disk
         self._due = False
         for write, firsts in done:
             self._tell(write, firsts, error)
