@@ -80,6 +80,18 @@ def test_what_was_answered_before_what_is_no_request_is_sent() -> None:
     loop.close()
 
 
+def test_bytes_that_arrive_after_a_connection_was_closed_are_not_kept() -> None:
+    """TLS delivers what its client sends until the shutdown is complete; no bound applies to such bytes."""
+    loop, sink = asyncio.new_event_loop(), Sink()
+    connection = Connection(Echo(loop), Client(), set(), Turns(loop, Memory()))
+    connection.connection_made(cast("Any", sink))
+    connection.close()
+    for _ in range(3):
+        connection.data_received(bytes(100_000))
+    assert not connection._received
+    loop.close()
+
+
 def test_a_fault_of_the_program_ends_the_connection(caplog: pytest.LogCaptureFixture) -> None:
     """Its request could never be answered. What was asked before it is, and the trace is in the log."""
     loop, sink = asyncio.new_event_loop(), Sink()

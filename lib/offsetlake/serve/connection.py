@@ -88,7 +88,9 @@ class Connection(asyncio.Protocol):
         self._release()
 
     def data_received(self, data: bytes) -> None:
-        """Take in bytes."""
+        """Take in bytes; ignore those that arrive after the connection was closed."""
+        if self._transport is None:
+            return
         self._heard = True
         if not self._received:
             self._received = data  # mostly whole requests: they are cut out of it, and nothing is left
@@ -97,8 +99,7 @@ class Connection(asyncio.Protocol):
         else:
             self._received = bytearray(self._received + data)
         if self.queued:
-            if self._transport is not None:
-                self._pause_or_resume(self._transport, queued=True)
+            self._pause_or_resume(self._transport, queued=True)
             self._charge()
         else:
             self._turns.serve(self)
