@@ -13,10 +13,8 @@ fails.
 """
 
 import re
-import struct
 import uuid
 from collections.abc import Iterator, Sequence
-from functools import cache
 from heapq import heapify, heappop
 from typing import Any
 
@@ -30,10 +28,10 @@ from offsetlake.serve.commit_rules import (
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from offsetlake.serve.encoding import Encoded, Lazy, Values, element_schema, encoded
+from offsetlake.serve.described_partitions import NODE, described, encoded_partitions
+from offsetlake.serve.encoding import Lazy, Values
 from offsetlake.serve.log_reads import EARLIEST, LATEST, TOPIC_AUTHORIZATION_FAILED, LogReads
 from offsetlake.serve.rights import ANY_RIGHT
-from offsetlake.serve.schemas import response_schema
 from offsetlake.serve.store import Store
 from offsetlake.serve.topics import INTERNAL, LAST_OFFSET, Topics
 
@@ -41,10 +39,9 @@ TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
 INVALID_TOPIC, INVALID_REQUEST, COORDINATOR_NOT_AVAILABLE = 17, 42, 15
 UNSUPPORTED_FOR_MESSAGE_FORMAT = 43  # what a broker says of a log whose records have no timestamps
 MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE = 114, 115
-NODE, NO_NODE = 0, -1
+NO_NODE = -1
 MOST_DESCRIBED = 20_000  # partitions, where a commit makes them
 _METADATA, _DESCRIBE_TOPIC_PARTITIONS = 3, 75
-_PIECE = 1000  # partitions that are encoded together
 _GROUP_KEY, _TRANSACTION_KEY, _SHARE_KEY, _SHARE_KEYS_SINCE = 0, 1, 2, 6
 _DENIED = {_GROUP_KEY: GROUP_AUTHORIZATION_FAILED, _TRANSACTION_KEY: TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
 _BY_ID_SINCE = 12  # version of Metadata that may name topics by their ids; its fields are there since 10
@@ -54,7 +51,6 @@ _MOST_PARTITIONS = 2000  # of one answer in pages: max.request.partition.size.li
 _NO_TIMESTAMP, _NO_OFFSET, _NO_EPOCH = -1, -1, -1
 _NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _NO_BITS = -(2**31)
-_INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
 _DESCRIBE = 1 << 8
 _READ_AND_DESCRIBE = 1 << 3 | _DESCRIBE
 
@@ -86,7 +82,7 @@ class ClusterApis:
         if getattr(request, "include_topic_authorized_operations", False):
             operations = {"topic_authorized_operations": _READ_AND_DESCRIBE}
         topics = (
-            topic | {"partitions": _described(topic, most, _METADATA, asked.version)} | operations
+            topic | {"partitions": described(topic, most, _METADATA, asked.version)} | operations
             for topic in found.values()
         )
         with_operations = getattr(request, "include_cluster_authorized_operations", False)
@@ -148,7 +144,7 @@ class ClusterApis:
             numbers = topic["partitions"][begin : begin + limit]
             if limit == 0:
                 return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": begin}}
-            partitions = _encoded(numbers, _DESCRIBE_TOPIC_PARTITIONS, asked.version)
+            partitions = encoded_partitions(numbers, _DESCRIBE_TOPIC_PARTITIONS, asked.version)
             topics.append(topic | {"partitions": partitions})
             limit -= len(numbers)
             if begin + len(numbers) < len(topic["partitions"]):
@@ -256,42 +252,6 @@ class ClusterApis:
 def _invalid_topic(asked: Any) -> dict[str, Any]:
     """Answer for a topic of a Metadata that a version does not allow; its responses have no null for a name."""
     return {"error_code": INVALID_REQUEST, "name": asked.name or "", "topic_id": asked.topic_id, "partitions": ()}
-
-
-def _described(topic: Values, most: int | None, api: int, version: int) -> Encoded:
-    """Describe the partitions of a topic, the first ones where they are too many."""
-    numbers = topic["partitions"]
-    return _encoded(numbers if topic.get("is_internal") else numbers[:most], api, version)
-
-
-def _encoded(numbers: Sequence[int], api: int, version: int) -> Encoded:
-    """Encode partitions, which differ in nothing but their numbers."""
-    head, tail = _around_number(api, version)
-    pack, between = _INT32.pack, tail + head
-    pieces = (
-        head + between.join(map(pack, numbers[begin : begin + _PIECE])) + tail
-        for begin in range(0, len(numbers), _PIECE)
-    )
-    return Encoded(len(numbers), pieces)
-
-
-@cache
-def _around_number(api: int, version: int) -> tuple[bytes, bytes]:
-    """Return how a partition is encoded before and after its number, which an error code precedes."""
-    schema = element_schema(response_schema(api, version)[0], "topics", "partitions")
-    whole = encoded(
-        schema,
-        {
-            "error_code": NONE,
-            "partition_index": 0,
-            "leader_id": NODE,
-            "replica_nodes": [NODE],
-            "isr_nodes": [NODE],
-            "eligible_leader_replicas": [],
-            "last_known_elr": [],
-        },
-    )
-    return whole[: _INT16.size], whole[_INT16.size + _INT32.size :]
 
 
 def _unwritable(topic: Any) -> Values:
