@@ -21,7 +21,7 @@ def test_the_page_is_written_and_told(run: Run, tmp_path: Path) -> None:
     assert code == 0
     assert out.startswith("report.html: ")
     assert [line.split("s  ")[1] for line in err.splitlines()][:2] == [
-        "looking for the newest record", "counting commits over time",
+        "loading Matplotlib", "looking for the newest record",
     ]  # fmt: skip
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert page.parts["Commit rate"].rows[1][0] == "billing"

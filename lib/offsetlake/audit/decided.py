@@ -1,6 +1,6 @@
 """The records of history that count: what is left of it without open and aborted transactions, and half commits."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,15 +20,21 @@ _ROWS_AT_ONCE = 2_000_000  # about: what bounds memory; to read each log partiti
 
 
 def decided_until(
-    lake: Lake, run_id: int, where: pc.Expression | None = None, pattern: str | None = None
+    lake: Lake,
+    run_id: int,
+    where: pc.Expression | None = None,
+    pattern: str | None = None,
+    within: Sequence[int] | None = None,
 ) -> Iterator[pa.Table]:
     """Give the commits that count and the tombstones that an ingest and those before it read.
 
-    Whole log partitions at a time; `where` chooses rows, and `pattern` groups by their names. Columns are those of
+    Whole log partitions at a time; `where` chooses rows, and `pattern` groups by their names; `within`
+    names the log partitions to read, all without it. Columns are those of
     `offset_commits` that say who, where and when.
     """
     history = History(lake, 0, run_id, {table: history_files(lake, table, 0, run_id) for table in _TABLES})
-    partitions, chosen = history.partitions(), pc.field("ingest_run") <= run_id
+    partitions = history.partitions() if within is None else within
+    chosen = pc.field("ingest_run") <= run_id
     if where is not None:
         chosen &= where
     step = max(1, len(partitions) * _ROWS_AT_ONCE // max(lake.count("offset_commits"), 1))

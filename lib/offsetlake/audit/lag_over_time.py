@@ -5,6 +5,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.audit.decided import decided_until
+from offsetlake.audit.questions import quoted
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import ends_until, newest_asked
@@ -26,7 +27,8 @@ def lag_over_time(lake: Lake, group_id: str) -> pa.Table:
     Raises BadRequest where no ends are on record, or the group had committed nothing by then.
     """
     run = newest_asked(lake)
-    records = [] if run is None else [*decided_until(lake, run, pc.field("group_id") == group_id)]
+    is_group = pc.field("group_id") == group_id
+    records = [] if run is None else [*decided_until(lake, run, is_group, within=_log_partitions(lake, group_id))]
     if run is None or not any(part.num_rows for part in records):
         raise BadRequest(f"no lag of group {group_id!r} is known: `offsetlake lag --group` says why")
     rows = pa.concat_tables(records)
@@ -42,3 +44,13 @@ def lag_over_time(lake: Lake, group_id: str) -> pa.Table:
     wanted = [("asked_timestamp", "max"), ("lag", "sum"), ("lag", "count")]
     found = known.append_column("lag", pa.array(lag)).group_by("ingest_run").aggregate(wanted)
     return found.rename_columns(["ingest_run", "asked_timestamp", "lag", "partitions"]).sort_by("ingest_run")
+
+
+def _log_partitions(lake: Lake, group_id: str) -> list[int]:
+    """Return the log partitions that have commits of a group: one, unless the log topic was given more partitions."""
+    found = lake.query(
+        f"SELECT DISTINCT log_partition FROM offset_commits WHERE group_id = {quoted(group_id)}",  # noqa: S608
+        "offset_commits",
+    )
+    partitions: list[int] = found["log_partition"].to_pylist()
+    return sorted(partitions)

@@ -16,6 +16,7 @@ from offsetlake.commands.options import (
 )
 from offsetlake.disk import replacing
 from offsetlake.errors import BadRequest
+from offsetlake.lake.engine import limited_memory
 from offsetlake.output import Progress, write_line
 from offsetlake.times import to_ms
 
@@ -51,9 +52,10 @@ def report(
     The page needs nothing else, no network either: send it, print it, read it on a phone.
     """
     settings, at = opened(lake, config_file, None)
-    from offsetlake.report.report import report as page_of  # noqa: PLC0415 - a second of importing Matplotlib
+    with Progress() as progress, limited_memory():
+        progress.say("loading Matplotlib")
+        from offsetlake.report.report import report as page_of  # noqa: PLC0415 - a second of importing Matplotlib
 
-    with Progress() as progress:
         page = page_of(at, settings.retention, group, None if since is None else to_ms(since), progress.say)
         progress.say(f"writing {to}")
         _write(to, page)

@@ -146,16 +146,20 @@ class Lake:
         at: Mapping[str, int],
         only: Mapping[str, str] | None = None,
         settings: Mapping[str, str] | None = None,
+        instead: Mapping[str, DeltaTable] | None = None,
     ) -> Engine:
         """Open the SQL engine over the named tables and views, and those they are built on.
 
         `at` pins tables to Delta versions; `only` maps tables to SQL conditions that their rows must satisfy;
-        `settings` are the engine's.
+        `settings` are the engine's; `instead` maps names of tables to tables that are read in place of the lake's.
         """
         registered, views = needed((*names, *at))
         if views:
             self.check_up_to_date()
-        opened = {table: self.delta_table(table, at.get(table)) for table in registered}
+        others = instead or {}
+        opened = {
+            table: others[table] if table in others else self.delta_table(table, at.get(table)) for table in registered
+        }
         return Engine(opened, views, only, settings)
 
     def count(self, table: str, condition: str = "true") -> int:

@@ -16,22 +16,23 @@ HANGS_MS = 15 * 60_000
 """How long a transaction has to be open before it is reported: the most a broker allows unless configured."""
 
 
-def attention(scope: Scope, busiest: pa.Table, lags: pa.Table | None) -> Section:
+def attention(scope: Scope, busiest: numbers.Busiest, lags: pa.Table | None) -> Section:
     """Show regressions, resets, double writers, stalled offsets, alarms of lag, orphans and hanging transactions.
 
     Of views that look at every commit, the `numbers.busiest` groups are asked. `lags` is what `audit.lag.lag_of_groups`
     returns, None if no log end is on record.
     """
-    rows = [*_of_commits(scope, busiest["group_id"].to_pylist()), *_of_lag(scope, lags), *_of_state(scope)]
-    number, of = busiest.num_rows, busiest["groups"][0].as_py() if busiest.num_rows else 0
+    rows = [*_of_commits(scope, busiest), *_of_lag(scope, lags), *_of_state(scope)]
+    groups = busiest.groups
+    number, of = groups.num_rows, groups["groups"][0].as_py() if groups.num_rows else 0
     limited = f" Commit by commit, the {number:,} of {of:,} groups that commit most are checked." if number < of else ""
     says = "Look at these first; each command shows all of it." if rows else "Nothing was found that needs attention."
     return Section("What needs attention", says + limited, rows)
 
 
-def _of_commits(scope: Scope, groups: list[str]) -> Iterator[Row]:
+def _of_commits(scope: Scope, busiest: numbers.Busiest) -> Iterator[Row]:
     since = ("--since", to_iso(scope.from_ms))
-    row = numbers.worst(scope, "regressions", groups)
+    row = numbers.worst(scope, "regressions", busiest)
     if row:
         yield _row(
             "offsets that went back with nothing to explain it",
@@ -39,7 +40,7 @@ def _of_commits(scope: Scope, groups: list[str]) -> Iterator[Row]:
             f"{_key(row)}: {count(int(row['records_again']))} records again",
             scope.command("audit", "regressions", *since),
         )
-    row = numbers.worst(scope, "changes", groups, "change = 'reset'")
+    row = numbers.worst(scope, "changes", busiest, "change = 'reset'")
     if row:
         old = "none" if row["old_offset"] is None else f"{row['old_offset']:,}"
         yield _row(
@@ -48,7 +49,7 @@ def _of_commits(scope: Scope, groups: list[str]) -> Iterator[Row]:
             f"{_key(row)}: from {old} to {row['new_offset']:,} at {instant(row['effective_timestamp'])}",
             scope.command("audit", "changes", *since),
         )
-    row = numbers.worst(scope, "double_writers", groups)
+    row = numbers.worst(scope, "double_writers", busiest)
     if row:
         times = "once" if row["turns"] == 1 else f"{row['turns']:,} times"
         yield _row(
@@ -57,7 +58,7 @@ def _of_commits(scope: Scope, groups: list[str]) -> Iterator[Row]:
             f"{_key(row)}: taken from each other {times}",
             scope.command("audit", "double_writers", *since),
         )
-    row = numbers.worst(scope, "stalled_partitions", groups)
+    row = numbers.worst(scope, "stalled_partitions", busiest)
     if row:
         behind = count(int(row["known_behind"]))
         yield _row(

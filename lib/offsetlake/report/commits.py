@@ -68,10 +68,10 @@ def progress(scope: Scope, busiest: pa.Table, steps: pa.Table) -> Section:
     )
 
 
-def worst_committers(scope: Scope, busiest: pa.Table) -> Section:
+def worst_committers(scope: Scope, busiest: numbers.Busiest) -> Section:
     """Show who of the busiest commits most for nothing."""
-    title, groups = "Worst committers", busiest["group_id"].to_pylist()
-    worst = numbers.worst_committers(scope, groups).to_pylist()
+    title, groups = "Worst committers", busiest.names
+    worst = numbers.worst_committers(scope, busiest).to_pylist()
     if not worst:
         return Section(title, "Nothing was committed in this time.")
     rows = [
@@ -104,7 +104,7 @@ def worst_committers(scope: Scope, busiest: pa.Table) -> Section:
             {"redundant": redundant, "needed": needed},
             [f"{count(row['redundant'])} of {count(row['commits'])}" for row in worst],
         ),
-        busiest["groups"][0].as_py() - len(rows),
+        busiest.groups["groups"][0].as_py() - len(rows),
         scope.command("audit", "commit_rate"),
     )
 

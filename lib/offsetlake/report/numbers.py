@@ -1,14 +1,17 @@
 """The numbers of a report, asked of the views; each answer has as many rows as are shown, or a few a group shown."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 from offsetlake.audit import questions
 from offsetlake.audit.questions import quoted
-from offsetlake.lake.engine import SPILLING
+from offsetlake.lake.answers import PartedAnswer
+from offsetlake.lake.engine import SPILLING, Engine
 from offsetlake.lake.views import views
 from offsetlake.report.scope import MOST_GROUPS, Scope
 
@@ -18,14 +21,49 @@ MOST_JUDGED = 200
 _DAY = 86_400_000
 
 
-def busiest(scope: Scope) -> pa.Table:
-    """Give the MOST_JUDGED groups that commit most, the busiest first, as `growth_by_group` does."""
+@dataclass(frozen=True, slots=True)
+class Busiest:
+    """The groups that commit most, and their records.
+
+    Several views are asked about these groups. All read the copy: history is read once
+    instead of once for each.
+
+    | field   | is |
+    |---------|----|
+    | groups  | the busiest first, as `growth_by_group` returns them |
+    | commits | a temporary copy of their rows of `offset_commits`, and of all commits in parts |
+    """
+
+    groups: pa.Table
+    commits: DeltaTable
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the groups, the busiest first."""
+        names: list[str] = self.groups["group_id"].to_pylist()
+        return names
+
+    def engine(self, scope: Scope, view: str) -> Engine:
+        """Open the SQL engine over a view of the copied records; it spills."""
+        return scope.lake.engine([view], {}, settings=SPILLING, instead={"offset_commits": self.commits})
+
+
+def busiest(scope: Scope) -> Busiest:
+    """Find the MOST_JUDGED groups that commit most, and copy their records."""
     found = growth_by_group(scope, "commits", MOST_JUDGED)
-    return found.filter(pc.greater(found["commits"], 0))
+    groups = found.filter(pc.greater(found["commits"], 0))
+    among = _among(groups["group_id"].to_pylist())
+    copied = PartedAnswer("log_offset")
+    copied.add(
+        scope.lake.engine(["offset_commits"], {}).stream(
+            f"SELECT * FROM offset_commits WHERE {among} OR commit_id IS NOT NULL"  # noqa: S608
+        )
+    )
+    return Busiest(groups, copied.answer().table)
 
 
-def over_time(scope: Scope, groups: Sequence[str]) -> pa.Table:
-    """Give what some groups did in each step of time, by time.
+def over_time(scope: Scope, of: Busiest) -> pa.Table:
+    """Return what the MOST_GROUPS busiest groups did in each step of time, by time.
 
     | column         | is |
     |----------------|----|
@@ -36,42 +74,41 @@ def over_time(scope: Scope, groups: Sequence[str]) -> pa.Table:
     | back           | by how many they went back |
     | newest         | when the newest of these commits took effect, ms |
     """
-    return scope.lake.query(
+    return of.engine(scope, "commit_steps").query(
         f"""
         SELECT group_id, effective_timestamp - effective_timestamp % {scope.step_ms} AS at, count(*) AS commits,
           coalesce(sum(CAST(new_offset AS DOUBLE) - old_offset), 0) AS ahead,
           coalesce(sum(CASE WHEN new_offset < old_offset THEN CAST(old_offset AS DOUBLE) - new_offset END), 0) AS back,
           max(effective_timestamp) AS newest
         FROM commit_steps
-        WHERE kind = 'commit' AND effective_timestamp BETWEEN {scope.from_ms} AND {scope.until_ms} AND {_among(groups)}
-        GROUP BY group_id, effective_timestamp - effective_timestamp % {scope.step_ms} ORDER BY at""",  # noqa: S608
-        "commit_steps",
+        WHERE kind = 'commit' AND effective_timestamp BETWEEN {scope.from_ms} AND {scope.until_ms}
+          AND {_among(of.names[:MOST_GROUPS])}
+        GROUP BY group_id, effective_timestamp - effective_timestamp % {scope.step_ms} ORDER BY at"""  # noqa: S608
     )
 
 
-def worst_committers(scope: Scope, groups: Sequence[str]) -> pa.Table:
-    """Give those of some groups that commit most for nothing: group_id, commits, redundant, busiest_hour_commits."""
+def worst_committers(scope: Scope, of: Busiest) -> pa.Table:
+    """Return the busiest groups that commit most for nothing: group_id, commits, redundant, busiest_hour_commits."""
     first_day = scope.from_ms - scope.from_ms % _DAY
-    return scope.lake.query(
+    return of.engine(scope, "commit_rate").query(
         f"""
         SELECT group_id, sum(commits) AS commits, sum(redundant) AS redundant,
           max(busiest_hour_commits) AS busiest_hour_commits
-        FROM commit_rate WHERE day_timestamp BETWEEN {first_day} AND {scope.until_ms} AND {_among(groups)}
-        GROUP BY group_id ORDER BY redundant DESC, commits DESC, group_id LIMIT {MOST_GROUPS}""",  # noqa: S608
-        "commit_rate",
+        FROM commit_rate WHERE day_timestamp BETWEEN {first_day} AND {scope.until_ms} AND {_among(of.names)}
+        GROUP BY group_id ORDER BY redundant DESC, commits DESC, group_id LIMIT {MOST_GROUPS}"""  # noqa: S608
     )
 
 
-def worst(scope: Scope, view: str, groups: Sequence[str], condition: str = "true") -> dict[str, Any] | None:
-    """Return the first row of a view in its order, of some groups in the period; and `found`, how many there are."""
-    of = views()[view]
+def worst(scope: Scope, view: str, of: Busiest, condition: str = "true") -> dict[str, Any] | None:
+    """Return the first row of a view, of the busiest groups in the period; and `found`, how many rows there are."""
+    asked = views()[view]
     found = (
-        scope.lake.engine([view], {}, settings=SPILLING)
+        of.engine(scope, view)
         .query(
             f"""
         SELECT *, count(*) OVER () AS found FROM {view}
-        WHERE {condition} AND {of.since} BETWEEN {scope.from_ms} AND {scope.until_ms} AND {_among(groups)}
-        ORDER BY {of.order} LIMIT 1""",  # noqa: S608
+        WHERE {condition} AND {asked.since} BETWEEN {scope.from_ms} AND {scope.until_ms} AND {_among(of.names)}
+        ORDER BY {asked.order} LIMIT 1""",  # noqa: S608
         )
         .to_pylist()
     )

@@ -11,7 +11,7 @@ from offsetlake.lake.upkeep import sizes
 from offsetlake.lifecycle.policy import RetentionPolicy
 from offsetlake.report import attention, behind, commits, numbers, state
 from offsetlake.report.page import Section, page
-from offsetlake.report.scope import MOST_GROUPS, Scope, scope
+from offsetlake.report.scope import Scope, scope
 from offsetlake.report.words import instant, size, unit_of
 
 Say = Callable[[str], None]
@@ -64,15 +64,15 @@ def _says(of: Scope) -> Iterator[str]:
 def _of_groups(of: Scope, policy: RetentionPolicy, say: Say) -> Iterator[Section]:
     say("counting commits over time")
     busiest = numbers.busiest(of)
-    steps = numbers.over_time(of, busiest["group_id"].to_pylist()[:MOST_GROUPS])
+    steps = numbers.over_time(of, busiest)
     lags = None
     if newest_asked(of.lake) is not None:
         say("judging who is behind")
         lags = behind.lags(of)
     say("looking for what needs attention")
     yield attention.attention(of, busiest, lags)
-    yield commits.commit_rate(of, busiest, steps)
-    yield commits.progress(of, busiest, steps) if lags is None else behind.lag(of, lags)
+    yield commits.commit_rate(of, busiest.groups, steps)
+    yield commits.progress(of, busiest.groups, steps) if lags is None else behind.lag(of, lags)
     say("judging what goes when")
     yield behind.expiry(of, policy)
     say("looking for commits that say nothing new")
