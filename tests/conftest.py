@@ -13,7 +13,7 @@ from broker.broker import Broker
 from command_line import Run
 from e2e.in_process import InProcess
 from e2e.lakes import cycle
-from offsetlake import cli
+from offsetlake import cli, output
 from offsetlake.lake.lake import Lake
 from offsetlake.session import build_session
 
@@ -104,6 +104,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
     for name in [name for name in os.environ if name.startswith("OFFSETLAKE_") and name != "OFFSETLAKE_JARS"]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(output, "FIRST_LINE_SECONDS", 3600.0)  # what it prints must not depend on how fast it is
     handler = signal.getsignal(signal.SIGINT)
 
     def running(*arguments: str) -> tuple[int, str, str]:

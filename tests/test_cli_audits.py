@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from audit.lakes import Row, commit, small_lake, tombstone
 from command_line import Run
+from offsetlake import output
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.views import views
 
@@ -182,3 +184,28 @@ def test_views_prints_statements_for_spark(run: Run, lake: Path) -> None:
     statements = [statement.strip() for statement in out.split(";\n\n")]
     assert [statement.split()[5] for statement in statements if statement] == [*TABLES, *views()]
     assert f"VIEW offsets USING delta OPTIONS (path '{lake}/offsets')" in out
+
+
+@pytest.mark.usefixtures("lake")
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["sql", "SELECT 1"], "running the query"),
+        (["audit", "changes"], "asking changes"),
+        (["groups", "--as-of", "3000"], "looking up groups as of 3000"),
+        (["offsets", "--as-of", "3000"], "looking up offsets as of 3000"),
+    ],
+)
+def test_a_question_that_takes_long_says_so(
+    run: Run, monkeypatch: pytest.MonkeyPatch, arguments: list[str], says: str
+) -> None:
+    class Fired(threading.Timer):
+        def start(self) -> None:
+            if self.args:
+                self.function(*self.args)
+
+        def cancel(self) -> None: ...
+
+    monkeypatch.setattr(output.threading, "Timer", Fired)
+    code, _, err = run(*arguments)
+    assert (code, err.splitlines()[0].split("s  ")[1]) == (0, says)

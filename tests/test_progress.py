@@ -1,5 +1,7 @@
 """What is said of long work: how much of it is done, and about how long the rest takes."""
 
+from collections.abc import Callable, Sequence
+
 import pytest
 
 from offsetlake import output
@@ -35,3 +37,36 @@ def test_long_work_is_told_line_by_line_where_standard_error_is_a_file(
         "    2.0 s  asking changes: 2 of 20 records, about 18 s left",
         "   12.5 s  asking changes: 12 of 20 records, about 8 s left",
     ]
+
+
+def test_a_question_that_takes_long_says_what_is_under_way(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timers: list[FakeTimer] = []
+    monkeypatch.setattr(output.threading, "Timer", lambda *of: timers.append(FakeTimer(*of)) or timers[-1])
+    with Progress(quiet=True) as progress:
+        progress.say("running the query")
+        timers[-1].fire()
+        assert capsys.readouterr().err.endswith("s  running the query\n")
+        progress.say("sorting the rows")
+        assert timers[-1].seconds == 2.0
+    timers[-1].fire()
+    assert capsys.readouterr().err == "", "it took less than two seconds"
+
+
+class FakeTimer:
+    """A timer that fires when the test says so."""
+
+    def __init__(self, seconds: float, function: Callable[..., None], arguments: Sequence[str] = ()) -> None:
+        self.seconds, self._function, self._arguments = seconds, function, arguments
+        self.daemon, self._is_cancelled = False, False
+
+    def start(self) -> None:
+        """Do nothing: `fire` says when the time is over."""
+
+    def cancel(self) -> None:
+        self._is_cancelled = True
+
+    def fire(self) -> None:
+        if not self._is_cancelled:
+            self._function(*self._arguments)

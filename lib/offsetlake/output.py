@@ -4,6 +4,7 @@ import csv
 import math
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -230,7 +231,7 @@ class Progress:
     """Says on standard error what is being done right now and for how long; on a terminal it moves."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        """Begin; `quiet` for questions: what is said disappears at the end, and only long work is told line by line."""
+        """Begin; `quiet` for questions: what is said disappears at the end, or is written only of long work."""
         console = Console(stderr=True, highlight=False)
         columns = (
             SpinnerColumn(finished_text="✓"),
@@ -243,6 +244,7 @@ class Progress:
         self._said = ""
         self._began = self._said_at = time.monotonic()
         self._next_line_seconds = FIRST_LINE_SECONDS
+        self._first_line = threading.Timer(0, lambda: None)
 
     @property
     def seconds(self) -> float:
@@ -257,6 +259,7 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._first_line.cancel()
         if self._bars:
             self._end(done=error is None)
             self._bars.stop()
@@ -267,12 +270,15 @@ class Progress:
             return
         self._said, self._said_at = text, time.monotonic()
         self._next_line_seconds = FIRST_LINE_SECONDS
-        if self._bars is None:
-            if not self._quiet:
-                self._line(text)
-            return
-        self._end(done=True)
-        self._current = self._bars.add_task(visible(text), total=1)
+        if self._bars:
+            self._end(done=True)
+            self._current = self._bars.add_task(visible(text), total=1)
+        elif self._quiet:
+            self._first_line.cancel()
+            self._first_line = threading.Timer(FIRST_LINE_SECONDS, self._line, [text])
+            self._first_line.start()
+        else:
+            self._line(text)
 
     def advance(self, done: int, total: int, unit: str = "records") -> None:
         """Say how many of `total` records, or other units, the work that was said last has done, if it takes longer."""
@@ -282,6 +288,7 @@ class Progress:
             self._bars.update(self._current, description=visible(text))
         elif seconds >= self._next_line_seconds and done < total:
             self._next_line_seconds = seconds + LINE_INTERVAL_SECONDS
+            self._first_line.cancel()
             self._line(text)
 
     def _line(self, text: str) -> None:

@@ -21,7 +21,7 @@ from offsetlake.commands.options import (
     opened,
 )
 from offsetlake.errors import BadRequest
-from offsetlake.output import tell, write
+from offsetlake.output import Progress, tell, write
 from offsetlake.times import to_ms
 
 # As in `commands/questions.py`.
@@ -79,7 +79,9 @@ def lag(
             raise BadRequest("--over-time is of one group: name it with --group, and no more than that and --limit")
         write(lag_over_time(at, group), settings.format, limit=limit)
         return
-    found = lag_of_partitions(at, group, topic, None if now is None else to_ms(now))
+    with Progress(quiet=True) as progress:
+        progress.say("computing lag")
+        found = lag_of_partitions(at, group, topic, None if now is None else to_ms(now))
     if unknown := found["lag"].null_count:
         tell(f"{unknown:,} of {found.num_rows:,} partitions: the last cycle was not told where they end")
     answer = found if partitions else lag_of_groups(found)

@@ -121,7 +121,9 @@ def groups(
     if as_of is None:
         found = questions.groups(at, group, state, group_type)
     else:
-        found = groups_as_of(at, to_ms(as_of), group, state, group_type)
+        with Progress(quiet=True) as progress:
+            progress.say(f"looking up groups as of {as_of}")
+            found = groups_as_of(at, to_ms(as_of), group, state, group_type)
     write(questions.check_known(at, found, group), settings.format, _GROUPS_SHOWN, limit)
 
 
@@ -195,7 +197,10 @@ def sql(
     """Ask anything in SQL, of all tables and views of the lake; it only reads."""
     settings, at = opened(lake, config_file, format_, as_it_is=True)
     with limited_memory():
-        write(select(at, statement), settings.format, limit=limit)
+        with Progress(quiet=True) as progress:
+            progress.say("running the query")
+            found = select(at, statement)
+        write(found, settings.format, limit=limit)
 
 
 @app.command(

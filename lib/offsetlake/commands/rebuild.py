@@ -42,8 +42,9 @@ def rebuild(
     settings = config.load(options | {"format": format_}, os.environ)
     if unknown := {*(table or ())} - {*TABLES}:
         raise BadRequest(f"there is no table {min(unknown)!r}: tables are {', '.join(TABLES)}")
-    from offsetlake import cycle  # noqa: PLC0415 - imports Spark, which `--help` need not
-
     with Progress() as progress:
+        progress.say("loading Spark")
+        from offsetlake import cycle  # noqa: PLC0415 - imports Spark, which `--help` need not
+
         done = cycle.run_rebuild(settings.lake, table or TABLES, log_partition, progress.say)
     summarize(settings, options, [done])
