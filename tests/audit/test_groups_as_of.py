@@ -11,7 +11,7 @@ from audit.lakes import commit, marker, small_lake
 from command_line import Run
 from e2e.in_process import InProcess
 from e2e.lakes import cycle
-from offsetlake.audit import questions
+from offsetlake.audit import as_of, questions
 from offsetlake.audit.as_of import groups_as_of
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
@@ -43,6 +43,15 @@ def test_groups_are_those_of_a_log_that_ends_then(broker_lake: Lake, tmp_path: P
     assert groups_as_of(broker_lake, instant, "b*", "Empty", "classic").to_pylist() == [
         row for row in expected if row["group_id"].startswith("b") and row["state"] == "Empty"
     ]
+
+
+def test_some_log_partitions_at_a_time_give_the_same(broker_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    instant, read = to_ms("2026-11-21T05:38:49.500"), list[int]()
+    expected = groups_as_of(broker_lake, instant)
+    monkeypatch.setattr(as_of, "_ROWS_AT_ONCE", 300)
+    found = groups_as_of(broker_lake, instant, advance=lambda done, _total: read.append(done))
+    assert found.to_pylist() == expected.to_pylist()
+    assert len(read) > 1
 
 
 def test_at_the_end_of_history_they_are_those_of_now(broker_lake: Lake) -> None:

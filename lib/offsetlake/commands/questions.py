@@ -123,7 +123,7 @@ def groups(
     else:
         with Progress(quiet=True) as progress:
             progress.say(f"looking up groups as of {as_of}")
-            found = groups_as_of(at, to_ms(as_of), group, state, group_type)
+            found = groups_as_of(at, to_ms(as_of), group, state, group_type, progress.advance)
     write(questions.check_known(at, found, group), settings.format, _GROUPS_SHOWN, limit)
 
 
