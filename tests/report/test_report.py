@@ -11,8 +11,9 @@ from audit.view_rows import HISTORY, PRESENT
 from audit.view_rows import NOW as PRESENT_NOW
 from command_line import Run
 from offsetlake.lake.lake import Lake
-from offsetlake.report import words
+from offsetlake.report import numbers, words
 from offsetlake.report.report import report
+from offsetlake.report.scope import scope
 from report.pages import Page
 from report.report_rows import DAY, LONG, NOW, POLICY, TABLES, TAGS, at, quiet, stored
 
@@ -277,3 +278,21 @@ def test_sizes_are_in_one_unit(page: Page) -> None:
     assert units == {page.facts["on disk"].split()[1]} == {"kB"}
     sizes = {number: words.size(number, words.unit_of(40_000)) for number in (0, 40, 100, 9_940, 40_000)}
     assert sizes == {0: "0 kB", 40: "<0.1 kB", 100: "0.1 kB", 9_940: "9.9 kB", 40_000: "40 kB"}
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_copy_of_the_records_of_the_busiest_groups_gives_the_same(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """One group has less than half of the records, which are copied; two have more, and the table itself is read."""
+    monkeypatch.setattr(numbers, "MOST_JUDGED", most)
+    of = scope(lake, None, None)
+    busiest = numbers.busiest(of)
+    whole = numbers.Busiest(busiest.groups, lake.delta_table("offset_commits"))
+    assert busiest.names == ["chatty", "steady"][:most]
+    is_copy = Path(busiest.commits.table_uri) != Path(whole.commits.table_uri)
+    assert is_copy == (most == 1)
+    assert numbers.over_time(of, busiest) == numbers.over_time(of, whole)
+    assert numbers.worst_committers(of, busiest) == numbers.worst_committers(of, whole)
+    for view in ("regressions", "changes", "double_writers", "stalled_partitions"):
+        assert numbers.worst(of, view, busiest) == numbers.worst(of, view, whole)

@@ -31,7 +31,7 @@ class Busiest:
     | field   | is |
     |---------|----|
     | groups  | the busiest first, as `growth_by_group` returns them |
-    | commits | a temporary copy of their rows of `offset_commits`, and of all commits in parts |
+    | commits | a temporary copy of their rows of `offset_commits` and of all commits in parts, or the table itself |
     """
 
     groups: pa.Table
@@ -49,9 +49,11 @@ class Busiest:
 
 
 def busiest(scope: Scope) -> Busiest:
-    """Find the MOST_JUDGED groups that commit most, and copy their records."""
+    """Find the MOST_JUDGED groups that commit most, and copy their records unless they are most of history."""
     found = growth_by_group(scope, "commits", MOST_JUDGED)
     groups = found.filter(pc.greater(found["commits"], 0))
+    if 2 * (pc.sum(groups["records"]).as_py() or 0) > scope.lake.count("offset_commits"):
+        return Busiest(groups, scope.lake.delta_table("offset_commits"))
     among = _among(groups["group_id"].to_pylist())
     copied = PartedAnswer("log_offset")
     copied.add(
