@@ -64,7 +64,7 @@ TRANSACTION_VERSION = 2
 """The feature by which clients know that each end of a transaction raises the epoch (KIP-890)."""
 
 _AtOnce = Callable[[Any, Asked], Values | Steps[Values]]
-_Later = Callable[[Any, Asked, Callable[[Values], None]], None]
+_Later = Callable[[Any, Asked, Callable[[Values], None]], Work | None]
 _Read = Callable[[Any, Asked], Coroutine[Any, Any, Values]]
 
 
@@ -149,7 +149,8 @@ class Admin:
         elif api in self._reading:
             self._reads.begin(self._reading[api](request, asked), respond, asked)
         else:
-            self._later[api](request, asked, respond)
+            work = self._later[api](request, asked, respond)
+            return 0 if work is None else (yield from work)
         return 0
 
     def _responding(self, api: int, version: int, values: Values | Steps[Values], answer: Answer) -> Work:

@@ -100,11 +100,8 @@ class TxnOffsetCommit:
         self._store, self._topics, self._writes, self._commits = store, topics, writes, commits
         self._transactions = transactions
 
-    def take(self, request: Any, asked: Asked, answer: Answer) -> None:
+    def take(self, request: Any, asked: Asked, answer: Answer) -> Work:
         """Take a request in turns; `answer` is called now or later."""
-        asked.client.work(self._take(request, asked, answer))
-
-    def _take(self, request: Any, asked: Asked, answer: Answer) -> Work:
         group = request.group_id.encode()
         if denied := denial(asked, request.transactional_id, group):
             answer(answered(request, [], denied))
