@@ -52,11 +52,11 @@ SETTINGS = {
 NOW = "--now={{ (dag_run.data_interval_end or dag_run.run_after).isoformat() }}"
 """The instant a run judges for: the end of its interval, the same however late it runs and however often."""
 
-NOT_RETRIED = (2, 4, 6, 8, 9, 10)
+NOT_RETRIED = (2, 4, 6, 8, 9, 10, 11)
 """Exit codes of errors that a retry does not change.
 
 An invalid request (2), a log of another lake (4), an unusable lake (6), a refused change (8), a gate that failed (9),
-a table that another program changed (10).
+a table that another program changed (10), a query that needs more memory than it may have (11).
 """
 
 MAX_SHOWN = 5

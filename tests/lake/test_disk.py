@@ -131,12 +131,11 @@ def _as_nobody() -> Iterator[None]:
     if os.geteuid() != 0:
         yield
         return
-    engine._scratch.cache_clear()  # a process has one user, who owns its folder for what does not fit into memory
     os.seteuid(NOBODY)
     try:
-        yield
-        engine._scratch().cleanup()
-        engine._scratch.cache_clear()
+        with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
+            patched.setattr(engine, "scratch_folder", lambda: folder)  # that of the process belongs to root
+            yield
     finally:
         os.seteuid(0)
 
