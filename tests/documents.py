@@ -194,7 +194,9 @@ class Shell:
     def _make(self, target: str) -> Result:
         """Run the commands of a target, without those that set the environment up."""
         command = ["make", "-n", "-o", "setup", target]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        of_make = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")  # by which a make that runs the tests would make this one talk
+        environment = {name: value for name, value in os.environ.items() if name not in of_make}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             return Result(done.returncode, done.stdout, done.stderr)
         results = [self.run(line) for line in done.stdout.splitlines()]

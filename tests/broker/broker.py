@@ -18,8 +18,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from broker.kafka_tools import java
 
-PASSWORDS = {"admin": "admin-secret", "reader": "reader-secret"}
-"""Users of PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512; `admin` may do everything, `reader` has no rights at all."""
+PASSWORDS = {"admin": "admin-secret", "reader": "reader-secret", "stranger": "stranger-secret"}
+"""Users of PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512; `admin` may do everything, `reader` what tests allow it, `stranger`
+never anything."""
 
 LISTENERS = ("PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL", "SSL")
 START_SECONDS = 90

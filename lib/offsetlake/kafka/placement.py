@@ -1,21 +1,23 @@
 """Which log partition holds a group or a share partition: Java's string hash, as Kafka's coordinators use it."""
 
-import numpy as np
+import sys
+from array import array
+from operator import mul
 
 _SMALLEST = -(2**31)
-_BLOCK_UNITS = 1 << 12
-_POWERS = np.cumprod([1] + [31] * _BLOCK_UNITS, dtype=np.uint32)[::-1]
+_BLOCK_UNITS = 256
+_POWERS = [pow(31, exponent, 2**32) for exponent in range(_BLOCK_UNITS, -1, -1)]
 """31 to the powers from `_BLOCK_UNITS` down to 0, modulo 2^32."""
 
 
 def java_hash(text: str) -> int:
     """Return Java's `String.hashCode`: 31·h + unit over the UTF-16 units, a signed number of 32 bits."""
-    units = np.frombuffer(text.encode("utf-16-le", "surrogatepass"), "<u2")
+    units = array("H", text.encode("utf-16-le" if sys.byteorder == "little" else "utf-16-be", "surrogatepass"))
     result = 0
     for begin in range(0, len(units), _BLOCK_UNITS):
         block = units[begin : begin + _BLOCK_UNITS]
         powers = _POWERS[-len(block) - 1 :]
-        result = (result * int(powers[0]) + int(np.dot(powers[1:], block))) & 0xFFFFFFFF
+        result = (result * powers[0] + sum(map(mul, powers[1:], block))) & 0xFFFFFFFF
     return result - 2**32 if result >= 2**31 else result
 
 
