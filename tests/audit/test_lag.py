@@ -16,7 +16,7 @@ from offsetlake.audit.lag import lag_of_groups, lag_of_partitions
 from offsetlake.audit.lag_over_time import lag_over_time
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
-from offsetlake.lifecycle.windows import Windows, newest_commits
+from offsetlake.lifecycle.windows import newest_commits
 from oracle.random_logs import random_log
 from oracle.replay import OffsetKey, replay
 
@@ -152,9 +152,10 @@ def test_commits_of_any_log_count_as_in_a_replay(tmp_path: Path, commit_ids: tup
         {"partial"} if commit_ids else set()
     )
     lake = small_lake(tmp_path / "lake", **history_of(log.records()))
-    windows = Windows.joined([newest_commits(rows) for rows in decided_until(lake, 1)])
-    keys = [tuple(row.values()) for row in windows.keys.to_pylist()]
-    found = dict(zip(keys, np.split(windows.offsets, windows.starts[1:]), strict=True))
+    found = {}
+    for windows in map(newest_commits, decided_until(lake, 1)):
+        keys = [tuple(row.values()) for row in windows.keys.to_pylist()]
+        found |= dict(zip(keys, np.split(windows.offsets, windows.starts[1:]), strict=bool(keys)))
     assert {key: offsets.tolist() for key, offsets in found.items()} == {
         key: offsets[-10:] for key, offsets in expected.items() if offsets
     }

@@ -62,9 +62,3 @@ def test_as_a_list_for_each_key_says(commits: list[tuple[Key, int | None]], size
     order.shuffle(records)
     found = newest_commits(pa.Table.from_pylist(records, SCHEMA), size)
     assert listed(found) == {key: window for key, window in expected.items() if window}
-
-
-def test_windows_put_together_stay_as_they_are() -> None:
-    parts = [newest_commits(pa.Table.from_pylist([record(1, ("g", "t", at), at)], SCHEMA)) for at in range(3)]
-    parts.insert(1, newest_commits(SCHEMA.empty_table()))
-    assert listed(Windows.joined(parts)) == {("g", "t", at): [(at, 1)] for at in range(3)}

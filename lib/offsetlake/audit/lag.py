@@ -3,7 +3,7 @@
 Everything is as the newest ingest that recorded ends knew it: the commits read up to it, against the ends it was told.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -55,8 +55,17 @@ def lag_of_partitions(
     run = newest_asked(lake, now)
     if run is None:
         raise _nothing_asked(lake, now)
-    windows = _windows(lake, run, pattern, topic)
     current, recorded = ends_asked_by(lake, run), Ends(ends_until(lake, run))
+    found = [_lag(windows, current, recorded, now) for windows in _windows(lake, run, pattern, topic)]
+    if not found:
+        like = "" if pattern is None else f" like {pattern!r}"
+        of = "" if topic is None else f" of topic {topic!r}"
+        raise NoOffset(f"no group{like} has an offset{of}, as far as the lake {lake.path} has read")
+    return _worst_first(pa.concat_tables(found), KEY)
+
+
+def _lag(windows: Windows, current: pa.Table, recorded: Ends, now: int | None) -> pa.Table:
+    """Return the lag of some partitions from the log end offsets `current`, and those recorded before."""
     at, newest = rows_in(windows.keys, current, ("topic", "partition")), windows.newest
     unknown, committed, partitions = at == UNKNOWN, windows.offsets[newest], recorded.partitions(windows.keys)
     end, asked = current["end_offset"].to_numpy()[at], current["asked_timestamp"].to_numpy()[at]
@@ -79,7 +88,7 @@ def lag_of_partitions(
         "commits": windows.counts,
         "asked_timestamp": pa.array(asked, mask=unknown),
     }
-    return _worst_first(pa.table({**{name: windows.keys[name] for name in KEY}, **columns}), KEY)
+    return pa.table({**{name: windows.keys[name] for name in KEY}, **columns})
 
 
 def lag_of_groups(partitions: pa.Table) -> pa.Table:
@@ -154,14 +163,13 @@ def _worst_first(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     return rows.set_column(rows.column_names.index("severity"), "status", status)
 
 
-def _windows(lake: Lake, run: int, pattern: str | None, topic: str | None) -> Windows:
+def _windows(lake: Lake, run: int, pattern: str | None, topic: str | None) -> Iterator[Windows]:
+    """Yield the newest commits of all partitions, some log partitions at a time."""
     where = None if topic is None else pc.field("topic") == topic
-    parts = [newest_commits(rows) for rows in decided_until(lake, run, where, pattern)]
-    if not any(len(part.counts) for part in parts):
-        like = "" if pattern is None else f" like {pattern!r}"
-        of = "" if topic is None else f" of topic {topic!r}"
-        raise NoOffset(f"no group{like} has an offset{of}, as far as the lake {lake.path} has read")
-    return Windows.joined(parts)
+    for rows in decided_until(lake, run, where, pattern):
+        windows = newest_commits(rows)
+        if len(windows.counts):
+            yield windows
 
 
 def _nothing_asked(lake: Lake, now: int | None) -> BadRequest:

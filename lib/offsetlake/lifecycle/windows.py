@@ -1,8 +1,6 @@
 """The newest commits of each group in each partition: what a consumer is judged by."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -48,16 +46,6 @@ class Windows:
     def numbers(self) -> Ints:
         """The window of each commit."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
-
-    @classmethod
-    def joined(cls, parts: Sequence[Self]) -> Self:
-        """Put windows of different keys one behind the other; at least one part."""
-        return cls(
-            pa.concat_tables([part.keys for part in parts]),
-            np.concatenate([part.counts for part in parts]),
-            np.concatenate([part.offsets for part in parts]),
-            np.concatenate([part.timestamps for part in parts]),
-        )
 
 
 def newest_commits(decided: pa.Table, size: int = WINDOW) -> Windows:

@@ -34,6 +34,8 @@ def lags(scope: Scope) -> pa.Table:
         return lag_of_groups(lag_of_partitions(scope.lake, scope.pattern))
     except NoOffset:
         return pa.table({})
+    finally:
+        pa.default_memory_pool().release_unused()  # of all partitions: the queries after this one have a limit
 
 
 def lag(scope: Scope, groups: pa.Table) -> Section:
