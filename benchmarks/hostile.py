@@ -238,7 +238,7 @@ def measured(case: Case, seconds: float) -> Row:
 
 
 def descriptors(seconds: float) -> Row:
-    """Let 1,500 silent connections meet a soft limit of 1,024 descriptors."""
+    """Attack a server with a soft limit of 1,024 descriptors with 1,500 silent connections."""
     with tempfile.TemporaryDirectory() as folder:
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))

@@ -281,7 +281,7 @@ class Progress:
             self._line(text)
 
     def advance(self, done: int, total: int, unit: str = "records") -> None:
-        """Say how many of `total` records, or other units, the work that was said last has done, if it takes longer."""
+        """Show how many of `total` records, or other units, the current work has processed, if it takes longer."""
         seconds = time.monotonic() - self._said_at
         text = f"{self._said}: {progress_text(done, total, seconds, unit)}"
         if self._bars and self._current is not None:

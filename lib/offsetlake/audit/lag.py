@@ -148,7 +148,7 @@ def shown_status(lags: pa.Table) -> list[str]:
 
 
 def _why(severity: Ints, commits: Ints) -> pa.Array:
-    """Say why a status is UNKNOWN; null for the others."""
+    """Return why a status is UNKNOWN; null for other statuses."""
     reasons = pa.array(["log end unknown", None, "1 commit seen", "log end seen once"])
     cases = [severity == _END_UNKNOWN, severity != TOO_FEW, commits < MIN_COMMITS]
     return reasons.take(pa.array(np.select(cases, [0, 1, 2], 3)))

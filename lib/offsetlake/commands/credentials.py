@@ -91,7 +91,7 @@ def remove(
 
 @contextmanager
 def _changing(file: Path, *, new: bool = True) -> Iterator[Credentials]:
-    """Give what the file says, and write it again: one at a time, or one brings back what another has removed.
+    """Yield what the file has, and write it again: one at a time, or one brings back what another has removed.
 
     The lock is on the folder of the file itself, whichever symbolic link leads to it.
     """

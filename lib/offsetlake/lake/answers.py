@@ -21,13 +21,11 @@ MAX_ROWS_IN_MEMORY = 1 << 16
 _NAME = "answer"
 
 
-@dataclass(frozen=True, slots=True)
-class SortedAnswer:
-    """Rows that were found in parts, in the order of an ORDER BY over all of them; sorted when they are read."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    """Rows outside memory, with the properties that a table has."""
 
-    table: DeltaTable
     schema: pa.Schema
-    order: str
     num_rows: int
 
     @property
@@ -43,6 +41,14 @@ class SortedAnswer:
     def select(self, names: Sequence[str]) -> Self:
         """Return the same rows with these columns only."""
         return replace(self, schema=pa.schema([self.schema.field(name) for name in names]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SortedAnswer(_Rows):
+    """Rows that were found in parts, in the order of an ORDER BY over all of them; sorted when they are read."""
+
+    table: DeltaTable
+    order: str
 
     def slice(self, offset: int = 0, length: int | None = None) -> "SortedAnswer | pa.Table":
         """Return some rows: a table, or this where it is all rows."""
@@ -85,30 +91,15 @@ class PartedAnswer:
 
     def answer(self) -> SortedAnswer:
         """Return all rows added; at least one part must have been."""
-        return SortedAnswer(DeltaTable(self._folder), self._schema, self._order, self._rows)
+        table = DeltaTable(self._folder)
+        return SortedAnswer(table=table, schema=self._schema, order=self._order, num_rows=self._rows)
 
 
-@dataclass(frozen=True, slots=True)
-class KeptAnswer:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptAnswer(_Rows):
     """Rows in the order in which a query returned them, in an Arrow file."""
 
     path: Path
-    schema: pa.Schema
-    num_rows: int
-
-    @property
-    def column_names(self) -> list[str]:
-        """Names of the columns."""
-        return list(self.schema.names)
-
-    @property
-    def num_columns(self) -> int:
-        """How many columns there are."""
-        return len(self.schema)
-
-    def select(self, names: Sequence[str]) -> Self:
-        """Return the same rows with these columns only."""
-        return replace(self, schema=pa.schema([self.schema.field(name) for name in names]))
 
     def slice(self, offset: int = 0, length: int | None = None) -> "KeptAnswer | pa.Table":
         """Return the first rows: a table, or this where it is all rows."""
@@ -148,7 +139,7 @@ def _in_file(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> KeptAnswer
         for batch in batches:
             writer.write_batch(batch)
             rows += batch.num_rows
-    return KeptAnswer(path, schema, rows)
+    return KeptAnswer(path=path, schema=schema, num_rows=rows)
 
 
 Answer = pa.Table | SortedAnswer | KeptAnswer

@@ -172,7 +172,7 @@ def _commits(log: Path, table: str, first: int) -> Iterator[Commit]:
 
 
 def _missing(log: Path, since: int | None, newest: int) -> str:
-    """Say which commits are in the log no more, or that there are fewer than there were."""
+    """Return a text on which commits are no longer in the log, or that there are fewer than before."""
     pointer = log / "_last_checkpoint"
     checkpoint = json.loads(pointer.read_text(encoding="utf-8"))["version"] if pointer.exists() else -1
     if checkpoint > newest:

@@ -229,7 +229,7 @@ def active_files(lake: Lake, table: str, at: DeltaTable | int | None = None) -> 
 
 
 def renamed_columns(target: DeltaTable, names: Iterable[str]) -> str:
-    """Say which of these columns a table lacks, or has under another name in its files; empty for none."""
+    """Return which of these columns a table lacks, or has under another name in its files; empty for none."""
     physical = {f.name: f.metadata.get("delta.columnMapping.physicalName", f.name) for f in target.schema().fields}
     wrong = sorted(name for name in names if physical.get(name) != name)
     return f"lacks columns of ours, or has them under other names: {', '.join(wrong)}" if wrong else ""

@@ -30,7 +30,7 @@ WRITABLE = {
 
 @contextmanager
 def writing(lake: Lake, job: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold the lake for one writing job, once what others did to its tables is adapted to.
+    """Lock the lake for one writing job, and adapt to what others did to its tables.
 
     Raises LakeBusy as `Lake.lock`, TableChanged where another program changed rows or columns.
     """
@@ -101,7 +101,7 @@ def foreign_features(lake: Lake, table: str) -> set[str]:
 
 
 def _why_refused(lake: Lake, table: str, found: Findings) -> str:
-    """Say why a table must not be read, and what to do; empty where it may."""
+    """Return why a table must not be read, and what to do; empty if it may be read."""
     if found.missing:
         return f"{_named(lake, table)} cannot be verified, {found.missing}: {_remedy(lake, table, found)}"
     if found.changed:

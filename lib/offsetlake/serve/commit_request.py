@@ -141,5 +141,5 @@ class LastCommit:
         self._length = len(frame)
 
     def __del__(self) -> None:
-        """Give back what it took: its connection has ended."""
+        """Release its share of the bound: its connection has ended."""
         self._kept.left += self._size

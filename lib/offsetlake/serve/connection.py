@@ -287,7 +287,7 @@ class Connection(asyncio.Protocol):
             self._turns.memory.charge(self, used)
 
     def _release(self) -> None:
-        """Let go of everything: the connection has ended."""
+        """Release all memory: the connection has ended."""
         self._transport, self._received, self._held = None, b"", None
         self._work.clear()
         self._answers.clear()

@@ -45,7 +45,7 @@ class Turns:
         self._scheduled = False
 
     def serve(self, connection: Served) -> None:
-        """Give a connection that may have something to do a turn now, or queue it."""
+        """Run a turn of a connection that may have something to do, or queue it."""
         if connection.queued:
             return
         if self._arrivals >= ARRIVALS_SECONDS:
