@@ -15,6 +15,7 @@ import yaml
 from command_line import Run
 from documents import check_command
 from offsetlake.config import SERVE
+from offsetlake.log.positions import PARTITIONS
 from offsetlake.serve import (
     attempts,
     buckets,
@@ -29,7 +30,6 @@ from offsetlake.serve import (
     topics,
 )
 from offsetlake.serve.settings import Settings
-from offsetlake.serve.transaction_log import PARTITIONS
 from serve.secured import secured
 
 ROOT = Path(__file__).parents[1]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from offsetlake.kafka.batch_writer import unsigned_varint
-from offsetlake.serve import admin as apis
+from offsetlake.serve import api_keys as apis
 from offsetlake.serve import cluster_apis, wire
 from offsetlake.serve import topics as topics_module
 from offsetlake.serve.base import NO_ID

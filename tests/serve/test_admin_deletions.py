@@ -6,7 +6,7 @@ import pytest
 
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.batch_writer import Batch
-from offsetlake.serve import admin as apis
+from offsetlake.serve import api_keys as apis
 from offsetlake.serve.store import Store
 from serve.asking import answered, request
 from serve.commands import (

@@ -15,7 +15,7 @@ from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.batch_writer import record_batch
 from offsetlake.log.appender import Appender
 from offsetlake.serve import folding as module
-from offsetlake.serve.admin import OFFSET_COMMIT
+from offsetlake.serve.api_keys import OFFSET_COMMIT
 from offsetlake.serve.child import ChildFailed
 from offsetlake.serve.folding import Folding
 from offsetlake.serve.writes import MANY

@@ -13,7 +13,7 @@ import pytest
 from offsetlake.errors import LogUnavailable
 from offsetlake.log import appender as appender_module
 from offsetlake.log.partition_reader import PartitionReader
-from offsetlake.serve import admin as apis
+from offsetlake.serve import api_keys as apis
 from offsetlake.serve import log_reads
 from offsetlake.serve import writes as writes_module
 from offsetlake.serve.client import Client

@@ -35,7 +35,7 @@ class Logins:
         self._service = service
 
     def connect(self, mechanism: str, host: str = "192.0.2.1") -> tuple[Login, Sink]:
-        made, sink = Login(self.security, self._service.admin, self._connected, self.loop), Sink()
+        made, sink = Login(self.security, self._service.admin.take, self._connected, self.loop), Sink()
         made.client.address = f"{host}:4711"
         assert self.security.connections.admit(made, made.client)
         made.connection_made(cast("asyncio.Transport", sink))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from offsetlake.serve import commit_request
-from offsetlake.serve.admin import (
+from offsetlake.serve.api_keys import (
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
     FIND_COORDINATOR,

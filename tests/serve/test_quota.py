@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from offsetlake.serve import buckets, quota
-from offsetlake.serve.admin import ADD_OFFSETS_TO_TXN, INIT_PRODUCER_ID, TXN_OFFSET_COMMIT
+from offsetlake.serve.api_keys import ADD_OFFSETS_TO_TXN, INIT_PRODUCER_ID, TXN_OFFSET_COMMIT
 from offsetlake.serve.quota import MAX_THROTTLE_MS, UNTHROTTLED, Quota, Throttle
 from offsetlake.serve.service import Service
 from offsetlake.serve.wire import read_header

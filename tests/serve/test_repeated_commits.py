@@ -5,7 +5,7 @@ import struct
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import patch
 
 from hypothesis import given, settings
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from offsetlake.log.appender import Appender
 from offsetlake.serve import offset_commit, wire
-from offsetlake.serve.admin import OFFSET_COMMIT, Admin
+from offsetlake.serve.api_keys import OFFSET_COMMIT
 from offsetlake.serve.client import Client
 from offsetlake.serve.commit_request import CommitRequest
 from offsetlake.serve.offset_commit import OffsetCommit
@@ -26,6 +26,9 @@ from oracle.log_reader import read_log
 from serve.asking import request
 from serve.in_process import given_to
 from serve.made_base import made_base
+
+if TYPE_CHECKING:
+    from offsetlake.serve.admin import Admin
 
 DELETE = "delete the group"
 VERSIONS = (2, 5, 7, 9)

@@ -12,7 +12,7 @@ import pytest
 from broker.broker import PASSWORDS, Broker
 from offsetlake.errors import BadRequest
 from offsetlake.serve import rights as rights_module
-from offsetlake.serve.admin import (
+from offsetlake.serve.api_keys import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     DESCRIBE_TOPIC_PARTITIONS,

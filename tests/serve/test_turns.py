@@ -11,11 +11,12 @@ import pytest
 
 from offsetlake.kafka.batch_writer import Batch
 from offsetlake.serve.answering import SENT_AT_ONCE_BYTES, Answer
-from offsetlake.serve.client import Client, Work, complete
+from offsetlake.serve.client import Client
 from offsetlake.serve.connection import MAX_AT_ONCE_BYTES, MAX_UNREAD_BYTES, Connection
 from offsetlake.serve.http_offsets import read_offsets
 from offsetlake.serve.memory import UNCHARGED_BYTES, Memory
 from offsetlake.serve.request_reader import ELEMENTS_PER_STEP
+from offsetlake.serve.steps import Work, complete
 from offsetlake.serve.store import VALUE, key
 from offsetlake.serve.turns import ARRIVALS_SECONDS, BACKLOG_SECONDS, TURN_SECONDS, Turns
 from offsetlake.serve.wire import Header, read_header

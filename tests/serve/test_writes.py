@@ -16,7 +16,8 @@ from offsetlake.kafka.batch_writer import Batch, record_batch
 from offsetlake.log.appender import Appender, LogInDoubt
 from offsetlake.log.served_log import served
 from offsetlake.serve.settings import Settings
-from offsetlake.serve.writes import MANY, MAX_ROUND_RECORDS, Flush, Share, Writes
+from offsetlake.serve.steps import Share
+from offsetlake.serve.writes import MANY, MAX_ROUND_RECORDS, Flush, Writes
 from serve.serving import Serving
 from serve.test_disk import committed, fetched
 from serve.wire_client import WireClient

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 from kafka import OffsetAndMetadata, OffsetSpec, TopicPartition
 from kafka.errors import BrokerResponseError
 
+from offsetlake.kafka.error_codes import GROUP_ID_NOT_FOUND, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
 from offsetlake.log import refusals
 from offsetlake.log.admin_session import (
     FAILURES,
@@ -92,7 +93,7 @@ class Admin:
                 code = failure.errno
             raise_passing(code)
             # Asked again because an answer was lost: gone is what was wanted.
-            return 0 if lost and code == refusals.GROUP_ID_NOT_FOUND else code
+            return 0 if lost and code == GROUP_ID_NOT_FOUND else code
 
         try:
             return refusals.in_words(self._session.within_timeout(attempt))
@@ -136,11 +137,11 @@ class Admin:
 
     def missing(self, topics: Collection[str]) -> set[str]:
         """Give those of `topics` that the broker says do not exist: none in doubt, none that is not ours to see."""
-        return self._answered(topics, refusals.UNKNOWN_TOPIC)
+        return self._answered(topics, UNKNOWN_TOPIC_OR_PARTITION)
 
     def hidden(self, topics: Collection[str]) -> set[str]:
         """Give those of `topics` that this user has no right to see."""
-        return self._answered(topics, refusals.TOPIC_AUTHORIZATION_FAILED)
+        return self._answered(topics, TOPIC_AUTHORIZATION_FAILED)
 
     def _answered(self, topics: Collection[str], code: int) -> set[str]:
         return {each["name"] for each in self._topics(topics, _passes) if each["error_code"] == code}

@@ -13,6 +13,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.offset import OffsetRequest
 
 from offsetlake.errors import LogUnavailable
+from offsetlake.kafka.error_codes import TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
 from offsetlake.log.connection import CONNECT_FAILURES, KafkaConnection, likely_cause, open_broker
 from offsetlake.log.positions import LogPartition, OffsetRange
 
@@ -24,7 +25,6 @@ READ_UNCOMMITTED = 0
 CONSUMER = -1  # the replica id of one that is no replica
 METADATA_KEY, METADATA_WITHOUT_CREATION = 3, 4  # from version 4 on Metadata can ask that no topic be created
 
-UNKNOWN_TOPIC, TOPIC_AUTHORIZATION_FAILED = 3, 29
 PASSING = {-1, 3, 5, 6, 7, 8, 9, 56, 72, 74, 75, 78}
 """Errors of a partition that end by themselves, mostly as its leader moves: fresh metadata, then another try."""
 
@@ -107,7 +107,7 @@ class Cluster:
         self._brokers = list(brokers.values())
         self._leaders = {}
         for error, topic, _, partitions in answer.topics:
-            if error == UNKNOWN_TOPIC:
+            if error == UNKNOWN_TOPIC_OR_PARTITION:
                 continue
             self.check(error, topic, topic)
             for _, partition, leader, *_ in partitions:

@@ -17,6 +17,9 @@ __all__ = [
 
 LOG_TOPICS = (OFFSETS_TOPIC, SHARE_STATE_TOPIC)
 
+TRANSACTION_LOG_PARTITIONS = 50
+"""Log partitions of `__transaction_state`, the default of `transaction.state.log.num.partitions`."""
+
 
 class LogPartition(NamedTuple):
     """One partition of the log: a folder `topic-partition/` or a partition of the live topic."""

@@ -14,6 +14,7 @@ from aiokafka.protocol.fetch import FetchRequest
 
 from offsetlake.errors import CorruptBatch, LogUnavailable
 from offsetlake.kafka import kernels
+from offsetlake.kafka.error_codes import OFFSET_OUT_OF_RANGE
 from offsetlake.log.cluster import READ_UNCOMMITTED, Address, Cluster, LoopThread, TryAgainError
 from offsetlake.log.connection import KafkaConnection
 from offsetlake.log.positions import OFFSETS_TOPIC, LogExtent, LogPartition, OffsetRange
@@ -28,7 +29,6 @@ Stretch = tuple[LogPartition, OffsetRange]
 """Offsets of one partition."""
 
 MAX_WAIT_MS = 500
-OFFSET_OUT_OF_RANGE = 1
 BASE_OFFSET_AND_MAGIC = struct.Struct(">q8xb")
 LAST_OFFSET_DELTA = struct.Struct(">23xi")  # magic 2
 

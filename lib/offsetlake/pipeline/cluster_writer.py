@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from offsetlake.errors import LogUnavailable
+from offsetlake.kafka.error_codes import GROUP_ID_NOT_FOUND, TOPIC_AUTHORIZATION_FAILED
 from offsetlake.log import refusals
 from offsetlake.log.address import LogAddress
 from offsetlake.log.admin import Admin, Commit, Partition
@@ -18,7 +19,7 @@ from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition, OffsetRange
 from offsetlake.pipeline.current import read_tail
 from offsetlake.pipeline.written import Written
 
-_NOT_FOUND = refusals.in_words(refusals.GROUP_ID_NOT_FOUND)  # it went with its last offset, as it was meant to
+_NOT_FOUND = refusals.in_words(GROUP_ID_NOT_FOUND)  # it went with its last offset, as it was meant to
 
 Row = dict[str, Any]
 
@@ -61,7 +62,7 @@ class ClusterWriter:
         offsets = [row for row in rows if row["topic"] is not None]
         moved = {row["at"]: reason for row in offsets if (reason := _moved(row, standing.get(_key(row))))}
         hidden = self._admin.hidden({row["topic"] for row in offsets if row["at"] in moved})
-        no_right = str(refusals.in_words(refusals.TOPIC_AUTHORIZATION_FAILED))
+        no_right = str(refusals.in_words(TOPIC_AUTHORIZATION_FAILED))
         written.refused |= moved | {row["at"]: no_right for row in offsets if row["topic"] in hidden}
         going = [row for row in offsets if row["at"] not in written.refused]
         deleted = [_key(row) for row in going if row["kind"] == "tombstone"]

@@ -5,60 +5,55 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
+from offsetlake.kafka.error_codes import (
+    COORDINATOR_LOAD_IN_PROGRESS,
+    ILLEGAL_SASL_STATE,
+    INVALID_REQUEST,
+    UNSUPPORTED_VERSION,
+)
 from offsetlake.serve import schemas, wire
 from offsetlake.serve.answering import Answer
-from offsetlake.serve.client import Asked, Client, Steps, Work, complete
-from offsetlake.serve.cluster_apis import INVALID_REQUEST, ClusterApis
-from offsetlake.serve.commit_rules import COORDINATOR_LOAD_IN_PROGRESS
+from offsetlake.serve.api_keys import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    API_VERSIONS,
+    CONSUMER_GROUP_DESCRIBE,
+    DELETE_GROUPS,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_GROUPS,
+    DESCRIBE_TOPIC_PARTITIONS,
+    END_TXN,
+    FETCH,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    LIST_GROUPS,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_DELETE,
+    PRODUCE,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    TXN_OFFSET_COMMIT,
+    VERSIONS,
+)
+from offsetlake.serve.client import Asked, Client
+from offsetlake.serve.cluster_apis import ClusterApis
 from offsetlake.serve.deletions import Deletions
 from offsetlake.serve.encoding import Response, Values
 from offsetlake.serve.group_apis import GroupApis
 from offsetlake.serve.group_list import list_groups
 from offsetlake.serve.log_reads import LogReads
 from offsetlake.serve.offset_commit import LARGE_BYTES, OffsetCommit
-from offsetlake.serve.offset_commit import VERSIONS as COMMIT_VERSIONS
-from offsetlake.serve.offset_fetch import VERSIONS as FETCH_VERSIONS
+from offsetlake.serve.steps import Steps, Work, complete
 from offsetlake.serve.store import Store
 from offsetlake.serve.topics import Topics
 from offsetlake.serve.transactions import Transactions
 from offsetlake.serve.txn_offset_commit import TxnOffsetCommit
 from offsetlake.serve.writes import Writes
 
-PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 0, 1, 2, 3, 8, 9, 10
-DESCRIBE_GROUPS, LIST_GROUPS, API_VERSIONS, DELETE_GROUPS, OFFSET_DELETE = 15, 16, 18, 42, 47
-INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 22, 24, 25, 26, 28
-SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
-DESCRIBE_CLUSTER, CONSUMER_GROUP_DESCRIBE, DESCRIBE_TOPIC_PARTITIONS = 60, 69, 75
-ILLEGAL_SASL_STATE, UNSUPPORTED_VERSION = 34, 35
 _SOFTWARE_SINCE = 3  # version of ApiVersions that names the client's software
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")  # as ApiVersionsRequest.isValid of Kafka has it
 _FROM_ZERO_SINCE = 4  # version of ApiVersions that can say of a feature that it may be switched off
-
-VERSIONS = {
-    PRODUCE: range(3, 14),
-    FETCH: range(4, 19),
-    LIST_OFFSETS: range(1, 12),
-    METADATA: range(14),
-    OFFSET_COMMIT: COMMIT_VERSIONS,
-    OFFSET_FETCH: FETCH_VERSIONS,
-    FIND_COORDINATOR: range(7),
-    DESCRIBE_GROUPS: range(7),
-    LIST_GROUPS: range(6),
-    SASL_HANDSHAKE: range(2),
-    API_VERSIONS: range(5),
-    INIT_PRODUCER_ID: range(6),
-    ADD_PARTITIONS_TO_TXN: range(6),
-    ADD_OFFSETS_TO_TXN: range(5),
-    END_TXN: range(6),
-    TXN_OFFSET_COMMIT: range(6),
-    SASL_AUTHENTICATE: range(3),
-    DELETE_GROUPS: range(3),
-    OFFSET_DELETE: range(1),
-    DESCRIBE_CLUSTER: range(3),
-    CONSUMER_GROUP_DESCRIBE: range(2),
-    DESCRIBE_TOPIC_PARTITIONS: range(1),
-}
-"""Versions by API, as a 4.2 broker has them (facts 6.1)."""
 
 TRANSACTION_VERSION = 2
 """The feature by which clients know that each end of a transaction raises the epoch (KIP-890)."""

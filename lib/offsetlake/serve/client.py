@@ -1,26 +1,19 @@
 """Who is at the other end of a connection."""
 
 import logging
-from collections.abc import Callable, Generator
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from offsetlake.kafka.act_headers import Headers, act_headers
 from offsetlake.log.positions import OFFSETS_TOPIC
 from offsetlake.serve.logs import ClientLog, shown
 from offsetlake.serve.rights import EVERYTHING, NAMES, READ, Access
-from offsetlake.serve.writes import Share
+from offsetlake.serve.steps import Share, Work, complete
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LOG = ClientLog(logging.getLogger(__name__))
 ANONYMOUS = "User:ANONYMOUS"
-
-_Result = TypeVar("_Result")
-Steps = Generator[int, None, _Result]
-Work = Steps[int]
-"""Work on a request that is split into turns, so that other connections have theirs in between.
-
-It yields wherever it can be interrupted: the bytes of memory that it has taken since it last did so. It answers the
-request itself, and returns for how many ms nothing more is to be taken of the connection.
-"""
 
 
 class Client:
@@ -67,16 +60,6 @@ class Client:
     def act(self, what: str, client_id: bytes | None) -> Headers:
         """Give the headers that tell in the log who did this."""
         return act_headers(what, self.principal, client_id or b"", self.address)
-
-
-def complete(steps: Steps[_Result]) -> _Result:
-    """Take all steps at once; return what they return."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: _Result = end.value
-            return result
 
 
 def _stay() -> None:

@@ -18,25 +18,29 @@ from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop
 from typing import Any
 
-from offsetlake.log.positions import OFFSETS_TOPIC
-from offsetlake.serve import wire
-from offsetlake.serve.base import NO_ID
-from offsetlake.serve.client import Asked, Steps
-from offsetlake.serve.commit_rules import (
+from offsetlake.kafka.error_codes import (
+    COORDINATOR_NOT_AVAILABLE,
     GROUP_AUTHORIZATION_FAILED,
+    INVALID_REQUEST,
+    INVALID_TOPIC_EXCEPTION,
     NONE,
+    TOPIC_AUTHORIZATION_FAILED,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
+from offsetlake.log.positions import OFFSETS_TOPIC
+from offsetlake.serve import wire
+from offsetlake.serve.base import NO_ID
+from offsetlake.serve.client import Asked
 from offsetlake.serve.described_partitions import NODE, described, encoded_partitions
 from offsetlake.serve.encoding import Lazy, Values
-from offsetlake.serve.log_reads import EARLIEST, LATEST, TOPIC_AUTHORIZATION_FAILED, LogReads
+from offsetlake.serve.log_reads import EARLIEST, LATEST, LogReads
 from offsetlake.serve.rights import ANY_RIGHT
+from offsetlake.serve.steps import Steps
 from offsetlake.serve.store import Store
 from offsetlake.serve.topics import INTERNAL, LAST_OFFSET, Topics
 
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
-INVALID_TOPIC, INVALID_REQUEST, COORDINATOR_NOT_AVAILABLE = 17, 42, 15
 UNSUPPORTED_FOR_MESSAGE_FORMAT = 43  # what a broker says of a log whose records have no timestamps
 MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE = 114, 115
 NO_NODE = -1
@@ -233,7 +237,7 @@ class ClusterApis:
         name = text.encode()
         error = UNKNOWN_TOPIC_OR_PARTITION if self._topics.partitions(name) == 0 else NONE
         if not _NAME.fullmatch(text):
-            error = INVALID_TOPIC
+            error = INVALID_TOPIC_EXCEPTION
         if error:
             return {"error_code": error, "name": text, "topic_id": None, "partitions": []}
         return self._topic(name)

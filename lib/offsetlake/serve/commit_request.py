@@ -6,8 +6,8 @@ stands around its offsets is compared with the last one, by one `unpack` of all 
 
 import struct
 
+from offsetlake.kafka.error_codes import NONE
 from offsetlake.serve import wire
-from offsetlake.serve.commit_rules import NONE
 
 THROTTLE, FLEXIBLE = 3, 8  # versions of OffsetCommit since which an answer has a throttle time, and tags
 _CORRELATION_AT, _CORRELATION, _OFFSET = 4, 4, 8

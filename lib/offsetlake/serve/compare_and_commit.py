@@ -8,8 +8,9 @@ from typing import NamedTuple
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.act_headers import Headers
 from offsetlake.kafka.batch_writer import Batch, offset_commit_key, offset_commit_value, record_batch
+from offsetlake.kafka.error_codes import NONE, UNKNOWN_TOPIC_OR_PARTITION, UNSTABLE_OFFSET_COMMIT
 from offsetlake.serve.base import NO_ID, Stored
-from offsetlake.serve.commit_rules import NOBODY, NONE, UNKNOWN_TOPIC_OR_PARTITION, UNSTABLE_OFFSET_COMMIT, refusal
+from offsetlake.serve.commit_rules import NOBODY, refusal
 from offsetlake.serve.store import VALUE, Store, key
 from offsetlake.serve.topics import Topics
 from offsetlake.times import now_ms

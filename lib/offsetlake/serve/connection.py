@@ -12,10 +12,11 @@ from typing import Protocol, cast
 
 from offsetlake.serve import wire
 from offsetlake.serve.answering import SENT_AT_ONCE_BYTES, Answer, Answers
-from offsetlake.serve.client import Client, Work
+from offsetlake.serve.client import Client
 from offsetlake.serve.logs import ClientLog
 from offsetlake.serve.memory import UNCHARGED_BYTES
 from offsetlake.serve.request_limits import API_KEY_BYTES, MIN_LIMIT_BYTES, check_frame_size
+from offsetlake.serve.steps import Work
 from offsetlake.serve.turns import Turns
 
 LOG = ClientLog(logging.getLogger(__name__))

@@ -8,25 +8,28 @@ from typing import Any
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.act_headers import DELETE_GROUP, DELETE_OFFSETS, Headers
 from offsetlake.kafka.batch_writer import Batch, Record, group_tombstone_keys, offset_commit_key, record_batch
-from offsetlake.serve.client import Asked, Work
-from offsetlake.serve.commit_rules import (
+from offsetlake.kafka.error_codes import (
     COORDINATOR_LOAD_IN_PROGRESS,
     GROUP_AUTHORIZATION_FAILED,
     GROUP_ID_NOT_FOUND,
+    GROUP_SUBSCRIBED_TO_TOPIC,
     INVALID_GROUP_ID,
+    INVALID_REQUEST,
+    NON_EMPTY_GROUP,
     NONE,
     NOT_COORDINATOR,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
+from offsetlake.serve.client import Asked
 from offsetlake.serve.encoding import Lazy, Values
 from offsetlake.serve.rights import ADMIN
+from offsetlake.serve.steps import Share, Work
 from offsetlake.serve.store import Store
 from offsetlake.serve.topics import Topics
-from offsetlake.serve.writes import Share, Writes
+from offsetlake.serve.writes import Writes
 from offsetlake.times import now_ms
 
 MAX_OFFSETS_PER_WRITE = 1000
-INVALID_REQUEST, NON_EMPTY_GROUP, GROUP_SUBSCRIBED_TO_TOPIC = 42, 68, 86
 _PARTITION = struct.Struct(">i")
 
 Partitions = list[tuple[bytes, int]]

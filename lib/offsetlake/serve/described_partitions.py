@@ -4,7 +4,7 @@ import struct
 from collections.abc import Sequence
 from functools import cache
 
-from offsetlake.serve.commit_rules import NONE
+from offsetlake.kafka.error_codes import NONE
 from offsetlake.serve.encoding import Encoded, Values, element_schema, encoded
 from offsetlake.serve.schemas import response_schema
 

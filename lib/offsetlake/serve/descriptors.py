@@ -5,8 +5,8 @@ import resource
 from dataclasses import replace
 
 from offsetlake.errors import BadRequest
+from offsetlake.log.positions import TRANSACTION_LOG_PARTITIONS
 from offsetlake.serve.settings import Settings
-from offsetlake.serve.transaction_log import PARTITIONS
 
 LOG = logging.getLogger(__name__)
 RESERVED = 100
@@ -21,7 +21,7 @@ def limit_connections(settings: Settings) -> Settings:
     """
     _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
-    reserved = settings.log_partitions + PARTITIONS + RESERVED
+    reserved = settings.log_partitions + TRANSACTION_LOG_PARTITIONS + RESERVED
     if limit == resource.RLIM_INFINITY:
         limit = settings.max_connections + reserved
     if limit <= reserved:

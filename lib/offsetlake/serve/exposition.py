@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from offsetlake.serve.admin import VERSIONS
+from offsetlake.serve.api_keys import VERSIONS
 from offsetlake.serve.durations import SECONDS, Histogram
 from offsetlake.serve.parts import Parts
 from offsetlake.serve.rights import Access

@@ -10,13 +10,13 @@ from kio.schema.consumer_protocol_assignment.v0 import ConsumerProtocolAssignmen
 from kio.schema.consumer_protocol_subscription.v0 import ConsumerProtocolSubscription
 from kio.schema.consumer_protocol_subscription.v3 import ConsumerProtocolSubscription as ConsumerProtocolSubscription3
 
-from offsetlake.serve.client import Asked
-from offsetlake.serve.commit_rules import (
+from offsetlake.kafka.error_codes import (
     COORDINATOR_LOAD_IN_PROGRESS,
     GROUP_AUTHORIZATION_FAILED,
     GROUP_ID_NOT_FOUND,
     INVALID_GROUP_ID,
 )
+from offsetlake.serve.client import Asked
 from offsetlake.serve.encoding import Lazy, Values, encoded
 from offsetlake.serve.rights import READ
 from offsetlake.serve.store import Store

@@ -4,10 +4,11 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
+from offsetlake.kafka.error_codes import COORDINATOR_LOAD_IN_PROGRESS, NONE
 from offsetlake.serve import wire
 from offsetlake.serve.answering import Answer
-from offsetlake.serve.client import Asked, Work
-from offsetlake.serve.commit_rules import COORDINATOR_LOAD_IN_PROGRESS, NONE
+from offsetlake.serve.client import Asked
+from offsetlake.serve.steps import Work
 from offsetlake.serve.store import Store
 
 _THROTTLE, _FLEXIBLE, _STATES, _TYPES = 1, 3, 4, 5

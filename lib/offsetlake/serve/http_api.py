@@ -11,12 +11,11 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.kafka import act_headers
-from offsetlake.serve import commit_rules as codes
+from offsetlake.kafka import act_headers, error_codes
 from offsetlake.serve import http_answers as answers
 from offsetlake.serve.child import ChildFailed, ask
 from offsetlake.serve.compare_and_commit import CompareAndCommit, Exchange, Outcome
-from offsetlake.serve.deletions import GROUP_SUBSCRIBED_TO_TOPIC, INVALID_REQUEST, NON_EMPTY_GROUP, Deletions
+from offsetlake.serve.deletions import Deletions
 from offsetlake.serve.exposition import ThrottledGroupsCollector
 from offsetlake.serve.group_pages import page
 from offsetlake.serve.http_access import act_of, client_of, guarded
@@ -30,20 +29,23 @@ HISTORY_SECONDS = 60.0  # a question about an instant may take, and wait for oth
 _IN_USE = "its members commit for it: stop them first"
 
 _OF_CODES = {
-    codes.UNKNOWN_MEMBER_ID: ("group-in-use", f"group {{group!r}} has members, and {_IN_USE}"),
-    NON_EMPTY_GROUP: ("group-in-use", f"group {{group!r}} has members, and {_IN_USE}"),
-    GROUP_SUBSCRIBED_TO_TOPIC: ("group-in-use", f"group {{group!r}} is subscribed to the topic, and {_IN_USE}"),
-    codes.UNSTABLE_OFFSET_COMMIT: (
+    error_codes.UNKNOWN_MEMBER_ID: ("group-in-use", f"group {{group!r}} has members, and {_IN_USE}"),
+    error_codes.NON_EMPTY_GROUP: ("group-in-use", f"group {{group!r}} has members, and {_IN_USE}"),
+    error_codes.GROUP_SUBSCRIBED_TO_TOPIC: (
+        "group-in-use",
+        "group {group!r} is subscribed to the topic, and " + _IN_USE,
+    ),
+    error_codes.UNSTABLE_OFFSET_COMMIT: (
         "transaction-open",
         "an open transaction holds an offset of group {group!r}: nothing was written, try again when it has ended",
     ),
-    codes.GROUP_ID_NOT_FOUND: ("group-not-found", "there is no group {group!r}, or it is a share group"),
-    INVALID_REQUEST: ("share-group", "{group!r} is a share group: act on it through its own cluster"),
-    codes.UNKNOWN_TOPIC_OR_PARTITION: (
+    error_codes.GROUP_ID_NOT_FOUND: ("group-not-found", "there is no group {group!r}, or it is a share group"),
+    error_codes.INVALID_REQUEST: ("share-group", "{group!r} is a share group: act on it through its own cluster"),
+    error_codes.UNKNOWN_TOPIC_OR_PARTITION: (
         "partition-not-found",
         "a partition named here is none of the server's --topics, or above all that a topic has: nothing was written",
     ),
-    codes.NOT_COORDINATOR: ("log-broken", "the log takes no more: nothing was written; look at the server's log"),
+    error_codes.NOT_COORDINATOR: ("log-broken", "the log takes no more: nothing was written; look at the server's log"),
 }
 
 

@@ -5,8 +5,8 @@ import base64
 from typing import Any, TypeVar
 
 from offsetlake.serve.base import NO_ID, Stored
-from offsetlake.serve.client import Steps
 from offsetlake.serve.moment import Moment
+from offsetlake.serve.steps import Steps
 
 _AT_ONCE = 100  # offsets that are read in one step
 _Result = TypeVar("_Result")

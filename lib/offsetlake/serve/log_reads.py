@@ -14,20 +14,29 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from offsetlake.errors import CorruptBatch, LogUnavailable
+from offsetlake.kafka.error_codes import (
+    CORRUPT_MESSAGE,
+    FETCH_SESSION_ID_NOT_FOUND,
+    INVALID_REQUEST,
+    KAFKA_STORAGE_ERROR,
+    NONE,
+    NOT_LEADER_OR_FOLLOWER,
+    OFFSET_OUT_OF_RANGE,
+    TOPIC_AUTHORIZATION_FAILED,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSUPPORTED_VERSION,
+)
 from offsetlake.log.partition_reader import OffsetOutOfRange, PartitionReader
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.segment_index import NO_EPOCH, NO_TIMESTAMP, Found
 from offsetlake.serve.base import NO_ID
 from offsetlake.serve.client import Asked
-from offsetlake.serve.commit_rules import NONE, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
 from offsetlake.serve.encoding import Lazy, Values
 from offsetlake.serve.logs import ClientLog
 from offsetlake.serve.topics import INTERNAL, Topics
 from offsetlake.serve.watermarks import Watermarks
 
 LOG = ClientLog(logging.getLogger(__name__))
-CORRUPT_MESSAGE, NOT_LEADER_OR_FOLLOWER, TOPIC_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION = 2, 6, 29, 35
-INVALID_REQUEST, KAFKA_STORAGE_ERROR, FETCH_SESSION_ID_NOT_FOUND = 42, 56, 70
 MOST_BYTES = 4 << 20  # of batches in one answer, but for a single one that is larger
 GATHERING = 0.01  # seconds: who waits for more gets in one answer what is written within them
 LONGEST_WAIT = 60.0  # seconds

@@ -12,16 +12,19 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from offsetlake.errors import BadRequest
+from offsetlake.kafka.error_codes import SASL_AUTHENTICATION_FAILED, UNSUPPORTED_SASL_MECHANISM
 from offsetlake.serve import schemas, tls, wire
-from offsetlake.serve.admin import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, VERSIONS, Admin
+from offsetlake.serve.answering import Answer
+from offsetlake.serve.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, VERSIONS
 from offsetlake.serve.attempts import TooManyAttempts
-from offsetlake.serve.client import Client, complete
+from offsetlake.serve.client import Client
 from offsetlake.serve.connection import Connection
 from offsetlake.serve.limits import Arriving, host_of
 from offsetlake.serve.logs import ClientLog, shown
 from offsetlake.serve.sasl import PLAIN, plain_name_and_password
 from offsetlake.serve.scram import Exchange, NotLoggedIn
 from offsetlake.serve.security import Security
+from offsetlake.serve.steps import complete
 
 if TYPE_CHECKING:
     from offsetlake.serve.credentials import Credentials
@@ -30,7 +33,6 @@ LOG = ClientLog(logging.getLogger(__name__))
 MAX_FRAME, MAX_REQUESTS = 64 << 10, 10  # bytes; clients need five
 SECONDS = 10.0  # for all of it
 FAILURE_DELAY = 0.1  # seconds: connection.failed.authentication.delay.ms of a broker
-UNSUPPORTED_SASL_MECHANISM, SASL_AUTHENTICATION_FAILED = 33, 58
 _SIZE = struct.Struct(">i")
 _SIZE_AND_CORRELATION = struct.Struct(">ii")
 _FRAMED_SINCE = 1  # version of SaslHandshake: what follows are requests, not bare messages of the mechanism
@@ -42,12 +44,17 @@ class Login(Arriving):
     def __init__(
         self,
         security: Security,
-        admin: Admin,
+        api_versions: Callable[[bytes, wire.Header, Answer, Client], int],
         connect: Callable[[Client], Connection],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         super().__init__()
-        self._security, self._admin, self._connect, self._loop = security, admin, connect, loop
+        self._security, self._api_versions, self._connect, self._loop = (
+            security,
+            api_versions,
+            connect,
+            loop,
+        )
         self._received = bytearray()
         self._begun = False  # behind TLS, where that is on
         self._ready = True  # for requests
@@ -116,7 +123,7 @@ class Login(Arriving):
         header = wire.read_header(frame)
         answer = partial(self._answer, header.correlation)
         if header.api == API_VERSIONS and self._mechanism is None:
-            self._admin.take(frame, header, answer, self.client)
+            self._api_versions(frame, header, answer, self.client)
         elif header.api == SASL_HANDSHAKE and self._mechanism is None and header.version in VERSIONS[SASL_HANDSHAKE]:
             self._shake_hands(frame, header, answer)
         elif header.api == SASL_AUTHENTICATE and self._mechanism and header.version in VERSIONS[SASL_AUTHENTICATE]:

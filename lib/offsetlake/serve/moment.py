@@ -4,7 +4,7 @@ import struct
 from collections.abc import Iterable, Sequence
 
 from offsetlake.serve.base import NO_RUN, Base, Stored
-from offsetlake.serve.client import Steps
+from offsetlake.serve.steps import Steps
 
 VALUE = struct.Struct(">qi16s")
 """committed_offset, leader_epoch, topic_id; the metadata follows."""

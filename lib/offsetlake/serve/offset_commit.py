@@ -18,22 +18,33 @@ from offsetlake.kafka.batch_writer import (
     record_batch,
     record_batch_in_steps,
 )
+from offsetlake.kafka.error_codes import (
+    COORDINATOR_LOAD_IN_PROGRESS,
+    GROUP_AUTHORIZATION_FAILED,
+    NONE,
+    NOT_COORDINATOR,
+    OFFSET_METADATA_TOO_LARGE,
+    OFFSET_OUT_OF_RANGE,
+    UNKNOWN_SERVER_ERROR,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from offsetlake.kafka.placement import partition_for_group
 from offsetlake.serve import commit_rules as rules
 from offsetlake.serve import rights, wire
 from offsetlake.serve.base import NO_ID
 from offsetlake.serve.buckets import MAX_NAME_BYTES
-from offsetlake.serve.client import Client, Steps, Work, complete
+from offsetlake.serve.client import Client
 from offsetlake.serve.commit_request import FLEXIBLE, THROTTLE, CommitRequest, Kept, LastCommit
-from offsetlake.serve.commit_rules import NONE, Committer
+from offsetlake.serve.commit_rules import Committer
 from offsetlake.serve.quota import UNTHROTTLED, Quota, Throttle
 from offsetlake.serve.request_limits import MAX_COMMIT_BATCH_BYTES, REQUEST_LIMITS
+from offsetlake.serve.steps import Share, Steps, Work, complete
 from offsetlake.serve.store import VALUE, Store
 from offsetlake.serve.topics import LAST_OFFSET, Topics
-from offsetlake.serve.writes import Share, Writes
+from offsetlake.serve.writes import Writes
 from offsetlake.times import now_ms
 
-VERSIONS = range(2, 11)
 LARGE_BYTES = 4 << 10  # of a request that is read, and made records of, in turns
 _AT_ONCE = 100  # partitions
 METADATA_LIMIT = 4096  # UTF-16 units: offset.metadata.max.bytes of a broker
@@ -80,8 +91,8 @@ class Commit:
 
     def failed(self, _error: LogUnavailable) -> None:
         """Answer as a broker does whose disk takes no more."""
-        self._errors[rules.NOT_COORDINATOR] += len(self._offsets)
-        self._answer(self._request.body(rules.NOT_COORDINATOR))
+        self._errors[NOT_COORDINATOR] += len(self._offsets)
+        self._answer(self._request.body(NOT_COORDINATOR))
 
 
 class OffsetCommit:
@@ -148,8 +159,8 @@ class OffsetCommit:
         if throttle.rest_ms and header.version >= THROTTLE:
             answer = _throttled(answer, throttle.rest_ms)
         if throttle.refused:
-            self.errors[rules.COORDINATOR_LOAD_IN_PROGRESS] += len(offsets)
-            answer(request.body(rules.COORDINATOR_LOAD_IN_PROGRESS))
+            self.errors[COORDINATOR_LOAD_IN_PROGRESS] += len(offsets)
+            answer(request.body(COORDINATOR_LOAD_IN_PROGRESS))
             return throttle.muted_ms
         act = client.act(COMMIT, header.client_id) if self._tells(request, offsets, last) else NO_HEADERS
         last.group, request.before = request.group, offsets
@@ -175,8 +186,8 @@ class OffsetCommit:
         else:
             batch = yield from record_batch_in_steps(now, records, act, _AT_ONCE)
         if len(batch.data) > MAX_COMMIT_BATCH_BYTES:
-            self.errors[rules.UNKNOWN_SERVER_ERROR] += len(offsets)
-            answer(request.body(rules.UNKNOWN_SERVER_ERROR))
+            self.errors[UNKNOWN_SERVER_ERROR] += len(offsets)
+            answer(request.body(UNKNOWN_SERVER_ERROR))
             return
         commit = Commit(self.log_partition(request.group), batch, self._store, request, offsets, answer, self.errors)
         self._writes.add(commit, share, len(offsets))
@@ -209,10 +220,10 @@ class OffsetCommit:
         generation, member = cursor.int32(), cursor.name()
         instance = cursor.string() if version >= _INSTANCE else None
         retention = cursor.int64() if version <= _RETENTION else -1
-        error = rules.COORDINATOR_LOAD_IN_PROGRESS if self._store.loading else NONE
+        error = COORDINATOR_LOAD_IN_PROGRESS if self._store.loading else NONE
         denied = not client.may(rights.COMMIT, group)
         if denied:
-            error = rules.GROUP_AUTHORIZATION_FAILED
+            error = GROUP_AUTHORIZATION_FAILED
         of_nobody = generation < 0 and not member and instance is None
         request = CommitRequest(group, version, retention, of_nobody=of_nobody)
         if not error and not (of_nobody and self._store.takes_commits(request.group)):
@@ -249,11 +260,11 @@ class OffsetCommit:
             if denied:
                 code = error
             elif name is None:
-                code = rules.UNKNOWN_TOPIC_ID
+                code = UNKNOWN_TOPIC_ID
             elif not self._topics.holds(name, partition):
-                code = rules.UNKNOWN_TOPIC_OR_PARTITION
+                code = UNKNOWN_TOPIC_OR_PARTITION
             elif offset == LAST_OFFSET:  # the end ListOffsets gives for one that nobody knows
-                code = error or rules.OFFSET_OUT_OF_RANGE
+                code = error or OFFSET_OUT_OF_RANGE
             else:
                 code = error or too_large(metadata)
             partitions.append((partition, code))
@@ -275,4 +286,4 @@ def _throttled(answer: Answer, rest_ms: int) -> Answer:
 def too_large(metadata: bytes) -> int:
     """Give the error code of metadata that is too long, or NONE."""
     units = len(metadata) if len(metadata) <= METADATA_LIMIT else len(metadata.decode().encode("utf-16-le")) // 2
-    return rules.OFFSET_METADATA_TOO_LARGE if units > METADATA_LIMIT else NONE
+    return OFFSET_METADATA_TOO_LARGE if units > METADATA_LIMIT else NONE

@@ -10,26 +10,24 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from offsetlake.serve import wire
-from offsetlake.serve.answering import Answer
-from offsetlake.serve.base import NO_ID, Stored
-from offsetlake.serve.client import Client, Steps, Work, complete
-from offsetlake.serve.commit_rules import (
+from offsetlake.kafka.error_codes import (
     COORDINATOR_LOAD_IN_PROGRESS,
     GROUP_AUTHORIZATION_FAILED,
-    NOBODY,
     NONE,
     UNKNOWN_TOPIC_ID,
     UNSTABLE_OFFSET_COMMIT,
-    Committer,
-    fetch_refusal,
 )
+from offsetlake.serve import wire
+from offsetlake.serve.answering import Answer
+from offsetlake.serve.base import NO_ID, Stored
+from offsetlake.serve.client import Client
+from offsetlake.serve.commit_rules import NOBODY, Committer, fetch_refusal
 from offsetlake.serve.request_limits import REQUEST_LIMITS
 from offsetlake.serve.rights import READ
+from offsetlake.serve.steps import Steps, Work, complete
 from offsetlake.serve.store import Store, key
 from offsetlake.serve.topics import Topics
 
-VERSIONS = range(1, 11)
 _ALL_SINCE = _NO_ERROR_BELOW = 2
 _THROTTLE, _EPOCH, _FLEXIBLE, _STABLE, _GROUPS, _MEMBER, _TOPIC_IDS = 3, 5, 6, 7, 8, 9, 10
 KEPT, LARGEST_KEPT = 1000, 600  # requests that were read, and their bytes: each takes up to 20 kB as objects

@@ -10,7 +10,8 @@ from pathlib import Path
 from offsetlake.log.appender import Appender
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.segments import Segment
-from offsetlake.serve.admin import OFFSET_COMMIT, OFFSET_FETCH, Admin
+from offsetlake.serve.admin import Admin
+from offsetlake.serve.api_keys import OFFSET_COMMIT, OFFSET_FETCH
 from offsetlake.serve.base import Base
 from offsetlake.serve.log_reads import LogReads
 from offsetlake.serve.offset_commit import OffsetCommit

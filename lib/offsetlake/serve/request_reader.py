@@ -17,7 +17,7 @@ from functools import cache
 from types import NoneType
 from typing import Any, NamedTuple, get_args, get_origin
 
-from offsetlake.serve.client import Steps
+from offsetlake.serve.steps import Steps
 from offsetlake.serve.wire import Cursor, Malformed
 
 ELEMENTS_PER_STEP = 16

@@ -6,10 +6,10 @@ from typing import Any
 from kio.index import UnknownAPIKey, UnknownEntity, load_request_schema, load_response_schema
 
 from offsetlake.serve import wire
-from offsetlake.serve.client import Steps
 from offsetlake.serve.encoding import Values, encoded
 from offsetlake.serve.request_limits import REQUEST_LIMITS
 from offsetlake.serve.request_reader import entity_reader
+from offsetlake.serve.steps import Steps
 
 _TAGS = b"\0"
 

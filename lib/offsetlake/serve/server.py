@@ -80,7 +80,7 @@ class Server:
         arrivals = Arrivals(
             security,
             lambda: security.tls,
-            lambda: Login(security, self._parts.admin, self._connect, self._loop),
+            lambda: Login(security, self._parts.admin.take, self._connect, self._loop),
             self._loop,
         )
         try:

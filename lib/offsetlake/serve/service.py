@@ -1,16 +1,16 @@
 """Which request is answered by what: the two hot ones in place, all others by their schemas."""
 
 from offsetlake.serve import wire
-from offsetlake.serve.admin import OFFSET_COMMIT, OFFSET_FETCH, Admin
+from offsetlake.serve.admin import Admin
 from offsetlake.serve.answering import Answer
+from offsetlake.serve.api_keys import OFFSET_COMMIT, OFFSET_FETCH, VERSIONS
 from offsetlake.serve.client import Client
 from offsetlake.serve.commit_request import FLEXIBLE, LastCommit
-from offsetlake.serve.offset_commit import VERSIONS as COMMIT_VERSIONS
 from offsetlake.serve.offset_commit import OffsetCommit
-from offsetlake.serve.offset_fetch import VERSIONS as FETCH_VERSIONS
 from offsetlake.serve.offset_fetch import OffsetFetch
 
 _FETCH_FLEXIBLE = 6
+_COMMIT_VERSIONS, _FETCH_VERSIONS = VERSIONS[OFFSET_COMMIT], VERSIONS[OFFSET_FETCH]
 
 
 class Service:
@@ -27,10 +27,10 @@ class Service:
     def take(self, frame: bytes, header: wire.Header, answer: Answer) -> int:
         """Take a request; as `offsetlake.serve.connection.Requests` has it."""
         api, version, at, client = header.api, header.version, header.body, self._client
-        if api == OFFSET_FETCH and version in FETCH_VERSIONS:
+        if api == OFFSET_FETCH and version in _FETCH_VERSIONS:
             at = wire.behind_tags(frame, at) if version >= _FETCH_FLEXIBLE else at
             self._fetches.take(frame, at, version, answer, client)
-        elif api == OFFSET_COMMIT and version in COMMIT_VERSIONS:
+        elif api == OFFSET_COMMIT and version in _COMMIT_VERSIONS:
             if version >= FLEXIBLE:
                 at, last = wire.behind_tags(frame, at), self._last_commit
                 return self._commits.take(frame, at, header, lambda body: answer(b"\0" + body), last, client)

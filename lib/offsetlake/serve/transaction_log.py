@@ -20,19 +20,18 @@ from offsetlake.kafka.records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, decode_r
 from offsetlake.log.appender import SEGMENT_BYTES
 from offsetlake.log.cutting import delete, plan_cut
 from offsetlake.log.ownership import disk_errors
-from offsetlake.log.positions import LogPartition
+from offsetlake.log.positions import TRANSACTION_LOG_PARTITIONS, LogPartition
 from offsetlake.log.segments import segments_of
 from offsetlake.serve.transaction_rules import ENDED, NO_ID, State, Transaction
 
 LOG = logging.getLogger(__name__)
 _SIZE = struct.Struct(">8xi")  # of a batch, behind its base offset: what follows
-PARTITIONS = 50  # transaction.state.log.num.partitions of a broker
 EXPIRES = 7 * 86_400_000  # ms without a transaction: transactional.id.expiration.ms of a broker
 
 
 def partition_of(transactional_id: str) -> LogPartition:
     """Give the partition that holds a transactional id."""
-    return LogPartition(TRANSACTIONS_TOPIC, partition_for_group(transactional_id, PARTITIONS))
+    return LogPartition(TRANSACTIONS_TOPIC, partition_for_group(transactional_id, TRANSACTION_LOG_PARTITIONS))
 
 
 def state_batch(standing: Sequence[Transaction]) -> Batch:

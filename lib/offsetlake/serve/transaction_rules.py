@@ -9,10 +9,15 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from offsetlake.kafka.batch_writer import Producer
-from offsetlake.serve.commit_rules import NONE
+from offsetlake.kafka.error_codes import (
+    CONCURRENT_TRANSACTIONS,
+    INVALID_PRODUCER_ID_MAPPING,
+    INVALID_TXN_STATE,
+    NONE,
+    PRODUCER_FENCED,
+    TRANSACTION_ABORTABLE,
+)
 
-INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING = 47, 48, 49
-CONCURRENT_TRANSACTIONS, PRODUCER_FENCED, TRANSACTION_ABORTABLE = 51, 90, 120
 NO_ID, NO_EPOCH, NO_TIME = -1, -1, -1
 BUMPING = 2  # transaction.version since which each end of a transaction raises the epoch
 _ABORTABLE_SINCE = 4  # version of TxnOffsetCommit

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.batch_writer import Batch, marker_batch
+from offsetlake.kafka.error_codes import NONE, NOT_COORDINATOR
 from offsetlake.log.positions import LogPartition
-from offsetlake.serve.commit_rules import NONE, NOT_COORDINATOR
 from offsetlake.serve.store import Store
 from offsetlake.serve.transaction_log import TransactionLog, expired, partition_of, state_batch
 from offsetlake.serve.transaction_rules import State, Transaction

@@ -11,9 +11,21 @@ from collections.abc import Callable
 from typing import Any
 
 from offsetlake.kafka.batch_writer import Producer
+from offsetlake.kafka.error_codes import (
+    CLUSTER_AUTHORIZATION_FAILED,
+    CONCURRENT_TRANSACTIONS,
+    COORDINATOR_LOAD_IN_PROGRESS,
+    GROUP_AUTHORIZATION_FAILED,
+    INVALID_PRODUCER_EPOCH,
+    INVALID_REQUEST,
+    INVALID_TRANSACTION_TIMEOUT,
+    NONE,
+    PRODUCER_FENCED,
+    TOPIC_AUTHORIZATION_FAILED,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+)
 from offsetlake.serve import transaction_rules as rules
 from offsetlake.serve.client import Asked
-from offsetlake.serve.commit_rules import COORDINATOR_LOAD_IN_PROGRESS, GROUP_AUTHORIZATION_FAILED, NONE
 from offsetlake.serve.encoding import Lazy, Values
 from offsetlake.serve.rights import COMMIT
 from offsetlake.serve.store import Store
@@ -23,9 +35,6 @@ from offsetlake.serve.transaction_writes import Change, Cleaning, Done, Marker
 from offsetlake.serve.writes import Writes
 from offsetlake.times import now_ms
 
-TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED = 29, 31
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
-INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT = 42, 50
 LONGEST = 15 * 60_000  # ms: transaction.max.timeout.ms of a broker
 LOOK = 1.0  # seconds between two looks for transactions whose time is over
 _FENCED_SINCE = {"init": 4, "offsets": 2, "end": 2}  # versions that tell a fenced producer by a code of its own
@@ -104,7 +113,7 @@ class Transactions:
             if isinstance(begun, int):
                 refuse(begun)
             elif begun.state is State.PREPARE_ABORT:
-                self._end(begun, lambda error: refuse(error or rules.CONCURRENT_TRANSACTIONS))
+                self._end(begun, lambda error: refuse(error or CONCURRENT_TRANSACTIONS))
             else:
                 self._change(begun, lambda error: refuse(error) if error else give(begun.producer))
 
@@ -187,7 +196,7 @@ class Transactions:
             return error
         if not name:
             return INVALID_REQUEST
-        return rules.CONCURRENT_TRANSACTIONS if name in self._changing else NONE
+        return CONCURRENT_TRANSACTIONS if name in self._changing else NONE
 
     def _loading(self) -> int:
         return COORDINATOR_LOAD_IN_PROGRESS if self._store.loading else NONE
@@ -274,8 +283,8 @@ def denial(asked: Asked, name: str, group: bytes | None = None) -> int:
 
 def _as_told(error: int, request: str, version: int) -> int:
     """Give the error code as a version has it."""
-    if error == rules.PRODUCER_FENCED and version < _FENCED_SINCE[request]:
-        return rules.INVALID_PRODUCER_EPOCH
+    if error == PRODUCER_FENCED and version < _FENCED_SINCE[request]:
+        return INVALID_PRODUCER_EPOCH
     return error
 
 

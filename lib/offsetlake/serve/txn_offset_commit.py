@@ -17,16 +17,27 @@ from offsetlake.kafka.batch_writer import (
     offset_commit_value,
     record_batch_in_steps,
 )
+from offsetlake.kafka.error_codes import (
+    COORDINATOR_LOAD_IN_PROGRESS,
+    INVALID_GROUP_ID,
+    INVALID_PRODUCER_EPOCH,
+    NONE,
+    NOT_COORDINATOR,
+    OFFSET_OUT_OF_RANGE,
+    PRODUCER_FENCED,
+    UNKNOWN_SERVER_ERROR,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from offsetlake.serve import commit_rules as rules
 from offsetlake.serve.base import NO_ID
-from offsetlake.serve.client import Asked, Steps, Work
-from offsetlake.serve.commit_rules import NONE, Committer
+from offsetlake.serve.client import Asked
+from offsetlake.serve.commit_rules import Committer
 from offsetlake.serve.encoding import Lazy, Values
 from offsetlake.serve.offset_commit import OffsetCommit, too_large
 from offsetlake.serve.request_limits import MAX_COMMIT_BATCH_BYTES
+from offsetlake.serve.steps import Steps, Work
 from offsetlake.serve.store import VALUE, Store, key
 from offsetlake.serve.topics import LAST_OFFSET, Topics
-from offsetlake.serve.transaction_rules import INVALID_PRODUCER_EPOCH, PRODUCER_FENCED
 from offsetlake.serve.transactions import Answer, Transactions, denial
 from offsetlake.serve.writes import Writes
 from offsetlake.times import now_ms
@@ -84,7 +95,7 @@ class TransactionalCommit:
 
     def failed(self, _error: LogUnavailable) -> None:
         """Answer as a broker does whose disk takes no more."""
-        self.refuse(rules.NOT_COORDINATOR)
+        self.refuse(NOT_COORDINATOR)
 
     def refuse(self, error: int) -> None:
         """Answer; partitions without an error of their own get `error`."""
@@ -117,7 +128,7 @@ class TxnOffsetCommit:
         elif self._store.loading:
             answer(answered(request, errors, _try_again(asked.version)))
         elif not group:
-            answer(answered(request, errors, rules.INVALID_GROUP_ID))
+            answer(answered(request, errors, INVALID_GROUP_ID))
         else:
             throttle = self._commits.throttle(group)
             answer = _throttled(answer, throttle.rest_ms) if throttle.rest_ms else answer
@@ -140,7 +151,7 @@ class TxnOffsetCommit:
             if error or not size:
                 commit.refuse(error)
             elif size > MAX_COMMIT_BATCH_BYTES:
-                commit.refuse(rules.UNKNOWN_SERVER_ERROR)
+                commit.refuse(UNKNOWN_SERVER_ERROR)
             else:
                 for topic, last in commit.last_partitions.items():
                     self._topics.grow(topic, last)
@@ -156,8 +167,8 @@ class TxnOffsetCommit:
 
     def _error(self, topic: str, of: Any) -> int:
         if not self._topics.holds(topic.encode(), of.partition_index):
-            return rules.UNKNOWN_TOPIC_OR_PARTITION
-        return rules.OFFSET_OUT_OF_RANGE if of.committed_offset == LAST_OFFSET else NONE
+            return UNKNOWN_TOPIC_OR_PARTITION
+        return OFFSET_OUT_OF_RANGE if of.committed_offset == LAST_OFFSET else NONE
 
     def _refusal(self, request: Any) -> int:
         """Give the error code of the group."""
@@ -172,7 +183,7 @@ class TxnOffsetCommit:
 
 def _try_again(version: int) -> int:
     """Return the error code that clients of a version try again for."""
-    return rules.COORDINATOR_LOAD_IN_PROGRESS if version >= _LOADING_SINCE else _COORDINATOR_NOT_AVAILABLE
+    return COORDINATOR_LOAD_IN_PROGRESS if version >= _LOADING_SINCE else _COORDINATOR_NOT_AVAILABLE
 
 
 def _throttled(answer: Answer, rest_ms: int) -> Answer:

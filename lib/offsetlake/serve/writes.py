@@ -23,6 +23,7 @@ from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.batch_writer import Batch
 from offsetlake.log.appender import Appender, LogInDoubt, Partition
 from offsetlake.serve.durations import Histogram
+from offsetlake.serve.steps import Share
 from offsetlake.serve.watermarks import Watermarks
 
 LOG = logging.getLogger(__name__)
@@ -62,15 +63,6 @@ class Write(Protocol):
 
     def failed(self, error: LogUnavailable) -> None:
         """Hear that the disk takes no more, or may have lost it."""
-
-
-class Share:
-    """A client's share of the rounds; `end` is where its last write is in the order of the queue."""
-
-    __slots__ = ("end",)
-
-    def __init__(self) -> None:
-        self.end = 0
 
 
 class _Rest:

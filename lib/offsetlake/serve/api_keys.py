@@ -1,0 +1,33 @@
+"""The APIs that the serving process answers, by their keys in the Kafka protocol, and the versions of each."""
+
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 0, 1, 2, 3, 8, 9, 10
+DESCRIBE_GROUPS, LIST_GROUPS, API_VERSIONS, DELETE_GROUPS, OFFSET_DELETE = 15, 16, 18, 42, 47
+INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 22, 24, 25, 26, 28
+SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
+DESCRIBE_CLUSTER, CONSUMER_GROUP_DESCRIBE, DESCRIBE_TOPIC_PARTITIONS = 60, 69, 75
+
+VERSIONS = {
+    PRODUCE: range(3, 14),
+    FETCH: range(4, 19),
+    LIST_OFFSETS: range(1, 12),
+    METADATA: range(14),
+    OFFSET_COMMIT: range(2, 11),
+    OFFSET_FETCH: range(1, 11),
+    FIND_COORDINATOR: range(7),
+    DESCRIBE_GROUPS: range(7),
+    LIST_GROUPS: range(6),
+    SASL_HANDSHAKE: range(2),
+    API_VERSIONS: range(5),
+    INIT_PRODUCER_ID: range(6),
+    ADD_PARTITIONS_TO_TXN: range(6),
+    ADD_OFFSETS_TO_TXN: range(5),
+    END_TXN: range(6),
+    TXN_OFFSET_COMMIT: range(6),
+    SASL_AUTHENTICATE: range(3),
+    DELETE_GROUPS: range(3),
+    OFFSET_DELETE: range(1),
+    DESCRIBE_CLUSTER: range(3),
+    CONSUMER_GROUP_DESCRIBE: range(2),
+    DESCRIBE_TOPIC_PARTITIONS: range(1),
+}
+"""Versions by API, as a 4.2 broker has them (facts 6.1)."""
