@@ -24,9 +24,9 @@ import offsetlake  # noqa: E402 - the paths come first
 from offsetlake.lake.lake import Lake  # noqa: E402
 from offsetlake.lake.views import views  # noqa: E402
 from offsetlake.log.address import LogAddress  # noqa: E402
-from offsetlake.pipeline.compact import compact  # noqa: E402
-from offsetlake.pipeline.ingest import ingest  # noqa: E402
-from offsetlake.session import build_session  # noqa: E402
+from offsetlake.pipeline.compact.job import compact  # noqa: E402
+from offsetlake.pipeline.ingest.job import ingest  # noqa: E402
+from offsetlake.pipeline.spark import build_session  # noqa: E402
 from oracle.bulk import write_bulk_log  # noqa: E402
 
 LONG = 10  # seconds

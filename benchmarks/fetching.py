@@ -17,9 +17,9 @@ from broker import workload
 from broker.broker import Broker
 from broker.data_folder import put_back
 from frames import commit_frame
-from offsetlake.log.connection import KafkaConnection
+from offsetlake.log.cluster.connection import KafkaConnection
+from offsetlake.log.cluster.topic import describe, fetch
 from offsetlake.log.positions import OFFSETS_TOPIC
-from offsetlake.log.topic import describe, fetch
 from oracle.bulk import write_bulk_log
 from serve.serving import Serving
 from serve.wire_client import WireClient

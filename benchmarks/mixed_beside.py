@@ -13,7 +13,7 @@ from e2e.lakes import cycle
 from mixed_wire import Sums, Told
 from offsetlake.lake.lake import Lake
 from offsetlake.log.positions import OFFSETS_TOPIC
-from offsetlake.pipeline.maintain import maintain
+from offsetlake.pipeline.maintain.job import maintain
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from mixed_wire import PATIENCE, TOPIC, Asking, Sums, Told, WrongAnswerError, expect, metadata, topics
-from offsetlake.serve import admin as apis
+from offsetlake.serve.apis import api_dispatcher as apis
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue

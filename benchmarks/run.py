@@ -32,16 +32,16 @@ from broker import workload  # noqa: E402
 from broker.broker import Broker  # noqa: E402
 from broker.kafka_tools import java  # noqa: E402
 from offsetlake.lake.lake import Lake  # noqa: E402
-from offsetlake.lifecycle.policy import RetentionPolicy  # noqa: E402
-from offsetlake.lifecycle.reduction import KEY  # noqa: E402
 from offsetlake.log.address import LogAddress  # noqa: E402
-from offsetlake.log.connection import KafkaConnection  # noqa: E402
-from offsetlake.log.folder import describe  # noqa: E402
-from offsetlake.pipeline.compact import compact  # noqa: E402
-from offsetlake.pipeline.emit import emit  # noqa: E402
-from offsetlake.pipeline.expire import expire  # noqa: E402
-from offsetlake.pipeline.ingest import ingest  # noqa: E402
-from offsetlake.session import build_session  # noqa: E402
+from offsetlake.log.cluster.connection import KafkaConnection  # noqa: E402
+from offsetlake.log.disk.folder import describe  # noqa: E402
+from offsetlake.pipeline.compact.job import compact  # noqa: E402
+from offsetlake.pipeline.emit.job import emit  # noqa: E402
+from offsetlake.pipeline.expire.job import expire  # noqa: E402
+from offsetlake.pipeline.ingest.job import ingest  # noqa: E402
+from offsetlake.pipeline.spark import build_session  # noqa: E402
+from offsetlake.rules.policy import RetentionPolicy  # noqa: E402
+from offsetlake.rules.reduction import KEY  # noqa: E402
 from oracle.bulk import START_TIME, write_bulk_log  # noqa: E402
 
 Row = tuple[str, str, str, str]

@@ -24,8 +24,8 @@ from offsetlake.kafka.batch_writer import (
     record_batch,
 )
 from offsetlake.kafka.placement import partition_for_group
-from offsetlake.log.appending import appending
-from offsetlake.times import to_ms
+from offsetlake.log.writer.appending import appending
+from offsetlake.util.times import to_ms
 
 LOG_PARTITIONS = 50  # as `serve` expects them unless told otherwise
 START_MS = to_ms("2026-01-31T14:00")

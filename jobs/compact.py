@@ -2,7 +2,7 @@
 
 import sys
 
-from offsetlake.cli import main
+from offsetlake.cli.main import main
 
 if __name__ == "__main__":
     main(["compact", *sys.argv[1:]])

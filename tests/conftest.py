@@ -13,9 +13,9 @@ from broker.broker import Broker
 from command_line import Run
 from e2e.in_process import InProcess
 from e2e.lakes import cycle
-from offsetlake import cli, output
+from offsetlake.cli import main, output
 from offsetlake.lake.lake import Lake
-from offsetlake.session import build_session
+from offsetlake.pipeline.spark import build_session
 
 TESTS = Path(__file__).parent
 SPARK, DAGS = "spark", "dags"
@@ -108,7 +108,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
     handler = signal.getsignal(signal.SIGINT)
 
     def running(*arguments: str) -> tuple[int, str, str]:
-        return cli.run(arguments), *capsys.readouterr()
+        return main.run(arguments), *capsys.readouterr()
 
     yield running
     signal.signal(signal.SIGINT, handler)

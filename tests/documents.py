@@ -24,8 +24,8 @@ from typer.main import get_command
 
 from broker.broker import free_ports
 from broker.kafka_tools import GROUP_COMMAND, java
-from offsetlake import cli
-from offsetlake.application import app
+from offsetlake.cli import main
+from offsetlake.cli.app import app
 
 ROOT = Path(__file__).parents[1]
 LINKED = (".jars", ".venv", "Makefile", "conf", "docs", "tests")
@@ -148,8 +148,8 @@ class Shell:
             (self._folder / name).symlink_to(ROOT / name)
         tools = self._folder / "tools"
         tools.mkdir()
-        for name, main in KAFKA_TOOLS.items():
-            (tools / name).write_text(f'#!/bin/sh\nexec {shlex.join(java(main))} "$@"\n')
+        for name, main_class in KAFKA_TOOLS.items():
+            (tools / name).write_text(f'#!/bin/sh\nexec {shlex.join(java(main_class))} "$@"\n')
             (tools / name).chmod(0o755)
         patch.setenv("PATH", f"{self._folder}/.venv/bin:{tools}:{os.environ['PATH']}")
         patch.setattr(sys, "stdin", None)
@@ -209,7 +209,7 @@ class Shell:
         out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
         self._patch.setattr(sys, "stdin", io.StringIO("secret\n"))
         with redirect_stdout(out), redirect_stderr(err):
-            code = cli.run(arguments)
+            code = main.run(arguments)
         for stream in (out, err):
             stream.seek(0)
         if target is None:

@@ -20,10 +20,12 @@ import pytest
 from audit.lakes import commit, marker, small_lake, tombstone
 from command_line import Run
 from e2e.in_process import NoSpark
-from offsetlake import cycle, errors, times
-from offsetlake.audit import questions
+from offsetlake import errors
 from offsetlake.lake.definitions import definition
 from offsetlake.lake.lake import Lake
+from offsetlake.pipeline import runner
+from offsetlake.queries import questions
+from offsetlake.util import times
 from oracle.log_reader import read_log
 from oracle.replay import replay
 
@@ -240,7 +242,7 @@ def test_ctrl_c_while_modules_are_loaded() -> None:
     command = [sys.executable, "-X", "importtime", *COMMAND[1:], "groups"]
     starting = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert starting.stderr is not None
-    while "offsetlake.escaping" not in (line := starting.stderr.readline()):
+    while "offsetlake.util.escaping" not in (line := starting.stderr.readline()):
         assert line, "it ended before it was interrupted"
     while "import time" not in (line := starting.stderr.readline()) or "offsetlake" in line:
         assert line, "it ended before it was interrupted"
@@ -465,7 +467,7 @@ def test_ctrl_c_leaves_quietly_and_the_next_run_goes_on(
     out, err = running.communicate(timeout=60)
     assert (running.returncode, out, err) == (130, "", "")
     assert _group_ends(running.pid), "no JVM stays behind"
-    monkeypatch.setattr(cycle, "LazySession", NoSpark)
+    monkeypatch.setattr(runner, "LazySession", NoSpark)
     assert "finished after an interruption" in run(*arguments)[1]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from audit.lakes import Row, commit, small_lake, tombstone
 from command_line import Run
-from offsetlake import output
+from offsetlake.cli import output
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.views import views
 

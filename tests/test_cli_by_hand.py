@@ -15,9 +15,9 @@ from e2e.lakes import cycle
 from offsetlake.kafka.batch_writer import NO_TOPIC_ID, offset_commit_key, offset_commit_value, record_batch
 from offsetlake.kafka.placement import partition_for_group
 from offsetlake.lake.lake import Lake
-from offsetlake.log.appending import appending
-from offsetlake.log.ownership import owned
-from offsetlake.times import to_ms
+from offsetlake.log.writer.appending import appending
+from offsetlake.log.writer.ownership import owned
+from offsetlake.util.times import to_ms
 
 pytestmark = pytest.mark.slow
 

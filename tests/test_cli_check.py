@@ -133,5 +133,5 @@ def test_pages_that_cannot_be_written_are_told_in_a_line(run: Run, tmp_path: Pat
 
 def test_other_commands_do_without_what_is_slow_to_import() -> None:
     slow = "{'great_expectations', 'matplotlib', 'jinja2'}"
-    program = f"import sys, offsetlake.application; print(bool(sys.modules.keys() & {slow}))"
+    program = f"import sys, offsetlake.cli.app; print(bool(sys.modules.keys() & {slow}))"
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "False\n"

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from offsetlake.config import Config, load
+from offsetlake.cli.config import Config, load
 from offsetlake.errors import BadRequest
-from offsetlake.lifecycle.policy import Override, RetentionPolicy
+from offsetlake.rules.policy import Override, RetentionPolicy
 
 SECOND = '[[retention.override]]\ngroup = "b"\n'
 OVERRIDE = '[retention]\ndefault = "7d"\n[[retention.override]]\n'

@@ -8,21 +8,21 @@ import pytest
 
 from e2e.in_process import NoSpark
 from e2e.lakes import state
-from offsetlake import cycle
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
-from offsetlake.pipeline import ingest
+from offsetlake.pipeline import runner
+from offsetlake.pipeline.ingest import job as ingest
 from oracle.random_logs import RandomLog, random_log
 
 
 def _run(folder: Path, lake: str) -> list[tuple[str, str, list[str]]]:
     log = LogAddress(folder=folder / "log")
-    done = cycle.run_jobs(folder / lake, log, ("ingest", "compact"), None, lambda _: None)
+    done = runner.run_jobs(folder / lake, log, ("ingest", "compact"), None, lambda _: None)
     return [(job.row["job"], job.row["outcome"], job.row["notes"]) for job in done]
 
 
 def test_what_came_since_a_run_was_cut_short_is_read_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cycle, "LazySession", NoSpark)
+    monkeypatch.setattr(runner, "LazySession", NoSpark)
     whole = random_log(random.Random(3), 200, groups=5, log_partitions=2, batches_per_segment=30)
     RandomLog(whole.world, whole.plans[: len(whole.plans) // 2]).write(tmp_path / "log")
     with monkeypatch.context() as patch:

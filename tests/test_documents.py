@@ -26,8 +26,8 @@ from documents import (
     unknown_blocks,
 )
 from e2e.in_process import NoSpark
-from offsetlake import cycle
 from offsetlake.lake.views import views
+from offsetlake.pipeline import runner
 from serve.secured import secured
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -67,7 +67,7 @@ def cluster(broker: Broker) -> str:
 @pytest.fixture
 def shell(cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     """Return a shell after `make run`, in which a copy of a broker's folder and a service's settings exist."""
-    monkeypatch.setattr(cycle, "LazySession", NoSpark)
+    monkeypatch.setattr(runner, "LazySession", NoSpark)
     shutil.copytree(ROOT / "tests" / "fixtures" / "broker-log", tmp_path / "backup" / "kafka-data")
     with in_checkout(tmp_path, {"broker-1:9092": cluster}) as made:
         yield made

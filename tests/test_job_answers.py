@@ -11,8 +11,8 @@ import pytest
 from command_line import Run
 from e2e.in_process import NoSpark
 from e2e.lakes import grow, rows, state
-from offsetlake import cycle
 from offsetlake.lake.lake import Lake
+from offsetlake.pipeline import runner
 from oracle.random_logs import RandomLog, random_log
 
 pytestmark = pytest.mark.slow
@@ -23,7 +23,7 @@ Answer = Callable[..., list[dict[str, Any]]]
 @pytest.fixture
 def answer(run: Run, monkeypatch: pytest.MonkeyPatch) -> Answer:
     """Runs a job on a lake of its name, in this process, and gives its answer."""
-    monkeypatch.setattr(cycle, "LazySession", NoSpark)
+    monkeypatch.setattr(runner, "LazySession", NoSpark)
 
     def of(job: str, *options: str, lake: str = "lake") -> list[dict[str, Any]]:
         code, out, err = run(job, "--lake", lake, "--format", "json", *options)

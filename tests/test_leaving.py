@@ -5,12 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from offsetlake import cli
+from offsetlake.cli import main
 from offsetlake.errors import OffsetlakeError
 
 PROGRAM = """
 import atexit, os, sys
-from offsetlake.leaving import leave
+from offsetlake.util.process_exit import leave
 
 class Aborts:
     def __del__(self):
@@ -32,7 +32,7 @@ def test_the_table_of_exit_codes_has_every_exit_code() -> None:
     text = (Path(__file__).parents[1] / "docs" / "output.md").read_text(encoding="utf-8")
     documented = [int(code) for code in re.findall(r"^\| (\d+) \|", text.split("## Exit codes")[1], re.MULTILINE)]
     of_errors = {error.exit_code for error in all_errors(OffsetlakeError) if error.__module__ == "offsetlake.errors"}
-    assert documented == sorted({0, cli.EXIT_OF_A_BUG, cli.EXIT_OF_CTRL_C, cli.EXIT_OF_CLOSED_PIPE} | of_errors)
+    assert documented == sorted({0, main.EXIT_OF_A_BUG, main.EXIT_OF_CTRL_C, main.EXIT_OF_CLOSED_PIPE} | of_errors)
 
 
 def all_errors(error: type[OffsetlakeError]) -> list[type[OffsetlakeError]]:

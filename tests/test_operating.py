@@ -14,22 +14,15 @@ import yaml
 
 from command_line import Run
 from documents import check_command
-from offsetlake.config import SERVE
-from offsetlake.log.positions import PARTITIONS
-from offsetlake.serve import (
-    attempts,
-    buckets,
-    commit_request,
-    connection,
-    descriptors,
-    log_reads,
-    login,
-    offset_fetch,
-    quota,
-    rights,
-    topics,
-)
+from offsetlake.cli.config import SERVE
+from offsetlake.log.positions import TRANSACTION_LOG_PARTITIONS
+from offsetlake.serve.apis import log_reads, offset_fetch
+from offsetlake.serve.auth import acl, login_attempts
+from offsetlake.serve.net import connection, descriptors, login
+from offsetlake.serve.protocol import topics
 from offsetlake.serve.settings import Settings
+from offsetlake.serve.writes import commit_request, quota
+from offsetlake.util import token_buckets
 from serve.secured import secured
 
 ROOT = Path(__file__).parents[1]
@@ -118,19 +111,19 @@ DEFAULT = Settings("lake", "log", "127.0.0.1", 9092)
 LIMITS = [
     ("connections, of", f"{DEFAULT.max_connections:,}"),
     ("connections of one", f"{DEFAULT.max_connections_per_address:,}"),
-    ("file descriptors", f"`log_partitions` + {descriptors.RESERVED + PARTITIONS} "),
-    ("passwords", f"{attempts.MAX_WAITING_OF_ADDRESS} of one address, {attempts.MAX_WAITING} in all"),
-    ("failed logins", f"of a /{attempts._IPV6_PREFIX} network"),
-    ("failed logins", f"{attempts.MAX_FAILURES} at once"),
+    ("file descriptors", f"`log_partitions` + {descriptors.RESERVED + TRANSACTION_LOG_PARTITIONS} "),
+    ("passwords", f"{login_attempts.MAX_WAITING_OF_ADDRESS} of one address, {login_attempts.MAX_WAITING} in all"),
+    ("failed logins", f"of a /{login_attempts._IPV6_PREFIX} network"),
+    ("failed logins", f"{login_attempts.MAX_FAILURES} at once"),
     ("time to log in", f"{login.SECONDS:.0f} s, {login.MAX_REQUESTS} requests, {login.MAX_FRAME >> 10} KiB"),
     ("requests of one connection", f"{connection.UNANSWERED:,}, and {connection.BYTES_UNANSWERED >> 20} MiB"),
     ("commits of one group", f"and {quota.BURST_SECONDS} s of them at once"),
     ("bytes read from a connection", f"{connection.MAX_MUTED_BYTES >> 10} KiB"),
     ("partitions of a topic", f"{topics.MOST_PARTITIONS:,}"),
     ("bytes in one response of Fetch", f"{log_reads.MOST_BYTES >> 20} MiB"),
-    ("memory for names", f"{buckets.MAX_NAME_BYTES} bytes of a name"),
-    ("memory for names", f"{buckets.MAX_BUCKETS:,} groups with a quota"),
-    ("memory for names", f"{rights.KEPT:,} groups of each principal"),
+    ("memory for names", f"{token_buckets.MAX_NAME_BYTES} bytes of a name"),
+    ("memory for names", f"{token_buckets.MAX_BUCKETS:,} groups with a quota"),
+    ("memory for names", f"{acl.KEPT:,} groups of each principal"),
     ("memory for names", f"{topics.MOST_ASKED:,} topics"),
     ("memory for parsed", f"{commit_request.MAX_KEPT_BYTES >> 20} MiB for the last commits"),
     ("memory for parsed", f"{offset_fetch.KEPT:,} requests of up to {offset_fetch.LARGEST_KEPT} bytes"),

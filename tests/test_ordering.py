@@ -4,7 +4,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offsetlake.ordering import order_codes
+from offsetlake.util.row_codes import order_codes
 
 TEXT = st.sampled_from(["", "a", "A", "ab", "b", "\uffff", "\U0001f600", "é", "z"])
 NUMBER = st.integers(-3, 3) | st.sampled_from([-(2**63), 2**63 - 1, 2**40, -(2**40)])

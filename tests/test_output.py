@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 from command_line import Run
 from e2e.in_process import InProcess, NoSpark
 from e2e.lakes import cycle as cycle_of
-from offsetlake import cli, cycle, output
-from offsetlake.escaping import visible
+from offsetlake.cli import main, output
 from offsetlake.lake.lake import Lake
+from offsetlake.pipeline import runner
+from offsetlake.util.escaping import visible
 from oracle.random_logs import RandomLog
 from oracle.recipes import Sizes, World, choose_batch
 
@@ -244,12 +245,12 @@ def test_no_command_fails_for_a_name(
     shutil.copytree(hostile_lake, tmp_path, dirs_exist_ok=True)
     (tmp_path / f"{GROUP}-log").symlink_to("log")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cycle, "LazySession", NoSpark)
+    monkeypatch.setattr(runner, "LazySession", NoSpark)
     raw = io.BytesIO(), io.BytesIO()
     out, err = (io.TextIOWrapper(each, encoding=encoding, errors="strict", write_through=True) for each in raw)
     monkeypatch.setattr("sys.stdout", out)
     monkeypatch.setattr("sys.stderr", err)
-    code = cli.run(arguments)
+    code = main.run(arguments)
     written = "".join(each.getvalue().decode("utf-8" if arguments == ["views"] else encoding) for each in raw)
     assert "Traceback" not in written
     assert code in (0, 8), written  # 8: a random group may have members, and is refused

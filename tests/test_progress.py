@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from offsetlake import output
-from offsetlake.amounts import progress_text
-from offsetlake.output import Progress
+from offsetlake.cli import output
+from offsetlake.cli.output import Progress
+from offsetlake.util.amounts import progress_text
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import offsetlake
 from offsetlake.errors import LakeUnusable
 from offsetlake.lake.definitions import definition
 from offsetlake.lake.lake import Lake
-from offsetlake.log.connection import KafkaConnection
-from offsetlake.pipeline.snapshot import Snapshot
+from offsetlake.log.cluster.connection import KafkaConnection
+from offsetlake.pipeline.compact.snapshot import Snapshot
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "python-api.md").read_text(encoding="utf-8")

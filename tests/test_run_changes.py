@@ -11,8 +11,8 @@ import pytest
 from command_line import Run
 from e2e.in_process import NoSpark
 from e2e.lakes import grow, rows
-from offsetlake import cycle
 from offsetlake.lake.lake import Lake
+from offsetlake.pipeline import runner
 from oracle.log_reader import read_log
 from oracle.random_logs import RandomLog, random_log
 from oracle.replay import replay
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RandomLog:
     """A log of many groups, of which the folder `log` holds the first part."""
-    monkeypatch.setattr(cycle, "LazySession", NoSpark)
+    monkeypatch.setattr(runner, "LazySession", NoSpark)
     made = random_log(random.Random(7), 400, groups=25, log_partitions=3, batches_per_segment=20)
     RandomLog(made.world, made.plans[: len(made.plans) // 2]).write(tmp_path / "log")
     return made

@@ -13,14 +13,14 @@ os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 if TYPE_CHECKING:
     from offsetlake.lake.spark_views import register_views
-    from offsetlake.pipeline.snapshot import open_snapshot
+    from offsetlake.pipeline.compact.snapshot import open_snapshot
 
 __all__ = ["open_snapshot", "register_views"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "open_snapshot":  # when it is asked for: the serving process must not load what it needs
-        from offsetlake.pipeline.snapshot import open_snapshot  # noqa: PLC0415
+        from offsetlake.pipeline.compact.snapshot import open_snapshot  # noqa: PLC0415
 
         return open_snapshot
     if name == "register_views":

@@ -15,8 +15,8 @@ from deltalake import write_deltalake
 from audit.lakes import Row
 from e2e.in_process import InProcess
 from e2e.lakes import LATER, cycle, judge
-from offsetlake.audit import expectations
-from offsetlake.audit.expectations import (
+from offsetlake.checks import expectations
+from offsetlake.checks.expectations import (
     MOST_COUNTED,
     NOTHING,
     Evidence,
@@ -31,10 +31,10 @@ from offsetlake.lake import runs
 from offsetlake.lake.commits import ours
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.portions import portions
-from offsetlake.lifecycle.policy import Override, RetentionPolicy
 from offsetlake.log.address import LogAddress
-from offsetlake.pipeline.emit import emit
-from offsetlake.pipeline.expire import expire
+from offsetlake.pipeline.emit.job import emit
+from offsetlake.pipeline.expire.job import expire
+from offsetlake.rules.policy import Override, RetentionPolicy
 from oracle.random_logs import RandomLog, random_log
 
 BROKER_LOG = Path(__file__).parents[1] / "fixtures" / "broker-log"

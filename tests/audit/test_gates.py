@@ -11,10 +11,10 @@ from e2e.in_process import InProcess
 from e2e.lakes import LATER, cycle
 from offsetlake.lake.commits import ours
 from offsetlake.lake.lake import Lake
-from offsetlake.lifecycle.policy import Override, RetentionPolicy
 from offsetlake.log.address import LogAddress
-from offsetlake.pipeline.emit import emit
-from offsetlake.pipeline.expire import expire
+from offsetlake.pipeline.emit.job import emit
+from offsetlake.pipeline.expire.job import expire
+from offsetlake.rules.policy import Override, RetentionPolicy
 
 pytestmark = pytest.mark.slow
 

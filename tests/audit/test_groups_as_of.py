@@ -11,11 +11,11 @@ from audit.lakes import commit, marker, small_lake
 from command_line import Run
 from e2e.in_process import InProcess
 from e2e.lakes import cycle
-from offsetlake.audit import as_of, questions
-from offsetlake.audit.as_of import groups_as_of
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
-from offsetlake.times import to_ms
+from offsetlake.queries import as_of, questions
+from offsetlake.queries.as_of import groups_as_of
+from offsetlake.util.times import to_ms
 
 LOG = Path(__file__).parents[1] / "fixtures" / "broker-log"
 INSTANTS = ("05:38:47.000", "05:38:47.146", "05:38:47.270", "05:38:49.500", "05:38:54.000")

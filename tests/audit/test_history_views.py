@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audit.lakes import Row, commit, history_of, marker, small_lake, tombstone
-from offsetlake.audit import audits
-from offsetlake.audit.as_of import offsets_as_of
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.views import needed, views
+from offsetlake.queries import audits
+from offsetlake.queries.as_of import offsets_as_of
 from oracle.log_reader import LogRecord
 from oracle.random_logs import RandomLog, random_log
 from oracle.replay import OffsetKey, replay

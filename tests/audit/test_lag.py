@@ -11,12 +11,12 @@ import pytest
 
 from audit.lakes import commit, end, history_of, marker, small_lake, tombstone
 from command_line import Run
-from offsetlake.audit.decided import decided_until
-from offsetlake.audit.lag import lag_of_groups, lag_of_partitions
-from offsetlake.audit.lag_over_time import lag_over_time
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
-from offsetlake.lifecycle.windows import newest_commits
+from offsetlake.queries.decided import decided_until
+from offsetlake.queries.lag import lag_of_groups, lag_of_partitions
+from offsetlake.queries.lag_over_time import lag_over_time
+from offsetlake.rules.windows import newest_commits
 from oracle.random_logs import random_log
 from oracle.replay import OffsetKey, replay
 

@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from audit.lakes import commit, history_of, marker, small_lake, tombstone
-from offsetlake.audit import questions, replayed
-from offsetlake.audit.as_of import offsets_as_of
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.select import select
+from offsetlake.queries import questions, replayed
+from offsetlake.queries.as_of import offsets_as_of
 from oracle.log_reader import LogRecord
 from oracle.random_logs import RandomLog, logs, random_log, worlds
 from oracle.replay import Commit, OffsetKey, replay

@@ -11,7 +11,7 @@ from audit.view_rows import DAY, HISTORY, NOW, ODD, PRESENT, RECENT
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.views import needed, views
-from offsetlake.lifecycle.retention import CLOCKS, RULES, Groups, verdicts
+from offsetlake.rules.retention import CLOCKS, RULES, GroupFacts, verdicts
 
 
 def asked(lake: Lake, view: str, columns: Sequence[str], where: str = "true") -> list[tuple[object, ...]]:
@@ -123,7 +123,7 @@ def test_retention_clocks(present: Lake) -> None:
 
 def test_retention_clocks_are_those_that_expire_judges_by(present: Lake) -> None:
     offsets, pending = (present.query(f"SELECT * FROM {table}", table) for table in ("offsets", "pending_offsets"))
-    groups = Groups(present.query("SELECT * FROM groups", "groups"))
+    groups = GroupFacts(present.query("SELECT * FROM groups", "groups"))
     judged = verdicts(offsets, groups, pending, NOW, np.zeros(offsets.num_rows, np.int64))
     expected = {
         (row["group_id"], row["topic"]): (None if expires else RULES[rule], CLOCKS[clock])

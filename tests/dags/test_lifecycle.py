@@ -15,8 +15,8 @@ from command_line import Run
 from dags.airflow_runs import SECONDS, Airflow, kill_tree
 from e2e.in_process import NoSpark
 from e2e.lakes import rows, state
-from offsetlake import cycle
 from offsetlake.lake.lake import Lake
+from offsetlake.pipeline import runner
 
 pytestmark = [pytest.mark.slow, pytest.mark.jvm, pytest.mark.broker]
 
@@ -44,7 +44,7 @@ def log(broker: Broker, tmp_path: Path) -> Path:
 def expected(run: Run, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """The lake that `offsetlake run`, once and without Airflow, makes of a log of the same."""
     shutil.copytree(log, tmp_path / "other-log")
-    monkeypatch.setattr(cycle, "LazySession", NoSpark)
+    monkeypatch.setattr(runner, "LazySession", NoSpark)
     code, _, err = run("run", "--lake", "other", "--log", "other-log", "--now", INSTANT, "--emit")
     assert code == 0, err
     return Lake.open(tmp_path / "other")

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from e2e.in_process import NoSpark
-from offsetlake import cli, cycle
-from offsetlake.pipeline import compact
+from offsetlake.cli import main
+from offsetlake.pipeline import runner
+from offsetlake.pipeline.compact import job as compact
 
 
 def hold(*_arguments: Any) -> NoReturn:
@@ -21,7 +22,7 @@ def hold(*_arguments: Any) -> NoReturn:
 
 
 if "WITHOUT_SPARK" in os.environ:
-    cycle.LazySession = NoSpark  # type: ignore[assignment,misc]
+    runner.LazySession = NoSpark  # type: ignore[assignment,misc]
 if "HOLD" in os.environ:
     compact.commit = hold  # type: ignore[assignment]
-cli.main()
+main.main()

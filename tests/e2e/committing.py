@@ -10,7 +10,7 @@ from pathlib import Path
 
 from offsetlake.errors import LogBusy
 from offsetlake.kafka.batch_writer import Batch, record_batch
-from offsetlake.log.appending import appending
+from offsetlake.log.writer.appending import appending
 from oracle.encoders import group_log_partition, offset_key, offset_value
 
 LOG_PARTITIONS = 10

@@ -9,10 +9,10 @@ from pyspark.sql import SparkSession
 
 from e2e.delta_files import TABLES
 from e2e.lakes import cycle, judge
-from offsetlake.lake.files import Exchange, TableFile, commit
+from offsetlake.lake.files import FileChanges, TableFile, commit
 from offsetlake.lake.lake import Lake
-from offsetlake.pipeline.by_hand import rows_of
-from offsetlake.pipeline.log_ends import record
+from offsetlake.pipeline.changes.execute import rows_of
+from offsetlake.pipeline.ingest.log_ends import record
 from oracle.random_logs import RandomLog, random_log
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -53,7 +53,7 @@ def _alter(lake: Lake) -> None:
     numbers = {"partition": 0, "log_partition": 1, "committed_offset": 5, "commit_timestamp": 1_700_000_000_000}
     file = TableFile(lake, "alterations")
     file.write(rows_of("alterations", columns | numbers, 1))
-    commit(lake, "alterations", [Exchange(file.close())], "reset", 99)
+    commit(lake, "alterations", [FileChanges(file.close())], "reset", 99)
 
 
 def _random() -> RandomLog:

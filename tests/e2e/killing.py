@@ -43,11 +43,12 @@ from e2e.killing_scenarios import (
     run_again,
     tables_of,
 )
-from offsetlake.lake import remake
+from offsetlake.lake.foreign import remake
 from offsetlake.lake.lake import Lake
-from offsetlake.log import appender, source
+from offsetlake.log import spark_source
 from offsetlake.log.address import LogAddress
-from offsetlake.pipeline import writers
+from offsetlake.log.writer import appender
+from offsetlake.pipeline.emit import log_writer
 
 
 class LogFile(io.FileIO):
@@ -136,9 +137,9 @@ def never_killed(place: Place, part: float | str, jobs: tuple[Job, ...], report:
 
 def warm_up(log: LogAddress) -> None:
     """Bring compiled code in, which every child would otherwise do anew."""
-    for group in source.plan_readers(log, log.describe().ranges):
+    for group in spark_source.plan_readers(log, log.describe().ranges):
         for piece, found in log.fetch(group.slices):
-            source.decode(piece, found)
+            spark_source.decode(piece, found)
 
 
 def kill_at_each_write(name: str, folder: Path, number: int) -> None:
@@ -196,7 +197,7 @@ def tell(scenario: str, at: str, problem: str) -> None:
 
 
 def main(folder: Path, scenarios: Iterable[tuple[str, int]]) -> None:
-    writers.now_ms = lambda: NOW  # type: ignore[attr-defined]  # the same log, whenever it is written
+    log_writer.now_ms = lambda: NOW  # type: ignore[attr-defined]  # the same log, whenever it is written
     appender.FileIO = LogFile  # type: ignore[misc]
     for part in PARTS:
         place = Place(folder / f"expected-{part}")

@@ -15,21 +15,21 @@ from e2e.in_process import InProcess
 from e2e.lakes import grow, judge, rows, state, upkeep
 from offsetlake.lake import upkeep as table_upkeep
 from offsetlake.lake.files import commit
-from offsetlake.lake.guard import refuse_changed
+from offsetlake.lake.foreign.guard import refuse_changed
 from offsetlake.lake.lake import Lake
-from offsetlake.lifecycle.strategies import to_offset
 from offsetlake.log.address import LogAddress
-from offsetlake.offset_plans import Reset, reset
-from offsetlake.pipeline import by_hand
-from offsetlake.pipeline import compact as compact_job
-from offsetlake.pipeline.compact import compact
-from offsetlake.pipeline.compact_task import COMPACTED
-from offsetlake.pipeline.decisions import DECIDED
-from offsetlake.pipeline.emit import emit
-from offsetlake.pipeline.ingest import ingest
-from offsetlake.pipeline.maintain import preview
-from offsetlake.pipeline.readers import HISTORY
-from offsetlake.pipeline.rebuild import rebuild
+from offsetlake.pipeline.changes import execute as changes
+from offsetlake.pipeline.changes.reset import Reset, reset
+from offsetlake.pipeline.compact import job as compact_job
+from offsetlake.pipeline.compact.job import compact
+from offsetlake.pipeline.compact.rebuild import rebuild
+from offsetlake.pipeline.compact.task import COMPACTED
+from offsetlake.pipeline.emit.decisions import DECIDED
+from offsetlake.pipeline.emit.job import emit
+from offsetlake.pipeline.ingest.job import ingest
+from offsetlake.pipeline.ingest.task import HISTORY
+from offsetlake.pipeline.maintain.job import preview
+from offsetlake.rules.strategies import to_offset
 from oracle.random_logs import RandomLog, random_log
 
 NOW = 1_800_000_000_000  # ms: when what is written is written
@@ -88,7 +88,7 @@ class Place:
         lake, log = self.create(), LogAddress(folder=self.folder / "log")
         asked = Reset(RESET, "to_offset", lambda offsets: to_offset(offsets, 1), {})
         make = lambda: reset(lake, asked, None, NOW).drop_columns(["note"])  # noqa: E731
-        by_hand.execute(lake, log, "reset", "alterations", make, lambda _: None)
+        changes.execute(lake, log, "reset", "alterations", make, lambda _: None)
 
 
 @cache

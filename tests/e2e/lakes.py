@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from offsetlake.lake.lake import Lake
-from offsetlake.lifecycle.policy import RetentionPolicy
 from offsetlake.log.address import LogAddress
-from offsetlake.pipeline.compact import compact
-from offsetlake.pipeline.expire import expire
-from offsetlake.pipeline.ingest import ingest
-from offsetlake.pipeline.maintain import maintain
+from offsetlake.pipeline.compact.job import compact
+from offsetlake.pipeline.expire.job import expire
+from offsetlake.pipeline.ingest.job import ingest
+from offsetlake.pipeline.maintain.job import maintain
+from offsetlake.rules.policy import RetentionPolicy
 from oracle.random_logs import RandomLog
 
 OFFSET = ("committed_offset", "leader_epoch", "metadata", "commit_timestamp", "expire_timestamp", "topic_id")

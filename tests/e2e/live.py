@@ -12,11 +12,12 @@ from broker import workload
 from broker.broker import Broker
 from broker.tools import broker_groups, broker_offsets
 from e2e.lakes import rows
-from offsetlake import cli, cycle
+from offsetlake.cli import main
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
-from offsetlake.log.admin import Admin, Commit
-from offsetlake.log.connection import KafkaConnection
+from offsetlake.log.cluster.admin import ClusterAdmin, OffsetToCommit
+from offsetlake.log.cluster.connection import KafkaConnection
+from offsetlake.pipeline import runner
 
 Stands = dict[tuple[str, int], int]
 """Offsets of a group by topic and partition."""
@@ -50,7 +51,7 @@ class Live:
         """Run a command; its exit code, standard output and standard error."""
         named = options or ("--bootstrap", self.broker.bootstrap)
         self.capsys.readouterr()
-        return cli.run([*arguments, "--lake", str(self.lake), *named]), *self.capsys.readouterr()
+        return main.run([*arguments, "--lake", str(self.lake), *named]), *self.capsys.readouterr()
 
     def ask(self, *arguments: str, options: tuple[str, ...] = ()) -> Answer:
         """Run a command that answers with rows."""
@@ -76,8 +77,8 @@ class Live:
     def is_there(self, group_id: str) -> bool:
         return group_id in broker_groups(self.broker.bootstrap)
 
-    def commit(self, group_id: str, offsets: Mapping[tuple[str, int], Commit]) -> None:
-        with Admin(KafkaConnection(bootstrap=self.broker.bootstrap)) as admin:
+    def commit(self, group_id: str, offsets: Mapping[tuple[str, int], OffsetToCommit]) -> None:
+        with ClusterAdmin(KafkaConnection(bootstrap=self.broker.bootstrap)) as admin:
             assert admin.commit(group_id, offsets) == dict.fromkeys(offsets)
 
     def table(self, name: str, group_id: str, outcome: str) -> list[dict[str, Any]]:
@@ -93,11 +94,11 @@ def run_to_undo(answer: Answer) -> str:
 
 def lake_of(broker: Broker, folder: Path) -> Path:
     """Make a lake of a cluster, as the first `offsetlake run` does."""
-    # The first commit a cluster ever takes makes its log, and Admin waits for that: librdkafka gives up.
+    # The first commit a cluster ever takes makes its log, and ClusterAdmin waits for that: librdkafka gives up.
     topic = f"first-{folder.name}"
     workload.create_topic(broker.bootstrap, topic, 1)
-    with Admin(KafkaConnection(bootstrap=broker.bootstrap)) as admin:
-        assert admin.commit(topic, {(topic, 0): Commit(0)}) == {(topic, 0): None}
+    with ClusterAdmin(KafkaConnection(bootstrap=broker.bootstrap)) as admin:
+        assert admin.commit(topic, {(topic, 0): OffsetToCommit(0)}) == {(topic, 0): None}
         assert admin.delete_group(topic) is None
     catch_up(broker, folder / "lake")
     return folder / "lake"
@@ -106,7 +107,7 @@ def lake_of(broker: Broker, folder: Path) -> Path:
 def catch_up(broker: Broker, lake: Path) -> None:
     """Bring a lake up to date with its cluster."""
     log = LogAddress(connection=KafkaConnection(bootstrap=broker.bootstrap))
-    cycle.catch_up(Lake.create(lake), log, lambda _: None)
+    runner.catch_up(Lake.create(lake), log, lambda _: None)
 
 
 def assert_as_the_broker_answers(lake: Lake, bootstrap: str) -> None:

@@ -17,8 +17,8 @@ from e2e.in_process import InProcess
 from e2e.lakes import Rows, cycle, rows
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
-from offsetlake.pipeline import ingest as ingest_module
-from offsetlake.pipeline.ingest import ingest
+from offsetlake.pipeline.ingest import job as ingest_module
+from offsetlake.pipeline.ingest.job import ingest
 from oracle.dump_log import run_dump_log
 from serve.serving import Serving
 

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from e2e.delta_files import contents
-from offsetlake.audit.expectations import evidence, pinned, read_suites
+from offsetlake.checks.expectations import evidence, pinned, read_suites
 from offsetlake.lake.lake import Lake
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 
 def test_of_a_full_lake_all_holds_but_what_one_of_every_record_type_holds(full_lake: Lake, tmp_path: Path) -> None:
-    from offsetlake.audit.checks import judged  # noqa: PLC0415 - seconds, of every worker that collects tests
+    from offsetlake.checks.runner import judged  # noqa: PLC0415 - seconds, of every worker that collects tests
 
     suites = read_suites([])
     pins = pinned(full_lake, suites, {})

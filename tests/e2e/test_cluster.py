@@ -39,7 +39,7 @@ from pathlib import Path
 
 import offsetlake
 from pyspark import BarrierTaskContext
-from offsetlake.session import build_session
+from offsetlake.pipeline.spark import build_session
 
 def answer(_rows):
     import offsetlake

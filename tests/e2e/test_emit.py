@@ -12,11 +12,11 @@ from e2e.in_process import InProcess
 from e2e.lakes import cycle, judge, rows
 from offsetlake.errors import LakeUnusable, LogBusy, LogMismatch
 from offsetlake.lake.lake import Lake
-from offsetlake.lifecycle.policy import RetentionPolicy
 from offsetlake.log.address import LogAddress
-from offsetlake.log.ownership import owned
-from offsetlake.pipeline.emit import emit
-from offsetlake.pipeline.expire import expire
+from offsetlake.log.writer.ownership import owned
+from offsetlake.pipeline.emit.job import emit
+from offsetlake.pipeline.expire.job import expire
+from offsetlake.rules.policy import RetentionPolicy
 from oracle.log_reader import read_log
 from oracle.random_logs import RandomLog, logs, random_log
 from oracle.replay import replay

@@ -17,7 +17,7 @@ from e2e.lakes import Rows, cycle, judge, rows
 from offsetlake.errors import LogBusy
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
-from offsetlake.pipeline.emit import emit
+from offsetlake.pipeline.emit.job import emit
 from oracle.log_reader import LogRecord, read_log
 from oracle.replay import decode_offset_record, replay
 

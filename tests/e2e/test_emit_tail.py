@@ -9,7 +9,7 @@ from offsetlake.kafka.batch_writer import group_tombstone_keys
 from offsetlake.kafka.records import OFFSETS_TOPIC, OffsetsRecordType, encode_key
 from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import OffsetRange
-from offsetlake.pipeline.current import read_tail
+from offsetlake.pipeline.emit.live_state import read_tail
 from oracle.encoders import group_metadata_key, group_metadata_value
 from oracle.log_writer import Batch, Record, write_partition
 

@@ -8,14 +8,14 @@ import pytest
 
 from e2e.in_process import InProcess
 from e2e.lakes import cycle, judge, rows
-from offsetlake import offset_plans
 from offsetlake.errors import LogUnavailable
 from offsetlake.lake.lake import Lake
-from offsetlake.lifecycle import strategies
 from offsetlake.log.address import LogAddress
-from offsetlake.pipeline import by_hand
-from offsetlake.pipeline.cleanup import plan_cleanup
-from offsetlake.pipeline.emit import CUT_SHORT, emit
+from offsetlake.pipeline.changes import execute as changes
+from offsetlake.pipeline.changes import reset as offset_resets
+from offsetlake.pipeline.changes.cleanup import plan_cleanup
+from offsetlake.pipeline.emit.job import CUT_SHORT, emit
+from offsetlake.rules import strategies
 from oracle.encoders import group_log_partition, group_metadata_key, group_metadata_value, offset_key, offset_value
 from oracle.log_reader import read_log
 from oracle.log_writer import Batch, Record, write_partition
@@ -57,17 +57,17 @@ def cut_short(*_: Any, **__: Any) -> Any:
     raise LogUnavailable("cut short")
 
 
-def only_planned(lake: Lake, log: Path, job: str, table: str, make: by_hand.Make) -> None:
+def only_planned(lake: Lake, log: Path, job: str, table: str, make: changes.Make) -> None:
     """Do by hand, cut short when it was to be emitted."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(by_hand, "emit_through", cut_short)
+        patched.setattr(changes, "emit_through", cut_short)
         with pytest.raises(LogUnavailable):
-            by_hand.execute(lake, LogAddress(folder=log), job, table, make, lambda _: None)
+            changes.execute(lake, LogAddress(folder=log), job, table, make, lambda _: None)
 
 
 def reset_to_nine(lake: Lake) -> pa.Table:
-    asked = offset_plans.Reset(GROUP, "to_offset", lambda rows: strategies.to_offset(rows, 9), {"orders": [0]})
-    return offset_plans.reset(lake, asked, None, T + 1).drop_columns(["note"])
+    asked = offset_resets.Reset(GROUP, "to_offset", lambda rows: strategies.to_offset(rows, 9), {"orders": [0]})
+    return offset_resets.reset(lake, asked, None, T + 1).drop_columns(["note"])
 
 
 def send(lake: Lake, log: Path) -> dict[str, int]:
@@ -96,10 +96,10 @@ def test_an_offset_that_is_reset_keeps_its_group(lake: Lake, log: Path) -> None:
 def test_an_offset_that_is_brought_back_keeps_its_group(lake: Lake, log: Path) -> None:
     """The group itself was planned to go when it had no offsets: its record would hide those it is given."""
     cleaned = plan_cleanup(lake, GROUP, "orders", T, live=False)
-    by_hand.execute(lake, LogAddress(folder=log), "cleanup", "tombstones", lambda: cleaned, lambda _: None)
+    changes.execute(lake, LogAddress(folder=log), "cleanup", "tombstones", lambda: cleaned, lambda _: None)
     cycle(InProcess(), lake, log)
     judge(InProcess(), lake)
-    undelete = lambda: offset_plans.undelete(lake, GROUP, None, T + 1).drop_columns(["note"])  # noqa: E731
+    undelete = lambda: offset_resets.undelete(lake, GROUP, None, T + 1).drop_columns(["note"])  # noqa: E731
     only_planned(lake, log, "undelete", "alterations", undelete)
     assert send(lake, log) == {"done": 2, "refused": 1}
     cycle(InProcess(), lake, log)
@@ -126,11 +126,11 @@ def test_what_was_cut_short_by_hand_has_its_row_too(lake: Lake, log: Path) -> No
         only_planned(lake, log, "reset", "alterations", lambda: reset_to_nine(lake))
     # The plan is written down and the run is not, as when it is killed between the two.
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(by_hand.runs, "finish", cut_short)
+        patched.setattr(changes.runs, "finish", cut_short)
         with pytest.raises(LogUnavailable):
-            by_hand.execute(lake, LogAddress(folder=log), "reset", "alterations", lambda: reset_to_nine(lake), print)
+            changes.execute(lake, LogAddress(folder=log), "reset", "alterations", lambda: reset_to_nine(lake), print)
     assert send(lake, log) == {"done": 1}
-    by_hand.execute(lake, LogAddress(folder=log), "reset", "alterations", lambda: reset_to_nine(lake), print)
+    changes.execute(lake, LogAddress(folder=log), "reset", "alterations", lambda: reset_to_nine(lake), print)
     resets = [row for row in rows(lake, "runs") if row["job"] == "reset"]
     assert sorted(row["run_id"] for row in resets) == [3, 4, 5, 7]
     assert [row["notes"] for row in resets if row["run_id"] == 5] == [[CUT_SHORT]]

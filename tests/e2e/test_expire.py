@@ -13,14 +13,14 @@ from pyspark.sql import SparkSession
 
 from e2e.in_process import InProcess
 from e2e.lakes import LATER, cycle, judge, rows
-from offsetlake.audit import questions
 from offsetlake.lake import runs
-from offsetlake.lake.files import Exchange, TableFile, commit
+from offsetlake.lake.files import FileChanges, TableFile, commit
 from offsetlake.lake.lake import Lake
-from offsetlake.lifecycle.policy import RetentionPolicy
-from offsetlake.pipeline import expire as expire_job
-from offsetlake.pipeline.expire import expire
-from offsetlake.pipeline.what_if import what_if
+from offsetlake.pipeline.expire import job as expire_job
+from offsetlake.pipeline.expire.job import expire
+from offsetlake.pipeline.expire.what_if import what_if
+from offsetlake.queries import questions
+from offsetlake.rules.policy import RetentionPolicy
 from oracle.expiry import Group, Key, Offset, Tombstones, cleanup_pass
 from oracle.random_logs import logs, random_log
 
@@ -145,7 +145,7 @@ def _write(lake: Lake, found: list[dict[str, Any]]) -> None:
     plan = runs.begin(lake, "expire", {})
     file = TableFile(lake, "tombstones")
     file.write_rows([row | {"run_id": plan["run_id"]} for row in found])
-    commit(lake, "tombstones", [Exchange(file.close())], "expire", plan["run_id"])
+    commit(lake, "tombstones", [FileChanges(file.close())], "expire", plan["run_id"])
     runs.finish(lake, "expire", plan, outcome="done", counts=[])
 
 

@@ -18,8 +18,8 @@ from e2e.killing_scenarios import AGAIN_AND_AGAIN, SCENARIOS
 from e2e.lakes import cycle, rows
 from offsetlake.lake.definitions import definition
 from offsetlake.lake.lake import Lake
-from offsetlake.pipeline.compact_task import COMPACTED
-from offsetlake.pipeline.readers import HISTORY
+from offsetlake.pipeline.compact.task import COMPACTED
+from offsetlake.pipeline.ingest.task import HISTORY
 from oracle.bulk import write_bulk_log
 
 ROOT = Path(__file__).parents[2]

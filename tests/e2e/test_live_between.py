@@ -19,8 +19,8 @@ from confluent_kafka.admin import (
 from broker import workload
 from broker.broker import PASSWORDS, Broker
 from e2e.live import Live, lake_of
-from offsetlake.log.admin import Admin, Commit
-from offsetlake.pipeline.cluster_writer import ClusterWriter
+from offsetlake.log.cluster.admin import ClusterAdmin, OffsetToCommit
+from offsetlake.pipeline.emit.cluster_writer import ClusterWriter
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -60,13 +60,17 @@ JustBefore = Callable[[type, str, Callable[[], object]], None]
 def test_a_commit_before_anything_is_sent_stays(live: Live, just_before: JustBefore) -> None:
     group = topic = live.topic("between-plan")
     workload.simple_commit(live.broker.bootstrap, group, {(topic, 0): 3, (topic, 1): 4})
-    just_before(ClusterWriter, "write", lambda: live.commit(group, {(topic, 0): Commit(9), (topic, 2): Commit(1)}))
+    just_before(
+        ClusterWriter,
+        "write",
+        lambda: live.commit(group, {(topic, 0): OffsetToCommit(9), (topic, 2): OffsetToCommit(1)}),
+    )
     answer = live.ask("cleanup", group, "--execute")
     assert answer.code == 8
     assert answer.outcomes() == {(topic, 0): "refused", (topic, 1): "emitted", None: "refused"}
     assert answer.reasons() == {"the group has 9 there now, not 3", None, STAYS}
     assert live.stands(group) == {(topic, 0): 9, (topic, 2): 1}
-    just_before(ClusterWriter, "write", lambda: live.commit(group, {(topic, 0): Commit(8)}))
+    just_before(ClusterWriter, "write", lambda: live.commit(group, {(topic, 0): OffsetToCommit(8)}))
     reset = live.ask("reset", group, "--topic", f"{topic}:0", "--to-earliest", "--execute")
     assert (reset.code, reset.reasons()) == (8, {"the group has 8 there now, not 9"})
     assert live.stands(group) == {(topic, 0): 8, (topic, 2): 1}
@@ -97,9 +101,9 @@ def test_a_member_that_joins_keeps_its_group(
 
 def test_a_commit_that_goes_with_its_tombstone_is_told_and_comes_back(live: Live, just_before: JustBefore) -> None:
     group = topic = live.topic("between-lost")
-    live.commit(group, {(topic, 0): Commit(3)})
+    live.commit(group, {(topic, 0): OffsetToCommit(3)})
     # The same offset again: by what a broker answers it is the commit that was judged.
-    just_before(ClusterWriter, "write", lambda: live.commit(group, {(topic, 0): Commit(3, 5, "мета")}))
+    just_before(ClusterWriter, "write", lambda: live.commit(group, {(topic, 0): OffsetToCommit(3, 5, "мета")}))
     [of_offset, of_group] = live.ask("cleanup", group, "--execute").rows
     assert (of_offset["outcome"], of_group["outcome"], of_group["reason"]) == ("emitted", "emitted", None)
     lost = of_offset["log_offset"] - 1
@@ -107,7 +111,7 @@ def test_a_commit_that_goes_with_its_tombstone_is_told_and_comes_back(live: Live
     assert of_offset["reason"] == told
     live.ask("undelete", group, "--execute")
     assert live.exactly(group) == {(topic, 0): (3, 5, "мета")}
-    just_before(Admin, "delete_offsets", lambda: live.commit(group, {(topic, 0): Commit(7)}))
+    just_before(ClusterAdmin, "delete_offsets", lambda: live.commit(group, {(topic, 0): OffsetToCommit(7)}))
     assert "a commit of 7 at log offset" in live.ask("cleanup", group, "--execute").rows[0]["reason"]
     live.ask("undelete", group, "--execute")
     assert live.exactly(group) == {(topic, 0): (7, -1, "")}
@@ -115,9 +119,9 @@ def test_a_commit_that_goes_with_its_tombstone_is_told_and_comes_back(live: Live
 
 def test_commits_that_go_with_their_group_are_told_and_come_back(live: Live, just_before: JustBefore) -> None:
     group = topic = live.topic("between-group")
-    live.commit(group, {(topic, 0): Commit(3)})
+    live.commit(group, {(topic, 0): OffsetToCommit(3)})
     late = {(topic, 0): 8, (topic, 1): 9}
-    just_before(Admin, "delete_group", lambda: workload.simple_commit(live.broker.bootstrap, group, late))
+    just_before(ClusterAdmin, "delete_group", lambda: workload.simple_commit(live.broker.bootstrap, group, late))
     [of_offset, of_group] = live.ask("cleanup", group, "--execute").rows
     assert "a commit of 8 at log offset" in of_offset["reason"]
     assert f"{topic}-1: a commit of 9 at log offset" in of_group["reason"]
@@ -128,14 +132,14 @@ def test_commits_that_go_with_their_group_are_told_and_come_back(live: Live, jus
 
 def test_a_transaction_that_goes_with_its_group_is_told(live: Live, just_before: JustBefore) -> None:
     group = topic = live.topic("between-transaction")
-    live.commit(group, {(topic, 0): Commit(3)})
+    live.commit(group, {(topic, 0): OffsetToCommit(3)})
     with ExitStack() as ends:
 
         def begins() -> None:
             offsets = {(topic, 1): 4}
             ends.callback(workload.open_transaction(live.broker.bootstrap, group, group, offsets).commit)
 
-        just_before(Admin, "delete_group", begins)
+        just_before(ClusterAdmin, "delete_group", begins)
         of_group = live.ask("cleanup", group, "--execute").rows[-1]
         assert (of_group["topic"], of_group["outcome"]) == (None, "emitted")
         assert f"{topic}-1: a transaction's commit of 4 at log offset" in of_group["reason"]
@@ -146,8 +150,8 @@ def test_a_transaction_that_goes_with_its_group_is_told(live: Live, just_before:
 
 def test_a_commit_that_is_overwritten_is_told(live: Live, just_before: JustBefore) -> None:
     group = topic = live.topic("between-overwritten", records=10)
-    live.commit(group, {(topic, 0): Commit(3)})
-    just_before(Admin, "commit", lambda: workload.simple_commit(live.broker.bootstrap, group, {(topic, 0): 7}))
+    live.commit(group, {(topic, 0): OffsetToCommit(3)})
+    just_before(ClusterAdmin, "commit", lambda: workload.simple_commit(live.broker.bootstrap, group, {(topic, 0): 7}))
     done = live.ask("reset", group, "--all-topics", "--to-earliest", "--execute")
     assert (done.code, live.stands(group)) == (0, {(topic, 0): 0})
     assert "a commit of 7 at log offset" in done.rows[0]["reason"]

@@ -15,9 +15,9 @@ from e2e.live import assert_as_the_broker_answers
 from offsetlake.errors import LogMismatch
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
-from offsetlake.log.connection import KafkaConnection
-from offsetlake.pipeline.compact import compact
-from offsetlake.pipeline.ingest import ingest
+from offsetlake.log.cluster.connection import KafkaConnection
+from offsetlake.pipeline.compact.job import compact
+from offsetlake.pipeline.ingest.job import ingest
 
 pytestmark = [pytest.mark.jvm, pytest.mark.broker]
 
@@ -74,7 +74,7 @@ def test_every_kind_of_client(spark: SparkSession, broker: Broker, tmp_path: Pat
 def test_the_command_line_reads_a_live_cluster_as_its_folder(broker: Broker, tmp_path: Path) -> None:
     workload.create_topic(broker.bootstrap, "live-cli-topic", 1)
     workload.simple_commit(broker.bootstrap, "live-cli", {("live-cli-topic", 0): 7})
-    main = [sys.executable, "-c", "from offsetlake.cli import main; main()"]
+    main = [sys.executable, "-c", "from offsetlake.cli.main import main; main()"]
     run = [*main, "run", "--lake", str(tmp_path / "lake")]
     first = subprocess.run([*run, "--bootstrap", broker.bootstrap], capture_output=True, encoding="utf-8", check=False)
     assert first.returncode == 0, first.stderr

@@ -9,7 +9,7 @@ import pytest
 from broker import workload
 from broker.broker import Broker
 from e2e.live import Live, catch_up, lake_of, run_to_undo
-from offsetlake.log.admin import Commit
+from offsetlake.log.cluster.admin import OffsetToCommit
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -149,7 +149,7 @@ def test_reset_by_every_strategy(live: Live) -> None:
 
 def test_a_new_group_from_a_file_and_from_a_group(live: Live, tmp_path: Path) -> None:
     topic = live.topic("hand-copy", 3, records=10)
-    exact = {(topic, 0): Commit(4, 0, "naïve, мета 🦦"), (topic, 1): Commit(0, -1, "")}
+    exact = {(topic, 0): OffsetToCommit(4, 0, "naïve, мета 🦦"), (topic, 1): OffsetToCommit(0, -1, "")}
     live.commit("hand-copy", exact)
     copied = live.ask("reset", "hand-copy-of-group", "--from-group", "hand-copy", "--execute")
     assert copied.outcomes() == dict.fromkeys(exact, "done")
@@ -172,7 +172,7 @@ def test_a_new_group_from_a_file_and_from_a_group(live: Live, tmp_path: Path) ->
 
 def test_back_to_an_instant_and_to_before_a_run(live: Live) -> None:
     group = topic = live.topic("hand-back", 3, records=10)
-    then = {(topic, 0): Commit(4, 0, "naïve, мета 🦦"), (topic, 1): Commit(7, -1, "x")}
+    then = {(topic, 0): OffsetToCommit(4, 0, "naïve, мета 🦦"), (topic, 1): OffsetToCommit(7, -1, "x")}
     live.commit(group, then)
     catch_up(live.broker, live.lake)
     offsets = live.ask("offsets", "--group", group, options=("--config", "")).rows
@@ -186,11 +186,11 @@ def test_back_to_an_instant_and_to_before_a_run(live: Live) -> None:
     assert live.exactly(group) == {}
     assert live.ask("restore", "--run", run_to_undo(cleaned), "--execute").code == 0
     assert live.exactly(group) == then
-    live.commit(group, {(topic, 0): Commit(9), (topic, 2): Commit(1)})
+    live.commit(group, {(topic, 0): OffsetToCommit(9), (topic, 2): OffsetToCommit(1)})
     as_of = live.ask("restore", group, "--as-of", str(instant), "--execute")
     outcomes = {(topic, 0): "done", (topic, 1): "unchanged", (topic, 2): "unchanged"}
     assert (as_of.code, as_of.outcomes()) == (0, outcomes), as_of.err
-    assert live.exactly(group) == then | {(topic, 2): Commit(1)}
+    assert live.exactly(group) == then | {(topic, 2): OffsetToCommit(1)}
     # What the run has set was set anew since: undoing it would take that away.
     late = live.ask("restore", "--run", run_to_undo(reset), "--execute")
     assert (late.code, {row["partition"]: row["outcome"] for row in late.rows}) == (

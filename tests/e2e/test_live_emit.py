@@ -13,8 +13,8 @@ from broker.broker import Broker
 from broker.tools import broker_groups, broker_offsets
 from e2e.lakes import LATER, rows
 from e2e.live import Live, assert_as_the_broker_answers, lake_of
-from offsetlake import cycle
 from offsetlake.lake.lake import Lake
+from offsetlake.pipeline import runner
 from oracle.log_reader import read_log
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -49,7 +49,7 @@ class NoSpark:
 @pytest.fixture
 def live(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
     """A broker that lets nothing go by itself."""
-    monkeypatch.setattr(cycle, "LazySession", NoSpark)
+    monkeypatch.setattr(runner, "LazySession", NoSpark)
     (tmp_path / "broker").mkdir()
     with Broker(tmp_path / "broker", {"offsets.retention.minutes": "5000000"}) as broker:
         for topic in (TOPIC, UNREAD):

@@ -24,8 +24,8 @@ from broker.workload import OpenTransaction
 from e2e.in_process import InProcess
 from e2e.lakes import cycle, rows
 from offsetlake.lake.lake import Lake
-from offsetlake.lifecycle.policy import RetentionPolicy
-from offsetlake.pipeline.expire import expire
+from offsetlake.pipeline.expire.job import expire
+from offsetlake.rules.policy import RetentionPolicy
 from oracle.log_reader import LogRecord, read_log
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

@@ -11,11 +11,11 @@ from broker.kafka_tools import group_command
 from command_line import Run
 from e2e.in_process import NoSpark
 from e2e.lakes import rows
-from offsetlake import cycle
 from offsetlake.lake.lake import Lake
-from offsetlake.log.admin import Admin, Commit
-from offsetlake.log.connection import KafkaConnection
-from offsetlake.pipeline import log_ends
+from offsetlake.log.cluster.admin import ClusterAdmin, OffsetToCommit
+from offsetlake.log.cluster.connection import KafkaConnection
+from offsetlake.pipeline import runner
+from offsetlake.pipeline.ingest import log_ends
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -25,9 +25,9 @@ Lag = dict[tuple[str, int], tuple[int, int, int]]
 """Committed offset, end and lag by topic and partition."""
 
 
-def commit(broker: Broker, offsets: dict[tuple[str, int], Commit]) -> None:
+def commit(broker: Broker, offsets: dict[tuple[str, int], OffsetToCommit]) -> None:
     """Commit, and wait for it, also where it is the first commit that the cluster ever takes."""
-    with Admin(KafkaConnection(bootstrap=broker.bootstrap)) as admin:
+    with ClusterAdmin(KafkaConnection(bootstrap=broker.bootstrap)) as admin:
         assert admin.commit(GROUP, offsets) == dict.fromkeys(offsets)
 
 
@@ -41,7 +41,7 @@ def described(bootstrap: str) -> Lag:
 def test_lag_is_what_kafkas_own_tool_says(
     broker: Broker, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(cycle, "LazySession", NoSpark)
+    monkeypatch.setattr(runner, "LazySession", NoSpark)
 
     def ingested() -> int:
         code, _, err = run("ingest", "--bootstrap", broker.bootstrap, "--lake", "lake")
@@ -51,10 +51,10 @@ def test_lag_is_what_kafkas_own_tool_says(
     for topic in (TOPIC, OTHER):
         workload.create_topic(broker.bootstrap, topic, 2)
         workload.produce(broker.bootstrap, topic, 10)
-    commit(broker, {(TOPIC, 0): Commit(4), (TOPIC, 1): Commit(0)})
+    commit(broker, {(TOPIC, 0): OffsetToCommit(4), (TOPIC, 1): OffsetToCommit(0)})
     first = ingested()
     workload.produce(broker.bootstrap, TOPIC, 5)
-    commit(broker, {(TOPIC, 0): Commit(15), (OTHER, 0): Commit(3)})
+    commit(broker, {(TOPIC, 0): OffsetToCommit(15), (OTHER, 0): OffsetToCommit(3)})
     workload.produce(broker.bootstrap, TOPIC, 2)
     second = ingested()
 

@@ -11,8 +11,9 @@ from e2e.in_process import InProcess
 from e2e.lakes import cycle, rows
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
-from offsetlake.log.connection import KafkaConnection
-from offsetlake.pipeline import ingest, log_ends
+from offsetlake.log.cluster.connection import KafkaConnection
+from offsetlake.pipeline.ingest import job as ingest
+from offsetlake.pipeline.ingest import log_ends
 from oracle.random_logs import RandomLog, random_log
 
 Ends = dict[tuple[int, str], int]
@@ -24,10 +25,12 @@ class Cluster:
     def __init__(self) -> None:
         self.asked: list[set[str]] = []
 
-    def ask(self, topics: Collection[str]) -> log_ends.Asked:
+    def ask(self, topics: Collection[str]) -> log_ends.RequestedEnds:
         self.asked.append(set(topics))
         number = len(self.asked)
-        return log_ends.Asked([[topic, 0, 0, number, 1000 * number] for topic in sorted(topics)], [f"answer {number}"])
+        return log_ends.RequestedEnds(
+            [[topic, 0, 0, number, 1000 * number] for topic in sorted(topics)], [f"answer {number}"]
+        )
 
 
 @pytest.fixture

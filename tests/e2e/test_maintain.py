@@ -19,8 +19,6 @@ from e2e.delta_files import contents, files, plain
 from e2e.in_process import InProcess
 from e2e.lakes import LATER, cycle, grow, judge, rows, state, upkeep
 from log.made_folders import batch, write
-from offsetlake.audit import questions
-from offsetlake.audit.as_of import offsets_as_of
 from offsetlake.errors import LakeBusy, LogBusy, LogMismatch
 from offsetlake.lake import runs
 from offsetlake.lake import upkeep as table_upkeep
@@ -30,9 +28,11 @@ from offsetlake.lake.history_files import history_files
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import SHARE_STATE_TOPIC
-from offsetlake.pipeline.compact_task import COMPACTED
-from offsetlake.pipeline.ingest import ingest
-from offsetlake.pipeline.maintain import preview
+from offsetlake.pipeline.compact.task import COMPACTED
+from offsetlake.pipeline.ingest.job import ingest
+from offsetlake.pipeline.maintain.job import preview
+from offsetlake.queries import questions
+from offsetlake.queries.as_of import offsets_as_of
 from oracle.log_writer import write_partition
 from oracle.random_logs import RandomLog, logs, random_log
 

@@ -20,12 +20,12 @@ from e2e.in_process import InProcess
 from e2e.lakes import cycle, grow, state
 from offsetlake import open_snapshot
 from offsetlake.errors import LakeUnusable, TableChanged
-from offsetlake.lake import guard
+from offsetlake.lake.foreign import guard
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
-from offsetlake.pipeline.compact import compact
-from offsetlake.pipeline.ingest import ingest
-from offsetlake.pipeline.rebuild import rebuild
+from offsetlake.pipeline.compact.job import compact
+from offsetlake.pipeline.compact.rebuild import rebuild
+from offsetlake.pipeline.ingest.job import ingest
 from oracle.random_logs import RandomLog, random_log
 
 STATE = ("offsets", "pending_offsets", "groups", "group_members")

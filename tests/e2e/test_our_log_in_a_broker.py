@@ -11,17 +11,17 @@ from broker.data_folder import copy_log, put_back
 from broker.tools import await_loaded, broker_groups, broker_offsets
 from e2e.in_process import InProcess
 from e2e.lakes import cycle, rows
-from offsetlake import offset_plans
 from offsetlake.lake.lake import Lake
-from offsetlake.lifecycle.policy import Override, RetentionPolicy
-from offsetlake.lifecycle.strategies import shift_by
-from offsetlake.log import appender
 from offsetlake.log.address import LogAddress
-from offsetlake.pipeline import by_hand
-from offsetlake.pipeline.cleanup import plan_cleanup
-from offsetlake.pipeline.emit import emit
-from offsetlake.pipeline.expire import expire
-from offsetlake.times import now_ms
+from offsetlake.log.writer import appender
+from offsetlake.pipeline.changes import execute as changes
+from offsetlake.pipeline.changes import reset as offset_resets
+from offsetlake.pipeline.changes.cleanup import plan_cleanup
+from offsetlake.pipeline.emit.job import emit
+from offsetlake.pipeline.expire.job import expire
+from offsetlake.rules.policy import Override, RetentionPolicy
+from offsetlake.rules.strategies import shift_by
+from offsetlake.util.times import now_ms
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -99,20 +99,20 @@ def _expire(lake: Lake, log: Path) -> None:
 
 
 def _by_hand(lake: Lake, log: Path) -> None:
-    def done(job: str, table: str, make: by_hand.Make) -> None:
-        _, row = by_hand.execute(lake, LogAddress(folder=log), job, table, make, lambda _: None)
+    def done(job: str, table: str, make: changes.Make) -> None:
+        _, row = changes.execute(lake, LogAddress(folder=log), job, table, make, lambda _: None)
         counts: dict[str, Any] = dict(row["counts"])
         assert counts["refused"] + counts["gone"] == 0
         assert counts["emitted"] + counts["done"] > 0
         cycle(InProcess(), lake, log)
 
     done("cleanup", "tombstones", lambda: plan_cleanup(lake, "cleaned-*", None, now_ms(), live=False))
-    asked = offset_plans.Reset("reset", "shift_by", lambda offsets: shift_by(offsets, -2), {TOPIC: None})
-    done("reset", "alterations", lambda: offset_plans.reset(lake, asked, None, now_ms()).drop_columns(["note"]))
+    asked = offset_resets.Reset("reset", "shift_by", lambda offsets: shift_by(offsets, -2), {TOPIC: None})
+    done("reset", "alterations", lambda: offset_resets.reset(lake, asked, None, now_ms()).drop_columns(["note"]))
     done(
         "undelete",
         "alterations",
-        lambda: offset_plans.undelete(lake, "expires-and-returns-*", None, now_ms()).drop_columns(["note"]),
+        lambda: offset_resets.undelete(lake, "expires-and-returns-*", None, now_ms()).drop_columns(["note"]),
     )
 
 

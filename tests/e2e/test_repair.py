@@ -9,10 +9,10 @@ import pytest
 from e2e.in_process import InProcess
 from e2e.lakes import cycle, rows, state
 from e2e.parts_log import TIME, Log, part, plain
-from offsetlake.audit import questions
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
-from offsetlake.pipeline.repair import cut_torn_ends, repair
+from offsetlake.pipeline.changes.repair import cut_torn_ends, repair
+from offsetlake.queries import questions
 from oracle.log_reader import LogRecord, read_log
 from oracle.random_logs import random_log
 from oracle.replay import replay

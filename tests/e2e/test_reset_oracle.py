@@ -17,9 +17,9 @@ from kafka import KafkaAdminClient, TopicPartition
 from broker import workload
 from broker.broker import Broker
 from broker.kafka_tools import GROUP_COMMAND, group_command, java
-from offsetlake.lifecycle import offsets_csv, strategies
-from offsetlake.log.admin import Admin, Commit
-from offsetlake.log.connection import KafkaConnection
+from offsetlake.log.cluster.admin import ClusterAdmin, OffsetToCommit
+from offsetlake.log.cluster.connection import KafkaConnection
+from offsetlake.rules import offsets_csv, strategies
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -36,10 +36,10 @@ PLANNED = re.compile(rf"^{GROUP} +{TOPIC} +(\d+) +(\d+) *$", re.MULTILINE)
 
 
 class Cluster(NamedTuple):
-    """A broker, an Admin of it, and when the newest record of partition 0 was written (ms)."""
+    """A broker, an ClusterAdmin of it, and when the newest record of partition 0 was written (ms)."""
 
     bootstrap: str
-    admin: Admin
+    admin: ClusterAdmin
     newest: int
 
 
@@ -56,10 +56,10 @@ def cluster(broker: Broker) -> Cluster:
     assert producer.flush(30) == 0
     with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as client:
         client.delete_records({TopicPartition(TOPIC, number): offset for number, offset in DELETED_BEFORE.items()})
-    with Admin(KafkaConnection(bootstrap=bootstrap)) as admin:
-        done = admin.commit(GROUP, {(TOPIC, number): Commit(offset) for number, offset in COMMITTED.items()})
+    with ClusterAdmin(KafkaConnection(bootstrap=bootstrap)) as admin:
+        done = admin.commit(GROUP, {(TOPIC, number): OffsetToCommit(offset) for number, offset in COMMITTED.items()})
         assert set(done.values()) == {None}
-    return Cluster(bootstrap, Admin(KafkaConnection(bootstrap=bootstrap)), newest)
+    return Cluster(bootstrap, ClusterAdmin(KafkaConnection(bootstrap=bootstrap)), newest)
 
 
 def kafka(cluster: Cluster, *arguments: str) -> str:
@@ -180,7 +180,7 @@ def test_a_file_of_several_groups_goes_both_ways(cluster: Cluster, tmp_path: Pat
     groups = [GROUP, 'reset "oracle", 日本', "reset oracle of more letters than Jackson looks at"]
     with cluster.admin as admin:
         for group in groups[1:]:
-            assert admin.commit(group, {(TOPIC, 0): Commit(3)}) == {(TOPIC, 0): None}
+            assert admin.commit(group, {(TOPIC, 0): OffsetToCommit(3)}) == {(TOPIC, 0): None}
     named = [part for group in groups for part in ("--group", group)]
     theirs = kafka(cluster, *named, "--topic", f"{TOPIC}:0", "--to-current", "--export").encode()
     read = offsets_csv.read_offsets(theirs, None)

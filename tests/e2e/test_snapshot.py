@@ -17,7 +17,7 @@ from e2e.in_process import InProcess
 from e2e.lakes import cycle, rows
 from offsetlake.errors import LogMismatch
 from offsetlake.lake.lake import Lake
-from offsetlake.pipeline.compact_task import COMPACTED
+from offsetlake.pipeline.compact.task import COMPACTED
 from oracle.random_logs import RandomLog, logs, worlds
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

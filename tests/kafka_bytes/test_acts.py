@@ -12,9 +12,9 @@ from offsetlake.kafka.acts import read_acts
 from offsetlake.kafka.batches import read_batches
 from offsetlake.kafka.chunk import decode_chunk
 from offsetlake.log.address import LogAddress
-from offsetlake.log.folder import FolderSlice
+from offsetlake.log.disk.folder import FolderSlice
 from offsetlake.log.positions import LogPartition, OffsetRange
-from offsetlake.log.source import decode
+from offsetlake.log.spark_source import decode
 from oracle.encoders import group_metadata_key, offset_key
 from oracle.log_reader import OFFSETS_TOPIC
 from oracle.log_writer import CODECS, Batch, Record, batch_bytes, marker_batch, write_partition

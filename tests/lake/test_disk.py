@@ -13,14 +13,14 @@ import pytest
 
 from e2e.in_process import InProcess
 from e2e.lakes import Rows, cycle, state
-from offsetlake import disk
-from offsetlake.disk import replacing, temporary_of
 from offsetlake.errors import LakeUnusable
 from offsetlake.lake import engine
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
-from offsetlake.pipeline.compact import compact
-from offsetlake.pipeline.ingest import ingest
+from offsetlake.pipeline.compact.job import compact
+from offsetlake.pipeline.ingest.job import ingest
+from offsetlake.util import atomic_files
+from offsetlake.util.atomic_files import replacing, temporary_of
 from oracle.random_logs import random_log
 
 NOBODY = 65534
@@ -96,9 +96,9 @@ def test_a_write_that_fails_loses_nothing(
 def _no_room_for(new: Path) -> Iterator[None]:
     """Have a file that is newly made be one on a disk that is full."""
     with pytest.MonkeyPatch.context() as patched:
-        make = disk._make
+        make = atomic_files._make
         patched.setattr(
-            disk, "_make", lambda file, mode: file.symlink_to("/dev/full") if file == new else make(file, mode)
+            atomic_files, "_make", lambda file, mode: file.symlink_to("/dev/full") if file == new else make(file, mode)
         )
         yield
 

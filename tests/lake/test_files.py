@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from offsetlake.errors import LakeUnusable
 from offsetlake.lake import files
-from offsetlake.lake.files import Exchange, TableFile, commit, table_schema
+from offsetlake.lake.files import FileChanges, TableFile, commit, table_schema
 from offsetlake.lake.lake import Lake
 
 INDEXED = ("ingest_run", "log_topic", "log_partition", "log_offset", "log_timestamp", "reason")  # of quarantine
@@ -56,10 +56,10 @@ def quarantined(log_offset: int, reason: str = "", **others: Any) -> Row:
     }
 
 
-def written(lake: Lake, *rows: Row) -> Exchange:
+def written(lake: Lake, *rows: Row) -> FileChanges:
     file = TableFile(lake, "quarantine")
     file.write_rows(list(rows))
-    return Exchange(added=file.close())
+    return FileChanges(added=file.close())
 
 
 def data_files(lake: Lake, table: str) -> list[Path]:
@@ -143,7 +143,7 @@ def test_no_rows_no_file(lake: Lake) -> None:
     assert file.close() == []
     assert data_files(lake, "quarantine") == []
     before = lake.versions("quarantine")
-    commit(lake, "quarantine", [Exchange()], "test", 1)
+    commit(lake, "quarantine", [FileChanges()], "test", 1)
     assert lake.versions("quarantine") == before
     assert lake.delta_table("quarantine").transaction_version("offsetlake-test") is None
 
@@ -186,10 +186,10 @@ def test_all_files_of_a_commit_come_and_go_at_once(lake: Lake) -> None:
     for group_id in "abc":
         file = TableFile(lake, "offsets")
         file.write(pa.Table.from_pylist([base | {"group_id": group_id}], schema=schema))
-        exchanges.append(Exchange(added=file.close()))
+        exchanges.append(FileChanges(added=file.close()))
     before = lake.versions("offsets")["offsets"]
     commit(lake, "offsets", exchanges[:2], "compact", 1)
-    commit(lake, "offsets", [exchanges[2], Exchange(removed=[exchanges[0].added[0].path])], "compact", 2)
+    commit(lake, "offsets", [exchanges[2], FileChanges(removed=[exchanges[0].added[0].path])], "compact", 2)
     assert lake.versions("offsets")["offsets"] == before + 2
     groups = "SELECT group_id FROM offsets ORDER BY group_id"
     assert lake.query(groups, "offsets")["group_id"].to_pylist() == ["b", "c"]

@@ -11,14 +11,15 @@ import pytest
 from command_line import Run
 from e2e.in_process import InProcess, NoSpark
 from e2e.lakes import state
-from offsetlake import cycle
 from offsetlake.errors import LakeBusy, LakeUnusable, TableChanged
-from offsetlake.lake import commits, guard
+from offsetlake.lake import commits
+from offsetlake.lake.foreign import guard
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import leaves
-from offsetlake.pipeline import compact as compact_job
-from offsetlake.pipeline.compact import compact
-from offsetlake.pipeline.rebuild import rebuild
+from offsetlake.pipeline import runner
+from offsetlake.pipeline.compact import job as compact_job
+from offsetlake.pipeline.compact.job import compact
+from offsetlake.pipeline.compact.rebuild import rebuild
 
 STATE = guard.STATE
 
@@ -193,7 +194,7 @@ def _nothing_compacted(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def test_commands_refuse_and_rebuild_mends(lake: Lake, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cycle, "LazySession", NoSpark)
+    monkeypatch.setattr(runner, "LazySession", NoSpark)
     _, before, _ = run("offsets", "--format", "json", "--lake", str(lake.path))
     delete(lake, "offsets", "topic = 'orders'")
     for command in (["offsets"], ["groups"], ["check"], ["compact"], ["expire"], ["expire", "--what-if"], ["maintain"]):

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from offsetlake.lifecycle.conditions import DONE, GO, REFUSED, Current, conditions
+from offsetlake.rules.conditions import DONE, GO, REFUSED, Current, conditions
 
 T = 1_700_000_000_000
 JUDGED, LATER = 10, 20  # log offsets

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offsetlake.lifecycle.consumer_status import STATUSES, Present, judged
-from offsetlake.lifecycle.windows import Windows
+from offsetlake.rules.consumer_status import STATUSES, Present, judged
+from offsetlake.rules.windows import Windows
 
 
 class Window(NamedTuple):

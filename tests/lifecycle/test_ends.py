@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offsetlake.lifecycle.ends import UNKNOWN, Ends
+from offsetlake.rules.ends import UNKNOWN, Ends
 
 Record = tuple[int, int]
 """When it was asked, and the end."""

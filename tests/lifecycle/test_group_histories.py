@@ -22,8 +22,8 @@ from lifecycle.group_records import (
     tasks,
     topology,
 )
-from offsetlake.lifecycle.group_state import GroupState
-from offsetlake.lifecycle.groups import GroupRecord
+from offsetlake.rules.group_state import GroupState
+from offsetlake.rules.groups import GroupRecord
 
 MEMBERS = ("m1", "m2", "m3")
 TOPICS = ("a", "b", "c")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lifecycle.group_records import classic, classic_member, consumer_member
 from offsetlake.lake.definitions import definition
-from offsetlake.lifecycle.group_replay import ReplayedGroups, replay_groups
+from offsetlake.rules.group_replay import ReplayedGroups, replay_groups
 
 RECORDS, GROUPS = (pa.schema(Schema(definition(name).fields()).to_arrow()) for name in ("group_records", "groups"))
 COMMITS = pa.schema([("group_id", pa.string()), ("log_partition", pa.int32()), ("log_offset", pa.int64())])

@@ -19,7 +19,7 @@ from lifecycle.group_records import (
     tasks,
     topology,
 )
-from offsetlake.lifecycle.groups import GroupRecord, replay
+from offsetlake.rules.groups import GroupRecord, replay
 
 COMMIT: dict[str, Any] = {}
 BLOB = "AAEAAAA"

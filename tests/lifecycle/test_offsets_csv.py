@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offsetlake.errors import BadRequest
-from offsetlake.lifecycle.offsets_csv import LARGEST_OFFSET, LARGEST_PARTITION, SCHEMA, read_offsets, write_offsets
+from offsetlake.rules.offsets_csv import LARGEST_OFFSET, LARGEST_PARTITION, SCHEMA, read_offsets, write_offsets
 
 Row = tuple[str, str, int, int | None]
 

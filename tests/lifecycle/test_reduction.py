@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offsetlake.lifecycle import reduction
-from offsetlake.lifecycle.reduction import PART, Latest, Reduction, incomplete, latest, outcomes
+from offsetlake.rules import reduction
+from offsetlake.rules.reduction import PART, Latest, Reduction, incomplete, latest, outcomes
 
 RECORDS = pa.schema(
     [

@@ -7,12 +7,12 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offsetlake.lifecycle.policy import Override, RetentionPolicy
-from offsetlake.lifecycle.retention import (
+from offsetlake.rules.policy import Override, RetentionPolicy
+from offsetlake.rules.retention import (
     CLOCKS,
     NEVER,
     RULES,
-    Groups,
+    GroupFacts,
     Verdicts,
     groups_left_with_nothing,
     verdicts,
@@ -39,7 +39,7 @@ GROUPS_SCHEMA = pa.schema(
 )  # fmt: skip
 
 
-def groups_of(groups: Mapping[str, Group]) -> Groups:
+def groups_of(groups: Mapping[str, Group]) -> GroupFacts:
     """As the table `groups` has them."""
     rows = []
     for name, group in groups.items():
@@ -57,7 +57,7 @@ def groups_of(groups: Mapping[str, Group]) -> Groups:
                 "subscribed_topics": [] if simple or other else sorted(group.members_topics or ()),
             }
         )
-    return Groups(pa.Table.from_pylist(rows, schema=GROUPS_SCHEMA))
+    return GroupFacts(pa.Table.from_pylist(rows, schema=GROUPS_SCHEMA))
 
 
 def offsets_of(offsets: Mapping[str, Mapping[Key, Offset]]) -> pa.Table:

@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from offsetlake.lifecycle import strategies
+from offsetlake.rules import strategies
 
 FIELDS = ("topic", "partition", "committed_offset", "earliest", "latest", "at_time")
 LARGEST = strategies.LARGEST_OFFSET

@@ -3,8 +3,8 @@
 from collections.abc import Generator
 from contextlib import closing
 
-from offsetlake.log import topic
-from offsetlake.log.connection import KafkaConnection
+from offsetlake.log.cluster import topic
+from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.log.positions import LogPartition, OffsetRange
 
 

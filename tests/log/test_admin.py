@@ -21,8 +21,8 @@ from kafka.protocol.metadata import MetadataRequest
 from broker import workload
 from broker.broker import PASSWORDS, Broker
 from offsetlake.errors import LogUnavailable
-from offsetlake.log.admin import Admin, Commit
-from offsetlake.log.connection import KafkaConnection
+from offsetlake.log.cluster.admin import ClusterAdmin, OffsetToCommit
+from offsetlake.log.cluster.connection import KafkaConnection
 
 ACTIVE = "UNKNOWN_MEMBER_ID (25): the group has active members"
 WRONG = "not-the-secret"
@@ -43,8 +43,8 @@ def leaves_nothing(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureF
 
 
 @pytest.fixture
-def admin(broker: Broker) -> Iterator[Admin]:
-    with Admin(KafkaConnection(bootstrap=broker.bootstrap)) as opened:
+def admin(broker: Broker) -> Iterator[ClusterAdmin]:
+    with ClusterAdmin(KafkaConnection(bootstrap=broker.bootstrap)) as opened:
         yield opened
 
 
@@ -70,12 +70,12 @@ def produce(broker: Broker, topic: str, partition: int, timestamps: list[int]) -
     assert producer.flush(30) == 0
 
 
-def test_what_is_committed_is_read_back_exactly(broker: Broker, admin: Admin) -> None:
+def test_what_is_committed_is_read_back_exactly(broker: Broker, admin: ClusterAdmin) -> None:
     topic = topic_of(broker, "admin-exact")
     wanted = {
-        (topic, 0): Commit(0),
-        (topic, 1): Commit(2**62, 7, "naïve, мета 🦦"),
-        (topic, 2): Commit(5, -1, 'a"b,\n\x01'),
+        (topic, 0): OffsetToCommit(0),
+        (topic, 1): OffsetToCommit(2**62, 7, "naïve, мета 🦦"),
+        (topic, 2): OffsetToCommit(5, -1, 'a"b,\n\x01'),
     }
     assert admin.committed("admin-exact") == {}
     assert admin.commit("admin-exact", wanted) == dict.fromkeys(wanted)
@@ -89,9 +89,9 @@ def test_what_is_committed_is_read_back_exactly(broker: Broker, admin: Admin) ->
     assert admin.commit("admin-exact", {}) == admin.delete_offsets("admin-exact", []) == {}
 
 
-def test_more_than_one_batch_of_the_broker_holds_goes_in_parts(broker: Broker, admin: Admin) -> None:
+def test_more_than_one_batch_of_the_broker_holds_goes_in_parts(broker: Broker, admin: ClusterAdmin) -> None:
     topic = topic_of(broker, "admin-many", 300)
-    wanted = {(topic, number): Commit(number, 0, f"{number:04}" * 1000) for number in range(300)}
+    wanted = {(topic, number): OffsetToCommit(number, 0, f"{number:04}" * 1000) for number in range(300)}
     assert admin.commit("admin-many", wanted) == dict.fromkeys(wanted)
     assert admin.committed("admin-many") == wanted
     assert admin.log_ends(wanted) == dict.fromkeys(wanted, (0, 0))
@@ -101,35 +101,37 @@ def test_more_than_one_batch_of_the_broker_holds_goes_in_parts(broker: Broker, a
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_group_in_use_is_refused_in_words(
-    broker: Broker, admin: Admin, protocol: Literal["classic", "consumer"]
+    broker: Broker, admin: ClusterAdmin, protocol: Literal["classic", "consumer"]
 ) -> None:
     group, used, left = f"admin-used-{protocol}", f"admin-used-{protocol}", f"admin-left-{protocol}"
     topic_of(broker, used)
     topic_of(broker, left)
     offsets = {(used, 0): 3, (used, 1): 4, (left, 0): 5}
-    assert admin.commit(group, {where: Commit(offset) for where, offset in offsets.items()}) == dict.fromkeys(offsets)
+    assert admin.commit(group, {where: OffsetToCommit(offset) for where, offset in offsets.items()}) == dict.fromkeys(
+        offsets
+    )
     with closing(workload.member(broker.bootstrap, group, {(used, 0): 3, (used, 1): 4}, protocol)):
-        assert admin.commit(group, {where: Commit(1) for where in offsets}) == dict.fromkeys(offsets, ACTIVE)
+        assert admin.commit(group, {where: OffsetToCommit(1) for where in offsets}) == dict.fromkeys(offsets, ACTIVE)
         assert admin.delete_group(group) == "NON_EMPTY_GROUP (68): the group has active members"
         assert admin.delete_offsets(group, [(used, 1), (left, 0)]) == {(used, 1): SUBSCRIBED, (left, 0): None}
         assert {where: each.offset for where, each in admin.committed(group).items()} == {(used, 0): 3, (used, 1): 4}
     assert admin.delete_group(group) is None
 
 
-def test_partitions_that_do_not_exist_are_refused_beside_those_that_do(broker: Broker, admin: Admin) -> None:
+def test_partitions_that_do_not_exist_are_refused_beside_those_that_do(broker: Broker, admin: ClusterAdmin) -> None:
     topic = topic_of(broker, "admin-some", 1)
     no_such = "UNKNOWN_TOPIC_OR_PARTITION (3): there is no such topic or partition"
     asked = [(topic, 0), (topic, 1), ("admin-no-such", 0)]
     expected = dict(zip(asked, [None, no_such, no_such], strict=True))
-    assert admin.commit("admin-some", {where: Commit(1) for where in asked}) == expected
+    assert admin.commit("admin-some", {where: OffsetToCommit(1) for where in asked}) == expected
     assert admin.delete_offsets("admin-some", asked) == expected
-    long = admin.commit("admin-some", {(topic, 0): Commit(1, -1, "x" * 5000)})
+    long = admin.commit("admin-some", {(topic, 0): OffsetToCommit(1, -1, "x" * 5000)})
     assert long == {
         (topic, 0): "OFFSET_METADATA_TOO_LARGE (12): the metadata is longer than the broker's offset.metadata.max.bytes"
     }
 
 
-def test_where_logs_begin_and_end_and_stood_at_a_time(broker: Broker, admin: Admin) -> None:
+def test_where_logs_begin_and_end_and_stood_at_a_time(broker: Broker, admin: ClusterAdmin) -> None:
     topic = topic_of(broker, "admin-logs")
     produce(broker, topic, 0, [1_000, 3_000, 2_000, 5_000])
     produce(broker, topic, 1, [9_000])
@@ -154,11 +156,11 @@ def test_no_request_can_create_a_topic(broker: Broker, monkeypatch: pytest.Monke
         return send(self, request, **options)
 
     monkeypatch.setattr(LibraryConnection, "_send_request", recorded)
-    with Admin(KafkaConnection(bootstrap=broker.bootstrap)) as admin:
+    with ClusterAdmin(KafkaConnection(bootstrap=broker.bootstrap)) as admin:
         nowhere = [("admin-no-such", 0)]
         assert admin.missing(["admin-no-such"]) == {"admin-no-such"}
         assert admin.log_ends(nowhere) == admin.offsets_at(nowhere, 0) == admin.partitions(["admin-no-such"]) == {}
-        admin.commit("admin-creates", {nowhere[0]: Commit(1)})
+        admin.commit("admin-creates", {nowhere[0]: OffsetToCommit(1)})
     asked = [request for request in sent if isinstance(request, MetadataRequest)]
     assert len(asked) > 4
     assert [request for request in asked if request.topics and request.allow_auto_topic_creation is not False] == []
@@ -167,18 +169,18 @@ def test_no_request_can_create_a_topic(broker: Broker, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_a_user_with_rights_acts(broker: Broker, mechanism: str) -> None:
     topic, group = topic_of(broker, f"admin-sasl-{mechanism}"), f"admin-sasl-{mechanism}"
-    with Admin(sasl(broker, "admin", mechanism)) as admin:
-        assert admin.commit(group, {(topic, 0): Commit(4)}) == {(topic, 0): None}
-        assert admin.committed(group) == {(topic, 0): Commit(4)}
+    with ClusterAdmin(sasl(broker, "admin", mechanism)) as admin:
+        assert admin.commit(group, {(topic, 0): OffsetToCommit(4)}) == {(topic, 0): None}
+        assert admin.committed(group) == {(topic, 0): OffsetToCommit(4)}
         assert admin.delete_group(group) is None
 
 
-def test_a_user_without_rights_is_told_which(broker: Broker, admin: Admin) -> None:
+def test_a_user_without_rights_is_told_which(broker: Broker, admin: ClusterAdmin) -> None:
     topic = topic_of(broker, "admin-rights")
-    admin.commit("admin-rights", {(topic, 0): Commit(4)})
-    with Admin(sasl(broker, "reader")) as reader:
+    admin.commit("admin-rights", {(topic, 0): OffsetToCommit(4)})
+    with ClusterAdmin(sasl(broker, "reader")) as reader:
         for refusal in (
-            reader.commit("admin-rights", {(topic, 0): Commit(1)})[topic, 0],
+            reader.commit("admin-rights", {(topic, 0): OffsetToCommit(1)})[topic, 0],
             reader.delete_offsets("admin-rights", [(topic, 0)])[topic, 0],
             reader.delete_group("admin-rights"),
         ):
@@ -190,10 +192,10 @@ def test_a_user_without_rights_is_told_which(broker: Broker, admin: Admin) -> No
         assert reader.partitions([topic, "admin-no-such"]) == {}
         assert reader.log_ends([(topic, 0)]) == {}
         _allow(broker, "reader", "admin-rights")
-        refused = reader.commit("admin-rights", {(topic, 0): Commit(1), (topic, 1): Commit(1)})
+        refused = reader.commit("admin-rights", {(topic, 0): OffsetToCommit(1), (topic, 1): OffsetToCommit(1)})
         assert [str(each)[:31] for each in refused.values()] == ["TOPIC_AUTHORIZATION_FAILED (29)"] * 2
         assert reader.committed("admin-rights") == {}
-    assert admin.committed("admin-rights") == {(topic, 0): Commit(4)}
+    assert admin.committed("admin-rights") == {(topic, 0): OffsetToCommit(4)}
 
 
 def _allow(broker: Broker, user: str, group_id: str) -> None:
@@ -226,8 +228,8 @@ def test_over_tls(broker: Broker) -> None:
             ),
         )
     ):
-        with Admin(connection) as admin:
-            assert admin.commit("admin-tls", {(topic, number): Commit(4)}) == {(topic, number): None}
+        with ClusterAdmin(connection) as admin:
+            assert admin.commit("admin-tls", {(topic, number): OffsetToCommit(4)}) == {(topic, number): None}
             assert admin.log_ends([(topic, number)]) == {(topic, number): (0, 0)}
 
 
@@ -237,6 +239,6 @@ def test_not_let_in(broker: Broker) -> None:
         (KafkaConnection(bootstrap=broker.ssl_bootstrap, security_protocol="SSL"), "certificate is not accepted"),
         (KafkaConnection(bootstrap="127.0.0.1:1"), "connection refused"),
     ):
-        with pytest.raises(LogUnavailable, match=says) as failed, Admin(connection):
+        with pytest.raises(LogUnavailable, match=says) as failed, ClusterAdmin(connection):
             pass
         assert WRONG not in str(failed.value)

@@ -1,4 +1,4 @@
-"""What an Admin answers when coordinators move, and brokers go while it acts; against a real broker: test_admin.py."""
+"""What a ClusterAdmin answers when coordinators move and brokers stop; against a real broker: test_admin.py."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from kafka import TopicPartition, errors
 
-from offsetlake.log import admin_session, refusals
-from offsetlake.log.admin import Admin, Commit
-from offsetlake.log.connection import KafkaConnection
+from offsetlake.log.cluster import admin_session, refusals
+from offsetlake.log.cluster.admin import ClusterAdmin, OffsetToCommit
+from offsetlake.log.cluster.connection import KafkaConnection
 
 NOT_THERE = "GROUP_ID_NOT_FOUND (69): there is no such group"
 
@@ -30,10 +30,10 @@ class Scripted:
 
 
 @pytest.fixture
-def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Admin]:
-    """Make an Admin whose requests meet these answers, the last one for ever."""
+def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ClusterAdmin]:
+    """Make an ClusterAdmin whose requests meet these answers, the last one for ever."""
 
-    def make(*answers: Any) -> Admin:
+    def make(*answers: Any) -> ClusterAdmin:
         def play(answer: Any) -> Any:
             if isinstance(answer, Exception):
                 raise answer
@@ -44,7 +44,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Admin]:
         )
         monkeypatch.setattr(admin_session, "KafkaAdminClient", lambda **_: Scripted(script))
         monkeypatch.setattr(admin_session.topic, "describe", lambda *_: None)
-        return Admin(KafkaConnection(bootstrap="127.0.0.1:1", request_timeout_ms=400))
+        return ClusterAdmin(KafkaConnection(bootstrap="127.0.0.1:1", request_timeout_ms=400))
 
     return make
 
@@ -53,15 +53,15 @@ def of(kind: type[Exception], *numbers: int) -> dict[Any, type[Exception]]:
     return {TopicPartition("t", number): kind for number in numbers}
 
 
-def test_a_coordinator_that_is_not_ready_is_asked_again(scripted: Callable[..., Admin]) -> None:
+def test_a_coordinator_that_is_not_ready_is_asked_again(scripted: Callable[..., ClusterAdmin]) -> None:
     moved, loading = of(errors.NotCoordinatorError, 0), errors.CoordinatorLoadInProgressError()
     with scripted(moved, loading, errors.KafkaConnectionError(), of(errors.NoError, 0)) as admin:
-        assert admin.commit("g", {("t", 0): Commit(1)}) == {("t", 0): None}
+        assert admin.commit("g", {("t", 0): OffsetToCommit(1)}) == {("t", 0): None}
     with scripted({"g": "NotCoordinatorError"}, {"g": "GroupIdNotFoundError"}) as admin:
         assert admin.delete_group("g") == NOT_THERE
 
 
-def test_a_coordinator_that_stays_away_is_a_refusal_too(scripted: Callable[..., Admin]) -> None:
+def test_a_coordinator_that_stays_away_is_a_refusal_too(scripted: Callable[..., ClusterAdmin]) -> None:
     with scripted(of(errors.NoError, 0) | of(errors.CoordinatorLoadInProgressError, 1)) as admin:
         answers = admin.delete_offsets("g", [("t", 0), ("t", 1)])
     said = "COORDINATOR_LOAD_IN_PROGRESS (14): the group's coordinator is still loading its groups; given up after"
@@ -70,9 +70,9 @@ def test_a_coordinator_that_stays_away_is_a_refusal_too(scripted: Callable[..., 
 
 
 def test_what_was_under_way_when_the_cluster_went_has_an_answer_for_each_partition(
-    scripted: Callable[..., Admin],
+    scripted: Callable[..., ClusterAdmin],
 ) -> None:
-    wanted = {("t", number): Commit(1, -1, "x" * 150_000) for number in range(3)}
+    wanted = {("t", number): OffsetToCommit(1, -1, "x" * 150_000) for number in range(3)}
     with scripted(of(errors.NoError, 0), errors.KafkaConnectionError("gone")) as admin:
         answers = admin.commit("g", wanted)
     assert answers["t", 0] is None
@@ -84,7 +84,7 @@ def test_what_was_under_way_when_the_cluster_went_has_an_answer_for_each_partiti
     assert unanswered == {("t", 0): None, ("t", 1): "the broker gave no answer for this partition"}
 
 
-def test_a_group_that_is_gone_when_asked_again_is_deleted(scripted: Callable[..., Admin]) -> None:
+def test_a_group_that_is_gone_when_asked_again_is_deleted(scripted: Callable[..., ClusterAdmin]) -> None:
     with scripted(errors.KafkaConnectionError(), {"g": "GroupIdNotFoundError"}) as admin:
         assert admin.delete_group("g") is None
     with scripted(errors.KafkaConnectionError(), {"g": "CoordinatorNotAvailableError"}) as admin:
@@ -95,7 +95,7 @@ def test_a_group_that_is_gone_when_asked_again_is_deleted(scripted: Callable[...
         assert "whether it was done is not known" in str(admin.delete_group("g"))
 
 
-def test_a_topic_in_doubt_is_not_missing(scripted: Callable[..., Admin]) -> None:
+def test_a_topic_in_doubt_is_not_missing(scripted: Callable[..., ClusterAdmin]) -> None:
     doubtful = {"name": "t", "error_code": 5, "partitions": []}
     with scripted([doubtful, {**doubtful, "name": "u", "error_code": 3}], [doubtful]) as admin:
         assert admin.missing(["t", "u"]) == {"u"}

@@ -18,11 +18,11 @@ from broker.tools import dump_log
 from log.made_folders import PARTITION, batch, read_all, write
 from offsetlake.errors import LogBusy, LogUnavailable
 from offsetlake.kafka.batch_writer import Batch, record_batch
-from offsetlake.log import appender as appender_module
-from offsetlake.log.appender import Appender, LogInDoubt
-from offsetlake.log.appending import appending, truncate_torn
-from offsetlake.log.folder import describe
+from offsetlake.log.disk.folder import describe
 from offsetlake.log.positions import OffsetRange
+from offsetlake.log.writer import appender as appender_module
+from offsetlake.log.writer.appender import Appender, LogInDoubt
+from offsetlake.log.writer.appending import appending, truncate_torn
 from oracle.encoders import offset_key, offset_value
 from oracle.log_reader import read_log
 from oracle.log_writer import batch_bytes

@@ -13,8 +13,8 @@ import pytest
 
 from log.made_folders import PARTITION, batch, write
 from offsetlake.kafka.batch_writer import Batch, record_batch
-from offsetlake.log import appender as appender_module
-from offsetlake.log.appending import appending
+from offsetlake.log.writer import appender as appender_module
+from offsetlake.log.writer.appending import appending
 from oracle.log_reader import read_log
 from oracle.log_writer import batch_bytes
 

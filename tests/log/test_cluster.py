@@ -16,10 +16,10 @@ from aiokafka.protocol.offset import OffsetRequest_v3
 from log.one_partition import fetch
 from log.scripted_broker import CLUSTER_ID, TOPIC, Fetched, ScriptedBroker
 from offsetlake.errors import CorruptBatch, LogUnavailable
-from offsetlake.log import topic
-from offsetlake.log.connection import KafkaConnection
+from offsetlake.log.cluster import topic
+from offsetlake.log.cluster.connection import KafkaConnection
+from offsetlake.log.cluster.topic import describe
 from offsetlake.log.positions import LogExtent, LogPartition, OffsetRange
-from offsetlake.log.topic import describe
 
 PARTITION = LogPartition(TOPIC, 0)
 NOT_LEADER, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC, CORRUPT_MESSAGE = 6, 29, 3, 2

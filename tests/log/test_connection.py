@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offsetlake.errors import BadRequest
-from offsetlake.log.connection import SETTINGS, KafkaConnection
+from offsetlake.log.cluster.connection import SETTINGS, KafkaConnection
 
 PLAIN = {"bootstrap.servers": "k1:9092"}
 SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "pw"}

@@ -7,8 +7,8 @@ import pytest
 
 from log.made_folders import PARTITION, batch, write
 from offsetlake.errors import LogUnavailable
-from offsetlake.log.cutting import delete, plan_cut
-from offsetlake.log.folder import describe
+from offsetlake.log.disk.cutting import delete, plan_cut
+from offsetlake.log.disk.folder import describe
 from offsetlake.log.positions import OffsetRange
 
 

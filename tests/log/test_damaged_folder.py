@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from log.made_folders import PARTITION, batch, read, read_all, read_in_parts, rows_of, write
 from offsetlake.kafka.batches import CorruptRegion
-from offsetlake.log import folder as log_folder
-from offsetlake.log.folder import describe, fetch, slices
+from offsetlake.log.disk import folder as log_folder
+from offsetlake.log.disk.folder import describe, fetch, slices
 from offsetlake.log.positions import OffsetRange
 from oracle.log_writer import Batch, batch_bytes
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from log.made_folders import PARTITION, batch, read, read_all, read_in_parts, rows_of, write
-from offsetlake.log import folder as log_folder
-from offsetlake.log.folder import describe, fetch, slices
+from offsetlake.log.disk import folder as log_folder
+from offsetlake.log.disk.folder import describe, fetch, slices
 from offsetlake.log.positions import SHARE_STATE_TOPIC, LogPartition, OffsetRange
 from oracle.log_reader import read_log
 from oracle.log_writer import batch_bytes

@@ -9,7 +9,7 @@ import pytest
 
 from log.made_folders import PARTITION, batch, read_all, rows_of, write
 from offsetlake.errors import LogUnavailable
-from offsetlake.log.folder import describe, fetch, slices, tail_checksum
+from offsetlake.log.disk.folder import describe, fetch, slices, tail_checksum
 from offsetlake.log.positions import OFFSETS_TOPIC, SHARE_STATE_TOPIC, LogPartition, OffsetRange
 from oracle.log_writer import Batch, batch_bytes
 

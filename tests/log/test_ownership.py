@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from offsetlake.errors import LogBusy, LogUnavailable
-from offsetlake.log.ownership import owned
+from offsetlake.log.writer.ownership import owned
 
 
 def test_a_second_owner_is_told_who_the_first_is(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ import pytest
 from log.made_folders import PARTITION, batch, write
 from log.test_appender import made
 from offsetlake.errors import CorruptBatch
-from offsetlake.log import appender as appender_module
-from offsetlake.log import partition_reader, segment_index
-from offsetlake.log.appending import appending
-from offsetlake.log.partition_reader import OffsetOutOfRange, PartitionReader
+from offsetlake.log.disk import partition_reader, segment_index
+from offsetlake.log.disk.partition_reader import OffsetOutOfRange, PartitionReader
+from offsetlake.log.writer import appender as appender_module
+from offsetlake.log.writer.appending import appending
 from oracle.log_reader import ABORT, LogRecord, read_log
 from oracle.log_writer import Batch, batch_bytes, marker_batch
 from oracle.random_logs import random_log

@@ -9,12 +9,12 @@ from pyspark.sql.types import BooleanType, IntegerType, StringType
 
 from log.made_folders import write
 from offsetlake.errors import BadRequest, LogUnavailable
-from offsetlake.log import folder as log_folder
-from offsetlake.log import source
+from offsetlake.log import spark_source
 from offsetlake.log.address import LogAddress
-from offsetlake.log.folder import FolderSlice, describe
+from offsetlake.log.disk import folder as log_folder
+from offsetlake.log.disk.folder import FolderSlice, describe
 from offsetlake.log.positions import OFFSETS_TOPIC, SHARE_STATE_TOPIC, LogPartition, OffsetRange
-from offsetlake.log.source import (
+from offsetlake.log.spark_source import (
     CommitLogReader,
     CommitLogSource,
     SliceGroup,
@@ -42,7 +42,7 @@ def piece(size: int) -> FolderSlice:
 def test_slices_are_grouped_in_order_and_up_to_a_size(sizes: list[int], room: int) -> None:
     pieces = [piece(size) for size in sizes]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(source, "READER_BYTES", room)
+        patch.setattr(spark_source, "READER_BYTES", room)
         groups = [group.slices for group in _grouped([*pieces])]
     assert [each for group in groups for each in group] == pieces
     for at, group in enumerate(groups):
@@ -56,7 +56,7 @@ def test_slices_are_grouped_in_order_and_up_to_a_size(sizes: list[int], room: in
 
 def test_one_large_partition_gives_several_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_folder, "SLICE", 2000)
-    monkeypatch.setattr(source, "READER_BYTES", 4000)
+    monkeypatch.setattr(spark_source, "READER_BYTES", 4000)
     write(tmp_path, [Batch(records=(Record(i, 0, b"k", b"v" * 100),)) for i in range(200)])
     reader = CommitLogReader({"log": str(tmp_path), "records": "others"})
     groups = reader.partitions()

@@ -16,9 +16,9 @@ from broker.broker import PASSWORDS, Broker
 from broker.workload import create_topic
 from log.one_partition import fetch
 from offsetlake.errors import LogUnavailable
-from offsetlake.log.connection import KafkaConnection
+from offsetlake.log.cluster.connection import KafkaConnection
+from offsetlake.log.cluster.topic import describe
 from offsetlake.log.positions import LOG_TOPICS, OFFSETS_TOPIC, LogPartition, OffsetRange
-from offsetlake.log.topic import describe
 
 pytestmark = pytest.mark.broker
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from audit.lakes import Row, commit, tombstone
-from offsetlake.lifecycle.policy import Override, RetentionPolicy
+from offsetlake.rules.policy import Override, RetentionPolicy
 
 HOUR, DAY = 3_600_000, 86_400_000
 NOW = 20 * DAY + 5 * HOUR  # 21 January 1970

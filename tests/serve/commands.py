@@ -1,6 +1,6 @@
 """What tests ask a service to do, and the groups it finds in the broker's log."""
 
-from offsetlake.serve import api_keys as apis
+from offsetlake.serve.protocol import api_keys as apis
 from serve.in_process import InProcess
 
 EMPTY, EMPTY_CONSUMER, CONSUMER, SHARE, OPEN, ABSENT = (

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from offsetlake.serve import wire
-from offsetlake.serve.answering import Answer
-from offsetlake.serve.base import Base
-from offsetlake.serve.build import build
-from offsetlake.serve.client import Client
-from offsetlake.serve.parts import Parts
-from offsetlake.serve.security import Security
-from offsetlake.serve.service import Service
+from offsetlake.serve.apis.dispatch import Service
+from offsetlake.serve.auth.principals import Client
+from offsetlake.serve.components import ServerComponents
+from offsetlake.serve.net.answering import Answer
+from offsetlake.serve.net.security import Security
+from offsetlake.serve.protocol import wire
 from offsetlake.serve.settings import Settings
+from offsetlake.serve.storage.mapped_snapshot import MappedSnapshot
+from offsetlake.serve.storage.snapshot_build import build
 from serve.asking import answered, request
 
 BROKER_LOG = Path(__file__).parents[1] / "fixtures" / "broker-log"
@@ -29,7 +29,7 @@ SECONDS = 30
 class Origin:
     """What a server of the broker's log begins with: its base, and where the log ends."""
 
-    base: Base
+    base: MappedSnapshot
     ends: dict[int, int]
 
 
@@ -46,7 +46,7 @@ class InProcess:
         topics = None if named is None else {name.decode(): partitions for name, partitions in named.items()}
         settings = Settings(str(self.lake), str(self.log), "127.0.0.1", 0, topics, log_partitions=LOG_PARTITIONS)
         settings = replace(settings, http=("127.0.0.1", 0), commits_per_second=quota)
-        self.parts = of = Parts(settings, Security(settings), self.loop)
+        self.parts = of = ServerComponents(settings, Security(settings), self.loop)
         self.store, self.topics, self.writes, self.appender = of.store, of.topics, of.writes, of.appender
         self.commits, self.transactions, self.admin = of.commits, of.transactions, of.admin
         self.admin.address = HOST, PORT
@@ -96,4 +96,4 @@ def built(lake: Path, log: Path) -> Origin:
     with tempfile.TemporaryFile() as file:
         asked = {"lake": str(lake), "log": str(log), "ends": None, "log_partitions": LOG_PARTITIONS}
         ends = build(asked | {"files": [file.fileno()]})["ends"]
-        return Origin(Base(file.fileno()), ends)
+        return Origin(MappedSnapshot(file.fileno()), ends)

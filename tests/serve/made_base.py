@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from offsetlake.lake.files import table_schema
-from offsetlake.pipeline.snapshot import Snapshot
-from offsetlake.serve.base import Base
-from offsetlake.serve.base_file import OFFSET_COLUMNS, lay_out
+from offsetlake.pipeline.compact.snapshot import Snapshot
+from offsetlake.serve.storage.mapped_snapshot import MappedSnapshot
+from offsetlake.serve.storage.snapshot_file import OFFSET_COLUMNS, lay_out
 
 Key = tuple[str, str, int]
 
@@ -18,7 +18,7 @@ def made_base(
     groups: Iterable[Mapping[str, object]] = (),
     pending: Iterable[Key] = (),
     log_ends: Mapping[tuple[str, int], tuple[int, int]] | None = None,
-) -> Base:
+) -> MappedSnapshot:
     """Lay a snapshot out and map it.
 
     `offsets` gives by group, topic and partition some of the columns of the table; every group among them is classic
@@ -59,4 +59,4 @@ def made_base(
         snapshot = Snapshot(tables, {0: 0}, pa.repeat(False, tables["pending_offsets"].num_rows), 0)
         file.writelines(lay_out(snapshot, ends))
         file.flush()
-        return Base(file.fileno())
+        return MappedSnapshot(file.fileno())

@@ -12,7 +12,7 @@ from typing import Any
 import trustme
 
 from broker.broker import PASSWORDS
-from offsetlake.serve.credentials import Credentials
+from offsetlake.serve.auth.credentials import Credentials
 from serve.wire_client import WireClient
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36

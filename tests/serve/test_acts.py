@@ -6,8 +6,14 @@ from typing import Any
 
 import pytest
 
-from offsetlake.serve import offset_commit
-from offsetlake.serve.api_keys import DELETE_GROUPS, INIT_PRODUCER_ID, OFFSET_COMMIT, OFFSET_DELETE, TXN_OFFSET_COMMIT
+from offsetlake.serve.protocol.api_keys import (
+    DELETE_GROUPS,
+    INIT_PRODUCER_ID,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    TXN_OFFSET_COMMIT,
+)
+from offsetlake.serve.writes import offset_commit
 from oracle.log_reader import read_log
 from serve.asking import CLIENT, answered, request
 from serve.commands import ABSENT, CONSUMER, EMPTY, OPEN, SHARE, commit, delete_groups, delete_offsets, stored

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from offsetlake.kafka.batch_writer import unsigned_varint
-from offsetlake.serve import api_keys as apis
-from offsetlake.serve import cluster_apis, wire
-from offsetlake.serve import topics as topics_module
-from offsetlake.serve.base import NO_ID
-from offsetlake.serve.topics import LAST_OFFSET, MOST_PARTITIONS, Topics
+from offsetlake.serve.apis import cluster_apis
+from offsetlake.serve.protocol import api_keys as apis
+from offsetlake.serve.protocol import topics as topics_module
+from offsetlake.serve.protocol import wire
+from offsetlake.serve.protocol.topics import LAST_OFFSET, MOST_PARTITIONS, Topics
+from offsetlake.serve.storage.mapped_snapshot import NO_ID
 from serve.asking import CLIENT, CORRELATION, answered, request
 from serve.commands import ABSENT, CONSUMER, EMPTY, commit, delete_groups, delete_offsets, listed, stored
 from serve.in_process import HOST, PORT, InProcess, Origin

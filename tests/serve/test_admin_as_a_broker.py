@@ -11,7 +11,7 @@ import pytest
 from broker import workload
 from broker.broker import Broker
 from offsetlake.kafka.consumer_protocol import decode_assignment, decode_subscription
-from offsetlake.serve.api_keys import (
+from offsetlake.serve.protocol.api_keys import (
     CONSUMER_GROUP_DESCRIBE,
     DELETE_GROUPS,
     DESCRIBE_GROUPS,

@@ -6,8 +6,8 @@ import pytest
 
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.batch_writer import Batch
-from offsetlake.serve import api_keys as apis
-from offsetlake.serve.store import Store
+from offsetlake.serve.protocol import api_keys as apis
+from offsetlake.serve.storage.store import Store
 from serve.asking import answered, request
 from serve.commands import (
     ABSENT,

@@ -2,7 +2,7 @@
 
 import base64
 
-from offsetlake.serve import api_keys as apis
+from offsetlake.serve.protocol import api_keys as apis
 from serve.commands import (
     ABSENT,
     CONSUMER,

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offsetlake.serve.base import NO_ID
+from offsetlake.serve.storage.mapped_snapshot import NO_ID
 from serve.made_base import Key, made_base
 
 

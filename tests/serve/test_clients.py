@@ -21,7 +21,7 @@ from broker import workload
 from broker.broker import Broker
 from broker.kafka_tools import group_command
 from offsetlake.lake.lake import Lake
-from offsetlake.pipeline.log_ends import record
+from offsetlake.pipeline.ingest.log_ends import record
 from serve.serving import Serving
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

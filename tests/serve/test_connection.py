@@ -10,13 +10,13 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offsetlake.serve.answering import Answer
-from offsetlake.serve.client import Client
-from offsetlake.serve.connection import Connection
-from offsetlake.serve.memory import Memory
-from offsetlake.serve.request_limits import REQUEST_LIMITS
-from offsetlake.serve.turns import Turns
-from offsetlake.serve.wire import Header
+from offsetlake.serve.auth.principals import Client
+from offsetlake.serve.net.answering import Answer
+from offsetlake.serve.net.connection import Connection
+from offsetlake.serve.net.frame_memory import Memory
+from offsetlake.serve.net.turns import Turns
+from offsetlake.serve.protocol.request_limits import REQUEST_LIMITS
+from offsetlake.serve.protocol.wire import RequestHeader
 from serve.sink import Sink
 
 FETCH, COMMIT = 9, 8
@@ -28,21 +28,21 @@ class Echo:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
 
-    def take(self, frame: bytes, header: Header, answer: Answer) -> int:
+    def take(self, frame: bytes, header: RequestHeader, answer: Answer) -> int:
         if header.api == COMMIT:
             self._loop.call_soon(answer, frame[header.body :])
         else:
             answer(frame[header.body :])
         return 0
 
-    def may_follow(self, header: Header) -> bool:
+    def may_follow(self, header: RequestHeader) -> bool:
         return header.api == COMMIT
 
 
 class Resting(Echo):
     """Mutes the connection for an hour after each request."""
 
-    def take(self, frame: bytes, header: Header, answer: Answer) -> int:
+    def take(self, frame: bytes, header: RequestHeader, answer: Answer) -> int:
         super().take(frame, header, answer)
         return 3_600_000
 
@@ -97,7 +97,7 @@ def test_a_fault_of_the_program_ends_the_connection(caplog: pytest.LogCaptureFix
     loop, sink = asyncio.new_event_loop(), Sink()
 
     class Faulty(Echo):
-        def take(self, frame: bytes, header: Header, answer: Answer) -> int:
+        def take(self, frame: bytes, header: RequestHeader, answer: Answer) -> int:
             if header.api == FETCH:
                 raise KeyError("nobody foresaw it")
             return super().take(frame, header, answer)
@@ -135,7 +135,7 @@ def test_bytes_that_wait_for_their_answers_have_an_end() -> None:
     taken: list[Answer] = []
 
     class Slow(Echo):
-        def take(self, frame: bytes, header: Header, answer: Answer) -> int:
+        def take(self, frame: bytes, header: RequestHeader, answer: Answer) -> int:
             taken.append(answer)
             return 0
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from command_line import Run
-from offsetlake.commands.credentials import token
-from offsetlake.disk import temporary_of
+from offsetlake.cli.commands.credentials import token
 from offsetlake.errors import BadRequest
-from offsetlake.serve.credentials import Credentials, problems
-from offsetlake.serve.security import Security
+from offsetlake.serve.auth.credentials import Credentials, problems
+from offsetlake.serve.net.security import Security
 from offsetlake.serve.settings import Settings
-from offsetlake.times import now_ms
+from offsetlake.util.atomic_files import temporary_of
+from offsetlake.util.times import now_ms
 
 PASSWORD = "correct horse é"  # noqa: S105 - nobody logs in by it
 

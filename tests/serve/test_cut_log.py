@@ -13,8 +13,8 @@ import pytest
 from e2e.in_process import InProcess
 from e2e.lakes import cycle, upkeep
 from offsetlake.lake.lake import Lake
-from offsetlake.log import appender as appender_module
-from offsetlake.log.appending import appending
+from offsetlake.log.writer import appender as appender_module
+from offsetlake.log.writer.appending import appending
 from serve.doors import batch, key, value
 
 pytestmark = pytest.mark.slow
@@ -25,7 +25,7 @@ def asked(lake: Path, log: Path, ends: dict[int, int] | None) -> dict[str, Any]:
     with tempfile.TemporaryFile() as file:
         request = {"lake": str(lake), "log": str(log), "ends": ends, "log_partitions": 1, "log_format": "text"}
         made = subprocess.run(
-            [sys.executable, "-m", "offsetlake.serve.build"],
+            [sys.executable, "-m", "offsetlake.serve.storage.snapshot_build"],
             input=json.dumps(request | {"files": [file.fileno()]}),
             capture_output=True,
             text=True,

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.log.appender import SEGMENT_BYTES, LogInDoubt
-from offsetlake.serve.base import Base
-from offsetlake.serve.build import build
-from offsetlake.serve.security import Security
+from offsetlake.log.writer.appender import SEGMENT_BYTES, LogInDoubt
+from offsetlake.serve.net.security import Security
 from offsetlake.serve.server import Server
 from offsetlake.serve.settings import Settings
+from offsetlake.serve.storage.mapped_snapshot import MappedSnapshot
+from offsetlake.serve.storage.snapshot_build import build
 from serve import commands
 from serve.asking import answered, request
 from serve.http_client import ask
@@ -136,7 +136,7 @@ def test_a_snapshot_takes_the_first_file_with_room(
         asked["files"] = [first.fileno(), second.fileno()]
         if room:
             assert build(asked)["file"] == second.fileno()
-            assert len(Base(second.fileno())) > 0
+            assert len(MappedSnapshot(second.fileno())) > 0
             assert os.fstat(first.fileno()).st_size == 0
         else:
             with pytest.raises(LogUnavailable, match=r"has no room on the disk of the log .* nor in memory") as raised:
@@ -149,7 +149,7 @@ def test_after_an_io_error_commits_are_refused_until_a_restart(
     served: InProcess, monkeypatch: pytest.MonkeyPatch, segment_bytes: int
 ) -> None:
     """Nobody knows what a disk has that failed once: that it says yes the next time tells nothing of the first."""
-    monkeypatch.setattr("offsetlake.log.appender.SEGMENT_BYTES", segment_bytes)
+    monkeypatch.setattr("offsetlake.log.writer.appender.SEGMENT_BYTES", segment_bytes)
     before = commands.stored(served, "billing")
     with monkeypatch.context() as broken:
         broken.setattr(os, "fdatasync", _io_error)
@@ -161,7 +161,7 @@ def test_after_an_io_error_commits_are_refused_until_a_restart(
 
 def test_an_io_error_fails_all_of_its_round(served: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     """What went into other log partitions before was not brought to the disk either."""
-    monkeypatch.setattr("offsetlake.log.appender.SEGMENT_BYTES", 1)
+    monkeypatch.setattr("offsetlake.log.writer.appender.SEGMENT_BYTES", 1)
     partition_of = served.parts.log_partition
     new = next(of for of in map(str, range(1000)) if not served.appender.end(partition_of(of.encode())))
     groups = [new, "billing"]

@@ -18,10 +18,10 @@ from kafka_bytes.made_batches import resealed
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.act_headers import act_headers
 from offsetlake.kafka.batch_writer import Batch
-from offsetlake.log import door, served_log
-from offsetlake.log.door import Ask
-from offsetlake.log.os_users import os_principal
-from offsetlake.log.served_log import ServedLog, served
+from offsetlake.log.writer import append_protocol, served_log
+from offsetlake.log.writer.append_protocol import Ask
+from offsetlake.log.writer.os_users import os_principal
+from offsetlake.log.writer.served_log import ServedLog, served
 from oracle.log_reader import read_log
 from oracle.log_writer import CODECS, Record, batch_bytes
 from oracle.log_writer import Batch as PlainBatch
@@ -145,7 +145,7 @@ def spoilt(of: Batch, at: int) -> bytes:
 
 
 def sized(*batches: bytes | bytearray) -> bytes:
-    return b"".join(door.SIZE.pack(len(data)) + data for data in batches)
+    return b"".join(append_protocol.SIZE.pack(len(data)) + data for data in batches)
 
 
 WHAT, ME = ("act.what", b"reset"), ("act.principal", os_principal(os.geteuid()).encode())
@@ -157,7 +157,7 @@ def acts_on_the_second_record() -> bytes:
     return batch_bytes(PlainBatch(records=records))
 
 
-_LOOKED = door.APPEND_FIELDS.pack(place("g"), 1 << 40)
+_LOOKED = append_protocol.APPEND_FIELDS.pack(place("g"), 1 << 40)
 _GOOD = tombstones("g", 0)
 
 
@@ -167,14 +167,14 @@ _GOOD = tombstones("g", 0)
         b"GET / HTTP/1.1\r\n\r\n",
         struct.pack(">i", 0),
         struct.pack(">i", -5),
-        door.SIZE.pack(1) + b"\x63",
-        door.SIZE.pack(1) + bytes((Ask.END,)),
-        door.SIZE.pack(3) + bytes((Ask.SYNC, 0, 0)),
-        door.SIZE.pack(7) + bytes((Ask.APPEND,)) + b"abcdef",
+        append_protocol.SIZE.pack(1) + b"\x63",
+        append_protocol.SIZE.pack(1) + bytes((Ask.END,)),
+        append_protocol.SIZE.pack(3) + bytes((Ask.SYNC, 0, 0)),
+        append_protocol.SIZE.pack(7) + bytes((Ask.APPEND,)) + b"abcdef",
         *(
-            door.SIZE.pack(1 + len(fields)) + bytes((Ask.APPEND,)) + fields
+            append_protocol.SIZE.pack(1 + len(fields)) + bytes((Ask.APPEND,)) + fields
             for fields in (
-                door.APPEND_FIELDS.pack(place("g"), -1) + sized(_GOOD.data),
+                append_protocol.APPEND_FIELDS.pack(place("g"), -1) + sized(_GOOD.data),
                 _LOOKED + sized(_GOOD.data)[:-1],
                 _LOOKED + sized(b"x" * 80),
                 _LOOKED + sized(spoilt(_GOOD, len(_GOOD.data) - 1)),
@@ -214,10 +214,10 @@ def test_garbage_ends_its_connection_and_nothing_else(
     job: ServedLog, client: WireClient, log: Path, garbage: bytes
 ) -> None:
     commit(client, "g", {0: 3})
-    with socket.socket(socket.AF_UNIX) as visitor, door.address_of(log) as address:
+    with socket.socket(socket.AF_UNIX) as visitor, append_protocol.address_of(log) as address:
         visitor.connect(address)
         visitor.settimeout(30)
-        visitor.sendall(door.frame(Ask.END, door.END_FIELDS.pack(place("g"))))
+        visitor.sendall(append_protocol.frame(Ask.END, append_protocol.END_FIELDS.pack(place("g"))))
         assert visitor.recv(100)
         visitor.sendall(garbage)
         visitor.shutdown(socket.SHUT_WR)
@@ -239,9 +239,11 @@ def test_what_cannot_be_is_said(job: ServedLog, log: Path, tmp_path: Path) -> No
     with pytest.raises(LogUnavailable, match="only that lake tells"):
         job.cut(tmp_path, 0, 0)
     assert job.cut(log.parent / "lake", 0, 0) == (0, 0)
-    with socket.socket(socket.AF_UNIX) as visitor, door.address_of(log) as address:
+    with socket.socket(socket.AF_UNIX) as visitor, append_protocol.address_of(log) as address:
         visitor.connect(address)
-        visitor.sendall(door.frame(Ask.HELLO, door.HELLO_FIELDS.pack(door.VERSION + 1)))
+        visitor.sendall(
+            append_protocol.frame(Ask.HELLO, append_protocol.HELLO_FIELDS.pack(append_protocol.VERSION + 1))
+        )
         assert b"use the same version of offsetlake" in visitor.recv(1000)
 
 
@@ -287,6 +289,6 @@ def test_no_commit_behind_the_look_is_lost(serving: Serving, job: ServedLog, cli
 
 
 def test_the_door_is_the_users_own(serving: Serving, log: Path) -> None:
-    found = (log / door.SOCKET).stat()
+    found = (log / append_protocol.SOCKET).stat()
     assert stat.S_ISSOCK(found.st_mode)
     assert stat.S_IMODE(found.st_mode) == 0o600

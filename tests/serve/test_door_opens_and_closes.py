@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from offsetlake.errors import LogBusy, LogUnavailable
-from offsetlake.log import door
 from offsetlake.log.address import LogAddress
-from offsetlake.log.appender import Appender
-from offsetlake.log.appending import appending
-from offsetlake.log.served_log import served
-from offsetlake.pipeline.writers import LogWriter, open_writer
-from offsetlake.serve.door import Door
+from offsetlake.log.writer import append_protocol
+from offsetlake.log.writer.appender import Appender
+from offsetlake.log.writer.appending import appending
+from offsetlake.log.writer.served_log import served
+from offsetlake.pipeline.emit.log_writer import LogWriter, open_writer
 from offsetlake.serve.settings import Settings
-from offsetlake.serve.store import Store
-from offsetlake.serve.writes import Flush, Write, Writes
+from offsetlake.serve.storage.store import Store
+from offsetlake.serve.writes.job_socket import JobSocket
+from offsetlake.serve.writes.rounds import Flush, Write, Writes
 from serve.doors import LOG_PARTITIONS, commit, fetched, place, tombstones
 from serve.serving import Serving
 from serve.wire_client import WireClient
@@ -55,7 +55,7 @@ def test_an_owner_that_was_killed_leaves_a_door_that_leads_nowhere(log: Path) ->
         serving.kill()
         with pytest.raises(LogUnavailable, match=r"has gone .* stays planned; run it again"):
             job.append(place("kept"), [tombstones("kept", 0)])
-    assert (log / door.SOCKET).is_socket()
+    assert (log / append_protocol.SOCKET).is_socket()
     with open_writer(LogAddress(folder=log), "test") as writer:
         assert isinstance(writer, LogWriter)
         assert writer.end(place("gone")) >= gone + 1
@@ -68,7 +68,7 @@ def test_an_owner_that_was_killed_leaves_a_door_that_leads_nowhere(log: Path) ->
         assert serving.stop() == 0, "who only stands in the door keeps nobody from going"
         with pytest.raises(LogUnavailable, match="has gone"):
             job.sync()
-    assert not (log / door.SOCKET).exists()
+    assert not (log / append_protocol.SOCKET).exists()
     assert not [line for line in serving.said if "Traceback" in line]
     with served(log) as job:
         assert job is None
@@ -82,7 +82,7 @@ class Owner:
         self.store = Store()
         self.loop: asyncio.AbstractEventLoop
         self.writes: Writes
-        self.door: Door
+        self.door: JobSocket
         self.stop: asyncio.Event
         self._opened = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
@@ -103,7 +103,7 @@ class Owner:
         self.appender = Appender(self.log, lambda _: 0)
         self.writes = Writes(self.appender, self.flush, self.loop)
         settings = Settings("lake", str(self.log), "", 0, log_partitions=1)
-        self.door = Door(settings, self.store, self.writes, self.appender, lambda _: 0, asyncio.Lock())
+        self.door = JobSocket(settings, self.store, self.writes, self.appender, lambda _: 0, asyncio.Lock())
         await self.door.open()
         self._opened.set()
         await self.stop.wait()

@@ -13,12 +13,12 @@ import pytest
 
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.batch_writer import record_batch
-from offsetlake.log.appender import Appender
-from offsetlake.serve import folding as module
-from offsetlake.serve.api_keys import OFFSET_COMMIT
-from offsetlake.serve.child import ChildFailed
-from offsetlake.serve.folding import Folding
-from offsetlake.serve.writes import MANY
+from offsetlake.log.writer.appender import Appender
+from offsetlake.serve import snapshot_refresh as module
+from offsetlake.serve.protocol.api_keys import OFFSET_COMMIT
+from offsetlake.serve.snapshot_refresh import SnapshotRefresh
+from offsetlake.serve.storage.child_process import ChildFailed
+from offsetlake.serve.writes.rounds import MANY
 from serve import commands
 from serve.asking import answered, request
 from serve.in_process import SECONDS, InProcess
@@ -27,8 +27,8 @@ GROUP, TOPIC = "billing", "orders"
 
 
 @pytest.fixture
-def folding(served: InProcess) -> Folding:
-    return Folding(served.parts.settings, served.store, served.writes, served.appender, asyncio.Lock())
+def folding(served: InProcess) -> SnapshotRefresh:
+    return SnapshotRefresh(served.parts.settings, served.store, served.writes, served.appender, asyncio.Lock())
 
 
 def wait(served: InProcess, work: Coroutine[Any, Any, Any]) -> None:
@@ -61,7 +61,7 @@ def _no_segment(_: Appender, _partition: int) -> int:
 )
 def test_what_cannot_be_taken_over_is_said_and_tried_again(
     served: InProcess,
-    folding: Folding,
+    folding: SnapshotRefresh,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     where: Any,
@@ -93,7 +93,7 @@ def test_what_cannot_be_taken_over_is_said_and_tried_again(
 
 
 def test_a_sync_that_fails_as_a_layer_is_frozen_thaws_it(
-    served: InProcess, folding: Folding, monkeypatch: pytest.MonkeyPatch
+    served: InProcess, folding: SnapshotRefresh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert commands.commit(served, GROUP, TOPIC, 0, 100) == 0
     served.appender.append(0, [record_batch(1, [(b"k", b"v")])])
@@ -108,7 +108,7 @@ def test_a_sync_that_fails_as_a_layer_is_frozen_thaws_it(
 
 
 def test_a_fold_that_is_cancelled_while_it_waits_for_its_turn_keeps_nobody_from_writing(
-    served: InProcess, folding: Folding
+    served: InProcess, folding: SnapshotRefresh
 ) -> None:
     assert commands.commit(served, GROUP, TOPIC, 0, 100) == 0
 
@@ -124,7 +124,7 @@ def test_a_fold_that_is_cancelled_while_it_waits_for_its_turn_keeps_nobody_from_
 
 
 def test_a_fold_begins_while_a_thread_waits_for_the_disk(
-    served: InProcess, folding: Folding, monkeypatch: pytest.MonkeyPatch
+    served: InProcess, folding: SnapshotRefresh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The segments it opens must not get in the way of the sync."""
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from offsetlake.serve.credentials import Credentials
+from offsetlake.serve.auth.credentials import Credentials
 from serve.asking import ask, connected, request
 from serve.beside_a_broker import TOPICS
 from serve.malformed_requests import Layout

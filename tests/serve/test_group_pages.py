@@ -6,9 +6,9 @@ from zlib import crc32
 
 import pytest
 
-from offsetlake.serve import group_pages
-from offsetlake.serve.group_pages import Kind
-from offsetlake.serve.store import VALUE, Store, key
+from offsetlake.serve.http import group_pages
+from offsetlake.serve.http.group_pages import Kind
+from offsetlake.serve.storage.store import VALUE, Store, key
 from serve.made_base import Key, made_base
 
 NO_OFFSETS: Mapping[Key, Mapping[str, object]] = {}

@@ -9,7 +9,7 @@ from e2e.in_process import InProcess
 from e2e.lakes import LATER, cycle, judge, upkeep
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
-from offsetlake.pipeline.emit import emit
+from offsetlake.pipeline.emit.job import emit
 from serve.serving import Serving
 from serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from offsetlake.serve.credentials import Credentials
-from offsetlake.serve.quota import Quota
-from offsetlake.serve.rights import Rights
-from offsetlake.times import now_ms
+from offsetlake.serve.auth.acl import Acl
+from offsetlake.serve.auth.credentials import Credentials
+from offsetlake.serve.writes.quota import Quota
+from offsetlake.util.times import now_ms
 from oracle.log_reader import read_log
 from serve.http_client import Answer, ask, exchange, problem
 from serve.in_process import InProcess
@@ -34,7 +34,7 @@ class Guarded(OverHttp):
         known = Credentials()
         self.tokens = {name: known.add_token("billing", now_ms() + at) for name, at in (("good", HOUR), ("old", -1))}
         service.parts.security.credentials = known
-        service.parts.security._rights = Rights(rights)
+        service.parts.security._rights = Acl(rights)
 
     def by(self, token: str, *asked: Any, **query: Any) -> Answer:
         url = f"http://127.0.0.1:{self.port}"

@@ -15,12 +15,15 @@ from starlette.requests import Request
 
 from offsetlake.errors import BadRequest, LogUnavailable
 from offsetlake.kafka.batch_writer import Batch
-from offsetlake.serve import http_api, http_connection, logs, tls
-from offsetlake.serve.child import ChildFailed
-from offsetlake.serve.client import Client
-from offsetlake.serve.http_answers import MAX_OFFSETS, WantedCommit
-from offsetlake.serve.http_server import HttpServer
-from offsetlake.serve.limits import Connections
+from offsetlake.serve import logs
+from offsetlake.serve.auth import tls
+from offsetlake.serve.auth.principals import Client
+from offsetlake.serve.http import api as http_api
+from offsetlake.serve.http import connection as http_connection
+from offsetlake.serve.http.answers import MAX_OFFSETS, WantedCommit
+from offsetlake.serve.http.server import HttpServer
+from offsetlake.serve.net.connections import Connections
+from offsetlake.serve.storage.child_process import ChildFailed
 from serve.commands import EMPTY
 from serve.http_client import Answer, ask, exchange, problem
 from serve.in_process import InProcess, Origin

@@ -17,10 +17,10 @@ from e2e.parts_log import TIME, Log, part, plain
 from offsetlake.errors import LogUnavailable
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
-from offsetlake.log.served_log import ServedLog
-from offsetlake.pipeline.emit import emit
-from offsetlake.pipeline.repair import cut_torn_ends, repair
-from offsetlake.pipeline.writers import WRITTEN_SINCE
+from offsetlake.log.writer.served_log import ServedLog
+from offsetlake.pipeline.changes.repair import cut_torn_ends, repair
+from offsetlake.pipeline.emit.job import emit
+from offsetlake.pipeline.emit.log_writer import WRITTEN_SINCE
 from oracle.log_reader import read_log
 from oracle.random_logs import random_log
 from oracle.replay import replay

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from offsetlake.serve.client import Client
-from offsetlake.serve.limits import Connections
+from offsetlake.serve.auth.principals import Client
+from offsetlake.serve.net.connections import Connections
 
 
 class Silent:

@@ -20,12 +20,12 @@ from broker.broker import free_ports
 from e2e.in_process import InProcess
 from e2e.lakes import cycle, rows, state, upkeep
 from offsetlake.lake.lake import Lake
-from offsetlake.log import appender as appender_module
 from offsetlake.log.address import LogAddress
-from offsetlake.log.appending import appending
-from offsetlake.log.connection import KafkaConnection
-from offsetlake.pipeline.compact import compact
-from offsetlake.pipeline.ingest import ingest
+from offsetlake.log.cluster.connection import KafkaConnection
+from offsetlake.log.writer import appender as appender_module
+from offsetlake.log.writer.appending import appending
+from offsetlake.pipeline.compact.job import compact
+from offsetlake.pipeline.ingest.job import ingest
 from oracle.encoders import group_log_partition
 from oracle.log_reader import ABORT, LogRecord, read_log
 from serve.doors import batch, commit, key, value

@@ -11,16 +11,16 @@ from typing import Any, cast
 import pytest
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.log import appender as appender_module
-from offsetlake.log.partition_reader import PartitionReader
-from offsetlake.serve import api_keys as apis
-from offsetlake.serve import log_reads
-from offsetlake.serve import writes as writes_module
-from offsetlake.serve.client import Client
-from offsetlake.serve.connection import Connection
-from offsetlake.serve.memory import Memory
-from offsetlake.serve.service import Service
-from offsetlake.serve.turns import Turns
+from offsetlake.log.disk.partition_reader import PartitionReader
+from offsetlake.log.writer import appender as appender_module
+from offsetlake.serve.apis import log_reads
+from offsetlake.serve.apis.dispatch import Service
+from offsetlake.serve.auth.principals import Client
+from offsetlake.serve.net.connection import Connection
+from offsetlake.serve.net.frame_memory import Memory
+from offsetlake.serve.net.turns import Turns
+from offsetlake.serve.protocol import api_keys as apis
+from offsetlake.serve.writes import rounds as writes_module
 from oracle.encoders import group_log_partition
 from oracle.log_reader import ABORT, LogRecord, read_log
 from serve.asking import answered, request

@@ -26,7 +26,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.broker import PASSWORDS, Broker, java
-from offsetlake.serve.credentials import Credentials
+from offsetlake.serve.auth.credentials import Credentials
 from serve.secured import (
     RIGHTS,
     SASL_AUTHENTICATE,

@@ -8,14 +8,15 @@ from typing import Any, cast
 
 import pytest
 
-from offsetlake.serve import attempts, login
-from offsetlake.serve.attempts import MAX_FAILURES, Attempts
-from offsetlake.serve.connection import Connection
-from offsetlake.serve.credentials import Credentials
-from offsetlake.serve.login import Login
-from offsetlake.serve.memory import Memory
-from offsetlake.serve.service import Service
-from offsetlake.serve.turns import Turns
+from offsetlake.serve.apis.dispatch import Service
+from offsetlake.serve.auth import login_attempts
+from offsetlake.serve.auth.credentials import Credentials
+from offsetlake.serve.auth.login_attempts import MAX_FAILURES, Attempts
+from offsetlake.serve.net import login
+from offsetlake.serve.net.connection import Connection
+from offsetlake.serve.net.frame_memory import Memory
+from offsetlake.serve.net.login import Login
+from offsetlake.serve.net.turns import Turns
 from serve.in_process import InProcess
 from serve.secured import SASL_AUTHENTICATE, SASL_HANDSHAKE, scram_first, scram_last
 from serve.sink import Sink
@@ -111,7 +112,7 @@ def test_beyond_the_queue_connections_are_closed_without_an_answer(
     said: str,
 ) -> None:
     """Clients take error 58 as final, but connect again when a connection ends."""
-    monkeypatch.setattr(attempts, limit, 2)
+    monkeypatch.setattr(login_attempts, limit, 2)
     made = [logins.connect("PLAIN") for _ in range(2)]
     for each, sink in made:
         logins.send(each, sink, SASL_AUTHENTICATE, plain())

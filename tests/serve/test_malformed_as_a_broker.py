@@ -15,7 +15,7 @@ from kio.serial import entity_reader
 from kio.static.primitive import i16
 
 from broker.broker import Broker
-from offsetlake.serve.api_keys import (
+from offsetlake.serve.protocol.api_keys import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     API_VERSIONS,

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from offsetlake.serve import commit_request
-from offsetlake.serve.api_keys import (
+from offsetlake.serve.apis.dispatch import Service
+from offsetlake.serve.auth.acl import Access
+from offsetlake.serve.auth.principals import Client
+from offsetlake.serve.protocol.api_keys import (
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
     FIND_COORDINATOR,
@@ -17,11 +19,9 @@ from offsetlake.serve.api_keys import (
     OFFSET_COMMIT,
     OFFSET_FETCH,
 )
-from offsetlake.serve.client import Client
-from offsetlake.serve.quota import Quota
-from offsetlake.serve.rights import Access
-from offsetlake.serve.service import Service
-from offsetlake.serve.wire import read_header
+from offsetlake.serve.protocol.wire import read_header
+from offsetlake.serve.writes import commit_request
+from offsetlake.serve.writes.quota import Quota
 from serve.asking import request
 from serve.in_process import InProcess, Origin
 

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from offsetlake.serve.durations import SECONDS, Histogram
-from offsetlake.serve.store import Store
+from offsetlake.serve.metrics.durations import SECONDS, Histogram
+from offsetlake.serve.storage.store import Store
 from serve.http_client import ask, exchange, samples
 from serve.made_base import made_base
 from serve.serving import Serving

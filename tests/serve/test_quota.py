@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from offsetlake.serve import buckets, quota
-from offsetlake.serve.api_keys import ADD_OFFSETS_TO_TXN, INIT_PRODUCER_ID, TXN_OFFSET_COMMIT
-from offsetlake.serve.quota import MAX_THROTTLE_MS, UNTHROTTLED, Quota, Throttle
-from offsetlake.serve.service import Service
-from offsetlake.serve.wire import read_header
+from offsetlake.serve.apis.dispatch import Service
+from offsetlake.serve.protocol.api_keys import ADD_OFFSETS_TO_TXN, INIT_PRODUCER_ID, TXN_OFFSET_COMMIT
+from offsetlake.serve.protocol.wire import read_header
+from offsetlake.serve.writes import quota
+from offsetlake.serve.writes.quota import MAX_THROTTLE_MS, UNTHROTTLED, Quota, Throttle
+from offsetlake.util import token_buckets
 from serve import commands
 from serve.asking import answered, request
 from serve.in_process import InProcess, Origin, given_to
@@ -73,7 +74,7 @@ def test_what_is_refused_takes_nothing() -> None:
 
 
 def test_what_it_keeps_in_mind_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(buckets, "MAX_BUCKETS", 10)
+    monkeypatch.setattr(token_buckets, "MAX_BUCKETS", 10)
     monkeypatch.setattr(quota, "MAX_THROTTLED", 10)
     clock = Clock()
     of = Quota(RATE, clock)
@@ -86,7 +87,7 @@ def test_what_it_keeps_in_mind_has_an_end(monkeypatch: pytest.MonkeyPatch) -> No
         assert len(of._buckets) <= 10
         assert len(of._throttled) <= 10
     assert of.worst(1) == [(b"worst", 10)]
-    assert max(map(len, (*of._buckets._levels, *of._throttled))) <= buckets.MAX_NAME_BYTES
+    assert max(map(len, (*of._buckets._levels, *of._throttled))) <= token_buckets.MAX_NAME_BYTES
 
 
 def test_long_names_are_told_apart() -> None:

@@ -5,30 +5,28 @@ import struct
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offsetlake.log.appender import Appender
-from offsetlake.serve import offset_commit, wire
-from offsetlake.serve.api_keys import OFFSET_COMMIT
-from offsetlake.serve.client import Client
-from offsetlake.serve.commit_request import CommitRequest
-from offsetlake.serve.offset_commit import OffsetCommit
-from offsetlake.serve.offset_fetch import OffsetFetch
-from offsetlake.serve.service import Service
-from offsetlake.serve.store import Store
-from offsetlake.serve.topics import LAST_OFFSET, Topics
-from offsetlake.serve.writes import Flush, Writes
+from offsetlake.log.writer.appender import Appender
+from offsetlake.serve.apis.dispatch import Service
+from offsetlake.serve.apis.offset_fetch import OffsetFetch
+from offsetlake.serve.auth.principals import Client
+from offsetlake.serve.protocol import wire
+from offsetlake.serve.protocol.api_keys import OFFSET_COMMIT
+from offsetlake.serve.protocol.topics import LAST_OFFSET, Topics
+from offsetlake.serve.storage.store import Store
+from offsetlake.serve.writes import offset_commit
+from offsetlake.serve.writes.commit_request import CommitRequest
+from offsetlake.serve.writes.offset_commit import OffsetCommit
+from offsetlake.serve.writes.rounds import Flush, Writes
 from oracle.log_reader import read_log
 from serve.asking import request
 from serve.in_process import given_to
 from serve.made_base import made_base
-
-if TYPE_CHECKING:
-    from offsetlake.serve.admin import Admin
 
 DELETE = "delete the group"
 VERSIONS = (2, 5, 7, 9)
@@ -89,7 +87,7 @@ def outcome(steps: Sequence[Any], folder: Path, *, reconnect: bool) -> tuple[lis
     store, topics = Store(), Topics({b"t": 3}, 50)
     store.load(made_base({("group", "t", 0): {"committed_offset": 5}}))
     taking = OffsetCommit(store, topics, Writes(appender, Flush.OS, loop), 1)
-    services = [Service(taking, OffsetFetch(store, topics), cast("Admin", None), Client()) for _ in steps]
+    services = [Service(taking, OffsetFetch(store, topics), cast("Any", None), Client()) for _ in steps]
     answers: list[bytes] = []
     for number, step in enumerate(steps):
         if step == DELETE:

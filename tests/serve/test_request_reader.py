@@ -8,9 +8,9 @@ import pytest
 from kio.index import load_request_schema
 from kio.serial import entity_reader as kio_reader
 
-from offsetlake.serve import schemas, wire
-from offsetlake.serve.api_keys import OFFSET_COMMIT, OFFSET_FETCH
-from offsetlake.serve.request_limits import REQUEST_LIMITS
+from offsetlake.serve.protocol import schemas, wire
+from offsetlake.serve.protocol.api_keys import OFFSET_COMMIT, OFFSET_FETCH
+from offsetlake.serve.protocol.request_limits import REQUEST_LIMITS
 from offsetlake.serve.steps import complete
 from serve.valid_requests import API_VERSIONS, entity
 from serve.wire_client import frame, plain

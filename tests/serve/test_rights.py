@@ -11,8 +11,10 @@ import pytest
 
 from broker.broker import PASSWORDS, Broker
 from offsetlake.errors import BadRequest
-from offsetlake.serve import rights as rights_module
-from offsetlake.serve.api_keys import (
+from offsetlake.serve.auth import acl as rights_module
+from offsetlake.serve.auth.acl import ADMIN, ANY_RIGHT, COMMIT, READ, Access, Acl, Grant
+from offsetlake.serve.auth.principals import Client
+from offsetlake.serve.protocol.api_keys import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     DESCRIBE_TOPIC_PARTITIONS,
@@ -23,8 +25,6 @@ from offsetlake.serve.api_keys import (
     METADATA,
     TXN_OFFSET_COMMIT,
 )
-from offsetlake.serve.client import Client
-from offsetlake.serve.rights import ADMIN, ANY_RIGHT, COMMIT, READ, Access, Grant, Rights
 from serve.beside_a_broker import commit, fetch
 from serve.in_process import InProcess
 from serve.secured import log_in
@@ -82,7 +82,7 @@ def file(tmp_path: Path) -> Path:
     ],
 )
 def test_what_the_file_gives_and_nothing_else(file: Path, principal: str, group: str, rights: int) -> None:
-    access = Rights(file).access(principal)
+    access = Acl(file).access(principal)
     for _ in range(2):
         assert [bit for bit in (READ, COMMIT, ADMIN) if access.may(bit, group.encode())] == [
             bit for bit in (READ, COMMIT, ADMIN) if rights & bit
@@ -92,7 +92,7 @@ def test_what_the_file_gives_and_nothing_else(file: Path, principal: str, group:
 
 
 def test_rights_change_for_those_who_are_connected(file: Path) -> None:
-    rights = Rights(file)
+    rights = Acl(file)
     access = rights.access("User:billing")
     assert access is rights.access("User:billing")
     assert access.may(COMMIT, b"billing-1")
@@ -121,7 +121,7 @@ def test_rights_change_for_those_who_are_connected(file: Path) -> None:
 def test_a_file_with_an_error_says_where(file: Path, text: str, says: str) -> None:
     file.write_text(text)
     with pytest.raises(BadRequest, match=says):
-        Rights(file)
+        Acl(file)
 
 
 def test_a_refusal_leaves_one_line(caplog: pytest.LogCaptureFixture) -> None:
@@ -153,7 +153,7 @@ def test_long_names_are_not_kept_in_mind() -> None:
 
 def test_who_comes_again_is_known_and_not_all_who_ever_came(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rights_module, "HELD", 2)
-    rights = Rights(file)
+    rights = Acl(file)
     assert rights.access("User:other").is_first_refusal(READ, b"billing")
     assert not rights.access("User:other").is_first_refusal(READ, b"billing")
     for principal in ("User:a", "User:b", "User:c"):

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offsetlake.serve import scram
-from offsetlake.serve.credentials import Credentials
-from offsetlake.serve.scram import Exchange, NotLoggedIn
+from offsetlake.serve.auth import scram
+from offsetlake.serve.auth.credentials import Credentials
+from offsetlake.serve.auth.scram import NotLoggedIn, ScramExchange
 from serve.secured import scram_first, scram_last
 
 NAME, PASSWORD = "wonder, =land", "pencil, é"
@@ -16,15 +16,15 @@ KNOWN = Credentials()
 KNOWN.add_user(NAME, PASSWORD)
 
 
-def exchange(mechanism: str) -> Exchange:
-    return Exchange(mechanism, lambda name: KNOWN.verifier(mechanism, name))
+def exchange(mechanism: str) -> ScramExchange:
+    return ScramExchange(mechanism, lambda name: KNOWN.verifier(mechanism, name))
 
 
 def test_the_example_of_rfc_7677(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scram, "ITERATIONS", 4096)
     monkeypatch.setattr("secrets.token_urlsafe", lambda _: "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
     user = scram.verifier("SCRAM-SHA-256", "pencil", base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ=="))
-    of = Exchange("SCRAM-SHA-256", lambda _: user)
+    of = ScramExchange("SCRAM-SHA-256", lambda _: user)
     nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
     first = of.answer(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO")
     assert first == f"r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode()

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offsetlake.serve.base import NO_ID
-from offsetlake.serve.store import VALUE, Store, key
+from offsetlake.serve.storage.mapped_snapshot import NO_ID
+from offsetlake.serve.storage.store import VALUE, Store, key
 from serve.made_base import Key, made_base
 
 names = st.sampled_from(["", "g", "h", "gé", "😀"])

@@ -8,8 +8,8 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from offsetlake.errors import BadRequest
-from offsetlake.serve import tls
-from offsetlake.serve.security import problems
+from offsetlake.serve.auth import tls
+from offsetlake.serve.net.security import problems
 from offsetlake.serve.settings import Settings
 from serve.secured import Secured, secured
 

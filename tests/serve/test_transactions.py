@@ -18,12 +18,12 @@ from e2e.lakes import cycle
 from offsetlake.errors import LogUnavailable, Refused
 from offsetlake.kafka.batch_writer import Batch
 from offsetlake.lake.lake import Lake
-from offsetlake.log.appender import Appender, Partition
-from offsetlake.serve import transaction_log
-from offsetlake.serve.client import Asked
-from offsetlake.serve.transaction_rules import Transaction
-from offsetlake.serve.transaction_writes import Cleaning
-from offsetlake.serve.writes import Flush, Writes
+from offsetlake.log.writer.appender import Appender, Partition
+from offsetlake.serve.auth.principals import RequestContext
+from offsetlake.serve.transactions import log as transaction_log
+from offsetlake.serve.transactions.rules import Transaction
+from offsetlake.serve.transactions.writes import Cleaning
+from offsetlake.serve.writes.rounds import Flush, Writes
 from serve.serving import Serving
 from serve.transacting import TOPIC, Transacting
 from serve.transactions_beside import Side
@@ -170,7 +170,9 @@ def test_an_id_that_no_record_holds_is_not_taken_for_one_that_changes(serving: T
     request = SimpleNamespace(transactional_id="a" * 2**15, transaction_timeout=timedelta(minutes=1))
     for _ in range(2):
         with pytest.raises(ValueError, match="at most"):
-            serving.service.transactions.init_producer_id(request, Asked(0, serving.service.client, None), print)
+            serving.service.transactions.init_producer_id(
+                request, RequestContext(0, serving.service.client, None), print
+            )
 
 
 @pytest.mark.parametrize("flush", Flush)
@@ -206,7 +208,7 @@ def test_a_damaged_log_of_transactions_is_told(tmp_path: Path, at: int) -> None:
 
 def test_what_is_superseded_of_the_transaction_log_goes(serving: Transacting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transaction_log, "SEGMENT_BYTES", 2000)
-    monkeypatch.setattr("offsetlake.log.appender.SEGMENT_BYTES", 2000)
+    monkeypatch.setattr("offsetlake.log.writer.appender.SEGMENT_BYTES", 2000)
     serving.init("a"), serving.init("left-open")
     serving.commit("left-open", "g", {1: 9}, new=True)
     for number in range(40):

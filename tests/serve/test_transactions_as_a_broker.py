@@ -7,7 +7,7 @@ import pytest
 
 from broker import workload
 from broker.broker import Broker
-from offsetlake.serve.api_keys import (
+from offsetlake.serve.protocol.api_keys import (
     ADD_OFFSETS_TO_TXN,
     API_VERSIONS,
     END_TXN,

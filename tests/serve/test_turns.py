@@ -10,16 +10,16 @@ from typing import Any, cast
 import pytest
 
 from offsetlake.kafka.batch_writer import Batch
-from offsetlake.serve.answering import SENT_AT_ONCE_BYTES, Answer
-from offsetlake.serve.client import Client
-from offsetlake.serve.connection import MAX_AT_ONCE_BYTES, MAX_UNREAD_BYTES, Connection
-from offsetlake.serve.http_offsets import read_offsets
-from offsetlake.serve.memory import UNCHARGED_BYTES, Memory
-from offsetlake.serve.request_reader import ELEMENTS_PER_STEP
+from offsetlake.serve.auth.principals import Client
+from offsetlake.serve.http.offsets import read_offsets
+from offsetlake.serve.net.answering import SENT_AT_ONCE_BYTES, Answer
+from offsetlake.serve.net.connection import MAX_AT_ONCE_BYTES, MAX_UNREAD_BYTES, Connection
+from offsetlake.serve.net.frame_memory import UNCHARGED_BYTES, Memory
+from offsetlake.serve.net.turns import ARRIVALS_SECONDS, BACKLOG_SECONDS, TURN_SECONDS, Turns
+from offsetlake.serve.protocol.request_reader import ELEMENTS_PER_STEP
+from offsetlake.serve.protocol.wire import RequestHeader, read_header
 from offsetlake.serve.steps import Work, complete
-from offsetlake.serve.store import VALUE, key
-from offsetlake.serve.turns import ARRIVALS_SECONDS, BACKLOG_SECONDS, TURN_SECONDS, Turns
-from offsetlake.serve.wire import Header, read_header
+from offsetlake.serve.storage.store import VALUE, key
 from serve.asking import answered, request
 from serve.in_process import InProcess, Origin, given_to
 from serve.sink import Sink
@@ -97,7 +97,7 @@ class Answering:
     def __init__(self, clock: Clock, client: Client, size: int) -> None:
         self._clock, self._client, self._size = clock, client, size
 
-    def take(self, _frame: bytes, header: Header, answer: Answer) -> int:
+    def take(self, _frame: bytes, header: RequestHeader, answer: Answer) -> int:
         self._clock.now += STEP
         if header.api == LONG:
             self._client.work(self._work(answer))
@@ -112,7 +112,7 @@ class Answering:
         answer(bytes(self._size))
         return 0
 
-    def may_follow(self, _header: Header) -> bool:
+    def may_follow(self, _header: RequestHeader) -> bool:
         return False
 
 

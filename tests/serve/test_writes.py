@@ -13,11 +13,11 @@ import pytest
 
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.batch_writer import Batch, record_batch
-from offsetlake.log.appender import Appender, LogInDoubt
-from offsetlake.log.served_log import served
+from offsetlake.log.writer.appender import Appender, LogInDoubt
+from offsetlake.log.writer.served_log import served
 from offsetlake.serve.settings import Settings
 from offsetlake.serve.steps import Share
-from offsetlake.serve.writes import MANY, MAX_ROUND_RECORDS, Flush, Writes
+from offsetlake.serve.writes.rounds import MANY, MAX_ROUND_RECORDS, Flush, Writes
 from serve.serving import Serving
 from serve.test_disk import committed, fetched
 from serve.wire_client import WireClient
@@ -127,7 +127,7 @@ def test_a_fault_ends_the_process(tmp_path: Path) -> None:
     """What it serves may be wrong: the next start reads what the log says."""
     program = (
         "import sys; from offsetlake.serve import __main__, offset_commit;"
-        "offset_commit.Commit.written = lambda *_: 1 / 0; sys.exit(__main__.main())"
+        "offset_commit.PendingCommit.written = lambda *_: 1 / 0; sys.exit(__main__.main())"
     )
     settings = Settings(str(tmp_path / "lake"), str(tmp_path / "log"), "127.0.0.1", 0, http=("127.0.0.1", 0))
     command = [sys.executable, "-c", program, settings.to_json()]

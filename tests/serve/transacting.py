@@ -5,7 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from offsetlake.serve.api_keys import (
+from offsetlake.serve.protocol.api_keys import (
     ADD_OFFSETS_TO_TXN,
     DELETE_GROUPS,
     END_TXN,
@@ -15,7 +15,7 @@ from offsetlake.serve.api_keys import (
     TXN_OFFSET_COMMIT,
 )
 from offsetlake.serve.server import make_log
-from offsetlake.serve.store import VALUE, Store
+from offsetlake.serve.storage.store import VALUE, Store
 from oracle.log_reader import read_log
 from oracle.replay import replay
 from serve.in_process import LOG_PARTITIONS, InProcess, built

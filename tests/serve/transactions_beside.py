@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from broker.broker import BrokerFailedError
-from offsetlake.serve.api_keys import (
+from offsetlake.serve.protocol.api_keys import (
     ADD_OFFSETS_TO_TXN,
     DELETE_GROUPS,
     END_TXN,

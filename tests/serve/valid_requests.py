@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin
 from kio.index import load_request_schema
 from kio.static.primitive import i16
 
-from offsetlake.serve.api_keys import VERSIONS
+from offsetlake.serve.protocol.api_keys import VERSIONS
 from serve.wire_client import frame
 
 API_VERSIONS = [(api, version) for api, versions in VERSIONS.items() for version in versions]

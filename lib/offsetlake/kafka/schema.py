@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-from offsetlake.resources import resource
+from offsetlake.util.resources import resource
 
 ZERO_UUID = "A" * 22
 

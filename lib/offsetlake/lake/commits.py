@@ -15,7 +15,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError
 
-from offsetlake.times import to_iso
+from offsetlake.util.times import to_iso
 
 _OURS = "offsetlake-"
 _REBUILT, _EVERYTHING = "offsetlake.rebuilt", "all"

@@ -15,7 +15,7 @@ from typing import Any
 from deltalake import DeltaTable, Field, Schema
 
 from offsetlake.lake.commits import ours
-from offsetlake.resources import resource
+from offsetlake.util.resources import resource
 
 LAKE_VERSION = 5
 TABLES = (

@@ -11,7 +11,7 @@ from deltalake.exceptions import DeltaError
 
 from offsetlake.errors import NotEnoughMemory
 from offsetlake.lake.views import View
-from offsetlake.memory_limit import limited
+from offsetlake.util.memory_limit import limited
 
 ENGINE_BYTES = 384 << 20
 """What sorts, joins and aggregations of one query may hold; sorts and aggregations spill what is above it."""

@@ -19,17 +19,17 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.transaction import AddAction, RemoveAction
 
-from offsetlake.disk import to_disk
 from offsetlake.errors import LakeBusy, TableChanged
 from offsetlake.lake.commits import app_id, ours
 from offsetlake.lake.definitions import definition
 from offsetlake.lake.lake import Lake, disk_errors
+from offsetlake.util.atomic_files import to_disk
 
 ROWS_A_GROUP = 1 << 18
 
 
 @dataclass(slots=True)
-class Exchange:
+class FileChanges:
     """What a commit is to do to one table: files to add, and paths of files to take away."""
 
     added: list[AddAction] = field(default_factory=list)
@@ -177,7 +177,7 @@ def _indexed(table: str) -> list[str]:
 def commit(
     lake: Lake,
     table: str,
-    exchanges: Iterable[Exchange],
+    exchanges: Iterable[FileChanges],
     job: str,
     run_id: int,
     properties: CommitProperties | None = None,

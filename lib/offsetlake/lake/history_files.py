@@ -39,7 +39,7 @@ def history_files(lake: Lake, table: str, from_run: int, through_run: int) -> li
 
 
 @dataclass(frozen=True, slots=True)
-class Records(ABC):
+class RecordSource(ABC):
     """Rows of history tables, wherever they are, by log partition."""
 
     lake: Lake
@@ -68,7 +68,7 @@ class Records(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class History(Records):
+class History(RecordSource):
     """Rows of a span of ingest runs: the files by table, made on the driver, read in tasks."""
 
     from_run: int

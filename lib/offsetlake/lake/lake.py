@@ -15,11 +15,11 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from offsetlake.disk import replacing, temporary_of
 from offsetlake.errors import LakeBusy, LakeUnusable
 from offsetlake.lake.definitions import LAKE_VERSION, TABLES, create_table, definition, upgrade_table
 from offsetlake.lake.engine import Engine
 from offsetlake.lake.views import named_in, needed
+from offsetlake.util.atomic_files import replacing, temporary_of
 
 WAIT_SECONDS = 60
 _MARKER = "offsetlake.json"

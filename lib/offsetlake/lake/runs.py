@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 
 from offsetlake.errors import LakeBusy
 from offsetlake.lake.definitions import definition
-from offsetlake.lake.files import Exchange, TableFile, active_files, commit, table_schema
+from offsetlake.lake.files import FileChanges, TableFile, active_files, commit, table_schema
 from offsetlake.lake.lake import Lake, disk_errors
-from offsetlake.times import now_ms
+from offsetlake.util.times import now_ms
 
 Plan = dict[str, Any]
 """Plain JSON: `run_id`, `started_at` (ms), `notes`, and what the job needs to do the same again."""
@@ -112,7 +112,7 @@ def finish(lake: Lake, job: str, plan: Plan, **columns: Any) -> dict[str, Any]:
     }
     file = TableFile(lake, "runs")
     file.write_rows([row])
-    commit(lake, "runs", [Exchange(file.close())], job, plan["run_id"])
+    commit(lake, "runs", [FileChanges(file.close())], job, plan["run_id"])
     with disk_errors(lake.path):
         lake.remove_file(_plan_file(job))
     return row | {"versions": lake.versions()}

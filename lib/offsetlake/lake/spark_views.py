@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from offsetlake.arguments import lists_arguments
 from offsetlake.lake.definitions import TABLES
-from offsetlake.lake.guard import open_verified
+from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.views import views
+from offsetlake.util.arguments import lists_arguments
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

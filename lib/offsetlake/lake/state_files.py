@@ -1,7 +1,7 @@
 """The tables of latest state, kept as sorted leaves: each file holds a range of the groups of one log partition.
 
 A compaction reads and rewrites only the leaves its groups fall into, several log partitions side by side. Another
-program may rearrange the files; `offsetlake.lake.layout` brings them back into this form.
+program may rearrange the files; `offsetlake.lake.foreign.layout` brings them back into this form.
 """
 
 from bisect import bisect_right
@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from offsetlake.errors import LakeUnusable
-from offsetlake.lake.files import Exchange, TableFile, active_files, repeating_as_dictionaries
+from offsetlake.lake.files import FileChanges, TableFile, active_files, repeating_as_dictionaries
 from offsetlake.lake.lake import Lake
-from offsetlake.ordering import order_codes
+from offsetlake.util.row_codes import order_codes
 
 LEAF_ROWS = 100_000
 
@@ -101,12 +101,12 @@ def touched(of: Sequence[Leaf], groups: Iterable[str]) -> list[tuple[list[Leaf],
 
 def rewrite(
     lake: Lake, table: str, of: Sequence[Leaf], changed: pa.Table, combine: Callable[[pa.Table, pa.Table], pa.Table]
-) -> Exchange:
+) -> FileChanges:
     """Rewrite the leaves of one log partition that changes fall into.
 
     `changed` has a column group_id; `combine` makes of the rows of a leaf and the changes to its groups the rows to be.
     """
-    exchange = Exchange()
+    exchange = FileChanges()
     for old, groups in touched(of, pc.unique(changed["group_id"]).to_pylist()):
         here = changed if len(of) < 2 else changed.filter(pc.is_in(changed["group_id"], pa.array(groups, pa.string())))
         for rows in parted(combine(read_leaves(lake, table, old), here)):

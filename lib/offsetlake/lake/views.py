@@ -14,7 +14,7 @@ from functools import cache
 from graphlib import TopologicalSorter
 
 from offsetlake.lake.definitions import TABLES
-from offsetlake.resources import resource
+from offsetlake.util.resources import resource
 
 _COLUMN = re.compile(r"   (\w+) +(.+)")
 _GOES_ON = re.compile(r"    +(.+)")

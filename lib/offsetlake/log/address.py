@@ -6,9 +6,10 @@ from pathlib import Path
 
 from offsetlake.errors import BadRequest
 from offsetlake.kafka.batches import CorruptRegion
-from offsetlake.log import folder, topic
-from offsetlake.log.connection import KafkaConnection
-from offsetlake.log.folder import FolderSlice
+from offsetlake.log.cluster import topic
+from offsetlake.log.cluster.connection import KafkaConnection
+from offsetlake.log.disk import folder
+from offsetlake.log.disk.folder import FolderSlice
 from offsetlake.log.positions import LOG_TOPICS, LogExtent, LogPartition, OffsetRange
 
 CLUSTER = "kafka://"  # before the bootstrap servers, where a live cluster is named

@@ -26,8 +26,8 @@ from offsetlake.kafka.batch_writer import (
     record_batch,
 )
 from offsetlake.log.address import LogAddress
-from offsetlake.log.appending import appending
-from offsetlake.log.source import decode
+from offsetlake.log.spark_source import decode
+from offsetlake.log.writer.appending import appending
 
 COMPILING = "compiling the code that reads the log, once after an installation"
 

@@ -1,1 +1,1 @@
-"""The jobs: what is read, by which rules it changes, where it is written, and in which order."""
+"""The jobs on Spark. `runner` runs them in their order."""

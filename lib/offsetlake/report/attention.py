@@ -5,12 +5,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from offsetlake.lifecycle.consumer_status import ALARMS
 from offsetlake.report import numbers
 from offsetlake.report.page import Row, Section
 from offsetlake.report.scope import Scope
 from offsetlake.report.words import count, duration, instant, shortened
-from offsetlake.times import to_duration, to_iso
+from offsetlake.rules.consumer_status import ALARMS
+from offsetlake.util.times import to_duration, to_iso
 
 HANGS_MS = 15 * 60_000
 """How long a transaction has to be open before it is reported: the most a broker allows unless configured."""

@@ -4,16 +4,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.audit.lag import NoOffset, behind, lag_of_groups, lag_of_partitions, shown_status
-from offsetlake.audit.lag_over_time import lag_over_time
-from offsetlake.audit.questions import like
-from offsetlake.lifecycle.consumer_status import ALARMS
-from offsetlake.lifecycle.policy import RetentionPolicy
-from offsetlake.pipeline.what_if import what_if
+from offsetlake.pipeline.expire.what_if import what_if
+from offsetlake.queries.lag import NoOffset, behind, lag_of_groups, lag_of_partitions, shown_status
+from offsetlake.queries.lag_over_time import lag_over_time
+from offsetlake.queries.questions import like
 from offsetlake.report import pictures
 from offsetlake.report.page import Row, Section
 from offsetlake.report.scope import MOST_GROUPS, Scope
 from offsetlake.report.words import count, day, duration, instant, shortened
+from offsetlake.rules.consumer_status import ALARMS
+from offsetlake.rules.policy import RetentionPolicy
 
 MOST_NAMED = 10
 """How many groups a sentence names."""

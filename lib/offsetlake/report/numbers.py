@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from offsetlake.audit import questions
-from offsetlake.audit.questions import quoted
 from offsetlake.lake.answers import PartedAnswer
 from offsetlake.lake.engine import SPILLING, Engine
 from offsetlake.lake.views import views
+from offsetlake.queries import questions
+from offsetlake.queries.questions import quoted
 from offsetlake.report.scope import MOST_GROUPS, Scope
 
 MOST_JUDGED = 200

@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from offsetlake.audit.audits import has_history
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import newest_asked
 from offsetlake.lake.upkeep import sizes
-from offsetlake.lifecycle.policy import RetentionPolicy
+from offsetlake.queries.audits import has_history
 from offsetlake.report import attention, behind, commits, numbers, state
 from offsetlake.report.page import Section, page
 from offsetlake.report.scope import Scope, scope
 from offsetlake.report.words import instant, size, unit_of
+from offsetlake.rules.policy import RetentionPolicy
 
 Say = Callable[[str], None]
 

@@ -3,9 +3,9 @@
 import shlex
 from dataclasses import dataclass
 
-from offsetlake.audit.audits import of_groups
 from offsetlake.lake.lake import Lake
-from offsetlake.times import LAST_INSTANT
+from offsetlake.queries.audits import of_groups
+from offsetlake.util.times import LAST_INSTANT
 
 PERIOD = 7 * 86_400_000  # ms: a broker keeps offsets as long, and a week has every rhythm there is
 MOST_GROUPS = 8

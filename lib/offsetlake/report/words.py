@@ -1,7 +1,7 @@
 """How the report writes numbers, instants and names."""
 
-from offsetlake.escaping import visible
-from offsetlake.times import about, to_duration, to_iso
+from offsetlake.util.escaping import visible
+from offsetlake.util.times import about, to_duration, to_iso
 
 _UNITS = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
 

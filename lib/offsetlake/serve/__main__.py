@@ -3,11 +3,11 @@
 import sys
 
 from offsetlake.errors import OffsetlakeError
-from offsetlake.escaping import visible
-from offsetlake.leaving import open_standard_streams
 from offsetlake.serve.logs import log_to_stderr
 from offsetlake.serve.server import serve
 from offsetlake.serve.settings import Settings
+from offsetlake.util.escaping import visible
+from offsetlake.util.process_exit import open_standard_streams
 
 
 def main() -> int:

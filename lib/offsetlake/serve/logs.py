@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
-from offsetlake.escaping import to_json, visible
-from offsetlake.times import to_iso
+from offsetlake.util.escaping import to_json, visible
+from offsetlake.util.times import to_iso
 
 LONGEST_NAME = 255  # characters of a name that a client made up
 CLIENT_LINES, CLIENT_LINES_SECONDS = 20, 10.0  # lines of one kind that clients may cause, in so many seconds

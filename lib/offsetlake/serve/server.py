@@ -11,28 +11,28 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from offsetlake.disk import to_disk
 from offsetlake.errors import BadRequest, OffsetlakeError
-from offsetlake.log.ownership import disk_errors, owned
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
-from offsetlake.serve.acceptor import Acceptor, listen
-from offsetlake.serve.arrival import Arrivals
-from offsetlake.serve.client import Client
-from offsetlake.serve.connection import Connection, Requests
-from offsetlake.serve.descriptors import limit_connections
-from offsetlake.serve.door import Door
-from offsetlake.serve.folding import Folding, build
-from offsetlake.serve.login import Login
-from offsetlake.serve.memory import Memory
-from offsetlake.serve.parts import Parts
-from offsetlake.serve.security import Security
-from offsetlake.serve.service import Service
+from offsetlake.log.writer.ownership import disk_errors, owned
+from offsetlake.serve.apis.dispatch import Service
+from offsetlake.serve.auth.principals import Client
+from offsetlake.serve.components import ServerComponents
+from offsetlake.serve.metrics.traffic import Measured
+from offsetlake.serve.net.accept import Arrivals
+from offsetlake.serve.net.acceptor import Acceptor, listen
+from offsetlake.serve.net.connection import Connection, Requests
+from offsetlake.serve.net.descriptors import limit_connections
+from offsetlake.serve.net.frame_memory import Memory
+from offsetlake.serve.net.login import Login
+from offsetlake.serve.net.security import Security
+from offsetlake.serve.net.turns import Turns
 from offsetlake.serve.settings import Settings
-from offsetlake.serve.traffic import Measured
-from offsetlake.serve.turns import Turns
+from offsetlake.serve.snapshot_refresh import SnapshotRefresh, build
+from offsetlake.serve.writes.job_socket import JobSocket
+from offsetlake.util.atomic_files import to_disk
 
 if TYPE_CHECKING:
-    from offsetlake.serve.http_server import HttpServer
+    from offsetlake.serve.http.server import HttpServer
 
 LOG = logging.getLogger(__name__)
 SWITCH_SECONDS = 0.0005  # how long a thread that has synced the log waits for a busy event loop, up to three times
@@ -68,9 +68,9 @@ class Server:
     def __init__(self, settings: Settings, security: Security, loop: asyncio.AbstractEventLoop) -> None:
         self._settings, self._loop = settings, loop
         self._turns = Turns(loop, Memory())
-        self._parts = of = Parts(settings, security, loop)
+        self._parts = of = ServerComponents(settings, security, loop)
         self._reading = asyncio.Lock()  # the files of the log: nothing is cut off meanwhile
-        self.door = Door(settings, of.store, of.writes, of.appender, of.log_partition, self._reading)
+        self.door = JobSocket(settings, of.store, of.writes, of.appender, of.log_partition, self._reading)
         self._watching: list[asyncio.Task[None]] = []
         self._http: HttpServer | None = None
 
@@ -103,7 +103,7 @@ class Server:
         """Listen for HTTP where that is wanted; BadRequest where it cannot."""
         if self._settings.http is None:
             return
-        from offsetlake.serve.http_server import HttpServer  # noqa: PLC0415 - what it needs takes 20 MB and half a second
+        from offsetlake.serve.http.server import HttpServer  # noqa: PLC0415 - what it needs takes 20 MB and half a second
 
         host, port = self._settings.http
         self._http = HttpServer(self._parts, host, port)
@@ -121,13 +121,13 @@ class Server:
 
     @property
     def fault(self) -> "asyncio.Future[None]":
-        """`offsetlake.serve.writes.Writes.fault`."""
+        """`offsetlake.serve.writes.rounds.Writes.fault`."""
         return self._parts.writes.fault
 
     async def fold(self) -> None:
         """Take over newer compactions, again and again."""
         of = self._parts
-        await Folding(self._settings, of.store, of.writes, of.appender, self._reading).run()
+        await SnapshotRefresh(self._settings, of.store, of.writes, of.appender, self._reading).run()
 
     async def close(self) -> None:
         """Finish what was begun, and send what was answered; after a fault who waits might wait for ever."""

@@ -14,13 +14,13 @@ class Settings:
     | lake, log        | folders; made where they are not there |
     | host, port       | where it listens for Kafka's protocol; port 0: any that is free |
     | topics           | by name their partitions; None: any topic may be committed to |
-    | flush            | a `offsetlake.serve.writes.Flush` |
+    | flush            | a `offsetlake.serve.writes.rounds.Flush` |
     | http             | host and port where it listens for HTTP, and counts what it does; None: neither |
     | log_format       | a `offsetlake.serve.logs.LogFormat` |
     | log_partitions   | how many log partitions there are |
     | commits_recorded | share of commits, 0 to 1, of which is recorded who sent them |
 
-    Who is let in, and what they may do (`offsetlake.serve.security`):
+    Who is let in, and what they may do (`offsetlake.serve.net.security`):
 
     | field                       | is |
     |-----------------------------|----|
@@ -28,8 +28,8 @@ class Settings:
     | open_to_anyone              | listens beyond this machine although nobody is asked who they are |
     | tls_certificate, tls_key    | files in PEM; None: without TLS |
     | tls_client_ca               | file in PEM: only clients with a certificate of it are let in |
-    | credentials                 | file of `offsetlake.serve.credentials`; None: nobody has to log in |
-    | rights                      | file of `offsetlake.serve.rights`; None: who is let in may do everything |
+    | credentials                 | file of `offsetlake.serve.auth.credentials`; None: nobody has to log in |
+    | rights                      | file of `offsetlake.serve.auth.acl`; None: who is let in may do everything |
     | max_connections             | in all |
     | max_connections_per_address | of one address |
     | commits_per_second          | of one group; None: as many as come |

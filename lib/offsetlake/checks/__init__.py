@@ -1,0 +1,1 @@
+"""The checks that gate the jobs, as expectations of Great Expectations."""

@@ -1,0 +1,38 @@
+"""What gates hold back: where one failed, the next asks of the same history again, until that holds or is accepted."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from offsetlake.checks.expectations import Suite
+from offsetlake.lake.lake import Lake, disk_errors
+from offsetlake.lake.select import select_at
+
+_FILE = "gates.json"
+
+
+def held_back(lake: Lake) -> dict[str, int]:
+    """Give by suite the run of ingest behind which history has not passed; suites whose last gate passed have none."""
+    return lake.read_file(_FILE) or {}
+
+
+def settle(lake: Lake, suites: Sequence[Suite], versions: Mapping[str, int], failed: Collection[str]) -> None:
+    """Keep in mind what the gates of these suites did not let pass, and forget what passes now."""
+    held = held_back(lake)
+    kept = {name: run for name, run in held.items() if name not in {suite.name for suite in suites}}
+    for suite in suites:
+        if suite.name in failed and suite.new_since:
+            kept[suite.name] = held.get(suite.name, select_at(lake, suite.new_since, versions)["run_id"][0].as_py())
+    _keep(lake, held, kept)
+
+
+def accept(lake: Lake, suites: Sequence[Suite]) -> None:
+    """Have the next gates ask only of what compactions take in from now on; a person has looked at all before."""
+    held = held_back(lake)
+    compacted = lake.query("SELECT max(through_run) AS run_id FROM runs WHERE job = 'compact'", "runs")
+    run = compacted["run_id"][0].as_py() or 0
+    _keep(lake, held, held | {suite.name: run for suite in suites if suite.new_since})
+
+
+def _keep(lake: Lake, before: Mapping[str, int], now: dict[str, int]) -> None:
+    if now != before:
+        with disk_errors(lake.path):
+            lake.write_file(_FILE, now)

@@ -1,0 +1,1 @@
+"""The command `offsetlake`: its commands, its configuration files and its output."""

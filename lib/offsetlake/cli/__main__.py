@@ -1,0 +1,5 @@
+"""Runs the command line: `python -m offsetlake.cli`."""
+
+from offsetlake.cli.main import main
+
+main()

@@ -1,0 +1,47 @@
+"""The application behind the command `offsetlake`: what is common to all its commands, in `offsetlake.cli.commands`."""
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated
+
+import typer
+
+# Each adds its commands to `app`, and the help has them in this order.
+# isort: off
+from offsetlake.cli.commands import jobs  # noqa: F401
+from offsetlake.cli.commands import check  # noqa: F401
+from offsetlake.cli.commands import repair  # noqa: F401
+from offsetlake.cli.commands import rebuild  # noqa: F401
+from offsetlake.cli.commands import serve  # noqa: F401
+from offsetlake.cli.commands import credentials  # noqa: F401
+from offsetlake.cli.commands import questions  # noqa: F401
+from offsetlake.cli.commands import runs  # noqa: F401
+from offsetlake.cli.commands import lag  # noqa: F401
+from offsetlake.cli.commands import audits  # noqa: F401
+from offsetlake.cli.commands import report  # noqa: F401
+from offsetlake.cli.commands import reset  # noqa: F401
+from offsetlake.cli.commands import by_hand  # noqa: F401
+from offsetlake.cli.commands import snapshot  # noqa: F401
+
+# isort: on
+from offsetlake.cli.commands.options import app
+
+__all__ = ["app"]
+
+
+@app.callback(invoke_without_command=True)
+def offsetlake(
+    context: typer.Context,
+    wants_version: Annotated[bool, typer.Option("--version", help="Tell the version and leave.")] = False,
+) -> None:
+    """Consumer offsets as a lakehouse: Kafka's offset commit log in Delta tables, and the questions asked of it."""
+    if wants_version:
+        typer.echo(f"offsetlake {_version()}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def _version() -> str:
+    try:
+        return version("offsetlake")
+    except PackageNotFoundError:
+        return "of a checkout"

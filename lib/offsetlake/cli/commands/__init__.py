@@ -1,0 +1,1 @@
+"""The commands of `offsetlake`, a module for each family of commands."""

@@ -1,0 +1,69 @@
+"""Reads the table `retention` of a settings file into a policy, and says by line what is wrong with it."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from offsetlake.errors import BadRequest
+from offsetlake.rules.patterns import pattern_problem
+from offsetlake.rules.policy import Override, RetentionPolicy
+from offsetlake.util.times import duration_ms
+
+_OVERRIDE_KEYS = ("group", "topic", "retention")
+
+
+def read_policy(table: object, text: str, name: str, default_ms: int | None) -> RetentionPolicy:
+    """Read the table; `text` is the file it came from, `name` how to call it, `default_ms` holds where none is given.
+
+    Raises BadRequest that names the line of an error.
+    """
+    where = _Lines(text, name)
+    if not isinstance(table, dict):
+        raise where.error(0, "retention", "write a table [retention] with default and [[retention.override]]")
+    if unknown := sorted(set(table) - {"default", "override"}):
+        raise where.error(0, unknown[0], "unknown; known are default and override")
+    overrides = table.get("override", [])
+    if not isinstance(overrides, list) or not all(isinstance(override, dict) for override in overrides):
+        raise where.error(0, "override", "write [[retention.override]], once for each")
+    if "default" in table or default_ms is None:
+        default_ms = _duration(table.get("default"), where, 0, "default")
+    return RetentionPolicy(default_ms, tuple(_overrides(overrides, where)))
+
+
+def _overrides(overrides: list[Mapping[str, Any]], where: "_Lines") -> Iterator[Override]:
+    for number, override in enumerate(overrides, start=1):
+        for key, value in override.items():
+            if key not in _OVERRIDE_KEYS:
+                raise where.error(number, key, f"unknown; known are {', '.join(_OVERRIDE_KEYS)}")
+            if key != "retention" and (problem := pattern_problem(value)):
+                raise where.error(number, key, problem)
+        if "retention" not in override or not override.keys() & {"group", "topic"}:
+            raise where.error(number, "", "an override wants a retention, and a group or topic it is for")
+        retention = _duration(override["retention"], where, number, "retention")
+        yield Override(override.get("group", "*"), override.get("topic", "*"), retention)
+
+
+def _duration(value: object, where: "_Lines", number: int, key: str) -> int:
+    if not isinstance(value, str):
+        raise where.error(number, key, "a duration is a text in quotes, such as '7d'")
+    try:
+        return duration_ms(value)
+    except BadRequest as error:
+        raise where.error(number, key, str(error)) from error
+
+
+class _Lines:
+    """Finds the line of a key of the table `retention`, or of its override of a number from 1 on, in the TOML text."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self._lines, self._name = text.splitlines(), name
+
+    def error(self, override: int, key: str, what: str) -> BadRequest:
+        header = r"\[\[?\s*retention\s*\.\s*override\s*\]" if override or key == "override" else r"\[\s*retention\s*\]"
+        starts = [at for at, line in enumerate(self._lines) if re.match(rf"\s*{header}", line)]
+        start = starts[max(override - 1, 0)] if len(starts) >= max(override, 1) else 0
+        following = (at for at in range(start, len(self._lines)) if key and self._begins(at, key))
+        return BadRequest(f"{self._name}, line {next(following, start) + 1}: {key or 'override'}: {what}")
+
+    def _begins(self, at: int, key: str) -> bool:
+        return re.match(rf"""\s*["']?{re.escape(key)}["']?\s*=""", self._lines[at]) is not None

@@ -1,1 +1,0 @@
-"""The commands: parse, build, call, report. What they do is elsewhere."""

@@ -1,1 +1,0 @@
-"""The rules: DataFrame in, DataFrame out."""

@@ -1,0 +1,1 @@
+"""Logs in a live Kafka cluster: reading them, and the admin requests of the jobs."""

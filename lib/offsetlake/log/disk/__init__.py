@@ -1,0 +1,1 @@
+"""Logs in folders: segments, their indexes, and reading and cutting partitions."""

@@ -1,0 +1,94 @@
+"""`cleanup`: the offsets of groups, or of a topic in them, planned to go because a person asks for it."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offsetlake.errors import BadRequest
+from offsetlake.lake.lake import Lake
+from offsetlake.pipeline.changes.execute import rows_of
+from offsetlake.pipeline.changes.selection import Group, GroupSelection, groups_named
+from offsetlake.pipeline.emit.decisions import BY_HAND
+
+_OF_OFFSETS = ("group_id", "topic", "partition", "log_partition", "log_offset", "committed_offset")
+
+
+def plan_cleanup(lake: Lake, pattern: str, topic: str | None, now: int, *, live: bool) -> pa.Table:
+    """Plan tombstones for all of the groups named, or for their offsets of one topic; rows of `tombstones`.
+
+    `reason` says why a row cannot go: who is using the group, or what holds it. `live` says that a cluster is to do it,
+    which can remove share groups too. Raises BadRequest where there is no such group, or none with such a topic.
+    """
+    groups = groups_named(lake, pattern)
+    offsets = groups.rows("offsets", _OF_OFFSETS)
+    if topic is not None:
+        offsets = offsets.filter(pc.equal(offsets["topic"], topic))
+        if not offsets.num_rows:
+            raise BadRequest(f"no group like {pattern!r} has an offset of topic {topic!r}")
+    reasons = _reasons(groups, topic, live=live)
+    parts = [_of_offsets(offsets, groups, reasons, now)]
+    if topic is None:
+        parts.append(_of_groups(groups, offsets, reasons, now))
+    return pa.concat_tables(parts)
+
+
+def _reasons(groups: GroupSelection, topic: str | None, *, live: bool) -> dict[str, str | None]:
+    members, held = groups.members(), groups.held()
+    found = {}
+    for name, group in groups.found.items():
+        in_use = members.get(name) if topic is None or _uses(group, topic) else None
+        if in_use and topic is not None:
+            in_use = f"it is subscribed to {topic}, and {in_use.removeprefix('it ')}"
+        share = group.get("group_type") == "share" and not live
+        of_coordinator = "it is a share group, whose state only its coordinator can remove: --bootstrap"
+        found[name] = in_use or held.get(name) or (of_coordinator if share else None)
+    return found
+
+
+def _uses(group: Group, topic: str) -> bool:
+    """Say whether the members of a group keep the offsets of a topic from being deleted, as OffsetDelete does."""
+    if group.get("protocol_type") != "consumer":
+        return True
+    return group["subscription"] in ("everything", "unknown") or topic in group["subscribed_topics"]
+
+
+def _of_offsets(offsets: pa.Table, groups: GroupSelection, reasons: dict[str, str | None], now: int) -> pa.Table:
+    names = offsets["group_id"].to_pylist()
+    columns = {
+        **{name: offsets[name] for name in ("group_id", "topic", "partition", "log_partition", "committed_offset")},
+        "judged_offset": offsets["log_offset"],
+        "reason": pa.array([reasons[name] for name in names], pa.string()),
+        **_common([groups.found[name] for name in names], now),
+    }
+    return rows_of("tombstones", columns, offsets.num_rows)
+
+
+def _of_groups(groups: GroupSelection, offsets: pa.Table, reasons: dict[str, str | None], now: int) -> pa.Table:
+    """Make the rows of the groups themselves; a group behind a tombstone of its own has none to go any more."""
+    newest = {row["group_id"]: row["log_offset_max"] for row in _newest(offsets).to_pylist()}
+    there = [group for group in groups.found.values() if "group_type" in group]
+    columns = {
+        "group_id": pa.array([group["group_id"] for group in there], pa.string()),
+        "log_partition": pa.array([group["log_partition"] for group in there], pa.int32()),
+        "judged_offset": pa.array(
+            [max(newest.get(g["group_id"], -1), -1 if g["log_offset"] is None else g["log_offset"]) for g in there],
+            pa.int64(),
+        ),
+        "reason": pa.array([reasons[group["group_id"]] for group in there], pa.string()),
+        **_common(there, now),
+    }
+    return rows_of("tombstones", columns, len(there))
+
+
+def _newest(offsets: pa.Table) -> pa.Table:
+    return offsets.group_by("group_id").aggregate([("log_offset", "max")])
+
+
+def _common(groups: list[Group], now: int) -> dict[str, object]:
+    return {
+        "run_id": 0,
+        "outcome": "planned",
+        "rule": BY_HAND,
+        "judged_timestamp": now,
+        "group_type": pa.array([group.get("group_type") for group in groups], pa.string()),
+        "state": pa.array([group.get("state") for group in groups], pa.string()),
+    }

@@ -1,0 +1,141 @@
+"""The two ways a decision goes out: appended to a log of our own, or done by a live cluster."""
+
+import base64
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offsetlake.kafka.act_headers import act_headers
+from offsetlake.kafka.batch_writer import NO_TOPIC_ID, Batch, group_tombstone_keys, offset_commit_value, record_batch
+from offsetlake.kafka.offset_keys import offset_keys
+from offsetlake.log.address import LogAddress
+from offsetlake.log.cluster.admin import ClusterAdmin
+from offsetlake.log.writer.appending import appending
+from offsetlake.log.writer.os_users import os_principal
+from offsetlake.log.writer.served_log import served
+from offsetlake.pipeline.emit.cluster_writer import ClusterWriter
+from offsetlake.pipeline.emit.results import Written
+from offsetlake.util.row_codes import order_codes
+from offsetlake.util.times import now_ms
+
+WRITTEN_SINCE = "the group was written to while it was decided: the next run decides anew"
+
+
+class Log(Protocol):
+    """Appends to a log of our own: an `Appender`, or a `ServedLog`, which tells -1 of what has moved."""
+
+    def end(self, partition: int) -> int:
+        """Give the log offset up to which a log partition must have been looked at."""
+
+    def append(self, partition: int, batches: Sequence[Batch]) -> list[int]:
+        """Append batches; gives the log offset of the first record of each."""
+
+    def sync(self) -> None:
+        """Return when all that was appended is on disk."""
+
+
+class Writer(Protocol):
+    """Does writes to one log: as `decisions.as_writes` gives them, and `job`, which planned them."""
+
+    notes: list[str]
+
+    def end(self, partition: int) -> int:
+        """Give the log offset up to which a log partition must have been looked at before anything is written to it."""
+
+    def write(self, partition: int, writes: pa.Table) -> Written:
+        """Do writes to one log partition, a group's together."""
+
+    def sync(self) -> None:
+        """Return when all is done for good."""
+
+
+@contextmanager
+def open_writer(log: LogAddress, owner: str) -> Iterator[Writer]:
+    """Open the way to write to a log: its cluster, the process that serves it, or the log itself where none does.
+
+    Raises what `ClusterAdmin`, `served` and `appending` raise.
+    """
+    if log.connection is not None:
+        with ClusterAdmin(log.connection) as admin:
+            yield ClusterWriter(admin, log)
+    elif log.folder is not None:
+        with served(log.folder) as door:
+            if door is not None:
+                yield LogWriter(door, door.principal, owner)
+            else:
+                with appending(log.folder, owner) as appender:
+                    yield LogWriter(appender, os_principal(os.geteuid()), owner)
+
+
+class LogWriter:
+    """Appends to the embedded log, one record batch a group: all of it is in the log, or nothing; and who did it."""
+
+    def __init__(self, log: Log, principal: str, job: str) -> None:
+        self._log = log
+        self.notes: list[str] = []
+        client, host = f"offsetlake {job}".encode(), socket.gethostname()
+        self._act = lru_cache(None)(lambda what: act_headers(what, principal, client, host))
+
+    def end(self, partition: int) -> int:
+        """Give the end of a log partition: nobody else appends to it, or what is decided about is refused."""
+        return self._log.end(partition)
+
+    def write(self, partition: int, writes: pa.Table) -> Written:
+        """Append; a group that was written to behind `end` is refused whole. LogUnavailable where it cannot be."""
+        rows = writes.num_rows
+        if not rows:
+            return Written(np.empty(0, np.int64))
+        now = now_ms()
+        codes = order_codes(writes, ["group_id"])
+        starts = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), rows]
+        keys, values, jobs = offset_keys(writes).to_pylist(), _values(writes), writes["job"].to_pylist()
+        last = writes.select(["group_id", "group_type"]).take([stop - 1 for stop in starts[1:]]).to_pylist()
+        batches = []
+        for (first, stop), of in zip(pairwise(starts), last, strict=True):
+            records = [*zip(keys[first:stop], values[first:stop], strict=True)]
+            if keys[stop - 1] is None:  # the group itself
+                records[-1:] = [(key, None) for key in group_tombstone_keys(**of)]
+            batches.append(record_batch(now, records, self._act(", ".join(sorted({*jobs[first:stop]})))))
+        return _written(np.array(self._log.append(partition, batches)), np.array(starts))
+
+    def sync(self) -> None:
+        """Bring all that was appended to the disk."""
+        self._log.sync()
+
+
+def _written(batches: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]) -> Written:
+    """Say where writes stand, given the first log offset of each batch (-1: refused), and its first write."""
+    counts = np.diff(starts)
+    first = np.repeat(batches, counts)
+    log_offset = np.where(first < 0, -1, first + np.arange(len(first)) - np.repeat(starts[:-1], counts))
+    return Written(log_offset, refused=dict.fromkeys(np.flatnonzero(first < 0).tolist(), WRITTEN_SINCE))
+
+
+def _values(writes: pa.Table) -> list[bytes | None]:
+    """Encode the values of the commits; those of tombstones are null."""
+    values: list[bytes | None] = [None] * writes.num_rows
+    commits = np.flatnonzero(pc.equal(writes["kind"], "commit"))
+    for at, write in zip(commits.tolist(), writes.take(commits).to_pylist(), strict=True):
+        values[at] = _value(write)
+    return values
+
+
+def _value(write: dict[str, Any]) -> bytes:
+    expiry, epoch, topic_id = write["expire_timestamp"], write["leader_epoch"], write["topic_id"]
+    return offset_commit_value(
+        write["committed_offset"],
+        -1 if epoch is None else epoch,
+        (write["metadata"] or "").encode(),
+        write["commit_timestamp"],
+        -1 if expiry is None else expiry,
+        base64.urlsafe_b64decode(f"{topic_id}==") if topic_id else NO_TOPIC_ID,
+    )

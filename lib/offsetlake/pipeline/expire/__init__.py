@@ -1,0 +1,1 @@
+"""`expire`: evaluates the retention rules and plans tombstones."""

@@ -1,0 +1,1 @@
+"""`ingest`: reads the new records of the log into the history tables."""

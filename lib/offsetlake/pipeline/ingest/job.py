@@ -1,0 +1,108 @@
+"""`ingest`: what the log holds behind the lake's position goes to history, each record once; and where topics end."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from offsetlake.lake import runs
+from offsetlake.lake.files import commit
+from offsetlake.lake.foreign.guard import writing
+from offsetlake.lake.lake import Lake
+from offsetlake.log.address import LogAddress
+from offsetlake.log.positions import LogPartition, OffsetRange
+from offsetlake.log.spark_source import plan_readers, ranges_from_json
+from offsetlake.pipeline.ingest import log_ends
+from offsetlake.pipeline.ingest.plan import plan_ingest, resume_ingest
+from offsetlake.pipeline.ingest.task import HISTORY, Reading, read_history
+from offsetlake.pipeline.parallel import distribute
+
+JOB = "ingest"
+
+Report = dict[str, Any]
+"""The run's row of table `runs`, and `versions`: the Delta version of each table as the run left it."""
+
+
+def ingest(
+    spark: Callable[[], SparkSession | None],
+    lake: Lake,
+    log: LogAddress,
+    say: Callable[[str], None],
+    ask: log_ends.Ask | None = None,
+) -> Report:
+    """Read what is new in the log into the history tables; gives the run's row of `runs`.
+
+    `ask` is asked where the topics that offsets are of end, where a cluster can be asked; that goes to `log_ends`.
+
+    A run that was cut short is finished by its plan, and nothing else read. Raises LogUnavailable where the log cannot
+    be read, LogMismatch where it is not the one this lake holds, LakeBusy where another job writes, LakeUnusable where
+    the lake cannot be written.
+    """
+    with writing(lake, JOB, say):
+        plan = runs.unfinished_plan(lake, JOB)
+        if plan:
+            say(f"run {plan['run_id']} was cut short: finishing it first")
+            plan = resume_ingest(plan, log)
+        else:
+            say(f"looking at the log {log}")
+            plan = plan_ingest(log, runs.last_run(lake, JOB), lake)
+            asked = ask(log_ends.stored_topics(lake)) if ask else log_ends.RequestedEnds([], [])
+            plan |= {"log_ends": asked.rows, "notes": [*plan["notes"], *asked.notes]}
+            plan = runs.begin(lake, JOB, plan)
+        for note in plan["notes"]:
+            say(note)
+        ranges = ranges_from_json(plan["ranges"])
+        if ranges:
+            records = sum(offsets.end - offsets.start for offsets in ranges.values())
+            say(f"reading {records:,} log offsets of {len(ranges)} log partitions")
+            _write_history(spark(), lake, log, plan)
+        plan = _record_ends(lake, plan, ask)
+        return _finish(lake, log, plan, ranges)
+
+
+def _write_history(spark: SparkSession | None, lake: Lake, log: LogAddress, plan: runs.Plan) -> None:
+    """Read the log side by side, each reader into files of its own; one commit a table ends it."""
+    pieces = plan_readers(log, ranges_from_json(plan["ranges"]))
+    made = distribute(spark, partial(read_history, Reading(log, lake, plan["run_id"])), pieces)
+    for table in HISTORY:
+        commit(lake, table, [of[table] for of in made], JOB, plan["run_id"])
+
+
+def _record_ends(lake: Lake, plan: runs.Plan, ask: log_ends.Ask | None) -> runs.Plan:
+    """Write where topics ended when the run was planned, and where those do that the lake has met in it."""
+    run_id, rows, notes = plan["run_id"], plan.get("log_ends", []), plan["notes"]  # no ends in an older program's plan
+    if ask:
+        asked = ask(log_ends.read_topics(lake, run_id) - log_ends.stored_topics(lake))
+        rows, notes = [*rows, *asked.rows], [*notes, *asked.notes]
+    log_ends.record(lake, run_id, rows)
+    return plan | {"notes": notes}
+
+
+def _finish(lake: Lake, log: LogAddress, plan: runs.Plan, ranges: Mapping[LogPartition, OffsetRange]) -> Report:
+    counts = [(table, lake.count(table, f"ingest_run = {plan['run_id']}") if ranges else 0) for table in HISTORY]
+    positions = [
+        {
+            "topic": topic,
+            "partition": partition,
+            "position": position,
+            "tail_checksum": log.tail_checksum(LogPartition(topic, partition), position),
+        }
+        for topic, partition, position in plan["positions"]
+    ]
+    return runs.finish(
+        lake,
+        JOB,
+        plan,
+        outcome="done" if ranges else "nothing new",
+        log=plan["log"],
+        log_identity=plan["log_identity"],
+        ranges=_as_rows(ranges),
+        gaps=_as_rows(ranges_from_json(plan["gaps"])),
+        positions=positions,
+        counts=counts,
+    )
+
+
+def _as_rows(ranges: Mapping[LogPartition, OffsetRange]) -> list[dict[str, Any]]:
+    return [{**where._asdict(), **offsets._asdict()} for where, offsets in ranges.items()]

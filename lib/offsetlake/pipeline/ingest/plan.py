@@ -1,0 +1,120 @@
+"""What an ingest is to read: from where the last one ended to where the log ends now, if it is the same log."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from offsetlake.errors import LakeUnusable, LogMismatch
+from offsetlake.lake import runs
+from offsetlake.lake.lake import Lake
+from offsetlake.log.address import LogAddress
+from offsetlake.log.positions import LogExtent, LogPartition, OffsetRange
+from offsetlake.log.spark_source import ranges_from_json, ranges_to_json
+
+Ranges = dict[LogPartition, OffsetRange]
+
+
+def plan_ingest(log: LogAddress, last: Mapping[str, Any] | None, lake: Lake) -> runs.Plan:
+    """Decide what to read; `last` is the newest row of `runs` of an ingest.
+
+    The plan has, beside what every plan has: log, log_identity, ranges and gaps (as the source's option `ranges`) and
+    positions, from which the next ingest goes on. Raises LogUnavailable, LogMismatch.
+    """
+    extent = log.describe()
+    known = positions_of(last) if last else {}
+    if last:
+        same_log(lake, log, extent, last)
+    starts = {
+        where: known[where]["position"] if where in known else held.start for where, held in extent.ranges.items()
+    }
+    wanted = {where: OffsetRange(start, extent.ranges[where].end) for where, start in starts.items()}
+    ranges, gaps = _within(wanted, extent)
+    positions = {where: row["position"] for where, row in known.items()} | {
+        where: held.end for where, held in extent.ranges.items()
+    }
+    return {
+        "log": log.location,
+        "log_identity": extent.identity or (last or {}).get("log_identity"),
+        "ranges": ranges_to_json(ranges),
+        "gaps": ranges_to_json(gaps),
+        "positions": [[*where, position] for where, position in sorted(positions.items())],
+        "notes": [*extent.notes, *_gap_notes(gaps)],
+    }
+
+
+def check_same_log(lake: Lake, log: LogAddress, extent: LogExtent) -> None:
+    """Raise LogMismatch where the log is not the one this lake holds; LakeUnusable where the lake has read none yet."""
+    last = runs.last_run(lake, "ingest")
+    if last is None:
+        raise LakeUnusable(f"the lake {lake.path} has read no log yet: `offsetlake run` does")
+    same_log(lake, log, extent, last)
+
+
+def resume_ingest(plan: runs.Plan, log: LogAddress) -> runs.Plan:
+    """Bring the plan of a run that was cut short up to date: the log must be the same, and may have lost its beginning.
+
+    Raises LogUnavailable, LogMismatch.
+    """
+    extent = log.describe()
+    same = extent.identity == plan["log_identity"] if extent.identity else log.location == plan["log"]
+    if not same:
+        raise LogMismatch(
+            f"run {plan['run_id']} was cut short while it read {plan['log']}; finish it with that log first, not {log}"
+        )
+    ranges, gaps = _within(ranges_from_json(plan["ranges"]), extent)
+    return plan | {
+        "ranges": ranges_to_json(ranges),
+        "gaps": ranges_to_json(ranges_from_json(plan["gaps"]) | gaps),
+        "notes": [*plan["notes"], runs.RESUMED, *_gap_notes(gaps)],
+    }
+
+
+def _within(wanted: Ranges, extent: LogExtent) -> tuple[Ranges, Ranges]:
+    """Cut ranges down to what the log still holds; also give what it lost at their beginning."""
+    ranges, gaps = {}, {}
+    for where, offsets in wanted.items():
+        held = extent.ranges.get(where, OffsetRange(offsets.end, offsets.end))
+        if offsets.start < held.start:
+            gaps[where] = OffsetRange(offsets.start, min(held.start, offsets.end))
+        if max(offsets.start, held.start) < offsets.end:
+            ranges[where] = OffsetRange(max(offsets.start, held.start), offsets.end)
+    return ranges, gaps
+
+
+def _gap_notes(gaps: Ranges) -> list[str]:
+    return [
+        f"GAP: {where} was read up to offset {gap.start}, but begins at {gap.end} now: "
+        f"{gap.end - gap.start:,} log offsets were deleted before this lake read them"
+        for where, gap in sorted(gaps.items())
+    ]
+
+
+def positions_of(ingested: Mapping[str, Any]) -> dict[LogPartition, Mapping[str, Any]]:
+    """Give by log partition what an ingest's row of `runs` says of it: `position` and `tail_checksum`."""
+    return {LogPartition(row["topic"], row["partition"]): row for row in ingested["positions"]}
+
+
+def same_log(lake: Lake, log: LogAddress, extent: LogExtent, last: Mapping[str, Any]) -> None:
+    """Refuse a log that is not the one the lake has read so far; `last` is the newest row of `runs` of an ingest.
+
+    Raises LogMismatch. What can be told neither way passes: the tail of a partition may have changed or be gone.
+    """
+    advice = f"one lake holds one log: name another folder with --lake, or the right log (last: {last['log']})"
+    if extent.identity and last["log_identity"] and extent.identity != last["log_identity"]:
+        raise LogMismatch(
+            f"{log} is the log of cluster {extent.identity}, {lake.path} holds that of {last['log_identity']}; {advice}"
+        )
+    for where, row in sorted(positions_of(last).items()):
+        held = extent.ranges.get(where)
+        if held is None and row["position"]:
+            raise LogMismatch(f"{log} has no {where}, of which {lake.path} has read; {advice}")
+        if held and held.end < row["position"]:
+            raise LogMismatch(
+                f"{where} of {log} ends at offset {held.end}, but {lake.path} has read up to {row['position']}: "
+                f"it is another log, an older copy, or it lost records; {advice}"
+            )
+        if extent.identity is None and row["tail_checksum"] is not None:
+            found = log.tail_checksum(where, row["position"])
+            if found not in (None, row["tail_checksum"]):
+                raise LogMismatch(
+                    f"the batch of {where} before offset {row['position']} is not the one {lake.path} read; {advice}"
+                )

@@ -1,0 +1,1 @@
+"""Questions about a lake: offsets at an instant, differences, lag and the prepared audits."""

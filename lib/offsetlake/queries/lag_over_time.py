@@ -1,0 +1,56 @@
+"""How far behind a group was over time: its lag each time it was asked where partitions end."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offsetlake.errors import BadRequest
+from offsetlake.lake.lake import Lake
+from offsetlake.lake.log_ends import ends_until, newest_asked
+from offsetlake.queries.decided import decided_until
+from offsetlake.queries.questions import quoted
+from offsetlake.util.row_codes import last_at_most, order_codes, rows_in
+
+_PARTITION = ("topic", "partition")
+
+
+def lag_over_time(lake: Lake, group_id: str) -> pa.Table:
+    """Give the lag of a group each time ends were recorded of partitions it had an offset of, the oldest first.
+
+    | column          | is |
+    |-----------------|----|
+    | ingest_run      | the run that asked: runs.run_id |
+    | asked_timestamp | when it asked, ms since the epoch; for the last time, if twice |
+    | lag             | records the group was behind by the commits read so far, these partitions together |
+    | partitions      | how many these are |
+
+    Raises BadRequest where no ends are on record, or the group had committed nothing by then.
+    """
+    run = newest_asked(lake)
+    is_group = pc.field("group_id") == group_id
+    records = [] if run is None else [*decided_until(lake, run, is_group, within=_log_partitions(lake, group_id))]
+    if run is None or not any(part.num_rows for part in records):
+        raise BadRequest(f"no lag of group {group_id!r} is known: `offsetlake lag --group` says why")
+    rows = pa.concat_tables(records)
+    rows = rows.take(pa.array(np.argsort(order_codes(rows, (*_PARTITION, "log_offset")))))
+    ends = ends_until(lake, run)
+    keys = rows.group_by([*_PARTITION], use_threads=False).aggregate([])
+    numbers, asked = rows_in(rows, keys, _PARTITION), rows_in(ends, keys, _PARTITION)
+    at = last_at_most(numbers, rows["ingest_run"].to_numpy(), asked, ends["ingest_run"].to_numpy())
+    had = (at >= 0) & pc.equal(rows["kind"], "commit").to_numpy()[at]
+    committed = rows["committed_offset"].take(pa.array(at[had])).to_numpy()
+    known = ends.filter(pa.array(had)).select(["ingest_run", "asked_timestamp"])
+    lag = np.maximum(ends["end_offset"].to_numpy()[had] - committed, 0)
+    wanted = [("asked_timestamp", "max"), ("lag", "sum"), ("lag", "count")]
+    found = known.append_column("lag", pa.array(lag)).group_by("ingest_run").aggregate(wanted)
+    return found.rename_columns(["ingest_run", "asked_timestamp", "lag", "partitions"]).sort_by("ingest_run")
+
+
+def _log_partitions(lake: Lake, group_id: str) -> list[int]:
+    """Return the log partitions that have commits of a group: one, unless the log topic was given more partitions."""
+    found = lake.query(
+        f"SELECT DISTINCT log_partition FROM offset_commits WHERE group_id = {quoted(group_id)}",  # noqa: S608
+        "offset_commits",
+    )
+    partitions: list[int] = found["log_partition"].to_pylist()
+    return sorted(partitions)

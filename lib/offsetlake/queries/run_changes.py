@@ -1,0 +1,119 @@
+"""What runs changed: the groups with the most commits in an ingest; and the runs themselves."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offsetlake.lake import runs
+from offsetlake.lake.lake import Lake
+from offsetlake.queries.questions import quoted
+
+UNFINISHED = "unfinished"
+"""The outcome of a run that is under way or was cut short: its row is not in `runs` yet."""
+
+
+class Changes(NamedTuple):
+    """What ingest runs read, by group.
+
+    | field  | is |
+    |--------|----|
+    | most   | the groups with the most commits and tombstones, the most first |
+    | groups | how many groups have one |
+    """
+
+    most: pa.Table
+    groups: int
+
+
+def changes(lake: Lake, ingest_runs: Sequence[int], limit: int) -> Changes:
+    """Return what these ingest runs changed. It reads the rows of the runs, and of the state those of `limit` groups.
+
+    | column          | is |
+    |-----------------|----|
+    | group_id        | the group |
+    | commits, tombstones | how many records of each kind the runs read |
+    | changed_offsets | how many offsets these are of |
+    | offsets         | how many offsets the group has now |
+    | last_timestamp  | when the newest of the records was appended; null where the log does not say |
+    """
+    of_runs = f"ingest_run IN ({', '.join(map(str, ingest_runs))})"
+    counted = lake.query(
+        f"""
+        SELECT group_id, array_agg(DISTINCT log_partition) AS log_partitions,
+          sum(CASE WHEN kind = 'commit' THEN 1 ELSE 0 END) AS commits,
+          sum(CASE WHEN kind = 'tombstone' THEN 1 ELSE 0 END) AS tombstones
+        FROM offset_commits WHERE {of_runs} GROUP BY group_id
+        ORDER BY count(*) DESC, max(log_timestamp) DESC NULLS LAST, group_id""",  # noqa: S608 - numbers
+        "offset_commits",
+    )
+    most = counted.slice(0, limit)
+    if not most.num_rows:
+        return Changes(most, 0)
+    names = f"group_id IN ({', '.join(quoted(name) for name in most['group_id'].to_pylist())})"
+    placed = pc.unique(pc.list_flatten(most["log_partitions"])).to_pylist()
+    partitions = f"log_partition IN ({', '.join(map(str, placed))})"  # skips files
+    changed = lake.query(
+        f"""
+        SELECT group_id, count(DISTINCT concat(topic, ':', partition)) AS changed_offsets,
+          max(log_timestamp) AS last_timestamp
+        FROM offset_commits WHERE {of_runs} AND {partitions} AND {names} GROUP BY group_id""",  # noqa: S608
+        "offset_commits",
+    )
+    state = lake.query(
+        f"SELECT group_id, count(*) AS offsets FROM offsets WHERE {partitions} AND {names} GROUP BY group_id",  # noqa: S608
+        "offsets",
+    )
+    columns = ["group_id", "commits", "tombstones", "changed_offsets", "offsets", "last_timestamp"]
+    joined = most.append_column("place", pa.array(range(most.num_rows)))
+    joined = joined.drop_columns(["log_partitions"])  # a join takes no lists
+    for other in (changed, state):
+        joined = joined.join(other, "group_id", join_type="left outer")
+    joined = joined.sort_by("place").select(columns)
+    return Changes(joined.set_column(4, "offsets", pc.fill_null(joined["offsets"], 0)), counted.num_rows)
+
+
+def list_runs(lake: Lake) -> pa.Table:
+    """Return the runs, newest first, also those that are not finished.
+
+    | column      | is |
+    |-------------|----|
+    | run_id, job, started_at, finished_at, log, through_run, counts, notes | as in `runs` |
+    | outcome     | done, nothing new, or unfinished: under way, or cut short |
+    | duration_ms | from start to finish; null while unfinished |
+    | records_read | log records that an ingest read into history; null for other jobs |
+    """
+    found = lake.query(
+        "SELECT run_id, job, outcome, started_at, finished_at, finished_at - started_at AS duration_ms, "
+        "log, through_run, counts, notes FROM runs",
+        "runs",
+    )
+    rows = found.to_pylist(maps_as_pydicts="strict")
+    rows += [_unfinished(job, plan) for job in runs.JOBS if (plan := runs.unfinished_plan(lake, job))]
+    schema = found.schema.append(pa.field("records_read", pa.int64()))
+    listed = [{**row, "counts": [*row["counts"].items()], "records_read": _records_read(row)} for row in rows]
+    columns = [
+        "run_id", "job", "outcome", "started_at", "finished_at", "duration_ms", "log", "records_read", "through_run",
+        "counts", "notes",
+    ]  # fmt: skip
+    return pa.Table.from_pylist(listed, schema=schema).select(columns).sort_by([("run_id", "descending")])
+
+
+def _unfinished(job: str, plan: runs.Plan) -> dict[str, Any]:
+    return {
+        "run_id": plan["run_id"],
+        "job": job,
+        "outcome": UNFINISHED,
+        "started_at": plan["started_at"],
+        "counts": {},
+        "notes": plan["notes"],
+    }
+
+
+def _records_read(row: dict[str, Any]) -> int | None:
+    """Return how many log records an ingest read; acts are counted beside the records that they describe."""
+    if row["job"] != "ingest" or row["outcome"] == UNFINISHED:
+        return None
+    counts: dict[str, int] = row["counts"]
+    return sum(count for table, count in counts.items() if table != "acts")

@@ -1,0 +1,92 @@
+"""Replays new group records over the stored state of the groups of some log partitions."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+import pyarrow as pa
+
+from offsetlake.rules.group_state import GroupState
+from offsetlake.rules.groups import GroupRecord, replay
+
+OFFSET_COMMIT = 1
+
+Row = dict[str, Any]
+
+
+@dataclass(slots=True)
+class ReplayedGroups:
+    """Rows of `groups` and `group_members` for every group replayed, and all those groups, gone ones included."""
+
+    group_ids: list[str] = field(default_factory=list)
+    groups: list[Row] = field(default_factory=list)
+    members: list[Row] = field(default_factory=list)
+
+
+def replay_groups(records: pa.Table, commits: pa.Table, groups: pa.Table) -> ReplayedGroups:
+    """Bring new records into the state of their groups.
+
+    | table   | columns |
+    |---------|---------|
+    | records | those of `group_records` |
+    | commits | group_id, log_partition, log_offset: of each group the newest offset commit among the new records |
+    | groups  | those of `groups` as before, at least the groups that have new records |
+
+    A group that has commits but neither a record nor a row is made: classic, Empty, with no protocol type.
+    """
+    # One step a record: the replay itself does some 1.6 M records/s a core, and group records are few beside commits.
+    stored = {row["group_id"]: row for row in groups.select(["group_id", "log_partition", "replay_state"]).to_pylist()}
+    newest = {row["group_id"]: row for row in commits.to_pylist()}
+    result = ReplayedGroups()
+    with_records = set()
+    for group_id, of_group in groupby(_in_order(records), key=itemgetter("group_id")):
+        with_records.add(group_id)
+        commit = newest.get(group_id)
+        state = _stored_state(stored[group_id]) if group_id in stored else None
+        _add(result, group_id, _replayed(state, of_group, commit))
+    for group_id, commit in newest.items():
+        if group_id not in with_records and group_id not in stored:
+            _add(result, group_id, replay(None, _commit_record(commit)))
+    return result
+
+
+def _in_order(records: pa.Table) -> Iterator[Row]:
+    ordered = records.sort_by([("group_id", "ascending"), ("log_offset", "ascending")])
+    for batch in ordered.to_batches(max_chunksize=10_000):
+        yield from batch.to_pylist()
+
+
+def _replayed(state: GroupState | None, rows: Iterable[Row], commit: Row | None) -> GroupState | None:
+    for row in rows:
+        if commit and commit["log_offset"] < row["log_offset"]:
+            state, commit = replay(state, _commit_record(commit)), None
+        state = replay(state, _record(row))
+    return replay(state, _commit_record(commit)) if commit else state
+
+
+def _record(row: Row) -> GroupRecord:
+    value = None if row["value"] is None else json.loads(row["value"])
+    at = (row["log_partition"], row["log_offset"], row["log_timestamp"])
+    return GroupRecord(*at, row["record_type"], json.loads(row["key"]), value)
+
+
+def _commit_record(row: Row) -> GroupRecord:
+    return GroupRecord(row["log_partition"], row["log_offset"], None, OFFSET_COMMIT, {"group": row["group_id"]}, {})
+
+
+def _stored_state(row: Row) -> GroupState:
+    if row["replay_state"] is None:
+        return GroupState(row["group_id"], "classic", row["log_partition"], -1, None)
+    return GroupState.from_dict(json.loads(row["replay_state"]))
+
+
+def _add(result: ReplayedGroups, group_id: str, state: GroupState | None) -> None:
+    result.group_ids.append(group_id)
+    if state is None:
+        return
+    only_commits = state.group_type == "classic" and state.metadata is None
+    result.groups.append(state.row() | {"replay_state": None if only_commits else json.dumps(state.to_dict())})
+    result.members += [row | {"log_partition": state.log_partition} for row in state.member_rows()]

@@ -1,0 +1,1 @@
+"""The APIs of the Kafka protocol: which request is answered by what."""

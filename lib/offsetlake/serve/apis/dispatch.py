@@ -1,0 +1,40 @@
+"""Which request is answered by what: the two hot ones in place, all others by their schemas."""
+
+from offsetlake.serve.apis.api_dispatcher import ApiDispatcher
+from offsetlake.serve.apis.offset_fetch import OffsetFetch
+from offsetlake.serve.auth.principals import Client
+from offsetlake.serve.net.answering import Answer
+from offsetlake.serve.protocol import wire
+from offsetlake.serve.protocol.api_keys import OFFSET_COMMIT, OFFSET_FETCH, VERSIONS
+from offsetlake.serve.writes.commit_request import FLEXIBLE, LastCommit
+from offsetlake.serve.writes.offset_commit import OffsetCommit
+
+_FETCH_FLEXIBLE = 6
+_COMMIT_VERSIONS, _FETCH_VERSIONS = VERSIONS[OFFSET_COMMIT], VERSIONS[OFFSET_FETCH]
+
+
+class Service:
+    """Answers the requests of one connection."""
+
+    def __init__(self, commits: OffsetCommit, fetches: OffsetFetch, admin: ApiDispatcher, client: Client) -> None:
+        self._commits, self._fetches, self._admin, self._client = commits, fetches, admin, client
+        self._last_commit = LastCommit(commits.kept)
+
+    def may_follow(self, header: wire.RequestHeader) -> bool:
+        """Tell whether a request may begin before those before it are answered: it sees nothing of what they do."""
+        return header.api == OFFSET_COMMIT
+
+    def take(self, frame: bytes, header: wire.RequestHeader, answer: Answer) -> int:
+        """Take a request; as `offsetlake.serve.net.connection.Requests` has it."""
+        api, version, at, client = header.api, header.version, header.body, self._client
+        if api == OFFSET_FETCH and version in _FETCH_VERSIONS:
+            at = wire.behind_tags(frame, at) if version >= _FETCH_FLEXIBLE else at
+            self._fetches.take(frame, at, version, answer, client)
+        elif api == OFFSET_COMMIT and version in _COMMIT_VERSIONS:
+            if version >= FLEXIBLE:
+                at, last = wire.behind_tags(frame, at), self._last_commit
+                return self._commits.take(frame, at, header, lambda body: answer(b"\0" + body), last, client)
+            return self._commits.take(frame, at, header, answer, self._last_commit, client)
+        else:
+            return self._admin.take(frame, header, answer, client)
+        return 0

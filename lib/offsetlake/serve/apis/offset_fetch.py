@@ -1,0 +1,250 @@
+"""OffsetFetch, versions 1 to 10: the request read in place, the answer put together from bytes as they are stored.
+
+What asks for many partitions is read and answered in turns. Its answer still shows each group as it was at one moment:
+the references to all of the group's offsets are copied first.
+"""
+
+import struct
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+from offsetlake.kafka.error_codes import (
+    COORDINATOR_LOAD_IN_PROGRESS,
+    GROUP_AUTHORIZATION_FAILED,
+    NONE,
+    UNKNOWN_TOPIC_ID,
+    UNSTABLE_OFFSET_COMMIT,
+)
+from offsetlake.serve.auth.acl import READ
+from offsetlake.serve.auth.principals import Client
+from offsetlake.serve.net.answering import Answer
+from offsetlake.serve.protocol import wire
+from offsetlake.serve.protocol.request_limits import REQUEST_LIMITS
+from offsetlake.serve.protocol.topics import Topics
+from offsetlake.serve.steps import Steps, Work, complete
+from offsetlake.serve.storage.mapped_snapshot import NO_ID, Stored
+from offsetlake.serve.storage.store import Store, key
+from offsetlake.serve.writes.commit_rules import NOBODY, Committer, fetch_refusal
+
+_ALL_SINCE = _NO_ERROR_BELOW = 2
+_THROTTLE, _EPOCH, _FLEXIBLE, _STABLE, _GROUPS, _MEMBER, _TOPIC_IDS = 3, 5, 6, 7, 8, 9, 10
+KEPT, LARGEST_KEPT = 1000, 600  # requests that were read, and their bytes: each takes up to 20 kB as objects
+SMALL = 200  # partitions and topics: what asks for fewer is answered at once
+_NOTHING: Stored = (-1, -1, b"", NO_ID)
+_WITH_EPOCH, _WITHOUT_EPOCH = struct.Struct(">iqi"), struct.Struct(">iq")
+_INT16 = struct.Struct(">h")
+_MIN_TOPIC_BYTES, _MIN_GROUP_BYTES = 3, 3  # an empty name, no elements, no tags
+_MAX_ELEMENTS = REQUEST_LIMITS[9].max_elements
+
+Topic = tuple[bytes, bytes, tuple[int, ...]]
+"""Name, id (NO_ID below version 10) and partitions."""
+
+Read = Callable[[bytes, Sequence[int]], list[Stored | None]]
+"""Returns what is stored of partitions of a topic."""
+
+
+class GroupRequest:
+    """What a request asks of one group; `topics` is None for all there are."""
+
+    __slots__ = ("committer", "group", "topics")
+
+    def __init__(self, group: bytes, committer: Committer, topics: list[Topic] | None) -> None:
+        self.group, self.committer, self.topics = group, committer, topics
+
+
+class Request(NamedTuple):
+    """A request: what it asks of each group, and whether only of offsets that are stable."""
+
+    groups: list[GroupRequest]
+    stable: bool
+    is_small: bool
+    """Whether it is answered at once, as it asks of few partitions."""
+
+
+class OffsetFetch:
+    """Answers OffsetFetch from a store; `errors` counts error codes, of partitions and of groups."""
+
+    def __init__(self, store: Store, topics: Topics) -> None:
+        self._store, self._topics = store, topics
+        self.errors: Counter[int] = Counter()
+        self._read_once = lru_cache(KEPT)(lambda body, version: complete(self._read(body, version)))
+
+    def take(self, frame: bytes, at: int, version: int, answer: Answer, client: Client) -> None:
+        """Answer the request whose body begins at `at`, in turns where it is large.
+
+        Raises Malformed, IndexError or struct.error where the bytes are no such request.
+        """
+        # Whoever asks again asks the same; what an id stands for can come to be known.
+        if len(frame) >= LARGEST_KEPT:
+            client.work(self._respond(None, frame[at:], version, answer, client))
+            return
+        body = frame[at:]
+        request = complete(self._read(body, version)) if version >= _TOPIC_IDS else self._read_once(body, version)
+        if request.is_small:
+            answer(b"".join(complete(self._encoded(request, version, client))))
+        else:
+            client.work(self._respond(request, b"", version, answer, client))
+
+    def _respond(self, request: Request | None, body: bytes, version: int, answer: Answer, client: Client) -> Work:
+        """Read a request, unless that is done, and answer it, in turns."""
+        if request is None:
+            request = yield from self._read(body, version)
+        answer(*(yield from self._encoded(request, version, client)))
+        return 0
+
+    def _read(self, body: bytes, version: int) -> Steps[Request]:
+        """Read a request."""
+        cursor = wire.Cursor(body, 0, flexible=version >= _FLEXIBLE, max_elements=_MAX_ELEMENTS)
+        number = cursor.length(_MIN_GROUP_BYTES) if version >= _GROUPS else 1
+        groups: list[GroupRequest] = []
+        size = 0
+        for _ in range(number):
+            asked = yield from self._read_group(cursor, version)
+            groups.append(asked)
+            size += SMALL if asked.topics is None else sum(1 + len(partitions) for _, _, partitions in asked.topics)
+        if len({of.group for of in groups}) < number:  # all of a large group would be asked for by a byte or two
+            raise wire.Malformed("a fetch that names a group twice")
+        stable = version >= _STABLE and cursor.bool_()
+        cursor.tags()
+        return Request(groups, stable, size < SMALL)
+
+    def _read_group(self, cursor: wire.Cursor, version: int) -> Steps[GroupRequest]:
+        group, committer = cursor.name(), NOBODY
+        if version >= _MEMBER:
+            member, epoch = cursor.string(), cursor.int32()
+            if member is not None or epoch >= 0:
+                committer = Committer(epoch, member or b"", None)
+        length = cursor.nullable_length(_MIN_TOPIC_BYTES) if version >= _ALL_SINCE else cursor.length(_MIN_TOPIC_BYTES)
+        topics: list[Topic] = []
+        for _ in range(length):
+            if version >= _TOPIC_IDS:
+                id_ = cursor.raw(16)
+                name = self._topics.name_of(id_) or b""
+            else:
+                id_, name = NO_ID, cursor.name()
+            partitions = cursor.int32s()
+            if len(partitions) > 1 and len({*partitions}) < len(partitions):
+                raise wire.Malformed("a fetch that names a partition twice")  # 4 bytes would return 4 KiB of metadata
+            topics.append((name, id_, partitions))
+            cursor.tags()
+            yield 0
+        if length > 1 and len({topic[:2] for topic in topics}) < length:
+            raise wire.Malformed("a fetch that names a topic twice")
+        if version >= _GROUPS:
+            cursor.tags()
+        return GroupRequest(group, committer, None if length < 0 else topics)
+
+    def _encoded(self, request: Request, version: int, client: Client) -> Steps[list[bytes]]:
+        """Encode the response; each group is answered as it is at one moment."""
+        flexible, many = version >= _FLEXIBLE, version >= _GROUPS
+        out = [b"\0"] if flexible else []  # the tagged fields of the header
+        if version >= _THROTTLE:
+            out.append(bytes(4))
+        if many:
+            out.append(wire.count(len(request.groups), flexible=True))
+        for asked in request.groups:
+            if many:
+                out.append(wire.string(asked.group, flexible=True))
+            yield from self._encode_group(out, asked, request, version, client)
+        if flexible:
+            out.append(b"\0")
+        return out
+
+    def _encode_group(
+        self, out: list[bytes], asked: GroupRequest, request: Request, version: int, client: Client
+    ) -> Steps[None]:
+        flexible, group = version >= _FLEXIBLE, asked.group
+        tags = b"\0" if flexible else b""
+        error = COORDINATOR_LOAD_IN_PROGRESS if self._store.loading else NONE
+        if not client.may(READ, group):
+            error = GROUP_AUTHORIZATION_FAILED
+        if not error and asked.committer is not NOBODY:
+            error = fetch_refusal(self._store.group(group), self._store.members(group), asked.committer)
+        topics: Sequence[Topic]
+        read: Read
+        unstable: Collection[bytes] = self._store.pending.keys(group) if request.stable and not error else ()
+        if error:
+            topics, read = [] if version >= _NO_ERROR_BELOW else asked.topics or [], _no_offsets
+        elif request.is_small:
+            topics, read = asked.topics or [], partial(self._store.read, group)
+        else:
+            moment, unstable = self._store.group_offsets(group), {*unstable}
+            topics, read = asked.topics or [], moment.read
+            if asked.topics is None:
+                topics = self._all(version, (yield from moment.partitions()))
+        yield from self._encode_topics(out, topics, read, version, error, unstable)
+        if version >= _NO_ERROR_BELOW:
+            out.append(_INT16.pack(error))
+            if error:
+                self.errors[error] += 1
+        if version >= _GROUPS:
+            out.append(tags)
+
+    def _encode_topics(
+        self,
+        out: list[bytes],
+        topics: Sequence[Topic],
+        read: Read,
+        version: int,
+        error: int,
+        unstable: Collection[bytes],
+    ) -> Steps[None]:
+        flexible = version >= _FLEXIBLE
+        tags = b"\0" if flexible else b""
+        out.append(wire.count(len(topics), flexible=flexible))
+        for name, id_, partitions in topics:
+            out += (
+                id_ if version >= _TOPIC_IDS else wire.string(name, flexible=flexible),
+                wire.count(len(partitions), flexible=flexible),
+            )
+            code = error or (UNKNOWN_TOPIC_ID if version >= _TOPIC_IDS and not name else NONE)
+            for begin in range(0, len(partitions), SMALL):
+                numbers = partitions[begin : begin + SMALL]
+                found = _no_offsets(name, numbers) if code else read(name, numbers)
+                piece = self._encode_partitions(numbers, found, (name, id_), version, code, unstable)
+                out.append(piece)
+                yield len(piece)
+            out.append(tags)
+            yield 0  # a topic without partitions takes time too
+
+    def _encode_partitions(
+        self,
+        partitions: Sequence[int],
+        found: Sequence[Stored | None],
+        topic: tuple[bytes, bytes],
+        version: int,
+        error: int,
+        unstable: Collection[bytes],
+    ) -> bytes:
+        """Encode partitions of a topic, given by its name and id, with what is stored of them."""
+        name, id_ = topic
+        flexible, epochs = version >= _FLEXIBLE, version >= _EPOCH
+        if error:
+            self.errors[error] += len(partitions)
+        out: list[bytes] = []
+        for partition, stored in zip(partitions, found, strict=True):
+            code = error
+            if unstable and key(name, partition) in unstable:
+                code, stored = UNSTABLE_OFFSET_COMMIT, None  # noqa: PLW2901
+                self.errors[code] += 1
+            offset, epoch, metadata, stored_id = stored or _NOTHING
+            if id_ not in (stored_id, NO_ID) and stored_id != NO_ID:
+                offset, epoch, metadata, _ = _NOTHING
+            out += (
+                _WITH_EPOCH.pack(partition, offset, epoch) if epochs else _WITHOUT_EPOCH.pack(partition, offset),
+                wire.string(metadata, flexible=flexible) if metadata else b"\1" if flexible else b"\0\0",
+                _INT16.pack(code) + b"\0" if flexible else _INT16.pack(code),
+            )
+        return b"".join(out)
+
+    def _all(self, version: int, partitions: Mapping[bytes, list[int]]) -> list[Topic]:
+        return [
+            (name, self._topics.id_of(name) if version >= _TOPIC_IDS else NO_ID, tuple(numbers))
+            for name, numbers in partitions.items()
+        ]
+
+
+def _no_offsets(_topic: bytes, partitions: Sequence[int]) -> list[Stored | None]:
+    return [None] * len(partitions)

@@ -1,0 +1,1 @@
+"""The HTTP API and the metrics in Prometheus's format."""

@@ -1,0 +1,50 @@
+"""The stored offsets of a group as HTTP tells them, read in turns."""
+
+import asyncio
+import base64
+from typing import Any, TypeVar
+
+from offsetlake.serve.steps import Steps
+from offsetlake.serve.storage.group_offsets import Moment
+from offsetlake.serve.storage.mapped_snapshot import NO_ID, Stored
+
+_AT_ONCE = 100  # offsets that are read in one step
+_Result = TypeVar("_Result")
+
+
+async def in_turns(steps: Steps[_Result]) -> _Result:
+    """Return what steps return; other connections have their turns between them."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: _Result = end.value
+            return result
+        await asyncio.sleep(0)
+
+
+def read_offsets(moment: Moment, topic: str | None) -> Steps[list[dict[str, Any]]]:
+    """Return the offsets of a group, or those of one topic, in the order of topics and partitions."""
+    partitions = yield from moment.partitions()
+    names = sorted(partitions) if topic is None else [name for name in (topic.encode(),) if name in partitions]
+    found: list[dict[str, Any]] = []
+    for name in names:
+        numbers = sorted(partitions[name])
+        for begin in range(0, len(numbers), _AT_ONCE):
+            part = numbers[begin : begin + _AT_ONCE]
+            stored = zip(part, moment.read(name, part), strict=True)
+            found += (_offset(name.decode(), number, of) for number, of in stored if of is not None)
+            yield 0
+    return found
+
+
+def _offset(topic: str, partition: int, stored: Stored) -> dict[str, Any]:
+    offset, epoch, metadata, topic_id = stored
+    return {
+        "topic": topic,
+        "partition": partition,
+        "committed_offset": offset,
+        "leader_epoch": None if epoch < 0 else epoch,
+        "metadata": metadata.decode(),
+        "topic_id": None if topic_id == NO_ID else base64.urlsafe_b64encode(topic_id).decode().rstrip("="),
+    }

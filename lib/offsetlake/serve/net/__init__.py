@@ -1,0 +1,1 @@
+"""Connections: accepting them, logging them in, and handling their requests in turns."""

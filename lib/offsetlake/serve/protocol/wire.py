@@ -1,0 +1,250 @@
+"""Kafka's requests on the wire: frames, headers, and a cursor over the fields of a request."""
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from offsetlake.kafka.batch_writer import unsigned_varint
+from offsetlake.kafka.readers import MAX_STRING
+
+_INT8, _INT16, _INT32, _INT64 = (struct.Struct(f">{code}") for code in "bhiq")
+_HEADER = struct.Struct(">hhih")
+_COMMITTED, _COMMITTED_WITHOUT_EPOCH = struct.Struct(">iqi"), struct.Struct(">iq")
+
+
+class Malformed(Exception):
+    """A request that is not what its header says: the connection ends, as a broker ends it."""
+
+
+class RequestHeader(NamedTuple):
+    """A request's header, as far as its versions share it; `body` is where the client id ends."""
+
+    api: int
+    version: int
+    correlation: int
+    client_id: bytes | None
+    body: int
+
+
+def read_header(frame: bytes) -> RequestHeader:
+    """Read the header of a frame; Malformed where it is too short."""
+    try:
+        api, version, correlation, length = _HEADER.unpack_from(frame)
+    except struct.error as error:
+        raise Malformed("a request without a whole header") from error
+    stop = _HEADER.size + max(length, 0)
+    if stop > len(frame):
+        raise Malformed("a client id longer than its request")
+    return RequestHeader(api, version, correlation, frame[_HEADER.size : stop] if length >= 0 else None, stop)
+
+
+def behind_tags(frame: bytes, at: int) -> int:
+    """Pass over the tagged fields of a flexible request header; gives where the body begins."""
+    if frame[at] == 0:
+        return at + 1
+    cursor = Cursor(frame, at, flexible=True)
+    cursor.tags()
+    return cursor.at
+
+
+class Cursor:
+    """Reads the fields of one request, whose bytes are not trusted: no length is used before it is checked.
+
+    `flexible` says whether lengths are varints and tagged fields follow each structure (KIP-482), `max_elements` how
+    many elements all arrays of the request may have together.
+    """
+
+    __slots__ = ("_data", "_elements_left", "_flexible", "at")
+
+    def __init__(self, data: bytes, at: int, *, flexible: bool, max_elements: int | None = None) -> None:
+        self._data, self.at, self._flexible = data, at, flexible
+        self._elements_left = len(data) if max_elements is None else max_elements
+
+    def bool_(self) -> bool:
+        """Read a boolean."""
+        at = self.at
+        self.at = at + 1
+        return self._data[at] != 0
+
+    def int8(self) -> int:
+        """Read an int8."""
+        at = self.at
+        self.at = at + 1
+        number: int = _INT8.unpack_from(self._data, at)[0]
+        return number
+
+    def int16(self) -> int:
+        """Read an int16."""
+        at = self.at
+        self.at = at + 2
+        number: int = _INT16.unpack_from(self._data, at)[0]
+        return number
+
+    def int32(self) -> int:
+        """Read an int32."""
+        at = self.at
+        self.at = at + 4
+        number: int = _INT32.unpack_from(self._data, at)[0]
+        return number
+
+    def int64(self) -> int:
+        """Read an int64."""
+        at = self.at
+        self.at = at + 8
+        number: int = _INT64.unpack_from(self._data, at)[0]
+        return number
+
+    def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
+        """Read fields of fixed width together."""
+        at = self.at
+        self.at = at + layout.size
+        return layout.unpack_from(self._data, at)
+
+    def raw(self, size: int) -> bytes:
+        """Read so many bytes."""
+        at = self.at
+        stop = self.at = at + size
+        if size < 0 or stop > len(self._data):
+            raise Malformed("a field reaches behind the end of its request")
+        return self._data[at:stop]
+
+    def nullable_length(self, min_element_bytes: int = 1) -> int:
+        """Return the number of elements of an array, or a negative number if the array is null.
+
+        Raise Malformed if the elements do not fit in the rest of the request, or if the request has too many elements.
+        """
+        length = self.varint() - 1 if self._flexible else self.int32()
+        if length > 0:
+            if length * min_element_bytes > len(self._data) - self.at:
+                raise Malformed(f"an array of {length} elements is longer than its request")
+            self._elements_left -= length
+            if self._elements_left < 0:
+                raise Malformed("a request with more elements than its API allows")
+        return length
+
+    def length(self, min_element_bytes: int = 1) -> int:
+        """Return the number of elements of an array; raise Malformed as `nullable_length`, and if the array is null."""
+        length = self.nullable_length(min_element_bytes)
+        if length < 0:
+            raise Malformed("null for an array that is not nullable")
+        return length
+
+    def nullable_bytes(self) -> bytes | None:
+        """Return a field of bytes, or None if it is null; raise Malformed if it is longer than the request."""
+        size = self.varint() - 1 if self._flexible else self.int32()
+        return None if size < 0 else self.raw(size)
+
+    def name(self) -> bytes:
+        """Return a string as `string`; raise Malformed if it is null."""
+        text = self.string()
+        if text is None:
+            raise Malformed("null for a string that is not nullable")
+        return text
+
+    def string(self) -> bytes | None:
+        """Read a string; None where it is null. It comes as UTF-8, whatever it was.
+
+        Malformed where it is longer than strings are: a flexible length can say so, and no record could hold it.
+        """
+        data, at = self._data, self.at
+        if not self._flexible:
+            length = _INT16.unpack_from(data, at)[0]
+            at += 2
+        elif data[at] < 0x80:
+            length = data[at] - 1
+            at += 1
+        else:
+            length = self.varint() - 1
+            at = self.at
+        if length <= 0:
+            self.at = at
+            return None if length < 0 else b""
+        stop = self.at = at + length
+        if stop > len(data):
+            raise Malformed("a string reaches behind the end of its request")
+        text = data[at:stop]
+        text = text if text.isascii() else text.decode(errors="replace").encode()
+        if len(text) > MAX_STRING:
+            raise Malformed(f"a string of {len(text)} bytes")
+        return text
+
+    def int32s(self) -> tuple[int, ...]:
+        """Return an array of int32; raise Malformed as `length`, in one step: OffsetFetch has one for each topic."""
+        length, at = self.varint() - 1 if self._flexible else self.int32(), self.at
+        stop = at + 4 * length
+        self._elements_left -= length
+        if length < 0 or stop > len(self._data) or self._elements_left < 0:
+            raise Malformed(f"an array of {length} elements, which its request does not have or its API does not allow")
+        self.at = stop
+        return struct.unpack_from(f">{length}i", self._data, at)
+
+    def committed(self, *, epochs: bool) -> Iterator[tuple[int, int, int, bytes, int]]:
+        """Read the partitions of a topic of OffsetCommit.
+
+        Of each: partition, offset, leader epoch (-1 without), metadata, and where in the frame the offset stands.
+        """
+        layout, no_epoch = (_COMMITTED, ()) if epochs else (_COMMITTED_WITHOUT_EPOCH, (-1,))
+        for _ in range(self.length(layout.size)):
+            place = self.at + _INT32.size
+            fields = layout.unpack_from(self._data, self.at)
+            self.at += layout.size
+            row = (*fields, *no_epoch, self.string() or b"", place)
+            self.tags()
+            yield row
+
+    def varint(self) -> int:
+        """Read an unsigned varint of at most 5 bytes; like a broker, return its 32 bits as a signed number."""
+        data, at = self._data, self.at
+        number = data[at]
+        at += 1
+        if number >= 0x80:
+            number &= 0x7F
+            shift = 7
+            while True:
+                byte = data[at]
+                at += 1
+                number |= (byte & 0x7F) << shift
+                if byte < 0x80:
+                    break
+                shift += 7
+                if shift > 28:
+                    raise Malformed("a length of more than 32 bits")
+            if shift == 28:  # only a fifth byte can set the sign bit, or bits above it
+                number = ((number + (1 << 31)) & 0xFFFF_FFFF) - (1 << 31)
+                if number == -(1 << 31):  # Java's subtraction of one overflows to the longest length there is
+                    raise Malformed("a length of 2147483647")
+        self.at = at
+        return number
+
+    def tags(self) -> None:
+        """Pass over a buffer of tagged fields, where the version has one."""
+        if self._flexible:
+            if self._data[self.at] == 0:
+                self.at += 1
+                return
+            for _ in range(self.tag_count()):
+                self.varint()
+                self.raw(self.varint())
+
+    def tag_count(self) -> int:
+        """Return the number of tagged fields of a structure; they count as elements of the request."""
+        count = max(0, self.varint())
+        self._elements_left -= count
+        if self._elements_left < 0:
+            raise Malformed("a request with more elements than its API allows")
+        return count
+
+    def end(self) -> None:
+        """Say that all was read; Malformed where bytes are left."""
+        if self.at != len(self._data):
+            raise Malformed(f"{len(self._data) - self.at} bytes behind the end of a request")
+
+
+def string(text: bytes, *, flexible: bool) -> bytes:
+    """Write a string that is not null."""
+    return (unsigned_varint(len(text) + 1) if flexible else _INT16.pack(len(text))) + text
+
+
+def count(number: int, *, flexible: bool) -> bytes:
+    """Write how many elements an array has."""
+    return unsigned_varint(number + 1) if flexible else _INT32.pack(number)

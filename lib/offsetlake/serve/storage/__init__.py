@@ -1,0 +1,1 @@
+"""The offsets that are served: the mapped snapshot and the memtables over it."""

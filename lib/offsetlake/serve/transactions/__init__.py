@@ -1,0 +1,1 @@
+"""Transactions: their coordinator, their rules and their log."""
