@@ -98,7 +98,7 @@ $(AIRFLOW)/.ready: $(REQ)/airflow.txt
 	@$(MVN) -f $< dependency:copy-dependencies -DincludeScope=runtime -DincludeGroupIds=io.delta -DoutputDirectory=$(CURDIR)/.jars/spark
 	@touch $@
 
-.jars/broker/.ready: tests/broker/pom.xml
+.jars/broker/.ready: tests/support/broker/pom.xml
 	@echo "fetching a Kafka broker for the tests"
 	@$(MVN) -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.jars/broker
 	@touch $@

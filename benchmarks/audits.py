@@ -27,7 +27,7 @@ from offsetlake.log.address import LogAddress  # noqa: E402
 from offsetlake.pipeline.compact.job import compact  # noqa: E402
 from offsetlake.pipeline.ingest.job import ingest  # noqa: E402
 from offsetlake.pipeline.spark import build_session  # noqa: E402
-from oracle.bulk import write_bulk_log  # noqa: E402
+from support.oracle.bulk import write_bulk_log  # noqa: E402
 
 LONG = 10  # seconds
 COUNT = "SELECT group_id, count(*) AS commits FROM offset_commits GROUP BY group_id ORDER BY commits DESC LIMIT 20"

@@ -13,16 +13,16 @@ from statistics import median
 
 from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 
-from broker import workload
-from broker.broker import Broker
-from broker.data_folder import put_back
 from frames import commit_frame
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.log.cluster.topic import describe, fetch
 from offsetlake.log.positions import OFFSETS_TOPIC
-from oracle.bulk import write_bulk_log
-from serve.serving import Serving
-from serve.wire_client import WireClient
+from support.broker import workload
+from support.broker.broker import Broker
+from support.broker.data_folder import put_back
+from support.oracle.bulk import write_bulk_log
+from support.serve.serving import Serving
+from support.serve.wire_client import WireClient
 
 COMMITS, AT_ONCE = 2_000_000, 1 << 20
 

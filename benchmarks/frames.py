@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, frame, request
+from support.serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, frame, request
 
 FETCH_VERSION, COMMIT_VERSION = 5, 7
 

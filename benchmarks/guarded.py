@@ -25,9 +25,9 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "lib")]
 os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
 
 from frames import FETCH_VERSION, commit_frame, fetch_frame  # noqa: E402 - the paths come first
-from serve.secured import USERS, Secured, authenticate, scram_first, scram_last, secured, shake_hands  # noqa: E402
-from serve.serving import Serving  # noqa: E402
-from serve.wire_client import OFFSET_FETCH, WireClient, read_answer  # noqa: E402
+from support.serve.secured import USERS, Secured, authenticate, scram_first, scram_last, secured, shake_hands  # noqa: E402
+from support.serve.serving import Serving  # noqa: E402
+from support.serve.wire_client import OFFSET_FETCH, WireClient, read_answer  # noqa: E402
 
 TOPIC, PARTITION, COMMITTED = "bench", 7, 49
 USER, MECHANISM = "billing", "SCRAM-SHA-256"

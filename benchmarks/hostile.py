@@ -26,8 +26,8 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "lib")]
 
 from frames import commit_frame, fetch_frame  # noqa: E402 - the paths come first
-from serve.serving import Serving  # noqa: E402
-from serve.wire_client import METADATA, OFFSET_FETCH, WireClient, frame, request  # noqa: E402
+from support.serve.serving import Serving  # noqa: E402
+from support.serve.wire_client import METADATA, OFFSET_FETCH, WireClient, frame, request  # noqa: E402
 
 TOPIC, PARTITIONS, GROUP = "bench", 20_000, "large"
 COMMITTED_AT_ONCE = 1000

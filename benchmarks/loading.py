@@ -11,15 +11,15 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from broker import workload
-from broker.broker import Broker
-from broker.data_folder import put_back
 from frames import FETCH_VERSION, commit_frame, fetch_frame
 from offsetlake.lake.lake import Lake
-from oracle.bulk import write_bulk_log
-from oracle.encoders import group_log_partition
-from serve.serving import Serving
-from serve.wire_client import OFFSET_FETCH, WireClient, read_answer
+from support.broker import workload
+from support.broker.broker import Broker
+from support.broker.data_folder import put_back
+from support.oracle.bulk import write_bulk_log
+from support.oracle.encoders import group_log_partition
+from support.serve.serving import Serving
+from support.serve.wire_client import OFFSET_FETCH, WireClient, read_answer
 
 TOPIC, PARTITIONS, LOG_PARTITIONS = "topic-0", 100, 50
 PATIENCE = 300  # seconds

@@ -30,8 +30,8 @@ from offsetlake.errors import NotEnoughMemory  # noqa: E402 - the paths come fir
 from offsetlake.lake.lake import Lake  # noqa: E402
 from offsetlake.lake.views import views  # noqa: E402
 from offsetlake.pipeline.ingest.log_ends import record  # noqa: E402
-from oracle.bulk import SPAN, START_TIME, write_bulk_log  # noqa: E402
 from run import _append  # noqa: E402
+from support.oracle.bulk import SPAN, START_TIME, write_bulk_log  # noqa: E402
 
 GROUPS, TOPICS, PARTITIONS = 20_000, 10, 5
 NEW = 100_000  # commits that the gate finds new

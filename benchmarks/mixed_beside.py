@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from e2e.in_process import InProcess
-from e2e.lakes import cycle
 from mixed_wire import Sums, Told
 from offsetlake.lake.lake import Lake
 from offsetlake.log.positions import OFFSETS_TOPIC
 from offsetlake.pipeline.maintain.job import maintain
+from support.e2e.in_process import InProcess
+from support.e2e.lakes import cycle
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue

@@ -31,8 +31,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
 import mixed_clients  # noqa: E402 - the paths come first
 from mixed_beside import follow, look_after  # noqa: E402
 from mixed_wire import Sums, Told  # noqa: E402
-from serve.http_client import samples  # noqa: E402
-from serve.serving import Serving  # noqa: E402
+from support.serve.http_client import samples  # noqa: E402
+from support.serve.serving import Serving  # noqa: E402
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess

@@ -11,7 +11,7 @@ from typing import Any
 
 import kio.index
 
-from serve.wire_client import OFFSET_COMMIT, WireClient, frame, plain, read_answer, request
+from support.serve.wire_client import OFFSET_COMMIT, WireClient, frame, plain, read_answer, request
 
 TOPIC = "mixed"
 COMMIT_VERSION = 9

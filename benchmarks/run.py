@@ -28,9 +28,6 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder  # noqa: E
 from pyspark.sql import SparkSession, Window  # noqa: E402
 from pyspark.sql import functions as F  # noqa: E402
 
-from broker import workload  # noqa: E402
-from broker.broker import Broker  # noqa: E402
-from broker.kafka_tools import java  # noqa: E402
 from offsetlake.lake.lake import Lake  # noqa: E402
 from offsetlake.log.address import LogAddress  # noqa: E402
 from offsetlake.log.cluster.connection import KafkaConnection  # noqa: E402
@@ -42,7 +39,10 @@ from offsetlake.pipeline.ingest.job import ingest  # noqa: E402
 from offsetlake.pipeline.spark import build_session  # noqa: E402
 from offsetlake.rules.policy import RetentionPolicy  # noqa: E402
 from offsetlake.rules.reduction import KEY  # noqa: E402
-from oracle.bulk import START_TIME, write_bulk_log  # noqa: E402
+from support.broker import workload  # noqa: E402
+from support.broker.broker import Broker  # noqa: E402
+from support.broker.kafka_tools import java  # noqa: E402
+from support.oracle.bulk import START_TIME, write_bulk_log  # noqa: E402
 
 Row = tuple[str, str, str, str]
 

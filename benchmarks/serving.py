@@ -22,12 +22,12 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "lib")]
 os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
 
-from broker import kafka_tools, workload  # noqa: E402 - the paths come first
-from broker.broker import Broker  # noqa: E402
 from frames import commit_frame, fetch_frame  # noqa: E402
 from loading import bench_loading  # noqa: E402
-from serve.serving import Serving  # noqa: E402
-from serve.wire_client import WireClient  # noqa: E402
+from support.broker import kafka_tools, workload  # noqa: E402 - the paths come first
+from support.broker.broker import Broker  # noqa: E402
+from support.serve.serving import Serving  # noqa: E402
+from support.serve.wire_client import WireClient  # noqa: E402
 
 PEER = ROOT / ".jars" / "peer"
 TOPIC, PARTITIONS = "bench", 100

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
-from broker.broker import Broker
-from command_line import Run
-from e2e.in_process import InProcess
-from e2e.lakes import cycle
 from offsetlake.cli import main, output
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.spark import build_session
+from support.broker.broker import Broker
+from support.command_line import Run
+from support.e2e.in_process import InProcess
+from support.e2e.lakes import cycle
 
 TESTS = Path(__file__).parent
 SPARK, DAGS = "spark", "dags"
@@ -25,7 +25,7 @@ LONGEST = (
     "e2e/test_live_expiry.py",
     "e2e/test_killed.py",
     "e2e/test_live_by_hand.py",
-    "test_cli.py",
+    "cli/test_cli.py",
     "e2e/test_cluster.py",
     "e2e/test_maintain.py",
     "e2e/test_random_logs.py",
@@ -50,7 +50,7 @@ settings.load_profile("offsetlake")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option by which tests/test_documents.py brings the outputs in the documents up to date."""
+    """Add the option by which tests/docs/test_documents.py brings the outputs in the documents up to date."""
     parser.addoption("--refresh-examples", action="store_true", help="write what examples print into the documents")
 
 

@@ -9,9 +9,9 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from confluent_kafka import Consumer, KafkaError
 from confluent_kafka.admin import AdminClient
 
-from broker import workload
-from broker.broker import PASSWORDS, Broker, BrokerFailedError
-from broker.tools import DumpedRecord, await_loaded, broker_groups, broker_offsets, dump_log
+from support.broker import workload
+from support.broker.broker import PASSWORDS, Broker, BrokerFailedError
+from support.broker.tools import DumpedRecord, await_loaded, broker_groups, broker_offsets, dump_log
 
 pytestmark = pytest.mark.broker
 

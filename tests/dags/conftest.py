@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dags.airflow_runs import Airflow, new_home, program
+from support.dags.airflow_runs import Airflow, new_home, program
 
 
 @pytest.fixture(scope="session")

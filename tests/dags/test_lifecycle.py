@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from broker import workload
-from broker.broker import Broker
-from broker.data_folder import copy_log
-from command_line import Run
-from dags.airflow_runs import SECONDS, Airflow, kill_tree
-from e2e.in_process import NoSpark
-from e2e.lakes import rows, state
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline import runner
+from support.broker import workload
+from support.broker.broker import Broker
+from support.broker.data_folder import copy_log
+from support.command_line import Run
+from support.dags.airflow_runs import SECONDS, Airflow, kill_tree
+from support.e2e.in_process import NoSpark
+from support.e2e.lakes import rows, state
 
 pytestmark = [pytest.mark.slow, pytest.mark.jvm, pytest.mark.broker]
 

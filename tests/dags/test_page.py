@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from broker.broker import free_ports
-from dags.airflow_runs import SECONDS, Airflow, descendants, kill_tree, new_home, program
+from support.broker.broker import free_ports
+from support.dags.airflow_runs import SECONDS, Airflow, descendants, kill_tree, new_home, program
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dags.airflow_runs import ROOT, Airflow
+from support.dags.airflow_runs import ROOT, Airflow
 
 pytestmark = pytest.mark.slow
 

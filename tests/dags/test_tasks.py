@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dags.airflow_runs import Airflow, new_home, program
+from support.dags.airflow_runs import Airflow, new_home, program
 
 pytestmark = pytest.mark.slow
 

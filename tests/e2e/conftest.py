@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from e2e.delta_files import TABLES
-from e2e.lakes import cycle, judge
 from offsetlake.lake.files import FileChanges, TableFile, commit
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.changes.execute import rows_of
 from offsetlake.pipeline.ingest.log_ends import record
-from oracle.random_logs import RandomLog, random_log
+from support.e2e.delta_files import TABLES
+from support.e2e.lakes import cycle, judge
+from support.oracle.random_logs import RandomLog, random_log
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from broker import workload
-from broker.broker import java
-from command_line import Run
-from e2e.in_process import InProcess
-from e2e.lakes import Rows, cycle, rows
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.ingest import job as ingest_module
 from offsetlake.pipeline.ingest.job import ingest
-from oracle.dump_log import run_dump_log
-from serve.serving import Serving
+from support.broker import workload
+from support.broker.broker import java
+from support.command_line import Run
+from support.e2e.in_process import InProcess
+from support.e2e.lakes import Rows, cycle, rows
+from support.oracle.dump_log import run_dump_log
+from support.serve.serving import Serving
 
 pytestmark = pytest.mark.slow
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from e2e.in_process import InProcess
-from e2e.lakes import cycle, rows, state
 from offsetlake.errors import LogMismatch
 from offsetlake.lake.lake import Lake
-from oracle.encoders import offset_key, offset_value
-from oracle.log_writer import Batch, Record, batch_bytes, write_partition
+from support.e2e.in_process import InProcess
+from support.e2e.lakes import cycle, rows, state
+from support.oracle.encoders import offset_key, offset_value
+from support.oracle.log_writer import Batch, Record, batch_bytes, write_partition
 
 FOLDER = "__consumer_offsets-0"
 SEGMENT = "00000000000000000000.log"

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from e2e.delta_files import contents
 from offsetlake.checks.expectations import evidence, pinned, read_suites
 from offsetlake.lake.lake import Lake
+from support.e2e.delta_files import contents
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from e2e.cluster import WORKERS, Cluster
-from e2e.in_process import InProcess
-from e2e.lakes import LATER, cycle, judge, state
-from e2e.wide_logs import write_wide_log
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.lake import Lake
-from oracle.random_logs import random_log
+from support.e2e.cluster import WORKERS, Cluster
+from support.e2e.in_process import InProcess
+from support.e2e.lakes import LATER, cycle, judge, state
+from support.e2e.wide_logs import write_wide_log
+from support.oracle.random_logs import random_log
 
 pytestmark = pytest.mark.jvm
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from e2e.in_process import InProcess
-from e2e.lakes import cycle, judge, rows, state
-from e2e.parts_log import TIME, Log, Made, part, plain
 from offsetlake.queries import questions
 from offsetlake.queries.as_of import offsets_as_of
-from oracle.encoders import group_metadata_key, offset_key, offset_value
-from oracle.log_writer import write_partition
+from support.e2e.in_process import InProcess
+from support.e2e.lakes import cycle, judge, rows, state
+from support.e2e.parts_log import TIME, Log, Made, part, plain
+from support.oracle.encoders import group_metadata_key, offset_key, offset_value
+from support.oracle.log_writer import write_partition
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from e2e.in_process import InProcess
-from e2e.lakes import cycle, rows
 from offsetlake.lake.lake import Lake
-from oracle.dump_log import DumpedRecord, parse_dump, run_dump_log
-from oracle.random_logs import random_log
+from support.e2e.in_process import InProcess
+from support.e2e.lakes import cycle, rows
+from support.oracle.dump_log import DumpedRecord, parse_dump, run_dump_log
+from support.oracle.random_logs import random_log
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 OFFSETS, SHARE_STATE = "__consumer_offsets", "__share_group_state"

@@ -8,8 +8,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from e2e.in_process import InProcess
-from e2e.lakes import cycle, judge, rows
 from offsetlake.errors import LakeUnusable, LogBusy, LogMismatch
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
@@ -17,9 +15,11 @@ from offsetlake.log.writer.ownership import owned
 from offsetlake.pipeline.emit.job import emit
 from offsetlake.pipeline.expire.job import expire
 from offsetlake.rules.policy import RetentionPolicy
-from oracle.log_reader import read_log
-from oracle.random_logs import RandomLog, logs, random_log
-from oracle.replay import replay
+from support.e2e.in_process import InProcess
+from support.e2e.lakes import cycle, judge, rows
+from support.oracle.log_reader import read_log
+from support.oracle.random_logs import RandomLog, logs, random_log
+from support.oracle.replay import replay
 
 Key = tuple[str, str, int]
 

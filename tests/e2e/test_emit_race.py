@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from e2e.committing import TOPIC, commit_all
-from e2e.in_process import InProcess
-from e2e.lakes import Rows, cycle, judge, rows
 from offsetlake.errors import LogBusy
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.emit.job import emit
-from oracle.log_reader import LogRecord, read_log
-from oracle.replay import decode_offset_record, replay
+from support.e2e.committing import TOPIC, commit_all
+from support.e2e.in_process import InProcess
+from support.e2e.lakes import Rows, cycle, judge, rows
+from support.oracle.log_reader import LogRecord, read_log
+from support.oracle.replay import decode_offset_record, replay
 
 ROOT = Path(__file__).parents[2]
 RACED = 3_000

@@ -10,8 +10,8 @@ from offsetlake.kafka.records import OFFSETS_TOPIC, OffsetsRecordType, encode_ke
 from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import OffsetRange
 from offsetlake.pipeline.emit.live_state import read_tail
-from oracle.encoders import group_metadata_key, group_metadata_value
-from oracle.log_writer import Batch, Record, write_partition
+from support.oracle.encoders import group_metadata_key, group_metadata_value
+from support.oracle.log_writer import Batch, Record, write_partition
 
 T = 1_700_000_000_000
 GROUP = "g"

@@ -6,8 +6,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from e2e.in_process import InProcess
-from e2e.lakes import cycle, judge, rows
 from offsetlake.errors import LogUnavailable
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
@@ -16,10 +14,18 @@ from offsetlake.pipeline.changes import reset as offset_resets
 from offsetlake.pipeline.changes.cleanup import plan_cleanup
 from offsetlake.pipeline.emit.job import CUT_SHORT, emit
 from offsetlake.rules import strategies
-from oracle.encoders import group_log_partition, group_metadata_key, group_metadata_value, offset_key, offset_value
-from oracle.log_reader import read_log
-from oracle.log_writer import Batch, Record, write_partition
-from oracle.replay import replay
+from support.e2e.in_process import InProcess
+from support.e2e.lakes import cycle, judge, rows
+from support.oracle.encoders import (
+    group_log_partition,
+    group_metadata_key,
+    group_metadata_value,
+    offset_key,
+    offset_value,
+)
+from support.oracle.log_reader import read_log
+from support.oracle.log_writer import Batch, Record, write_partition
+from support.oracle.replay import replay
 
 T = 1_700_000_000_000
 GROUP = "billing"

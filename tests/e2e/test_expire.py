@@ -11,8 +11,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from e2e.in_process import InProcess
-from e2e.lakes import LATER, cycle, judge, rows
 from offsetlake.lake import runs
 from offsetlake.lake.files import FileChanges, TableFile, commit
 from offsetlake.lake.lake import Lake
@@ -21,8 +19,10 @@ from offsetlake.pipeline.expire.job import expire
 from offsetlake.pipeline.expire.what_if import what_if
 from offsetlake.queries import questions
 from offsetlake.rules.policy import RetentionPolicy
-from oracle.expiry import Group, Key, Offset, Tombstones, cleanup_pass
-from oracle.random_logs import logs, random_log
+from support.e2e.in_process import InProcess
+from support.e2e.lakes import LATER, cycle, judge, rows
+from support.oracle.expiry import Group, Key, Offset, Tombstones, cleanup_pass
+from support.oracle.random_logs import logs, random_log
 
 WEEK = 7 * 86_400_000
 

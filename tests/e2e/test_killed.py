@@ -13,14 +13,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from e2e.killing import WRITES
-from e2e.killing_scenarios import AGAIN_AND_AGAIN, SCENARIOS
-from e2e.lakes import cycle, rows
 from offsetlake.lake.definitions import definition
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.compact.task import COMPACTED
 from offsetlake.pipeline.ingest.task import HISTORY
-from oracle.bulk import write_bulk_log
+from support.e2e.killing import WRITES
+from support.e2e.killing_scenarios import AGAIN_AND_AGAIN, SCENARIOS
+from support.e2e.lakes import cycle, rows
+from support.oracle.bulk import write_bulk_log
 
 ROOT = Path(__file__).parents[2]
 PYTHON_PATH = os.pathsep.join([str(ROOT / "lib"), str(ROOT / "tests")])

@@ -16,11 +16,11 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from broker import workload
-from broker.broker import PASSWORDS, Broker
-from e2e.live import Live, lake_of
 from offsetlake.log.cluster.admin import ClusterAdmin, OffsetToCommit
 from offsetlake.pipeline.emit.cluster_writer import ClusterWriter
+from support.broker import workload
+from support.broker.broker import PASSWORDS, Broker
+from support.e2e.live import Live, lake_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from broker import workload
-from broker.broker import Broker
-from e2e.lakes import rows
-from e2e.live import assert_as_the_broker_answers
 from offsetlake.errors import LogMismatch
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.pipeline.compact.job import compact
 from offsetlake.pipeline.ingest.job import ingest
+from support.broker import workload
+from support.broker.broker import Broker
+from support.e2e.lakes import rows
+from support.e2e.live import assert_as_the_broker_answers
 
 pytestmark = [pytest.mark.jvm, pytest.mark.broker]
 

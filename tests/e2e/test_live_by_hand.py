@@ -6,10 +6,10 @@ from typing import Literal
 
 import pytest
 
-from broker import workload
-from broker.broker import Broker
-from e2e.live import Live, catch_up, lake_of, run_to_undo
 from offsetlake.log.cluster.admin import OffsetToCommit
+from support.broker import workload
+from support.broker.broker import Broker
+from support.e2e.live import Live, catch_up, lake_of, run_to_undo
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -8,14 +8,14 @@ from typing import Self
 
 import pytest
 
-from broker import workload
-from broker.broker import Broker
-from broker.tools import broker_groups, broker_offsets
-from e2e.lakes import LATER, rows
-from e2e.live import Live, assert_as_the_broker_answers, lake_of
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline import runner
-from oracle.log_reader import read_log
+from support.broker import workload
+from support.broker.broker import Broker
+from support.broker.tools import broker_groups, broker_offsets
+from support.e2e.lakes import LATER, rows
+from support.e2e.live import Live, assert_as_the_broker_answers, lake_of
+from support.oracle.log_reader import read_log
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

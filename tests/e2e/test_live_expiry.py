@@ -18,15 +18,15 @@ from typing import Any, Literal
 import pytest
 from confluent_kafka import Consumer
 
-from broker import workload
-from broker.broker import Broker
-from broker.workload import OpenTransaction
-from e2e.in_process import InProcess
-from e2e.lakes import cycle, rows
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.expire.job import expire
 from offsetlake.rules.policy import RetentionPolicy
-from oracle.log_reader import LogRecord, read_log
+from support.broker import workload
+from support.broker.broker import Broker
+from support.broker.workload import OpenTransaction
+from support.e2e.in_process import InProcess
+from support.e2e.lakes import cycle, rows
+from support.oracle.log_reader import LogRecord, read_log
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

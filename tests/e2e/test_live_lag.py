@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from broker import workload
-from broker.broker import PASSWORDS, Broker
-from broker.kafka_tools import group_command
-from command_line import Run
-from e2e.in_process import NoSpark
-from e2e.lakes import rows
 from offsetlake.lake.lake import Lake
 from offsetlake.log.cluster.admin import ClusterAdmin, OffsetToCommit
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.pipeline import runner
 from offsetlake.pipeline.ingest import log_ends
+from support.broker import workload
+from support.broker.broker import PASSWORDS, Broker
+from support.broker.kafka_tools import group_command
+from support.command_line import Run
+from support.e2e.in_process import NoSpark
+from support.e2e.lakes import rows
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Producer
 
-from broker import workload
-from broker.broker import Broker
-from broker.kafka_tools import group_command
-from e2e.live import Live, lake_of
+from support.broker import workload
+from support.broker.broker import Broker
+from support.broker.kafka_tools import group_command
+from support.e2e.live import Live, lake_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from e2e.in_process import InProcess
-from e2e.lakes import cycle, rows
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.pipeline.ingest import job as ingest
 from offsetlake.pipeline.ingest import log_ends
-from oracle.random_logs import RandomLog, random_log
+from support.e2e.in_process import InProcess
+from support.e2e.lakes import cycle, rows
+from support.oracle.random_logs import RandomLog, random_log
 
 Ends = dict[tuple[int, str], int]
 

@@ -15,10 +15,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from e2e.delta_files import contents, files, plain
-from e2e.in_process import InProcess
-from e2e.lakes import LATER, cycle, grow, judge, rows, state, upkeep
-from log.made_folders import batch, write
 from offsetlake.errors import LakeBusy, LogBusy, LogMismatch
 from offsetlake.lake import runs
 from offsetlake.lake import upkeep as table_upkeep
@@ -33,8 +29,12 @@ from offsetlake.pipeline.ingest.job import ingest
 from offsetlake.pipeline.maintain.job import preview
 from offsetlake.queries import questions
 from offsetlake.queries.as_of import offsets_as_of
-from oracle.log_writer import write_partition
-from oracle.random_logs import RandomLog, logs, random_log
+from support.e2e.delta_files import contents, files, plain
+from support.e2e.in_process import InProcess
+from support.e2e.lakes import LATER, cycle, grow, judge, rows, state, upkeep
+from support.log.made_folders import batch, write
+from support.oracle.log_writer import write_partition
+from support.oracle.random_logs import RandomLog, logs, random_log
 
 WEEK = 7 * 86_400_000
 

@@ -16,8 +16,6 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from e2e.in_process import InProcess
-from e2e.lakes import cycle, grow, state
 from offsetlake import open_snapshot
 from offsetlake.errors import LakeUnusable, TableChanged
 from offsetlake.lake.foreign import guard
@@ -26,7 +24,9 @@ from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.compact.job import compact
 from offsetlake.pipeline.compact.rebuild import rebuild
 from offsetlake.pipeline.ingest.job import ingest
-from oracle.random_logs import RandomLog, random_log
+from support.e2e.in_process import InProcess
+from support.e2e.lakes import cycle, grow, state
+from support.oracle.random_logs import RandomLog, random_log
 
 STATE = ("offsets", "pending_offsets", "groups", "group_members")
 HISTORY = ("offset_commits", "group_records")

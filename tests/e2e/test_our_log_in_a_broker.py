@@ -5,12 +5,6 @@ from typing import Any
 
 import pytest
 
-from broker import workload
-from broker.broker import Broker
-from broker.data_folder import copy_log, put_back
-from broker.tools import await_loaded, broker_groups, broker_offsets
-from e2e.in_process import InProcess
-from e2e.lakes import cycle, rows
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.log.writer import appender
@@ -22,6 +16,12 @@ from offsetlake.pipeline.expire.job import expire
 from offsetlake.rules.policy import Override, RetentionPolicy
 from offsetlake.rules.strategies import shift_by
 from offsetlake.util.times import now_ms
+from support.broker import workload
+from support.broker.broker import Broker
+from support.broker.data_folder import copy_log, put_back
+from support.broker.tools import await_loaded, broker_groups, broker_offsets
+from support.e2e.in_process import InProcess
+from support.e2e.lakes import cycle, rows
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

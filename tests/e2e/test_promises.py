@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from e2e.delta_files import DEFINITIONS, TABLES, Row, contents
 from offsetlake.lake.lake import Lake
+from support.e2e.delta_files import DEFINITIONS, TABLES, Row, contents
 
 pytestmark = pytest.mark.jvm
 

@@ -10,11 +10,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from e2e.in_process import InProcess
-from e2e.lakes import OFFSET, WHERE, cycle, rows, state
 from offsetlake.lake.lake import Lake
-from oracle.random_logs import RandomLog, logs, random_log, worlds
-from oracle.replay import Commit, OffsetRecord, State, replay
+from support.e2e.in_process import InProcess
+from support.e2e.lakes import OFFSET, WHERE, cycle, rows, state
+from support.oracle.random_logs import RandomLog, logs, random_log, worlds
+from support.oracle.replay import Commit, OffsetRecord, State, replay
 
 PART = (
     "group_id", "topic", "partition", "value_version", "committed_offset", "commit_id", "commit_size", "producer_id",

@@ -14,12 +14,12 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import DataFrame, SparkSession
 
-from e2e.delta_files import DEFINITIONS, TABLES, Row, contents, files, plain
-from e2e.wide_logs import write_wide_log
 from offsetlake.lake.lake import Lake
-from oracle.log_reader import read_log
-from oracle.random_logs import random_log
-from oracle.replay import OffsetRecord, replay
+from support.e2e.delta_files import DEFINITIONS, TABLES, Row, contents, files, plain
+from support.e2e.wide_logs import write_wide_log
+from support.oracle.log_reader import read_log
+from support.oracle.random_logs import random_log
+from support.oracle.replay import OffsetRecord, replay
 
 pytestmark = pytest.mark.jvm
 

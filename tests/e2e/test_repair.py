@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from e2e.in_process import InProcess
-from e2e.lakes import cycle, rows, state
-from e2e.parts_log import TIME, Log, part, plain
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.changes.repair import cut_torn_ends, repair
 from offsetlake.queries import questions
-from oracle.log_reader import LogRecord, read_log
-from oracle.random_logs import random_log
-from oracle.replay import replay
+from support.e2e.in_process import InProcess
+from support.e2e.lakes import cycle, rows, state
+from support.e2e.parts_log import TIME, Log, part, plain
+from support.oracle.log_reader import LogRecord, read_log
+from support.oracle.random_logs import random_log
+from support.oracle.replay import replay
 
 NOW = TIME + 1_000_000
 

@@ -14,12 +14,12 @@ import pytest
 from confluent_kafka import Producer
 from kafka import KafkaAdminClient, TopicPartition
 
-from broker import workload
-from broker.broker import Broker
-from broker.kafka_tools import GROUP_COMMAND, group_command, java
 from offsetlake.log.cluster.admin import ClusterAdmin, OffsetToCommit
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.rules import offsets_csv, strategies
+from support.broker import workload
+from support.broker.broker import Broker
+from support.broker.kafka_tools import GROUP_COMMAND, group_command, java
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

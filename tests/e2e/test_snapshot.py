@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from pyarrow import feather
 
 import offsetlake
-from command_line import Run
-from e2e.in_process import InProcess
-from e2e.lakes import cycle, rows
 from offsetlake.errors import LogMismatch
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.compact.task import COMPACTED
-from oracle.random_logs import RandomLog, logs, worlds
+from support.command_line import Run
+from support.e2e.in_process import InProcess
+from support.e2e.lakes import cycle, rows
+from support.oracle.random_logs import RandomLog, logs, worlds
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from audit.lakes import commit, small_lake
 from offsetlake.errors import NotEnoughMemory
 from offsetlake.lake import answers, engine
 from offsetlake.lake.answers import KeptAnswer, kept
 from offsetlake.lake.engine import SPILLING
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.select import select
+from support.queries.lakes import commit, small_lake
 
 NUMBERS = "SELECT value AS n, concat('a text of some length ', value) AS text FROM generate_series(1, 400000)"
 

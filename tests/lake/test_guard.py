@@ -8,9 +8,6 @@ from typing import Any
 
 import pytest
 
-from command_line import Run
-from e2e.in_process import InProcess, NoSpark
-from e2e.lakes import state
 from offsetlake.errors import LakeBusy, LakeUnusable, TableChanged
 from offsetlake.lake import commits
 from offsetlake.lake.foreign import guard
@@ -20,6 +17,9 @@ from offsetlake.pipeline import runner
 from offsetlake.pipeline.compact import job as compact_job
 from offsetlake.pipeline.compact.job import compact
 from offsetlake.pipeline.compact.rebuild import rebuild
+from support.command_line import Run
+from support.e2e.in_process import InProcess, NoSpark
+from support.e2e.lakes import state
 
 STATE = guard.STATE
 

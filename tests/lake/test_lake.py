@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from e2e.in_process import InProcess
-from e2e.lakes import cycle, rows
 from offsetlake.errors import LakeBusy, LakeUnusable
 from offsetlake.lake import lake as lake_module
 from offsetlake.lake.definitions import LAKE_VERSION, TABLES
 from offsetlake.lake.lake import Lake
-from oracle.encoders import offset_key, offset_value
-from oracle.log_writer import Batch, Record, write_partition
+from support.e2e.in_process import InProcess
+from support.e2e.lakes import cycle, rows
+from support.oracle.encoders import offset_key, offset_value
+from support.oracle.log_writer import Batch, Record, write_partition
 
 HOLD = """
 import sys, time

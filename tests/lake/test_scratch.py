@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from audit.lakes import commit, small_lake
 from offsetlake.errors import BadRequest
 from offsetlake.lake import scratch as module
 from offsetlake.lake.definitions import LAKE_VERSION
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.scratch import scratch
+from support.queries.lakes import commit, small_lake
 
 Files = dict[Path, tuple[bytes, int]]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from offsetlake.log.compiling import COMPILING
-from serve.serving import Serving
+from support.serve.serving import Serving
 
 pytestmark = pytest.mark.slow
 

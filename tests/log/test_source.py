@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from log.made_folders import write
 from offsetlake.log import spark_source
 from offsetlake.log.disk import folder as log_folder
 from offsetlake.log.disk.folder import describe
@@ -21,11 +20,12 @@ from offsetlake.log.spark_source import (
     CommitLogSource,
     ranges_to_json,
 )
-from oracle.encoders import offset_key
-from oracle.log_reader import ABORT, LogRecord, read_log
-from oracle.log_writer import Batch, Record
-from oracle.random_logs import RandomLog, logs, random_log
-from oracle.replay import UndecodableError, decode_offset_record
+from support.log.made_folders import write
+from support.oracle.encoders import offset_key
+from support.oracle.log_reader import ABORT, LogRecord, read_log
+from support.oracle.log_writer import Batch, Record
+from support.oracle.random_logs import RandomLog, logs, random_log
+from support.oracle.replay import UndecodableError, decode_offset_record
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import BooleanType, IntegerType, StringType
 
-from log.made_folders import write
 from offsetlake.errors import BadRequest, LogUnavailable
 from offsetlake.log import spark_source
 from offsetlake.log.address import LogAddress
@@ -23,7 +22,8 @@ from offsetlake.log.spark_source import (
     ranges_from_json,
     ranges_to_json,
 )
-from oracle.log_writer import Batch, Record
+from support.log.made_folders import write
+from support.oracle.log_writer import Batch, Record
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 PARTITIONS = st.builds(LogPartition, st.sampled_from([OFFSETS_TOPIC, SHARE_STATE_TOPIC]), st.integers(0, 99))

@@ -8,8 +8,8 @@ from aiokafka.record import MemoryRecords
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oracle import log_reader, log_writer, random_logs, replay
-from oracle.log_writer import Batch, Record
+from support.oracle import log_reader, log_writer, random_logs, replay
+from support.oracle.log_writer import Batch, Record
 
 TIME = 1_700_000_000_000
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oracle import encoders, random_logs, recipes, replay
-from oracle.log_reader import ABORT, COMMIT, LogRecord
+from support.oracle import encoders, random_logs, recipes, replay
+from support.oracle.log_reader import ABORT, COMMIT, LogRecord
 
 TIME = 1_700_000_000_000
 UUID_1 = UUID("01020304-0506-0708-090a-0b0c0d0e0f10")

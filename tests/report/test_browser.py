@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from audit.lakes import small_lake
 from offsetlake.report.report import report
-from report.report_rows import POLICY, TABLES, quiet
+from support.queries.lakes import small_lake
+from support.report.report_rows import POLICY, TABLES, quiet
 
 pytestmark = [
     pytest.mark.slow,

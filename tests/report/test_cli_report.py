@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from audit.lakes import commit, small_lake
-from command_line import Run
-from report.pages import Page
+from support.command_line import Run
+from support.queries.lakes import commit, small_lake
+from support.report.pages import Page
 
 
 @pytest.fixture

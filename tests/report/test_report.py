@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from audit.lakes import end, small_lake, tombstone
-from audit.view_rows import HISTORY, PRESENT
-from audit.view_rows import NOW as PRESENT_NOW
-from command_line import Run
 from offsetlake.lake.lake import Lake
 from offsetlake.report import numbers, words
 from offsetlake.report.report import report
 from offsetlake.report.scope import scope
-from report.pages import Page
-from report.report_rows import DAY, LONG, NOW, POLICY, TABLES, TAGS, at, quiet, stored
+from support.command_line import Run
+from support.queries.lakes import end, small_lake, tombstone
+from support.queries.view_rows import HISTORY, PRESENT
+from support.queries.view_rows import NOW as PRESENT_NOW
+from support.report.pages import Page
+from support.report.report_rows import DAY, LONG, NOW, POLICY, TABLES, TAGS, at, quiet, stored
 
 
 def read(lake: Lake, pattern: str | None = None, since_ms: int | None = None) -> Page:

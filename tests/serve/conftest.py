@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from audit.lakes import commit, small_lake, tombstone
 from offsetlake.serve import logs
-from serve.in_process import BROKER_LOG, InProcess, Origin, built
-from serve.serving import Serving
+from support.queries.lakes import commit, small_lake, tombstone
+from support.serve.in_process import BROKER_LOG, InProcess, Origin, built
+from support.serve.serving import Serving
 
 
 @pytest.fixture(scope="session")

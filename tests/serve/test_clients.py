@@ -17,12 +17,12 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient, KafkaConsumer, OffsetAndMetadata
 from kafka import TopicPartition as PythonTopicPartition
 
-from broker import workload
-from broker.broker import Broker
-from broker.kafka_tools import group_command
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.ingest.log_ends import record
-from serve.serving import Serving
+from support.broker import workload
+from support.broker.broker import Broker
+from support.broker.kafka_tools import group_command
+from support.serve.serving import Serving
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -10,10 +10,6 @@ from typing import Any
 
 import pytest
 
-from command_line import Run
-from e2e.in_process import InProcess
-from e2e.lakes import Rows, cycle, judge, rows, upkeep
-from e2e.parts_log import TIME, Log, part, plain
 from offsetlake.errors import LogUnavailable
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
@@ -21,12 +17,16 @@ from offsetlake.log.writer.served_log import ServedLog
 from offsetlake.pipeline.changes.repair import cut_torn_ends, repair
 from offsetlake.pipeline.emit.job import emit
 from offsetlake.pipeline.emit.log_writer import WRITTEN_SINCE
-from oracle.log_reader import read_log
-from oracle.random_logs import random_log
-from oracle.replay import replay
-from serve.doors import TOPIC, commit, fetched
-from serve.serving import Serving
-from serve.wire_client import WireClient
+from support.command_line import Run
+from support.e2e.in_process import InProcess
+from support.e2e.lakes import Rows, cycle, judge, rows, upkeep
+from support.e2e.parts_log import TIME, Log, part, plain
+from support.oracle.log_reader import read_log
+from support.oracle.random_logs import random_log
+from support.oracle.replay import replay
+from support.serve.doors import TOPIC, commit, fetched
+from support.serve.serving import Serving
+from support.serve.wire_client import WireClient
 
 pytestmark = pytest.mark.slow
 

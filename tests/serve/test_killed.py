@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from serve.killing import killed_again_and_again
+from support.serve.killing import killed_again_and_again
 
 ROUNDS = 3  # hundreds of them take minutes: python -m serve.killing FOLDER ROUNDS
 

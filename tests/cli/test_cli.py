@@ -1,0 +1,482 @@
+"""The command line as its users meet it: what goes where, exit codes, formats."""
+
+import csv
+import io
+import json
+import os
+import pty
+import shlex
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from offsetlake import errors
+from offsetlake.lake.definitions import definition
+from offsetlake.lake.lake import Lake
+from offsetlake.pipeline import runner
+from offsetlake.queries import questions
+from offsetlake.util import times
+from support.command_line import Run
+from support.e2e.in_process import NoSpark
+from support.oracle.log_reader import read_log
+from support.oracle.replay import replay
+from support.queries.lakes import commit, marker, small_lake, tombstone
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+HISTORY = "history --lake {lake} --group warehouse --topic shipments --partition 0 --format json"
+COMMAND = [sys.executable, "-m", "offsetlake.cli"]
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A lake in the folder the command takes where none is named."""
+    monkeypatch.chdir(tmp_path)
+    small_lake(
+        tmp_path / "lake",
+        offset_commits=[
+            commit(1_000, 5),
+            commit(2_000, 3, 7),
+            tombstone(4_000),
+            commit(5_000, 4, metadata="a,b\n\x1b[31m"),
+        ],
+        transaction_markers=[marker(3_000, "COMMIT", 7)],
+        offsets=[
+            {
+                "group_id": "g",
+                "topic": "t",
+                "partition": 0,
+                "committed_offset": 4,
+                "log_offset": 5_000,
+                "metadata": "a,b\n\x1b[31m",
+                "commit_timestamp": 1_700_000_000_123,
+            },
+        ],
+        groups=[{"group_id": "g"}, {"group_id": "[red]x", "subscribed_topics": ["t"]}],
+        quarantine=[{"log_offset": 6_000, "reason": "odd", "key_bytes": b"\x00\xff"}],
+    )
+    return tmp_path / "lake"
+
+
+@pytest.mark.usefixtures("lake")
+def test_json_is_an_object_a_line_with_all_columns(run: Run) -> None:
+    code, out, err = run("offsets", "--format", "json")
+    assert (code, err) == (0, "")
+    (row,) = [json.loads(line) for line in out.splitlines()]
+    assert list(row) == list(definition("offsets").column_names)
+    assert (row["metadata"], row["commit_timestamp"], row["leader_epoch"]) == ("a,b\n\x1b[31m", 1_700_000_000_123, None)
+    assert json.loads(run("sql", "SELECT key_bytes, log_offset FROM quarantine", "--format", "json")[1]) == {
+        "key_bytes": "00ff", "log_offset": 6_000,
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("lake")
+def test_csv_has_a_header_and_all_columns(run: Run) -> None:
+    code, out, err = run("groups", "--format", "csv")
+    assert (code, err) == (0, "")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert [(row["group_id"], row["subscribed_topics"], row["offsets"]) for row in rows] == [
+        ("[red]x", '["t"]', "0"),
+        ("g", "[]", "1"),
+    ]
+    assert list(csv.reader(io.StringIO(run("offsets", "--format", "csv")[1])))[1][5] == "a,b\n\x1b[31m"
+
+
+@pytest.mark.usefixtures("lake")
+def test_a_table_is_for_people(run: Run) -> None:
+    code, out, err = run("offsets")
+    assert (code, err) == (0, "")
+    head, row = out.splitlines()
+    assert head.split() == [
+        "group_id", "topic", "partition", "committed_offset", "metadata", "commit_timestamp", "log_partition",
+        "log_offset",
+    ]  # fmt: skip
+    assert row.split() == ["g", "t", "0", "4", "a,b\\n\\x1b[31m", "2023-11-14T22:13:20.123Z", "0", "5000"]
+    assert head.index("committed_offset") + len("committed_offset") == row.index(" 4 ") + 2, (
+        "numbers end under the name"
+    )
+
+
+@pytest.mark.usefixtures("lake")
+def test_a_terminal_gets_a_drawn_table_with_names_as_they_are() -> None:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "150"}
+    done = subprocess.run([*COMMAND, "groups"], stdout=theirs, stderr=subprocess.PIPE, env=environment, check=True)
+    os.close(theirs)
+    shown = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    assert done.stderr == b""
+    assert "─" in shown
+    assert "[red]x" in shown
+
+
+@pytest.mark.usefixtures("lake")
+def test_history(run: Run) -> None:
+    code, out, err = run("history", "--group", "g", "--topic", "t", "--partition", "0", "--format", "json")
+    assert (code, err) == (0, "")
+    rows = [json.loads(line) for line in out.splitlines()]
+    events = [(row["log_offset"], row["event"], row["previous_offset"], row["difference"]) for row in rows]
+    assert events == [
+        (5_000, "commit", None, None),
+        (4_000, "tombstone", 3, None),
+        (2_000, "reset_back", 5, -2),
+        (1_000, "commit", None, None),
+    ]
+    assert run("history", "--group", "g", "--topic", "t", "--partition", "0", "--limit", "2")[1].count("\n") == 3
+
+
+@pytest.mark.usefixtures("lake")
+@pytest.mark.parametrize(
+    ("instant", "committed"),
+    [("1000", 5), ("1970-01-01T00:00:02.5", 5), ("1970-01-01T01:00:03+01:00", 3), ("4000", None), ("2030-01-01", 4)],
+)
+def test_offsets_as_of(run: Run, instant: str, committed: int | None) -> None:
+    code, out, _ = run("offsets", "--as-of", instant, "--format", "json")
+    assert code == 0
+    assert [json.loads(line)["committed_offset"] for line in out.splitlines()] == (
+        [] if committed is None else [committed]
+    )
+
+
+@pytest.mark.usefixtures("lake")
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["offsets", "--as-of", "999"], 2, "history begins at 1970-01-01T00:00:01.000Z"),
+        (["offsets", "--as-of", "yesterday"], 2, "'yesterday' is no instant"),
+        (
+            ["groups", "--lake", "nowhere"],
+            6,
+            "no lake in nowhere: `offsetlake run --lake nowhere --log FOLDER` makes one",
+        ),
+        (["groups", "--state", "Happy"], 2, "states are Empty"),
+        (["groups", "--type", "odd"], 2, "'odd' is not one of"),
+        (["groups", "--format", "xml"], 2, "'xml' is not one of"),
+        (["history", "--group", "g", "--topic", "t"], 2, "Missing option '--partition'"),
+        (["offsets", "--limit", "-1"], 2, "'--limit'"),
+        (["acts", "--since", "yesterday"], 2, "'yesterday' is no instant"),
+        (["sql", "SELECT nope FROM offsets"], 2, "No field named nope"),
+        (["groups", "--config", "nowhere.toml"], 2, "nowhere.toml cannot be read"),
+        (["bogus"], 2, "No such command 'bogus'"),
+        (["run"], 2, "name one log"),
+        (["run", "--log", "nowhere", "--lake", "new"], 3, "no folder nowhere"),
+        (["ingest", "--log", "lake", "--lake", "new"], 3, "holds no log"),
+        (["run", "--bootstrap", "127.0.0.1:1", "--lake", "new"], 3, "connection refused"),
+        (["compact", "--lake", "new"], 6, "no lake in new"),
+        (["maintain", "--lake", "new"], 6, "no lake in new"),
+        (["maintain", "--lake", "new", "--dry-run"], 6, "no lake in new"),
+        (["maintain", "--log", "nowhere"], 3, "no folder nowhere"),
+        (["maintain", "--log", "nowhere", "--dry-run"], 3, "no folder nowhere"),
+        (["maintain", "--bootstrap", "127.0.0.1:1"], 2, "No such option"),
+    ],
+)
+def test_errors_are_one_line_and_an_exit_code(
+    run: Run, tmp_path: Path, arguments: list[str], code: int, says: str
+) -> None:
+    left, out, err = run(*arguments)
+    assert left == code
+    assert out == ""
+    assert err.splitlines()[-1].startswith("error: ")
+    assert says in err.splitlines()[-1]
+    assert "Traceback" not in err
+    assert not (tmp_path / "new").exists(), "a mistake leaves no lake behind"
+
+
+def test_what_is_our_mistake_keeps_its_trace(run: Run, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(questions, "groups", broken)
+    code, _, err = run("groups", "--lake", str(lake))
+    assert code == 70
+    assert "Traceback" in err
+    assert "ZeroDivisionError" in err
+
+
+def test_the_environment_and_files_are_heard(run: Run, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (lake.parent / "settings.toml").write_text('format = "csv"')
+    monkeypatch.setenv("OFFSETLAKE_LAKE", str(lake))
+    assert run("groups", "--config", "settings.toml")[1].startswith("group_id,group_type")
+
+
+def test_help_and_version(run: Run) -> None:
+    assert run("--version")[1].startswith("offsetlake ")
+    code, out, _ = run()
+    assert code == 0
+    for command in ("run", "ingest", "compact", "maintain", "offsets", "groups", "history", "acts", "sql"):
+        assert command in out
+        assert f"offsetlake {command}" in run(command, "--help")[1], "an example"
+
+
+@pytest.mark.usefixtures("lake")
+def test_who_stops_reading_is_not_scolded() -> None:
+    tables = ", ".join(f"offset_commits AS {name}" for name in "abcdefghi")
+    many = f"SELECT a.log_offset AS value FROM {tables}"  # 4^9 rows
+    shown = subprocess.Popen([*COMMAND, "sql", many, "--format", "csv"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert shown.stdout is not None
+    assert shown.stderr is not None
+    assert shown.stdout.readline() == b"value\n"
+    shown.stdout.close()
+    assert all(line.endswith(b"s  running the query\n") for line in shown.stderr), "no error"
+    shown.stderr.close()
+    assert shown.wait() == 128 + signal.SIGPIPE
+
+
+@pytest.mark.usefixtures("lake")
+@pytest.mark.parametrize("arguments", ["groups", "groups --format json", "views", "sql 'SELECT 1 AS x' --format csv"])
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_without_standard_output_a_command_ends_quietly(arguments: str, closed: str) -> None:
+    command = f"exec {shlex.join(COMMAND)} {arguments} {closed}"
+    done = subprocess.run(["/bin/sh", "-c", command], stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.usefixtures("lake")
+def test_ctrl_c_while_modules_are_loaded() -> None:
+    command = [sys.executable, "-X", "importtime", *COMMAND[1:], "groups"]
+    starting = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert starting.stderr is not None
+    while "offsetlake.util.escaping" not in (line := starting.stderr.readline()):
+        assert line, "it ended before it was interrupted"
+    while "import time" not in (line := starting.stderr.readline()) or "offsetlake" in line:
+        assert line, "it ended before it was interrupted"
+    starting.send_signal(signal.SIGINT)
+    _, err = starting.communicate(timeout=60)
+    assert starting.returncode == 130
+    assert [line for line in err.splitlines() if not line.startswith("import time:")] == []
+
+
+@pytest.mark.usefixtures("lake")
+def test_output_that_takes_no_more() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([*COMMAND, "groups"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.stderr.startswith("error: the answer cannot be written: No space left on device")
+
+
+def test_instants() -> None:
+    assert times.to_ms("-5") == -5
+    assert times.to_ms("1969-12-31T23:59:59.9999") == -1
+    assert times.to_ms("2026-01-31") == 1_769_817_600_000
+    assert times.to_iso(-1) == "1969-12-31T23:59:59.999Z"
+    assert times.to_iso(2**63 - 1) == str(2**63 - 1)
+    with pytest.raises(errors.BadRequest, match="'14:05' is no instant"):
+        times.to_ms("14:05")
+
+
+DURATIONS = {
+    "500ms": 500, "60s": 60_000, "90m": 5_400_000, "36h": 129_600_000, "7d": 604_800_000, "1w": 604_800_000,
+    "PT1H": 3_600_000, "PT1H30M": 5_400_000, "P1D": 86_400_000, "P1DT2H3M4.056S": 93_784_056, "pt0.5s": 500, "PT0S": 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "ms"), DURATIONS.items())
+def test_durations(text: str, ms: int) -> None:
+    assert times.duration_ms(text) == ms
+
+
+@pytest.mark.parametrize("text", ["", "7", "d", "1y", "-1h", "1.5h", "P", "PT", "P1DT", "P1H", "PT1D", "PT-1H", "P1M"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(errors.BadRequest, match="is no duration: write a whole number and ms, s, m, h, d, w"):
+        times.duration_ms(text)
+
+
+@pytest.fixture
+def real(tmp_path: Path, broker_lake: Lake) -> str:
+    """A lake of the bundled log, compacted."""
+    return str(shutil.copytree(broker_lake.path, tmp_path / "real"))
+
+
+def test_expire_plans_and_tombstones_tells(run: Run, real: str) -> None:
+    code, out, _ = run("expire", "--lake", real, "--now", "2026-12-01")
+    assert code == 0
+    assert (
+        "Judged 196 offsets: 185 are to go, and 31 groups; 216 tombstones planned, which `offsetlake emit` sends" in out
+    )
+    assert f"What goes and why: offsetlake tombstones --lake {real}" in out
+    rows = [json.loads(line) for line in run("tombstones", "--lake", real, "--format", "json")[1].splitlines()]
+    assert len(rows) == 216
+    assert rows[0]["outcome"] == "planned"
+    assert list(rows[0]) == [column["name"] for column in definition("tombstones").columns]
+    assert "216 tombstones" not in run("expire", "--lake", real, "--now", "2026-12-02")[1]
+    assert run("offsets", "--lake", real, "--format", "csv")[1].count("\n") == 197, "nothing goes by planning"
+
+
+def test_a_lake_of_an_older_version_answers_and_says_what_it_lacks(run: Run, real: str) -> None:
+    (Path(real) / "offsetlake.json").write_text('{"version": 1}')
+    before = run(*shlex.split(HISTORY.format(lake=real)))
+    for table in ("tombstones", "acts"):
+        shutil.rmtree(Path(real) / table)
+    assert run(*shlex.split(HISTORY.format(lake=real))) == before
+    assert run("sql", "--lake", real, "SELECT count(*) AS n FROM offsets", "--format", "json")[:2] == (
+        0,
+        '{"n": 196}\n',
+    )
+    for question in ("tombstones", "acts"):
+        code, _, err = run(question, "--lake", real)
+        assert (code, "older offsetlake made it: the next job that writes adds what is missing" in err) == (6, True)
+    assert run("expire", "--lake", real)[0] == 0
+    assert [run(question, "--lake", real)[0] for question in ("tombstones", "acts")] == [0, 0]
+
+
+def test_a_plan_that_is_no_plan_is_named(run: Run, real: str) -> None:
+    (Path(real) / "plan-expire.json").write_text("garbage")
+    code, _, err = run("expire", "--lake", real)
+    assert code == 6
+    assert f"{real}/plan-expire.json is no JSON" in err
+
+
+def test_what_if_compares_and_writes_nothing(run: Run, real: str) -> None:
+    before = sorted(Path(real).rglob("*"))
+    code, out, _ = run(
+        "expire", "--what-if", "--retention", "1h", "--lake", real, "--now", "2026-11-22", "--group", "billing",
+        "--format", "json",
+    )  # fmt: skip
+    assert code == 0
+    assert json.loads(out) == {
+        "group_id": "billing", "group_type": "classic", "state": "Empty", "offsets": 6, "now": 0, "in_24_hours": 0,
+        "in_7_days": 6, "in_30_days": 6, "kept": 0, "next_expiry_timestamp": 1795844335158, "group_goes": False,
+        "now_with_1h": 6,
+    }  # fmt: skip
+    shown = run("expire", "--what-if", "--lake", real, "--retention", "PT5M")[1].splitlines()[0].split()
+    assert shown[-1] == "now_with_5m"
+    for style in ("table", "csv"):
+        assert "other_now" not in run("expire", "--what-if", "--lake", real, "--format", style)[1]
+    assert sorted(Path(real).rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--retention", "7 days"], "error: '7 days' is no duration: write a whole number and ms, s, m, h, d"),
+        (["--retention", "999999999999d"], "error: 999999999999d is no duration anyone waits for: at most 2932896d"),
+        (["--now", "tomorrow"], "error: 'tomorrow' is no instant"),
+        (["--now", "99999999999999999999"], "error: 99999999999999999999 ms is no instant: years 1 to 9999 are known"),
+        (["--group", "a*"], "error: --group goes with --what-if"),
+        (["--what-if", "--compacted-by", "2"], "error: --compacted-by does not go with --what-if"),
+    ],
+)
+def test_what_expire_cannot_make_sense_of(run: Run, real: str, arguments: list[str], says: str) -> None:
+    code, out, err = run("expire", "--lake", real, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith(says)
+
+
+@pytest.fixture
+def cut_log(tmp_path: Path) -> Path:
+    """The bundled log without what makes it a broker's own, in segments of eight batches."""
+    log = tmp_path / "log"
+    shutil.copytree(FIXTURES / "broker-log", log, ignore=shutil.ignore_patterns("meta.properties"))
+    for segment in [*log.glob("*/*.log")]:
+        data, at, starts = segment.read_bytes(), 0, []
+        while at < len(data):
+            base, length = struct.unpack_from(">qi", data, at)
+            starts.append((base, at))
+            at += 12 + length
+        for (base, start), (_, end) in pairwise([*starts[::8], (0, len(data))]):
+            (segment.parent / f"{base:020d}.log").write_bytes(data[start:end])
+    return log
+
+
+def test_maintain_cuts_the_log_it_is_given(run: Run, real: str, cut_log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {path: path.stat().st_mtime_ns for folder in (Path(real), cut_log) for path in folder.rglob("*")}
+    code, told, _ = run("maintain", "--dry-run", "--lake", real, "--log", str(cut_log))
+    after = {path: path.stat().st_mtime_ns for folder in (Path(real), cut_log) for path in folder.rglob("*")}
+    assert (code, after) == (0, before), "only told"
+    lines = [line.split(maxsplit=5) for line in told.splitlines()]
+    assert told.startswith(f"Of the log {cut_log} 23 segments (72,913 bytes) would go\nlog_partition  ")
+    assert ["__consumer_offsets-9", "111", "2", "5814", "0"] in lines
+    held = "an open transaction of producer 1 at offset 15"
+    assert ["__consumer_offsets-39", "15", "0", "0", "3", held] in lines
+    assert told.endswith("Nothing was written: without --dry-run it is done\n")
+
+    monkeypatch.setenv("OFFSETLAKE_LOG", str(cut_log))
+    assert "The log was not touched: --log names one to cut" in run("maintain", "--lake", real)[1]
+    code, out, err = run("maintain", "--lake", real, "--log", str(cut_log))
+    assert code == 0
+    assert "deleting 23 segments of 19 log partitions" in err
+    assert out.startswith(f"Deleted 23 segments (72,913 bytes) of the log {cut_log}\n")
+    assert f"NOTE  __consumer_offsets-39: 3 segments held in the log: {held}" in out
+    assert f"Deleted nothing of the log {cut_log}" in run("maintain", "--lake", real, "--log", str(cut_log))[1]
+    assert "nothing would go" in run("maintain", "--dry-run", "--lake", real, "--log", str(cut_log))[1]
+
+
+def test_what_maintain_refuses(run: Run, real: str, cut_log: Path) -> None:
+    shutil.copy(FIXTURES / "broker-log" / "meta.properties", cut_log)
+    code, _, err = run("maintain", "--lake", real, "--log", str(cut_log))
+    assert (code, "broker's own folder" in err) == (7, True)
+    code, _, err = run("maintain", "--lake", real, "--log", str(FIXTURES / "real-log"))
+    assert (code, "one lake holds one log" in err) == (4, True)
+    Lake.open(Path(real)).write_file("plan-compact.json", {"run_id": 9})
+    code, _, err = run("maintain", "--lake", real)
+    assert (code, "run `offsetlake compact` again first" in err) == (5, True)
+
+
+@pytest.mark.jvm
+def test_run_then_run_again_then_ask(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = FIXTURES / "real-log"
+    first = subprocess.run([*COMMAND, "run", "--log", log], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "WARNING" not in first.stderr, "what Spark's JVM says is kept back"
+    said = [line.split("  ")[-1].partition(":")[0] for line in first.stderr.splitlines()]
+    said = [*dict.fromkeys(line.split(" ")[0] for line in said if not line.startswith("running"))]
+    assert said == ["looking", "reading", "starting", "compacting"], "with progress of what takes seconds in between"
+    assert "Read 160 records of 18 log partitions" in first.stdout
+    assert "33 commits" in first.stdout
+    commands = [line.strip() for line in first.stdout.splitlines() if line.startswith("  offsetlake ")]
+    assert len(commands) == 3
+    for command in commands:
+        assert run(*shlex.split(command)[1:])[1].count("\n") > 1, f"{command} has an answer"
+    monkeypatch.setenv("OFFSETLAKE_JARS", "/nowhere")  # Spark could not start
+    second = run("run", "--log", str(log))[1]
+    assert "Nothing new" in second
+    assert "Nothing to compact" in second
+    records = read_log(log)
+    for instant in sorted({record.log_timestamp for record in records})[::20]:
+        answer = run("offsets", "--as-of", str(instant), "--format", "json")[1]
+        found = {
+            (r["group_id"], r["topic"], r["partition"]): r["committed_offset"]
+            for r in map(json.loads, answer.splitlines())
+        }
+        assert found == {key: value.committed_offset for key, value in replay(records, instant).committed.items()}
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize(("said", "pause"), [("starting Spark", 0.5), ("compacting", 0)])
+def test_ctrl_c_leaves_quietly_and_the_next_run_goes_on(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, pause: float
+) -> None:
+    arguments = ["run", "--log", str(FIXTURES / "real-log")]
+    running = subprocess.Popen(
+        [*COMMAND, *arguments],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert running.stderr is not None
+    while said not in (line := running.stderr.readline()):
+        assert line, "it ended before it was told to"
+    time.sleep(pause)
+    os.killpg(running.pid, signal.SIGINT)
+    out, err = running.communicate(timeout=60)
+    assert (running.returncode, out, err) == (130, "", "")
+    assert _group_ends(running.pid), "no JVM stays behind"
+    monkeypatch.setattr(runner, "LazySession", NoSpark)
+    assert "finished after an interruption" in run(*arguments)[1]
+
+
+def _group_ends(group: int) -> bool:
+    """Whether all processes of a group end by themselves within a minute."""
+    for _ in range(600):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    return False

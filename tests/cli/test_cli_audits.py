@@ -1,0 +1,211 @@
+"""`audit`, `diff` and `views` as their users meet them: what is answered, what is refused, and with which exit code."""
+
+import json
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offsetlake.cli import output
+from offsetlake.lake.definitions import TABLES
+from offsetlake.lake.views import views
+from support.command_line import Run
+from support.queries.lakes import Row, commit, small_lake, tombstone
+
+FAR = 2**63 - 1
+
+
+def of(group_id: str, topic: str, *rows: Row) -> list[Row]:
+    return [{**row, "group_id": group_id, "topic": topic} for row in rows]
+
+
+@pytest.fixture
+def lake(tmp_path: Path, run: Run) -> Path:
+    """A lake in the folder the command takes where none is named; the clock stands at the log offset."""
+    small_lake(
+        tmp_path / "lake",
+        offset_commits=[
+            *of("billing-1", "a", commit(1_000, 5), commit(2_000, 9), commit(3_000, 7)),
+            *of("billing-2", "a", commit(1_500, FAR), commit(2_500, -FAR - 1)),
+            *of("billing-2", "b", commit(1_600, 4), tombstone(2_600)),
+            *of("it's", "a", commit(1_700, 1)),
+        ],
+    )
+    return tmp_path / "lake"
+
+
+def asked(run: Run, *arguments: str) -> list[dict[str, Any]]:
+    """The answer of a command that must succeed."""
+    code, out, err = run(*arguments, "--format", "json")
+    assert (code, err) == (0, "")
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_audit_tells_which_views_there_are(run: Run) -> None:
+    listed = asked(run, "audit")
+    assert {row["view"]: row["answers"] for row in listed} == {name: view.answers for name, view in views().items()}
+
+
+@pytest.mark.usefixtures("lake")
+@pytest.mark.parametrize(
+    ("options", "changes"),
+    [
+        ((), [3_000, 2_600, 2_500, 2_000, 1_700, 1_600, 1_500, 1_000]),
+        (("--limit", "2"), [3_000, 2_600]),
+        (("--group", "billing-*", "--topic", "a"), [3_000, 2_500, 2_000, 1_500, 1_000]),
+        (("--group", "it's"), [1_700]),
+        (("--since", "2500"), [3_000, 2_600, 2_500]),
+        (("--since", "1970-01-01T00:00:09"), []),
+    ],
+)
+def test_audit(run: Run, options: tuple[str, ...], changes: list[int]) -> None:
+    assert [row["log_offset"] for row in asked(run, "audit", "changes", *options)] == changes
+
+
+@pytest.mark.usefixtures("lake")
+def test_a_view_tells_the_worst_first(run: Run) -> None:
+    assert [row["records_again"] for row in asked(run, "audit", "regressions")] == [2 * FAR + 1, 2]
+
+
+@pytest.mark.usefixtures("lake")
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (
+            (),
+            [
+                ("billing-1", "a", 5, 9, 4), ("billing-2", "a", FAR, -FAR - 1, -2 * FAR - 1),
+                ("billing-2", "b", 4, None, None),
+            ],
+        ),
+        (("--limit", "1"), [("billing-1", "a", 5, 9, 4)]),
+        (("--group", "billing-2", "--topic", "b"), [("billing-2", "b", 4, None, None)]),
+        (("--group", "it's"), []),
+    ],
+)  # fmt: skip
+def test_diff(run: Run, options: tuple[str, ...], expected: list[tuple[object, ...]]) -> None:
+    found = asked(run, "diff", "--from", "1999", "--to", "2999", *options)
+    columns = ("group_id", "topic", "from_offset", "to_offset", "difference")
+    assert [tuple(row[name] for name in columns) for row in found] == expected
+
+
+@pytest.mark.usefixtures("lake")
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("audit nope", "no view 'nope'; views are changes, commit_outcomes"),
+        ("audit changes --group nobody-*", "no group like 'nobody-*' is in history, as far as the lake"),
+        ("audit changes --topic nope", "nobody ever committed an offset of topic nope, as far as the lake"),
+        ("audit idle_groups --topic a", "idle_groups has no column topic: leave --topic out; its columns: group_id"),
+        ("audit log_clock --group *", "log_clock has no column group_id: leave --group out"),
+        ("audit changes --since soon", "'soon' is no instant"),
+        ("diff --from 2000 --to 1999", "--to 1970-01-01T00:00:01.999Z is before --from 1970-01-01T00:00:02.000Z"),
+        ("diff --from 999 --to 2000", "history begins at 1970-01-01T00:00:01.000Z"),
+        ("diff --from 1000 --to 2000 --group nobody", "nobody ever committed an offset of group nobody, as far as"),
+        ("diff --from 1000 --to 2000 --group it's --topic b", "an offset of group it's, topic b, as far as the lake"),
+        ("diff --from 1000", "Missing option '--to'"),
+        ("history --group nobody --topic a --partition 0", "an offset of group nobody, topic a, partition 0, as far"),
+        ("history --group it's --topic a --partition 9", "an offset of group it's, topic a, partition 9, as far as"),
+        ("offsets --group nobody", "nobody ever committed an offset of group nobody, as far as the lake"),
+        ("offsets --topic nope", "nobody ever committed an offset of topic nope, as far as the lake"),
+        ("offsets --group it's --topic b", "nobody ever committed an offset of group it's, topic b, as far as"),
+        ("offsets --group nobody --as-of 2000", "nobody ever committed an offset of group nobody, as far as"),
+        ("groups --group nobody", "no group like 'nobody' is in history, as far as the lake"),
+        ("acts --group no*", "no group like 'no*' is in history, as far as the lake"),
+        ("alterations --group no*", "no group like 'no*' is in history, as far as the lake"),
+        ("tombstones --group no*", "no group like 'no*' is in history, as far as the lake"),
+        ("expire --what-if --group no*", "no group like 'no*' is in history, as far as the lake"),
+        ("report --group no*", "no group like 'no*' is in history, as far as the lake"),
+    ],
+)
+def test_what_makes_no_sense_is_told_in_a_sentence(run: Run, arguments: str, says: str) -> None:
+    code, out, err = run(*arguments.split())
+    assert (code, out) == (2, "")
+    assert says in err
+    assert err.splitlines()[-1].startswith("error: ")
+    assert err.count("\n") == 1 or arguments.startswith("report")  # which says what it does
+
+
+@pytest.mark.usefixtures("lake")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "offsets --group billing-2 --topic b --as-of 2600",
+        "groups --group it's --state Stable",
+        "alterations --group b*",
+        "tombstones --group b*",
+        "acts --group it's",
+        "expire --what-if --group b*",
+    ],
+)
+def test_a_group_there_is_may_have_no_answer(run: Run, arguments: str) -> None:
+    code, out, err = run(*arguments.split(), "--format", "csv")
+    assert (code, out.count("\n"), err) == (0, 1, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("audit changes", "holds no history yet: `offsetlake run` reads the log"),
+        ("diff --from 1000 --to 2000", "holds no record with a time yet: `offsetlake run` reads the log"),
+        ("history --group g --topic a --partition 0", "nobody ever committed an offset of group g"),
+    ],
+)
+def test_a_lake_without_history(run: Run, tmp_path: Path, arguments: str, says: str) -> None:
+    small_lake(tmp_path / "lake")
+    code, out, err = run(*arguments.split())
+    assert (code, out) == (2, "")
+    assert says in err
+
+
+@pytest.mark.parametrize("arguments", ["audit changes", "views", "sql 'SELECT * FROM changes'"])
+def test_a_lake_of_an_older_program(run: Run, lake: Path, arguments: str) -> None:
+    (lake / "offsetlake.json").write_text('{"version": 2}')
+    command, *rest = arguments.split(maxsplit=1)
+    code, out, err = run(command, *(each.strip("'") for each in rest))
+    assert (code, out) == (6, "")
+    assert "an older offsetlake made the lake" in err
+
+
+def test_a_missing_table(run: Run, lake: Path) -> None:
+    shutil.rmtree(lake / "alterations")
+    code, out, err = run("audit", "changes")
+    assert (code, out) == (6, "")
+    assert "table alterations of the lake" in err
+    assert "is gone" in err
+    assert len(asked(run, "audit", "commit_steps")) == 8  # it does not need that table
+
+
+def test_views_prints_statements_for_spark(run: Run, lake: Path) -> None:
+    code, out, err = run("views", "--lake", str(lake))
+    assert (code, err) == (0, "")
+    statements = [statement.strip() for statement in out.split(";\n\n")]
+    assert [statement.split()[5] for statement in statements if statement] == [*TABLES, *views()]
+    assert f"VIEW offsets USING delta OPTIONS (path '{lake}/offsets')" in out
+
+
+@pytest.mark.usefixtures("lake")
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["sql", "SELECT 1"], "running the query"),
+        (["audit", "changes"], "asking changes"),
+        (["groups", "--as-of", "3000"], "looking up groups as of 3000"),
+        (["offsets", "--as-of", "3000"], "looking up offsets as of 3000"),
+    ],
+)
+def test_a_question_that_takes_long_says_so(
+    run: Run, monkeypatch: pytest.MonkeyPatch, arguments: list[str], says: str
+) -> None:
+    class Fired(threading.Timer):
+        def start(self) -> None:
+            if self.args:
+                self.function(*self.args)
+
+        def cancel(self) -> None: ...
+
+    monkeypatch.setattr(output.threading, "Timer", Fired)
+    code, _, err = run(*arguments)
+    assert (code, err.splitlines()[0].split("s  ")[1]) == (0, says)

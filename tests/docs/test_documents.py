@@ -1,0 +1,198 @@
+"""Every example of every document runs as written after `make run`, and prints what the document shows.
+
+`pytest tests/docs/test_documents.py --refresh-examples` writes what the examples print now into the documents.
+"""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from offsetlake.lake.views import views
+from offsetlake.pipeline import runner
+from support.broker import workload
+from support.broker.broker import Broker
+from support.documents import (
+    ROOT,
+    Example,
+    Shell,
+    check_command,
+    elsewhere,
+    examples,
+    in_checkout,
+    in_help,
+    in_sentences,
+    unknown_blocks,
+)
+from support.e2e.in_process import NoSpark
+from support.serve.secured import secured
+
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+AUDITS, OPERATING = (ROOT / "docs" / name for name in ("audits.md", "operating.md"))
+NEEDS_ROOT = "needs root and systemd"
+ELSEWHERE = {
+    "make test ": "runs this test",
+    "make airflow ": "does not end; tests/dags/test_page.py runs it",
+    "make dist": "installs into a system; Makefile's target is run by `make test`",
+    "useradd ": NEEDS_ROOT,
+    "python3.11 -m venv /opt/offsetlake": NEEDS_ROOT,
+    "/opt/offsetlake/bin/pip install --require-hashes ": NEEDS_ROOT,
+    "/opt/offsetlake/bin/pip install --no-deps ": NEEDS_ROOT,
+    "cp conf/systemd/offsetlake.service ": NEEDS_ROOT,
+    "systemctl enable ": NEEDS_ROOT,
+    "systemctl stop ": NEEDS_ROOT,
+    "systemctl start ": NEEDS_ROOT,
+    "flock /var/lib/offsetlake/lake/lock cp ": "copies what a stopped service has left",
+}
+"""What the beginnings of the command lines marked `sh elsewhere` cannot run here for."""
+
+WITH_A_JVM = ("make spark-sql", "spark-sql ")
+"""Beginnings of examples that start a JVM for half a minute: `test_spark_sql` runs them."""
+
+pytestmark = [pytest.mark.slow, pytest.mark.broker]
+
+
+@pytest.fixture(scope="module")
+def cluster(broker: Broker) -> str:
+    """Return the address of a cluster in which the group checkout has read from the topic carts."""
+    workload.create_topic(broker.bootstrap, "carts", 2)
+    workload.produce(broker.bootstrap, "carts", 5)
+    workload.simple_commit(broker.bootstrap, "checkout", {("carts", 0): 3, ("carts", 1): 0})
+    return broker.bootstrap
+
+
+@pytest.fixture
+def shell(cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    """Return a shell after `make run`, in which a copy of a broker's folder and a service's settings exist."""
+    monkeypatch.setattr(runner, "LazySession", NoSpark)
+    shutil.copytree(ROOT / "tests" / "fixtures" / "broker-log", tmp_path / "backup" / "kafka-data")
+    with in_checkout(tmp_path, {"broker-1:9092": cluster}) as made:
+        yield made
+
+
+def installed(shell: Shell, folder: Path) -> None:
+    """Make what docs/operating.md has installed: settings, certificates, and a lake and a log of the service."""
+    settings, rights = re.findall(r"^```toml\n(.*?)^```$", OPERATING.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    own, state = folder / "etc" / "offsetlake", folder / "var" / "lib" / "offsetlake"
+    own.mkdir(parents=True)
+    state.mkdir(parents=True)
+    secured(own)
+    shutil.move(own / "credentials.json", state)
+    (own / "rights.toml").write_text(rights, encoding="utf-8")
+    (own / "offsetlake.toml").write_text(re.sub(r"(?<=\")/(?=etc|var)", f"{folder}/", settings), encoding="utf-8")
+    assert shell.run("python docs/example.py /var/lib/offsetlake/log").code == 0
+    assert shell.run("offsetlake run --config /etc/offsetlake/offsetlake.toml").code == 0
+
+
+def failures(shell: Shell, found: Iterable[Example]) -> Iterator[str]:
+    """Run examples one after the other; return what went wrong."""
+    for command, output in found:
+        if command.startswith(WITH_A_JVM):
+            continue
+        done = shell.run(command)
+        if done.code or "Error: " in done.out:  # with which Kafka's tools end with 0
+            yield f"{command}\nended with {done.code}: {done.err or done.out}"
+        elif output is not None and (printed := plain(done.out)) != output:
+            yield f"{command}\nprinted:\n{printed}"
+
+
+def plain(printed: str) -> str:
+    """Return an output without the spaces at the ends of its lines."""
+    return "".join(f"{line.rstrip()}\n" for line in printed.splitlines())
+
+
+def refreshed(shell: Shell, text: str) -> str:
+    """Return a document with the outputs that its examples print now."""
+    for command, output in examples(text):
+        printed = shell.run(command).out if not command.startswith(WITH_A_JVM) else ""
+        if output is not None:
+            text = text.replace(f"$ {command}\n{output}", f"$ {command}\n{plain(printed)}")
+    return text
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=[path.name for path in DOCUMENTS])
+def test_examples_of_a_document(shell: Shell, tmp_path: Path, document: Path, pytestconfig: pytest.Config) -> None:
+    if document.name != "README.md":
+        assert shell.run("make example").code == 0
+    if document == OPERATING:
+        installed(shell, tmp_path)
+    text = document.read_text(encoding="utf-8")
+    if pytestconfig.getoption("refresh_examples"):
+        document.write_text(refreshed(shell, text), encoding="utf-8")
+    else:
+        assert not [*failures(shell, examples(text))]
+
+
+def test_examples_of_the_help(shell: Shell, tmp_path: Path) -> None:
+    assert shell.run("make example").code == 0
+    shutil.copytree("example", "made")
+    installed(shell, tmp_path)
+    wrong = []
+    for command, found in in_help().items():
+        assert found, f"the help of {command} shows no example"
+        if any("example/" in each.command for each in found):
+            shutil.rmtree("example", ignore_errors=True)
+            shutil.copytree("made", "example")
+        wrong += failures(shell, found)
+        shell.stop_serving()
+    assert not wrong
+
+
+@pytest.mark.long
+@pytest.mark.jvm
+def test_spark_sql(shell: Shell) -> None:
+    found = [of.command for of in examples(AUDITS.read_text(encoding="utf-8")) if of.command.startswith(WITH_A_JVM)]
+    assert [command.split()[:2] for command in found] == [
+        ["make", "spark-sql"], ["make", "spark-sql"], ["spark-sql", "--driver-class-path"],
+    ]  # fmt: skip
+    assert shell.run("make example").code == 0
+    assert shell.run("offsetlake views > lake.sql").code == 0
+    assert "double_writers" in shell.run(found[2]).out
+    asked = shell.run(f"echo 'SELECT group_id, records_again FROM regressions;' | {found[1]} -o setup")
+    assert asked.code == 0, asked.err
+    assert "billing\t170" in asked.out.splitlines()
+
+
+def test_what_cannot_run_here_is_listed_with_its_reason() -> None:
+    lines = [line for path in DOCUMENTS for line in elsewhere(path.read_text(encoding="utf-8"))]
+    assert [line for line in lines if not line.startswith((*ELSEWHERE,))] == []
+    assert [start for start in ELSEWHERE if not any(line.startswith(start) for line in lines)] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=[path.name for path in DOCUMENTS])
+def test_blocks_and_sentences(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    assert unknown_blocks(text) == set()
+    for command in in_sentences(text):
+        check_command(command)
+
+
+def test_every_target_of_make_that_is_named_is_listed_by_make() -> None:
+    listed = subprocess.run(["make", "-s"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    pattern = re.compile(r"(?:^|`)make ([a-z-]+)", re.MULTILINE)
+    named = {target for path in DOCUMENTS for target in pattern.findall(path.read_text(encoding="utf-8"))}
+    assert {"run", "example", "spark-sql", "airflow"} <= named
+    assert {target for target in named if f"make {target} " not in listed} == set()
+
+
+def test_a_command_that_does_not_exist_is_found() -> None:
+    with pytest.raises(KeyError):
+        check_command("offsetlake sevre --check")
+    with pytest.raises(Exception, match="--chekc"):
+        check_command("offsetlake serve --chekc")
+
+
+def test_what_goes_wrong_with_an_example_is_found(shell: Shell) -> None:
+    wrong = [Example("offsetlake history"), Example("offsetlake groups --group bulk-1 --format csv", "group\n")]
+    assert [text.splitlines()[1] for text in failures(shell, wrong)] == [
+        "ended with 2: error: Missing option '--group'.", "printed:",
+    ]  # fmt: skip
+
+
+def test_every_view_has_an_example() -> None:
+    text = AUDITS.read_text(encoding="utf-8")
+    shown = " ".join(of.command for of in examples(text))
+    assert [view for view in views() if f"### {view}\n" not in text or view not in shown] == []

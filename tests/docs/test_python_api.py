@@ -1,0 +1,80 @@
+"""docs/python-api.md: its examples run as they are written, and its tables list what the code has."""
+
+import doctest
+import inspect
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import offsetlake
+from offsetlake.errors import LakeUnusable
+from offsetlake.lake.definitions import definition
+from offsetlake.lake.lake import Lake
+from offsetlake.log.cluster.connection import KafkaConnection
+from offsetlake.pipeline.compact.snapshot import Snapshot
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "python-api.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def repository(broker_lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder of the repository after `make run`."""
+    (tmp_path / "lake").symlink_to(broker_lake.path)
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("repository")
+def test_examples() -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, "python-api.md", None, 0)
+    assert len(test.examples) == TEXT.count(">>> ") > 0
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    said: list[str] = []
+    assert runner.run(test, out=said.append).failed == 0, "".join(said)
+
+
+def listed(after: str) -> list[str]:
+    """The names in the first column of the first table behind a text, each in backquotes."""
+    table = TEXT.partition(after)[2].partition("\n|---")[2].split("\n\n")[0]
+    return [name for line in table.splitlines()[1:] for name in re.findall(r"`([^`]+)`", line.split("|")[1])]
+
+
+def test_every_argument_and_result_is_on_the_page() -> None:
+    def arguments(function: Any) -> list[str]:
+        return [name for name in inspect.signature(function).parameters if name != "self"]
+
+    assert listed("### Arguments") == arguments(offsetlake.open_snapshot)
+    assert listed("| Field of `KafkaConnection` |") == [field.name for field in fields(KafkaConnection)]
+    assert listed("### Result") == [field.name for field in fields(Snapshot)]
+    assert listed("`Snapshot.offsets(") == arguments(Snapshot.offsets)
+    assert listed("The columns of `offsets`:") == list(definition("offsets").column_names)
+    assert listed("## register_views") == arguments(offsetlake.register_views)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (
+            lambda: offsetlake.open_snapshot("lake", "log", group="g"),
+            "unexpected keyword argument 'group'; valid argumen",
+        ),
+        (lambda: offsetlake.open_snapshot("lake"), "missing a required argument: 'log'; valid arguments: lake, log$"),
+        (lambda: offsetlake.open_snapshot("lake", 5), "log is a str, a Path or a LogAddress, not int"),
+        (lambda: offsetlake.register_views("lake"), "'lake'; valid arguments: spark, lake$"),
+        (lambda: Snapshot.offsets("snapshot", topics="t"), "valid arguments: group_id, topic$"),
+    ],
+)
+def test_a_wrong_argument_is_told_the_valid_ones(call: Any, says: str) -> None:
+    with pytest.raises(TypeError, match=says):
+        call()
+
+
+@pytest.mark.usefixtures("repository")
+def test_what_a_function_raises_passes(tmp_path: Path) -> None:
+    with pytest.raises(LakeUnusable, match="no lake in"):
+        offsetlake.open_snapshot(tmp_path / "nowhere", "log")

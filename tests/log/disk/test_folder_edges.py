@@ -1,0 +1,232 @@
+"""Folders that are no log, files that are none of it, files that vanish; and knowing a log again by its tail."""
+
+import shutil
+import struct
+from pathlib import Path
+
+import google_crc32c
+import pytest
+
+from offsetlake.errors import LogUnavailable
+from offsetlake.log.disk.folder import describe, fetch, slices, tail_checksum
+from offsetlake.log.positions import OFFSETS_TOPIC, SHARE_STATE_TOPIC, LogPartition, OffsetRange
+from support.log.made_folders import PARTITION, batch, read_all, rows_of, write
+from support.oracle.log_writer import Batch, batch_bytes
+
+REAL_LOG = Path(__file__).parents[2] / "fixtures" / "real-log"
+
+
+# --- what is a log ---
+
+
+def test_a_real_log() -> None:
+    extent = describe(REAL_LOG)
+    assert {str(where) for where in extent.ranges} == {path.name for path in REAL_LOG.iterdir()}
+    assert list(extent.ranges) == sorted(extent.ranges)
+    assert (extent.identity, extent.notes) == (None, [])
+
+
+def test_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(
+        LogUnavailable, match=f"^no folder {tmp_path}/none: --log wants a broker's data folder or a copy"
+    ):
+        describe(tmp_path / "none")
+    (tmp_path / "file").write_bytes(b"x")
+    with pytest.raises(LogUnavailable, match=r"^no folder"):
+        describe(tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        [],
+        ["orders-0", "__consumer_offsets", "__consumer_offsets-", "__consumer_offsets-x", "__consumer_offsets--1"],
+        ["__consumer_offsets-0.0123456789abcdef0123456789abcdef-delete", "__consumer_offsets-0-future"],
+        ["__consumer_offsets-00", "__consumer_offsets-٣", "x__consumer_offsets-0", "__transaction_state-0"],
+    ],
+)
+def test_a_folder_that_holds_no_log(inside: list[str], tmp_path: Path) -> None:
+    for name in inside:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{0:020d}.log").write_bytes(batch_bytes(batch(0)))
+    with pytest.raises(
+        LogUnavailable, match=f"^{tmp_path} holds no log: a log is folders such as __consumer_offsets-0/"
+    ):
+        describe(tmp_path)
+
+
+def test_a_file_named_as_a_partition_is_no_log(tmp_path: Path) -> None:
+    (tmp_path / str(PARTITION)).write_bytes(b"")
+    with pytest.raises(LogUnavailable, match="holds no log"):
+        describe(tmp_path)
+
+
+def test_the_folder_of_one_partition(tmp_path: Path) -> None:
+    write(tmp_path, [batch(0)])
+    with pytest.raises(LogUnavailable, match="is one partition of a log; name the folder above it"):
+        describe(tmp_path / str(PARTITION))
+
+
+def test_a_partition_without_segments_holds_nothing(tmp_path: Path) -> None:
+    write(tmp_path, [batch(0)])
+    (tmp_path / f"{OFFSETS_TOPIC}-1").mkdir()
+    assert describe(tmp_path).ranges == {PARTITION: (0, 3)}
+    assert slices(tmp_path, LogPartition(OFFSETS_TOPIC, 1), OffsetRange(0, 9)) == []
+
+
+def test_files_beside_the_segments_are_passed_over(tmp_path: Path) -> None:
+    write(tmp_path, [batch(0)], [batch(3)])
+    directory = tmp_path / str(PARTITION)
+    names = [f"{base:020d}.{kind}" for base in (0, 3, 9) for kind in ("index", "timeindex", "txnindex", "snapshot")]
+    names += [f"{9:020d}.log.{kind}" for kind in ("cleaned", "swap", "deleted")]
+    names += [
+        "leader-epoch-checkpoint",
+        "partition.metadata",
+        "9.log",
+        f"{9:021d}.log",
+        f"x{9:020d}.log",
+        "٩" * 20 + ".log",
+    ]
+    for name in names:
+        (directory / name).write_bytes(batch_bytes(batch(100)))
+    for name in ("recovery-point-offset-checkpoint", ".lock", "cleaner-offset-checkpoint"):
+        (tmp_path / name).write_bytes(b"0\n")
+    assert describe(tmp_path).ranges == {PARTITION: (0, 6)}
+    assert read_all(tmp_path) == (rows_of([batch(0), batch(3)]), [])
+    assert tail_checksum(tmp_path, PARTITION, 103) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "identity"),
+    [
+        (
+            b"#\n#Mon Jan 01 00:00:00 UTC 2024\nnode.id=1\nversion=1\ncluster.id=4L6g3nShT-eMCtK--X86sw\n",
+            "4L6g3nShT-eMCtK--X86sw",
+        ),
+        (b"cluster.id = abc \r\nbroker.id=0\r\n", "abc"),
+        (b"cluster.ids=abc\n", None),
+        (b"", None),
+        (b"\xff\xfe\ncluster.id=abc=d", "abc=d"),
+    ],
+)
+def test_the_cluster_id_stands_in_meta_properties(text: bytes, identity: str | None, tmp_path: Path) -> None:
+    write(tmp_path, [batch(0)])
+    (tmp_path / "meta.properties").write_bytes(text)
+    assert describe(tmp_path).identity == identity
+
+
+# --- what cannot be read ---
+
+
+def test_a_segment_that_is_no_file(tmp_path: Path) -> None:
+    write(tmp_path, [batch(0)])
+    (tmp_path / str(PARTITION) / f"{3:020d}.log").mkdir()
+    with pytest.raises(LogUnavailable, match=r"00000000000000000003\.log cannot be read: Is a directory"):
+        describe(tmp_path)
+
+
+def test_a_segment_that_leads_nowhere(tmp_path: Path) -> None:
+    write(tmp_path, [batch(0)])
+    (tmp_path / str(PARTITION) / f"{3:020d}.log").symlink_to(tmp_path / "gone")
+    with pytest.raises(LogUnavailable, match=r"00000000000000000003\.log vanished"):
+        describe(tmp_path)
+
+
+@pytest.mark.parametrize("name", [None, PARTITION, f"{PARTITION}/{0:020d}.log", "meta.properties"], ids=str)
+def test_a_read_that_is_refused(name: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, [batch(0)])
+    (tmp_path / "meta.properties").write_bytes(b"")
+    refused = tmp_path if name is None else tmp_path / str(name)
+    for call in ("iterdir", "stat", "open"):
+        real = getattr(Path, call)
+
+        def refuse(path: Path, *args: object, real: object = real, call: str = call, **kwargs: object) -> object:
+            if path == refused and (call != "stat" or path.suffix == ".log"):
+                raise PermissionError(13, "Permission denied")
+            return real(path, *args, **kwargs)  # type: ignore[operator]
+
+        monkeypatch.setattr(Path, call, refuse)
+    with pytest.raises(LogUnavailable, match=f"{refused} cannot be read: Permission denied"):
+        describe(tmp_path)
+
+
+def test_a_segment_that_vanishes_before_it_is_fetched(tmp_path: Path) -> None:
+    first, second = write(tmp_path, [batch(0)], [batch(3)])
+    cut = slices(tmp_path, PARTITION, OffsetRange(0, 6))
+    first.unlink()
+    with pytest.raises(
+        LogUnavailable, match=f"^{first} vanished while the log was read: a live broker cleans its folder"
+    ):
+        list(fetch(cut[0]))
+    assert list(fetch(cut[1])) == [second.read_bytes()]
+    held = describe(tmp_path).ranges[PARTITION]
+    assert held == (3, 6)
+    shutil.rmtree(tmp_path / str(PARTITION))
+    with pytest.raises(LogUnavailable, match="cannot be read: No such file"):
+        slices(tmp_path, PARTITION, held)
+
+
+@pytest.mark.parametrize("left", [0, 1, 100])
+def test_a_segment_that_is_cut_before_it_is_fetched(left: int, tmp_path: Path) -> None:
+    (path,) = write(tmp_path, [batch(0), batch(3)])
+    (piece,) = slices(tmp_path, PARTITION, OffsetRange(0, 6))
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes()[:left])
+    with pytest.raises(LogUnavailable, match=f"was cut from {size} to {left} bytes while it was read"):
+        list(fetch(piece))
+
+
+# --- knowing a log again ---
+
+
+def crc(each: Batch) -> int:
+    return int(google_crc32c.value(batch_bytes(each)[16:]))
+
+
+def test_the_tail_is_the_batch_that_ends_at_an_offset(tmp_path: Path) -> None:
+    batches = [batch(0), batch(3), batch(6), batch(9)]
+    write(tmp_path, batches[:2], batches[2:])
+    for each in batches:
+        assert tail_checksum(tmp_path, PARTITION, each.last + 1) == crc(each)
+    assert len({crc(each) for each in batches}) == 4
+    for end in (0, 1, 2, 4, 11, 13, 100):
+        assert tail_checksum(tmp_path, PARTITION, end) is None
+    assert tail_checksum(tmp_path, LogPartition(SHARE_STATE_TOPIC, 0), 3) is None
+    assert tail_checksum(tmp_path / "none", PARTITION, 3) is None
+
+
+def test_an_empty_segment_behind_the_tail(tmp_path: Path) -> None:
+    write(tmp_path, [batch(0)], (3, []))
+    assert tail_checksum(tmp_path, PARTITION, 3) == crc(batch(0))
+
+
+def test_the_leader_epoch_does_not_change_the_tail(tmp_path: Path) -> None:
+    write(tmp_path, [batch(0, partition_leader_epoch=7)])
+    assert tail_checksum(tmp_path, PARTITION, 3) == crc(batch(0, partition_leader_epoch=8))
+    write(tmp_path, [batch(0, size=21)])
+    assert tail_checksum(tmp_path, PARTITION, 3) != crc(batch(0))
+
+
+def test_damage_before_the_tail_does_not_hide_it(tmp_path: Path) -> None:
+    (path,) = write(tmp_path, [batch(0), batch(3), batch(6), batch(9)])
+    size = len(batch_bytes(batch(0)))
+    for harm in (bytes(size), struct.pack(">q", 2**40) + batch_bytes(batch(3))[8:], b"junk"):
+        path.write_bytes(b"".join([batch_bytes(batch(0)), harm, batch_bytes(batch(6)), batch_bytes(batch(9))]))
+        assert tail_checksum(tmp_path, PARTITION, 12) == crc(batch(9))
+
+
+@pytest.mark.parametrize(
+    "compacted",
+    [
+        batch(3, gap=1),  # the last record is gone
+        Batch(records=(batch(3).records[0], batch(3).records[2])),
+        Batch(records=(), base_offset=3, last_offset=5, max_timestamp=1),
+        batch(3, delete_horizon=1_800_000_000_000),
+        batch(3, magic=1, codec="gzip"),
+        batch(3, magic=0),
+    ],
+)
+def test_a_tail_that_compaction_may_have_changed_tells_nothing(compacted: Batch, tmp_path: Path) -> None:
+    write(tmp_path, [batch(0), compacted, batch(compacted.last + 1)])
+    assert tail_checksum(tmp_path, PARTITION, compacted.last + 1) is None
+    assert tail_checksum(tmp_path, PARTITION, compacted.last + 4) is not None

@@ -1,0 +1,100 @@
+"""What `run` says it changed, and the list of runs."""
+
+import json
+import random
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from offsetlake.lake.lake import Lake
+from offsetlake.pipeline import runner
+from support.command_line import Run
+from support.e2e.in_process import NoSpark
+from support.e2e.lakes import grow, rows
+from support.oracle.log_reader import read_log
+from support.oracle.random_logs import RandomLog, random_log
+from support.oracle.replay import replay
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RandomLog:
+    """A log of many groups, of which the folder `log` holds the first part."""
+    monkeypatch.setattr(runner, "LazySession", NoSpark)
+    made = random_log(random.Random(7), 400, groups=25, log_partitions=3, batches_per_segment=20)
+    RandomLog(made.world, made.plans[: len(made.plans) // 2]).write(tmp_path / "log")
+    return made
+
+
+def test_a_run_tells_what_it_changed(run: Run, log: RandomLog, tmp_path: Path) -> None:
+    first = read_log(tmp_path / "log")
+    run("run", "--log", "log", "--now", "2000-01-01")
+    grow(tmp_path / "log", log)
+    code, out, _ = run("run", "--log", "log", "--now", "2000-01-01")
+    assert code == 0
+
+    state = replay(read_log(tmp_path / "log"))
+    old = {(record.log_partition, record.log_offset) for record in first}
+    commits: dict[str, int] = defaultdict(int)
+    tombstones: dict[str, int] = defaultdict(int)
+    keys: dict[str, set[object]] = defaultdict(set)
+    newest: dict[str, int] = defaultdict(int)
+    for entry in state.history:
+        if (entry.record.log_partition, entry.record.log_offset) not in old:
+            group = entry.key[0]
+            (commits if entry.kind == "commit" else tombstones)[group] += 1
+            keys[group].add(entry.key)
+            newest[group] = max(newest[group], entry.record.log_timestamp)
+    order = sorted(keys, key=lambda group: (-commits[group] - tombstones[group], -newest[group], group))
+    assert len(order) > 10, "the log has more groups than are listed"
+
+    said, listed = out.split(f"Changed in this run: {len(order)} groups; the 10 with the most commits:\n")
+    lines = listed.splitlines()
+    assert lines[0].split() == [
+        "group_id", "commits", "tombstones", "changed_offsets", "offsets", "last_timestamp",
+    ]  # fmt: skip
+    assert [re.split(r" {2,}", line)[0] for line in lines[1:11]] == order[:10]
+    for line, group in zip(lines[1:11], order, strict=False):
+        offsets = sum(key[0] == group for key in state.committed)
+        numbers = (commits[group], tombstones[group], len(keys[group]), offsets)
+        assert line.split()[-5:-1] == [str(number) for number in numbers]
+    assert lines[11].startswith(f"and {len(order) - 10} more: offsetlake sql ")
+    assert f"the lake now holds {len(state.committed)} offsets (" in said
+
+    again = run("run", "--log", "log", "--now", "2000-01-01")[1]
+    assert "Nothing new" in again
+    assert "Changed in this run" not in again, "nothing changed, and no group is listed"
+
+
+@pytest.mark.usefixtures("log")
+def test_runs_lists_the_runs_newest_first(run: Run, tmp_path: Path) -> None:
+    for _ in range(2):
+        run("run", "--log", "log", "--now", "2000-01-01")
+    lake = Lake.open(tmp_path / "lake")
+    lake.write_file("plan-compact.json", {"run_id": 9, "started_at": 1_700_000_000_000, "notes": []})
+    listed = [json.loads(line) for line in run("runs", "--format", "json")[1].splitlines()]
+    assert [row["run_id"] for row in listed] == [9, 6, 5, 4, 3, 2, 1]
+    assert (listed[0]["job"], listed[0]["outcome"], listed[0]["finished_at"]) == ("compact", "unfinished", None)
+    recorded = {row["run_id"]: row for row in rows(lake, "runs")}
+    for row in listed[1:]:
+        own = recorded[row["run_id"]]
+        assert row["counts"] == dict(own["counts"])
+        assert row["duration_ms"] == own["finished_at"] - own["started_at"]
+        ends = sum(each["end"] - each["start"] for each in own["ranges"] or ())
+        assert (row["records_read"] or 0) <= ends, "an ingest reads no more records than log offsets"
+    records = read_log(tmp_path / "log")
+    assert (listed[-1]["records_read"], listed[3]["records_read"], listed[2]["records_read"]) == (
+        len(records), 0, None,
+    )  # fmt: skip
+
+    code, out, err = run("runs", "--limit", "3")
+    assert (code, err) == (0, "… and 4 more: --limit 0\n")
+    assert out.splitlines()[0].split() == [
+        "run_id", "job", "outcome", "started_at", "duration", "records_read", "log", "result",
+    ]  # fmt: skip
+    assert [line.split()[:3] for line in out.splitlines()[1:]] == [
+        ["9", "compact", "unfinished"], ["6", "expire", "nothing"], ["5", "compact", "nothing"],
+    ]  # fmt: skip

@@ -1,0 +1,292 @@
+"""Properties of replay: it can be cut anywhere, log compaction does not change what it gives, and nothing stops it."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offsetlake.rules.group_state import GroupState
+from offsetlake.rules.groups import GroupRecord
+from support.rules.group_records import (
+    classic,
+    classic_member,
+    consumer_member,
+    current,
+    numbered,
+    record,
+    replayed,
+    share_member,
+    streams_current,
+    streams_member,
+    target,
+    tasks,
+    topology,
+)
+
+MEMBERS = ("m1", "m2", "m3")
+TOPICS = ("a", "b", "c")
+# Record types of each kind: member, group epoch, target assignment, assignment epoch, current assignment.
+KINDS = {"consumer": (5, 3, 7, 6, 8), "share": (10, 11, 13, 12, 14), "streams": (19, 17, 21, 20, 22)}
+
+
+def stored(state: GroupState | None) -> GroupState | None:
+    return None if state is None else GroupState.from_dict(json.loads(json.dumps(state.to_dict())))
+
+
+def tables(state: GroupState | None, *, with_position: bool = True) -> Any:
+    if state is None:
+        return None
+    position = () if with_position else ("log_offset", "log_timestamp")
+    return {name: value for name, value in state.row().items() if name not in position}, state.member_rows()
+
+
+epochs = st.integers(0, 2)
+topic_lists = st.lists(st.sampled_from(TOPICS), max_size=2, unique=True)
+numbers = st.lists(st.integers(0, 3), max_size=2, unique=True)
+currents = st.builds(lambda epoch, of, state: current(epoch, *of, state=state), epochs, numbers, st.integers(0, 3))
+streams_currents = st.builds(lambda epoch, of, at: streams_current(epoch, *of, state=at), epochs, numbers, epochs)
+targets = st.builds(lambda of: target(*of), numbers)
+classic_members = st.builds(classic_member, st.sampled_from(MEMBERS), st.none() | topic_lists)
+VALUES: dict[int, st.SearchStrategy[dict[str, Any]]] = {
+    1: st.just({}),
+    2: st.builds(
+        lambda kind, of: classic(kind, members=of), st.sampled_from(["", "consumer"]), st.lists(classic_members)
+    ),
+    4: st.just({"topics": []}),
+    15: st.just({"initializingTopics": [], "initializedTopics": [], "deletingTopics": []}),
+    16: st.builds(lambda topics: {"topics": topics, "version": 1, "timestamp": 1}, topic_lists),
+    19: st.builds(streams_member),
+    21: st.builds(lambda of: tasks(*of), numbers),
+    22: streams_currents,
+    23: st.builds(topology, topic_lists, topic_lists),
+    **dict.fromkeys((3, 11, 17), st.builds(lambda epoch: {"epoch": epoch}, epochs)),
+    **dict.fromkeys((6, 12, 20), st.builds(lambda epoch: {"assignmentEpoch": epoch}, epochs)),
+    5: st.builds(lambda topics: consumer_member(*topics), topic_lists),
+    10: st.builds(lambda topics: share_member(*topics), topic_lists),
+    **dict.fromkeys((7, 13), targets),
+    **dict.fromkeys((8, 14), currents),
+    **dict.fromkeys((9, 18, 24), st.just({})),
+}
+PARTS = {5: MEMBERS, 7: MEMBERS, 8: MEMBERS, 10: MEMBERS, 13: MEMBERS, 14: MEMBERS, 16: ("x.*", "y.*")}
+PARTS |= dict.fromkeys((19, 21, 22), MEMBERS)
+
+
+@st.composite
+def any_record(draw: st.DrawFn) -> GroupRecord:
+    # Mostly one kind, or hardly any story would have a second step.
+    record_type = draw(st.one_of(st.sampled_from([3, 5, 6, 7, 8, 16]), st.sampled_from(sorted(VALUES))))
+    part = draw(st.sampled_from(PARTS[record_type])) if record_type in PARTS else None
+    return record(record_type, draw(st.none() | VALUES[record_type]), part)
+
+
+@given(st.lists(any_record(), max_size=20), st.sets(st.integers(0, 20)))
+def test_records_in_any_order_can_be_cut_anywhere(records: list[GroupRecord], cuts: set[int]) -> None:
+    log, state = numbered(records), None
+    for each in log:
+        state = replayed([each], stored(state) if each.log_offset in cuts else state)
+        tables(state)
+    whole = replayed(log)
+    assert tables(state) == tables(whole)
+    assert (state and state.to_dict()) == (whole and whole.to_dict())
+
+
+def test_replay_never_reaches_into_a_stored_state() -> None:
+    parts = [(5, consumer_member("a"), "m1"), (7, target(1), "m1"), (16, {"topics": ["x"]}, "x.*")]
+    state = replayed(record(*part) for part in parts)
+    before = state.to_dict()
+    as_it_was = json.dumps(before)
+    for each in (state, GroupState.from_dict(before)):
+        replayed([record(record_type, None, part) for record_type, _, part in parts], each)
+        assert json.dumps(before) == as_it_was
+
+
+@dataclass
+class Coordinator:
+    """A group coordinator with one group: keeps what is true of it, and writes the records a broker writes.
+
+    Each change is one batch of the log; what cannot happen in the state it meets is passed over.
+    """
+
+    batches: list[list[GroupRecord]] = field(default_factory=list)
+    truths: list[Any] = field(default_factory=list)
+    kind: str | None = None
+    members: dict[str, list[str]] = field(default_factory=dict)
+    epoch: int = 0
+    offsets: set[int] = field(default_factory=set)
+    regex: bool = False
+
+    def write(self, *batch: GroupRecord) -> None:
+        self.batches.append(list(batch))
+        topics = {topic for topics in self.members.values() for topic in topics} | ({"x1"} if self.regex else set())
+        self.truths.append((self.kind, self.epoch, sorted(self.members), sorted(topics)))
+
+    def commit(self, number: int) -> None:
+        if self.kind == "share":
+            return
+        self.kind = self.kind or "simple"
+        self.offsets.add(number)
+        self.write(self.offset(number, {}))
+
+    def offset(self, number: int, value: dict[str, Any] | None) -> GroupRecord:
+        commit = record(1, value)
+        return commit._replace(key=commit.key | {"topic": "a", "partition": number})
+
+    def sync(self, member: str, topics: list[str]) -> None:
+        if self.kind in {None, "simple", "classic"}:
+            self.kind, self.epoch = "classic", self.epoch + 1
+            self.members[member] = topics
+            self.write(self.classic_record())
+
+    def classic_record(self) -> GroupRecord:
+        members = [classic_member(name, topics) for name, topics in self.members.items()]
+        return record(2, classic("consumer", self.epoch, members=members))
+
+    def join(self, kind: str, member: str, topics: list[str]) -> None:
+        if self.members and self.kind != kind:
+            return
+        batch = [] if self.kind == kind else self.tombstones()
+        if self.kind != kind:
+            self.kind, self.epoch = kind, 0
+        self.epoch += 1
+        self.members[member] = topics
+        self.write(*batch, self.member_record(member), *self.rebalance())
+
+    def member_record(self, member: str) -> GroupRecord:
+        metadata: dict[str, Any] = {
+            "consumer": consumer_member(*self.members[member]),
+            "share": share_member(*self.members[member]),
+            "streams": streams_member(),
+        }
+        return record(KINDS[str(self.kind)][0], metadata[str(self.kind)], member)
+
+    def rebalance(self) -> list[GroupRecord]:
+        """A new epoch, its assignment, and all members at it; a streams group rewrites its topology."""
+        _, epoch, target_of, assignment_epoch, current_of = KINDS[str(self.kind)]
+        streams = self.kind == "streams"
+        topics = sorted({topic for topics in self.members.values() for topic in topics})
+        value, assigned = (streams_current, tasks) if streams else (current, target)
+        return [
+            *([record(23, topology(topics))] if streams else []),
+            record(epoch, {"epoch": self.epoch}),
+            *[record(target_of, assigned(at), name) for at, name in enumerate(self.members)],
+            record(assignment_epoch, {"assignmentEpoch": self.epoch}),
+            *[record(current_of, value(self.epoch, at), name) for at, name in enumerate(self.members)],
+        ]
+
+    def leave(self, member: str) -> None:
+        if member not in self.members:
+            return
+        del self.members[member]
+        self.epoch += 1
+        if self.kind == "classic":
+            self.write(self.classic_record())
+            return
+        metadata, epoch, target_of, _, current_of = KINDS[str(self.kind)]
+        gone = [record(kind, None, member) for kind in (current_of, target_of, metadata)]
+        if self.regex and not self.members:
+            self.regex = False
+            gone.append(record(16, None, "x.*"))
+        rest = self.rebalance() if self.members else [record(epoch, {"epoch": self.epoch})]
+        self.write(*gone, *rest)
+
+    def resolve(self) -> None:
+        if self.kind == "consumer" and self.members:
+            self.regex = True
+            self.epoch += 1
+            self.write(record(16, {"topics": ["x1"], "version": 1, "timestamp": 1}, "x.*"), *self.rebalance())
+
+    def upgrade(self) -> None:
+        if self.kind == "classic" and self.members:
+            self.kind = "consumer"
+            self.epoch += 1
+            self.write(record(2, None), *[self.member_record(name) for name in self.members], *self.rebalance())
+
+    def downgrade(self) -> None:
+        if self.kind == "consumer" and self.members:
+            tombstones = self.tombstones()
+            self.kind, self.regex = "classic", False
+            self.write(*tombstones, self.classic_record())
+
+    def delete(self) -> None:
+        if self.kind is not None and not self.members:
+            batch = [self.offset(number, None) for number in sorted(self.offsets)] + self.tombstones()
+            self.kind, self.epoch = None, 0
+            self.offsets.clear()
+            self.write(*batch)
+
+    def tombstones(self) -> list[GroupRecord]:
+        if self.kind is None:
+            return []
+        if self.kind in {"simple", "classic"}:
+            return [record(2, None)]
+        member, epoch, target_of, assignment_epoch, current_of = KINDS[self.kind]
+        return [
+            *[record(kind, None, name) for kind in (current_of, target_of) for name in self.members],
+            record(assignment_epoch, None),
+            *[record(member, None, name) for name in self.members],
+            *([record(16, None, "x.*")] if self.regex else []),
+            *([record(4, None)] if self.kind == "consumer" else []),
+            *([record(15, None)] if self.kind == "share" else []),
+            record(epoch, None),
+            *([record(23, None)] if self.kind == "streams" else []),
+        ]
+
+
+member_ids = st.sampled_from(MEMBERS)
+actions = st.one_of(
+    st.tuples(st.just("commit"), st.integers(0, 1)),
+    st.tuples(st.just("sync"), member_ids, topic_lists),
+    st.tuples(st.just("join"), st.sampled_from(sorted(KINDS)), member_ids, topic_lists),
+    st.tuples(st.just("leave"), member_ids),
+    st.tuples(st.sampled_from(["resolve", "upgrade", "downgrade", "delete"])),
+)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> Coordinator:
+    coordinator = Coordinator()
+    for name, *arguments in draw(st.lists(actions, min_size=1, max_size=15)):
+        getattr(coordinator, name)(*arguments)
+    return coordinator
+
+
+def truth(state: GroupState | None) -> Any:
+    """The same of a replayed state as the coordinator keeps."""
+    if state is None:
+        return None, 0, [], []
+    row = state.row()
+    if row["protocol_type"] is None:
+        return "simple", 0, [], []
+    epoch = row["generation"] if row["group_type"] == "classic" else row["epoch"]
+    members = [member["member_id"] for member in state.member_rows()]
+    assert row["member_count"] == len(members)
+    assert row["state"] == ("Stable" if members else "Empty")
+    return row["group_type"], epoch, members, row["subscribed_topics"]
+
+
+@given(histories())
+def test_replay_gives_what_the_coordinator_knows(coordinator: Coordinator) -> None:
+    state = None
+    for batch, expected in zip(coordinator.batches, coordinator.truths, strict=True):
+        state = replayed(batch, state)
+        assert truth(state) == expected
+
+
+def compacted(log: list[GroupRecord], *, drop_tombstones: bool) -> list[GroupRecord]:
+    newest = {(each.record_type, json.dumps(each.key)): each.log_offset for each in log}
+    kept = [each for each in log if each.log_offset in newest.values()]
+    return [each for each in kept if each.value is not None or not drop_tombstones]
+
+
+@given(histories(), st.data(), st.booleans())
+def test_log_compaction_changes_nothing(coordinator: Coordinator, data: st.DataObject, drop_tombstones: bool) -> None:
+    log = numbered(each for batch in coordinator.batches for each in batch)
+    ends = [sum(map(len, coordinator.batches[:count])) for count in range(len(coordinator.batches) + 1)]
+    cleaned = data.draw(st.sampled_from(ends), label="records cleaned")
+    whole = replayed(log)
+    short = replayed([*compacted(log[:cleaned], drop_tombstones=drop_tombstones), *log[cleaned:]])
+    # A simple group stands where its first commit stood: the one thing that is not in the newest records.
+    position = whole is not None and not whole.is_simple()
+    assert tables(short, with_position=position) == tables(whole, with_position=position)

@@ -1,0 +1,377 @@
+"""Requests of every version, read and answered without sockets."""
+
+import struct
+import uuid
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offsetlake.kafka.batch_writer import unsigned_varint
+from offsetlake.serve.apis import cluster_apis
+from offsetlake.serve.protocol import api_keys as apis
+from offsetlake.serve.protocol import topics as topics_module
+from offsetlake.serve.protocol import wire
+from offsetlake.serve.protocol.topics import LAST_OFFSET, MOST_PARTITIONS, Topics
+from offsetlake.serve.storage.mapped_snapshot import NO_ID
+from support.serve.asking import CLIENT, CORRELATION, answered, request
+from support.serve.commands import ABSENT, CONSUMER, EMPTY, commit, delete_groups, delete_offsets, listed, stored
+from support.serve.in_process import HOST, PORT, InProcess, Origin
+from support.serve.made_base import made_base
+
+ALL_VERSIONS = [
+    (api, version)
+    for api, versions in apis.VERSIONS.items()
+    for version in versions
+    if api not in (apis.OFFSET_COMMIT, apis.OFFSET_FETCH)
+]
+_PRODUCER = {"transactional_id": ABSENT, "producer_id": 1, "producer_epoch": 0}
+_OLD_PRODUCER = {f"v3_and_below_{name}": value for name, value in _PRODUCER.items()}
+_FETCHED = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1}
+_PRODUCED = {"index": 0, "records": b"whatever"}
+ASKED: dict[int, dict[str, Any]] = {
+    apis.PRODUCE: {
+        "acks": -1,
+        "topic_data": [{"name": "orders", "topic_id": uuid.UUID(int=5), "partition_data": [_PRODUCED]}],
+    },
+    apis.FETCH: {
+        "max_wait": timedelta(milliseconds=500),
+        "min_bytes": 1,
+        "topics": [{"topic": "orders", "topic_id": uuid.UUID(int=5), "partitions": [_FETCHED]}],
+        "forgotten_topics_data": [],
+    },
+    apis.LIST_OFFSETS: {"topics": [{"name": "orders", "partitions": [{"partition_index": 0, "timestamp": -1}]}]},
+    apis.METADATA: {"topics": [{"name": "orders", "topic_id": None}]},
+    apis.FIND_COORDINATOR: {"key": "g", "key_type": 0, "coordinator_keys": ["g"]},
+    apis.DESCRIBE_GROUPS: {"groups": [EMPTY]},
+    apis.DELETE_GROUPS: {"groups_names": [ABSENT]},
+    apis.OFFSET_DELETE: {"group_id": ABSENT, "topics": []},
+    apis.CONSUMER_GROUP_DESCRIBE: {"group_ids": [CONSUMER]},
+    apis.DESCRIBE_TOPIC_PARTITIONS: {"topics": [{"name": "orders"}]},
+    apis.SASL_HANDSHAKE: {"mechanism": "PLAIN"},
+    apis.SASL_AUTHENTICATE: {"auth_bytes": b""},
+    apis.INIT_PRODUCER_ID: {"transactional_id": None, "transaction_timeout": timedelta(minutes=1)},
+    apis.ADD_PARTITIONS_TO_TXN: {
+        **_OLD_PRODUCER,
+        "v3_and_below_topics": [{"name": "orders", "partitions": [0]}],
+        "transactions": [_PRODUCER | {"verify_only": False, "topics": [{"name": "orders", "partitions": [0]}]}],
+    },
+    apis.ADD_OFFSETS_TO_TXN: _PRODUCER | {"group_id": ABSENT},
+    apis.END_TXN: _PRODUCER | {"committed": True},
+    apis.TXN_OFFSET_COMMIT: _PRODUCER
+    | {
+        "group_id": ABSENT,
+        "topics": [
+            {"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}]}
+        ],
+    },
+}
+REFUSED = {
+    apis.OFFSET_DELETE: 69,
+    apis.ADD_OFFSETS_TO_TXN: 49,
+    apis.END_TXN: 49,
+    apis.ADD_PARTITIONS_TO_TXN: 31,
+    apis.SASL_HANDSHAKE: 34,
+    apis.SASL_AUTHENTICATE: 34,
+}
+BROKER = {"node_id": 0, "host": HOST, "port": PORT}
+LOADING = 14
+LOG = "__consumer_offsets"
+
+
+def named(folder: Path, origin: Origin, **topics: int) -> InProcess:
+    made = InProcess(folder, origin, {name.encode(): number for name, number in topics.items()})
+    made.load()
+    return made
+
+
+@pytest.mark.parametrize(("api", "version"), ALL_VERSIONS)
+def test_every_version_is_answered(shared: InProcess, api: int, version: int) -> None:
+    answer = shared.ask(api, version, **ASKED.get(api, {}))
+    if "error_code" in answer:
+        assert answer["error_code"] == REFUSED.get(api, 0)
+    assert api in REFUSED or set(answer) - {"throttle_time", "error_code", "error_message"}, "it says something"
+
+
+def test_versions_are_told(loading: InProcess) -> None:
+    for version in apis.VERSIONS[apis.API_VERSIONS]:
+        told = loading.ask(apis.API_VERSIONS, version)["api_keys"]
+        assert {of["api_key"]: range(of["min_version"], of["max_version"] + 1) for of in told} == apis.VERSIONS
+
+
+def test_a_too_new_version_of_api_versions_is_answered_in_the_oldest(loading: InProcess) -> None:
+    frame = struct.pack(">hhih", apis.API_VERSIONS, 99, CORRELATION, len(CLIENT)) + CLIENT + b"\0whatever"
+    answer = answered(apis.API_VERSIONS, 0, loading.answer(frame))
+    only = {"api_key": apis.API_VERSIONS, "min_version": 0, "max_version": 4}
+    assert answer == {"error_code": 35, "api_keys": [only]}
+
+
+@pytest.mark.parametrize(
+    ("api", "version"),
+    [
+        (apis.PRODUCE, 2),
+        (11, 5),
+        (apis.METADATA, 14),
+        (apis.METADATA, -1),
+        (apis.LIST_OFFSETS, 0),
+        (apis.OFFSET_COMMIT, 1),
+        (999, 0),
+    ],
+)
+def test_what_is_not_offered_ends_the_connection(shared: InProcess, api: int, version: int) -> None:
+    frame = struct.pack(">hhih", api, version, CORRELATION, -1)
+    with pytest.raises(wire.Malformed, match=f"api {api} of version {version}"):
+        shared.answer(frame)
+
+
+@pytest.mark.parametrize(("api", "version"), ALL_VERSIONS)
+def test_a_request_cut_short_ends_the_connection(shared: InProcess, api: int, version: int) -> None:
+    whole = request(api, version, ASKED.get(api, {}))
+    start = len(request(apis.LIST_GROUPS, 0, {}))
+    for stop in range(start, len(whole)):
+        with pytest.raises((wire.Malformed, IndexError)):
+            shared.answer(whole[:stop])
+
+
+_LONGEST = "x" * (2**15 - 1)
+_ROWS = [{"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}]
+
+
+@pytest.mark.parametrize(
+    ("api", "version", "values"),
+    [
+        (apis.TXN_OFFSET_COMMIT, 5, _PRODUCER | {"group_id": "g", "topics": [{"name": _LONGEST, "partitions": _ROWS}]}),
+        (apis.TXN_OFFSET_COMMIT, 5, _PRODUCER | {"group_id": _LONGEST, "topics": []}),
+        (apis.INIT_PRODUCER_ID, 4, ASKED[apis.INIT_PRODUCER_ID] | {"transactional_id": _LONGEST}),
+        (apis.DELETE_GROUPS, 2, {"groups_names": ["g", _LONGEST]}),
+        (apis.OFFSET_COMMIT, 9, {"group_id": _LONGEST, "topics": []}),
+        (apis.OFFSET_COMMIT, 9, {"group_id": "g", "topics": [{"name": _LONGEST, "partitions": _ROWS}]}),
+        (apis.OFFSET_FETCH, 7, {"group_id": _LONGEST, "topics": [], "require_stable": False}),
+    ],
+)
+def test_a_string_longer_than_strings_are_ends_the_connection(
+    served: InProcess, api: int, version: int, values: dict[str, Any]
+) -> None:
+    """A compact length could say so, but no record could hold it: a broker ends the connection, too."""
+    frame = request(api, version, values)
+    served.answer(frame)
+    size, longer = 2**15, 2**15 + 1  # as compact lengths have it, one more than there are bytes
+    frame = frame.replace(unsigned_varint(size) + _LONGEST.encode(), unsigned_varint(longer) + f"{_LONGEST}x".encode())
+    with pytest.raises(wire.Malformed, match=f"a string of {size} bytes"):
+        served.answer(frame)
+    assert commit(served, "g", "orders", 0, 1) == 0
+
+
+def test_bytes_behind_a_request_are_passed_over(served: InProcess) -> None:
+    frame = request(apis.METADATA, 13, {"topics": None}) + b"\0\0\0"
+    assert answered(apis.METADATA, 13, served.answer(frame))["brokers"]
+
+
+def test_while_it_loads_groups_have_to_wait(loading: InProcess) -> None:
+    assert loading.ask(apis.LIST_GROUPS, 5)["error_code"] == LOADING
+    for version in (0, 6):
+        assert loading.ask(apis.DESCRIBE_GROUPS, version, groups=["g"])["groups"][0]["error_code"] == LOADING
+    described = loading.ask(apis.CONSUMER_GROUP_DESCRIBE, 1, group_ids=["g", ""])["groups"]
+    assert [group["error_code"] for group in described] == [LOADING, 24]
+    assert delete_groups(loading, "g", "h") == {"g": LOADING, "h": LOADING}
+    assert delete_offsets(loading, "g", ("t", 0)) == [LOADING]
+    assert delete_offsets(loading, "", ("t", 0)) == [24]
+    assert loading.ask(apis.METADATA, 13, topics=None)["brokers"] == [BROKER | {"rack": None}]
+    assert loading.ask(apis.FIND_COORDINATOR, 6, **ASKED[apis.FIND_COORDINATOR])["coordinators"][0]["port"] == PORT
+    loading.load()
+    assert loading.ask(apis.LIST_GROUPS, 5)["error_code"] == 0
+
+
+def test_the_cluster_is_this_broker(served: InProcess) -> None:
+    answer = served.ask(apis.DESCRIBE_CLUSTER, 2, include_cluster_authorized_operations=True)
+    assert (answer["cluster_id"], answer["controller_id"]) == (served.parts.cluster_id, 0)
+    assert answer["brokers"] == [{"broker_id": 0, "host": HOST, "port": PORT, "rack": None, "is_fenced": False}]
+    assert answer["cluster_authorized_operations"] == 1 << 8
+    errors = [served.ask(apis.DESCRIBE_CLUSTER, 2, endpoint_type=kind)["error_code"] for kind in (1, 2, 3)]
+    assert errors == [0, 114, 115]
+
+
+@pytest.mark.parametrize("version", apis.VERSIONS[apis.FIND_COORDINATOR])
+@pytest.mark.parametrize(("key_type", "since", "error"), [(0, 0, 0), (1, 1, 0), (2, 6, 15), (3, 1, 42)])
+def test_there_are_coordinators_of_groups_alone(
+    shared: InProcess, version: int, key_type: int, since: int, error: int
+) -> None:
+    answer = shared.ask(apis.FIND_COORDINATOR, version, key="g", key_type=key_type, coordinator_keys=["g", "h"])
+    wanted = error if version >= since else 0 if version == 0 else 42
+    for found in answer.get("coordinators", [answer]):
+        assert found["error_code"] == wanted
+        assert (found["node_id"], found["host"], found["port"]) == ((-1, "", -1) if wanted else (0, HOST, PORT))
+    assert [of["key"] for of in answer.get("coordinators", ())] == (["g", "h"] if version >= 4 else [])
+
+
+def test_any_topic_is_there_with_the_partitions_that_offsets_tell_of(served: InProcess) -> None:
+    topics = {topic["name"]: topic for topic in served.ask(apis.METADATA, 13, topics=None)["topics"]}
+    highest = {name: number for group in listed(served) for name, number in sorted(stored(served, group))}
+    assert highest
+    assert all(len(topics[name]["partitions"]) > number for name, number in highest.items())
+    assert all(topic["error_code"] == 0 and topic["topic_id"] for topic in topics.values())
+    asked = [{"name": name, "topic_id": None} for name in ("new", "a/b", "..", "")]
+    new, *invalid = served.ask(apis.METADATA, 13, topics=asked)["topics"]
+    assert [of["partition_index"] for of in new["partitions"]] == [0]
+    assert [topic["error_code"] for topic in invalid] == [17, 17, 17]
+    assert commit(served, "g", "new", 6, 1) == 0
+    (new,) = served.ask(apis.METADATA, 13, topics=asked[:1])["topics"]
+    assert [of["partition_index"] for of in new["partitions"]] == [*range(7)]
+    by_id = [{"name": None, "topic_id": uuid.UUID(bytes=of)} for of in (new["topic_id"], b"?" * 16)]
+    assert served.ask(apis.METADATA, 13, topics=[*by_id, {"name": None, "topic_id": None}])["topics"] == [
+        new,
+        {**new, "error_code": 100, "name": None, "topic_id": b"?" * 16, "partitions": []},
+        {**new, "error_code": 100, "name": None, "topic_id": None, "partitions": []},
+    ]
+
+
+def test_no_topic_but_those_named_is_there(tmp_path: Path, origin: Origin) -> None:
+    served = named(tmp_path, origin, here=2, orders=1)
+    assert [topic["name"] for topic in served.ask(apis.METADATA, 0, topics=[])["topics"]] == [LOG, "here", "orders"]
+    assert served.ask(apis.METADATA, 1, topics=[])["topics"] == []
+    asked = [{"name": name, "topic_id": None} for name in ("here", "payments", "orders")]
+    topics = served.ask(apis.METADATA, 9, topics=asked, include_topic_authorized_operations=True)["topics"]
+    assert [(topic["error_code"], len(topic["partitions"])) for topic in topics] == [(0, 2), (3, 0), (0, 1)]
+    assert topics[0]["topic_authorized_operations"] == 1 << 3 | 1 << 8
+    assert [commit(served, "g", "here", number, 1) for number in (1, 2)] == [0, 3]
+    assert delete_offsets(served, "g", ("here", 1), ("here", 2), ("payments", 0), ("here", 0)) == [0, 3, 3, 0]
+    served.close()
+
+
+def test_topics_come_in_pages(tmp_path: Path, origin: Origin) -> None:
+    served = named(tmp_path, origin, a=3, b=5, c=2)
+    pages: list[list[tuple[str, int]]] = []
+    cursor = None
+    while not pages or cursor is not None:
+        answer = served.ask(apis.DESCRIBE_TOPIC_PARTITIONS, 0, topics=[], response_partition_limit=3, cursor=cursor)
+        cursor = answer["next_cursor"]
+        pages.append(
+            [(topic["name"], of["partition_index"]) for topic in answer["topics"] for of in topic["partitions"]]
+        )
+    assert [len(page) for page in pages] == [3] * 20
+    assert [each for page in pages for each in page] == [
+        (name, number) for name, count in ((LOG, 50), ("a", 3), ("b", 5), ("c", 2)) for number in range(count)
+    ]
+    topics = [{"name": "c"}, {"name": "nowhere"}]
+    answer = served.ask(apis.DESCRIBE_TOPIC_PARTITIONS, 0, topics=topics, cursor=None)
+    assert [(topic["name"], topic["error_code"]) for topic in answer["topics"]] == [("c", 0), ("nowhere", 3)]
+    served.close()
+
+
+def test_a_partition_that_no_cluster_has_is_none(served: InProcess) -> None:
+    """One commit could name any, and all below would be described to whoever asks."""
+    assert [commit(served, "g", "x", number, 1) for number in (2**31 - 1, MOST_PARTITIONS)] == [3, 3]
+    asked = [{"name": "x", "topic_id": None}]
+    assert len(served.ask(apis.METADATA, 13, topics=asked)["topics"][0]["partitions"]) == 1
+    assert commit(served, "g", "x", 1000, 1) == 0
+    assert len(served.ask(apis.METADATA, 13, topics=asked)["topics"][0]["partitions"]) == 1001
+    named = Topics({b"x": 2 * MOST_PARTITIONS}, 50)
+    assert named.holds(b"x", 2 * MOST_PARTITIONS - 1), "where topics are named, they are as they are named"
+
+
+def test_a_partition_of_the_log_that_no_cluster_has_is_not_described(served: InProcess) -> None:
+    served.topics.learn({b"x": (2**31 - 1, NO_ID)})
+    assert served.topics.partitions(b"x") == MOST_PARTITIONS
+    cursor = {"topic_name": "x", "partition_index": MOST_PARTITIONS - 1}
+    answer = served.ask(apis.DESCRIBE_TOPIC_PARTITIONS, 0, topics=[{"name": "x"}], cursor=cursor)
+    assert [of["partition_index"] for of in answer["topics"][0]["partitions"]] == [MOST_PARTITIONS - 1]
+    assert answer["next_cursor"] is None
+
+
+def test_partitions_of_one_answer_have_an_end(served: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Topics that have few keep them; the log, all of its own; and who asks for one topic is told of it all."""
+    monkeypatch.setattr(cluster_apis, "MOST_DESCRIBED", 1000)
+    names = [f"many-{number}" for number in range(20)]
+    served.topics.learn({name.encode(): (999, NO_ID) for name in names})
+    everything = served.ask(apis.METADATA, 13, topics=None)["topics"]
+    partitions = {topic["name"]: len(topic["partitions"]) for topic in everything}
+    share = 1000 // len(partitions)
+    assert {partitions[name] for name in names} == {share}
+    assert partitions[LOG] == 50 > share
+    few = {name: number for name, number in partitions.items() if name not in (*names, LOG)}
+    assert few == {name: min(served.topics.partitions(name.encode()), share) for name in few}
+    asked = [{"name": names[0], "topic_id": None}] * 3
+    (once,) = served.ask(apis.METADATA, 13, topics=asked)["topics"]
+    assert [of["partition_index"] for of in once["partitions"]] == [*range(1000)]
+
+
+@pytest.mark.parametrize("version", apis.VERSIONS[apis.LIST_OFFSETS])
+def test_ends_of_logs_are_not_known(served: InProcess, version: int) -> None:
+    asked = [{"partition_index": 0, "timestamp": time} for time in (-1, -2, 1_700_000_000_000)]
+    topics = [{"name": "orders", "partitions": [*asked, {"partition_index": -1, "timestamp": -1}]}]
+    (topic,) = served.ask(apis.LIST_OFFSETS, version, topics=topics)["topics"]
+    found = [(of["error_code"], of["offset"], of["timestamp"]) for of in topic["partitions"]]
+    assert found == [(0, LAST_OFFSET, -1), (0, -1, -1), (0, -1, -1), (3, -1, -1)]
+    assert commit(served, "g", "orders", 0, LAST_OFFSET) == 1
+    assert commit(served, "g", "orders", 0, LAST_OFFSET - 1) == 0
+
+
+@pytest.mark.parametrize("version", apis.VERSIONS[apis.LIST_OFFSETS])
+def test_ends_on_record_are_told(served: InProcess, version: int) -> None:
+    ends = {("orders", 0): (3, 90), ("orders", 1): (0, 0), ("unused", 0): (0, 5)}
+    served.store.fold(made_base({("g", "orders", 0): {}}, log_ends=ends))
+    times = (-1, -2, -3, 1_700_000_000_000)
+    asked = [{"partition_index": number, "timestamp": time} for number in range(3) for time in times]
+    topics = [{"name": name, "partitions": asked} for name in ("orders", "unused")]
+    found = [
+        [(of["error_code"], of["offset"]) for of in topic["partitions"]]
+        for topic in served.ask(apis.LIST_OFFSETS, version, topics=topics)["topics"]
+    ]
+    unknown = [(0, LAST_OFFSET), (0, -1), (0, -1), (0, -1)]
+    assert found == [
+        [(0, 90), (0, 3), (0, -1), (43, -1), (0, 0), (0, 0), (0, -1), (43, -1), *unknown],
+        unknown * 3,  # nobody has an offset of it
+    ]
+
+
+@pytest.mark.parametrize("version", apis.VERSIONS[apis.FETCH])
+def test_nobody_may_read_messages(shared: InProcess, version: int) -> None:
+    (topic,) = shared.ask(apis.FETCH, version, **ASKED[apis.FETCH])["responses"]
+    assert topic.get("topic", "orders") == "orders"
+    assert topic.get("topic_id", uuid.UUID(int=5).bytes) == uuid.UUID(int=5).bytes
+    ((partition, error),) = [(of["partition_index"], of["error_code"]) for of in topic["partitions"]]
+    assert (partition, error) == (0, 29)
+
+
+@pytest.mark.parametrize("version", apis.VERSIONS[apis.PRODUCE])
+def test_nobody_may_write_messages(shared: InProcess, version: int) -> None:
+    (topic,) = shared.ask(apis.PRODUCE, version, **ASKED[apis.PRODUCE])["responses"]
+    assert topic.get("name", "orders") == "orders"
+    assert topic.get("topic_id", uuid.UUID(int=5).bytes) == uuid.UUID(int=5).bytes
+    (partition,) = topic["partition_responses"]
+    assert (partition["index"], partition["error_code"], partition["base_offset"]) == (0, 29, -1)
+    with pytest.raises(wire.Malformed, match="wants no answer"):
+        shared.ask(apis.PRODUCE, version, **ASKED[apis.PRODUCE] | {"acks": 0})
+
+
+def test_an_id_of_zeros_is_no_topics_id() -> None:
+    topics = Topics(None, 50)
+    topics.learn({b"t": (0, NO_ID)})
+    assert topics.id_of(b"t") != NO_ID
+    assert topics.name_of(NO_ID) is None
+
+
+def test_names_that_clients_make_up_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics_module, "MOST_ASKED", 2)
+    topics = Topics(None, 50)
+    committed = topics.id_of(b"committed")
+    topics.grow(b"committed", 0)
+    first, second, third = (topics.id_of(name) for name in (b"first", b"second", b"third"))
+    known = [topics.name_of(id_) for id_ in (committed, first, second, third)]
+    assert known == [b"committed", None, b"second", b"third"]
+    assert topics.id_of(b"first") == first, "who asks again is told the same"
+
+
+def test_no_topic_has_the_empty_name(served: InProcess) -> None:
+    """As on a broker, whatever else may be committed to: UNKNOWN_TOPIC_OR_PARTITION (3), INVALID_TOPIC (17)."""
+    partition = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": ""}
+    topics = [{"name": name, "partitions": [partition | {"timestamp": -1}]} for name in ("", "t")]
+    committed = served.ask(apis.OFFSET_COMMIT, 7, group_id="empty", generation_id=-1, topics=topics)
+    deleted = served.ask(apis.OFFSET_DELETE, 0, group_id="empty", topics=topics)
+    ends = served.ask(apis.LIST_OFFSETS, 5, topics=topics)
+    for answer in (committed, deleted, ends):
+        assert [topic["partitions"][0]["error_code"] for topic in answer["topics"]] == [3, 0]
+    asked = [{"name": "", "topic_id": None}]
+    [topic] = served.ask(apis.METADATA, 9, topics=asked, allow_auto_topic_creation=False)["topics"]
+    assert topic["error_code"] == 17

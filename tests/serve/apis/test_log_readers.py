@@ -1,0 +1,222 @@
+"""The log that is served as consumers of all kinds and an ingest read it: what is in its files, each record once."""
+
+import asyncio
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka.structs import TopicPartition as AioTopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from kafka import KafkaConsumer
+from kafka import TopicPartition as PythonTopicPartition
+
+from offsetlake.lake.lake import Lake
+from offsetlake.log.address import LogAddress
+from offsetlake.log.cluster.connection import KafkaConnection
+from offsetlake.log.writer import appender as appender_module
+from offsetlake.log.writer.appending import appending
+from offsetlake.pipeline.compact.job import compact
+from offsetlake.pipeline.ingest.job import ingest
+from support.broker.broker import free_ports
+from support.e2e.in_process import InProcess
+from support.e2e.lakes import cycle, rows, state, upkeep
+from support.oracle.encoders import group_log_partition
+from support.oracle.log_reader import ABORT, LogRecord, read_log
+from support.serve.doors import batch, commit, key, value
+from support.serve.serving import Serving
+from support.serve.wire_client import WireClient
+
+pytestmark = pytest.mark.slow
+
+LOG, LOG_PARTITIONS = "__consumer_offsets", 50
+BROKER_LOG = Path(__file__).parents[2] / "fixtures" / "broker-log"
+SECONDS = 30
+
+Read = dict[tuple[int, int], tuple[bytes | None, bytes | None, int]]
+"""Key, value and timestamp by log partition and log offset."""
+
+
+def plain(records: list[LogRecord]) -> Read:
+    """What a consumer gets to see of them."""
+    return {
+        (of.log_partition, of.log_offset): (of.key, of.value, of.log_timestamp) for of in records if not of.is_control
+    }
+
+
+def committed(records: list[LogRecord]) -> Read:
+    """What a consumer that reads committed gets to see: nothing aborted, nothing behind an open transaction."""
+    began: dict[tuple[int, int], list[LogRecord]] = {}
+    aborted: set[LogRecord] = set()
+    for record in records:
+        of = record.log_partition, record.producer_id
+        if record.is_control:
+            ended = began.pop(of, [])
+            aborted |= {*ended} if record.control_type == ABORT else set()
+        elif record.producer_id >= 0:
+            began.setdefault(of, []).append(record)
+    stable = {of: min(first[0].log_offset for (p, _), first in began.items() if p == of) for of, _ in began}
+    seen = [of for of in records if of.log_offset < stable.get(of.log_partition, of.log_offset + 1)]
+    return plain([of for of in seen if of not in aborted])
+
+
+def by_confluent(bootstrap: str, isolation_level: str) -> Read:
+    settings = {"bootstrap.servers": bootstrap, "group.id": "readers", "enable.auto.commit": False}
+    settings |= {"isolation.level": isolation_level, "enable.partition.eof": True}
+    read: Read = {}
+    with closing(Consumer(settings)) as consumer:
+        consumer.assign([TopicPartition(LOG, partition, 0) for partition in range(LOG_PARTITIONS)])
+        at_end, until = set(), time.monotonic() + SECONDS
+        while len(at_end) < LOG_PARTITIONS and time.monotonic() < until:
+            for message in consumer.consume(1000, 0.5):
+                if message.error() is None:
+                    read[message.partition(), message.offset()] = message.key(), message.value(), message.timestamp()[1]
+                else:
+                    assert message.error().code() == KafkaError._PARTITION_EOF
+                    at_end.add(message.partition())
+    return read
+
+
+def by_aiokafka(bootstrap: str, isolation_level: str) -> Read:
+    async def read() -> Read:
+        consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, isolation_level=isolation_level)
+        await consumer.start()
+        try:
+            partitions = [AioTopicPartition(LOG, partition) for partition in range(LOG_PARTITIONS)]
+            consumer.assign(partitions)
+            await consumer.seek_to_beginning()
+            found: Read = {}
+            while more := await consumer.getmany(timeout_ms=1000):
+                for messages in more.values():
+                    found |= {(of.partition, of.offset): (of.key, of.value, of.timestamp) for of in messages}
+            return found
+        finally:
+            await consumer.stop()
+
+    return asyncio.run(read())
+
+
+def by_kafka_python(bootstrap: str, isolation_level: str) -> Read:
+    with closing(KafkaConsumer(bootstrap_servers=bootstrap, isolation_level=isolation_level)) as consumer:
+        consumer.assign([PythonTopicPartition(LOG, partition) for partition in range(LOG_PARTITIONS)])
+        consumer.seek_to_beginning()
+        found: Read = {}
+        while more := consumer.poll(1000):
+            for messages in more.values():
+                found |= {(of.partition, of.offset): (of.key, of.value, of.timestamp) for of in messages}
+        return found
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Serving, Path]]:
+    folder = tmp_path_factory.mktemp("readers")
+    shutil.copytree(BROKER_LOG, folder / "log", ignore=shutil.ignore_patterns("meta.properties", "__share*"))
+    with Serving(folder / "lake", folder / "log") as serving:
+        yield serving, folder / "log"
+        assert not [line for line in serving.said if "is no request" in line or "Traceback" in line]
+
+
+@pytest.mark.parametrize("read", [by_confluent, by_aiokafka, by_kafka_python])
+def test_consumers(served: tuple[Serving, Path], read: Callable[[str, str], Read]) -> None:
+    serving, log = served
+    records = read_log(log)
+    assert read(serving.bootstrap, "read_uncommitted") == plain(records)
+    assert read(serving.bootstrap, "read_committed") == committed(records)
+    assert len(committed(records)) < len(plain(records)) < len(records)
+
+
+def live(serving: Serving) -> LogAddress:
+    return LogAddress(connection=KafkaConnection.from_settings({"bootstrap.servers": serving.bootstrap}))
+
+
+def take_in(lake: Lake, log: LogAddress) -> dict[str, object]:
+    """Ingest and compact; gives the ingest's row of `runs`."""
+    row = ingest(InProcess, lake, log, lambda _: None)
+    compact(InProcess, lake, lambda _: None)
+    return row
+
+
+def test_ingest_reads_it_as_its_folder(served: tuple[Serving, Path], tmp_path: Path) -> None:
+    serving, log = served
+    by_folder, by_fetch = Lake.create(tmp_path / "folder"), Lake.create(tmp_path / "fetch")
+    take_in(by_folder, LogAddress(folder=log))
+    row = take_in(by_fetch, live(serving))
+    tables = state(by_fetch)
+    assert tables["offset_commits"]
+    assert tables["transaction_markers"]
+    assert tables == state(by_folder)
+    assert not row["gaps"]
+
+
+def test_ingest_notes_what_was_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(appender_module, "SEGMENT_BYTES", 1)  # each write begins a segment
+    log, reader = tmp_path / "log", Lake.create(tmp_path / "reader")
+    log.mkdir()
+
+    def write(*offsets: int) -> None:
+        with appending(log, "test") as appender:
+            for offset in offsets:
+                appender.append(0, [batch((key("g", 0), value(offset)))])
+
+    write(10, 11, 12)
+    with Serving(tmp_path / "lake", log, log_partitions=1) as serving:
+        assert not take_in(reader, live(serving))["gaps"]
+    write(13, 14, 15, 16)
+    cycle(InProcess(), Lake.open(tmp_path / "lake"), log)
+    with Serving(tmp_path / "lake", log, log_partitions=1) as serving:
+        assert dict(upkeep(Lake.open(tmp_path / "lake"), log)["counts"])["segments_deleted"] == 6
+        assert {of.partition: tuple(ends) for of, ends in live(serving).describe().ranges.items()} == {0: (6, 7)}
+        gaps = take_in(reader, live(serving))["gaps"]
+    assert gaps == [{"topic": LOG, "partition": 0, "start": 3, "end": 6}]
+    assert [row["committed_offset"] for row in rows(reader, "offsets")] == [16]
+
+
+GROUPS = [f"follower-{number}" for number in range(6)]
+
+
+def test_who_follows_it_sees_each_record_once(tmp_path: Path) -> None:
+    """Over a restart and over a crash of the server, while commits go in."""
+    log, (port,) = tmp_path / "log", free_ports(1)
+    seen: list[tuple[int, int, bytes, bytes]] = []
+    done, numbers = threading.Event(), count()
+
+    def follow() -> None:
+        settings = {"bootstrap.servers": f"127.0.0.1:{port}", "group.id": "followers", "enable.auto.commit": False}
+        with closing(Consumer(settings | {"reconnect.backoff.max.ms": 100, "log_level": 0})) as consumer:
+            consumer.assign([TopicPartition(LOG, partition, 0) for partition in range(3)])
+            while not done.is_set():
+                messages = [of for of in consumer.consume(100, 0.1) if not of.error()]
+                seen.extend((of.partition(), of.offset(), of.key(), of.value()) for of in messages)
+
+    def work(serving: Serving) -> None:
+        with WireClient(serving.bootstrap) as client:
+            for number in range(120):
+                commit(client, GROUPS[number % len(GROUPS)], {0: next(numbers)})
+                time.sleep(0.005)
+
+    follower = threading.Thread(target=follow)
+    follower.start()
+    with Serving(tmp_path / "lake", log, port=port, log_partitions=3) as serving:
+        work(serving)
+    with Serving(tmp_path / "lake", log, port=port, log_partitions=3) as serving:
+        work(serving)
+        serving.kill()
+    with Serving(tmp_path / "lake", log, port=port, log_partitions=3) as serving:
+        work(serving)
+        written = [(of.log_partition, of.log_offset, of.key, of.value) for of in read_log(log)]
+        until = time.monotonic() + SECONDS
+        while len(seen) < len(written) and time.monotonic() < until:
+            time.sleep(0.1)
+    done.set()
+    follower.join(SECONDS)
+    assert {group_log_partition(group, 3) for group in GROUPS} == {0, 1, 2}
+    assert len(written) == 3 * 120
+    assert sorted(seen) == written
+    for partition in range(3):
+        offsets = [offset for of, offset, *_ in seen if of == partition]
+        assert offsets == sorted(offsets)

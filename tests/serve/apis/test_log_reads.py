@@ -1,0 +1,359 @@
+"""The log as a topic: Metadata, ListOffsets and Fetch of `__consumer_offsets`, in all versions."""
+
+import asyncio
+import threading
+import time
+import uuid
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from offsetlake.errors import LogUnavailable
+from offsetlake.log.disk.partition_reader import PartitionReader
+from offsetlake.log.writer import appender as appender_module
+from offsetlake.serve.apis import log_reads
+from offsetlake.serve.apis.dispatch import Service
+from offsetlake.serve.auth.principals import Client
+from offsetlake.serve.net.connection import Connection
+from offsetlake.serve.net.frame_memory import Memory
+from offsetlake.serve.net.turns import Turns
+from offsetlake.serve.protocol import api_keys as apis
+from offsetlake.serve.writes import rounds as writes_module
+from serve.net.test_connection import Sink, framed
+from support.oracle.encoders import group_log_partition
+from support.oracle.log_reader import ABORT, LogRecord, read_log
+from support.serve.asking import answered, request
+from support.serve.commands import commit
+from support.serve.in_process import LOG_PARTITIONS, InProcess, Origin
+
+LOG = "__consumer_offsets"
+GROUP = "log-reads"
+PARTITION = group_log_partition(GROUP, LOG_PARTITIONS)
+HANGING = 39  # a log partition with an open transaction, and with one that was aborted
+UNCOMMITTED, COMMITTED = 0, 1
+ALL = 1 << 30
+
+
+def of(partition: int, offset: int = 0, most: int = ALL) -> dict[str, int]:
+    return {"partition": partition, "fetch_offset": offset, "partition_max_bytes": most}
+
+
+def asked(log: InProcess, *partitions: dict[str, int], wait: float = 0, **fields: Any) -> dict[str, Any]:
+    """A Fetch of the log, by name and by id."""
+    id_ = uuid.UUID(bytes=log.topics.id_of(LOG.encode()))
+    topic = {"topic": LOG, "topic_id": id_, "partitions": partitions}
+    values = {"max_wait": timedelta(seconds=wait), "min_bytes": 1, "topics": [topic], "forgotten_topics_data": []}
+    return values | fields
+
+
+def fetch(log: InProcess, *partitions: dict[str, int], version: int = 18, **fields: Any) -> list[dict[str, Any]]:
+    """Fetch of the log; gives what is told of its partitions."""
+    answer = log.ask(apis.FETCH, version, **asked(log, *partitions, **fields))
+    assert answer.get("error_code", 0) == 0
+    assert answer.get("session_id", 0) == 0
+    (topic,) = answer["responses"]
+    assert topic.get("topic", LOG) == LOG
+    found: list[dict[str, Any]] = topic["partitions"]
+    return found
+
+
+def ends(
+    log: InProcess, *timestamps: int, version: int = 11, partition: int = HANGING, level: int = UNCOMMITTED
+) -> Any:
+    topics = [{"name": LOG, "partitions": [{"partition_index": partition, "timestamp": of} for of in timestamps]}]
+    (topic,) = log.ask(apis.LIST_OFFSETS, version, topics=topics, isolation_level=level)["topics"]
+    return [(each["error_code"], each["timestamp"], each["offset"]) for each in topic["partitions"]]
+
+
+def on_disk(log: InProcess, partition: int) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted((log.log / f"{LOG}-{partition}").glob("*.log")))
+
+
+def records_of(log: InProcess, partition: int) -> list[LogRecord]:
+    return [record for record in read_log(log.log) if record.log_partition == partition]
+
+
+def last_stable_offset(records: list[LogRecord]) -> tuple[int, list[dict[str, int]]]:
+    """The first offset of the oldest open transaction, and those aborted before it."""
+    began: dict[int, int] = {}
+    aborted = []
+    for record in records:
+        if record.is_control:
+            first = began.pop(record.producer_id, None)
+            if record.control_type == ABORT and first is not None:
+                aborted.append({"producer_id": record.producer_id, "first_offset": first})
+        elif record.producer_id >= 0:
+            began.setdefault(record.producer_id, record.log_offset)
+    stable = min(began.values(), default=records[-1].log_offset + 1)
+    return stable, [each for each in aborted if each["first_offset"] < stable]
+
+
+@pytest.mark.parametrize("version", apis.VERSIONS[apis.FETCH])
+def test_all_of_the_log_as_it_is(shared: InProcess, version: int) -> None:
+    found = fetch(shared, *map(of, range(LOG_PARTITIONS)), version=version, max_bytes=ALL)
+    assert [each["partition_index"] for each in found] == [*range(LOG_PARTITIONS)]
+    assert {each["error_code"] for each in found} == {0}
+    behind = {record.log_partition: record.log_offset + 1 for record in read_log(shared.log)}
+    for partition, each in enumerate(found):
+        assert each["records"] == on_disk(shared, partition)
+        assert each["aborted_transactions"] is None
+        assert (each["high_watermark"], each.get("log_start_offset", 0)) == (behind.get(partition, 0), 0)
+
+
+@pytest.mark.parametrize("version", apis.VERSIONS[apis.FETCH])
+def test_read_committed_ends_before_an_open_transaction(shared: InProcess, version: int) -> None:
+    records = records_of(shared, HANGING)
+    stable, aborted = last_stable_offset(records)
+    assert aborted
+    assert stable <= records[-1].log_offset
+    (found,) = fetch(shared, of(HANGING), version=version, isolation_level=COMMITTED)
+    assert (found["last_stable_offset"], found["aborted_transactions"]) == (stable, aborted)
+    (rest,) = fetch(shared, of(HANGING, stable), version=version)
+    assert rest["last_stable_offset"] == stable
+    assert rest["records"]
+    assert found["records"] + rest["records"] == on_disk(shared, HANGING)
+    (nothing,) = fetch(shared, of(HANGING, stable), version=version, isolation_level=COMMITTED)
+    assert (nothing["records"], nothing["aborted_transactions"]) == (b"", [])
+
+
+def test_as_much_as_was_asked_for(shared: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = {number: on_disk(shared, number) for number in (36, 37, 38)}
+    first = len(fetch(shared, of(37, 0, 1))[0]["records"])
+    assert 1 < first < len(whole[37])
+    sizes = [len(each["records"]) for each in fetch(shared, of(36, 0, 1), of(37, 0, 1), of(38, 0, 1))]
+    assert sizes[1:] == [0, 0]  # one batch at least, and no more of a kind
+    sizes = [len(each["records"]) for each in fetch(shared, *map(of, whole), max_bytes=len(whole[36]) + first)]
+    assert sizes == [len(whole[36]), first, 0]
+    assert [len(each["records"]) for each in fetch(shared, *map(of, whole), max_bytes=-1)][1:] == [0, 0]
+    monkeypatch.setattr(log_reads, "MOST_BYTES", first)
+    sizes = [len(each["records"]) for each in fetch(shared, *map(of, whole), max_bytes=ALL, min_bytes=ALL, wait=30)]
+    assert sizes[0] <= first
+    assert sum(sizes) <= first
+
+
+@pytest.mark.parametrize(
+    ("partition", "offset", "fields", "error"),
+    [
+        (LOG_PARTITIONS, 0, {}, 3),
+        (-1, 0, {}, 3),
+        (HANGING, -1, {}, 1),
+        (HANGING, 161, {}, 1),
+        (0, 1, {}, 1),
+        (HANGING, 0, {"isolation_level": 2}, 42),
+    ],
+)
+def test_what_cannot_be_fetched(
+    shared: InProcess, partition: int, offset: int, fields: dict[str, int], error: int
+) -> None:
+    """It is told at once, and what can be is given."""
+    found = fetch(shared, of(partition, offset), of(38), wait=30, min_bytes=ALL, **fields)
+    told, whole = found
+    assert (told["partition_index"], told["error_code"], told["records"]) == (partition, error, b"")
+    assert told["high_watermark"] == -1
+    assert whole["records"] == (b"" if fields else on_disk(shared, 38))
+
+
+def test_other_topics_are_no_logs(shared: InProcess) -> None:
+    other = {"topic": "orders", "topic_id": uuid.UUID(int=5), "partitions": [of(0)]}
+    for version, names in ((12, ("topic",)), (18, ("topic_id",))):
+        fields = asked(shared, of(HANGING, 160), wait=30)
+        fields["topics"].append(other)
+        log, orders = shared.ask(apis.FETCH, version, **fields)["responses"]
+        assert [log["partitions"][0]["error_code"], orders["partitions"][0]["error_code"]] == [0, 29]
+        assert [orders[name] for name in names] == [{"topic": "orders", "topic_id": uuid.UUID(int=5).bytes}[names[0]]]
+    assert shared.ask(apis.FETCH, 18, **asked(shared, wait=30) | {"topics": []})["responses"] == []
+
+
+def test_there_are_no_sessions(shared: InProcess) -> None:
+    for session, epoch, error in ((0, 0, 0), (0, -1, 0), (7, -1, 0), (7, 0, 0), (7, 1, 70), (0, 3, 70)):
+        fields = asked(shared, of(HANGING), session_id=session, session_epoch=epoch)
+        answer = shared.ask(apis.FETCH, 18, **fields)
+        assert (answer["error_code"], answer["session_id"], len(answer["responses"])) == (
+            error,
+            0,
+            1 if not error else 0,
+        )
+
+
+def test_while_it_loads_nothing_is_read(loading: InProcess) -> None:
+    assert [each["error_code"] for each in fetch(loading, of(0), of(LOG_PARTITIONS), wait=30)] == [6, 3]
+    assert ends(loading, -1) == [(6, -1, -1)]
+    loading.load()
+    assert fetch(loading, of(HANGING))[0]["records"] == on_disk(loading, HANGING)
+
+
+SINCE = {-1: 0, -2: 0, -3: 7, -4: 8, -5: 9, -6: 11}
+
+
+@pytest.mark.parametrize("version", apis.VERSIONS[apis.LIST_OFFSETS])
+def test_where_the_log_begins_and_ends(shared: InProcess, version: int) -> None:
+    records = records_of(shared, HANGING)
+    stable, _ = last_stable_offset(records)
+    end = records[-1].log_offset + 1
+    top = max(records, key=lambda record: (record.log_timestamp, -record.log_offset))
+    latest = end if version < 2 else stable
+    told = {-1: (-1, latest), -2: (-1, 0), -3: (-1, -1), -4: (-1, 0), -5: (-1, -1), -6: (-1, -1)}
+    expected = [(0, *told[of]) if version >= since else (35, -1, -1) for of, since in SINCE.items()]
+    assert ends(shared, *SINCE, version=version, level=COMMITTED) == expected
+    assert top.log_offset >= stable
+    if version >= 7:
+        assert ends(shared, -3, version=version) == [(0, top.log_timestamp, top.log_offset)]
+    assert ends(shared, -1, version=version) == [(0, -1, end)]
+    assert ends(shared, -7, -(2**63), version=version) == [(35, -1, -1)] * 2
+    assert ends(shared, -1, version=version, partition=LOG_PARTITIONS) == [(3, -1, -1)]
+    if version >= 2:
+        assert ends(shared, -1, version=version, level=9) == [(42, -1, -1)]
+
+
+def test_the_first_record_since_a_time(shared: InProcess) -> None:
+    records = records_of(shared, HANGING)
+    times = sorted(
+        {around for record in records for around in range(record.log_timestamp - 1, record.log_timestamp + 2)}
+    )
+    firsts = [next((of for of in records if of.log_timestamp >= time), None) for time in times]
+    expected = [(0, first.log_timestamp, first.log_offset) if first else (0, -1, -1) for first in firsts]
+    assert ends(shared, *times) == expected
+    assert expected[-1] == (0, -1, -1)
+
+
+def test_the_log_is_an_internal_topic(shared: InProcess) -> None:
+    for version in apis.VERSIONS[apis.METADATA]:
+        everything = shared.ask(apis.METADATA, version, topics=[] if version == 0 else None)["topics"]
+        (topic,) = [topic for topic in everything if topic["name"] == LOG]
+        (named,) = shared.ask(apis.METADATA, version, topics=[{"name": LOG, "topic_id": None}])["topics"]
+        assert named == topic
+        assert [of["partition_index"] for of in topic["partitions"]] == [*range(LOG_PARTITIONS)]
+        if version >= 1:
+            assert {topic["name"] for topic in everything if topic["is_internal"]} == {LOG}
+    described = shared.ask(apis.DESCRIBE_TOPIC_PARTITIONS, 0, topics=[{"name": LOG}])["topics"]
+    assert [(topic["is_internal"], len(topic["partitions"])) for topic in described] == [(True, LOG_PARTITIONS)]
+
+
+@pytest.mark.parametrize("name", ["__share_group_state", "__transaction_state"])
+def test_other_internal_topics_are_not_here(shared: InProcess, name: str) -> None:
+    """To an ingest, which asks for one of them, the end of a topic that nobody knows would be a log without end."""
+    (topic,) = shared.ask(apis.METADATA, 13, topics=[{"name": name, "topic_id": None}])["topics"]
+    assert (topic["error_code"], topic["partitions"]) == (3, [])
+    asked = [{"name": name, "partitions": [{"partition_index": 0, "timestamp": -1}]}]
+    (topic,) = shared.ask(apis.LIST_OFFSETS, 7, topics=asked)["topics"]
+    assert [(of["error_code"], of["offset"]) for of in topic["partitions"]] == [(3, -1)]
+
+
+def test_a_log_is_committed_to_as_any_topic(tmp_path: Path, origin: Origin) -> None:
+    served = InProcess(tmp_path, origin, {b"orders": 1})
+    served.load()
+    assert [commit(served, GROUP, LOG, number, 5) for number in (0, LOG_PARTITIONS - 1, LOG_PARTITIONS)] == [0, 0, 3]
+    served.close()
+
+
+def begin(log: InProcess, offset: int, **fields: Any) -> "asyncio.Future[bytes]":
+    """Begin to fetch the log partition of GROUP."""
+    return log.start(request(apis.FETCH, 18, asked(log, of(PARTITION, offset), **fields)))
+
+
+def found(log: InProcess, answer: "asyncio.Future[bytes]") -> tuple[int, bytes]:
+    """Wait for what comes; gives the high watermark, and the batches."""
+    (told,) = answered(apis.FETCH, 18, log.wait(answer))["responses"][0]["partitions"]
+    return told["high_watermark"], told["records"]
+
+
+def sleep(log: InProcess, seconds: float) -> None:
+    log.loop.run_until_complete(asyncio.sleep(seconds))
+
+
+def end_of(log: InProcess) -> int:
+    [(_, _, end)] = ends(log, -1, partition=PARTITION)
+    return int(end)
+
+
+def test_a_fetch_at_the_end_waits_for_the_next_commit(served: InProcess) -> None:
+    end, size = end_of(served), len(on_disk(served, PARTITION))
+    waits = begin(served, end, wait=30)
+    other = served.start(request(apis.FETCH, 18, asked(served, of(HANGING, 160), wait=0.5)))
+    sleep(served, 0.05)
+    assert not waits.done()
+    assert commit(served, GROUP, "orders", 0, 1) == 0
+    assert found(served, waits) == (end + 1, on_disk(served, PARTITION)[size:])
+    assert not other.done()
+    assert found(served, other) == (160, b"")
+
+
+def test_a_fetch_waits_no_longer_than_it_may(served: InProcess) -> None:
+    end, began = end_of(served), time.monotonic()
+    assert found(served, begin(served, end, wait=0.2)) == (end, b"")
+    assert 0.2 <= time.monotonic() - began < 2
+    assert found(served, begin(served, end, wait=30, min_bytes=0)) == (end, b"")
+    assert found(served, begin(served, end, wait=-1)) == (end, b"")
+
+
+def test_a_fetch_waits_until_there_is_enough(served: InProcess) -> None:
+    end, size = end_of(served), len(on_disk(served, PARTITION))
+    waits = begin(served, end, wait=30, min_bytes=200)
+    for number in range(2):
+        assert commit(served, GROUP, "orders", number, 1) == 0
+        sleep(served, 0.05)
+        assert waits.done() == (number == 1)
+    assert found(served, waits) == (end + 2, on_disk(served, PARTITION)[size:])
+
+
+def test_a_fetch_does_not_wait_at_the_end_of_a_segment(served: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes later will not be behind what was read of it, however much was asked for; as a broker has it."""
+    end, before = end_of(served), on_disk(served, PARTITION)
+    monkeypatch.setattr(appender_module, "SEGMENT_BYTES", 1)
+    for number in range(2):
+        assert commit(served, GROUP, "orders", number, 1) == 0
+    later = on_disk(served, PARTITION)[len(before) :]
+    high, records = found(served, begin(served, end, wait=60, min_bytes=ALL))
+    assert high == end + 2
+    assert records
+    assert len(records) < len(later)
+    assert later.startswith(records)
+
+
+@pytest.mark.parametrize("api", [apis.FETCH, apis.LIST_OFFSETS])
+def test_a_fault_of_the_program_ends_the_connection(
+    served: InProcess, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, api: int
+) -> None:
+    """Its request could never be answered, and it would wait for that forever."""
+    monkeypatch.setattr(PartitionReader, "look", lambda *_: 1 / 0)
+    values = asked(served, of(0))
+    if api == apis.LIST_OFFSETS:
+        values = {"topics": [{"name": LOG, "partitions": [{"partition_index": 0, "timestamp": -1}]}]}
+    client, sink = Client(), Sink()
+    service = Service(served.commits, served.parts.fetches, served.admin, client)
+    connection = Connection(service, client, set(), Turns(served.loop, Memory()))
+    connection.connection_made(cast("Any", sink))
+    connection.data_received(framed(request(api, 11, values)))
+    served.loop.run_until_complete(asyncio.wait(served.parts.reads._under_way))
+    assert sink.closed
+    assert "ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_is_not_acknowledged_is_not_given(served: InProcess, monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    gate = threading.Event()
+
+    def sync() -> None:
+        gate.wait()
+        if fails:
+            raise LogUnavailable("the disk is gone")
+
+    end, before = end_of(served), on_disk(served, PARTITION)
+    monkeypatch.setattr(writes_module, "MANY", 0)  # a thread waits for the disk
+    monkeypatch.setattr(served.appender, "sync", sync)
+    partition = {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}
+    topics = [{"name": "orders", "partitions": [partition]}]
+    waits = begin(served, end, wait=0.5 if fails else 30)
+    writing = served.start(request(apis.OFFSET_COMMIT, 9, {"group_id": GROUP, "topics": topics}))
+    sleep(served, 0.1)
+    assert len(on_disk(served, PARTITION)) > len(before)
+    assert not writing.done()
+    assert not waits.done()
+    assert end_of(served) == end
+    gate.set()
+    served.wait(writing)
+    expected = (end, b"") if fails else (end + 1, on_disk(served, PARTITION)[len(before) :])
+    assert found(served, waits) == expected
+    assert end_of(served) == expected[0]

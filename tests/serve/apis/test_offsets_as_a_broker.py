@@ -1,0 +1,171 @@
+"""OffsetCommit and OffsetFetch, every version, field by field as a real broker answers the same requests."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.broker import workload
+from support.broker.broker import Broker
+from support.broker.data_folder import copy_log
+from support.serve.beside_a_broker import FIRST, TOPICS, Two, commit, committed, fetch
+from support.serve.groups_with_members import GROUPS, WITH_MEMBERS, Member, join
+from support.serve.serving import Serving
+from support.serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient
+
+COMMIT_VERSIONS, FETCH_VERSIONS = range(2, 11), range(1, 11)
+NEWEST = {"unstable.api.versions.enable": "true"}  # a 4.1 broker has no version 10 of either unless it is told to
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+
+@contextmanager
+def newest_broker(folder: Path) -> Iterator[Broker]:
+    with Broker(folder, NEWEST) as running:
+        for name, partitions in TOPICS.items():
+            workload.create_topic(running.bootstrap, name, partitions)
+        workload.member(
+            running.bootstrap, "as-a-broker-loaded", {(FIRST, 0): 0}, "classic"
+        ).close()  # it is loaded then
+        yield running
+
+
+@pytest.fixture(scope="module")
+def newest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with newest_broker(tmp_path_factory.mktemp("newest-broker")) as running:
+        yield running
+
+
+@contextmanager
+def beside(broker: Broker, lake: Path, log: Path) -> Iterator[Two]:
+    with (
+        Serving(lake, log, topics=TOPICS) as serving,
+        WireClient(broker.bootstrap) as first,
+        WireClient(serving.bootstrap) as second,
+    ):
+        yield Two(first, second)
+
+
+@pytest.fixture(scope="module")
+def two(newest: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
+    folder = tmp_path_factory.mktemp("serving")
+    with beside(newest, folder / "lake", folder / "log") as both:
+        yield both
+
+
+@pytest.mark.parametrize("version", COMMIT_VERSIONS)
+def test_commits_and_what_is_fetched_of_them_in_every_version(two: Two, version: int) -> None:
+    group = f"as-a-broker-{version}"
+    first, second = two.ask(OFFSET_COMMIT, version, commit(group))
+    assert second == first
+    for fetched in FETCH_VERSIONS:
+        first, second = two.ask(OFFSET_FETCH, fetched, fetch(group, require_stable=fetched % 2 == 0))
+        assert second == first
+        if fetched >= 2:
+            everything = fetch(group) | {"topics": None, "groups": [{"group_id": group, "topics": None}]}
+            first, second = two.ask(OFFSET_FETCH, fetched, everything)
+            assert second == first
+
+
+@pytest.mark.parametrize("version", COMMIT_VERSIONS)
+@pytest.mark.parametrize(
+    "committer",
+    [
+        {"generation_id": 3, "generation_id_or_member_epoch": 3},
+        {"generation_id": 3, "generation_id_or_member_epoch": 3, "member_id": "nobody"},
+        {"member_id": "nobody"},
+        {"group_instance_id": "nobody"},
+    ],
+)
+def test_who_may_not_commit(two: Two, version: int, committer: dict[str, Any]) -> None:
+    """To a group that is not there, and to one that only commits have made."""
+    two.ask(OFFSET_COMMIT, 7, commit("as-a-broker-simple"))
+    for group in ("as-a-broker-not-there", "as-a-broker-simple"):
+        first, second = two.ask(OFFSET_COMMIT, version, commit(group, **committer))
+        assert second == first
+
+
+@pytest.mark.parametrize("version", FETCH_VERSIONS)
+def test_what_is_not_there(two: Two, version: int) -> None:
+    asked = [fetch("as-a-broker-never"), fetch("as-a-broker-never", topics=[])]
+    asked.append(
+        fetch("as-a-broker-never") | {"topics": None, "groups": [{"group_id": "as-a-broker-never", "topics": None}]}
+    )
+    if version < 10:
+        asked.append(
+            fetch("as-a-broker-never", topics=[{"name": "no-such-topic", "partition_indexes": [0, 2**31 - 1]}])
+        )
+    for values in asked if version >= 2 else asked[:2]:
+        first, second = two.ask(OFFSET_FETCH, version, values)
+        assert second == first
+
+
+@pytest.mark.parametrize("version", range(8, 11))
+def test_several_groups_in_one_request(two: Two, version: int) -> None:
+    two.ask(OFFSET_COMMIT, 7, commit("as-a-broker-several"))
+    first, second = two.ask(OFFSET_FETCH, version, fetch("as-a-broker-several", "as-a-broker-never", ""))
+    assert second == first
+
+
+@pytest.mark.parametrize("version", range(9, 11))
+def test_members_that_are_not_there(two: Two, version: int) -> None:
+    two.ask(OFFSET_COMMIT, 7, commit("as-a-broker-members"))
+    for group in ("as-a-broker-members", "as-a-broker-never"):
+        for member in ({"member_id": "nobody", "member_epoch": 1}, {"member_id": None, "member_epoch": 1}):
+            values = fetch(group)
+            values["groups"] = [values["groups"][0] | member]
+            first, second = two.ask(OFFSET_FETCH, version, values)
+            assert second == first
+
+
+@pytest.mark.parametrize(("metadata_length", "error"), [(4000, 0), (4096, -1)])
+def test_a_commit_of_more_than_one_batch_may_have(two: Two, metadata_length: int, error: int) -> None:
+    """A batch of 256 records of 4 KiB is larger than max.message.bytes of the topic (1,048,588)."""
+    partitions = [committed(0, number, -1, "m" * metadata_length) for number in range(256)]
+    values = commit("as-a-broker-large", topics=[{"name": FIRST, "partitions": partitions}])
+    first, second = two.ask(OFFSET_COMMIT, 9, values)
+    assert second == first
+    assert {each["error_code"] for topic in first["topics"] for each in topic["partitions"]} == {error}
+
+
+def test_the_empty_group(two: Two) -> None:
+    for version in (2, 7, 9):
+        first, second = two.ask(OFFSET_COMMIT, version, commit(""))
+        assert second == first
+        first, second = two.ask(OFFSET_FETCH, version, fetch(""))
+        assert second == first
+
+
+def test_who_may_commit_to_groups_with_members_and_ask_for_their_offsets(newest: Broker, tmp_path: Path) -> None:
+    """Every committer to every kind of group, the broker with its members and the serving process with its log."""
+    with WireClient(newest.bootstrap) as client:
+        members = {group: join(client, kind, group) for group, kind in GROUPS.items()}
+    copy_log(newest.data_dir, tmp_path / "log")
+    seen = set()
+    with beside(newest, tmp_path / "lake", tmp_path / "log") as both:
+        for group, member in members.items():
+            for epoch, name, instance in committers(member):
+                for version in (2, 7, 9, 10):  # without instance ids, with them, with errors by name, with topic ids
+                    of = {"generation_id": epoch, "generation_id_or_member_epoch": epoch}
+                    of |= {"member_id": name, "group_instance_id": instance}
+                    first, second = both.ask(OFFSET_COMMIT, version, commit(group, **of))
+                    assert second == first, (group, version, of)
+                    seen |= {each["error_code"] for topic in first["topics"] for each in topic["partitions"]}
+                if instance is None:
+                    for version in (9, 10):
+                        values = fetch(group)
+                        values["groups"] = [values["groups"][0] | {"member_id": name, "member_epoch": epoch}]
+                        first, second = both.ask(OFFSET_FETCH, version, values)
+                        assert second == first, (group, version, name, epoch)
+    assert seen >= WITH_MEMBERS
+
+
+def committers(member: Member) -> Iterator[tuple[int, str, str | None]]:
+    """Whoever may pretend to be a member: epochs, member ids and instance ids, right and wrong."""
+    for epoch in (-1, member.epoch - 1, member.epoch, member.epoch + 1):
+        for name in ("", member.id, "nobody"):
+            for instance in (None, member.instance or "no-instance", "nobody"):
+                yield epoch, name, instance
+    yield -1, "", None  # once more, behind who may

@@ -1,0 +1,208 @@
+"""The file of credentials, and the commands that write it."""
+
+import io
+import json
+import logging
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from offsetlake.cli.commands.credentials import token
+from offsetlake.errors import BadRequest
+from offsetlake.serve.auth.credentials import Credentials, problems
+from offsetlake.serve.net.security import Security
+from offsetlake.serve.settings import Settings
+from offsetlake.util.atomic_files import temporary_of
+from offsetlake.util.times import now_ms
+from support.command_line import Run
+
+PASSWORD = "correct horse é"  # noqa: S105 - nobody logs in by it
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "credentials.json"
+
+
+def add(run: Run, monkeypatch: pytest.MonkeyPatch, name: str, password: str) -> tuple[int, str, str]:
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{password}\n"))
+    return run("credentials", "add", name)
+
+
+def test_a_user_is_added_changed_and_removed(run: Run, monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+    for password in (PASSWORD, "another"):
+        assert add(run, monkeypatch, "billing", password) == (0, "", "")
+        known = Credentials.read(file)
+        assert known.password_fits("billing", password.encode())
+        assert not known.password_fits("billing", b"a third")
+        assert not known.password_fits("nobody", password.encode())
+        assert password not in file.read_text()
+    assert not known.password_fits("billing", PASSWORD.encode())
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    code, listed, _ = run("credentials", "list")
+    assert (code, "billing" in listed, "password" in listed) == (0, True, True)
+    assert run("credentials", "remove", "billing")[0] == 0
+    assert not Credentials.read(file).password_fits("billing", b"another")
+    assert [*file.parent.iterdir()] == [file]
+
+
+def test_a_token_is_printed_once_and_good_until_it_ends(run: Run, file: Path) -> None:
+    code, out, _ = run("credentials", "token", "grafana", "--expires", "1h")
+    made = out.strip()
+    known = Credentials.read(file)
+    assert (code, known.authenticate_token(made)) == (0, "User:grafana")
+    id_, _, secret = made.partition(".")
+    assert secret not in file.read_text()
+    for wrong in ("", ".", id_, f"{id_}.", f"{id_}.{secret}x", f"x.{secret}", f"{id_}.é\udc80"):
+        assert known.authenticate_token(wrong) is None
+    data = json.loads(file.read_text())
+    data["tokens"][id_]["expires"] = str(now_ms() - 1)
+    file.write_text(json.dumps(data))
+    assert Credentials.read(file).authenticate_token(made) is None
+    assert run("credentials", "remove", id_)[0] == 0
+    assert Credentials.read(file).tokens == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "typed", "says"),
+    [
+        ("add billing", "", "an empty password lets anybody in"),
+        ("add new\nline", "secret", "is no name"),
+        ("token grafana --expires soon", "", "is no duration"),
+        ("list", "", "credentials.json cannot be read"),
+        ("remove nobody", "", "credentials.json cannot be read"),
+    ],
+)
+def test_what_makes_no_sense_changes_nothing(
+    run: Run, monkeypatch: pytest.MonkeyPatch, file: Path, arguments: str, typed: str, says: str
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+    code, out, err = run("credentials", *arguments.split(" "))
+    assert (code, out) == (2, "")
+    assert says in err
+    assert not file.exists()
+
+
+def test_commands_at_the_same_time_lose_nothing(file: Path) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda number: token(f"name-{number}", "1h", file), range(24)))
+    assert {of.name for of in Credentials.read(file).tokens.values()} == {f"name-{number}" for number in range(24)}
+
+
+def test_through_a_symbolic_link_the_file_itself_is_changed(
+    run: Run, monkeypatch: pytest.MonkeyPatch, file: Path, tmp_path: Path
+) -> None:
+    """The server reads the file; a link that became a file of its own would take nothing back."""
+    file.parent.mkdir(exist_ok=True)
+    links = [tmp_path / "links" / name for name in ("one.json", "two.json")]
+    links[0].parent.mkdir()
+    links[0].symlink_to(file)
+    links[1].symlink_to("one.json")
+    for name in ("billing", "other"):
+        monkeypatch.setattr("sys.stdin", io.StringIO("secret\n"))
+        assert run("credentials", "add", name, "--file", str(links[1]))[0] == 0
+    assert [*Credentials.read(file).users] == ["billing", "other"]
+    assert run("credentials", "remove", "billing", "--file", str(links[1]))[0] == 0
+    assert [*Credentials.read(file).users] == ["other"]
+    assert all(link.is_symlink() for link in links)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert {*links[0].parent.iterdir()} == {*links}
+
+
+def test_commands_by_a_link_and_by_the_file_wait_for_each_other(file: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link" / "credentials.json"
+    link.parent.mkdir()
+    link.symlink_to(file)
+    with ThreadPoolExecutor(8) as threads:
+        [*threads.map(lambda number: token(f"n{number}", "1d", (file, link)[number % 2]), range(24))]
+    assert len(Credentials.read(file).tokens) == 24
+
+
+def test_a_file_left_by_a_kill_makes_the_next_one_no_less_secret(file: Path) -> None:
+    left = temporary_of(file)
+    left.touch(0o666)
+    left.chmod(0o666)
+    Credentials().write(file)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    left.symlink_to(file.parent / "elsewhere")
+    Credentials().write(file)
+    assert [*file.parent.iterdir()] == [file]
+    assert not file.is_symlink()
+
+
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_a_password_that_is_not_utf_8_is_refused(
+    run: Run, monkeypatch: pytest.MonkeyPatch, file: Path, errors: str
+) -> None:
+    typed = io.TextIOWrapper(io.BytesIO("gr\xfc\xdfe\n".encode("latin-1")), encoding="utf-8", errors=errors)
+    monkeypatch.setattr("sys.stdin", typed)
+    code, _, err = run("credentials", "add", "billing")
+    assert (code, "a password is UTF-8" in err) == (2, True)
+    assert not file.exists()
+
+
+def test_who_is_not_known_cannot_be_removed(run: Run, monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+    add(run, monkeypatch, "billing", PASSWORD)
+    before = file.read_bytes()
+    code, _, err = run("credentials", "remove", "nobody")
+    assert (code, "neither a name nor a token 'nobody'" in err) == (2, True)
+    assert file.read_bytes() == before
+
+
+def test_a_file_that_others_may_read_is_refused(file: Path) -> None:
+    Credentials().write(file)
+    assert problems(file) == []
+    file.chmod(0o604)
+    assert problems(file) == [f"credentials {file} are open to every user of this machine: chmod 600 {file}"]
+
+
+def test_what_could_not_be_read_is_read_as_soon_as_it_can_be(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    Credentials().write(file)
+    security = Security(Settings("lake", "log", "127.0.0.1", 0, credentials=str(file)))
+    newer = Credentials()
+    newer.add_user("billing", PASSWORD)
+    newer.write(file)
+    file.chmod(0o644)
+    with caplog.at_level(logging.INFO):
+        for _ in range(3):
+            security.look()
+        file.chmod(0o600)
+        for _ in range(3):
+            security.look()
+    assert security.credentials == newer
+    (refused, taken) = caplog.messages
+    assert refused.endswith(f"open to every user of this machine: chmod 600 {file}; what was read before still holds")
+    assert taken == f"read again: {file}"
+
+
+def test_all_is_read_again_where_that_is_asked_for(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    Credentials().write(file)
+    security = Security(Settings("lake", "log", "127.0.0.1", 0, credentials=str(file)))
+    with caplog.at_level(logging.INFO):
+        security.look()
+        security.look(regardless=True)
+    assert caplog.messages == [f"read again: {file}"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"users": {}, "tokens": {}, "decoy": "%"}',
+        '{"users": {"a": {}}, "tokens": {}, "decoy": ""}',
+        '{"users": {}, "tokens": {"a": {"principal": "a", "salt": "", "hash": "", "expires": "soon"}}, "decoy": ""}',
+        '{"users": {}, "tokens": {"a": 1}, "decoy": ""}',
+        "\x80",
+    ],
+)
+def test_a_file_with_an_error_is_refused_in_one_sentence(file: Path, text: str) -> None:
+    file.touch(0o600)
+    file.write_text(text, encoding="latin-1")
+    (said,) = problems(file)
+    assert said.startswith(f"credentials {file} ")
+    with pytest.raises(BadRequest):
+        Credentials.read(file)

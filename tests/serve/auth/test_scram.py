@@ -1,0 +1,97 @@
+"""SCRAM, the server's side: the example of RFC 7677, and what proves nothing."""
+
+import base64
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offsetlake.serve.auth import scram
+from offsetlake.serve.auth.credentials import Credentials
+from offsetlake.serve.auth.scram import NotLoggedIn, ScramExchange
+from support.serve.secured import scram_first, scram_last
+
+NAME, PASSWORD = "wonder, =land", "pencil, é"
+KNOWN = Credentials()
+KNOWN.add_user(NAME, PASSWORD)
+
+
+def exchange(mechanism: str) -> ScramExchange:
+    return ScramExchange(mechanism, lambda name: KNOWN.verifier(mechanism, name))
+
+
+def test_the_example_of_rfc_7677(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scram, "ITERATIONS", 4096)
+    monkeypatch.setattr("secrets.token_urlsafe", lambda _: "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
+    user = scram.verifier("SCRAM-SHA-256", "pencil", base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ=="))
+    of = ScramExchange("SCRAM-SHA-256", lambda _: user)
+    nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    first = of.answer(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO")
+    assert first == f"r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode()
+    assert not of.done
+    proof = "dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+    last = of.answer(f"c=biws,r={nonce},p={proof}".encode())
+    assert last == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+    assert (of.done, of.name) == (True, "user")
+
+
+@pytest.mark.parametrize("mechanism", scram.HASHES)
+def test_a_password_proves_its_user(mechanism: str) -> None:
+    of, first = exchange(mechanism), scram_first("wonder=2C =3Dland")
+    of.answer(scram_last(mechanism, PASSWORD, first, of.answer(first)))
+    assert (of.done, of.name) == (True, NAME)
+
+
+@pytest.mark.parametrize("mechanism", scram.HASHES)
+def test_a_wrong_password_and_a_user_who_is_not_there_look_the_same(mechanism: str) -> None:
+    said = []
+    for name, password in (("wonder=2C =3Dland", "pen"), ("nobody", PASSWORD)):
+        of, first = exchange(mechanism), scram_first(name)
+        server_first = of.answer(first)
+        again = exchange(mechanism).answer(first)
+        assert again.split(b",")[1:] == server_first.split(b",")[1:], "another salt would tell that nobody is there"
+        with pytest.raises(NotLoggedIn) as refused:
+            of.answer(scram_last(mechanism, password, first, server_first))
+        said.append((len(server_first), str(refused.value).rpartition("'")[2]))
+        assert not of.done
+    assert said[0] == said[1]
+
+
+def test_messages_of_another_login_prove_nothing() -> None:
+    mechanism, first = "SCRAM-SHA-512", scram_first("wonder=2C =3Dland")
+    of = exchange(mechanism)
+    last = scram_last(mechanism, PASSWORD, first, of.answer(first))
+    of.answer(last)
+    replayed = exchange(mechanism)
+    replayed.answer(first)
+    with pytest.raises(NotLoggedIn, match="of another login"):
+        replayed.answer(last)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"n,,",
+        b"n,,n=,r=abc",
+        b"n,,n=a=b,r=abc",
+        b"n,,n=a,r=",
+        b"p=tls-unique,,n=a,r=abc",
+        b"n,a=other,n=a,r=abc",
+        b"n,,m=x,n=a,r=abc",
+        b"\xff\xfe",
+    ],
+)
+def test_what_is_no_first_message(message: bytes) -> None:
+    with pytest.raises(NotLoggedIn):
+        exchange("SCRAM-SHA-256").answer(message)
+
+
+@given(st.binary(max_size=80), st.text("crp=,biws0", max_size=40))
+def test_whatever_comes_is_refused(first: bytes, last: str) -> None:
+    with pytest.raises(NotLoggedIn):
+        exchange("SCRAM-SHA-256").answer(b"x" + first)
+    of = exchange("SCRAM-SHA-256")
+    of.answer(scram_first("a"))
+    with pytest.raises(NotLoggedIn):
+        of.answer(last.encode())

@@ -1,0 +1,513 @@
+"""A server behind TLS, logins and rights: real clients come in, outsiders get nothing and leave one line each."""
+
+import asyncio
+import json
+import re
+import signal
+import socket
+import ssl
+import struct
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from http.client import HTTPSConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from aiokafka import AIOKafkaConsumer
+from aiokafka.structs import TopicPartition as AioTopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from cryptography import x509
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from offsetlake.serve.auth.credentials import Credentials
+from support.broker.broker import PASSWORDS, Broker, java
+from support.serve.secured import (
+    RIGHTS,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    USERS,
+    Secured,
+    authenticate,
+    log_in,
+    scram_first,
+    scram_last,
+    secured,
+    shake_hands,
+)
+from support.serve.serving import Serving
+from support.serve.wire_client import METADATA, OFFSET_FETCH, WireClient, frame, read_answer, request
+
+pytestmark = pytest.mark.slow
+
+API_VERSIONS = 18
+NAME, PASSWORD = next(iter(USERS.items()))
+GROUP, TOPIC = "billing-1", "orders"
+SECONDS = 30
+ALL_LINES = (
+    "import sys; from offsetlake.serve import logs, __main__; logs.CLIENT_LINES = 1_000_000; sys.exit(__main__.main())"
+)
+"""A server that leaves all lines that clients cause: these tests cause more than it leaves in 10 s."""
+
+FETCH = {"group_id": GROUP, "topics": [{"name": TOPIC, "partition_indexes": [0]}]}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Secured:
+    return secured(tmp_path_factory.mktemp("secured"))
+
+
+@pytest.fixture(scope="module")
+def serving(files: Secured) -> Iterator[Serving]:
+    of = {"topics": {TOPIC: 3}, "http": ["127.0.0.1", 0], "max_connections_per_address": 40, **files.settings}
+    with Serving(files.folder / "lake", files.folder / "log", program=("-c", ALL_LINES), **of) as running:
+        yield running
+    assert not [line for line in running.said if "Traceback" in line]
+    assert not [line for line in running.said if any(secret in line for secret in USERS.values())]
+
+
+class Said:
+    """The lines a server says from now on."""
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving, self._first = serving, len(serving.said)
+
+    def one(self, pattern: str) -> None:
+        """Wait for a line like the pattern; it must be the only one, and name an address of this machine."""
+        deadline = time.monotonic() + SECONDS
+        while len(self._serving.said) == self._first:
+            assert time.monotonic() < deadline, pattern
+            time.sleep(0.01)
+        time.sleep(0.05)
+        (line,) = self._serving.said[self._first :]
+        assert re.search(rf"127\.0\.0\.1:\d+ .*{pattern}", line), line
+
+
+@pytest.fixture
+def said(serving: Serving) -> Said:
+    return Said(serving)
+
+
+def of_client(serving: Serving, files: Secured, mechanism: str, name: str = NAME, password: str = PASSWORD) -> Any:
+    return {
+        "bootstrap.servers": serving.bootstrap,
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": mechanism,
+        "sasl.username": name,
+        "sasl.password": password,
+        "ssl.ca.location": files.ca,
+        "log_level": 0,
+    }
+
+
+def is_hung_up(client: WireClient) -> bool:
+    try:
+        client.receive()
+    except (EOFError, OSError):
+        return True
+    return False
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_confluent_logs_in(serving: Serving, files: Secured, mechanism: str) -> None:
+    of = of_client(serving, files, mechanism) | {"group.id": GROUP, "enable.auto.commit": False}
+    with closing(Consumer(of)) as consumer:
+        (committed,) = consumer.commit(offsets=[TopicPartition(TOPIC, 0, 42)], asynchronous=False)
+        assert committed.error is None
+        assert [of.offset for of in consumer.committed([TopicPartition(TOPIC, 0)], timeout=SECONDS)] == [42]
+    admin = AdminClient(of_client(serving, files, mechanism))
+    assert [of.group_id for of in admin.list_consumer_groups().result().valid] == [GROUP]
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+def test_aiokafka_logs_in(serving: Serving, files: Secured, mechanism: str) -> None:
+    async def committed() -> int | None:
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=serving.bootstrap,
+            group_id="billing-aio",
+            enable_auto_commit=False,
+            security_protocol="SASL_SSL",
+            ssl_context=ssl.create_default_context(cafile=files.ca),
+            sasl_mechanism=mechanism,
+            sasl_plain_username=NAME,
+            sasl_plain_password=PASSWORD,
+        )
+        await consumer.start()
+        try:
+            consumer.assign([first := AioTopicPartition(TOPIC, 0)])
+            await consumer.commit({first: 7})
+            return await consumer.committed(first)
+        finally:
+            await consumer.stop()
+
+    assert asyncio.run(committed()) == 7
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+def test_java_logs_in(serving: Serving, files: Secured, tmp_path: Path, mechanism: str) -> None:
+    login = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
+    quoted = json.dumps(PASSWORD)
+    (tmp_path / "client.properties").write_text(
+        f"security.protocol=SASL_SSL\nsasl.mechanism={mechanism}\nssl.truststore.type=PEM\n"
+        f"ssl.truststore.location={files.ca}\n"
+        f"sasl.jaas.config=org.apache.kafka.common.security.{login} required username={NAME} password={quoted};\n",
+        encoding="ascii",
+    )
+    tool = java("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--bootstrap-server", serving.bootstrap)
+    arguments = ("--command-config", str(tmp_path / "client.properties"), "--group", "billing-java")
+    reset = ("--reset-offsets", "--execute", "--topic", f"{TOPIC}:0", "--to-offset", "9")
+    done = subprocess.run([*tool, *arguments, *reset], capture_output=True, encoding="utf-8", check=False)
+    assert re.search(rf"billing-java\s+{TOPIC}\s+0\s+9", done.stdout), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("name", "password"), [(NAME, "wrong"), ("nobody", PASSWORD)])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_wrong_password_and_an_unknown_user_get_one_answer(
+    serving: Serving, files: Secured, said: Said, mechanism: str, name: str, password: str
+) -> None:
+    with files.wire(serving.bootstrap) as client:
+        started = time.monotonic()
+        shake_hands(client, mechanism)
+        if mechanism == "PLAIN":
+            answer = authenticate(client, f"\0{name}\0{password}".encode())
+        else:
+            first = scram_first(name)
+            server_first = authenticate(client, first)
+            assert server_first["error_code"] == 0
+            answer = authenticate(client, scram_last(mechanism, password, first, server_first["auth_bytes"]))
+        assert (answer["error_code"], answer["auth_bytes"]) == (58, b"")
+        assert name not in answer["error_message"]
+        assert time.monotonic() - started >= 0.1
+        assert is_hung_up(client)
+    said.one(f"is not let in: user '{name}': no such user, or another password$")
+
+
+def test_no_login(serving: Serving, files: Secured, said: Said) -> None:
+    with files.wire(serving.bootstrap) as client:
+        client.ask(API_VERSIONS, 0, {})
+        with pytest.raises((EOFError, OSError)):
+            client.ask(OFFSET_FETCH, 5, FETCH)
+    said.one("is not let in: a request of api 9, version 5, before login$")
+
+
+def test_a_login_that_is_not_begun_by_its_handshake(serving: Serving, files: Secured, said: Said) -> None:
+    with files.wire(serving.bootstrap) as client, pytest.raises((EOFError, OSError)):
+        authenticate(client, f"\0{NAME}\0{PASSWORD}".encode())
+    said.one("a request of api 36, version 2, before login$")
+
+
+def test_a_mechanism_that_is_not_there(serving: Serving, files: Secured, said: Said) -> None:
+    with files.wire(serving.bootstrap) as client:
+        answer = shake_hands(client, "OAUTHBEARER")
+        assert (answer["error_code"], answer["mechanisms"]) == (33, ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+        assert is_hung_up(client)
+    said.one("SASL mechanism 'OAUTHBEARER': here are PLAIN, SCRAM-SHA-256, SCRAM-SHA-512$")
+
+
+def test_replayed_messages_of_another_login(serving: Serving, files: Secured, said: Said) -> None:
+    mechanism, first = "SCRAM-SHA-512", scram_first(NAME)
+    with files.wire(serving.bootstrap) as client, files.wire(serving.bootstrap) as replaying:
+        for each in (client, replaying):
+            shake_hands(each, mechanism)
+        last = scram_last(mechanism, PASSWORD, first, authenticate(client, first)["auth_bytes"])
+        assert authenticate(client, last)["error_code"] == 0
+        authenticate(replaying, first)
+        assert authenticate(replaying, last)["error_code"] == 58
+        assert is_hung_up(replaying)
+    said.one(f"user '{NAME}': a SCRAM message of another login$")
+
+
+def test_one_user_in_place_of_another(serving: Serving, files: Secured, said: Said) -> None:
+    with files.wire(serving.bootstrap) as client:
+        shake_hands(client, "PLAIN")
+        assert authenticate(client, f"{NAME}\0other\0{USERS['other']}".encode())["error_code"] == 58
+    said.one("user 'other' asks to be another one$")
+
+
+@pytest.mark.parametrize("size", [(64 << 10) + 1, 2**31 - 1, -1])
+def test_a_frame_too_large_before_login(serving: Serving, files: Secured, said: Said, size: int) -> None:
+    with files.wire(serving.bootstrap) as client:
+        client.socket.sendall(struct.pack(">i", size))
+        assert is_hung_up(client)
+    said.one(f"a request of {size} bytes before login")
+
+
+def test_requests_without_end_before_login(serving: Serving, files: Secured, said: Said) -> None:
+    with files.wire(serving.bootstrap) as client:
+        for _ in range(10):
+            client.ask(API_VERSIONS, 0, {})
+        with pytest.raises((EOFError, OSError)):
+            client.ask(API_VERSIONS, 0, {})
+    said.one("after 10 others$")
+
+
+def test_no_tls(serving: Serving, said: Said) -> None:
+    with WireClient(serving.bootstrap) as client, pytest.raises((EOFError, OSError)):
+        client.ask(API_VERSIONS, 0, {})
+    said.one("is not let in: no TLS came about")
+
+
+def test_a_client_that_does_not_trust_the_certificate(serving: Serving, files: Secured, said: Said) -> None:
+    other = files.folder / "another-ca.pem"
+    trustme.CA().cert_pem.write_to_path(str(other))
+    with pytest.raises(ssl.SSLCertVerificationError):
+        files.wire(serving.bootstrap, ssl.create_default_context(cafile=other))
+    said.one(r"no TLS came about \(tlsv1 alert unknown ca\)$")
+
+
+def test_half_a_login(serving: Serving, files: Secured, said: Said) -> None:
+    with files.wire(serving.bootstrap) as client:
+        shake_hands(client, "SCRAM-SHA-256")
+        authenticate(client, scram_first(NAME))
+    said.one("hung up while it logged in$")
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cut=st.integers(0, 400), changes=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=3))
+def test_logins_that_end_or_go_wrong_anywhere(
+    serving: Serving, files: Secured, cut: int, changes: list[tuple[int, int]]
+) -> None:
+    """All messages of a login and a request at once, up to somewhere, some bytes changed; nobody else minds."""
+    messages = [(API_VERSIONS, 0, {}), (SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})]
+    messages += [(SASL_AUTHENTICATE, 2, {"auth_bytes": f"\0{NAME}\0{PASSWORD}".encode()}), (OFFSET_FETCH, 5, FETCH)]
+    sent = bytearray(b"".join(frame(api, version, 1, request(api, version, of)) for api, version, of in messages))
+    for at, byte in changes:
+        sent[at % len(sent)] = byte
+    with files.wire(serving.bootstrap) as client:
+        client.socket.sendall(sent[:cut])
+    with files.wire(serving.bootstrap) as client:
+        assert log_in(client, NAME, PASSWORD).ask(OFFSET_FETCH, 5, FETCH)["error_code"] == 0
+
+
+def test_a_connection_that_hangs_up_at_once_and_one_that_is_handed_on(serving: Serving, files: Secured) -> None:
+    """A request that comes in with the last message of the login is answered behind it."""
+    authentication = {"auth_bytes": f"\0{NAME}\0{PASSWORD}".encode()}
+    messages = [(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}), (SASL_AUTHENTICATE, 2, authentication)]
+    messages += [(OFFSET_FETCH, 5, FETCH)] * 2
+    for _ in range(20):
+        with WireClient(serving.bootstrap) as client:
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    with files.wire(serving.bootstrap) as client:
+        client.socket.sendall(
+            b"".join(frame(api, version, 1, request(api, version, of)) for api, version, of in messages)
+        )
+        answers = [read_answer(api, version, client.receive())[1] for api, version, _ in messages]
+        assert [of.error_code for of in answers] == [0, 0, 0, 0]
+
+
+def test_another_ones_group(serving: Serving, files: Secured, said: Said) -> None:
+    """Described, listed, read, committed to, deleted: each by its API as `test_rights` has it; here once for real."""
+    of = of_client(serving, files, "SCRAM-SHA-512", "other", USERS["other"])
+    admin = AdminClient(of)
+    assert [each.group_id for each in admin.list_consumer_groups().result().valid] == []
+    with pytest.raises(KafkaException, match=r"(?i)group authorization|GROUP_AUTHORIZATION_FAILED"):
+        admin.describe_consumer_groups([GROUP])[GROUP].result(SECONDS)
+    said.one(f"may not read or commit or admin group '{GROUP}'$")
+
+
+def test_more_connections_than_one_address_may_have(serving: Serving, files: Secured, said: Said) -> None:
+    with ExitStack() as stack:
+        for _ in range(60):
+            stack.enter_context(WireClient(serving.bootstrap))
+        said.one(r"is not let in: there are 40 of its address \(max_connections_per_address\)")
+    deadline = time.monotonic() + SECONDS
+    while True:  # those that hang up make room again
+        try:
+            with files.wire(serving.bootstrap) as client:
+                log_in(client, NAME, PASSWORD)
+                break
+        except OSError:
+            assert time.monotonic() < deadline
+
+
+def test_a_login_slower_than_may_be(serving: Serving, files: Secured, said: Said) -> None:
+    """Byte after byte, in TLS and before it; others are answered meanwhile."""
+    with files.wire(serving.bootstrap) as slow, socket.create_connection(slow.socket.getpeername()) as slower:
+        for part in b"\x16\x03\x01":
+            slower.sendall(bytes([part]))
+            slow.socket.sendall(b"\0")
+        with files.wire(serving.bootstrap) as client:
+            assert log_in(client, NAME, PASSWORD).ask(OFFSET_FETCH, 5, FETCH)["error_code"] == 0
+        slow.socket.settimeout(SECONDS)
+        slower.settimeout(SECONDS)
+        assert is_hung_up(slow)
+        assert slower.recv(100) == b""
+    lines = [line for line in serving.said[said._first :] if "is not let in" in line]
+    assert sorted(line.rpartition("let in: ")[2] for line in lines) == [
+        "no TLS came about (too slow)",
+        "no login within 10 s",
+    ]
+
+
+def test_a_password_that_changes_and_a_file_with_an_error(serving: Serving, files: Secured, said: Said) -> None:
+    """Who has lost its password loses its connection; what cannot be read changes nothing."""
+    before = files.credentials.read_bytes()
+    with files.wire(serving.bootstrap) as client, files.wire(serving.bootstrap) as other:
+        log_in(client, NAME, PASSWORD)
+        log_in(other, "other", USERS["other"])
+        known = Credentials.read(files.credentials)
+        known.add_user(NAME, "another password")
+        known.write(files.credentials)
+        assert is_hung_up(client)
+        assert other.ask(OFFSET_FETCH, 5, FETCH)["error_code"] == 30
+    with files.wire(serving.bootstrap) as client:
+        log_in(client, NAME, "another password")
+        files.credentials.write_text("{")
+        wait_for(serving, "what was read before still holds")
+        assert client.ask(OFFSET_FETCH, 5, FETCH)["error_code"] == 0
+    files.credentials.write_bytes(before)
+    wait_for(serving, "read again", 2)
+
+
+def test_rights_and_certificates_are_read_again(serving: Serving, files: Secured) -> None:
+    with files.wire(serving.bootstrap) as client:
+        log_in(client, "other", USERS["other"])
+        assert client.ask(OFFSET_FETCH, 5, FETCH)["error_code"] == 30
+        files.rights.write_text('[[rights]]\nprincipal = "*"\ngroup = "billing-*"\nrights = ["read"]\n')
+        renewed = trustme.CA()
+        renewed.cert_pem.write_to_path(str(files.folder / "renewed-ca.pem"))
+        files.certify(renewed)
+        serving.process.send_signal(signal.SIGHUP)
+        wait_for(serving, "read again: .*rights.toml")
+        wait_for(serving, "read again: .*server.pem")
+        assert client.ask(OFFSET_FETCH, 5, FETCH)["error_code"] == 0
+    renewed_context = ssl.create_default_context(cafile=files.folder / "renewed-ca.pem")
+    with files.wire(serving.bootstrap, renewed_context) as client:
+        log_in(client, NAME, PASSWORD)
+    asking = HTTPSConnection(serving.http.removeprefix("https://"), timeout=SECONDS, context=renewed_context)
+    with closing(asking):
+        asking.request("GET", "/livez")
+        assert asking.getresponse().status == 200
+    first = len(serving.said)
+    files.rights.write_text(RIGHTS)
+    files.certify(files.authority)
+    wait_for(serving, "read again: .*rights.toml", first=first)
+    wait_for(serving, "read again: .*server.pem", first=first)
+
+
+def wait_for(serving: Serving, pattern: str, times: int = 1, first: int = 0) -> None:
+    deadline = time.monotonic() + SECONDS
+    while sum(re.search(pattern, line) is not None for line in serving.said[first:]) < times:
+        assert time.monotonic() < deadline, pattern
+        time.sleep(0.01)
+
+
+@pytest.mark.broker
+def test_a_broker_takes_and_ends_logins_the_same_way(broker: Broker, serving: Serving, files: Secured) -> None:
+    """Both in their order: what is answered to each message, until there is no answer any more."""
+    good, wrong = (f"\0admin\0{password}".encode() for password in (PASSWORDS["admin"], "wrong"))
+    handshake = (SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
+    attempts: list[list[tuple[int, int, dict[str, Any]]]] = [
+        [handshake, (SASL_AUTHENTICATE, 2, {"auth_bytes": good}), handshake],
+        [handshake, (SASL_AUTHENTICATE, 0, {"auth_bytes": good}), (SASL_AUTHENTICATE, 2, {"auth_bytes": good})],
+        [(API_VERSIONS, 0, {}), handshake, (SASL_AUTHENTICATE, 1, {"auth_bytes": wrong})],
+        [(SASL_HANDSHAKE, 0, {"mechanism": "GSSAPI"}), handshake],
+        [(SASL_AUTHENTICATE, 2, {"auth_bytes": good})],
+        [(OFFSET_FETCH, 5, FETCH)],
+    ]
+    theirs = ssl.create_default_context(cafile=broker.certificate)
+    outcomes: list[tuple[Any, Any]] = []
+    for attempt in attempts:
+        with files.wire(serving.bootstrap) as client, files.wire(broker.sasl_ssl_bootstrap, theirs) as beside:
+            outcomes.append((outcome(client, attempt), outcome(beside, attempt)))
+    assert [of for of, _ in outcomes] == [of for _, of in outcomes]
+
+
+def outcome(client: WireClient, attempt: list[tuple[int, int, dict[str, Any]]]) -> list[Any]:
+    said: list[Any] = []
+    for api, version, values in attempt:
+        try:
+            answer = client.ask(api, version, values)
+        except (EOFError, OSError):
+            return [*said, "hung up"]
+        said.append({name: value for name, value in answer.items() if name != "api_keys"})
+        if "mechanisms" in answer:
+            said[-1]["mechanisms"] = sorted(answer["mechanisms"])
+    return said
+
+
+def test_plain_without_tls_where_others_could_read_it(tmp_path: Path) -> None:
+    files = secured(tmp_path)
+    of = {"host": "0.0.0.0", "advertised": ["kafka.example", 9092], "credentials": str(files.credentials)}  # noqa: S104
+    with Serving(tmp_path / "lake", tmp_path / "log", **of) as serving:
+        said, bootstrap = Said(serving), serving.bootstrap.replace("0.0.0.0", "127.0.0.1")  # noqa: S104
+        with WireClient(bootstrap) as client:
+            answer = shake_hands(client, "PLAIN")
+            assert (answer["error_code"], answer["mechanisms"]) == (33, ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+            assert is_hung_up(client)
+        said.one("SASL mechanism 'PLAIN': here are SCRAM-SHA-256, SCRAM-SHA-512$")
+        with WireClient(bootstrap) as client:
+            mechanism, first = "SCRAM-SHA-256", scram_first(NAME)
+            shake_hands(client, mechanism)
+            last = scram_last(mechanism, PASSWORD, first, authenticate(client, first)["auth_bytes"])
+            assert authenticate(client, last)["error_code"] == 0
+            (told,) = client.ask(METADATA, 1, {"topics": []})["brokers"]
+            assert (told["host"], told["port"]) == ("kafka.example", 9092)
+
+
+def test_clients_are_known_by_their_certificates(tmp_path: Path) -> None:
+    files = secured(tmp_path)
+    of = {name: files.settings[name] for name in ("tls_certificate", "tls_key", "rights")} | {"tls_client_ca": files.ca}
+    billing = client_certificate(files.authority, "billing", tmp_path / "billing.pem")
+    client_certificate(files.authority, "other", tmp_path / "other.pem")
+    client_certificate(trustme.CA(), "billing", tmp_path / "forged.pem")
+    files.rights.write_text(f'[[rights]]\nprincipal = "User:{billing}"\ngroup = "*"\nrights = ["read"]\n')
+    with Serving(tmp_path / "lake", tmp_path / "log", **of) as serving:
+        for name, error in (("billing", 0), ("other", 30)):
+            with files.wire(serving.bootstrap, trusting(files, tmp_path / f"{name}.pem")) as client:
+                said = Said(serving)
+                assert client.ask(OFFSET_FETCH, 5, FETCH)["error_code"] == error
+        said.one("may not read group")
+        for context, line in (
+            (trusting(files), "peer did not return a certificate"),
+            (trusting(files, tmp_path / "forged.pem"), "certificate verify failed"),
+        ):
+            said = Said(serving)
+            with pytest.raises((EOFError, OSError)), files.wire(serving.bootstrap, context) as client:
+                client.ask(OFFSET_FETCH, 5, FETCH)
+            said.one(rf"no TLS came about \({line}\)$")
+
+
+def client_certificate(authority: trustme.CA, name: str, path: Path) -> str:
+    """Write a certificate and its key; gives its subject."""
+    issued = authority.issue_cert(f"{name}@example", common_name=name)
+    issued.private_key_and_cert_chain_pem.write_to_path(str(path))
+    return x509.load_pem_x509_certificate(issued.cert_chain_pems[0].bytes()).subject.rfc4514_string()
+
+
+def trusting(files: Secured, certificate: Path | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=files.ca)
+    if certificate is not None:
+        context.load_cert_chain(certificate)
+    return context
+
+
+def test_wrong_passwords_of_one_address_keep_no_other_from_logging_in(files: Secured, tmp_path: Path) -> None:
+    with Serving(tmp_path / "lake", tmp_path / "log", credentials=str(files.credentials)) as serving:
+        with ExitStack() as opened:
+            flood = [opened.enter_context(WireClient(serving.bootstrap)) for _ in range(600)]
+            for each in flood:
+                shake_hands(each, "PLAIN")
+            wrong = request(SASL_AUTHENTICATE, 1, {"auth_bytes": f"\0{NAME}\0wrong".encode()})
+            for each in flood:
+                each.socket.sendall(frame(SASL_AUTHENTICATE, 1, 1, wrong))
+            for _ in range(8):
+                other = opened.enter_context(WireClient(serving.bootstrap, source="127.0.0.2"))
+                assert log_in(other, NAME, PASSWORD).ask(OFFSET_FETCH, 5, FETCH)["error_code"] == 0
+            answers = [answer_or_end(each) for each in flood]
+        assert answers.count(b"") > 0, "beyond the limits"
+        assert {answer[4:6] for answer in answers if answer} == {b"\0\x3a"}
+        assert serving.stop() == 0
+
+
+def answer_or_end(client: WireClient) -> bytes:
+    try:
+        return client.receive()
+    except (EOFError, ConnectionResetError):
+        return b""

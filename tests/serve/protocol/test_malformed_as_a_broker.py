@@ -1,0 +1,175 @@
+"""What is malformed is answered with the same error codes as by a real broker, or ends its connection as there.
+
+Of an ordinary request of each API and version, one length, string or tag at a time is made wrong.
+"""
+
+import dataclasses
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kio.index import load_response_schema
+from kio.serial import entity_reader
+from kio.static.primitive import i16
+
+from offsetlake.serve.protocol.api_keys import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    API_VERSIONS,
+    DESCRIBE_TOPIC_PARTITIONS,
+    END_TXN,
+    FETCH,
+    INIT_PRODUCER_ID,
+    LIST_OFFSETS,
+    METADATA,
+    PRODUCE,
+    TXN_OFFSET_COMMIT,
+    VERSIONS,
+)
+from serve.apis.test_offsets_as_a_broker import newest_broker
+from support.broker.broker import Broker
+from support.serve.asking import connected
+from support.serve.beside_a_broker import TOPICS
+from support.serve.malformed_requests import Layout
+from support.serve.serving import Serving
+from support.serve.valid_requests import plain_entity
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+OTHER_CODES: dict[int | tuple[int, int, str], str] = {
+    PRODUCE: "nobody may write messages here: TOPIC_AUTHORIZATION_FAILED",
+    FETCH: "nobody may read topics other than the log here: TOPIC_AUTHORIZATION_FAILED",
+    ADD_PARTITIONS_TO_TXN: "nobody may write messages here: TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED",
+    INIT_PRODUCER_ID: "the broker has not made its transaction log yet: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR",
+    ADD_OFFSETS_TO_TXN: "as for InitProducerId",
+    END_TXN: "as for InitProducerId",
+    TXN_OFFSET_COMMIT: "as for InitProducerId",
+    DESCRIBE_TOPIC_PARTITIONS: "the broker fails on the empty name: UNKNOWN_SERVER_ERROR",
+} | {
+    (METADATA, version, f".topics[].name {what}"): "without name and id, the broker fails: UNKNOWN_SERVER_ERROR"
+    for version in (12, 13)
+    for what in ("null", "-2")
+}
+"""APIs, and requests of them, whose error codes are not compared, with the reason. Whether the connection ends is."""
+
+NOT_COMPARED = {
+    (PRODUCE, ".topic_data[].partition_data[].records null"): "the broker fails and never answers",
+    (PRODUCE, ".topic_data[].partition_data[].records -2"): "the broker fails and never answers",
+}
+"""By API, what is sent to neither, with the reason."""
+
+MISSING = {(LIST_OFFSETS, 11): "the broker is a 4.1"}
+
+SOFTWARE = ("a", "A-1.2", "a-", "-a", ".a", "a b", "a_b", "é", "a\0", "1", "a" * 300, "a\n", "", "a..b")
+CLOSED = "closed"
+
+
+class Peer:
+    """Sends requests to a server, over one connection until that is closed."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._connection: socket.socket | None = None
+
+    def outcome(self, api: int, version: int, data: bytes) -> list[int] | str:
+        """Send a request without its size; return the error codes of the response in order, or CLOSED."""
+        connection = self._connection = self._connection or connected(self._bootstrap)
+        try:
+            connection.sendall(struct.pack(">i", len(data)) + data)
+            response = _received(connection, *struct.unpack(">i", _received(connection, 4)))
+        except (EOFError, ConnectionError):
+            self.close()
+            return CLOSED
+        schema: Any = load_response_schema(i16(api), i16(version))
+        begin = 5 if schema.__header_schema__.__version__ == 1 else 4
+        entity, size = entity_reader(schema)(response, begin)
+        assert begin + size == len(response)
+        return sorted(_codes(entity))
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _received(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = connection.recv(size - len(data))
+        if not more:
+            raise EOFError
+        data += more
+    return data
+
+
+def _codes(value: Any) -> Iterator[int]:
+    if dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            of = getattr(value, field.name)
+            yield from [int(of)] if field.metadata.get("kafka_type") == "error_code" else _codes(of)
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from _codes(each)
+
+
+@pytest.fixture(scope="module")
+def broker_of_malformed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with newest_broker(tmp_path_factory.mktemp("malformed-broker")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    folder = tmp_path_factory.mktemp("malformed")
+    with Serving(folder / "lake", folder / "log", topics=TOPICS) as running:
+        yield running
+    assert running.process.returncode == 0
+    assert not [line for line in running.said if "Traceback" in line or "fault" in line]
+
+
+@pytest.fixture(scope="module")
+def peers(broker_of_malformed: Broker, serving: Serving) -> Iterator[tuple[Peer, Peer]]:
+    both = Peer(broker_of_malformed.bootstrap), Peer(serving.bootstrap)
+    yield both
+    for peer in both:
+        peer.close()
+
+
+@pytest.mark.parametrize("api", VERSIONS)
+def test_malformed_requests_end_as_on_a_broker(peers: tuple[Peer, Peer], api: int) -> None:
+    differing, closed = {}, 0
+    for version in VERSIONS[api]:
+        layout = Layout(api, version, plain_entity(api, version))
+        for what, data in layout.mutations():
+            if (api, what) not in NOT_COMPARED and (api, version) not in MISSING:
+                theirs, ours = (peer.outcome(api, version, data) for peer in peers)
+                closed += ours == CLOSED
+                if api in OTHER_CODES or (api, version, what) in OTHER_CODES:
+                    theirs, ours = ("answered" if of != CLOSED else of for of in (theirs, ours))
+                if ours != theirs:
+                    differing[version, what] = f"a broker: {theirs}, here: {ours}"
+    assert not differing
+    assert closed
+
+
+@pytest.mark.parametrize("version", range(3, 5))
+def test_names_of_client_software(peers: tuple[Peer, Peer], version: int) -> None:
+    """INVALID_REQUEST (42) where a broker says so (KIP-511)."""
+    schema = type(plain_entity(API_VERSIONS, version))
+    seen = set()
+    for name in SOFTWARE:
+        for software in ((name, "1"), ("a", name)):
+            entity = schema(client_software_name=software[0], client_software_version=software[1])
+            data = bytes(Layout(API_VERSIONS, version, entity).data)
+            theirs, ours = (peer.outcome(API_VERSIONS, version, data) for peer in peers)
+            assert ours == theirs, software
+            seen.add(str(ours))
+    assert seen == {"[0]", "[42]"}
+
+
+@pytest.mark.parametrize("length", [-1, -2, -(2**15)])
+def test_client_ids_that_are_null(peers: tuple[Peer, Peer], length: int) -> None:
+    data = struct.pack(">hhih", API_VERSIONS, 0, 1, length)
+    assert [peer.outcome(API_VERSIONS, 0, data) for peer in peers] == [[0], [0]]

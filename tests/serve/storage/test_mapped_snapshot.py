@@ -1,0 +1,76 @@
+"""The base against the rows it was made of."""
+
+import base64
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offsetlake.serve.storage.mapped_snapshot import NO_ID
+from support.serve.made_base import Key, made_base
+
+
+def text_of(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+names = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
+keys = st.tuples(names, names, st.integers(0, 2**31 - 1))
+columns = st.fixed_dictionaries(
+    {
+        "committed_offset": st.integers(-(2**63), 2**63 - 1),
+        "leader_epoch": st.none() | st.integers(-2, 2**31 - 1),
+        "metadata": names,
+        "topic_id": st.none() | st.binary(min_size=16, max_size=16).map(text_of),
+    }
+)
+
+
+def expected(row: dict[str, Any]) -> tuple[int, int, bytes, bytes]:
+    epoch, topic_id = row["leader_epoch"], row["topic_id"]
+    return (
+        row["committed_offset"],
+        -1 if epoch is None else epoch,
+        row["metadata"].encode(),
+        NO_ID if topic_id is None else base64.urlsafe_b64decode(f"{topic_id}=="),
+    )
+
+
+@given(st.dictionaries(keys, columns, max_size=12), st.lists(keys, max_size=4))
+def test_every_row_is_found_and_nothing_else(rows: dict[Key, dict[str, Any]], others: list[Key]) -> None:
+    base = made_base(rows)
+    assert (len(base), len(base.groups)) == (len(rows), len({group for group, _, _ in rows}))
+    for group, topic, partition in [*rows, *others]:
+        number = base.group(group.encode())
+        at = base.find(base.run(number, topic.encode()), partition) if number >= 0 else -1
+        row = rows.get((group, topic, partition))
+        assert (None if at < 0 else base.entry(at)) == (None if row is None else expected(row))
+    listed = {
+        (base.name(number).decode(), topic.decode(), partition): entry
+        for number in base.groups
+        for topic, partition, entry in base.entries(number)
+    }
+    assert listed == {of: expected(row) for of, row in rows.items()}
+
+
+def test_all_partitions_of_a_topic_and_holes_among_them() -> None:
+    whole = {("g", "whole", partition): {"committed_offset": partition} for partition in range(100)}
+    holes = {("g", "holes", partition): {"committed_offset": partition} for partition in (0, 3, 4, 200)}
+    base = made_base(whole | holes)
+    number = base.group(b"g")
+    found = {topic: [base.find(base.run(number, topic), at) for at in range(-1, 202)] for topic in (b"whole", b"holes")}
+    assert [at for at, entry in enumerate(found[b"whole"], -1) if entry >= 0] == [*range(100)]
+    assert [at for at, entry in enumerate(found[b"holes"], -1) if entry >= 0] == [0, 3, 4, 200]
+    assert all(base.offsets[entry] == at for at, entry in enumerate(found[b"holes"], -1) if entry >= 0)
+
+
+def test_groups_keep_their_kind_and_an_entry_takes_few_bytes() -> None:
+    groups = [
+        {"group_id": "k", "group_type": "consumer", "state": "Empty", "protocol_type": "consumer"},
+        {"group_id": "m", "group_type": "classic", "state": "Empty", "protocol_type": "consumer"},
+    ]
+    rows = {("g", "t", partition): {"committed_offset": 10**9} for partition in range(10_000)}
+    base = made_base(rows, groups)
+    kinds = {name: base.kind(base.group(name))["group_type"] for name in (b"g", b"k", b"m")}
+    assert kinds == {b"g": "classic", b"k": "consumer", b"m": "classic"}
+    assert base.size < 13 * len(base)

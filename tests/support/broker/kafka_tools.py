@@ -1,0 +1,89 @@
+"""Kafka's own programs: a command that runs one, and a JVM that runs many tools, for to start one takes seconds."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import pyspark
+from py4j.java_gateway import JavaGateway
+from py4j.protocol import Py4JJavaError
+
+JARS = Path(__file__).parents[3] / ".jars" / "broker"
+GROUP_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+JVM_FLAGS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+_UTF8 = ("-Dfile.encoding=UTF-8", "-Dsun.stdout.encoding=UTF-8")
+_SPARK_JARS = Path(pyspark.__file__).parent / "jars"
+
+
+class Said(NamedTuple):
+    """How a tool ended, and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+def java(main: str, *arguments: str) -> list[str]:
+    """Return the command that runs a main class of the broker's jars, warnings and errors logged to stdout."""
+    return ["java", *JVM_FLAGS, *_UTF8, "-Dlog4j2.level=WARN", "-cp", _class_path(), main, *arguments]
+
+
+def group_command(bootstrap: str, *arguments: str) -> Said:
+    """Run kafka-consumer-groups."""
+    return _tools().run(GROUP_COMMAND, "--bootstrap-server", bootstrap, *arguments)
+
+
+def dump_log_command(*arguments: str) -> Said:
+    """Run kafka-dump-log."""
+    return _tools().run("kafka.tools.DumpLogSegments", *arguments)
+
+
+class _Tools:
+    """A JVM that lasts as long as this process; tools print into memory there, and do not end it."""
+
+    def __init__(self, gateway: JavaGateway) -> None:
+        self._gateway, self._java = gateway, gateway.jvm
+        self._out, self._err = (self._java.java.io.ByteArrayOutputStream() for _ in range(2))
+        self._java.System.setOut(self._java.java.io.PrintStream(self._out, True, "UTF-8"))
+        self._java.System.setErr(self._java.java.io.PrintStream(self._err, True, "UTF-8"))
+        leaving = self._java.Class.forName("org.apache.kafka.common.utils.Exit")
+        procedure = leaving.getDeclaredField("NOOP_EXIT_PROCEDURE")  # raises
+        procedure.setAccessible(True)
+        self._java.org.apache.kafka.common.utils.Exit.setExitProcedure(procedure.get(None))
+
+    @classmethod
+    def start(cls) -> Self:
+        (jar,) = _SPARK_JARS.glob("py4j-*.jar")
+        options = [*JVM_FLAGS, *_UTF8, "-Dlog4j2.level=OFF"]  # what one tool's threads log late is not the next one's
+        launch = JavaGateway.launch_gateway
+        return cls(launch(jarpath=str(jar), classpath=_class_path(), javaopts=options, die_on_exit=True))
+
+    def run(self, main: str, *arguments: str) -> Said:
+        given = self._gateway.new_array(self._java.String, len(arguments))
+        for at, argument in enumerate(arguments):
+            given[at] = argument
+        of: Any = self._java
+        for name in main.split("."):
+            of = getattr(of, name)
+        self._out.reset()
+        self._err.reset()
+        code = 0
+        try:
+            of.main(given)
+        except Py4JJavaError:  # it was to end with an error, of which it has told
+            code = 1
+        return Said(code, self._out.toString("UTF-8"), self._err.toString("UTF-8"))
+
+
+@cache
+def _tools() -> _Tools:
+    return _Tools.start()
+
+
+def _class_path() -> str:
+    if not JARS.is_dir():
+        raise FileNotFoundError(f"no broker jars in {JARS}: `make test` fetches them")
+    # Kafka's published jars log nowhere without a binding; Spark brings one that fits.
+    binding = [str(path) for kind in ("slf4j-api-2", "log4j-slf4j2-impl-") for path in _SPARK_JARS.glob(f"{kind}*.jar")]
+    return ":".join([*binding, f"{JARS}/*"])

@@ -1,0 +1,335 @@
+"""What is done to a lake and its log by the jobs that `e2e.killing` kills, how it goes on, and what must come of it."""
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from offsetlake.lake import upkeep as table_upkeep
+from offsetlake.lake.files import commit
+from offsetlake.lake.foreign.guard import refuse_changed
+from offsetlake.lake.lake import Lake
+from offsetlake.log.address import LogAddress
+from offsetlake.pipeline.changes import execute as changes
+from offsetlake.pipeline.changes.reset import Reset, reset
+from offsetlake.pipeline.compact import job as compact_job
+from offsetlake.pipeline.compact.job import compact
+from offsetlake.pipeline.compact.rebuild import rebuild
+from offsetlake.pipeline.compact.task import COMPACTED
+from offsetlake.pipeline.emit.decisions import DECIDED
+from offsetlake.pipeline.emit.job import emit
+from offsetlake.pipeline.ingest.job import ingest
+from offsetlake.pipeline.ingest.task import HISTORY
+from offsetlake.pipeline.maintain.job import preview
+from offsetlake.rules.strategies import to_offset
+from support.e2e.in_process import InProcess
+from support.e2e.lakes import grow, judge, rows, state, upkeep
+from support.oracle.random_logs import RandomLog, random_log
+
+NOW = 1_800_000_000_000  # ms: when what is written is written
+PARTS = (0.4, 0.76, 0.99)  # of the log, as it grows; the later two end in a batch that is known again by its checksum
+
+JUDGED, EMITTED, BY_HAND = "judged", "emitted", "by hand"
+_OURS = ("appendOnly", "checkConstraints", "invariants")
+RESET = "group-5"  # without members and open transactions
+
+# By part of the log, or by what NEVER_KILLED does, the tables of a lake whose jobs were never killed.
+EXPECTED: dict[float | str, dict[str, Any]] = {}
+
+Job = Callable[["Place"], object]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder with a log and the lake that reads it."""
+
+    folder: Path
+
+    @property
+    def lake(self) -> Path:
+        return self.folder / "lake"
+
+    def write_log(self, part: float) -> None:
+        log = whole_log()
+        grow(self.folder / "log", RandomLog(log.world, log.plans[: int(len(log.plans) * part)]))
+
+    def create(self) -> Lake:
+        return Lake.create(self.lake)
+
+    def ingest(self) -> None:
+        ingest(InProcess, self.create(), LogAddress(folder=self.folder / "log"), lambda _: None)  # type: ignore[arg-type]
+
+    def compact(self) -> None:
+        compact(InProcess, self.create(), lambda _: None)  # type: ignore[arg-type]
+
+    def expire(self) -> None:
+        judge(InProcess(), self.create())
+
+    def maintain(self) -> None:
+        table_upkeep.FEWEST = 2  # every table has something to do
+        upkeep(self.create(), self.folder / "log")
+
+    def rebuild(self) -> None:
+        rebuild(InProcess, self.create(), lambda _: None)  # type: ignore[arg-type]
+
+    def rebuild_one_log_partition(self) -> None:
+        rebuild(InProcess, self.create(), lambda _: None, COMPACTED, 1)  # type: ignore[arg-type]
+
+    def emit(self) -> None:
+        emit(self.create(), LogAddress(folder=self.folder / "log"), lambda _: None)
+
+    def reset(self) -> None:
+        lake, log = self.create(), LogAddress(folder=self.folder / "log")
+        asked = Reset(RESET, "to_offset", lambda offsets: to_offset(offsets, 1), {})
+        make = lambda: reset(lake, asked, None, NOW).drop_columns(["note"])  # noqa: E731
+        changes.execute(lake, log, "reset", "alterations", make, lambda _: None)
+
+
+@cache
+def whole_log() -> RandomLog:
+    log = random_log(random.Random(7), 300, groups=8, log_partitions=2)
+    return RandomLog(log.world, tuple(replace(plan, opens_segment=at % 24 < 2) for at, plan in enumerate(log.plans)))
+
+
+def _log_only(place: Place) -> None:
+    place.write_log(PARTS[1])
+
+
+def _compacted_once(place: Place) -> None:
+    place.write_log(PARTS[0])
+    place.ingest()
+    place.compact()
+    place.write_log(PARTS[1])
+
+
+def _compacted_again(place: Place) -> None:
+    _compacted_once(place)
+    run_again(place)
+
+
+def _ingested_again(place: Place) -> None:
+    _compacted_once(place)
+    place.ingest()
+
+
+def run_again(place: Place) -> None:
+    place.ingest()
+    place.compact()
+
+
+def _run_again_with_more_log(place: Place) -> None:
+    place.write_log(PARTS[2])
+    for job in (place.ingest, place.compact):
+        job()  # what was cut short
+        job()  # what came since
+
+
+def _compact_alone_first(place: Place) -> None:
+    place.compact()
+    found = plain(state(Lake.open(place.lake)))
+    compacted = [{table: of[table] for table in COMPACTED} for of in (found, EXPECTED[PARTS[0]], EXPECTED[PARTS[1]])]
+    assert compacted[0] in compacted[1:], "a half-done ingest was compacted"
+    run_again(place)
+
+
+def _expired_once(place: Place) -> None:
+    """All was judged when there was less of it, so some decisions are there already."""
+    _compacted_once(place)
+    place.expire()
+    run_again(place)
+
+
+def _judged_twice(place: Place) -> None:
+    _expired_once(place)
+    place.expire()
+
+
+def _maintain_again(place: Place) -> None:
+    place.maintain()
+    left = preview(Lake.open(place.lake), place.folder / "log", 0)
+    assert not [each for each in left.cuts if each.cut.going]
+    assert [table for table in left.compacted if left.compacted[table] or left.removed[table]] in ([], ["runs"])
+
+
+def _go_on_and_maintain(place: Place) -> None:
+    place.write_log(PARTS[2])
+    run_again(place)
+    place.maintain()
+
+
+def _changed_by_others(place: Place) -> None:
+    """Somebody has deleted rows of two tables, and added a table feature that deltalake does not write."""
+    _compacted_again(place)
+    lake = Lake.open(place.lake)
+    for table in ("offsets", "groups"):
+        assert lake.delta_table(table).delete("log_partition = 1")["num_deleted_rows"]
+    log = lake.table_path("offsets") / "_delta_log"
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": [*_OURS, "inCommitTimestamp"]}
+    version = lake.versions("offsets")["offsets"] + 1
+    (log / f"{version:020}.json").write_text(json.dumps({"protocol": protocol}))
+
+
+def _compacted_half(place: Place) -> None:
+    """A compaction was killed once it had written `offsets`; then somebody deleted rows of two tables."""
+    _ingested_again(place)
+    lake = place.create()
+    once = partial(commit_of_compact, {"offsets"})
+    with patch.object(compact_job, "commit", once), suppress(InterruptedError):
+        place.compact()
+    for table in ("offsets", "groups"):
+        assert lake.delta_table(table).delete("log_partition = 1")["num_deleted_rows"]
+
+
+def commit_of_compact(tables: set[str], lake: Lake, table: str, *exchanges: Any) -> None:
+    if table not in tables:
+        raise InterruptedError
+    commit(lake, table, *exchanges)
+
+
+def _rebuild_again(place: Place) -> None:
+    """Readers and jobs refuse what was changed until it is rebuilt."""
+    place.rebuild()
+    refuse_changed(Lake.open(place.lake))
+    run_again(place)
+
+
+def _rebuild_with_more_log(place: Place) -> None:
+    place.rebuild()
+    _run_again_with_more_log(place)
+
+
+def _judged_with_more_log(place: Place) -> None:
+    """What is planned was judged on less than the log has by now, so some of it has moved."""
+    _judged_twice(place)
+    place.write_log(PARTS[2])
+
+
+def _emitted_again(place: Place) -> None:
+    place.emit()
+    run_again(place)
+    place.expire()
+    place.emit()
+    run_again(place)
+
+
+def _reset_again(place: Place) -> None:
+    """An emit does what is planned, if it is; the same reset then finds it done, or does it."""
+    place.emit()
+    place.reset()
+    run_again(place)
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What is done after the kill, and which of EXPECTED the lake is then."""
+
+    run: Job
+    part: float | str
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What is there, the job that is killed, and the ways to go on."""
+
+    prepare: Job
+    killed: Job
+    recoveries: tuple[Recovery, ...]
+
+
+SCENARIOS = {
+    "create": Scenario(_log_only, Place.create, (Recovery(run_again, PARTS[1]),)),
+    "ingest": Scenario(
+        _compacted_once,
+        Place.ingest,
+        (
+            Recovery(run_again, PARTS[1]),
+            Recovery(_compact_alone_first, PARTS[1]),
+            Recovery(_run_again_with_more_log, PARTS[2]),
+        ),
+    ),
+    "compact": Scenario(
+        _ingested_again,
+        Place.compact,
+        (Recovery(Place.compact, PARTS[1]), Recovery(_run_again_with_more_log, PARTS[2])),
+    ),
+    "expire": Scenario(_expired_once, Place.expire, (Recovery(Place.expire, JUDGED),)),
+    "maintain": Scenario(
+        _compacted_again,
+        Place.maintain,
+        (Recovery(_maintain_again, PARTS[1]), Recovery(_go_on_and_maintain, PARTS[2])),
+    ),
+    "rebuild": Scenario(
+        _changed_by_others,
+        Place.rebuild,
+        (Recovery(_rebuild_again, PARTS[1]), Recovery(_rebuild_with_more_log, PARTS[2])),
+    ),
+    "rebuild of a log partition": Scenario(
+        _compacted_half,
+        Place.rebuild_one_log_partition,
+        (Recovery(_rebuild_again, PARTS[1]), Recovery(_rebuild_with_more_log, PARTS[2])),
+    ),
+    "emit": Scenario(_judged_with_more_log, Place.emit, (Recovery(_emitted_again, EMITTED),)),
+    "by hand": Scenario(_compacted_again, Place.reset, (Recovery(_reset_again, BY_HAND),)),
+}
+AFTER_EMIT = (EMITTED, BY_HAND)
+NEVER_KILLED: dict[str, tuple[Job, ...]] = {
+    JUDGED: (_judged_twice,),
+    EMITTED: (_judged_with_more_log, _emitted_again),
+    BY_HAND: (_compacted_again, _reset_again),
+}
+AGAIN_AND_AGAIN = "again and again"
+
+
+def check(place: Place, part: float | str) -> None:
+    """Compare the lake with one whose jobs were never killed; its runs account for every row, once."""
+    lake = Lake.open(place.lake)
+    assert tables_of(lake, part) == EXPECTED[part]
+    for table, decision in DECIDED.items():
+        check_outcomes(rows(lake, table), decision, part)
+    runs = sorted(rows(lake, "runs"), key=lambda run: run["run_id"])
+    assert len({run["run_id"] for run in runs}) == len(runs)
+    ingests = [run for run in runs if run["job"] == "ingest"]
+    assert not [run["gaps"] for run in ingests if run["gaps"]]
+    for table in HISTORY:
+        counted = {run["run_id"]: count for run in ingests if (count := dict(run["counts"])[table])}
+        sql = f"SELECT ingest_run, count(*) AS n FROM {table} GROUP BY ingest_run"
+        assert {row["ingest_run"]: row["n"] for row in lake.query(sql, table).to_pylist()} == counted
+    ends = LogAddress(folder=place.folder / "log").describe().ranges
+    assert {(at["topic"], at["partition"]): at["position"] for at in ingests[-1]["positions"]} == {
+        where: held.end for where, held in ends.items()
+    }
+    covered = max(run["through_run"] or 0 for run in runs)
+    assert covered == max(run["run_id"] for run in ingests if run["outcome"] == "done")
+    assert not [*lake.path.glob("plan-*")]
+
+
+def tables_of(lake: Lake, part: float | str) -> dict[str, Any]:
+    """All tables; but what a killed emit has written is gone to the next, so outcomes are looked at by themselves.
+
+    And what a killed reset has planned the next emit writes: so of acts it is not looked at which command did them.
+    """
+    of_all = state(lake) | {"acts": rows(lake, "acts", "ingest_run", "client_id")}
+    return plain({table: of for table, of in of_all.items() if part not in AFTER_EMIT or table not in DECIDED})
+
+
+def check_outcomes(decisions: list[dict[str, Any]], decision: Sequence[str], part: float | str) -> None:
+    """See that what was planned came to one end each time, and after an emit has come to it."""
+    ends: dict[tuple[Any, ...], list[str]] = {}
+    for row in sorted(decisions, key=lambda row: row["run_id"]):
+        ends.setdefault(tuple(row[name] for name in decision), []).append(row["outcome"])
+    for key, outcomes in ends.items():
+        assert all("planned" in pair for pair in pairwise(outcomes)), (key, outcomes)
+        assert outcomes.count("emitted") + outcomes.count("gone") <= 1, (key, outcomes)
+        assert part not in AFTER_EMIT or outcomes[-1] != "planned", (key, outcomes)
+
+
+def plain(tables: dict[str, Any]) -> dict[str, Any]:
+    """The same for any two equal states, and fit to travel as JSON."""
+    plain: dict[str, Any] = json.loads(json.dumps(tables, default=repr))
+    return plain

@@ -1,0 +1,63 @@
+"""What the tests of the door share: commits and fetches over Kafka's port, and batches as jobs write them."""
+
+from offsetlake.kafka.act_headers import Headers
+from offsetlake.kafka.batch_writer import (
+    NO_HEADERS,
+    NO_TOPIC_ID,
+    Batch,
+    Record,
+    group_tombstone_keys,
+    offset_commit_key,
+    offset_commit_value,
+    record_batch,
+)
+from support.oracle.encoders import group_log_partition
+from support.serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient
+
+T = 1_700_000_000_000
+LOG_PARTITIONS = 3
+TOPIC = "orders"
+
+
+def place(group: str) -> int:
+    return group_log_partition(group, LOG_PARTITIONS)
+
+
+def commit(client: WireClient, group: str, offsets: dict[int, int], topic: str = TOPIC) -> None:
+    """Commit over Kafka's port; returns when it is acknowledged."""
+    partitions = [
+        {"partition_index": at, "committed_offset": offset, "committed_leader_epoch": -1, "committed_metadata": ""}
+        for at, offset in offsets.items()
+    ]
+    values = {"group_id": group, "generation_id_or_member_epoch": -1, "generation_id": -1, "member_id": "",
+              "group_instance_id": None, "retention_time_ms": -1,
+              "topics": [{"name": topic, "partitions": partitions}]}  # fmt: skip
+    answer = client.ask(OFFSET_COMMIT, 7, values)
+    assert {of["error_code"] for found in answer["topics"] for of in found["partitions"]} == {0}
+
+
+def fetched(client: WireClient, group: str, *partitions: int, topic: str = TOPIC) -> list[int]:
+    """Offsets as they are served, -1 for none."""
+    asked = {"group_id": group, "topics": [{"name": topic, "partition_indexes": list(partitions)}]}
+    [answer] = client.ask(OFFSET_FETCH, 5, asked)["topics"]
+    assert {of["error_code"] for of in answer["partitions"]} == {0}
+    return [of["committed_offset"] for of in answer["partitions"]]
+
+
+def key(group: str, partition: int) -> bytes:
+    return offset_commit_key(group.encode(), TOPIC.encode()) + partition.to_bytes(4)
+
+
+def value(offset: int, epoch: int = -1, metadata: str = "", expiry: int = -1, topic_id: bytes = NO_TOPIC_ID) -> bytes:
+    return offset_commit_value(offset, epoch, metadata.encode(), T, expiry, topic_id)
+
+
+def batch(*records: Record, headers: Headers = NO_HEADERS) -> Batch:
+    return record_batch(T, records, headers)
+
+
+def tombstones(group: str, *partitions: int, of_group: str | None = None) -> Batch:
+    """Tombstones of offsets, and of the group itself where its type is named."""
+    keys = [key(group, partition) for partition in partitions]
+    keys += group_tombstone_keys(group, of_group) if of_group else []
+    return batch(*((each, None) for each in keys))

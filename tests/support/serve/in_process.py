@@ -1,0 +1,99 @@
+"""What answers requests, without sockets: over the log of a real broker that has groups of all kinds."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from offsetlake.serve.apis.dispatch import Service
+from offsetlake.serve.auth.principals import Client
+from offsetlake.serve.components import ServerComponents
+from offsetlake.serve.net.answering import Answer
+from offsetlake.serve.net.security import Security
+from offsetlake.serve.protocol import wire
+from offsetlake.serve.settings import Settings
+from offsetlake.serve.storage.mapped_snapshot import MappedSnapshot
+from offsetlake.serve.storage.snapshot_build import build
+from support.serve.asking import answered, request
+
+BROKER_LOG = Path(__file__).parents[2] / "fixtures" / "broker-log"
+LOG_PARTITIONS = 50
+HOST, PORT = "served.example", 9099
+SECONDS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a server of the broker's log begins with: its base, and where the log ends."""
+
+    base: MappedSnapshot
+    ends: dict[int, int]
+
+
+class InProcess:
+    """A service whose log is a copy in `folder`; `loop` runs while it is asked."""
+
+    def __init__(
+        self, folder: Path, origin: Origin, named: Mapping[bytes, int] | None = None, quota: float | None = None
+    ) -> None:
+        self.log, self.lake, self._origin = folder / "log", folder / "lake", origin
+        if not self.log.exists():
+            shutil.copytree(BROKER_LOG, self.log)
+        self.loop = asyncio.new_event_loop()
+        topics = None if named is None else {name.decode(): partitions for name, partitions in named.items()}
+        settings = Settings(str(self.lake), str(self.log), "127.0.0.1", 0, topics, log_partitions=LOG_PARTITIONS)
+        settings = replace(settings, http=("127.0.0.1", 0), commits_per_second=quota)
+        self.parts = of = ServerComponents(settings, Security(settings), self.loop)
+        self.store, self.topics, self.writes, self.appender = of.store, of.topics, of.writes, of.appender
+        self.commits, self.transactions, self.admin = of.commits, of.transactions, of.admin
+        self.admin.address = HOST, PORT
+        self.client = Client()
+        self.reconnect()
+
+    def reconnect(self) -> None:
+        """Go on as on another connection."""
+        self._service = Service(self.commits, self.parts.fetches, self.admin, self.client)
+
+    def load(self) -> None:
+        """Load what the log says, as a server does that begins."""
+        self.parts.load(self._origin.base, self._origin.ends)
+
+    def ask(self, api: int, version: int, **values: Any) -> dict[str, Any]:
+        """Ask, and wait for the answer."""
+        return answered(api, version, self.answer(request(api, version, values)))
+
+    def answer(self, frame: bytes) -> bytes:
+        """Give the answer to a request as it comes from the wire."""
+        return self.wait(self.start(frame))
+
+    def start(self, frame: bytes) -> "asyncio.Future[bytes]":
+        """Take a request; others may follow before its answer is waited for."""
+        future: asyncio.Future[bytes] = self.loop.create_future()
+        self._service.take(frame, wire.read_header(frame), given_to(future))
+        return future
+
+    def wait(self, answer: "asyncio.Future[bytes]") -> bytes:
+        """Wait for an answer."""
+        return self.loop.run_until_complete(asyncio.wait_for(answer, SECONDS))
+
+    def close(self) -> None:
+        """Let go of the log."""
+        self.loop.run_until_complete(self.parts.reads.close())
+        self.appender.close()
+        self.loop.close()
+
+
+def given_to(future: "asyncio.Future[bytes]") -> Answer:
+    """Give the answer that comes in pieces to a future."""
+    return lambda *body: future.set_result(b"".join(body))
+
+
+def built(lake: Path, log: Path) -> Origin:
+    """Make a base of a log, in this process."""
+    with tempfile.TemporaryFile() as file:
+        asked = {"lake": str(lake), "log": str(log), "ends": None, "log_partitions": LOG_PARTITIONS}
+        ends = build(asked | {"files": [file.fileno()]})["ends"]
+        return Origin(MappedSnapshot(file.fileno()), ends)

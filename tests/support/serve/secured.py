@@ -1,0 +1,117 @@
+"""What a secured serving process is given, and a client that logs in byte by byte."""
+
+import base64
+import hashlib
+import hmac
+import secrets
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import trustme
+
+from offsetlake.serve.auth.credentials import Credentials
+from support.broker.broker import PASSWORDS
+from support.serve.wire_client import WireClient
+
+SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
+USERS = {"billing": "billing, =secret é", "other": "other-secret", "admin": PASSWORDS["admin"]}
+RIGHTS = """
+[[rights]]
+principal = "User:billing"
+group = "billing-*"
+rights = ["read", "commit", "admin"]
+
+[[rights]]
+principal = "*"
+group = "open"
+rights = ["read"]
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Secured:
+    """Files of a secured server in a folder of their own; `settings` names them."""
+
+    folder: Path
+    authority: trustme.CA
+
+    @property
+    def ca(self) -> str:
+        return str(self.folder / "ca.pem")
+
+    @property
+    def rights(self) -> Path:
+        return self.folder / "rights.toml"
+
+    @property
+    def credentials(self) -> Path:
+        return self.folder / "credentials.json"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        names = {"tls_certificate": "server.pem", "tls_key": "server.key"}
+        return {name: str(self.folder / file) for name, file in names.items()} | {
+            "credentials": str(self.credentials),
+            "rights": str(self.rights),
+        }
+
+    def certify(self, authority: trustme.CA) -> None:
+        """Write a certificate of the server, made by an authority, and its key."""
+        issued = authority.issue_cert("localhost", "127.0.0.1")
+        (self.folder / "server.pem").write_bytes(b"".join(part.bytes() for part in issued.cert_chain_pems))
+        issued.private_key_pem.write_to_path(str(self.folder / "server.key"))
+
+    def wire(self, bootstrap: str, context: ssl.SSLContext | None = None) -> WireClient:
+        """Connect by TLS, not logged in yet."""
+        client = WireClient(bootstrap)
+        context = context or ssl.create_default_context(cafile=self.ca)
+        client.socket = context.wrap_socket(client.socket, server_hostname="localhost")
+        return client
+
+
+def secured(folder: Path) -> Secured:
+    made = Secured(folder, trustme.CA())
+    made.authority.cert_pem.write_to_path(made.ca)
+    made.certify(made.authority)
+    known = Credentials()
+    for name, password in USERS.items():
+        known.add_user(name, password)
+    known.write(made.credentials)
+    made.rights.write_text(RIGHTS)
+    return made
+
+
+def log_in(client: WireClient, name: str, password: str) -> WireClient:
+    """Log in by PLAIN; AssertionError where that is refused."""
+    assert shake_hands(client, "PLAIN")["error_code"] == 0
+    assert authenticate(client, b"\0".join((b"", name.encode(), password.encode())))["error_code"] == 0
+    return client
+
+
+def shake_hands(client: WireClient, mechanism: str, version: int = 1) -> dict[str, Any]:
+    answer: dict[str, Any] = client.ask(SASL_HANDSHAKE, version, {"mechanism": mechanism})
+    return answer
+
+
+def authenticate(client: WireClient, message: bytes, version: int = 2) -> dict[str, Any]:
+    answer: dict[str, Any] = client.ask(SASL_AUTHENTICATE, version, {"auth_bytes": message})
+    return answer
+
+
+def scram_first(name: str) -> bytes:
+    return f"n,,n={name},r={secrets.token_hex(8)}".encode()
+
+
+def scram_last(mechanism: str, password: str, first: bytes, server_first: bytes) -> bytes:
+    """Prove a password, as RFC 5802 says it in its section 3; written from there, for tests alone."""
+    algorithm = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}[mechanism]
+    fields = dict(part.split("=", 1) for part in server_first.decode().split(","))
+    salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), base64.b64decode(fields["s"]), int(fields["i"]))
+    client_key = hmac.new(salted, b"Client Key", algorithm).digest()
+    without_proof = f"c=biws,r={fields['r']}".encode()
+    message = b",".join((first[3:], server_first, without_proof))
+    signature = hmac.new(hashlib.new(algorithm, client_key).digest(), message, algorithm).digest()
+    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+    return without_proof + b",p=" + base64.b64encode(proof)

@@ -1,0 +1,121 @@
+"""A service without sockets that takes transactions, begun again and again over one log."""
+
+import struct
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from offsetlake.serve.protocol.api_keys import (
+    ADD_OFFSETS_TO_TXN,
+    DELETE_GROUPS,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    TXN_OFFSET_COMMIT,
+)
+from offsetlake.serve.server import make_log
+from offsetlake.serve.storage.store import VALUE, Store
+from support.oracle.log_reader import read_log
+from support.oracle.replay import replay
+from support.serve.in_process import LOG_PARTITIONS, InProcess, built
+
+TOPIC = "t"
+Offsets = dict[tuple[str, str, int], tuple[int, str]]
+Held = set[tuple[str, str, int]]
+
+
+class Transacting:
+    """Requests of producers by the names of their transactional ids, of old clients and of new ones."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        make_log(folder / "log", LOG_PARTITIONS)
+        self.producers: dict[str, tuple[int, int]] = {}
+        self.service: InProcess
+        self.begin()
+
+    def begin(self) -> None:
+        self.service = InProcess(self.folder, built(self.folder / "lake", self.folder / "log"))
+        self.service.load()
+        self.settle()
+
+    def restart(self) -> None:
+        self.service.close()
+        self.begin()
+
+    def settle(self) -> None:
+        """Let everything be done that was begun, and what follows from it."""
+        for _ in range(4):
+            self.service.loop.run_until_complete(self.service.writes.rest())
+
+    def init(self, name: str) -> int:
+        asked = {"transactional_id": name, "transaction_timeout": timedelta(minutes=1)}
+        said = self.service.ask(INIT_PRODUCER_ID, 4, **asked)
+        if not said["error_code"]:
+            self.producers[name] = said["producer_id"], said["producer_epoch"]
+        return int(said["error_code"])
+
+    def commit(self, name: str, group: str, offsets: dict[int, int], *, new: bool) -> int:
+        if not new:
+            error: int = self.service.ask(ADD_OFFSETS_TO_TXN, 0, group_id=group, **self._of(name))["error_code"]
+            assert not error
+        asked = {"group_id": group, "topics": _topics(offsets), **self._of(name)}
+        return _error(self.service.ask(TXN_OFFSET_COMMIT, 5 if new else 3, **asked))
+
+    def end(self, name: str, *, commits: bool, new: bool) -> int:
+        said = self.service.ask(END_TXN, 5 if new else 1, committed=commits, **self._of(name))
+        if new and not said["error_code"]:
+            self.producers[name] = said["producer_id"], said["producer_epoch"]
+        return int(said["error_code"])
+
+    def plain(self, group: str, offsets: dict[int, int]) -> int:
+        asked = {"group_id": group, "generation_id_or_member_epoch": -1, "topics": _topics(offsets)}
+        return _error(self.service.ask(OFFSET_COMMIT, 7, **asked))
+
+    def delete_offset(self, group: str, partition: int) -> None:
+        topics = [{"name": TOPIC, "partitions": [{"partition_index": partition}]}]
+        self.service.ask(OFFSET_DELETE, 0, group_id=group, topics=topics)
+
+    def delete_group(self, group: str) -> None:
+        self.service.ask(DELETE_GROUPS, 2, groups_names=[group])
+
+    def fold(self) -> None:
+        """Take over a base of all that there is."""
+        self.service.loop.run_until_complete(self.service.writes.rest(self.service.store.freeze))
+        self.service.store.fold(built(self.folder / "lake", self.folder / "log").base)
+
+    def served(self) -> tuple[Offsets, Held]:
+        return of_store(self.service.store)
+
+    def said_by_the_log(self) -> tuple[Offsets, Held]:
+        """Replay the log as another coordinator would."""
+        state = replay(read_log(self.folder / "log"))
+        offsets = {key: (of.committed_offset, of.metadata) for key, of in state.committed.items()}
+        return offsets, {key[:3] for key in state.pending}
+
+    def _of(self, name: str) -> dict[str, Any]:
+        id_, epoch = self.producers[name]
+        return {"transactional_id": name, "producer_id": id_, "producer_epoch": epoch}
+
+
+def of_store(store: Store) -> tuple[Offsets, Held]:
+    offsets, held = {}, set()
+    for group, _ in store.groups():
+        for name, value in store.offsets(group).items():
+            key = group.decode(), name[:-4].decode(), struct.unpack(">i", name[-4:])[0]
+            offsets[key] = VALUE.unpack_from(value)[0], value[VALUE.size :].decode()
+        held |= {(group.decode(), topic.decode(), partition) for topic, partition in store.unstable(group)}
+    return offsets, held
+
+
+def _topics(offsets: dict[int, int]) -> list[dict[str, Any]]:
+    rows = [
+        {"partition_index": at, "committed_offset": offset, "committed_metadata": str(offset)}
+        for at, offset in offsets.items()
+    ]
+    return [{"name": TOPIC, "partitions": rows}]
+
+
+def _error(said: dict[str, Any]) -> int:
+    return max(of["error_code"] for topic in said["topics"] for of in topic["partitions"])

@@ -1,0 +1,128 @@
+"""The same requests of transactions to a real broker and to the serving process, whose producer ids differ."""
+
+import time
+from datetime import timedelta
+from typing import Any
+
+from offsetlake.serve.protocol.api_keys import (
+    ADD_OFFSETS_TO_TXN,
+    DELETE_GROUPS,
+    END_TXN,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
+    TXN_OFFSET_COMMIT,
+)
+from support.broker.broker import BrokerFailedError
+from support.serve.asking import ask
+
+RETRIED = {14, 15, 16, 51}
+TOPIC, PARTITIONS = "transactions", 4
+SECONDS = 15
+TOLD = ("producer_id", "producer_epoch", "error_code")
+
+
+def _of_partitions(said: dict[str, Any]) -> list[int]:
+    return [of["error_code"] for topic in said.get("topics", ()) for of in topic["partitions"]]
+
+
+class Side:
+    """One server. What it tells of a producer is kept by the name of its transactional id."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self._ids: dict[int, int] = {-1: -1}  # by producer id the how-manieth it is
+        self.producers: dict[str, tuple[int, int]] = {}
+        for key_type in (0, 1):  # a broker makes its logs when it is asked
+            self._ask(FIND_COORDINATOR, 1, key="a", key_type=key_type)
+
+    def init(self, name: str | None, version: int = 4, *, timeout: float = 60, **of: Any) -> Any:
+        """Ask for a producer, and again while a transaction of before is ended."""
+        asked = {"transactional_id": name, "transaction_timeout": timedelta(seconds=timeout)} | self._producer(of)
+        said = self._ask(INIT_PRODUCER_ID, version, **asked)
+        if name is not None and not said["error_code"]:
+            self.producers[name] = said["producer_id"], said["producer_epoch"]
+        return self._told(said)
+
+    def add(self, name: str, group: str, version: int = 3, **of: Any) -> Any:
+        return self._told(self._ask(ADD_OFFSETS_TO_TXN, version, group_id=group, **self._of(name, of)))
+
+    def commit(
+        self, name: str, group: str, offset: int, version: int, partitions: Any = (0,), metadata: str = "m", **of: Any
+    ) -> Any:
+        """Send offsets of a group in a transaction."""
+        rows = [
+            {"partition_index": at, "committed_offset": offset, "committed_metadata": metadata} for at in partitions
+        ]
+        topics = of.pop("topics", [{"name": TOPIC, "partitions": rows}])
+        said = self._ask(TXN_OFFSET_COMMIT, version, group_id=group, topics=topics, **self._of(name, of))
+        errors = ((of["partition_index"], of["error_code"]) for topic in said["topics"] for of in topic["partitions"])
+        return sorted(errors)
+
+    def end(self, name: str, version: int, *, commits: bool, **of: Any) -> Any:
+        """End a transaction; a client of version 5 goes on with what it is told."""
+        said = self._ask(END_TXN, version, committed=commits, **self._of(name, of))
+        if "producer_id" in said and not said["error_code"]:
+            self.producers[name] = said["producer_id"], said["producer_epoch"]
+        return self._told(said)
+
+    def plain(self, group: str, offset: int, partitions: Any = (0,)) -> Any:
+        rows = [{"partition_index": at, "committed_offset": offset, "committed_metadata": ""} for at in partitions]
+        topics = [{"name": TOPIC, "partitions": rows}]
+        said = self._ask(OFFSET_COMMIT, 7, group_id=group, generation_id_or_member_epoch=-1, topics=topics)
+        return _of_partitions(said)
+
+    def fetched(self, group: str, *, stable: bool = False) -> Any:
+        """Give offset, metadata and error by partition, asked by name."""
+        topics = [{"name": TOPIC, "partition_indexes": [*range(PARTITIONS)]}]
+        said = self._ask(OFFSET_FETCH, 7, group_id=group, topics=topics, require_stable=stable)
+        return {
+            of["partition_index"]: (of["committed_offset"], of["metadata"], of["error_code"])
+            for of in said["topics"][0]["partitions"]
+        }
+
+    def settled(self, group: str) -> Any:
+        """Wait until no transaction holds anything of a group; gives what is stored then."""
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline:
+            found = self.fetched(group, stable=True)
+            if not any(error for _, _, error in found.values()):
+                return found
+            time.sleep(0.05)
+        raise BrokerFailedError(f"{group} is unstable: {found}")
+
+    def delete_group(self, group: str) -> Any:
+        return self._ask(DELETE_GROUPS, 2, groups_names=[group])["results"]
+
+    def delete_offset(self, group: str, partition: int) -> Any:
+        topics = [{"name": TOPIC, "partitions": [{"partition_index": partition}]}]
+        return self._ask(OFFSET_DELETE, 0, group_id=group, topics=topics)["topics"]
+
+    def _of(self, name: str, of: dict[str, Any]) -> dict[str, Any]:
+        id_, epoch = self.producers.get(name, (4711, 0))
+        return {"transactional_id": name, "producer_id": id_, "producer_epoch": epoch} | self._producer(of)
+
+    def _producer(self, of: dict[str, Any]) -> dict[str, Any]:
+        """`like` names whose producer is meant, `older` how many epochs before."""
+        if "like" in of:
+            id_, epoch = self.producers[of.pop("like")]
+            of |= {"producer_id": id_, "producer_epoch": epoch - of.pop("older", 0)}
+        return of
+
+    def _told(self, said: dict[str, Any]) -> Any:
+        found = [said.get(name) for name in TOLD]
+        if found[0] is not None:
+            found[0] = self._ids.setdefault(found[0], len(self._ids))
+        return found
+
+    def _ask(self, api: int, version: int, **values: Any) -> Any:
+        """Ask, and again as a client does that is told to."""
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline:
+            said = ask(self.bootstrap, api, version, **values)
+            if not {said.get("error_code"), *_of_partitions(said)} & RETRIED:
+                return said
+            time.sleep(0.05)
+        raise BrokerFailedError(f"{self.bootstrap} answers {values} with {said}")
