@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from offsetlake.kafka.act_headers import COMMIT, act_headers
+from offsetlake.kafka.audit_headers import COMMIT, audit_headers
 from offsetlake.kafka.batch_writer import (
     NO_HEADERS,
     NO_TOPIC_ID,
@@ -30,7 +30,7 @@ from offsetlake.util.times import to_ms
 LOG_PARTITIONS = 50  # as `serve` expects them unless told otherwise
 START_MS = to_ms("2026-01-31T14:00")
 DAY_S = 86_400
-BY_CAROL = act_headers(COMMIT, "User:carol", b"backfill", "10.0.0.8:51234")
+BY_CAROL = audit_headers(COMMIT, "User:carol", b"backfill", "10.0.0.8:51234")
 
 Commit = tuple[int, str, str, int, int | None]
 """Seconds since START_MS, group, topic, partition, and the committed offset; None writes a tombstone."""

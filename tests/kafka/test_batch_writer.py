@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 
-from offsetlake.kafka.act_headers import act_headers
+from offsetlake.kafka.audit_headers import audit_headers
 from offsetlake.kafka.batch_writer import (
     NO_TOPIC_ID,
     Producer,
@@ -156,7 +156,7 @@ def test_headers_stand_on_the_first_record_as_two_clients_read_them(
 
 @given(st.binary(max_size=3000), st.text(st.characters(exclude_categories=["Cs"]), max_size=800))
 def test_what_anybody_sends_is_cut_and_made_utf_8(client: bytes, principal: str) -> None:
-    found = dict(act_headers("commit", principal, client, ""))
+    found = dict(audit_headers("commit", principal, client, ""))
     for name, sent in (("act.client", client), ("act.principal", principal.encode())):
         assert (name in found) == bool(sent)
         text = found.get(name, b"").decode()

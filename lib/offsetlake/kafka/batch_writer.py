@@ -7,7 +7,7 @@ from typing import NamedTuple
 import google_crc32c
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from offsetlake.kafka.act_headers import Headers
+from offsetlake.kafka.audit_headers import Headers
 from offsetlake.kafka.readers import MAX_STRING
 from offsetlake.kafka.records import OffsetsRecordType
 

@@ -5,22 +5,22 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from offsetlake.kafka import acts, offset_commits, other_records
+from offsetlake.kafka import audit_events, offset_commits, other_records
 from offsetlake.kafka.batches import CorruptRegion, Records
 from offsetlake.kafka.records import OFFSETS_TOPIC
 from offsetlake.kafka.superseded import superseded
 
 COMMITS = pa.schema([*offset_commits.SCHEMA, pa.field("superseded", pa.bool_())])
 OTHERS = other_records.SCHEMA
-ACTS = acts.SCHEMA
+AUDIT_EVENTS = audit_events.SCHEMA
 
 
 class Chunk(NamedTuple):
-    """What a chunk holds: `commits` with the columns of COMMITS, `others` with those of OTHERS, `acts` of ACTS."""
+    """The rows of a chunk: `commits` by schema COMMITS, `others` by OTHERS, `audit_events` by AUDIT_EVENTS."""
 
     commits: pa.RecordBatch
     others: pa.RecordBatch
-    acts: pa.RecordBatch
+    audit_events: pa.RecordBatch
 
 
 def decode_chunk(topic: str, records: Records, corrupt: list[CorruptRegion]) -> Chunk:
@@ -37,5 +37,7 @@ def decode_chunk(topic: str, records: Records, corrupt: list[CorruptRegion]) -> 
     decided[np.flatnonzero(good)[rows["commit_id"].is_valid().to_numpy(zero_copy_only=False)]] = False
     marks = pa.array(superseded(commits, decided)[good])
     others = other_records.decode_others(topic, records.where(~is_commit), corrupt, commits, undecodable)
-    done = acts.read_acts(records if topic == OFFSETS_TOPIC else commits)  # of another topic there are none
+    done = audit_events.read_audit_events(
+        records if topic == OFFSETS_TOPIC else commits
+    )  # of another topic there are none
     return Chunk(pa.RecordBatch.from_arrays([*rows.columns, marks], schema=COMMITS), others, done)

@@ -12,8 +12,8 @@ from typing import Any
 
 from numba.core.dispatcher import Dispatcher
 
-from offsetlake.kafka import acts, commit_kernels, commit_parts, kernels, superseded
-from offsetlake.kafka.act_headers import COMMIT, act_headers
+from offsetlake.kafka import audit_events, commit_kernels, commit_parts, kernels, superseded
+from offsetlake.kafka.audit_headers import COMMIT, audit_headers
 from offsetlake.kafka.batch_writer import (
     NO_HEADERS,
     NO_PRODUCER,
@@ -32,10 +32,10 @@ from offsetlake.log.writer.appending import appending
 COMPILING = "compiling the code that reads the log, once after an installation"
 
 _PARTS = [("commit.id", bytes(8)), ("commit.size", (2).to_bytes(4, "big"))]
-_ACT = act_headers(COMMIT, "User:nobody", b"", "")
+_AUDIT = audit_headers(COMMIT, "User:nobody", b"", "")
 
 
-_MODULES = (kernels, commit_kernels, commit_parts, superseded, acts)
+_MODULES = (kernels, commit_kernels, commit_parts, superseded, audit_events)
 
 
 def compile_loops(say: Callable[[str], None]) -> None:
@@ -77,7 +77,7 @@ def _write(folder: Path) -> None:
         for headers, of in (
             (NO_HEADERS, NO_PRODUCER),
             (_PARTS, NO_PRODUCER),
-            (_ACT, NO_PRODUCER),
+            (_AUDIT, NO_PRODUCER),
             (NO_HEADERS, producer),
         ):
             appender.append(0, [record_batch(0, [(key, value) for value in values], headers, of)])

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from offsetlake.errors import BadRequest
 from offsetlake.kafka.batches import CorruptRegion, Records, read_batches
-from offsetlake.kafka.chunk import ACTS, COMMITS, OTHERS, Chunk, decode_chunk
+from offsetlake.kafka.chunk import AUDIT_EVENTS, COMMITS, OTHERS, Chunk, decode_chunk
 from offsetlake.log.address import LogAddress, Slice
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition, OffsetRange
 
@@ -32,7 +32,7 @@ _SCHEMAS = {
     "offset_commits": pa.schema([_LOG_PARTITION, *COMMITS]),
     "others": pa.schema([pa.field("log_topic", pa.string()), _LOG_PARTITION, *OTHERS]),
 }
-_ACTS = pa.schema([_LOG_PARTITION, *ACTS])
+_AUDIT_EVENTS = pa.schema([_LOG_PARTITION, *AUDIT_EVENTS])
 
 
 @dataclass
@@ -130,7 +130,7 @@ def _within(records: Records, offsets: OffsetRange) -> Records:
 def decode(piece: Slice, found: bytes | CorruptRegion) -> Chunk:
     """Decode what `fetch` found of a slice.
 
-    `commits` and `acts` have `log_partition` before the columns of a chunk, `others` has `log_topic` and
+    `commits` and `audit_events` have `log_partition` before the columns of a chunk, `others` has `log_topic` and
     `log_partition`.
     """
     topic, partition = piece.log_partition
@@ -140,11 +140,11 @@ def decode(piece: Slice, found: bytes | CorruptRegion) -> Chunk:
         records, corrupt = read_batches(found)
         # A batch across a slice's start belongs to the slice before: its first offset is there.
         corrupt = [region for region in corrupt if region.log_offset >= piece.offsets.start]
-    commits, others, acts = chunk = decode_chunk(topic, _within(records, piece.offsets), corrupt)
+    commits, others, audit_events = chunk = decode_chunk(topic, _within(records, piece.offsets), corrupt)
     partitions = [pa.array(np.full(rows.num_rows, partition, np.int32)) for rows in chunk]
     topics = pa.array([topic] * others.num_rows, pa.string())
     return Chunk(
         pa.RecordBatch.from_arrays([partitions[0], *commits.columns], schema=_SCHEMAS["offset_commits"]),
         pa.RecordBatch.from_arrays([topics, partitions[1], *others.columns], schema=_SCHEMAS["others"]),
-        pa.RecordBatch.from_arrays([partitions[2], *acts.columns], schema=_ACTS),
+        pa.RecordBatch.from_arrays([partitions[2], *audit_events.columns], schema=_AUDIT_EVENTS),
     )

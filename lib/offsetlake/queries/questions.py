@@ -92,15 +92,15 @@ in_force AS (
   FROM moments
 ),
 acted AS (
-  SELECT log_partition, log_offset, act_offset FROM (
-    SELECT log_partition, log_offset, is_act, max(CASE WHEN is_act THEN log_offset END) OVER (
+  SELECT log_partition, log_offset, audit_offset FROM (
+    SELECT log_partition, log_offset, is_audit_event, max(CASE WHEN is_audit_event THEN log_offset END) OVER (
       PARTITION BY log_partition ORDER BY log_offset
-    ) AS act_offset
+    ) AS audit_offset
     FROM (
-      SELECT log_partition, log_offset, FALSE AS is_act FROM records
-      UNION ALL SELECT log_partition, log_offset, TRUE AS is_act FROM {acts}
+      SELECT log_partition, log_offset, FALSE AS is_audit_event FROM records
+      UNION ALL SELECT log_partition, log_offset, TRUE AS is_audit_event FROM {acts}
     )
-  ) WHERE NOT is_act
+  ) WHERE NOT is_audit_event
 ),
 compared AS (
   SELECT decided.*, previous.committed_offset AS previous_offset,
@@ -120,7 +120,7 @@ SELECT compared.log_partition, compared.log_offset, compared.log_timestamp, CASE
   acts.what, acts.principal, acts.client_id, acts.address
 FROM compared
 JOIN acted ON acted.log_partition = compared.log_partition AND acted.log_offset = compared.log_offset
-LEFT JOIN {acts} AS acts ON acts.log_partition = acted.log_partition AND acts.log_offset = acted.act_offset
+LEFT JOIN {acts} AS acts ON acts.log_partition = acted.log_partition AND acts.log_offset = acted.audit_offset
   AND acts.last_log_offset >= compared.log_offset
 ORDER BY compared.log_partition, compared.log_offset DESC {limit}
 """
@@ -133,7 +133,8 @@ SELECT * FROM (
 ) WHERE newest = 1"""
 
 _BEFORE_PARTS = ", CAST(NULL AS BIGINT) AS commit_id, CAST(NULL AS INT) AS commit_size"  # of a lake not upgraded yet
-_BEFORE_ACTS = """(SELECT log_partition, log_offset, log_offset AS last_log_offset, CAST(NULL AS STRING) AS what,
+_BEFORE_AUDIT_EVENTS = """(SELECT log_partition, log_offset, log_offset AS last_log_offset,
+  CAST(NULL AS STRING) AS what,
   CAST(NULL AS STRING) AS principal, CAST(NULL AS STRING) AS client_id, CAST(NULL AS STRING) AS address
   FROM offset_commits WHERE FALSE)"""  # of a lake not upgraded yet
 
@@ -248,7 +249,7 @@ def history(lake: Lake, group_id: str, topic: str, partition: int, limit: int | 
     key = f"group_id = {quoted(group_id)} AND topic = {quoted(topic)} AND partition = {partition}"
     lacking = "" if "commit_id" in lake.columns("offset_commits") else _BEFORE_PARTS
     there = ("acts",) if "acts" in lake.tables() else ()
-    of_group = f"(SELECT * FROM acts WHERE group_id = {quoted(group_id)})" if there else _BEFORE_ACTS  # noqa: S608
+    of_group = f"(SELECT * FROM acts WHERE group_id = {quoted(group_id)})" if there else _BEFORE_AUDIT_EVENTS  # noqa: S608
     sql = _HISTORY.format(key=key, lacking=lacking, acts=of_group, limit=_limit(limit))
     return lake.query(sql, "offset_commits", "transaction_markers", *there)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.kafka.act_headers import act_headers
+from offsetlake.kafka.audit_headers import audit_headers
 from offsetlake.kafka.batch_writer import Batch
 from offsetlake.log.writer import append_protocol, served_log
 from offsetlake.log.writer.append_protocol import Ask
@@ -131,7 +131,7 @@ def test_who_comes_in_is_who_writes(job: ServedLog, client: WireClient, log: Pat
     commit(client, "told", {0: 3})
     job.end(at)
     assert job.principal == ME[1].decode()
-    headers = act_headers("reset", job.principal, b"offsetlake reset", "")
+    headers = audit_headers("reset", job.principal, b"offsetlake reset", "")
     [first] = job.append(at, [batch((key("told", 0), value(1)), (key("told", 1), value(2)), headers=headers)])
     assert fetched(client, "told", 0, 1) == [1, 2]
     written = {r.log_offset: r.headers for r in read_log(log) if r.log_partition == at and r.log_offset >= first}
@@ -244,7 +244,7 @@ def test_what_cannot_be_is_said(job: ServedLog, log: Path, tmp_path: Path) -> No
         visitor.sendall(
             append_protocol.frame(Ask.HELLO, append_protocol.HELLO_FIELDS.pack(append_protocol.VERSION + 1))
         )
-        assert b"use the same version of offsetlake" in visitor.recv(1000)
+        assert b"Use the same version of offsetlake" in visitor.recv(1000)
 
 
 def test_no_commit_behind_the_look_is_lost(serving: Serving, job: ServedLog, client: WireClient, log: Path) -> None:

@@ -1,6 +1,6 @@
 """What the tests of the door share: commits and fetches over Kafka's port, and batches as jobs write them."""
 
-from offsetlake.kafka.act_headers import Headers
+from offsetlake.kafka.audit_headers import Headers
 from offsetlake.kafka.batch_writer import (
     NO_HEADERS,
     NO_TOPIC_ID,

@@ -11,7 +11,7 @@ int32, the size of what follows, and that: a byte and fields. Numbers are big-en
 | SYNC    | 3 | nothing | nothing, once all that was appended is on the disk |
 | CUT     | 4 | int32 log partition; int64 log offset needed; text: the lake that needs no more | int32 segments deleted; int64 their bytes |
 
-A batch holds records of one group, and may tell who does it (`kafka/act_headers.py`): who came in, nobody else. It is
+A batch holds records of one group, and may tell who does it (`kafka/audit_headers.py`): who came in, nobody else. It is
 appended only if nothing of that group came into the log at or behind the log offset it was looked up to: -1 says that
 something did. END is asked on the same connection before: from then on the owner keeps in mind which groups are written
 to.

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.kafka.act_headers import act_headers
+from offsetlake.kafka.audit_headers import audit_headers
 from offsetlake.kafka.batch_writer import NO_TOPIC_ID, Batch, group_tombstone_keys, offset_commit_value, record_batch
 from offsetlake.kafka.offset_keys import offset_keys
 from offsetlake.log.address import LogAddress
@@ -83,7 +83,7 @@ class LogWriter:
         self._log = log
         self.notes: list[str] = []
         client, host = f"offsetlake {job}".encode(), socket.gethostname()
-        self._act = lru_cache(None)(lambda what: act_headers(what, principal, client, host))
+        self._audit = lru_cache(None)(lambda what: audit_headers(what, principal, client, host))
 
     def end(self, partition: int) -> int:
         """Give the end of a log partition: nobody else appends to it, or what is decided about is refused."""
@@ -104,7 +104,7 @@ class LogWriter:
             records = [*zip(keys[first:stop], values[first:stop], strict=True)]
             if keys[stop - 1] is None:  # the group itself
                 records[-1:] = [(key, None) for key in group_tombstone_keys(**of)]
-            batches.append(record_batch(now, records, self._act(", ".join(sorted({*jobs[first:stop]})))))
+            batches.append(record_batch(now, records, self._audit(", ".join(sorted({*jobs[first:stop]})))))
         return _written(np.array(self._log.append(partition, batches)), np.array(starts))
 
     def sync(self) -> None:

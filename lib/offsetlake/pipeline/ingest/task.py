@@ -31,7 +31,7 @@ def read_history(reading: Reading, group: SliceGroup) -> dict[str, FileChanges]:
     try:
         for piece, found in reading.log.fetch(group.slices):
             chunk = decode(piece, found)
-            for table, of in (("offset_commits", chunk.commits), ("acts", chunk.acts)):
+            for table, of in (("offset_commits", chunk.commits), ("acts", chunk.audit_events)):
                 run = pa.repeat(pa.scalar(reading.run_id, pa.int64()), of.num_rows)
                 files[table].write(pa.table(of).append_column("ingest_run", run))
             for table, rows in of_others(chunk.others, reading.run_id).items():

@@ -3,7 +3,7 @@
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from offsetlake.kafka.act_headers import Headers, act_headers
+from offsetlake.kafka.audit_headers import Headers, audit_headers
 from offsetlake.log.positions import OFFSETS_TOPIC
 from offsetlake.serve.auth.acl import EVERYTHING, NAMES, READ, Access
 from offsetlake.serve.logs import ClientLog, shown
@@ -57,9 +57,9 @@ class Client:
             LOG.warning("%s from %s may not read the log %s", self.principal, self.address, OFFSETS_TOPIC)
         return False
 
-    def act(self, what: str, client_id: bytes | None) -> Headers:
+    def audit_headers(self, what: str, client_id: bytes | None) -> Headers:
         """Give the headers that tell in the log who did this."""
-        return act_headers(what, self.principal, client_id or b"", self.address)
+        return audit_headers(what, self.principal, client_id or b"", self.address)
 
 
 def _stay() -> None:
@@ -73,9 +73,9 @@ class RequestContext(NamedTuple):
     client: Client
     client_id: bytes | None
 
-    def act(self, what: str) -> Headers:
+    def audit_headers(self, what: str) -> Headers:
         """Give the headers that tell in the log who did this."""
-        return self.client.act(what, self.client_id)
+        return self.client.audit_headers(what, self.client_id)
 
     def may(self, right: int, group: bytes) -> bool:
         """Tell whether who asks may do one of the things `right` stands for to a group."""

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
-from offsetlake.kafka.act_headers import Headers
+from offsetlake.kafka.audit_headers import Headers
 from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.http.answers import Problem
 from offsetlake.serve.logs import ClientLog
@@ -55,6 +55,6 @@ def client_of(request: Request, right: int = 0, group: str = "") -> Client:
     return client
 
 
-def act_of(client: Client, request: Request, what: str) -> Headers:
+def audit_headers_of(client: Client, request: Request, what: str) -> Headers:
     """Give the headers that tell in the log who did this; for its client id a program says what it is."""
-    return client.act(what, request.headers.get("user-agent", "").encode())
+    return client.audit_headers(what, request.headers.get("user-agent", "").encode())

@@ -11,11 +11,11 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.kafka import act_headers, error_codes
+from offsetlake.kafka import audit_headers, error_codes
 from offsetlake.serve.auth.acl import ADMIN, COMMIT, READ
 from offsetlake.serve.components import ServerComponents
 from offsetlake.serve.http import answers
-from offsetlake.serve.http.access import act_of, client_of, guarded
+from offsetlake.serve.http.access import audit_headers_of, client_of, guarded
 from offsetlake.serve.http.answers import Problem, VisibleJSONResponse, documented
 from offsetlake.serve.http.compare_and_commit import CompareAndCommit, ExpectedCommit, Outcome
 from offsetlake.serve.http.group_pages import page
@@ -199,7 +199,7 @@ class Api:
                 exchanges,
                 self._parts.store,
                 self._parts.topics,
-                act_of(client, request, act_headers.COMMIT),
+                audit_headers_of(client, request, audit_headers.COMMIT),
                 done,
             )
         )
@@ -224,17 +224,17 @@ class Api:
 
     async def delete_group(self, request: Request, asked: Annotated[answers.OfGroup, Query()]) -> None:
         """Delete a group without members, and all of its offsets."""
-        act = act_of(client_of(request, ADMIN, asked.group), request, act_headers.DELETE_GROUP)
+        audit = audit_headers_of(client_of(request, ADMIN, asked.group), request, audit_headers.DELETE_GROUP)
         self._check_loaded()
-        await _decided(asked.group, lambda done: self._deletions.delete_group(asked.group.encode(), act, done))
+        await _decided(asked.group, lambda done: self._deletions.delete_group(asked.group.encode(), audit, done))
 
     async def delete_offset(self, request: Request, asked: Annotated[answers.OfOffset, Query()]) -> None:
         """Delete an offset of a group that is not subscribed to its topic; one that is not there is none."""
-        act = act_of(client_of(request, ADMIN, asked.group), request, act_headers.DELETE_OFFSETS)
+        audit = audit_headers_of(client_of(request, ADMIN, asked.group), request, audit_headers.DELETE_OFFSETS)
         self._check_loaded()
         group, topic = asked.group.encode(), asked.topic.encode()
         await _decided(
-            asked.group, lambda done: self._deletions.delete_offset(group, topic, asked.partition, act, done)
+            asked.group, lambda done: self._deletions.delete_offset(group, topic, asked.partition, audit, done)
         )
 
     def _check_quota(self, group: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.kafka.act_headers import Headers
+from offsetlake.kafka.audit_headers import Headers
 from offsetlake.kafka.batch_writer import Batch, offset_commit_key, offset_commit_value, record_batch
 from offsetlake.kafka.error_codes import NONE, UNKNOWN_TOPIC_OR_PARTITION, UNSTABLE_OFFSET_COMMIT
 from offsetlake.serve.protocol.topics import Topics
@@ -65,11 +65,11 @@ class CompareAndCommit:
         exchanges: Sequence[ExpectedCommit],
         store: Store,
         topics: Topics,
-        act: Headers,
+        audit: Headers,
         done: asyncio.Future[Outcome],
     ) -> None:
         self.partition, self._group, self._exchanges = partition, group, exchanges
-        self._store, self._topics, self._act, self._done = store, topics, act, done
+        self._store, self._topics, self._audit, self._done = store, topics, audit, done
         self._outcome = Outcome()
 
     def batches(self) -> Sequence[Batch]:
@@ -86,7 +86,7 @@ class CompareAndCommit:
             )
             for each in self._exchanges
         ]
-        return (record_batch(now, records, self._act),)
+        return (record_batch(now, records, self._audit),)
 
     def written(self, firsts: list[int]) -> None:
         """Serve it from now on, and tell."""

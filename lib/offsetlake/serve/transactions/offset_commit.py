@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.kafka.act_headers import COMMIT, Headers
+from offsetlake.kafka.audit_headers import COMMIT, Headers
 from offsetlake.kafka.batch_writer import (
     NO_HEADERS,
     Batch,
@@ -63,10 +63,10 @@ class TransactionalCommit:
         self.last_partitions: dict[bytes, int] = {}
         """By topic, the highest partition that it commits."""
 
-    def build(self, act: Headers) -> Steps[int]:
+    def build(self, audit: Headers) -> Steps[int]:
         """Build the record batch in steps; return its size in bytes, 0 if all partitions have errors."""
         now = now_ms()
-        self._batch = yield from record_batch_in_steps(now, self._records(now), act, _AT_ONCE, self._producer)
+        self._batch = yield from record_batch_in_steps(now, self._records(now), audit, _AT_ONCE, self._producer)
         return len(self._batch.data) if self._values else 0
 
     def _records(self, now: int) -> Iterator[Record]:
@@ -146,7 +146,7 @@ class TxnOffsetCommit:
         name, producer = request.transactional_id, Producer(request.producer_id, request.producer_epoch)
         partition = self._commits.log_partition(request.group_id.encode())
         commit = TransactionalCommit(partition, request, self._store, errors, answer)
-        size = yield from commit.build(asked.act(COMMIT) if self._commits.is_sampled() else NO_HEADERS)
+        size = yield from commit.build(asked.audit_headers(COMMIT) if self._commits.is_sampled() else NO_HEADERS)
 
         def go_on(error: int) -> None:
             error = INVALID_PRODUCER_EPOCH if error == PRODUCER_FENCED else error or self._refusal(request)

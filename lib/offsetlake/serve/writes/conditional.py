@@ -9,7 +9,7 @@ from typing import NamedTuple
 from aiokafka.record.memory_records import MemoryRecords
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.kafka.act_headers import HEADERS, PRINCIPAL, WHAT
+from offsetlake.kafka.audit_headers import HEADERS, PRINCIPAL, WHAT
 from offsetlake.kafka.batch_writer import Batch
 from offsetlake.kafka.records import OffsetsRecordType
 from offsetlake.log.writer.append_protocol import WRITTEN_SINCE
@@ -118,11 +118,11 @@ def read_batch(data: bytes) -> GroupBatch:
 
 
 def _principal(headers: Sequence[tuple[str, bytes | None]], number: int) -> str:
-    """Read who does it; no headers but those of an act are let in, and those once each on the first record."""
-    act = {name: value for name, value in headers if value is not None}
-    if number or len(act) != len(headers) or not {WHAT, PRINCIPAL} <= act.keys() <= HEADERS:
-        raise wire.Malformed("headers that are no act's")
-    return act[PRINCIPAL].decode()
+    """Read who does it; only audit headers are allowed, each once and on the first record."""
+    audit = {name: value for name, value in headers if value is not None}
+    if number or len(audit) != len(headers) or not {WHAT, PRINCIPAL} <= audit.keys() <= HEADERS:
+        raise wire.Malformed("headers other than those of an audit event")
+    return audit[PRINCIPAL].decode()
 
 
 def _read_record(data: bytes | None, value: bytes | None) -> tuple[bytes, Committed | Gone | GroupGone]:

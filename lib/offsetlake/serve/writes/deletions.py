@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.kafka.act_headers import DELETE_GROUP, DELETE_OFFSETS, Headers
+from offsetlake.kafka.audit_headers import DELETE_GROUP, DELETE_OFFSETS, Headers
 from offsetlake.kafka.batch_writer import Batch, Record, group_tombstone_keys, offset_commit_key, record_batch
 from offsetlake.kafka.error_codes import (
     COORDINATOR_LOAD_IN_PROGRESS,
@@ -41,9 +41,9 @@ class _Deletion(ABC):
 
     alone = True
 
-    def __init__(self, partition: int, store: Store, group: bytes, act: Headers, done: Callable[[int], None]) -> None:
+    def __init__(self, partition: int, store: Store, group: bytes, audit: Headers, done: Callable[[int], None]) -> None:
         self.partition = partition
-        self._store, self._group, self._act, self._done = store, group, act, done
+        self._store, self._group, self._audit, self._done = store, group, audit, done
         self._error, self._records = NONE, 0
         self._keys: Partitions = []
 
@@ -56,7 +56,7 @@ class _Deletion(ABC):
         ]
         records += [] if self._error else [(key, None) for key in self._group_keys()]
         self._records = len(records)
-        return (record_batch(now_ms(), records, self._act),) if records else ()
+        return (record_batch(now_ms(), records, self._audit),) if records else ()
 
     def written(self, firsts: list[int]) -> None:
         """Serve it no more, and answer."""
@@ -115,12 +115,12 @@ class _OffsetDeletion(_Deletion):
         partition: int,
         store: Store,
         group: bytes,
-        act: Headers,
+        audit: Headers,
         done: Callable[[int], None],
         asked: Partitions,
         topics: Topics,
     ) -> None:
-        super().__init__(partition, store, group, act, done)
+        super().__init__(partition, store, group, audit, done)
         self._asked, self._topics = asked, topics
         self.errors: list[int] = []
 
@@ -157,12 +157,14 @@ class Deletions:
     def __init__(self, store: Store, topics: Topics, writes: Writes, log_partition: LogPartition) -> None:
         self._store, self._topics, self._writes, self._log_partition = store, topics, writes, log_partition
 
-    def delete_group(self, group: bytes, act: Headers, done: Callable[[int], None], share: Share | None = None) -> None:
+    def delete_group(
+        self, group: bytes, audit: Headers, done: Callable[[int], None], share: Share | None = None
+    ) -> None:
         """Delete a group; `done` hears an error code."""
-        self._writes.add(_GroupDeletion(self._log_partition(group), self._store, group, act, done), share)
+        self._writes.add(_GroupDeletion(self._log_partition(group), self._store, group, audit, done), share)
 
     def delete_offset(
-        self, group: bytes, topic: bytes, partition: int, act: Headers, done: Callable[[int], None]
+        self, group: bytes, topic: bytes, partition: int, audit: Headers, done: Callable[[int], None]
     ) -> None:
         """Delete an offset of a group; `done` hears an error code."""
 
@@ -170,7 +172,7 @@ class Deletions:
             done(error or deletion.errors[0])
 
         deletion = _OffsetDeletion(
-            self._log_partition(group), self._store, group, act, decided, [(topic, partition)], self._topics
+            self._log_partition(group), self._store, group, audit, decided, [(topic, partition)], self._topics
         )
         self._writes.add(deletion)
 
@@ -190,7 +192,7 @@ class Deletions:
                 elif self._store.loading:
                     errors.append(COORDINATOR_LOAD_IN_PROGRESS)
                 else:
-                    self.delete_group(group, asked.act(DELETE_GROUP), done, asked.client.share)
+                    self.delete_group(group, asked.audit_headers(DELETE_GROUP), done, asked.client.share)
                     return 0
                 yield 0
             results = ({"group_id": name, "error_code": error} for name, error in zip(names, errors, strict=True))
@@ -225,7 +227,7 @@ class Deletions:
                 wanted.append((name, of.partition_index))
                 if len(wanted) % MAX_OFFSETS_PER_WRITE == 0:
                     yield 0
-        partition, act, errors = self._log_partition(group), asked.act(DELETE_OFFSETS), list[int]()
+        partition, audit, errors = self._log_partition(group), asked.audit_headers(DELETE_OFFSETS), list[int]()
 
         def delete_next() -> None:
             part = wanted[len(errors) : len(errors) + MAX_OFFSETS_PER_WRITE]
@@ -239,7 +241,7 @@ class Deletions:
                 topics = [] if error else (_of_topic(topic, of_partitions) for topic in request.topics)
                 answer({"error_code": error, "topics": Lazy(0 if error else len(request.topics), topics)})
 
-            deletion = _OffsetDeletion(partition, self._store, group, act, done, part, self._topics)
+            deletion = _OffsetDeletion(partition, self._store, group, audit, done, part, self._topics)
             self._writes.add(deletion)
 
         delete_next()

@@ -9,7 +9,7 @@ from operator import lt
 from random import random
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.kafka.act_headers import COMMIT, Headers
+from offsetlake.kafka.audit_headers import COMMIT, Headers
 from offsetlake.kafka.batch_writer import (
     NO_HEADERS,
     Batch,
@@ -165,9 +165,9 @@ class OffsetCommit:
             self.errors[COORDINATOR_LOAD_IN_PROGRESS] += len(offsets)
             answer(request.body(COORDINATOR_LOAD_IN_PROGRESS))
             return throttle.muted_ms
-        act = client.act(COMMIT, header.client_id) if self._tells(request, offsets, last) else NO_HEADERS
+        audit = client.audit_headers(COMMIT, header.client_id) if self._tells(request, offsets, last) else NO_HEADERS
         last.group, request.before = request.group, offsets
-        write = self._write(request, offsets, act, answer, client.share)
+        write = self._write(request, offsets, audit, answer, client.share)
         if throttle.delay_ms:
             self._writes.after(throttle.delay_ms, lambda: complete(write))
         else:
@@ -175,7 +175,7 @@ class OffsetCommit:
         return throttle.muted_ms
 
     def _write(
-        self, request: CommitRequest, offsets: Sequence[int], act: Headers, answer: Answer, share: Share
+        self, request: CommitRequest, offsets: Sequence[int], audit: Headers, answer: Answer, share: Share
     ) -> Steps[None]:
         """Make a record batch of a commit, and queue it."""
         now = now_ms()
@@ -185,9 +185,9 @@ class OffsetCommit:
             for key, offset, (_, epoch, topic_id, metadata) in zip(request.keys, offsets, request.stored, strict=True)
         )
         if len(offsets) <= _AT_ONCE:
-            batch = record_batch(now, records, act)
+            batch = record_batch(now, records, audit)
         else:
-            batch = yield from record_batch_in_steps(now, records, act, _AT_ONCE)
+            batch = yield from record_batch_in_steps(now, records, audit, _AT_ONCE)
         if len(batch.data) > MAX_COMMIT_BATCH_BYTES:
             self.errors[UNKNOWN_SERVER_ERROR] += len(offsets)
             answer(request.body(UNKNOWN_SERVER_ERROR))

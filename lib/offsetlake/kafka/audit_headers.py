@@ -18,7 +18,7 @@ LONGEST = 1024  # bytes of a value: client ids have up to 32767, and anybody sen
 Headers = list[tuple[str, bytes]]
 
 
-def act_headers(what: str, principal: str, client: bytes, address: str) -> Headers:
+def audit_headers(what: str, principal: str, client: bytes, address: str) -> Headers:
     """Lay an act out as headers; what is too long is cut, what is empty left out."""
     values = {WHAT: what.encode(), PRINCIPAL: principal.encode(), CLIENT: client, ADDRESS: address.encode()}
     return [(name, _cut(value)) for name, value in values.items() if value]

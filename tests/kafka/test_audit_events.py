@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offsetlake.kafka.acts import read_acts
+from offsetlake.kafka.audit_events import read_audit_events
 from offsetlake.kafka.batches import read_batches
 from offsetlake.kafka.chunk import decode_chunk
 from offsetlake.log.address import LogAddress
@@ -30,7 +30,7 @@ TOLD = {"what": "reset", "principal": "os:alice", "client_id": "offsetlake reset
 def acts_of(*batches: Batch) -> list[dict[str, Any]]:
     records, corrupt = read_batches(b"".join(map(batch_bytes, batches)))
     assert not corrupt
-    found = read_acts(records)
+    found = read_audit_events(records)
     found.validate(full=True)
     rows: list[dict[str, Any]] = found.to_pylist()
     return rows
@@ -111,7 +111,7 @@ def test_headers_of_an_act_change_nothing_of_what_was_done() -> None:
     )
     assert told.commits.equals(plain.commits)
     assert told.others.num_rows == 0
-    assert told.acts.num_rows == 1
+    assert told.audit_events.num_rows == 1
 
 
 def test_long_values_are_cut_and_bytes_that_are_no_text_replaced() -> None:
@@ -130,7 +130,7 @@ batches = st.lists(
 
 
 def expected(made: Batch, group: str) -> list[dict[str, Any]]:
-    """By the letter of `act_headers`, for one batch."""
+    """By the letter of `audit_headers`, for one batch."""
     first = made.records[0]
     act = dict(first.headers)
     if first.offset != made.first or act.get(WHAT) is None or act.get(PRINCIPAL) is None:
@@ -166,7 +166,7 @@ def test_however_a_log_is_cut_into_slices_an_act_is_found_once(tmp_path: Any) ->
         ranges = (OffsetRange(0, cut), OffsetRange(cut, 12))
         slices = [piece for each in ranges if each.start < each.end for piece in log.slices(where, each)]
         assert all(isinstance(piece, FolderSlice) for piece in slices)
-        rows = [row for piece, found in log.fetch(slices) for row in decode(piece, found).acts.to_pylist()]
+        rows = [row for piece, found in log.fetch(slices) for row in decode(piece, found).audit_events.to_pylist()]
         assert [(row["log_partition"], row["log_offset"], row["last_log_offset"]) for row in rows] == [
             (4, first, first + 2) for first in range(0, 12, 3)
         ]

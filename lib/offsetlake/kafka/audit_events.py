@@ -1,4 +1,4 @@
-"""Who did it, from the headers of `act_headers` to Arrow columns: no object an act, as every commit may have one.
+"""Audit events, from the headers of `audit_headers` to Arrow columns: no object per event.
 
 No header can be malformed: what it says is beside what was done, and takes nothing from it. A value that is longer than
 LONGEST is cut, what is not UTF-8 is replaced, of two of a name the last one counts. Without a `what` or a principal, or
@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
-from offsetlake.kafka.act_headers import ADDRESS, CLIENT, LONGEST, PRINCIPAL, WHAT
+from offsetlake.kafka.audit_headers import ADDRESS, CLIENT, LONGEST, PRINCIPAL, WHAT
 from offsetlake.kafka.batches import Records
 from offsetlake.kafka.kernels import Ints, int16_at, is_text, sized, varint
 from offsetlake.kafka.string_columns import strings
@@ -33,7 +33,7 @@ _WHAT, _PRINCIPAL, _CLIENT, _ADDRESS = (
 _TEXTS = ("group_id", "what", "principal", "client_id", "address")  # rows of the layout, two each: position and length
 
 
-def read_acts(records: Records) -> pa.RecordBatch:
+def read_audit_events(records: Records) -> pa.RecordBatch:
     """Read the acts that the first records of batches of `__consumer_offsets` tell.
 
     | column          | type   | is |
@@ -42,7 +42,7 @@ def read_acts(records: Records) -> pa.RecordBatch:
     | last_log_offset | int64  | of the last one; the log may not have them all any more |
     | log_timestamp   | int64  | ms; null where the batch has none |
     | group_id        | string | |
-    | what, principal, client_id, address | string | as `act_headers` has them; null = absent |
+    | what, principal, client_id, address | string | as `audit_headers` has them; null = absent |
     """
     rows = np.flatnonzero((records.headers_at >= 0) & ~records.control)
     batch = np.searchsorted(records.spans[1], records.log_offset[rows])
