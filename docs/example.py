@@ -14,15 +14,9 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from offsetlake.kafka.audit_headers import COMMIT, audit_headers
-from offsetlake.kafka.batch_writer import (
-    NO_HEADERS,
-    NO_TOPIC_ID,
-    Record,
-    offset_commit_key,
-    offset_commit_value,
-    record_batch,
-)
+from offsetlake.kafka.audit.headers import COMMIT, audit_headers
+from offsetlake.kafka.batches.writer import NO_HEADERS, Record, record_batch
+from offsetlake.kafka.commits.encoding import NO_TOPIC_ID, offset_commit_key, offset_commit_value
 from offsetlake.kafka.placement import partition_for_group
 from offsetlake.log.writer.appending import appending
 from offsetlake.util.times import to_ms

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from offsetlake.kafka.batch_writer import NO_TOPIC_ID, offset_commit_key, offset_commit_value, record_batch
+from offsetlake.kafka.batches.writer import record_batch
+from offsetlake.kafka.commits.encoding import NO_TOPIC_ID, offset_commit_key, offset_commit_value
 from offsetlake.kafka.placement import partition_for_group
 from offsetlake.lake.lake import Lake
 from offsetlake.log.writer.appending import appending

@@ -5,8 +5,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from offsetlake.kafka.batch_writer import group_tombstone_keys
-from offsetlake.kafka.records import OFFSETS_TOPIC, OffsetsRecordType, encode_key
+from offsetlake.kafka.records.coordinator_records import OFFSETS_TOPIC, OffsetsRecordType, encode_key
+from offsetlake.kafka.records.group_tombstones import group_tombstone_keys
 from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import OffsetRange
 from offsetlake.pipeline.emit.live_state import read_tail

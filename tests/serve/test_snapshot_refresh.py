@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.kafka.batch_writer import record_batch
+from offsetlake.kafka.batches.writer import record_batch
 from offsetlake.log.writer.appender import Appender
 from offsetlake.serve import snapshot_refresh as module
 from offsetlake.serve.protocol.api_keys import OFFSET_COMMIT

@@ -1,1 +1,1 @@
-"""Bytes to columns and back: record schemas, record batches, group placement. No Spark, no Delta, no sockets."""
+"""The byte formats of Kafka's coordinator topics, and Arrow columns of them; no Spark, no Delta, no sockets."""

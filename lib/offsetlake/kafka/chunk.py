@@ -5,10 +5,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from offsetlake.kafka import audit_events, offset_commits, other_records
-from offsetlake.kafka.batches import CorruptRegion, Records
-from offsetlake.kafka.records import OFFSETS_TOPIC
-from offsetlake.kafka.superseded import superseded
+from offsetlake.kafka.audit import events as audit_events
+from offsetlake.kafka.batches.reader import CorruptRegion, Records
+from offsetlake.kafka.commits import decoding as offset_commits
+from offsetlake.kafka.commits.superseded import superseded
+from offsetlake.kafka.records import other_records
+from offsetlake.kafka.records.coordinator_records import OFFSETS_TOPIC
 
 COMMITS = pa.schema([*offset_commits.SCHEMA, pa.field("superseded", pa.bool_())])
 OTHERS = other_records.SCHEMA

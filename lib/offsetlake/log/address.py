@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from offsetlake.errors import BadRequest
-from offsetlake.kafka.batches import CorruptRegion
+from offsetlake.kafka.batches.reader import CorruptRegion
 from offsetlake.log.cluster import topic
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.log.disk import folder

@@ -12,19 +12,12 @@ from typing import Any
 
 from numba.core.dispatcher import Dispatcher
 
-from offsetlake.kafka import audit_events, commit_kernels, commit_parts, kernels, superseded
-from offsetlake.kafka.audit_headers import COMMIT, audit_headers
-from offsetlake.kafka.batch_writer import (
-    NO_HEADERS,
-    NO_PRODUCER,
-    NO_TOPIC_ID,
-    Batch,
-    Producer,
-    marker_batch,
-    offset_commit_key,
-    offset_commit_value,
-    record_batch,
-)
+from offsetlake.kafka.audit import events as audit_events
+from offsetlake.kafka.audit.headers import COMMIT, audit_headers
+from offsetlake.kafka.batches import kernels
+from offsetlake.kafka.batches.writer import NO_HEADERS, NO_PRODUCER, Batch, Producer, marker_batch, record_batch
+from offsetlake.kafka.commits import commit_kernels, commit_parts, superseded
+from offsetlake.kafka.commits.encoding import NO_TOPIC_ID, offset_commit_key, offset_commit_value
 from offsetlake.log.address import LogAddress
 from offsetlake.log.spark_source import decode
 from offsetlake.log.writer.appending import appending

@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from offsetlake.errors import BadRequest
-from offsetlake.kafka.batches import CorruptRegion, Records, read_batches
+from offsetlake.kafka.batches.reader import CorruptRegion, Records, read_batches
 from offsetlake.kafka.chunk import AUDIT_EVENTS, COMMITS, OTHERS, Chunk, decode_chunk
 from offsetlake.log.address import LogAddress, Slice
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition, OffsetRange

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offsetlake.kafka.batches import CorruptRegion
+from offsetlake.kafka.batches.reader import CorruptRegion
 from offsetlake.log.disk import folder as log_folder
 from offsetlake.log.disk.folder import describe, fetch, slices
 from offsetlake.log.positions import OffsetRange

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from offsetlake.errors import LogBusy, LogUnavailable
-from offsetlake.kafka.batch_writer import Batch, record_batch
+from offsetlake.kafka.batches.writer import Batch, record_batch
 from offsetlake.log.disk.folder import describe
 from offsetlake.log.positions import OffsetRange
 from offsetlake.log.writer import appender as appender_module

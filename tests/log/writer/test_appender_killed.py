@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from offsetlake.kafka.batch_writer import Batch, record_batch
+from offsetlake.kafka.batches.writer import Batch, record_batch
 from offsetlake.log.writer import appender as appender_module
 from offsetlake.log.writer.appending import appending
 from support.log.made_folders import PARTITION, batch, write

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from offsetlake.kafka.batch_writer import unsigned_varint
+from offsetlake.kafka.records.writers import unsigned_varint
 from offsetlake.serve.apis import cluster_apis
 from offsetlake.serve.protocol import api_keys as apis
 from offsetlake.serve.protocol import topics as topics_module

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from offsetlake.kafka.consumer_protocol import decode_assignment, decode_subscription
+from offsetlake.kafka.records.consumer_protocol import decode_assignment, decode_subscription
 from offsetlake.serve.protocol.api_keys import (
     CONSUMER_GROUP_DESCRIBE,
     DELETE_GROUPS,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.kafka.batch_writer import Batch
+from offsetlake.kafka.batches.writer import Batch
 from offsetlake.serve.protocol import api_keys as apis
 from offsetlake.serve.storage.store import Store
 from support.serve.asking import answered, request

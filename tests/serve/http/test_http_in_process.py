@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from starlette.requests import Request
 
 from offsetlake.errors import BadRequest, LogUnavailable
-from offsetlake.kafka.batch_writer import Batch
+from offsetlake.kafka.batches.writer import Batch
 from offsetlake.serve import logs
 from offsetlake.serve.auth import tls
 from offsetlake.serve.auth.principals import Client

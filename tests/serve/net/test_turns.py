@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from offsetlake.kafka.batch_writer import Batch
+from offsetlake.kafka.batches.writer import Batch
 from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.http.offsets import read_offsets
 from offsetlake.serve.net.answering import SENT_AT_ONCE_BYTES, Answer

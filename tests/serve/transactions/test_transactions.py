@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from offsetlake.errors import LogUnavailable, Refused
-from offsetlake.kafka.batch_writer import Batch
+from offsetlake.kafka.batches.writer import Batch
 from offsetlake.lake.lake import Lake
 from offsetlake.log.writer.appender import Appender, Partition
 from offsetlake.serve.auth.principals import RequestContext

@@ -16,7 +16,7 @@ from aiokafka.structs import OffsetAndMetadata
 from aiokafka.structs import TopicPartition as AioTopicPartition
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from offsetlake.kafka.records import TRANSACTIONS_TOPIC
+from offsetlake.kafka.records.coordinator_records import TRANSACTIONS_TOPIC
 from support.broker import workload
 from support.broker.broker import Broker, java
 from support.broker.data_folder import copy_log, put_back

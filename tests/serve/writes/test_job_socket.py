@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.kafka.audit_headers import audit_headers
-from offsetlake.kafka.batch_writer import Batch
+from offsetlake.kafka.audit.headers import audit_headers
+from offsetlake.kafka.batches.writer import Batch
 from offsetlake.log.writer import append_protocol, served_log
 from offsetlake.log.writer.append_protocol import Ask
 from offsetlake.log.writer.os_users import os_principal

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.kafka.batch_writer import Batch, record_batch
+from offsetlake.kafka.batches.writer import Batch, record_batch
 from offsetlake.log.writer.appender import Appender, LogInDoubt
 from offsetlake.log.writer.served_log import served
 from offsetlake.serve.settings import Settings

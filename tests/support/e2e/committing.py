@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from offsetlake.errors import LogBusy
-from offsetlake.kafka.batch_writer import Batch, record_batch
+from offsetlake.kafka.batches.writer import Batch, record_batch
 from offsetlake.log.writer.appending import appending
 from support.oracle.encoders import group_log_partition, offset_key, offset_value
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import google_crc32c
 
-from offsetlake.kafka.batches import Records, read_batches
+from offsetlake.kafka.batches.reader import Records, read_batches
 from support.oracle.log_reader import OFFSETS_TOPIC, LogRecord, read_segment
 from support.oracle.log_writer import CODECS_OF_MAGIC, Batch, Record, batch_bytes
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from offsetlake.kafka.batches import Records, read_batches
-from offsetlake.kafka.offset_commits import SCHEMA, decode_offset_commits
+from offsetlake.kafka.batches.reader import Records, read_batches
+from offsetlake.kafka.commits.decoding import SCHEMA, decode_offset_commits
 from support.oracle.encoders import compact_string, offset_key, offset_value, string, unsigned_varint
 from support.oracle.log_writer import Batch, Record, batch_bytes
 

@@ -3,7 +3,7 @@
 from itertools import pairwise
 from pathlib import Path
 
-from offsetlake.kafka.batches import CorruptRegion, read_batches
+from offsetlake.kafka.batches.reader import CorruptRegion, read_batches
 from offsetlake.log.disk.folder import describe, fetch, slices
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition, OffsetRange
 from support.oracle.log_writer import Batch, Record, batch_bytes

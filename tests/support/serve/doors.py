@@ -1,16 +1,8 @@
 """What the tests of the door share: commits and fetches over Kafka's port, and batches as jobs write them."""
 
-from offsetlake.kafka.audit_headers import Headers
-from offsetlake.kafka.batch_writer import (
-    NO_HEADERS,
-    NO_TOPIC_ID,
-    Batch,
-    Record,
-    group_tombstone_keys,
-    offset_commit_key,
-    offset_commit_value,
-    record_batch,
-)
+from offsetlake.kafka.batches.writer import NO_HEADERS, Batch, Headers, Record, record_batch
+from offsetlake.kafka.commits.encoding import NO_TOPIC_ID, offset_commit_key, offset_commit_value
+from offsetlake.kafka.records.group_tombstones import group_tombstone_keys
 from support.oracle.encoders import group_log_partition
 from support.serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient
 

@@ -13,7 +13,7 @@ import numpy as np
 from aiokafka.protocol.fetch import FetchRequest
 
 from offsetlake.errors import CorruptBatch, LogUnavailable
-from offsetlake.kafka import kernels
+from offsetlake.kafka.batches import kernels
 from offsetlake.kafka.error_codes import OFFSET_OUT_OF_RANGE
 from offsetlake.log.cluster.cluster import READ_UNCOMMITTED, Address, Cluster, LoopThread, TryAgainError
 from offsetlake.log.cluster.connection import KafkaConnection

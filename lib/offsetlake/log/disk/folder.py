@@ -14,9 +14,8 @@ import google_crc32c
 import numpy as np
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.kafka import kernels
-from offsetlake.kafka.batches import CorruptRegion
-from offsetlake.kafka.framing import (
+from offsetlake.kafka.batches import kernels
+from offsetlake.kafka.batches.framing import (
     batches_of_segment,
     checksum_holds,
     damage_between,
@@ -24,7 +23,8 @@ from offsetlake.kafka.framing import (
     headers,
     true_end,
 )
-from offsetlake.kafka.kernels import Bytes, Ints
+from offsetlake.kafka.batches.kernels import Bytes, Ints
+from offsetlake.kafka.batches.reader import CorruptRegion
 from offsetlake.log.disk.segments import Segment, entries, segments_of
 from offsetlake.log.positions import LOG_TOPICS, LogExtent, LogPartition, OffsetRange
 

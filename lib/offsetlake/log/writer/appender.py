@@ -10,7 +10,7 @@ from io import FileIO
 from pathlib import Path
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.kafka.batch_writer import Batch
+from offsetlake.kafka.batches.writer import Batch
 from offsetlake.log.disk.segments import Segment, segments_of
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.writer.ownership import disk_errors

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from offsetlake.errors import LogBusy, LogUnavailable
-from offsetlake.kafka.batch_writer import Batch
+from offsetlake.kafka.batches.writer import Batch
 from offsetlake.log.writer import append_protocol
 from offsetlake.log.writer.append_protocol import Ask, Status
 

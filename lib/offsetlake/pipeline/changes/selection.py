@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from offsetlake.errors import BadRequest
 from offsetlake.kafka.placement import partition_for_group
-from offsetlake.kafka.records import OFFSETS_TOPIC
+from offsetlake.kafka.records.coordinator_records import OFFSETS_TOPIC
 from offsetlake.lake import runs
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.emit.live_state import Tables, plain

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.kafka.records import OffsetsRecordType
+from offsetlake.kafka.records.coordinator_records import OffsetsRecordType
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.foreign.guard import state_versions
 from offsetlake.lake.lake import Lake

@@ -14,9 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.kafka.audit_headers import audit_headers
-from offsetlake.kafka.batch_writer import NO_TOPIC_ID, Batch, group_tombstone_keys, offset_commit_value, record_batch
-from offsetlake.kafka.offset_keys import offset_keys
+from offsetlake.kafka.audit.headers import audit_headers
+from offsetlake.kafka.batches.writer import Batch, record_batch
+from offsetlake.kafka.commits.encoding import NO_TOPIC_ID, offset_commit_value
+from offsetlake.kafka.commits.key_columns import offset_keys
+from offsetlake.kafka.records.group_tombstones import group_tombstone_keys
 from offsetlake.log.address import LogAddress
 from offsetlake.log.cluster.admin import ClusterAdmin
 from offsetlake.log.writer.appending import appending

@@ -28,7 +28,7 @@ _BATCH = {
 
 
 def of_others(others: pa.RecordBatch, ingest_run: int) -> dict[str, list[Row]]:
-    """Sort the rows of `offsetlake.kafka.other_records` by the table they belong to, with that table's columns."""
+    """Sort the rows of `records.other_records` by the table they belong to, with that table's columns."""
     tables: dict[str, list[Row]] = {table: [] for table in OF_OTHERS}
     for row in others.to_pylist():
         tables[row["kind"]].append(row | {"ingest_run": ingest_run} | OF_OTHERS[row["kind"]](row))

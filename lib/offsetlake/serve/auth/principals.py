@@ -3,7 +3,8 @@
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from offsetlake.kafka.audit_headers import Headers, audit_headers
+from offsetlake.kafka.audit.headers import audit_headers
+from offsetlake.kafka.batches.writer import Headers
 from offsetlake.log.positions import OFFSETS_TOPIC
 from offsetlake.serve.auth.acl import EVERYTHING, NAMES, READ, Access
 from offsetlake.serve.logs import ClientLog, shown

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
-from offsetlake.kafka.audit_headers import Headers
+from offsetlake.kafka.batches.writer import Headers
 from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.http.answers import Problem
 from offsetlake.serve.logs import ClientLog

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from offsetlake.errors import BadRequest
-from offsetlake.kafka.readers import MAX_STRING
+from offsetlake.kafka.records.readers import MAX_STRING
 from offsetlake.serve.writes.offset_commit import METADATA_LIMIT
 from offsetlake.util.escaping import visible_json
 from offsetlake.util.times import to_ms

@@ -11,7 +11,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.kafka import audit_headers, error_codes
+from offsetlake.kafka import error_codes
+from offsetlake.kafka.audit import headers as audit_headers
 from offsetlake.serve.auth.acl import ADMIN, COMMIT, READ
 from offsetlake.serve.components import ServerComponents
 from offsetlake.serve.http import answers

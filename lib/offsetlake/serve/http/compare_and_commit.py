@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.kafka.audit_headers import Headers
-from offsetlake.kafka.batch_writer import Batch, offset_commit_key, offset_commit_value, record_batch
+from offsetlake.kafka.batches.writer import Batch, Headers, record_batch
+from offsetlake.kafka.commits.encoding import offset_commit_key, offset_commit_value
 from offsetlake.kafka.error_codes import NONE, UNKNOWN_TOPIC_OR_PARTITION, UNSTABLE_OFFSET_COMMIT
 from offsetlake.serve.protocol.topics import Topics
 from offsetlake.serve.storage.mapped_snapshot import NO_ID, Stored

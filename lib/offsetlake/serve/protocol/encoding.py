@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, get_args, get_origin
 
 from kio.static.constants import uuid_zero
 
-from offsetlake.kafka.batch_writer import unsigned_varint
+from offsetlake.kafka.records.writers import unsigned_varint
 
 _CHUNK_PARTS = 512  # parts of a response that are joined, so that they take less memory
 _INT16, _INT32, _INT64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")

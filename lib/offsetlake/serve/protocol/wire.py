@@ -4,8 +4,8 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from offsetlake.kafka.batch_writer import unsigned_varint
-from offsetlake.kafka.readers import MAX_STRING
+from offsetlake.kafka.records.readers import MAX_STRING
+from offsetlake.kafka.records.writers import unsigned_varint
 
 _INT8, _INT16, _INT32, _INT64 = (struct.Struct(f">{code}") for code in "bhiq")
 _HEADER = struct.Struct(">hhih")

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from offsetlake.kafka.batch_writer import Producer
+from offsetlake.kafka.batches.writer import Producer
 from offsetlake.kafka.error_codes import (
     CLUSTER_AUTHORIZATION_FAILED,
     CONCURRENT_TRANSACTIONS,

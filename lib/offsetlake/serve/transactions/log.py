@@ -14,9 +14,14 @@ from typing import Any
 from aiokafka.record.memory_records import MemoryRecords
 
 from offsetlake.errors import LogMismatch, LogUnavailable
-from offsetlake.kafka.batch_writer import Batch, record_batch
+from offsetlake.kafka.batches.writer import Batch, record_batch
 from offsetlake.kafka.placement import partition_for_group
-from offsetlake.kafka.records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, decode_record, encode_transaction_state
+from offsetlake.kafka.records.coordinator_records import (
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    decode_record,
+    encode_transaction_state,
+)
 from offsetlake.log.disk.cutting import delete, plan_cut
 from offsetlake.log.disk.segments import segments_of
 from offsetlake.log.positions import TRANSACTION_LOG_PARTITIONS, LogPartition

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from offsetlake.kafka.batch_writer import Producer
+from offsetlake.kafka.batches.writer import Producer
 from offsetlake.kafka.error_codes import (
     CONCURRENT_TRANSACTIONS,
     INVALID_PRODUCER_ID_MAPPING,

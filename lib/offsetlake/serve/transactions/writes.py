@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.kafka.batch_writer import Batch, marker_batch
+from offsetlake.kafka.batches.writer import Batch, marker_batch
 from offsetlake.kafka.error_codes import NONE, NOT_COORDINATOR
 from offsetlake.log.positions import LogPartition
 from offsetlake.serve.storage.store import Store

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from aiokafka.record.memory_records import MemoryRecords
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.kafka.audit_headers import HEADERS, PRINCIPAL, WHAT
-from offsetlake.kafka.batch_writer import Batch
-from offsetlake.kafka.records import OffsetsRecordType
+from offsetlake.kafka.audit.headers import HEADERS, PRINCIPAL, WHAT
+from offsetlake.kafka.batches.writer import Batch
+from offsetlake.kafka.records.coordinator_records import OffsetsRecordType
 from offsetlake.log.writer.append_protocol import WRITTEN_SINCE
 from offsetlake.log.writer.appender import Appender
 from offsetlake.serve.protocol import wire

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.kafka.audit_headers import DELETE_GROUP, DELETE_OFFSETS, Headers
-from offsetlake.kafka.batch_writer import Batch, Record, group_tombstone_keys, offset_commit_key, record_batch
+from offsetlake.kafka.audit.headers import DELETE_GROUP, DELETE_OFFSETS
+from offsetlake.kafka.batches.writer import Batch, Headers, Record, record_batch
+from offsetlake.kafka.commits.encoding import offset_commit_key
 from offsetlake.kafka.error_codes import (
     COORDINATOR_LOAD_IN_PROGRESS,
     GROUP_AUTHORIZATION_FAILED,
@@ -20,6 +21,7 @@ from offsetlake.kafka.error_codes import (
     NOT_COORDINATOR,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
+from offsetlake.kafka.records.group_tombstones import group_tombstone_keys
 from offsetlake.serve.auth.acl import ADMIN
 from offsetlake.serve.auth.principals import RequestContext
 from offsetlake.serve.protocol.encoding import Lazy, Values

@@ -9,15 +9,9 @@ from operator import lt
 from random import random
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.kafka.audit_headers import COMMIT, Headers
-from offsetlake.kafka.batch_writer import (
-    NO_HEADERS,
-    Batch,
-    offset_commit_key,
-    offset_commit_value,
-    record_batch,
-    record_batch_in_steps,
-)
+from offsetlake.kafka.audit.headers import COMMIT
+from offsetlake.kafka.batches.writer import NO_HEADERS, Batch, Headers, record_batch, record_batch_in_steps
+from offsetlake.kafka.commits.encoding import offset_commit_key, offset_commit_value
 from offsetlake.kafka.error_codes import (
     COORDINATOR_LOAD_IN_PROGRESS,
     GROUP_AUTHORIZATION_FAILED,

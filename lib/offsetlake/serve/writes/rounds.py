@@ -20,7 +20,7 @@ from itertools import count
 from typing import Protocol
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.kafka.batch_writer import Batch
+from offsetlake.kafka.batches.writer import Batch
 from offsetlake.log.writer.appender import Appender, LogInDoubt, Partition
 from offsetlake.serve.metrics.durations import Histogram
 from offsetlake.serve.steps import Share

@@ -1,0 +1,1 @@
+"""Audit events: who changed offsets, in the headers of record batches."""

@@ -1,0 +1,221 @@
+"""The records of the coordinator topics: their types, from bytes to dicts, and to bytes what the project writes."""
+
+import base64
+import json
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cache
+from typing import Any, NamedTuple
+
+from offsetlake.errors import UndecodableRecord
+from offsetlake.kafka.records.codec import decode, encode
+from offsetlake.kafka.records.consumer_protocol import decode_assignment, decode_subscription
+from offsetlake.kafka.records.schema import Schema, load_schema, load_schemas
+
+OFFSETS_TOPIC = "__consumer_offsets"
+SHARE_STATE_TOPIC = "__share_group_state"
+TRANSACTIONS_TOPIC = "__transaction_state"
+
+
+class OffsetsRecordType(IntEnum):
+    """The record types of `__consumer_offsets`: the int16 a key begins with."""
+
+    LEGACY_OFFSET_COMMIT = 0
+    OFFSET_COMMIT = 1
+    GROUP_METADATA = 2
+    CONSUMER_GROUP_METADATA = 3
+    CONSUMER_GROUP_PARTITION_METADATA = 4
+    CONSUMER_GROUP_MEMBER_METADATA = 5
+    CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA = 6
+    CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER = 7
+    CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT = 8
+    SHARE_GROUP_PARTITION_METADATA = 9
+    SHARE_GROUP_MEMBER_METADATA = 10
+    SHARE_GROUP_METADATA = 11
+    SHARE_GROUP_TARGET_ASSIGNMENT_METADATA = 12
+    SHARE_GROUP_TARGET_ASSIGNMENT_MEMBER = 13
+    SHARE_GROUP_CURRENT_MEMBER_ASSIGNMENT = 14
+    SHARE_GROUP_STATE_PARTITION_METADATA = 15
+    CONSUMER_GROUP_REGULAR_EXPRESSION = 16
+    STREAMS_GROUP_METADATA = 17
+    STREAMS_GROUP_MEMBER_METADATA = 19
+    STREAMS_GROUP_TARGET_ASSIGNMENT_METADATA = 20
+    STREAMS_GROUP_TARGET_ASSIGNMENT_MEMBER = 21
+    STREAMS_GROUP_CURRENT_MEMBER_ASSIGNMENT = 22
+    STREAMS_GROUP_TOPOLOGY = 23
+
+
+class ShareStateRecordType(IntEnum):
+    """The record types of `__share_group_state`: the int16 a key begins with."""
+
+    SHARE_SNAPSHOT = 0
+    SHARE_UPDATE = 1
+
+
+class TransactionStateRecordType(IntEnum):
+    """The one record type of `__transaction_state`."""
+
+    TRANSACTION_LOG = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedRecord:
+    """One coordinator record, its parts with the names and values of Kafka's JSON (bytes as `bytes`).
+
+    | field         | is |
+    |---------------|----|
+    | record_type   | the int16 the key begins with |
+    | name          | Kafka's name of the record, such as `GroupMetadata` |
+    | key           | the fields of the key |
+    | value_version | None of a tombstone |
+    | value         | the fields of the value, None of a tombstone; tagged fields at their default are absent |
+    """
+
+    record_type: int
+    name: str
+    key: dict[str, Any]
+    value_version: int | None
+    value: dict[str, Any] | None
+
+
+class _RecordSchema(NamedTuple):
+    name: str
+    key: Schema
+    value: Schema
+
+
+def decode_record(topic: str, key: bytes | None, value: bytes | None) -> DecodedRecord:
+    """Decode a record of one of the coordinator topics; a null value is a tombstone.
+
+    In GroupMetadata, members of protocol type "consumer" have `subscription` and `assignment` as dicts, None where
+    their bytes cannot be read; what such a dict does not tell of the bytes stays beside it as base64 text, in
+    `subscriptionBytes` and `assignmentBytes`. Members of other protocol types have them as base64 text.
+
+    Raises UndecodableRecord for a null or short key, an unknown record type or value version, an empty value that is
+    not null, and bytes that are no such message; bytes behind the message are ignored, as brokers do.
+    """
+    if key is None:
+        raise UndecodableRecord("the key is null")
+    if len(key) < 2:
+        raise UndecodableRecord(f"the key is {len(key)} bytes long: too short for a record type")
+    record_type = int.from_bytes(key[:2], signed=True)
+    schema = _record_schemas(topic).get(record_type)
+    if schema is None:
+        raise UndecodableRecord(f"record type {record_type} of {topic} is unknown")
+    fields, _ = decode(schema.key, 0, key, 2)
+    if value is None:
+        return DecodedRecord(record_type, schema.name, fields, None, None)
+    if len(value) < 2:
+        said = f"{len(value)} byte long: too short for a version" if value else "empty; a tombstone would be null"
+        raise UndecodableRecord(f"the {schema.value.name} is {said}")
+    version = int.from_bytes(value[:2], signed=True)
+    content, _ = decode(schema.value, version, value, 2)
+    if topic == OFFSETS_TOPIC and record_type == OffsetsRecordType.GROUP_METADATA:
+        _open_member_blobs(content)
+    return DecodedRecord(record_type, schema.name, fields, version, content)
+
+
+def to_json(decoded_part: Mapping[str, Any]) -> str:
+    """Print a key or value of a DecodedRecord as kafka-dump-log prints its `data`: compact, bytes as base64."""
+    return json.dumps(decoded_part, ensure_ascii=False, separators=(",", ":"), default=_base64)
+
+
+def encode_key(topic: str, record_type: int, key: Mapping[str, Any]) -> bytes:
+    """Encode the key of any record, such as a group's tombstone; raises ValueError if it cannot hold `key`."""
+    return struct.pack(">h", record_type) + encode(_record_schemas(topic)[record_type].key, 0, key)
+
+
+def encode_offset_commit_key(group_id: str, topic: str, partition: int) -> bytes:
+    """Encode an OffsetCommitKey, record type 1; raises ValueError if it cannot hold the values."""
+    key = {"group": group_id, "topic": topic, "partition": partition}
+    return encode_key(OFFSETS_TOPIC, OffsetsRecordType.OFFSET_COMMIT, key)
+
+
+def encode_offset_commit_value(
+    version: int,
+    committed_offset: int,
+    *,
+    commit_timestamp: int,
+    leader_epoch: int = -1,
+    metadata: str = "",
+    expire_timestamp: int = -1,
+    topic_id: str | None = None,
+) -> bytes:
+    """Encode an OffsetCommitValue, versions 0 to 4; timestamps in ms, -1 = none.
+
+    What a version does not have is dropped: the leader epoch below 3, the expiry in all but 1, the topic id below 4.
+    Raises ValueError if the version is unknown or cannot hold the values.
+    """
+    value = {
+        "offset": committed_offset,
+        "leaderEpoch": leader_epoch,
+        "metadata": metadata,
+        "commitTimestamp": commit_timestamp,
+        "expireTimestamp": expire_timestamp,
+    }
+    if topic_id is not None:
+        value["topicId"] = topic_id
+    return _versioned(load_schema("OffsetCommitValue"), version, value)
+
+
+def encode_group_metadata_key(group_id: str) -> bytes:
+    """Encode a GroupMetadataKey, record type 2; raises ValueError if the id is too long."""
+    return encode_key(OFFSETS_TOPIC, OffsetsRecordType.GROUP_METADATA, {"group": group_id})
+
+
+def encode_group_metadata_value(version: int, value: Mapping[str, Any]) -> bytes:
+    """Encode a GroupMetadataValue, versions 0 to 4, from its fields; the blobs of members as bytes.
+
+    Fields that the version does not have are dropped. Raises ValueError if the version is unknown or cannot hold them.
+    """
+    return _versioned(load_schema("GroupMetadataValue"), version, value)
+
+
+def encode_transaction_state(transactional_id: str, value: Mapping[str, Any]) -> tuple[bytes, bytes]:
+    """Encode the key, and the value in version 1, of a transactional id; raises ValueError if they cannot hold it."""
+    key = {"transactionalId": transactional_id}
+    return (
+        encode_key(TRANSACTIONS_TOPIC, TransactionStateRecordType.TRANSACTION_LOG, key),
+        _versioned(load_schema("TransactionLogValue"), 1, value),
+    )
+
+
+def _versioned(schema: Schema, version: int, value: Mapping[str, Any]) -> bytes:
+    message = encode(schema, version, value)
+    return struct.pack(">h", version) + message
+
+
+@cache
+def _record_schemas(topic: str) -> Mapping[int, _RecordSchema]:
+    values = [schema for schema in load_schemas() if schema.topic == topic and schema.name.endswith("Value")]
+    names = {schema.record_type: schema.name.removesuffix("Value") for schema in values}
+    return {
+        record_type: _RecordSchema(name, load_schema(f"{name}Key"), load_schema(f"{name}Value"))
+        for record_type, name in names.items()
+        if record_type is not None
+    }
+
+
+def _open_member_blobs(value: dict[str, Any]) -> None:
+    for member in value["members"]:
+        if value["protocolType"] == "consumer":
+            _open_blob(member, "subscription", decode_subscription)
+            _open_blob(member, "assignment", decode_assignment)
+        else:
+            member["subscription"] = _base64(member["subscription"])
+            member["assignment"] = _base64(member["assignment"])
+
+
+def _open_blob(
+    member: dict[str, Any], name: str, read: Callable[[bytes], tuple[Mapping[str, Any] | None, bool]]
+) -> None:
+    blob = member[name]
+    member[name], complete = read(blob)
+    if not complete:
+        member[f"{name}Bytes"] = _base64(blob)
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()

@@ -1,0 +1,163 @@
+"""Writes Kafka's primitive encodings: every writer is made once for a field and appends one value to a bytearray.
+
+A writer raises ValueError where the encoding cannot hold the value.
+"""
+
+import base64
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from offsetlake.kafka.records.readers import INTEGERS, MAX_STRING
+
+_INT16 = struct.Struct(">h")
+
+Writer = Callable[[bytearray, Any], None]
+
+
+class Step(NamedTuple):
+    """How to write one field of a struct; `tag` is None if it is not tagged."""
+
+    name: str
+    write: Writer
+    tag: int | None
+    required: bool
+    default: Any
+
+
+def integer(type_: str) -> Writer:
+    """Big-endian, of fixed width."""
+    layout = struct.Struct(f">{INTEGERS[type_]}")
+
+    def write(out: bytearray, value: Any) -> None:
+        try:
+            out += layout.pack(value)
+        except struct.error:
+            raise ValueError(f"{value!r} is no {type_}") from None
+
+    return write
+
+
+def uuid(out: bytearray, value: Any) -> None:
+    """Write 16 bytes, from the 22 characters Kafka prints."""
+    raw = base64.b64decode(f"{value}==", altchars=b"-_", validate=True)
+    if len(raw) != 16:
+        raise ValueError(f"{value!r} is no uuid")
+    out += raw
+
+
+def string(*, nullable: bool, compact: bool) -> Writer:
+    """UTF-8 behind its length: an int16, or compact."""
+    write_length = _length("int16", nullable=nullable, compact=compact)
+
+    def write(out: bytearray, value: Any) -> None:
+        data = None if value is None else value.encode()
+        if data is not None and len(data) > MAX_STRING:
+            raise ValueError(f"a string has {MAX_STRING} bytes at most, not {len(data)}")
+        write_length(out, data)
+        out += data or b""
+
+    return write
+
+
+def bytes_(*, nullable: bool, compact: bool) -> Writer:
+    """Bytes behind their length: an int32, or compact."""
+    write_length = _length("int32", nullable=nullable, compact=compact)
+
+    def write(out: bytearray, value: Any) -> None:
+        write_length(out, value)
+        out += value or b""
+
+    return write
+
+
+def array(write_element: Writer, *, nullable: bool, compact: bool) -> Writer:
+    """Elements behind their count: an int32, or compact."""
+    write_count = _length("int32", nullable=nullable, compact=compact)
+
+    def write(out: bytearray, value: Any) -> None:
+        write_count(out, value)
+        for element in value or ():
+            write_element(out, element)
+
+    return write
+
+
+def struct_(steps: Sequence[Step], *, flexible: bool) -> Writer:
+    """Fields in order, then the tag buffer of a flexible version; a tagged field at its default is left out."""
+    plain = [step for step in steps if step.tag is None]
+    tagged = sorted((step for step in steps if step.tag is not None), key=lambda step: step.tag or 0)
+
+    def write(out: bytearray, value: Any) -> None:
+        for step in plain:
+            if step.required and step.name not in value:
+                raise ValueError(f"{step.name} is missing")
+            _named(step, out, value.get(step.name, step.default))
+        if not flexible:
+            return
+        present = [step for step in tagged if value.get(step.name, step.default) != step.default]
+        out += unsigned_varint(len(present))
+        for step in present:
+            data = bytearray()
+            _named(step, data, value[step.name])
+            out += unsigned_varint(step.tag or 0)
+            out += unsigned_varint(len(data))
+            out += data
+
+    return write
+
+
+def nullable_struct(write_struct: Writer, *, null: bytes) -> Writer:
+    """Write a 1 and a struct, or for null the byte `null` alone: -1, but 0 in a tagged field."""
+
+    def write(out: bytearray, value: Any) -> None:
+        out += null if value is None else b"\x01"
+        if value is not None:
+            write_struct(out, value)
+
+    return write
+
+
+def _named(step: Step, out: bytearray, value: Any) -> None:
+    try:
+        step.write(out, value)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"{step.name}: {error}") from error
+
+
+def _length(type_: str, *, nullable: bool, compact: bool) -> Writer:
+    write_integer = integer(type_)
+
+    def write(out: bytearray, value: Any) -> None:
+        if value is None and not nullable:
+            raise ValueError("it cannot be null")
+        length = -1 if value is None else len(value)
+        if compact:
+            out += unsigned_varint(length + 1)
+        else:
+            write_integer(out, length)
+
+    return write
+
+
+def unsigned_varint(number: int) -> bytes:
+    """Return an unsigned varint, such as the length of a string in a flexible version."""
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def encoded_string(text: str) -> bytes:
+    """Return a string as record keys contain it: UTF-8 after its length, an int16.
+
+    Raises:
+        ValueError: The string is too long.
+
+    """
+    data = text.encode()
+    if len(data) > MAX_STRING:
+        raise ValueError(f"a name has {MAX_STRING} bytes at most, not {len(data)}")
+    return _INT16.pack(len(data)) + data
