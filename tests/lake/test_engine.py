@@ -59,7 +59,7 @@ def test_a_large_result_is_kept_in_a_file(lake: Lake, monkeypatch: pytest.Monkey
 GROWS = """
 import sys
 from pathlib import Path
-from offsetlake import memory_limit
+from offsetlake.util import memory_limit
 from offsetlake.lake.engine import limited_memory, scratch_folder
 from offsetlake.lake.lake import Lake
 

@@ -19,7 +19,7 @@ from support.oracle.dump_log import parse_dump
 from support.oracle.encoders import offset_key, offset_value
 from support.oracle.log_writer import Batch, Record, batch_bytes, marker_batch
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 TIME = 1_700_000_000_000
 COMMIT = (offset_key("g", "t", 0), offset_value(3, 1, commit_timestamp=TIME))
 
