@@ -13,7 +13,7 @@ MVN    := mvn -q -B -ntp
 unexport PYTHONDONTWRITEBYTECODE  # tests start many processes: what one has compiled the next one finds
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run example spark-sql airflow test test-all test-fast check format bench dist lock clean
+.PHONY: help setup run example spark-sql airflow test test-all test-fast check format docs bench dist lock clean
 
 help: ## print this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1|/' | column -t -s '|'
@@ -54,6 +54,9 @@ check: $(VENV)/.dev .jars/spark/.ready ## lint, format, types, import rules
 format: $(VENV)/.dev ## format the code
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
+
+docs: setup ## generate docs/cli.md and docs/tables.md from the commands and the schemas
+	$(BIN)/python docs/generate.py docs
 
 bench: $(VENV)/.dev .jars/spark/.ready .jars/broker/.ready .jars/peer/.ready ## measure against the peers; results go to benchmarks/results.md
 	$(BIN)/python benchmarks/run.py
