@@ -31,15 +31,24 @@ from support.e2e.in_process import NoSpark
 from support.serve.secured import secured
 
 GENERATED = {"cli.md", "tables.md"}  # their examples are those of the help
+README = ROOT / "README.md"
 DOCUMENTS = [
-    ROOT / "README.md",
+    README,
     *(path for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in GENERATED),
+]
+REPEATS_THE_README = ROOT / "docs" / "getting-started.md"
+WITH_EXAMPLES = [
+    pytest.param(path, marks=pytest.mark.long if path == REPEATS_THE_README else ())
+    for path in DOCUMENTS
+    if any(examples(path.read_text(encoding="utf-8")))
 ]
 AUDITS, OPERATING = (ROOT / "docs" / name for name in ("audits.md", "operating.md"))
 NEEDS_ROOT = "needs root and systemd"
 ELSEWHERE = {
-    "make test ": "runs this test",
+    "make test": "runs this test",
     "make airflow ": "does not end; tests/dags/test_page.py runs it",
+    "spark-submit ": "needs a Spark cluster; tests/e2e/test_cluster.py has one",
+    "  --jars ": "continues the line before",
     "make dist": "installs into a system; Makefile's target is run by `make test`",
     "useradd ": NEEDS_ROOT,
     "python3.11 -m venv /opt/offsetlake": NEEDS_ROOT,
@@ -91,6 +100,10 @@ def installed(shell: Shell, folder: Path) -> None:
     assert shell.run("offsetlake run --config /etc/offsetlake/offsetlake.toml").code == 0
 
 
+def name(document: Path) -> str:
+    return str(document.relative_to(ROOT))
+
+
 def failures(shell: Shell, found: Iterable[Example]) -> Iterator[str]:
     """Run examples one after the other; return what went wrong."""
     for command, output in found:
@@ -117,9 +130,9 @@ def refreshed(shell: Shell, text: str) -> str:
     return text
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=[path.name for path in DOCUMENTS])
+@pytest.mark.parametrize("document", WITH_EXAMPLES, ids=name)
 def test_examples_of_a_document(shell: Shell, tmp_path: Path, document: Path, pytestconfig: pytest.Config) -> None:
-    if document.name != "README.md":
+    if document != README:
         assert shell.run("make example").code == 0
     if document == OPERATING:
         installed(shell, tmp_path)
@@ -166,7 +179,7 @@ def test_what_cannot_run_here_is_listed_with_its_reason() -> None:
     assert [start for start in ELSEWHERE if not any(line.startswith(start) for line in lines)] == []
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=[path.name for path in DOCUMENTS])
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
 def test_blocks_and_sentences(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
     assert unknown_blocks(text) == set()

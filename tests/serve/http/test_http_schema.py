@@ -1,5 +1,8 @@
 """Schemathesis asks a running server all that its OpenAPI description allows, and much that it does not."""
 
+import re
+from pathlib import Path
+
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
@@ -21,6 +24,7 @@ OPERATIONS = {
     ("POST", "/v1/commit"),
 }
 SECONDS = 30
+PAGE = Path(__file__).parents[3] / "docs" / "http.md"
 
 
 @pytest.fixture(scope="session")
@@ -31,6 +35,16 @@ def described(over_http: Serving) -> schemathesis.BaseSchema:
 def test_all_there_is_is_described(described: schemathesis.BaseSchema) -> None:
     found = {(of.ok().method.upper(), of.ok().path) for of in described.get_all_operations()}
     assert found == OPERATIONS
+
+
+def test_the_page_lists_every_operation_with_its_parameters(described: schemathesis.BaseSchema) -> None:
+    rows = re.findall(r"^\| `([A-Z]+) (/\S+)` \| (.*?) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    paths = described.raw_schema["paths"]
+    assert {(method, path, frozenset(re.findall(r"`(\w+)`", parameters))) for method, path, parameters in rows} == {
+        (method.upper(), path, frozenset(parameter["name"] for parameter in operation.get("parameters", ())))
+        for path, operations in paths.items()
+        for method, operation in operations.items()
+    }
 
 
 @pytest.mark.parametrize("mode", [*GenerationMode])
