@@ -33,7 +33,7 @@ from support.serve.secured import secured
 GENERATED = {"cli.md", "tables.md"}  # their examples are those of the help
 README = ROOT / "README.md"
 DOCUMENTS = [
-    README,
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
     *(path for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in GENERATED),
 ]
 REPEATS_THE_README = ROOT / "docs" / "getting-started.md"
@@ -45,8 +45,15 @@ WITH_EXAMPLES = [
 AUDITS, OPERATING = (ROOT / "docs" / name for name in ("audits.md", "operating.md"))
 NEEDS_ROOT = "needs root and systemd"
 ELSEWHERE = {
+    "make setup ": "installs the environment that this test runs in",
     "make test": "runs this test",
+    "make check ": "is the first part of `make test`",
+    "make format ": "changes the checkout",
+    "make docs ": "changes the checkout; tests/docs/test_generated_pages.py checks its result",
     "make airflow ": "does not end; tests/dags/test_page.py runs it",
+    ".venv/bin/python -m pytest ": "runs this test",
+    ".venv/bin/offsetlake report ": "draws a picture for the documents",
+    "chromium ": "draws a picture for the documents",
     "spark-submit ": "needs a Spark cluster; tests/e2e/test_cluster.py has one",
     "  --jars ": "continues the line before",
     "make dist": "installs into a system; Makefile's target is run by `make test`",
