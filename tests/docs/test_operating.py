@@ -57,7 +57,7 @@ def test_the_page_tells_of_every_alarm_what_it_means() -> None:
 
 
 def test_every_metric_is_named() -> None:
-    sources = [ROOT / "lib" / "offsetlake" / "serve" / name for name in ("exposition.py", "http_server.py")]
+    sources = [ROOT / "lib" / "offsetlake" / "serve" / name for name in ("http/prometheus.py", "http/server.py")]
     code = "".join(path.read_text(encoding="utf-8") for path in sources)
     known = {*re.findall(r'"(offsetlake_\w+)"', code)}
     told = {*re.findall(r"`(offsetlake_\w+)\b(?!\*)`", PAGE)}
