@@ -36,14 +36,17 @@ spark-sql: setup ## open Spark's SQL shell on the tables and views of a lake (LA
 airflow: setup $(AIRFLOW)/.ready ## start a local Airflow with the DAGs on the bundled log (LOG=folder PORT=8080)
 	@PORT=$(PORT) dags/local.sh "$(abspath $(LOG))"
 
+TESTS := $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder --durations=15
+
 test: check .jars/broker/.ready $(AIRFLOW)/.ready dist ## lint, types and tests, with a real broker, a real Spark cluster and Airflow
-	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder --durations=15 -m 'not long'
+	$(TESTS) -n 3 -m 'not long'
 
-test-all: test ## all tests: also those that take minutes (fuzzing, the page of Airflow in a browser, views in Spark)
-	$(BIN)/python -m pytest -m long
+test-all: test ## `make test`, then the tests that take long: kills at every write, random logs, fuzzing, a browser
+	$(TESTS) -n 4 -m long
 
-test-fast: $(VENV)/.dev ## the tests that start no JVM
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m 'not jvm and not broker and not slow and not long'
+test-fast: $(VENV)/.dev ## the tests of bytes, logs and rules that start nothing
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m 'not jvm and not broker and not slow and not long' \
+	  tests/kafka tests/log tests/rules tests/util tests/lake
 
 check: $(VENV)/.dev .jars/spark/.ready ## lint, format, types, import rules
 	$(BIN)/ruff check .
