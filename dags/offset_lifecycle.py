@@ -40,7 +40,12 @@ with DAG(
         task_id="ingest",
         command=["ingest", "--format=json"],
         outlets=tables(
-            "offset_commits", "transaction_markers", "group_records", "share_state_records", "quarantine", "acts"
+            "offset_commits",
+            "transaction_markers",
+            "group_records",
+            "share_state_records",
+            "quarantine",
+            "audit_events",
         ),
     )
     compact = LakeJob(

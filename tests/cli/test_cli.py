@@ -160,7 +160,7 @@ def test_offsets_as_of(run: Run, instant: str, committed: int | None) -> None:
         (["groups", "--format", "xml"], 2, "'xml' is not one of"),
         (["history", "--group", "g", "--topic", "t"], 2, "Missing option '--partition'"),
         (["offsets", "--limit", "-1"], 2, "'--limit'"),
-        (["acts", "--since", "yesterday"], 2, "'yesterday' is no instant"),
+        (["audit-events", "--since", "yesterday"], 2, "'yesterday' is no instant"),
         (["sql", "SELECT nope FROM offsets"], 2, "No field named nope"),
         (["groups", "--config", "nowhere.toml"], 2, "nowhere.toml cannot be read"),
         (["bogus"], 2, "No such command 'bogus'"),
@@ -209,7 +209,7 @@ def test_help_and_version(run: Run) -> None:
     assert run("--version")[1].startswith("offsetlake ")
     code, out, _ = run()
     assert code == 0
-    for command in ("run", "ingest", "compact", "maintain", "offsets", "groups", "history", "acts", "sql"):
+    for command in ("run", "ingest", "compact", "maintain", "offsets", "groups", "history", "audit-events", "sql"):
         assert command in out
         assert f"offsetlake {command}" in run(command, "--help")[1], "an example"
 
@@ -310,18 +310,18 @@ def test_expire_plans_and_tombstones_tells(run: Run, real: str) -> None:
 def test_a_lake_of_an_older_version_answers_and_says_what_it_lacks(run: Run, real: str) -> None:
     (Path(real) / "offsetlake.json").write_text('{"version": 1}')
     before = run(*shlex.split(HISTORY.format(lake=real)))
-    for table in ("tombstones", "acts"):
+    for table in ("tombstones", "audit_events"):
         shutil.rmtree(Path(real) / table)
     assert run(*shlex.split(HISTORY.format(lake=real))) == before
     assert run("sql", "--lake", real, "SELECT count(*) AS n FROM offsets", "--format", "json")[:2] == (
         0,
         '{"n": 196}\n',
     )
-    for question in ("tombstones", "acts"):
+    for question in ("tombstones", "audit-events"):
         code, _, err = run(question, "--lake", real)
         assert (code, "older offsetlake made it: the next job that writes adds what is missing" in err) == (6, True)
     assert run("expire", "--lake", real)[0] == 0
-    assert [run(question, "--lake", real)[0] for question in ("tombstones", "acts")] == [0, 0]
+    assert [run(question, "--lake", real)[0] for question in ("tombstones", "audit-events")] == [0, 0]
 
 
 def test_a_plan_that_is_no_plan_is_named(run: Run, real: str) -> None:

@@ -113,7 +113,7 @@ def test_diff(run: Run, options: tuple[str, ...], expected: list[tuple[object, .
         ("offsets --group it's --topic b", "nobody ever committed an offset of group it's, topic b, as far as"),
         ("offsets --group nobody --as-of 2000", "nobody ever committed an offset of group nobody, as far as"),
         ("groups --group nobody", "no group like 'nobody' is in history, as far as the lake"),
-        ("acts --group no*", "no group like 'no*' is in history, as far as the lake"),
+        ("audit-events --group no*", "no group like 'no*' is in history, as far as the lake"),
         ("alterations --group no*", "no group like 'no*' is in history, as far as the lake"),
         ("tombstones --group no*", "no group like 'no*' is in history, as far as the lake"),
         ("expire --what-if --group no*", "no group like 'no*' is in history, as far as the lake"),
@@ -136,7 +136,7 @@ def test_what_makes_no_sense_is_told_in_a_sentence(run: Run, arguments: str, say
         "groups --group it's --state Stable",
         "alterations --group b*",
         "tombstones --group b*",
-        "acts --group it's",
+        "audit-events --group it's",
         "expire --what-if --group b*",
     ],
 )

@@ -82,7 +82,14 @@ def test_versions_of_then_are_judged_as_they_were(run: Run, broken: Lake) -> Non
     code, _, err = checked(run, "--suite", "after_compact", "--versions", before)
     assert code == 2
     assert f"offsets is at version {now['offsets']} by now: beside its version {now['offsets'] - 1} name" in err
-    others = ("offset_commits", "transaction_markers", "group_records", "share_state_records", "quarantine", "acts")
+    others = (
+        "offset_commits",
+        "transaction_markers",
+        "group_records",
+        "share_state_records",
+        "quarantine",
+        "audit_events",
+    )
     state = ("pending_offsets", "groups", "group_members", "runs")
     pins = ",".join(f"{table}={version}" for table, version in broken.versions(*others, *state).items())
     code, rows, err = checked(run, "--suite", "after_compact", "--versions", f"{before},{pins}")

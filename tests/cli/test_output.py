@@ -187,7 +187,8 @@ def test_one_long_name_does_not_make_every_line_long(capsys: pytest.CaptureFixtu
 
 
 QUESTIONS = [
-    "offsets", "offsets --as-of 2026-11-21T05:38:54", "acts", "sql 'SELECT * FROM offset_commits'", "audit changes",
+    "offsets", "offsets --as-of 2026-11-21T05:38:54", "audit-events", "sql 'SELECT * FROM offset_commits'",
+    "audit changes",
     "diff --from 2026-11-21T05:38:48 --to 2026-11-21T05:38:54", "groups", "tombstones", "alterations",
     "transactions --now 2026-12-01", "history --group bulk-1 --topic orders --partition 0",
 ]  # fmt: skip
@@ -228,7 +229,7 @@ def hostile_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["groups"], ["groups", "--format", "json"], ["offsets"], ["offsets", "--format", "json"], ["acts"],
+        ["groups"], ["groups", "--format", "json"], ["offsets"], ["offsets", "--format", "json"], ["audit-events"],
         ["tombstones"], ["alterations"], ["transactions"], ["runs"], ["views"], ["--help"], ["audit", "--help"],
         ["audit"], ["audit", "changes"], ["audit", "log_growth"], ["history", *OF_KEY], ["expire", "--what-if"],
         ["sql", f"SELECT '{GROUP}' AS \"{GROUP}\" FROM groups"], ["run", "--log", "log"], ["maintain", "--dry-run"],

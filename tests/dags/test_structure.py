@@ -12,7 +12,14 @@ from support.dags.airflow_runs import ROOT, Airflow
 
 pytestmark = pytest.mark.slow
 
-HISTORY = ["offset_commits", "transaction_markers", "group_records", "share_state_records", "quarantine", "acts"]
+HISTORY = [
+    "offset_commits",
+    "transaction_markers",
+    "group_records",
+    "share_state_records",
+    "quarantine",
+    "audit_events",
+]
 STATE = ["offsets", "pending_offsets", "groups", "group_members"]
 
 

@@ -40,7 +40,7 @@ def tool(bootstrap: str, *arguments: str) -> None:
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log that was served: a client committed, and tools set back, deleted."""
-    folder = tmp_path_factory.mktemp("acts")
+    folder = tmp_path_factory.mktemp("audit_events")
     with Serving(folder / "lake", folder / "log") as serving:
         workload.simple_commit(serving.bootstrap, GROUP, {(TOPIC, 0): 42, (TOPIC, 1): 7})
         workload.simple_commit(serving.bootstrap, "old", {(TOPIC, 0): 1})
@@ -83,11 +83,11 @@ def test_what_clients_did(run: Run, copied: Path) -> None:
         ("tombstone", 7, None, "delete offsets", ANYBODY, "adminclient-1"),
         ("commit", None, 7, "commit", ANYBODY, "rdkafka"),
     ]
-    told = asked(run, "acts")
+    told = asked(run, "audit-events")
     assert [(row["what"], row["group_id"]) for row in told] == [
         ("delete group", "old"), ("delete offsets", GROUP), ("commit", GROUP), ("commit", "old"), ("commit", GROUP),
     ]  # fmt: skip
-    assert run("acts", "--limit", "1")[1].splitlines()[0].split() == [
+    assert run("audit-events", "--limit", "1")[1].splitlines()[0].split() == [
         "log_timestamp", "what", "group_id", "principal", "client_id", "address", "log_partition", "log_offset",
         "last_log_offset",
     ]  # fmt: skip
@@ -106,9 +106,9 @@ def test_what_jobs_did(run: Run, copied: Path) -> None:
     cycle(InProcess(), Lake.open(copied / "lake"), copied / "log")
     told = ("reset", USER, "offsetlake reset")
     assert history(run, 0) == [("reset_back", 5, 3, *told), ("reset_back", 10, 5, *told), SET_BACK, COMMITTED]
-    assert [row["what"] for row in asked(run, "acts", "--principal", USER)] == ["reset", "reset"]
+    assert [row["what"] for row in asked(run, "audit-events", "--principal", USER)] == ["reset", "reset"]
     since = asked(run, "history", "--group", GROUP, "--topic", TOPIC, "--partition", "0")[0]["log_timestamp"]
-    assert len(asked(run, "acts", "--since", str(since), "--group", "bill*")) == 1
+    assert len(asked(run, "audit-events", "--since", str(since), "--group", "bill*")) == 1
 
 
 def test_what_retention_let_go(run: Run, copied: Path) -> None:
@@ -126,7 +126,7 @@ def test_kafka_log_dump_names_the_headers(done: Path) -> None:
 
 def test_an_ingest_that_was_cut_short_reads_each_act_once(done: Path, tmp_path: Path) -> None:
     """Behind each table: the next run does the same again, and passes over what is there."""
-    log, whole = LogAddress(folder=done / "log"), rows(Lake.open(done / "lake"), "acts")
+    log, whole = LogAddress(folder=done / "log"), rows(Lake.open(done / "lake"), "audit_events")
     commit = ingest_module.commit
     for last in ingest_module.HISTORY:
         lake = Lake.create(tmp_path / last)
@@ -142,15 +142,15 @@ def test_an_ingest_that_was_cut_short_reads_each_act_once(done: Path, tmp_path: 
                 ingest(InProcess, lake, log, lambda _: None)  # type: ignore[arg-type]
         for _ in range(2):
             ingest(InProcess, lake, log, lambda _: None)  # type: ignore[arg-type]
-        assert rows(lake, "acts") == whole
+        assert rows(lake, "audit_events") == whole
 
 
-def test_a_lake_from_before_acts_goes_on(run: Run, copied: Path) -> None:
+def test_lake_without_audit_events_is_upgraded(run: Run, copied: Path) -> None:
     lake = copied / "lake"
-    shutil.rmtree(lake / "acts")
+    shutil.rmtree(lake / "audit_events")
     (lake / "offsetlake.json").write_text('{"version": 4}')
     (lake / "verified.json").unlink()  # such a lake has none, and another table in the place of one is refused
     assert [row[3:] for row in history(run, 0)] == [(None, None, None)] * 2
     reset(run, 5)
     cycle(InProcess(), Lake.create(lake), copied / "log")
-    assert [row["what"] for row in asked(run, "acts")] == ["reset"], "what was read before is not read again"
+    assert [row["what"] for row in asked(run, "audit-events")] == ["reset"], "what was read before is not read again"

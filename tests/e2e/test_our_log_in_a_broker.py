@@ -63,7 +63,7 @@ def test_a_broker_answers_what_emit_wrote(tmp_path: Path, monkeypatch: pytest.Mo
         _by_hand(lake, log)
         after = tables(lake)
         _assert_as_meant(*after)
-        assert {row["what"] for row in rows(lake, "acts")} == {"expire", "cleanup", "reset", "undelete"}
+        assert {row["what"] for row in rows(lake, "audit_events")} == {"expire", "cleanup", "reset", "undelete"}
         assert len([*log.glob("*/*.log")]) > len([*log.glob("*")])
         put_back(log, broker.data_dir)
         broker.start()

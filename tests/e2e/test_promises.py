@@ -78,7 +78,7 @@ def _assert_no_nulls(kind: Any, value: Any) -> None:
 
 # What breaks each check in a row that is otherwise good.
 BREAKS: dict[tuple[str, str], Row] = {
-    ("acts", "log_position_known"): {"log_offset": 5, "last_log_offset": 4},
+    ("audit_events", "log_position_known"): {"log_offset": 5, "last_log_offset": 4},
     ("alterations", "outcome_known"): {"outcome": "emitted"},
     ("alterations", "refused_has_reason"): {"outcome": "refused", "reason": None},
     ("group_records", "kind_known"): {"kind": "update"},

@@ -59,10 +59,10 @@ def _assert_as_replayed(lake: Lake, expected: State) -> None:
         assert malformed or row["reason"] == "record type 999 of __consumer_offsets is unknown"
 
 
-def _assert_acts(lake: Lake, log: RandomLog) -> None:
+def _assert_audit_events(lake: Lake, log: RandomLog) -> None:
     named = ("log_partition", "log_offset", "last_log_offset", "principal")
-    found = [tuple(row[name] for name in named) for row in rows(lake, "acts")]
-    assert sorted(found) == log.acts()
+    found = [tuple(row[name] for name in named) for row in rows(lake, "audit_events")]
+    assert sorted(found) == log.audit_events()
 
 
 def _in_runs(spark: SparkSession | InProcess, log: RandomLog, cuts: list[int], folder: Path) -> Lake:
@@ -96,7 +96,7 @@ def _assert_cuts_change_nothing(log: RandomLog, data: st.DataObject) -> None:
     with TemporaryDirectory() as one, TemporaryDirectory() as other:
         whole = _in_runs(InProcess(), log, [], Path(one))
         _assert_as_replayed(whole, replay(log.records()))
-        _assert_acts(whole, log)
+        _assert_audit_events(whole, log)
         assert state(_in_runs(InProcess(), log, cuts, Path(other))) == state(whole)
 
 
@@ -128,7 +128,7 @@ def test_commits_in_parts_run_by_run(seed: int, tmp_path: Path) -> None:
         cycle(InProcess(), lake, tmp_path / "log")
         expected = replay(read.records())
         _assert_as_replayed(lake, expected)
-        _assert_acts(lake, read)
+        _assert_audit_events(lake, read)
     assert {entry.outcome for entry in expected.history if entry.commit_id is not None} == {None, "partial"}
     assert state(lake) == state(_in_runs(InProcess(), log, [], tmp_path / "whole"))
 

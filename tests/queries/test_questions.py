@@ -207,21 +207,21 @@ def test_history(
     assert newest == found.to_pylist()[:1]
 
 
-def _act(first: int, last: int, principal: str, **others: object) -> dict[str, object]:
+def _event(first: int, last: int, principal: str, **others: object) -> dict[str, object]:
     where = {"log_offset": first, "last_log_offset": last, "log_timestamp": first}
     return {**where, "principal": principal, "client_id": "c", "address": "a", **others}
 
 
 def test_history_tells_who_did_it(tmp_path: Path) -> None:
-    acts = [
-        _act(1, 1, "User:first", what="commit"),
-        _act(3, 4, "os:two-records", what="reset", client_id=None, address=None),
-        _act(2, 9, "User:elsewhere", log_partition=1),
-        _act(5, 6, "User:of-another-group", group_id="g2"),
-        _act(8, 8, "User:of-another-key"),
+    events = [
+        _event(1, 1, "User:first", what="commit"),
+        _event(3, 4, "os:two-records", what="reset", client_id=None, address=None),
+        _event(2, 9, "User:elsewhere", log_partition=1),
+        _event(5, 6, "User:of-another-group", group_id="g2"),
+        _event(8, 8, "User:of-another-key"),
     ]
     commits = [*(commit(at, at) for at in (1, 2, 3)), tombstone(4), *(commit(at, at) for at in (5, 6, 9))]
-    lake = small_lake(tmp_path / "lake", offset_commits=commits, acts=acts)
+    lake = small_lake(tmp_path / "lake", offset_commits=commits, audit_events=events)
     columns = ("log_offset", "what", "principal", "client_id", "address")
     found = [tuple(row[name] for name in columns) for row in questions.history(lake, "g", "t", 0).to_pylist()]
     assert found == [
@@ -234,16 +234,16 @@ def test_history_tells_who_did_it(tmp_path: Path) -> None:
 
 
 def test_who_did_what_newest_first(tmp_path: Path) -> None:
-    acts = [
-        _act(1, 1, "User:alice"),
-        _act(2, 5, "User:bob", group_id="billing-1", what="delete group"),
-        _act(7, 7, "User:alice", group_id="billing-2", log_partition=3),
-        _act(6, 6, "User:bob", group_id="billing-2", log_timestamp=None),
+    events = [
+        _event(1, 1, "User:alice"),
+        _event(2, 5, "User:bob", group_id="billing-1", what="delete group"),
+        _event(7, 7, "User:alice", group_id="billing-2", log_partition=3),
+        _event(6, 6, "User:bob", group_id="billing-2", log_timestamp=None),
     ]
-    lake = small_lake(tmp_path / "lake", acts=acts)
+    lake = small_lake(tmp_path / "lake", audit_events=events)
 
     def firsts(*arguments: object) -> list[int]:
-        found: list[int] = questions.acts(lake, *arguments)["log_offset"].to_pylist()  # type: ignore[arg-type]
+        found: list[int] = questions.audit_events(lake, *arguments)["log_offset"].to_pylist()  # type: ignore[arg-type]
         return found
 
     assert firsts() == [7, 2, 1, 6]
@@ -253,17 +253,17 @@ def test_who_did_what_newest_first(tmp_path: Path) -> None:
     assert firsts(None, None, 2) == [7, 2]
     assert firsts("billing-?", "User:bob", 2) == [2]
     assert firsts(None, None, None, 2) == [7, 2]
-    assert questions.acts(lake).column_names == lake.columns("acts")
+    assert questions.audit_events(lake).column_names == lake.columns("audit_events")
 
 
-def _acts_of(log: RandomLog) -> list[dict[str, object]]:
-    """The rows of `acts` of a log, by way of the oracle's own decoding; a batch may be of many groups here."""
+def _events_of(log: RandomLog) -> list[dict[str, object]]:
+    """The rows of `audit_events` of a log, by way of the oracle's own decoding; a batch may be of many groups here."""
     groups = {(r.log_partition, r.log_offset): r.key for r in log.records()}
     rows = []
-    for log_partition, first, last, principal in log.acts():
+    for log_partition, first, last, principal in log.audit_events():
         key = groups[log_partition, first] or b""
         group_id = key[4 : 4 + int.from_bytes(key[2:4])].decode()
-        rows.append(_act(first, last, principal, group_id=group_id, log_partition=log_partition))
+        rows.append(_event(first, last, principal, group_id=group_id, log_partition=log_partition))
     return rows
 
 
@@ -294,17 +294,17 @@ ANY_LOG = logs() | worlds((7,)).flatmap(lambda world: logs(world=world))
 def test_history_of_any_log_is_what_replays_say(log: RandomLog) -> None:
     records = log.records()
     with TemporaryDirectory() as folder:
-        acts = _acts_of(log)
-        lake = small_lake(Path(folder) / "lake", acts=acts, **history_of(records))
+        events = _events_of(log)
+        lake = small_lake(Path(folder) / "lake", audit_events=events, **history_of(records))
         for key in {entry.key for entry in replay(records).history}:
             found = questions.history(lake, *key).to_pylist()
             assert [tuple(row[name] for name in EVENT) for row in found] == _history_by_replay(records, key)
             for row in found:
                 done = [
-                    act["principal"]
-                    for act in acts
-                    if (act["group_id"], act["log_partition"]) == (key[0], row["log_partition"])
-                    if act["log_offset"] <= row["log_offset"] <= act["last_log_offset"]  # type: ignore[operator]
+                    event["principal"]
+                    for event in events
+                    if (event["group_id"], event["log_partition"]) == (key[0], row["log_partition"])
+                    if event["log_offset"] <= row["log_offset"] <= event["last_log_offset"]  # type: ignore[operator]
                 ]
                 assert (done or [None]) == [row["principal"]]
 

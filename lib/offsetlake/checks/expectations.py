@@ -27,7 +27,14 @@ MAX_ROWS_LOOKED_AT = 4_000_000
 NOTHING = "nothing to look at"
 _TOLD = 3  # rows
 _SUFFIX = ".toml"
-_HISTORY = ("offset_commits", "transaction_markers", "group_records", "share_state_records", "quarantine", "acts")
+_HISTORY = (
+    "offset_commits",
+    "transaction_markers",
+    "group_records",
+    "share_state_records",
+    "quarantine",
+    "audit_events",
+)
 _STATE = ("offsets", "pending_offsets", "groups", "group_members")
 _BY_LOG_PARTITION = (*_HISTORY[:3], *_STATE, "tombstones", "alterations")
 _ROWS_AT_ONCE = 1 << 17  # fewer than other queries: Great Expectations takes its share of the memory

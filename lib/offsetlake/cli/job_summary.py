@@ -33,7 +33,7 @@ _KINDS = {
     "group_records": "group records",
     "share_state_records": "share-partition states",
     "quarantine": "undecodable, kept in quarantine",
-    "acts": "acts: who did what",
+    "audit_events": "audit events: who did what",
 }
 _CHANGED_SHOWN = {
     "group_id": 1, "commits": 1, "tombstones": 2, "changed_offsets": 2, "offsets": 3, "last_timestamp": 3,
@@ -90,7 +90,7 @@ def _ingested(lake: Lake, job: FinishedJob, _flags: list[str]) -> Iterator[str]:
         yield f"Nothing new: the lake already holds all of {row['log']}"
         return
     of_tables = dict(row["counts"])
-    records = sum(of_tables.values()) - of_tables.get("acts", 0)  # those are told beside records
+    records = sum(of_tables.values()) - of_tables.get("audit_events", 0)  # they are headers of records, not records
     rate = f": {records / job.seconds:,.0f} a second" if records >= RATED else ""
     yield (
         f"Read {records:,} records of {len(row['ranges'])} log partitions of {row['log']} in {job.seconds:.1f} s{rate}"

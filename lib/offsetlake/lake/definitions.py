@@ -17,14 +17,14 @@ from deltalake import DeltaTable, Field, Schema
 from offsetlake.lake.commits import ours
 from offsetlake.util.resources import resource
 
-LAKE_VERSION = 5
+LAKE_VERSION = 6
 TABLES = (
     "offset_commits",
     "transaction_markers",
     "group_records",
     "share_state_records",
     "quarantine",
-    "acts",
+    "audit_events",
     "offsets",
     "pending_offsets",
     "groups",
@@ -34,6 +34,8 @@ TABLES = (
     "log_ends",
     "runs",
 )
+FORMER_NAMES = {"acts": "audit_events"}
+"""Tables by the names they had before lake version 6."""
 
 _OURS = ours("create", LAKE_VERSION)
 _CHECK = "delta.constraints."  # what the name of a check stands behind among a table's properties
@@ -82,6 +84,11 @@ def definition(table: str) -> TableDefinition:
     )
 
 
+def current_name(table: str) -> str:
+    """Return the name of a table that may be given by a former name."""
+    return FORMER_NAMES.get(table, table)
+
+
 def create_table(path: Path, of: TableDefinition) -> None:
     """Make the table, empty, with all its columns and checks; where a killed run left it half made, finish it."""
     table = DeltaTable.create(
@@ -113,6 +120,8 @@ def _loosen(table: DeltaTable, of: TableDefinition, present: Mapping[str, Field]
             table.alter.drop_column_not_null(field.name, commit_properties=_OURS)
         if field.metadata != present[field.name].metadata:
             table.alter.set_column_metadata(field.name, field.metadata, commit_properties=_OURS)
+    if table.metadata().name != of.name:
+        table.alter.set_table_name(of.name, commit_properties=_OURS)
     if table.metadata().description != of.comment:
         table.alter.set_table_description(of.comment, commit_properties=_OURS)
 

@@ -16,10 +16,10 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from offsetlake.errors import LakeBusy, LakeUnusable
-from offsetlake.lake.definitions import LAKE_VERSION, TABLES, create_table, definition, upgrade_table
+from offsetlake.lake.definitions import FORMER_NAMES, LAKE_VERSION, TABLES, create_table, definition, upgrade_table
 from offsetlake.lake.engine import Engine
 from offsetlake.lake.views import named_in, needed
-from offsetlake.util.atomic_files import replacing, temporary_of
+from offsetlake.util.atomic_files import replacing, temporary_of, to_disk
 
 WAIT_SECONDS = 60
 _MARKER = "offsetlake.json"
@@ -79,6 +79,7 @@ class Lake:
             version = self.version()
             if version == 0:
                 self._refuse_strangers()
+            self._rename_tables()
             for table in TABLES:
                 if DeltaTable.is_deltatable(str(self.table_path(table))):
                     upgrade_table(self.table_path(table), definition(table), version)
@@ -86,13 +87,31 @@ class Lake:
                     create_table(self.table_path(table), definition(table))
             self.write_file(_MARKER, {"version": LAKE_VERSION})
 
+    def _rename_tables(self) -> None:
+        """Rename the folders of tables that an older program made under former names; idempotent."""
+        for former, table in FORMER_NAMES.items():
+            old, new = self.path / former, self.path / table
+            if not old.exists():
+                continue
+            if new.exists():
+                raise LakeUnusable(
+                    f"the lake {self.path} contains the table {table} also under its former name {former}, because an "
+                    f"older offsetlake wrote to it after an interrupted upgrade: move one of the two folders away"
+                )
+            old.rename(new)
+            to_disk(self.path)
+
     def _refuse_strangers(self) -> None:
-        strangers = {entry.name for entry in self.path.iterdir()} - {*TABLES, LOCK, temporary_of(Path(_MARKER)).name}
+        known = {*TABLES, *FORMER_NAMES, LOCK, temporary_of(Path(_MARKER)).name}
+        strangers = {entry.name for entry in self.path.iterdir()} - known
         if strangers:
             raise LakeUnusable(f"{self.path} is not empty and no lake: name an empty or a new folder with --lake")
 
     def table_path(self, table: str) -> Path:
-        """Folder of one table."""
+        """Return the folder of a table; in a lake that is not upgraded yet it may have the table's former name."""
+        for former, current in FORMER_NAMES.items():
+            if table == current and not (self.path / table).exists() and (self.path / former).exists():
+                return self.path / former
         return self.path / table
 
     def delta_table(self, table: str, version: int | None = None) -> DeltaTable:

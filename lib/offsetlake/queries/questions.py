@@ -18,7 +18,7 @@ TIMED = ("offset_commits", "transaction_markers", "group_records", "share_state_
 # `in_force`: of each record the log offset of the value in force when it was appended, which is the highest one among
 # what had been applied by then: plain commits and tombstones by themselves, transactional commits by their marker,
 # parts by the last one of their commit.
-# `acted`: of each record the first one of the act nearest before it, which may be of other records.
+# `acted`: of each record the first one of the audit event nearest before it, which may be of other records.
 _HISTORY = """
 WITH
 commits AS (SELECT *{lacking} FROM offset_commits),
@@ -98,7 +98,7 @@ acted AS (
     ) AS audit_offset
     FROM (
       SELECT log_partition, log_offset, FALSE AS is_audit_event FROM records
-      UNION ALL SELECT log_partition, log_offset, TRUE AS is_audit_event FROM {acts}
+      UNION ALL SELECT log_partition, log_offset, TRUE AS is_audit_event FROM {audit_events}
     )
   ) WHERE NOT is_audit_event
 ),
@@ -117,11 +117,12 @@ SELECT compared.log_partition, compared.log_offset, compared.log_timestamp, CASE
     ELSE 'commit'
   END AS event,
   committed_offset, previous_offset, difference, leader_epoch, metadata, commit_timestamp, producer_id, outcome,
-  acts.what, acts.principal, acts.client_id, acts.address
+  events.what, events.principal, events.client_id, events.address
 FROM compared
 JOIN acted ON acted.log_partition = compared.log_partition AND acted.log_offset = compared.log_offset
-LEFT JOIN {acts} AS acts ON acts.log_partition = acted.log_partition AND acts.log_offset = acted.audit_offset
-  AND acts.last_log_offset >= compared.log_offset
+LEFT JOIN {audit_events} AS events
+  ON events.log_partition = acted.log_partition AND events.log_offset = acted.audit_offset
+  AND events.last_log_offset >= compared.log_offset
 ORDER BY compared.log_partition, compared.log_offset DESC {limit}
 """
 
@@ -244,29 +245,29 @@ def history(lake: Lake, group_id: str, topic: str, partition: int, limit: int | 
     | difference      | committed_offset less previous_offset |
     | leader_epoch, metadata, commit_timestamp, producer_id | as in `offset_commits` |
     | outcome         | how the transaction ended: committed, aborted, open; a tombstone holds all the same. partial: a part of a commit in parts that is not complete, which does not hold. null = a plain record, or a part that holds from the last part on |
-    | what, principal, client_id, address | who did it, as in `acts`; null = not recorded |
+    | what, principal, client_id, address | who did it, as in `audit_events`; null = not recorded |
     """  # noqa: E501 - a row of a table
     key = f"group_id = {quoted(group_id)} AND topic = {quoted(topic)} AND partition = {partition}"
     lacking = "" if "commit_id" in lake.columns("offset_commits") else _BEFORE_PARTS
-    there = ("acts",) if "acts" in lake.tables() else ()
-    of_group = f"(SELECT * FROM acts WHERE group_id = {quoted(group_id)})" if there else _BEFORE_AUDIT_EVENTS  # noqa: S608
-    sql = _HISTORY.format(key=key, lacking=lacking, acts=of_group, limit=_limit(limit))
+    there = ("audit_events",) if "audit_events" in lake.tables() else ()
+    of_group = f"(SELECT * FROM audit_events WHERE group_id = {quoted(group_id)})" if there else _BEFORE_AUDIT_EVENTS  # noqa: S608
+    sql = _HISTORY.format(key=key, lacking=lacking, audit_events=of_group, limit=_limit(limit))
     return lake.query(sql, "offset_commits", "transaction_markers", *there)
 
 
-def acts(
+def audit_events(
     lake: Lake,
     pattern: str | None = None,
     principal: str | None = None,
     since: int | None = None,
     limit: int | None = None,
 ) -> pa.Table:
-    """Who did what to groups like the pattern, newest first: rows of `acts`; `since` is ms since the epoch."""
+    """Who did what to groups like the pattern, newest first: rows of `audit_events`; `since` is ms since the epoch."""
     where = _where({"principal": principal})
     if since is not None:
         where += f"{' AND' if where else 'WHERE'} log_timestamp >= {since}"
-    sql = f"SELECT * FROM acts {where} ORDER BY log_timestamp DESC NULLS LAST, log_partition, log_offset DESC"  # noqa: S608
-    return like(lake.query(sql, "acts"), pattern).slice(0, limit)
+    sql = f"SELECT * FROM audit_events {where} ORDER BY log_timestamp DESC NULLS LAST, log_partition, log_offset DESC"  # noqa: S608
+    return like(lake.query(sql, "audit_events"), pattern).slice(0, limit)
 
 
 def transactions(lake: Lake, now: int, open_longer_ms: int = 0) -> pa.Table:

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.lake import runs
+from offsetlake.lake.definitions import current_name
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.questions import quoted
 
@@ -92,6 +93,8 @@ def list_runs(lake: Lake) -> pa.Table:
     rows = found.to_pylist(maps_as_pydicts="strict")
     rows += [_unfinished(job, plan) for job in runs.JOBS if (plan := runs.unfinished_plan(lake, job))]
     schema = found.schema.append(pa.field("records_read", pa.int64()))
+    for row in rows:
+        row["counts"] = {current_name(table): count for table, count in row["counts"].items()}
     listed = [{**row, "counts": [*row["counts"].items()], "records_read": _records_read(row)} for row in rows]
     columns = [
         "run_id", "job", "outcome", "started_at", "finished_at", "duration_ms", "log", "records_read", "through_run",
@@ -112,8 +115,8 @@ def _unfinished(job: str, plan: runs.Plan) -> dict[str, Any]:
 
 
 def _records_read(row: dict[str, Any]) -> int | None:
-    """Return how many log records an ingest read; acts are counted beside the records that they describe."""
+    """Return how many log records an ingest read; audit events are headers of records, and no records themselves."""
     if row["job"] != "ingest" or row["outcome"] == UNFINISHED:
         return None
     counts: dict[str, int] = row["counts"]
-    return sum(count for table, count in counts.items() if table != "acts")
+    return sum(count for table, count in counts.items() if table != "audit_events")

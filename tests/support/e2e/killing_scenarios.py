@@ -312,9 +312,9 @@ def check(place: Place, part: float | str) -> None:
 def tables_of(lake: Lake, part: float | str) -> dict[str, Any]:
     """All tables; but what a killed emit has written is gone to the next, so outcomes are looked at by themselves.
 
-    And what a killed reset has planned the next emit writes: so of acts it is not looked at which command did them.
+    And what a killed reset has planned the next emit writes: so the command of an audit event is not compared.
     """
-    of_all = state(lake) | {"acts": rows(lake, "acts", "ingest_run", "client_id")}
+    of_all = state(lake) | {"audit_events": rows(lake, "audit_events", "ingest_run", "client_id")}
     return plain({table: of for table, of in of_all.items() if part not in AFTER_EMIT or table not in DECIDED})
 
 

@@ -58,7 +58,14 @@ def rows(lake: Lake, table: str, *without: str) -> Rows:
 
 def state(lake: Lake) -> dict[str, Rows]:
     """Every table but `runs`, without what tells in how many runs it came."""
-    history = ("offset_commits", "transaction_markers", "group_records", "share_state_records", "quarantine", "acts")
+    history = (
+        "offset_commits",
+        "transaction_markers",
+        "group_records",
+        "share_state_records",
+        "quarantine",
+        "audit_events",
+    )
     tables = {table: rows(lake, table, "ingest_run") for table in history if table != "offset_commits"}
     tables["offset_commits"] = rows(lake, "offset_commits", "ingest_run", "superseded")
     tables["tombstones"] = rows(lake, "tombstones", "run_id")

@@ -44,7 +44,7 @@ class RandomLog:
             for record in _read_back(batch, log_partition)
         ]
 
-    def acts(self) -> list[tuple[int, int, int, str]]:
+    def audit_events(self) -> list[tuple[int, int, int, str]]:
         """Of each batch that says who wrote it: log partition, first and last log offset, and by whom."""
         return [
             (log_partition, batch.first, batch.last, dict(batch.records[0].headers)[b"act.principal"].decode())

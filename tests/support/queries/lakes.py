@@ -18,7 +18,7 @@ _DEFAULTS: dict[str, Row] = {
     "offset_commits": {"ingest_run": 1, "record_type": 1, "superseded": False, "log_partition": 0},
     "transaction_markers": {"ingest_run": 1, "producer_epoch": 0, "coordinator_epoch": 0, "log_partition": 0},
     "log_ends": {"start_offset": 0},
-    "acts": {"ingest_run": 1, "log_partition": 0, "group_id": "g", "what": "commit", "principal": "User:alice"},
+    "audit_events": {"ingest_run": 1, "log_partition": 0, "group_id": "g", "what": "commit", "principal": "User:alice"},
     "offsets": {"metadata": "", "commit_timestamp": 0, "record_type": 1, "value_version": 3, "log_partition": 0},
     "groups": {
         "group_type": "classic", "state": "Empty", "subscription": "none", "subscribed_topics": [], "member_count": 0,

@@ -39,7 +39,7 @@ _HISTORY_SHOWN = {
     "log_offset": 2, "log_timestamp": 1, "event": 1, "committed_offset": 1, "previous_offset": 2, "difference": 2,
     "metadata": 6, "producer_id": 5, "outcome": 3, "principal": 3, "client_id": 4, "address": 6,
 }  # fmt: skip
-_ACTS_SHOWN = {
+_AUDIT_EVENTS_SHOWN = {
     "log_timestamp": 1, "what": 1, "group_id": 1, "principal": 1, "client_id": 2, "address": 2, "log_partition": 3,
     "log_offset": 3, "last_log_offset": 4,
 }  # fmt: skip
@@ -150,11 +150,11 @@ def history(
 @app.command(
     rich_help_panel=QUESTIONS,
     epilog=examples(
-        "offsetlake acts --lake example/lake --group 'bill*' --since 2026-01-31T14:00",
-        "offsetlake acts --lake example/lake --principal User:carol --format csv",
+        "offsetlake audit-events --lake example/lake --group 'bill*' --since 2026-01-31T14:00",
+        "offsetlake audit-events --lake example/lake --principal User:carol --format csv",
     ),
 )
-def acts(
+def audit_events(
     group: GroupPatternOption = None,
     principal: Annotated[
         str | None,
@@ -168,10 +168,10 @@ def acts(
     lake: LakeOption = None,
     config_file: ConfigOption = None,
 ) -> None:
-    """Who did what, newest first: deletions and commits as the serving process recorded them, and what jobs wrote."""
+    """List who did what, newest first: deletions and commits that the serving process recorded, and writes of jobs."""
     settings, at = opened(lake, config_file, format_)
-    found = questions.acts(at, group, principal, None if since is None else to_ms(since), limit or None)
-    write(questions.check_known(at, found, group), settings.format, _ACTS_SHOWN, limit)
+    found = questions.audit_events(at, group, principal, None if since is None else to_ms(since), limit or None)
+    write(questions.check_known(at, found, group), settings.format, _AUDIT_EVENTS_SHOWN, limit)
 
 
 @app.command(

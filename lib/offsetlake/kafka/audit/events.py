@@ -34,7 +34,7 @@ _TEXTS = ("group_id", "what", "principal", "client_id", "address")  # rows of th
 
 
 def read_audit_events(records: Records) -> pa.RecordBatch:
-    """Read the acts that the first records of batches of `__consumer_offsets` tell.
+    """Read the audit events in the headers of the first record of each batch of `__consumer_offsets`.
 
     | column          | type   | is |
     |-----------------|--------|----|

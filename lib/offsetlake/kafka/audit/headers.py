@@ -7,7 +7,9 @@
 | `act.client`    | the client id; of a job its command; absent where nobody says |
 | `act.address`   | host and port it came from; of a job the host; absent where nobody knows |
 
-An act has the first two. These headers say nothing on any other record, and decide nothing: brokers pass over them.
+An audit event has at least the first two headers. On any other record of a batch they are ignored, and so do brokers
+ignore them everywhere. The names of the headers are part of the format of the log and keep the prefix `act.`; the table
+that `ingest` writes them to is `audit_events`.
 """
 
 from offsetlake.kafka.batches.writer import Headers
@@ -19,7 +21,7 @@ LONGEST = 1024  # bytes of a value: client ids have up to 32767, and anybody sen
 
 
 def audit_headers(what: str, principal: str, client: bytes, address: str) -> Headers:
-    """Lay an act out as headers; what is too long is cut, what is empty left out."""
+    """Return the headers of an audit event; long values are truncated, empty ones are omitted."""
     values = {WHAT: what.encode(), PRINCIPAL: principal.encode(), CLIENT: client, ADDRESS: address.encode()}
     return [(name, _cut(value)) for name, value in values.items() if value]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from offsetlake.errors import TableChanged
 from offsetlake.lake.commits import Commit, Findings, follow
-from offsetlake.lake.definitions import definition
+from offsetlake.lake.definitions import current_name, definition
 from offsetlake.lake.files import renamed_columns
 from offsetlake.lake.foreign.layout import lay_out
 from offsetlake.lake.lake import Lake, disk_errors
@@ -57,8 +57,13 @@ def refuse_changed(lake: Lake, *tables: str) -> dict[str, Findings]:
 
 def findings(lake: Lake, *tables: str) -> dict[str, Findings]:
     """Return what others did to the tables since they were verified."""
-    verified = lake.read_file(_VERIFIED) or {}
+    verified = _verified(lake)
     return {table: follow(lake.table_path(table), table, verified.get(table)) for table in tables or lake.tables()}
+
+
+def _verified(lake: Lake) -> dict[str, int]:
+    """Return the version up to which the commits to each table are verified, by the current names of the tables."""
+    return {current_name(table): version for table, version in (lake.read_file(_VERIFIED) or {}).items()}
 
 
 def state_versions(lake: Lake, tables: Sequence[str] = STATE) -> dict[str, int]:
@@ -87,7 +92,7 @@ def adapt(lake: Lake, say: Callable[[str], None]) -> None:
 
 def record(lake: Lake, versions: Mapping[str, int]) -> None:
     """Note that the commits to these tables are verified up to these versions."""
-    before = lake.read_file(_VERIFIED) or {}
+    before = _verified(lake)
     now = before | dict(versions)
     if now != before:
         with disk_errors(lake.path):

@@ -10,7 +10,7 @@ from offsetlake.log.address import LogAddress
 from offsetlake.log.spark_source import SliceGroup, decode
 from offsetlake.pipeline.ingest.rows import OF_OTHERS, of_others
 
-HISTORY = ("offset_commits", *OF_OTHERS, "acts")
+HISTORY = ("offset_commits", *OF_OTHERS, "audit_events")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ def read_history(reading: Reading, group: SliceGroup) -> dict[str, FileChanges]:
     try:
         for piece, found in reading.log.fetch(group.slices):
             chunk = decode(piece, found)
-            for table, of in (("offset_commits", chunk.commits), ("acts", chunk.audit_events)):
+            for table, of in (("offset_commits", chunk.commits), ("audit_events", chunk.audit_events)):
                 run = pa.repeat(pa.scalar(reading.run_id, pa.int64()), of.num_rows)
                 files[table].write(pa.table(of).append_column("ingest_run", run))
             for table, rows in of_others(chunk.others, reading.run_id).items():
