@@ -89,7 +89,7 @@ def look_after(lake: str, log: str, tells: "Queue[Told]") -> None:
     try:
         of = Lake.open(Path(lake))
         cycle(InProcess(), of, Path(log))
-        counts = dict(maintain(of, Path(log), VACUUM_RETENTION_MS, lambda _: None)["counts"])
+        counts = maintain(of, Path(log), VACUUM_RETENTION_MS, lambda _: None).counts
         told.asked = Counter({"cycles of jobs": 1, "segments cut": counts["segments_deleted"]})
     except Exception as error:  # noqa: BLE001 - whatever it is, it is told
         told.wrong.append(f"jobs: {error!r}")

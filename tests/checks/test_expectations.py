@@ -398,7 +398,7 @@ def test_of_many_rows_some_are_counted_and_few_told() -> None:
 
 
 def test_tables_that_are_being_written_are_not_judged(lake: Lake) -> None:
-    runs.begin(lake, "compact", {})
+    runs.begin(lake, "compact", runs.Plan())
     with pytest.raises(LakeBusy, match=r"run \d+ of compact in .* still runs or was cut short"):
         pinned(lake, SUITES.values(), {})
     everything = lake.versions(*SUITES["after_compact"].tables)

@@ -9,6 +9,7 @@ import pytest
 
 from offsetlake.errors import LogMismatch
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.runs import Report
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle, rows, state
 from support.oracle.encoders import offset_key, offset_value
@@ -28,7 +29,7 @@ def _commit(at: int, partition: int = 0, **shape: Any) -> Batch:
     )
 
 
-def _cycle(lake: Lake, log: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def _cycle(lake: Lake, log: Path) -> tuple[Report, Report]:
     return cycle(InProcess(), lake, log)
 
 
@@ -48,11 +49,11 @@ def test_a_torn_last_batch_waits_until_it_is_whole(lake: Lake, log: Path) -> Non
     (log / FOLDER / SEGMENT).write_bytes(whole[:-5])
     ingested, _ = _cycle(lake, log)
     assert [row["partition"] for row in rows(lake, "offsets")] == [0]
-    assert "no whole batch" in " ".join(ingested["notes"])
+    assert "no whole batch" in " ".join(ingested.notes)
     (log / FOLDER / SEGMENT).write_bytes(whole)
     again, _ = _cycle(lake, log)
     assert [row["partition"] for row in rows(lake, "offsets")] == [0, 1]
-    assert again["notes"] == []
+    assert again.notes == ()
 
 
 def test_a_bad_checksum_in_the_middle_costs_its_batch_only(lake: Lake, log: Path) -> None:
@@ -96,8 +97,8 @@ def test_records_deleted_before_they_were_read_leave_a_gap_said_loudly(lake: Lak
     shutil.rmtree(log)
     write_partition(log, 0, [_commit(7, 7)], segment_starts=(7,))
     ingested, _ = _cycle(lake, log)
-    assert ingested["gaps"] == [{"topic": "__consumer_offsets", "partition": 0, "start": 1, "end": 7}]
-    assert "GAP" in ingested["notes"][0]
+    assert ingested.gaps == (("__consumer_offsets", 0, 1, 7),)
+    assert "GAP" in ingested.notes[0]
     assert [row["partition"] for row in rows(lake, "offsets")] == [0, 7]
 
 

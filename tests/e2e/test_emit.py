@@ -26,7 +26,7 @@ Key = tuple[str, str, int]
 
 def send(lake: Lake, log: Path) -> dict[str, int]:
     """Emit; how many decisions came to which outcome."""
-    return {name: n for name, n in emit(lake, LogAddress(folder=log), lambda _: None)["counts"] if n}
+    return {name: n for name, n in emit(lake, LogAddress(folder=log), lambda _: None).counts.items() if n}
 
 
 def stored(lake: Lake) -> dict[Key, int]:
@@ -74,7 +74,7 @@ def test_what_is_planned_goes_and_all_else_stays(log: RandomLog, tmp_path_factor
     cycle(InProcess(), lake, folder / "log")
     assert stored(lake) == {key: at for key, at in before.items() if key not in offsets_among(planned)}
     assert {row["group_id"] for row in rows(lake, "groups")} == groups - groups_among(planned)
-    assert dict(judge(InProcess(), lake)["counts"])["gone"] == 0
+    assert judge(InProcess(), lake).counts["gone"] == 0
     assert send(lake, folder / "log") == {}
 
 

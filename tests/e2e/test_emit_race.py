@@ -46,7 +46,7 @@ def committing(log: Path) -> Iterator[None]:
 def send(lake: Lake, log: Path) -> Counter[str]:
     while True:
         try:
-            return Counter(dict(emit(lake, LogAddress(folder=log), lambda _: None)["counts"]))
+            return Counter(emit(lake, LogAddress(folder=log), lambda _: None).counts)
         except LogBusy:
             time.sleep(0.001)
 

@@ -77,7 +77,7 @@ def reset_to_nine(lake: Lake) -> pa.Table:
 
 
 def send(lake: Lake, log: Path) -> dict[str, int]:
-    return {name: n for name, n in emit(lake, LogAddress(folder=log), lambda _: None)["counts"] if n}
+    return {name: n for name, n in emit(lake, LogAddress(folder=log), lambda _: None).counts.items() if n}
 
 
 def reasons(lake: Lake, outcome: str) -> set[tuple[str | None, int | None, str | None]]:

@@ -69,7 +69,7 @@ def test_what_is_planned_is_what_a_pass_would_tombstone(log: Any, data: st.DataO
     row = judge(InProcess(), lake, now)
     expected = cleanup_pass(groups, offsets, pending, now, [("*", "*", WEEK)])
     assert planned(lake) == expected
-    assert dict(row["counts"])["planned"] == len(expected.offsets) + len(expected.groups)
+    assert row.counts["planned"] == len(expected.offsets) + len(expected.groups)
     _assert_what_if(lake, now, expected)
 
 
@@ -112,12 +112,12 @@ def judged(judged_once: Lake, tmp_path: Path) -> Lake:
 def test_a_decision_is_planned_again_only_once_it_was_refused(judged: Lake) -> None:
     before = rows(judged, "tombstones")
     again = judge(InProcess(), judged)
-    assert (again["outcome"], dict(again["counts"])["planned"]) == ("nothing new", 0)
+    assert (again.outcome, again.counts["planned"]) == ("nothing new", 0)
     assert rows(judged, "tombstones") == before
     refused = [row | {"outcome": "refused", "reason": "it moved"} for row in before[:2]]
     emitted = [row | {"outcome": "emitted"} for row in before[2:4]]
     _write(judged, [*refused, *emitted])
-    assert dict(judge(InProcess(), judged)["counts"])["planned"] == 2
+    assert judge(InProcess(), judged).counts["planned"] == 2
     latest = questions.tombstones(judged)
     assert len(latest) == len(before)
     assert sorted(latest["outcome"].to_pylist()) == ["emitted"] * 2 + ["planned"] * (len(before) - 2)
@@ -126,10 +126,10 @@ def test_a_decision_is_planned_again_only_once_it_was_refused(judged: Lake) -> N
 def test_a_plan_that_no_longer_holds_is_withdrawn(judged: Lake) -> None:
     count = judged.count("tombstones")
     early = judge(InProcess(), judged, 1)
-    assert (early["outcome"], dict(early["counts"])["withdrawn"]) == ("done", count)
+    assert (early.outcome, early.counts["withdrawn"]) == ("done", count)
     assert set(questions.tombstones(judged)["outcome"].to_pylist()) == {"withdrawn"}
-    assert judge(InProcess(), judged, 1)["outcome"] == "nothing new"
-    assert dict(judge(InProcess(), judged)["counts"])["planned"] == count
+    assert judge(InProcess(), judged, 1).outcome == "nothing new"
+    assert judge(InProcess(), judged).counts["planned"] == count
     assert questions.tombstones(judged, outcome="planned").num_rows == count
 
 
@@ -142,16 +142,16 @@ def test_evidence_is_that_of_the_policy_in_force(judged: Lake) -> None:
 
 
 def _write(lake: Lake, found: list[dict[str, Any]]) -> None:
-    plan = runs.begin(lake, "expire", {})
+    plan = runs.begin(lake, "expire", runs.Plan())
     file = TableFile(lake, "tombstones")
-    file.write_rows([row | {"run_id": plan["run_id"]} for row in found])
-    commit(lake, "tombstones", [FileChanges(file.close())], "expire", plan["run_id"])
-    runs.finish(lake, "expire", plan, outcome="done", counts=[])
+    file.write_rows([row | {"run_id": plan.run_id} for row in found])
+    commit(lake, "tombstones", [FileChanges(file.close())], "expire", plan.run_id)
+    runs.finish(lake, "expire", plan, outcome="done", counts={})
 
 
 def test_a_clock_before_the_newest_commit_is_said(judged: Lake) -> None:
     row = expire(InProcess, judged, RetentionPolicy(WEEK), 1, lambda _: None)  # type: ignore[arg-type]
-    (note,) = row["notes"]
+    (note,) = row.notes
     assert note.startswith("judged for 1970-01-01T00:00:00.001Z, before the newest commit (")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.runs import Report
 from offsetlake.log.address import LogAddress
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.pipeline.ingest import job as ingest
@@ -38,8 +39,8 @@ def whole() -> RandomLog:
     return random_log(random.Random(5), 400, groups=5, topics=40, log_partitions=2, batches_per_segment=30)
 
 
-def read(lake: Lake, log: Path, cluster: Cluster) -> dict[str, Any]:
-    return ingest.ingest(InProcess, lake, LogAddress(folder=log), lambda _: None, cluster.ask)  # type: ignore[arg-type,return-value]
+def read(lake: Lake, log: Path, cluster: Cluster) -> Report:
+    return ingest.ingest(InProcess, lake, LogAddress(folder=log), lambda _: None, cluster.ask)  # type: ignore[arg-type]
 
 
 def recorded(lake: Lake) -> Ends:
@@ -62,18 +63,18 @@ def test_topics_are_asked_for_before_the_log_is_read_and_new_ones_behind_it(tmp_
     stored = topics_in(lake, "offsets")
     whole.write(log)
     second = read(lake, log, cluster)
-    met = topics_in(lake, "offset_commits", f"ingest_run = {second['run_id']} AND kind = 'commit'") - stored
-    committed = topics_in(lake, "offset_commits", f"ingest_run = {first['run_id']} AND kind = 'commit'")
+    met = topics_in(lake, "offset_commits", f"ingest_run = {second.run_id} AND kind = 'commit'") - stored
+    committed = topics_in(lake, "offset_commits", f"ingest_run = {first.run_id} AND kind = 'commit'")
     assert cluster.asked == [set(), committed, stored, met]
     assert stored
     assert met
-    assert (first["notes"], second["notes"]) == (["answer 1", "answer 2"], ["answer 3", "answer 4"])
-    of_first = {(first["run_id"], topic): 2 for topic in committed}
-    of_second = {(second["run_id"], topic): 3 for topic in stored} | {(second["run_id"], topic): 4 for topic in met}
+    assert (first.notes, second.notes) == (("answer 1", "answer 2"), ("answer 3", "answer 4"))
+    of_first = {(first.run_id, topic): 2 for topic in committed}
+    of_second = {(second.run_id, topic): 3 for topic in stored} | {(second.run_id, topic): 4 for topic in met}
     assert recorded(lake) == of_first | of_second
     third = read(lake, log, cluster)
-    assert third["outcome"] == "nothing new"
-    assert set(recorded(lake)) - set(of_first | of_second) == {(third["run_id"], topic) for topic in stored}
+    assert third.outcome == "nothing new"
+    assert set(recorded(lake)) - set(of_first | of_second) == {(third.run_id, topic) for topic in stored}
 
 
 @pytest.mark.parametrize("killed", ["read_history", "record", "_finish"])
@@ -90,10 +91,10 @@ def test_a_run_that_was_cut_short_records_what_it_was_told_first(
         with pytest.raises(InterruptedError):
             read(lake, log, cluster)
     run = read(lake, log, cluster)
-    told = {topic: end for (of, topic), end in recorded(lake).items() if of == run["run_id"]}
+    told = {topic: end for (of, topic), end in recorded(lake).items() if of == run.run_id}
     assert {topic: told[topic] for topic in stored} == dict.fromkeys(stored, 1), "as planned, not as asked again"
     assert {told[topic] for topic in told.keys() - stored} == {3 if killed == "record" else 2}
-    assert run["notes"][:2] == ["answer 1", "finished after an interruption"]
+    assert run.notes[:2] == ("answer 1", "finished after an interruption")
 
 
 def test_a_plan_of_an_older_program_has_no_ends(
@@ -108,7 +109,7 @@ def test_a_plan_of_an_older_program_has_no_ends(
     plan = lake.read_file("plan-ingest.json") or {}
     del plan["log_ends"]
     lake.write_file("plan-ingest.json", plan)
-    assert cycle(InProcess(), lake, log)[0]["outcome"] == "done"
+    assert cycle(InProcess(), lake, log)[0].outcome == "done"
 
 
 class Leaderless:
@@ -131,7 +132,7 @@ class Leaderless:
 
 
 def test_a_partition_without_a_leader_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_ends, "Admin", Leaderless)
+    monkeypatch.setattr(log_ends, "ClusterAdmin", Leaderless)
     asked = log_ends.ask(KafkaConnection(bootstrap="127.0.0.1:1"), ["t"])
     assert [row[:4] for row in asked.rows] == [["t", 0, 0, 5], ["t", 2, 0, 5]]
     assert asked.notes == ["the end of t-1 is not known: the partition has no leader"]

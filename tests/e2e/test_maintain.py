@@ -115,7 +115,7 @@ def test_a_long_log_is_cut_again_and_again(seed: int, tmp_path: Path) -> None:
     for part in (0.2, 0.4, 0.7, 1.0):
         grow(tmp_path / "cut-log", _part(log, part))
         cycle(InProcess(), cut, tmp_path / "cut-log")
-        deleted.append(dict(upkeep(cut, tmp_path / "cut-log")["counts"])["segments_deleted"])
+        deleted.append(upkeep(cut, tmp_path / "cut-log").counts["segments_deleted"])
     assert sum(1 for count in deleted if count) > 1, "it was cut more than once"
     log.write(tmp_path / "whole-log")
     cycle(InProcess(), whole, tmp_path / "whole-log")
@@ -135,7 +135,7 @@ def test_an_open_transaction_holds_its_segment_and_says_so(lake: Lake, log: Path
     assert held
     assert len(held) < len(before[name])
     assert _segments(log)[name] == [*held, before[name][-1]]
-    (note,) = [note for note in row["notes"] if note.startswith(f"{name}: {len(held)} segment")]
+    (note,) = [note for note in row.notes if note.startswith(f"{name}: {len(held)} segment")]
     assert note.endswith(f" held in the log: an open transaction of producer {producer} at offset {offset}")
 
 
@@ -145,13 +145,13 @@ def test_what_is_not_compacted_is_held(tmp_path: Path) -> None:
     cycle(InProcess(), made, log)
     write(log, [batch(6)], [batch(9)])
     ingest(InProcess, made, LogAddress(folder=log), lambda _: None)  # type: ignore[arg-type]
-    (note,) = upkeep(made, log)["notes"]
+    (note,) = upkeep(made, log).notes
     assert note == "__consumer_offsets-0: 1 segment held in the log: not compacted yet: `offsetlake compact` does it"
     assert _segments(log) == {"__consumer_offsets-0": [6, 9]}
     write(log, [batch(12)], [batch(15)])
     cycle(InProcess(), made, log)
     write(log, [batch(18)], [batch(21)])
-    (note,) = upkeep(made, log)["notes"]
+    (note,) = upkeep(made, log).notes
     assert note == "__consumer_offsets-0: 1 segment held in the log: not read yet: `offsetlake ingest` reads it"
     assert _segments(log) == {"__consumer_offsets-0": [18, 21]}
 
@@ -159,10 +159,10 @@ def test_what_is_not_compacted_is_held(tmp_path: Path) -> None:
 def test_nothing_goes_before_the_first_ingest_and_the_first_compact(tmp_path: Path, log: Path) -> None:
     made, before = Lake.create(tmp_path / "new"), _segments(log)
     held = sum(map(len, before.values())) - 2
-    (note,) = upkeep(made, log)["notes"]
+    (note,) = upkeep(made, log).notes
     assert note == f"2 log partitions: {held} segments held in the log: not read yet: `offsetlake ingest` reads it"
     ingest(InProcess, made, LogAddress(folder=log), lambda _: None)  # type: ignore[arg-type]
-    assert "not compacted yet: `offsetlake compact` does it" in upkeep(made, log)["notes"][0]
+    assert "not compacted yet: `offsetlake compact` does it" in upkeep(made, log).notes[0]
     assert _segments(log) == before
 
 
@@ -174,7 +174,7 @@ def test_another_log_is_refused_and_left_alone(lake: Lake, tmp_path: Path) -> No
         upkeep(lake, tmp_path / "other")
     assert _bytes(tmp_path / "other") == before
     assert lake.versions(*TABLES) == tables
-    assert runs.unfinished_plan(lake, "maintain") is None
+    assert runs.unfinished_plan(lake, "maintain", runs.Plan) is None
 
 
 def test_a_log_that_only_might_be_the_one_is_not_cut(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_a_log_that_only_might_be_the_one_is_not_cut(tmp_path: Path) -> None:
     cycle(InProcess(), made, tmp_path / "log")
     assert [len(each.cut.going) for each in preview(made, tmp_path / "log", 0).cuts] == [2]
     row = upkeep(made, tmp_path / "other")
-    assert "nothing proves that it is the log this lake has read" in row["notes"][0]
+    assert "nothing proves that it is the log this lake has read" in row.notes[0]
     assert len(_segments(tmp_path / "other")["__consumer_offsets-0"]) == 3
 
 
@@ -206,15 +206,15 @@ def test_share_group_state_stays(tmp_path: Path) -> None:
     cycle(InProcess(), made, tmp_path / "log")
     held = {str(each.cut.log_partition): each.need.held_by for each in preview(made, tmp_path / "log", 0).cuts}
     assert held["__share_group_state-0"] == "its latest state is in no table yet"
-    assert upkeep(made, tmp_path / "log")["notes"] == [], "it is as it should be"
+    assert upkeep(made, tmp_path / "log").notes == (), "it is as it should be"
     assert _segments(tmp_path / "log") == {"__consumer_offsets-0": [3], "__share_group_state-0": [0, 3]}
 
 
 def test_a_run_cut_short_is_to_be_finished_first(lake: Lake, log: Path) -> None:
-    plan = runs.begin(lake, "compact", {})
+    plan = runs.begin(lake, "compact", runs.Plan())
     before = _bytes(lake.path) | _bytes(log)
     for attempt in (upkeep, preview):
-        with pytest.raises(LakeBusy, match=rf"run {plan['run_id']} of compact in .* run `offsetlake compact` again"):
+        with pytest.raises(LakeBusy, match=rf"run {plan.run_id} of compact in .* run `offsetlake compact` again"):
             attempt(lake, log, 0)
     after = _bytes(lake.path) | _bytes(log)
     assert {path for path in after if after[path] != before.get(path)} <= {
@@ -227,7 +227,7 @@ def test_dry_run_writes_nothing_and_tells_what_is_then_done(lake: Lake, log: Pat
     before = _bytes(lake.path) | _bytes(log)
     found = preview(lake, log, 0)
     assert _bytes(lake.path) | _bytes(log) == before
-    counts = dict(upkeep(lake, log)["counts"])
+    counts = upkeep(lake, log).counts
     assert counts["segments_deleted"] == sum(len(each.cut.going) for each in found.cuts) > 0
     assert counts["bytes_deleted"] == sum(each.cut.size for each in found.cuts)
     assert counts["files_compacted"] == sum(found.compacted.values()) > 0
@@ -247,15 +247,15 @@ def test_history_reads_the_same_from_compacted_tables(lake: Lake, log: Path) -> 
     before, versions = list(answers()), lake.versions(*TABLES)
     newest = runs.last_run(lake, "ingest")
     assert newest is not None
-    counts = dict(upkeep(lake, vacuum_retention_ms=WEEK)["counts"])
+    counts = upkeep(lake, vacuum_retention_ms=WEEK).counts
     assert counts["files_compacted"] >= 6
     after = list(answers())
     after[1] = [run for run in after[1] if run["job"] != "maintain"]
     assert after == before
     assert lake.versions("offset_commits")["offset_commits"] == versions["offset_commits"] + 1
-    (file,) = history_files(lake, "offset_commits", newest["run_id"], newest["run_id"])
+    (file,) = history_files(lake, "offset_commits", newest.run_id, newest.run_id)
     assert (file.first_partition, file.last_partition) == (0, 1), "statistics are there"
-    assert not history_files(lake, "offset_commits", newest["run_id"] + 1, LATER)
+    assert not history_files(lake, "offset_commits", newest.run_id + 1, LATER)
     metadata = pq.ParquetFile(lake.table_path("offset_commits") / file.path).metadata
     columns = [metadata.row_group(0).column(at) for at in range(metadata.num_columns)]
     assert {column.compression for column in columns} == {"ZSTD"}
@@ -267,7 +267,7 @@ def test_history_reads_the_same_from_compacted_tables(lake: Lake, log: Path) -> 
 
 def _assert_goes_on(lake: Lake, log: Path) -> None:
     """Ingest, compact and expire go on with tables that were compacted, and planned decisions are not planned again."""
-    assert dict(judge(InProcess(), lake)["counts"])["planned"] == 0
+    assert judge(InProcess(), lake).counts["planned"] == 0
     _random_log().write(log)
     cycle(InProcess(), lake, log)
     judge(InProcess(), lake)
@@ -305,7 +305,7 @@ def test_vacuum_takes_what_no_table_names_only_when_it_is_old(lake: Lake) -> Non
     assert removed, "a compaction has exchanged leaves"
     for path in {*lake.table_path("offsets").glob("part-*")} - {young}:
         os.utime(path, (1, 1))  # however old a file is: it counts when it went out of the table
-    assert dict(upkeep(lake, vacuum_retention_ms=WEEK)["counts"])["files_removed"] == 1
+    assert upkeep(lake, vacuum_retention_ms=WEEK).counts["files_removed"] == 1
     assert not named.exists()
     assert {path.name for path in lake.table_path("offsets").glob("part-*")} == live | removed | {young.name}
     upkeep(lake)
@@ -333,14 +333,14 @@ def test_entries_of_deltas_log_that_are_old_go_and_nothing_with_them(lake: Lake,
     assert not [path for path in entries if path.parent.parent.name == "offset_commits" and path.exists()][1:]
     assert known() == before
     newest = max(run["run_id"] for run in rows(lake, "runs"))
-    assert judge(InProcess(), lake)["run_id"] == newest + 1
+    assert judge(InProcess(), lake).run_id == newest + 1
 
 
 def test_done_again_it_has_nothing_to_do(lake: Lake, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert upkeep(lake, log)["outcome"] == "done"
+    assert upkeep(lake, log).outcome == "done"
     monkeypatch.setattr(table_upkeep, "FEWEST", 4)
     again = upkeep(lake, log)
-    assert (again["outcome"], {count for _, count in again["counts"]}) == ("nothing new", {0})
+    assert (again.outcome, {*again.counts.values()}) == ("nothing new", {0})
 
 
 @pytest.mark.jvm

@@ -20,6 +20,7 @@ from offsetlake import open_snapshot
 from offsetlake.errors import LakeUnusable, TableChanged
 from offsetlake.lake.foreign import guard
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.runs import Report
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.compact.job import compact
 from offsetlake.pipeline.compact.rebuild import rebuild
@@ -167,7 +168,7 @@ def refused(made: Made, lake: Lake) -> str:
     return str(of_job.value)
 
 
-def rebuilt(lake: Lake, *tables: str, log_partition: int | None = None) -> dict[str, Any]:
+def rebuilt(lake: Lake, *tables: str, log_partition: int | None = None) -> Report:
     return rebuild(InProcess, lake, lambda _: None, tables, log_partition)  # type: ignore[arg-type]
 
 
@@ -189,7 +190,7 @@ def check_case(made: Made, lake: Lake, sql: Callable[..., None], case: Case, tab
             make_good(lake, sql, table, sentence)
         else:
             assert f"offsetlake rebuild --table {table}" in sentence
-            assert not [note for note in rebuilt(lake, table)["notes"] if "refused" in note]
+            assert not [note for note in rebuilt(lake, table).notes if "refused" in note]
         go_on(made, lake)
     else:
         if table in STATE:
@@ -244,7 +245,7 @@ def test_one_cycle_after_what_others_did(made: Made, lake: Lake, sql: Callable[.
     with pytest.raises(TableChanged, match="table offsets "):
         open_snapshot(lake.path, made.log(WHOLE))
     done = rebuilt(lake, *STATE)
-    assert done["notes"] == ["table groups has the features clustering, domainMetadata no more"]
+    assert done.notes == ("table groups has the features clustering, domainMetadata no more",)
     assert open_snapshot(lake.path, made.log(WHOLE)).tables["offsets"].num_rows == len(made.expected["offsets"])
     go_on(made, lake)
     assert_as_untouched(made, lake)

@@ -93,7 +93,7 @@ def _expire(lake: Lake, log: Path) -> None:
         1000 * WEEK, (Override("expires-and-returns-*", OTHER, 1000 * WEEK), Override("expires-*", "*", WEEK))
     )
     expire(InProcess, lake, policy, now_ms() + 2 * WEEK, lambda _: None)  # type: ignore[arg-type]
-    counts = dict(emit(lake, LogAddress(folder=log), lambda _: None)["counts"])
+    counts = emit(lake, LogAddress(folder=log), lambda _: None).counts
     assert counts == {"emitted": 4 * (3 + 1) + 3 * 2, "gone": 0, "done": 0, "refused": 0}
     cycle(InProcess(), lake, log)
 
@@ -101,7 +101,7 @@ def _expire(lake: Lake, log: Path) -> None:
 def _by_hand(lake: Lake, log: Path) -> None:
     def done(job: str, table: str, make: changes.Make) -> None:
         _, row = changes.execute(lake, LogAddress(folder=log), job, table, make, lambda _: None)
-        counts: dict[str, Any] = dict(row["counts"])
+        counts = row.counts
         assert counts["refused"] + counts["gone"] == 0
         assert counts["emitted"] + counts["done"] > 0
         cycle(InProcess(), lake, log)

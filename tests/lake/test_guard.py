@@ -12,6 +12,7 @@ from offsetlake.errors import LakeBusy, LakeUnusable, TableChanged
 from offsetlake.lake import commits
 from offsetlake.lake.foreign import guard
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.runs import Report
 from offsetlake.lake.state_files import leaves
 from offsetlake.pipeline import runner
 from offsetlake.pipeline.compact import job as compact_job
@@ -50,7 +51,7 @@ def optimize(lake: Lake, table: str) -> None:
     assert lake.delta_table(table).optimize.compact()["numFilesRemoved"]
 
 
-def rebuilt(lake: Lake, *tables: str, log_partition: int | None = None) -> dict[str, Any]:
+def rebuilt(lake: Lake, *tables: str, log_partition: int | None = None) -> Report:
     return rebuild(InProcess, lake, quiet, tables, log_partition)  # type: ignore[arg-type]
 
 
@@ -150,11 +151,11 @@ def test_a_rebuild_of_a_log_partition_mends_that_one_only(lake: Lake) -> None:
     before = state(lake)
     first, second = two_log_partitions(lake)
     delete(lake, "offsets", f"log_partition IN ({first}, {second})")
-    (note,) = rebuilt(lake, "offsets", log_partition=first)["notes"]
+    (note,) = rebuilt(lake, "offsets", log_partition=first).notes
     assert note.startswith("still refused: rows of table offsets")
     with pytest.raises(TableChanged):
         verify(lake)
-    assert rebuilt(lake, "offsets", log_partition=second)["notes"] == []
+    assert rebuilt(lake, "offsets", log_partition=second).notes == ()
     verify(lake)
     assert state(lake) == before
 
@@ -164,7 +165,7 @@ def test_log_partitions_in_one_file_are_rebuilt_together(lake: Lake) -> None:
     first, second = two_log_partitions(lake)
     delete(lake, "offsets", f"log_partition IN ({first}, {second})")
     optimize(lake, "offsets")
-    assert rebuilt(lake, "offsets", log_partition=second)["notes"][0].startswith("still refused")
+    assert rebuilt(lake, "offsets", log_partition=second).notes[0].startswith("still refused")
     rebuilt(lake, "offsets", log_partition=first)
     verify(lake)
     assert state(lake) == before

@@ -18,7 +18,7 @@ from support.oracle.random_logs import RandomLog, random_log
 def _run(folder: Path, lake: str) -> list[tuple[str, str, list[str]]]:
     log = LogAddress(folder=folder / "log")
     done = runner.run_jobs(folder / lake, log, ("ingest", "compact"), None, lambda _: None)
-    return [(job.row["job"], job.row["outcome"], job.row["notes"]) for job in done]
+    return [(job.row.job, job.row.outcome, [*job.row.notes]) for job in done]
 
 
 def test_what_came_since_a_run_was_cut_short_is_read_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

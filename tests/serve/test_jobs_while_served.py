@@ -135,7 +135,7 @@ def serve(folder: Path, log_partitions: int = 3) -> Serving:
 
 def send(lake: Lake, log: Path) -> dict[str, int]:
     """Emit; gives how many decisions came to which outcome."""
-    return {name: n for name, n in emit(lake, LogAddress(folder=log), lambda _: None)["counts"] if n}
+    return {name: n for name, n in emit(lake, LogAddress(folder=log), lambda _: None).counts.items() if n}
 
 
 def test_retention(judged: Path, emitted: Path, tmp_path: Path) -> None:
@@ -247,12 +247,12 @@ def test_the_log_is_cut(emitted: Path, tmp_path: Path) -> None:
     lake, another = (copied(tmp_path / "alone", tmp_path / name) for name in ("served", "another"))
     log = tmp_path / "served" / "log"
     before, offsets = segments(log), stored(lake.path)
-    expected = dict(upkeep(alone, tmp_path / "alone" / "log")["counts"])
+    expected = upkeep(alone, tmp_path / "alone" / "log").counts
     with serve(tmp_path / "served") as serving, WireClient(serving.bootstrap) as client:
         with pytest.raises(LogUnavailable, match="only that lake tells what the log is not needed for"):
             upkeep(another, log)
         assert segments(log) == before
-        assert dict(upkeep(lake, log)["counts"]) == expected
+        assert upkeep(lake, log).counts == expected
         assert_served(client, offsets, ())
         commit(client, "afterwards", {0: 1})
     assert expected["segments_deleted"]

@@ -45,15 +45,15 @@ def summarize(lake: Lake, done: list[FinishedJob], flags: list[str]) -> None:
     """Write to standard output what the jobs did; `flags` are the options a next command needs to find the lake."""
     console = Console(highlight=False, soft_wrap=True)
     for job in done:
-        for line in _LINES[job.row["job"]](lake, job, flags):
+        for line in _LINES[job.row.job](lake, job, flags):
             _print(console, line)
-        for note in job.row["notes"]:
+        for note in job.row.notes:
             _print(console, f"NOTE  {note}", "bold yellow")
     undecodable = lake.query("SELECT count(*) AS n FROM quarantine", "quarantine")["n"][0].as_py()
     if undecodable:
         command = _command("sql", flags, "SELECT log_topic, log_partition, log_offset, reason FROM quarantine")
         _print(console, f"NOTE  {undecodable:,} records could not be decoded: {command}", "bold yellow")
-    ingested = [job.row["run_id"] for job in done if job.row["job"] == "ingest" and job.row["outcome"] == "done"]
+    ingested = [job.row.run_id for job in done if job.row.job == "ingest" and job.row.outcome == "done"]
     changed = changes(lake, ingested, LISTED_GROUPS) if ingested else None
     if changed and changed.groups:
         _changed_groups(console, changed, ingested, flags)
@@ -77,26 +77,26 @@ def as_rows(lake: Lake, done: list[FinishedJob]) -> pa.Table:
     | versions  | the Delta version of each table as the run left it |
     """
     schema = table_schema("runs").append(pa.field("versions", pa.map_(pa.string(), pa.int64())))
-    rows = [job.row | {"versions": list(job.row["versions"].items())} for job in done]
+    rows = [job.row.to_row() | {"versions": list(job.row.versions.items())} for job in done]
     for row in rows:
         if row["job"] == "compact":
-            row["positions"] = runs.positions_after(lake, row["through_run"])
+            row["positions"] = [of._asdict() for of in runs.positions_after(lake, row["through_run"])]
     return pa.Table.from_pylist(rows, schema=schema)
 
 
 def _ingested(lake: Lake, job: FinishedJob, _flags: list[str]) -> Iterator[str]:
     row = job.row
-    if row["outcome"] == "nothing new":
-        yield f"Nothing new: the lake already holds all of {row['log']}"
+    if row.outcome == "nothing new":
+        yield f"Nothing new: the lake already holds all of {row.log}"
         return
-    of_tables = dict(row["counts"])
+    of_tables = row.counts
     records = sum(of_tables.values()) - of_tables.get("audit_events", 0)  # they are headers of records, not records
     rate = f": {records / job.seconds:,.0f} a second" if records >= RATED else ""
     yield (
-        f"Read {records:,} records of {len(row['ranges'])} log partitions of {row['log']} in {job.seconds:.1f} s{rate}"
+        f"Read {records:,} records of {len(row.ranges or ())} log partitions of {row.log} in {job.seconds:.1f} s{rate}"
     )
     kinds = lake.query(
-        f"SELECT kind, count(*) AS n FROM offset_commits WHERE ingest_run = {row['run_id']} GROUP BY kind",  # noqa: S608
+        f"SELECT kind, count(*) AS n FROM offset_commits WHERE ingest_run = {row.run_id} GROUP BY kind",  # noqa: S608
         "offset_commits",
     )
     by_kind = {f"{each['kind']}s": each["n"] for each in kinds.to_pylist()}
@@ -107,11 +107,11 @@ def _ingested(lake: Lake, job: FinishedJob, _flags: list[str]) -> Iterator[str]:
 
 
 def _compacted(lake: Lake, job: FinishedJob, _flags: list[str]) -> Iterator[str]:
-    if job.row["outcome"] == "nothing new":
+    if job.row.outcome == "nothing new":
         yield "Nothing to compact: the tables are up to date"
         return
-    previous = runs.last_run(lake, "compact", through=job.row["run_id"] - 1)
-    before, of_tables = dict(previous["counts"]) if previous else {}, dict(job.row["counts"])
+    previous = runs.last_run(lake, "compact", through=job.row.run_id - 1)
+    before, of_tables = previous.counts if previous else {}, job.row.counts
     counts = ", ".join(
         f"{of_tables[table]:,} {name} ({of_tables[table] - before.get(table, 0):+,})"
         for table, name in _COMPACTED.items()
@@ -122,7 +122,7 @@ def _compacted(lake: Lake, job: FinishedJob, _flags: list[str]) -> Iterator[str]
 
 
 def _expired(lake: Lake, job: FinishedJob, flags: list[str]) -> Iterator[str]:
-    counts = dict(job.row["counts"])
+    counts = job.row.counts
     going = sum(counts.get(rule, 0) for rule, goes in zip(RULES, EXPIRING, strict=True) if goes)
     judged = sum(counts.get(rule, 0) for rule in RULES)
     if counts["withdrawn"]:
@@ -143,13 +143,13 @@ def _expired(lake: Lake, job: FinishedJob, flags: list[str]) -> Iterator[str]:
 
 
 def _emitted(_lake: Lake, job: FinishedJob, flags: list[str]) -> Iterator[str]:
-    counts = dict(job.row["counts"])
-    if job.row["outcome"] == "nothing new":
+    counts = job.row.counts
+    if job.row.outcome == "nothing new":
         yield "Nothing to emit: nothing is planned"
         return
     went = sum(counts.get(name, 0) for name in ("emitted", "done"))
     rate = f": {went / job.seconds:,.0f} a second" if went >= RATED else ""
-    yield f"Wrote {went:,} of what was planned to {job.row['log']} in {job.seconds:.1f} s{rate}"
+    yield f"Wrote {went:,} of what was planned to {job.row.log} in {job.seconds:.1f} s{rate}"
     if counts.get("gone"):
         yield f"{counts['gone']:>14,} were gone already"
     if counts.get("refused"):
@@ -158,13 +158,13 @@ def _emitted(_lake: Lake, job: FinishedJob, flags: list[str]) -> Iterator[str]:
 
 
 def _maintained(_lake: Lake, job: FinishedJob, _flags: list[str]) -> Iterator[str]:
-    counts = dict(job.row["counts"])
-    if job.row["log"] is None:
+    counts = job.row.counts
+    if job.row.log is None:
         yield "The log was not touched: --log names one to cut"
     elif counts["segments_deleted"]:
-        yield f"Deleted {_segments(counts['segments_deleted'], counts['bytes_deleted'])} of the log {job.row['log']}"
+        yield f"Deleted {_segments(counts['segments_deleted'], counts['bytes_deleted'])} of the log {job.row.log}"
     else:
-        yield f"Deleted nothing of the log {job.row['log']}"
+        yield f"Deleted nothing of the log {job.row.log}"
     yield (
         f"Compacted {counts['files_compacted']:,} small files of the tables and removed {counts['files_removed']:,} "
         f"of no use, in {job.seconds:.1f} s"
@@ -172,7 +172,7 @@ def _maintained(_lake: Lake, job: FinishedJob, _flags: list[str]) -> Iterator[st
 
 
 def _rebuilt(_lake: Lake, job: FinishedJob, _flags: list[str]) -> Iterator[str]:
-    counts = ", ".join(f"{count:,} {_COMPACTED[table]}" for table, count in job.row["counts"])
+    counts = ", ".join(f"{count:,} {_COMPACTED[table]}" for table, count in job.row.counts.items())
     yield f"Rebuilt from history in {job.seconds:.1f} s: {counts or 'no table of latest state'}"
 
 

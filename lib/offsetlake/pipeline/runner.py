@@ -31,7 +31,7 @@ JOBS = ("ingest", "compact", "expire", "emit")
 class FinishedJob:
     """A finished job: its row of table `runs`, and the seconds it took, Spark's start left out."""
 
-    row: ingest.Report
+    row: runs.Report
     seconds: float
 
 
@@ -70,7 +70,7 @@ def run_jobs(
         refuse_brokers_own(log.folder)  # better now than behind all the other jobs
     lake = Lake.create(lake_path)
     with LazySession("offsetlake", say, advance) as spark:
-        work: dict[str, Callable[[], ingest.Report]] = {
+        work: dict[str, Callable[[], runs.Report]] = {
             "compact": partial(compact.compact, spark, lake, say, through_run)
         }
         if log is not None:
@@ -91,7 +91,7 @@ def catch_up(lake: Lake, log: LogAddress, say: Callable[[str], None]) -> None:
     """Bring the tables up to the log's end without Spark: what came since the last cycle, for one who waits."""
     compile_loops(say)
     for job in (partial(ingest.ingest, _here, lake, log, say), partial(compact.compact, _here, lake, say)):
-        while runs.RESUMED in job()["notes"]:
+        while job().resumed:
             pass
 
 
@@ -124,15 +124,15 @@ def run_rebuild(
         return _timed(partial(rebuild.rebuild, spark, lake, say, tables, log_partition), spark)
 
 
-def _to_the_end(job: Callable[[], ingest.Report], spark: LazySession) -> Iterator[FinishedJob]:
+def _to_the_end(job: Callable[[], runs.Report], spark: LazySession) -> Iterator[FinishedJob]:
     """Run a job, and again where that only finished a run that was cut short: for what came since."""
     done = _timed(job, spark)
     yield done
-    if runs.RESUMED in done.row["notes"]:
+    if done.row.resumed:
         yield _timed(job, spark)
 
 
-def _timed(job: Callable[[], ingest.Report], spark: LazySession) -> FinishedJob:
+def _timed(job: Callable[[], runs.Report], spark: LazySession) -> FinishedJob:
     began, starting = time.monotonic(), spark.seconds
     row = job()
     return FinishedJob(row, time.monotonic() - began - (spark.seconds - starting))

@@ -91,7 +91,7 @@ def list_runs(lake: Lake) -> pa.Table:
         "runs",
     )
     rows = found.to_pylist(maps_as_pydicts="strict")
-    rows += [_unfinished(job, plan) for job in runs.JOBS if (plan := runs.unfinished_plan(lake, job))]
+    rows += [_unfinished(job, plan) for job in runs.JOBS if (plan := runs.unfinished_plan(lake, job, runs.Plan))]
     schema = found.schema.append(pa.field("records_read", pa.int64()))
     for row in rows:
         row["counts"] = {current_name(table): count for table, count in row["counts"].items()}
@@ -105,12 +105,12 @@ def list_runs(lake: Lake) -> pa.Table:
 
 def _unfinished(job: str, plan: runs.Plan) -> dict[str, Any]:
     return {
-        "run_id": plan["run_id"],
+        "run_id": plan.run_id,
         "job": job,
         "outcome": UNFINISHED,
-        "started_at": plan["started_at"],
+        "started_at": plan.started_at,
         "counts": {},
-        "notes": plan["notes"],
+        "notes": [*plan.notes],
     }
 
 

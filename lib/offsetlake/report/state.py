@@ -88,7 +88,7 @@ def newest_runs(scope: Scope) -> Section:
         }
         for row in found
     ]
-    cut_short = [job for job in runs.JOBS if runs.unfinished_plan(scope.lake, job)]
+    cut_short = [job for job in runs.JOBS if runs.unfinished_plan(scope.lake, job, runs.Plan)]
     says = (
         f"Cut short or still at work: {', '.join(cut_short)}; run it again, and it goes on."
         if cut_short
@@ -125,7 +125,7 @@ def tables(scope: Scope, found: pa.Table) -> Section:
 def positions(scope: Scope) -> Section:
     """Show up to which log offset each log partition was read; those of which nothing was read are left out."""
     title, newest = "Read so far", runs.last_run(scope.lake, "ingest")
-    places = sorted((at["topic"], at["partition"], at["position"]) for at in (newest or {}).get("positions") or ())
+    places = sorted(position[:3] for position in (newest and newest.positions) or ())
     rows: list[Row] = [
         {"log topic": topic, "partition": partition, "read up to log offset": position}
         for topic, partition, position in places

@@ -17,6 +17,7 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as PythonTopicPartition
 
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.runs import Report
 from offsetlake.log.address import LogAddress
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.log.writer import appender as appender_module
@@ -134,8 +135,8 @@ def live(serving: Serving) -> LogAddress:
     return LogAddress(connection=KafkaConnection.from_settings({"bootstrap.servers": serving.bootstrap}))
 
 
-def take_in(lake: Lake, log: LogAddress) -> dict[str, object]:
-    """Ingest and compact; gives the ingest's row of `runs`."""
+def take_in(lake: Lake, log: LogAddress) -> Report:
+    """Ingest and compact; gives the report of the ingest."""
     row = ingest(InProcess, lake, log, lambda _: None)
     compact(InProcess, lake, lambda _: None)
     return row
@@ -150,7 +151,7 @@ def test_ingest_reads_it_as_its_folder(served: tuple[Serving, Path], tmp_path: P
     assert tables["offset_commits"]
     assert tables["transaction_markers"]
     assert tables == state(by_folder)
-    assert not row["gaps"]
+    assert not row.gaps
 
 
 def test_ingest_notes_what_was_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,14 +166,14 @@ def test_ingest_notes_what_was_cut_off(tmp_path: Path, monkeypatch: pytest.Monke
 
     write(10, 11, 12)
     with Serving(tmp_path / "lake", log, log_partitions=1) as serving:
-        assert not take_in(reader, live(serving))["gaps"]
+        assert not take_in(reader, live(serving)).gaps
     write(13, 14, 15, 16)
     cycle(InProcess(), Lake.open(tmp_path / "lake"), log)
     with Serving(tmp_path / "lake", log, log_partitions=1) as serving:
-        assert dict(upkeep(Lake.open(tmp_path / "lake"), log)["counts"])["segments_deleted"] == 6
+        assert upkeep(Lake.open(tmp_path / "lake"), log).counts["segments_deleted"] == 6
         assert {of.partition: tuple(ends) for of, ends in live(serving).describe().ranges.items()} == {0: (6, 7)}
-        gaps = take_in(reader, live(serving))["gaps"]
-    assert gaps == [{"topic": LOG, "partition": 0, "start": 3, "end": 6}]
+        gaps = take_in(reader, live(serving)).gaps
+    assert gaps == ((LOG, 0, 3, 6),)
     assert [row["committed_offset"] for row in rows(reader, "offsets")] == [16]
 
 

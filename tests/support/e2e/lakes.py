@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.runs import Report
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.compact.job import compact
 from offsetlake.pipeline.expire.job import expire
@@ -20,19 +21,19 @@ LATER = 4_102_444_800_000  # ms: in 2100, when all that may expire has
 Rows = list[dict[str, Any]]
 
 
-def cycle(spark: Any, lake: Lake, log: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Ingest and compact once, on a SparkSession or what stands for it; gives both rows of `runs`."""
+def cycle(spark: Any, lake: Lake, log: Path) -> tuple[Report, Report]:
+    """Ingest and compact once, on a SparkSession or what stands for it; gives both reports."""
     address = LogAddress(folder=log)
     return ingest(lambda: spark, lake, address, _quiet), compact(lambda: spark, lake, _quiet)
 
 
-def judge(spark: Any, lake: Lake, now: int = LATER) -> dict[str, Any]:
-    """Plan what a week's retention lets go; gives the row of `runs`."""
+def judge(spark: Any, lake: Lake, now: int = LATER) -> Report:
+    """Plan what a week's retention lets go; gives the report."""
     return expire(lambda: spark, lake, RetentionPolicy(7 * 86_400_000), now, _quiet)
 
 
-def upkeep(lake: Lake, log: Path | None = None, vacuum_retention_ms: int = 0) -> dict[str, Any]:
-    """Maintain once; gives the row of `runs`."""
+def upkeep(lake: Lake, log: Path | None = None, vacuum_retention_ms: int = 0) -> Report:
+    """Maintain once; gives the report."""
     return maintain(lake, log, vacuum_retention_ms, _quiet)
 
 

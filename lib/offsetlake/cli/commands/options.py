@@ -94,7 +94,7 @@ def log_of(settings: config.Config) -> LogAddress:
     """
     if settings.log is None and settings.bootstrap is None and settings.lake.exists():
         ingest = last_run(Lake.open(settings.lake), "ingest")
-        location = ingest["log"] if ingest else None
+        location = ingest.log if ingest else None
         if location and location.startswith(CLUSTER):
             settings = replace(settings, bootstrap=location.removeprefix(CLUSTER))
         else:

@@ -97,7 +97,7 @@ class CommandContext:
         if not changed and not refused:
             tell("nothing is to be changed")
         elif changed and execute:
-            tell(f"{changed:,} done. To undo them: {self.command('restore', '--run', str(done['run_id']))}")
+            tell(f"{changed:,} done. To undo them: {self.command('restore', '--run', str(done.run_id))}")
         elif changed:
             but = f", {refused:,} cannot be done" if refused else ""
             again = shlex.join(["offsetlake", *self.given, "--execute"])

@@ -18,7 +18,6 @@ from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.emit.decisions import replaced
 from offsetlake.pipeline.emit.job import close_cut_short, emit_through
 from offsetlake.pipeline.emit.log_writer import open_writer
-from offsetlake.pipeline.ingest.job import Report
 from offsetlake.rules.reduction import KEY
 from offsetlake.util.row_codes import rows_in
 
@@ -28,7 +27,7 @@ Make = Callable[[], pa.Table]
 
 def execute(
     lake: Lake, log: LogAddress, job: str, table: str, make: Make, say: Callable[[str], None], notes: Sequence[str] = ()
-) -> tuple[pa.Table, Report]:
+) -> tuple[pa.Table, runs.Report]:
     """Plan, write the plan down in `table`, and do it; gives what came of each row, and the row of `runs` of the emit.
 
     Columns of the plan that no table has are beside what came of each row; rows without a change are as in the plan.
@@ -38,17 +37,17 @@ def execute(
     """
     with writing(lake, job, say), open_writer(log, job) as writer:
         close_cut_short(lake)
-        plan = runs.begin(lake, job, {"notes": [*notes]})
-        rows = replaced(with_outcome(make()), run_id=plan["run_id"])
+        plan = runs.begin(lake, job, runs.Plan(notes=(*notes,)))
+        rows = replaced(with_outcome(make()), run_id=plan.run_id)
         unchanged = pc.equal(rows["outcome"], "unchanged")
         asked, rest = rows.filter(pc.invert(unchanged)), rows.filter(unchanged)
         file = TableFile(lake, table)
         file.write(asked)
-        commit(lake, table, [FileChanges(file.close())], job, plan["run_id"])
-        counts = [(name, count_of(asked, name)) for name in ("planned", "refused")]
+        commit(lake, table, [FileChanges(file.close())], job, plan.run_id)
+        counts = {name: count_of(asked, name) for name in ("planned", "refused")}
         runs.finish(lake, job, plan, outcome="done" if asked.num_rows else "nothing new", log=str(log), counts=counts)
-        done = emit_through(writer, lake, log, say, planned_by=plan["run_id"])
-    ended = _came_of_it(lake, table, plan["run_id"], done["run_id"])
+        done = emit_through(writer, lake, log, say, planned_by=plan.run_id)
+    ended = _came_of_it(lake, table, plan.run_id, done.run_id)
     for name in (name for name in rows.column_names if name not in ended.column_names):
         ended = ended.append_column(name, asked[name].take(pa.array(rows_in(ended, asked, KEY))))
     if rest.num_rows:

@@ -112,8 +112,8 @@ def place_of_new_group(lake: Lake, group_id: str, *, live: bool) -> int:
     count = OFFSETS_PARTITIONS
     if live:
         ingested = runs.last_run(lake, "ingest")
-        rows = ingested["positions"] if ingested else []
-        count = sum(1 for row in rows if row["topic"] == OFFSETS_TOPIC)
+        positions = (ingested.positions if ingested else None) or ()
+        count = sum(1 for position in positions if position.topic == OFFSETS_TOPIC)
     known = lake.query("SELECT group_id, log_partition FROM offsets LIMIT 1", "offsets").to_pylist()
     if any(partition_for_group(row["group_id"], count) != row["log_partition"] for row in known):
         raise BadRequest(

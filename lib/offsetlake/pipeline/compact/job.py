@@ -1,6 +1,7 @@
 """`compact`: what ingest has added to history goes into the latest offsets, the pending ones and the groups."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from pyspark.sql import SparkSession
@@ -13,7 +14,6 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import leaves
 from offsetlake.pipeline.compact.task import COMPACTED, Compaction, compact_partitions
 from offsetlake.pipeline.ingest.job import JOB as INGEST
-from offsetlake.pipeline.ingest.job import Report
 from offsetlake.pipeline.parallel import distribute, neighbourhoods
 
 JOB = "compact"
@@ -24,7 +24,7 @@ HISTORY = ("offset_commits", "transaction_markers", "group_records")
 
 def compact(
     spark: Callable[[], SparkSession | None], lake: Lake, say: Callable[[str], None], through_run: int | None = None
-) -> Report:
+) -> runs.Report:
     """Bring the compacted tables up to the newest finished ingest; gives the run's row of `runs`.
 
     `through_run` is the number of a run: what was ingested behind it waits for another compaction.
@@ -33,54 +33,54 @@ def compact(
     writes, LakeUnusable where the lake cannot be written.
     """
     with writing(lake, JOB, say):
-        plan = runs.unfinished_plan(lake, JOB)
+        plan = runs.unfinished_plan(lake, JOB, runs.CompactPlan)
         if plan:
-            say(f"run {plan['run_id']} was cut short: finishing it first")
-            plan["notes"].append(runs.RESUMED)
-            plan["versions"] |= {table: lake.versions(table)[table] for table in _left(lake, plan)}
+            say(f"run {plan.run_id} was cut short: finishing it first")
+            left = {table: lake.versions(table)[table] for table in _left(lake, plan)}
+            plan = replace(plan, versions=plan.versions | left).with_notes(runs.RESUMED)
         else:
             plan = runs.begin(lake, JOB, _plan(lake, through_run))
-        if plan["from_run"] <= plan["through_run"]:
+        if plan.from_run <= plan.through_run:
             _apply(spark(), lake, plan, say)
         return _finish(lake, plan)
 
 
-def _plan(lake: Lake, through_run: int | None) -> runs.Plan:
+def _plan(lake: Lake, through_run: int | None) -> runs.CompactPlan:
     """Decide what to compact, and pin the tables as they are: a run cut short begins again from the same."""
     compacted, ingested = runs.last_run(lake, JOB), runs.last_run(lake, INGEST, "done", through_run)
-    through = compacted["through_run"] if compacted else 0
-    return {
-        "from_run": through + 1,
-        "through_run": max(through, ingested["run_id"]) if ingested else through,
-        "versions": lake.versions(*COMPACTED),
-    }
+    through = (compacted.through_run if compacted else None) or 0
+    return runs.CompactPlan(
+        from_run=through + 1,
+        through_run=max(through, ingested.run_id) if ingested else through,
+        versions=lake.versions(*COMPACTED),
+    )
 
 
-def _left(lake: Lake, plan: runs.Plan) -> list[str]:
+def _left(lake: Lake, plan: runs.CompactPlan) -> list[str]:
     """Name the tables that a run cut short has not written yet: others may have rearranged their files since."""
-    return [table for table in COMPACTED if not committed(lake, table, JOB, plan["run_id"])]
+    return [table for table in COMPACTED if not committed(lake, table, JOB, plan.run_id)]
 
 
-def _apply(spark: SparkSession | None, lake: Lake, plan: runs.Plan, say: Callable[[str], None]) -> None:
-    first, last = plan["from_run"], plan["through_run"]
+def _apply(spark: SparkSession | None, lake: Lake, plan: runs.CompactPlan, say: Callable[[str], None]) -> None:
+    first, last = plan.from_run, plan.through_run
     files = {table: history_files(lake, table, first, last) for table in HISTORY}
     history = History(lake, first, last, files)
-    before = {table: leaves(lake, table, version) for table, version in plan["versions"].items()}
+    before = {table: leaves(lake, table, version) for table, version in plan.versions.items()}
     partitions = history.partitions()
     say(f"compacting {len(partitions)} log partitions of history")
     task = partial(compact_partitions, Compaction(history, before))
     made = distribute(spark, task, neighbourhoods(spark, partitions))
     for table in COMPACTED:
-        commit(lake, table, [exchange for of in made for exchange in of[table]], JOB, plan["run_id"])
+        commit(lake, table, [exchange for of in made for exchange in of[table]], JOB, plan.run_id)
 
 
-def _finish(lake: Lake, plan: runs.Plan) -> Report:
-    counts = [(table, lake.count(table)) for table in COMPACTED]
+def _finish(lake: Lake, plan: runs.CompactPlan) -> runs.Report:
+    counts = {table: lake.count(table) for table in COMPACTED}
     return runs.finish(
         lake,
         JOB,
         plan,
-        outcome="done" if plan["from_run"] <= plan["through_run"] else "nothing new",
-        through_run=plan["through_run"],
+        outcome="done" if plan.from_run <= plan.through_run else "nothing new",
+        through_run=plan.through_run,
         counts=counts,
     )

@@ -21,7 +21,6 @@ from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.compact.job import HISTORY
 from offsetlake.pipeline.compact.job import JOB as COMPACT
 from offsetlake.pipeline.compact.task import COMPACTED, Compaction, compact_partitions
-from offsetlake.pipeline.ingest.job import Report
 from offsetlake.pipeline.parallel import distribute, neighbourhoods
 
 JOB = "rebuild"
@@ -37,65 +36,64 @@ def rebuild(
     say: Callable[[str], None],
     tables: Sequence[str] = TABLES,
     log_partition: int | None = None,
-) -> Report:
+) -> runs.Report:
     """Rebuild tables of latest state from history, all rows or those of one log partition; gives the row of `runs`.
 
     Table features that deltalake cannot write are taken away from any table. Each table is exchanged in one commit, so
     a kill leaves the old or the new one; a run that was cut short is finished by its plan first. Raises LakeBusy where
     another job writes, TableChanged where another program changed history, LakeUnusable where it cannot be written.
     """
-    asked = {"tables": [*tables], "log_partition": log_partition}
     with lake.lock(JOB, say):
-        plan = runs.unfinished_plan(lake, JOB)
+        plan = runs.unfinished_plan(lake, JOB, runs.RebuildPlan)
         if plan:
-            say(f"run {plan['run_id']} was cut short: finishing it first")
-            plan["notes"].append(runs.RESUMED)
-            done = _run(spark, lake, plan, say)
-            if all(plan[name] == value for name, value in asked.items()):
+            say(f"run {plan.run_id} was cut short: finishing it first")
+            done = _run(spark, lake, plan.with_notes(runs.RESUMED), say)
+            if (plan.tables, plan.log_partition) == ((*tables,), log_partition):
                 return done
         refuse_changed(lake, *HISTORY, "runs")
-        return _run(spark, lake, runs.begin(lake, JOB, asked | {"versions": lake.versions(*tables)}), say)
+        plan = runs.RebuildPlan(tables=(*tables,), log_partition=log_partition, versions=lake.versions(*tables))
+        return _run(spark, lake, runs.begin(lake, JOB, plan), say)
 
 
-def _run(spark: Callable[[], Session], lake: Lake, plan: runs.Plan, say: Callable[[str], None]) -> Report:
+def _run(spark: Callable[[], Session], lake: Lake, plan: runs.RebuildPlan, say: Callable[[str], None]) -> runs.Report:
     refuse_changed(lake, *HISTORY, "runs")
-    for table in plan["tables"]:
+    for table in plan.tables:
         if taken := take_features_away(lake, table):
-            plan["notes"].append(f"table {table} has the features {', '.join(sorted(taken))} no more")
-    tables = [table for table in plan["tables"] if table in STATE]
+            plan = plan.with_notes(f"table {table} has the features {', '.join(sorted(taken))} no more")
+    tables = [table for table in plan.tables if table in STATE]
     for part, some in _parts(lake, plan, tables).items():
         _rebuild(spark, lake, plan, part, some, say)
     for table in tables:
         add_checks(lake.delta_table(table), definition(table), since=0)
-    if plan["log_partition"] is None:  # what was committed before the rebuild decides nothing any more
-        record(lake, {table: plan["versions"][table] for table in tables})
+    if plan.log_partition is None:  # what was committed before the rebuild decides nothing any more
+        record(lake, {table: plan.versions[table] for table in tables})
     verified: dict[str, int] = {}
-    for table in plan["tables"]:
+    for table in plan.tables:
         try:
             verified[table] = refuse_changed(lake, table)[table].version
         except TableChanged as error:
-            plan["notes"].append(f"still refused: {error}")
+            plan = plan.with_notes(f"still refused: {error}")
     record(lake, verified)
-    counts = [(table, lake.count(table)) for table in tables]
+    counts = {table: lake.count(table) for table in tables}
     return runs.finish(lake, JOB, plan, outcome="done", counts=counts)
 
 
-def _parts(lake: Lake, plan: runs.Plan, tables: Sequence[str]) -> dict[Part, list[str]]:
+def _parts(lake: Lake, plan: runs.RebuildPlan, tables: Sequence[str]) -> dict[Part, list[str]]:
     """Sort the tables that this run has not written yet by what they are rebuilt from."""
     found: dict[Part, list[str]] = {}
     for table in tables:
-        if not committed(lake, table, JOB, plan["run_id"]):
-            part = _covered(lake, table), _partitions(lake, table, plan["log_partition"])
+        if not committed(lake, table, JOB, plan.run_id):
+            part = _covered(lake, table), _partitions(lake, table, plan.log_partition)
             found.setdefault(part, []).append(table)
     return found
 
 
 def _covered(lake: Lake, table: str) -> int:
     """Return the newest ingest run a table covers, also where a compaction was cut short before or after it."""
-    compacted, unfinished = runs.last_run(lake, COMPACT), runs.unfinished_plan(lake, COMPACT)
-    if unfinished and committed(lake, table, COMPACT, unfinished["run_id"]):
-        return int(unfinished["through_run"])
-    return int(compacted["through_run"]) if compacted else 0
+    compacted, unfinished = runs.last_run(lake, COMPACT), runs.unfinished_plan(lake, COMPACT, runs.CompactPlan)
+    if unfinished and committed(lake, table, COMPACT, unfinished.run_id):
+        return unfinished.through_run
+    return (compacted.through_run if compacted else None) or 0
 
 
 def _partitions(lake: Lake, table: str, log_partition: int | None) -> tuple[int, ...] | None:
@@ -123,7 +121,7 @@ def _span(file: dict[str, Any]) -> set[int]:
 def _rebuild(
     spark: Callable[[], Session],
     lake: Lake,
-    plan: runs.Plan,
+    plan: runs.RebuildPlan,
     part: Part,
     tables: Sequence[str],
     say: Callable[[str], None],
@@ -144,8 +142,8 @@ def _rebuild(
     for table in tables:
         added = [action for of in made for exchange in of[table] for action in exchange.added]
         if chosen is None:
-            replace_table(lake, table, added, JOB, plan["run_id"])
+            replace_table(lake, table, added, JOB, plan.run_id)
         else:
             removed = [file["path"] for file in active_files(lake, table) if _span(file) & {*chosen}]
-            mark = rebuilt(JOB, plan["run_id"], [*chosen])
-            commit(lake, table, [FileChanges(added, removed)], JOB, plan["run_id"], mark)
+            mark = rebuilt(JOB, plan.run_id, [*chosen])
+            commit(lake, table, [FileChanges(added, removed)], JOB, plan.run_id, mark)

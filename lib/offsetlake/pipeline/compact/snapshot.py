@@ -151,10 +151,10 @@ def _compacted(
     """Give the log offsets the compacted tables cover, their leaves and versions, all as one compaction left them."""
     while True:
         last = runs.last_run(lake, "compact")
-        positions, plan = runs.compacted_positions(lake), runs.unfinished_plan(lake, "compact")
+        positions, plan = runs.compacted_positions(lake), runs.unfinished_plan(lake, "compact", runs.CompactPlan)
         now = state_versions(lake)
-        versions = plan["versions"] if plan else now
-        if runs.last_run(lake, "compact") == last and runs.unfinished_plan(lake, "compact") == plan:
+        versions = plan.versions if plan else now
+        if runs.last_run(lake, "compact") == last and runs.unfinished_plan(lake, "compact", runs.CompactPlan) == plan:
             found = {table: leaves(lake, table, version) for table, version in versions.items()}
             return positions, found, versions
 

@@ -51,7 +51,7 @@ class Emission:
         self._files = {table: TableFile(self.lake, table) for table in DECIDED}
         self._own = {} if self.planned_by is None else {table: self._planned_by(table) for table in DECIDED}
         compacted = runs.last_run(self.lake, "compact", "done")
-        self._compacted = compacted["run_id"] if compacted else 0
+        self._compacted = compacted.run_id if compacted else 0
         self._jobs = runs.jobs(self.lake)
 
     def partitions(self) -> list[int]:

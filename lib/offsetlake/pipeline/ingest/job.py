@@ -1,8 +1,8 @@
 """`ingest`: what the log holds behind the lake's position goes to history, each record once; and where topics end."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -20,9 +20,6 @@ from offsetlake.pipeline.parallel import distribute
 
 JOB = "ingest"
 
-Report = dict[str, Any]
-"""The run's row of table `runs`, and `versions`: the Delta version of each table as the run left it."""
-
 
 def ingest(
     spark: Callable[[], SparkSession | None],
@@ -30,7 +27,7 @@ def ingest(
     log: LogAddress,
     say: Callable[[str], None],
     ask: log_ends.Ask | None = None,
-) -> Report:
+) -> runs.Report:
     """Read what is new in the log into the history tables; gives the run's row of `runs`.
 
     `ask` is asked where the topics that offsets are of end, where a cluster can be asked; that goes to `log_ends`.
@@ -40,19 +37,19 @@ def ingest(
     the lake cannot be written.
     """
     with writing(lake, JOB, say):
-        plan = runs.unfinished_plan(lake, JOB)
+        plan = runs.unfinished_plan(lake, JOB, runs.IngestPlan)
         if plan:
-            say(f"run {plan['run_id']} was cut short: finishing it first")
+            say(f"run {plan.run_id} was cut short: finishing it first")
             plan = resume_ingest(plan, log)
         else:
             say(f"looking at the log {log}")
             plan = plan_ingest(log, runs.last_run(lake, JOB), lake)
             asked = ask(log_ends.stored_topics(lake)) if ask else log_ends.RequestedEnds([], [])
-            plan |= {"log_ends": asked.rows, "notes": [*plan["notes"], *asked.notes]}
+            plan = replace(plan, log_ends=tuple(map(tuple, asked.rows))).with_notes(*asked.notes)
             plan = runs.begin(lake, JOB, plan)
-        for note in plan["notes"]:
+        for note in plan.notes:
             say(note)
-        ranges = ranges_from_json(plan["ranges"])
+        ranges = ranges_from_json(plan.ranges)
         if ranges:
             records = sum(offsets.end - offsets.start for offsets in ranges.values())
             say(f"reading {records:,} log offsets of {len(ranges)} log partitions")
@@ -61,48 +58,42 @@ def ingest(
         return _finish(lake, log, plan, ranges)
 
 
-def _write_history(spark: SparkSession | None, lake: Lake, log: LogAddress, plan: runs.Plan) -> None:
+def _write_history(spark: SparkSession | None, lake: Lake, log: LogAddress, plan: runs.IngestPlan) -> None:
     """Read the log side by side, each reader into files of its own; one commit a table ends it."""
-    pieces = plan_readers(log, ranges_from_json(plan["ranges"]))
-    made = distribute(spark, partial(read_history, Reading(log, lake, plan["run_id"])), pieces)
+    pieces = plan_readers(log, ranges_from_json(plan.ranges))
+    made = distribute(spark, partial(read_history, Reading(log, lake, plan.run_id)), pieces)
     for table in HISTORY:
-        commit(lake, table, [of[table] for of in made], JOB, plan["run_id"])
+        commit(lake, table, [of[table] for of in made], JOB, plan.run_id)
 
 
-def _record_ends(lake: Lake, plan: runs.Plan, ask: log_ends.Ask | None) -> runs.Plan:
+def _record_ends(lake: Lake, plan: runs.IngestPlan, ask: log_ends.Ask | None) -> runs.IngestPlan:
     """Write where topics ended when the run was planned, and where those do that the lake has met in it."""
-    run_id, rows, notes = plan["run_id"], plan.get("log_ends", []), plan["notes"]  # no ends in an older program's plan
+    asked = log_ends.RequestedEnds([], [])
     if ask:
-        asked = ask(log_ends.read_topics(lake, run_id) - log_ends.stored_topics(lake))
-        rows, notes = [*rows, *asked.rows], [*notes, *asked.notes]
-    log_ends.record(lake, run_id, rows)
-    return plan | {"notes": notes}
+        asked = ask(log_ends.read_topics(lake, plan.run_id) - log_ends.stored_topics(lake))
+    log_ends.record(lake, plan.run_id, [*plan.log_ends, *asked.rows])
+    return plan.with_notes(*asked.notes)
 
 
-def _finish(lake: Lake, log: LogAddress, plan: runs.Plan, ranges: Mapping[LogPartition, OffsetRange]) -> Report:
-    counts = [(table, lake.count(table, f"ingest_run = {plan['run_id']}") if ranges else 0) for table in HISTORY]
-    positions = [
-        {
-            "topic": topic,
-            "partition": partition,
-            "position": position,
-            "tail_checksum": log.tail_checksum(LogPartition(topic, partition), position),
-        }
-        for topic, partition, position in plan["positions"]
-    ]
+def _finish(
+    lake: Lake, log: LogAddress, plan: runs.IngestPlan, ranges: Mapping[LogPartition, OffsetRange]
+) -> runs.Report:
+    counts = {table: lake.count(table, f"ingest_run = {plan.run_id}") if ranges else 0 for table in HISTORY}
+    positions = tuple(
+        runs.LogPosition(topic, partition, position, log.tail_checksum(LogPartition(topic, partition), position))
+        for topic, partition, position in plan.positions
+    )
+    gaps = _as_rows(ranges_from_json(plan.gaps))
     return runs.finish(
         lake,
         JOB,
         plan,
         outcome="done" if ranges else "nothing new",
-        log=plan["log"],
-        log_identity=plan["log_identity"],
-        ranges=_as_rows(ranges),
-        gaps=_as_rows(ranges_from_json(plan["gaps"])),
-        positions=positions,
         counts=counts,
+        log=plan.log,
+        ingested=runs.Ingested(plan.log_identity, _as_rows(ranges), positions, gaps),
     )
 
 
-def _as_rows(ranges: Mapping[LogPartition, OffsetRange]) -> list[dict[str, Any]]:
-    return [{**where._asdict(), **offsets._asdict()} for where, offsets in ranges.items()]
+def _as_rows(ranges: Mapping[LogPartition, OffsetRange]) -> tuple[runs.LogRange, ...]:
+    return tuple(runs.LogRange(*where, *offsets) for where, offsets in ranges.items())

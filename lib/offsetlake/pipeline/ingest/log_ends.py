@@ -6,7 +6,7 @@ lag would be too large by what was written to the topic meanwhile. Only topics o
 asked for behind it.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -80,7 +80,7 @@ def read_topics(lake: Lake, run_id: int) -> set[str]:
     return set(lake.query(sql, "offset_commits")["topic"].to_pylist())
 
 
-def record(lake: Lake, run_id: int, rows: Collection[list[Any]]) -> None:
+def record(lake: Lake, run_id: int, rows: Collection[Sequence[Any]]) -> None:
     """Write what an ingest was told, once: done again, the first answers stay."""
     file = TableFile(lake, "log_ends")
     file.write_rows([{**dict(zip(_COLUMNS, row, strict=True)), "ingest_run": run_id} for row in rows])

@@ -1,7 +1,6 @@
 """What an ingest is to read: from where the last one ended to where the log ends now, if it is the same log."""
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
 from offsetlake.errors import LakeUnusable, LogMismatch
 from offsetlake.lake import runs
@@ -13,32 +12,26 @@ from offsetlake.log.spark_source import ranges_from_json, ranges_to_json
 Ranges = dict[LogPartition, OffsetRange]
 
 
-def plan_ingest(log: LogAddress, last: Mapping[str, Any] | None, lake: Lake) -> runs.Plan:
-    """Decide what to read; `last` is the newest row of `runs` of an ingest.
-
-    The plan has, beside what every plan has: log, log_identity, ranges and gaps (as the source's option `ranges`) and
-    positions, from which the next ingest goes on. Raises LogUnavailable, LogMismatch.
-    """
+def plan_ingest(log: LogAddress, last: runs.Run | None, lake: Lake) -> runs.IngestPlan:
+    """Decide what to read; `last` is the newest run of an ingest. Raises LogUnavailable, LogMismatch."""
     extent = log.describe()
     known = positions_of(last) if last else {}
     if last:
         same_log(lake, log, extent, last)
-    starts = {
-        where: known[where]["position"] if where in known else held.start for where, held in extent.ranges.items()
-    }
+    starts = {where: known[where].position if where in known else held.start for where, held in extent.ranges.items()}
     wanted = {where: OffsetRange(start, extent.ranges[where].end) for where, start in starts.items()}
     ranges, gaps = _within(wanted, extent)
-    positions = {where: row["position"] for where, row in known.items()} | {
+    positions = {where: held.position for where, held in known.items()} | {
         where: held.end for where, held in extent.ranges.items()
     }
-    return {
-        "log": log.location,
-        "log_identity": extent.identity or (last or {}).get("log_identity"),
-        "ranges": ranges_to_json(ranges),
-        "gaps": ranges_to_json(gaps),
-        "positions": [[*where, position] for where, position in sorted(positions.items())],
-        "notes": [*extent.notes, *_gap_notes(gaps)],
-    }
+    return runs.IngestPlan(
+        log=log.location,
+        log_identity=extent.identity or (last.log_identity if last else None),
+        ranges=ranges_to_json(ranges),
+        gaps=ranges_to_json(gaps),
+        positions=tuple((*where, position) for where, position in sorted(positions.items())),
+        notes=(*extent.notes, *_gap_notes(gaps)),
+    )
 
 
 def check_same_log(lake: Lake, log: LogAddress, extent: LogExtent) -> None:
@@ -49,23 +42,20 @@ def check_same_log(lake: Lake, log: LogAddress, extent: LogExtent) -> None:
     same_log(lake, log, extent, last)
 
 
-def resume_ingest(plan: runs.Plan, log: LogAddress) -> runs.Plan:
+def resume_ingest(plan: runs.IngestPlan, log: LogAddress) -> runs.IngestPlan:
     """Bring the plan of a run that was cut short up to date: the log must be the same, and may have lost its beginning.
 
     Raises LogUnavailable, LogMismatch.
     """
     extent = log.describe()
-    same = extent.identity == plan["log_identity"] if extent.identity else log.location == plan["log"]
+    same = extent.identity == plan.log_identity if extent.identity else log.location == plan.log
     if not same:
         raise LogMismatch(
-            f"run {plan['run_id']} was cut short while it read {plan['log']}; finish it with that log first, not {log}"
+            f"run {plan.run_id} was cut short while it read {plan.log}; finish it with that log first, not {log}"
         )
-    ranges, gaps = _within(ranges_from_json(plan["ranges"]), extent)
-    return plan | {
-        "ranges": ranges_to_json(ranges),
-        "gaps": ranges_to_json(ranges_from_json(plan["gaps"]) | gaps),
-        "notes": [*plan["notes"], runs.RESUMED, *_gap_notes(gaps)],
-    }
+    ranges, gaps = _within(ranges_from_json(plan.ranges), extent)
+    resumed = replace(plan, ranges=ranges_to_json(ranges), gaps=ranges_to_json(ranges_from_json(plan.gaps) | gaps))
+    return resumed.with_notes(runs.RESUMED, *_gap_notes(gaps))
 
 
 def _within(wanted: Ranges, extent: LogExtent) -> tuple[Ranges, Ranges]:
@@ -88,33 +78,33 @@ def _gap_notes(gaps: Ranges) -> list[str]:
     ]
 
 
-def positions_of(ingested: Mapping[str, Any]) -> dict[LogPartition, Mapping[str, Any]]:
-    """Give by log partition what an ingest's row of `runs` says of it: `position` and `tail_checksum`."""
-    return {LogPartition(row["topic"], row["partition"]): row for row in ingested["positions"]}
+def positions_of(ingested: runs.Run) -> dict[LogPartition, runs.LogPosition]:
+    """Return the positions that an ingest recorded, by log partition."""
+    return {LogPartition(of.topic, of.partition): of for of in ingested.positions or ()}
 
 
-def same_log(lake: Lake, log: LogAddress, extent: LogExtent, last: Mapping[str, Any]) -> None:
-    """Refuse a log that is not the one the lake has read so far; `last` is the newest row of `runs` of an ingest.
+def same_log(lake: Lake, log: LogAddress, extent: LogExtent, last: runs.Run) -> None:
+    """Refuse a log that is not the one the lake has read so far; `last` is the newest run of an ingest.
 
     Raises LogMismatch. What can be told neither way passes: the tail of a partition may have changed or be gone.
     """
-    advice = f"one lake holds one log: name another folder with --lake, or the right log (last: {last['log']})"
-    if extent.identity and last["log_identity"] and extent.identity != last["log_identity"]:
+    advice = f"one lake holds one log: name another folder with --lake, or the right log (last: {last.log})"
+    if extent.identity and last.log_identity and extent.identity != last.log_identity:
         raise LogMismatch(
-            f"{log} is the log of cluster {extent.identity}, {lake.path} holds that of {last['log_identity']}; {advice}"
+            f"{log} is the log of cluster {extent.identity}, {lake.path} holds that of {last.log_identity}; {advice}"
         )
-    for where, row in sorted(positions_of(last).items()):
+    for where, last_read in sorted(positions_of(last).items()):
         held = extent.ranges.get(where)
-        if held is None and row["position"]:
+        if held is None and last_read.position:
             raise LogMismatch(f"{log} has no {where}, of which {lake.path} has read; {advice}")
-        if held and held.end < row["position"]:
+        if held and held.end < last_read.position:
             raise LogMismatch(
-                f"{where} of {log} ends at offset {held.end}, but {lake.path} has read up to {row['position']}: "
+                f"{where} of {log} ends at offset {held.end}, but {lake.path} has read up to {last_read.position}: "
                 f"it is another log, an older copy, or it lost records; {advice}"
             )
-        if extent.identity is None and row["tail_checksum"] is not None:
-            found = log.tail_checksum(where, row["position"])
-            if found not in (None, row["tail_checksum"]):
+        if extent.identity is None and last_read.tail_checksum is not None:
+            found = log.tail_checksum(where, last_read.position)
+            if found not in (None, last_read.tail_checksum):
                 raise LogMismatch(
-                    f"the batch of {where} before offset {row['position']} is not the one {lake.path} read; {advice}"
+                    f"the batch of {where} before offset {last_read.position} is not the one {lake.path} read; {advice}"
                 )

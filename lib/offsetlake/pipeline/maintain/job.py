@@ -4,7 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from offsetlake.lake import runs, upkeep
@@ -15,7 +15,6 @@ from offsetlake.log.address import LogAddress
 from offsetlake.log.disk.cutting import Cut, delete, plan_cut
 from offsetlake.log.writer.ownership import owned, refuse_brokers_own
 from offsetlake.log.writer.served_log import served
-from offsetlake.pipeline.ingest.job import Report
 from offsetlake.pipeline.maintain.log_retention import Need, needs_of_log
 
 JOB = "maintain"
@@ -45,7 +44,7 @@ class Preview:
     removed: dict[str, int]
 
 
-def maintain(lake: Lake, log: Path | None, vacuum_retention_ms: int, say: Callable[[str], None]) -> Report:
+def maintain(lake: Lake, log: Path | None, vacuum_retention_ms: int, say: Callable[[str], None]) -> runs.Report:
     """Cut the log in folder `log`, where one is named, then look after the tables; gives the run's row of `runs`.
 
     `counts` are segments_deleted, bytes_deleted (of the log), files_compacted and files_removed (of the tables). A run
@@ -57,11 +56,11 @@ def maintain(lake: Lake, log: Path | None, vacuum_retention_ms: int, say: Callab
         # It goes on with its log offsets, and its versions of the tables.
         runs.refuse_unfinished(lake, "was cut short")
         counts = Counter(dict.fromkeys(_COUNTS, 0))
-        plan = _cut_log(lake, log, counts, say) if log else _begin(lake, [], None)
-        _look_after_tables(lake, plan["run_id"], vacuum_retention_ms, counts, say)
+        plan = _cut_log(lake, log, counts, say) if log else _begin(lake, [])
+        _look_after_tables(lake, plan.run_id, vacuum_retention_ms, counts, say)
         outcome = "done" if any(counts.values()) else "nothing new"
         return runs.finish(
-            lake, JOB, plan, outcome=outcome, log=str(log) if log else None, counts=[(n, counts[n]) for n in _COUNTS]
+            lake, JOB, plan, outcome=outcome, log=str(log) if log else None, counts={n: counts[n] for n in _COUNTS}
         )
 
 
@@ -77,12 +76,12 @@ def preview(lake: Lake, log: Path | None, vacuum_retention_ms: int) -> Preview:
     )
 
 
-def _begin(lake: Lake, cuts: Sequence[PartitionCut], log: Path | None) -> runs.Plan:
-    plan = runs.unfinished_plan(lake, JOB)
+def _begin(lake: Lake, cuts: Sequence[PartitionCut]) -> runs.Plan:
+    plan = runs.unfinished_plan(lake, JOB, runs.Plan)
     notes = _notes(cuts)
     if plan is None:
-        return runs.begin(lake, JOB, {"log": str(log) if log else None, "notes": notes})
-    return plan | {"notes": [runs.RESUMED, "what went before the interruption is not counted", *notes]}
+        return runs.begin(lake, JOB, runs.Plan(notes=(*notes,)))
+    return replace(plan, notes=(runs.RESUMED, "what went before the interruption is not counted", *notes))
 
 
 def _notes(cuts: Sequence[PartitionCut]) -> list[str]:
@@ -105,7 +104,7 @@ def _cut_log(lake: Lake, log: Path, counts: Counter[str], say: Callable[[str], N
     _cuts(lake, log)  # what is not this lake's log is refused before as much as a lock is put there
     with served(log) as door, nullcontext() if door else owned(log, JOB):
         cuts = _cuts(lake, log)
-        plan = _begin(lake, cuts, log)
+        plan = _begin(lake, cuts)
         going = [each for each in cuts if each.cut.going]
         if going:
             say(f"deleting {sum(len(each.cut.going) for each in going):,} segments of {len(going)} log partitions")

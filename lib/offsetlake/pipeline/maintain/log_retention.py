@@ -58,22 +58,22 @@ def needs_of_log(lake: Lake, log: LogAddress) -> dict[LogPartition, Need]:
     return {where: _need(where, read, covered, pending) for where in extent.ranges}
 
 
-def _known_again(log: LogAddress, where: LogPartition, read: Mapping[str, Any]) -> bool:
-    checksum = read["tail_checksum"]
-    return checksum is not None and log.tail_checksum(where, read["position"]) == checksum
+def _known_again(log: LogAddress, where: LogPartition, read: runs.LogPosition) -> bool:
+    checksum = read.tail_checksum
+    return checksum is not None and log.tail_checksum(where, read.position) == checksum
 
 
 def _need(
     where: LogPartition,
-    read: Mapping[LogPartition, Mapping[str, Any]],
+    read: Mapping[LogPartition, runs.LogPosition],
     covered: Mapping[tuple[str, int], int],
     pending: Mapping[int, Mapping[str, Any]],
 ) -> Need:
     if where.topic != OFFSETS_TOPIC:
         return Need(0, _NO_TABLE, expected=True)
-    if where not in read or not read[where]["position"]:
+    if where not in read or not read[where].position:
         return Need(0, _UNREAD)
-    position = read[where]["position"]
+    position = read[where].position
     if where not in covered:
         return Need(0, _UNCOMPACTED)
     compacted = covered[where]
