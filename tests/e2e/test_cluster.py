@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from offsetlake.lake.definitions import TABLES
+from offsetlake.lake.files import active_files
 from offsetlake.lake.lake import Lake
 from support.e2e.cluster import WORKERS, Cluster
 from support.e2e.in_process import InProcess
-from support.e2e.lakes import LATER, cycle, judge, state
+from support.e2e.lakes import LATER, cycle, judge, rows, state, upkeep
 from support.e2e.wide_logs import write_wide_log
 from support.oracle.random_logs import random_log
 
@@ -53,6 +54,40 @@ settings = {**dict(spark.sparkContext.getConf().getAll()), **spark.conf.getAll}
 Path(sys.argv[1]).write_text(json.dumps({"executors": executors, "driver": driver, "settings": settings}))
 """
 
+# Runs the jobs with tasks that all fail in their first attempt, once they have written their files.
+FAILING = """
+import sys
+from pathlib import Path
+
+from pyspark import TaskContext
+
+from offsetlake.lake.lake import Lake
+from offsetlake.rules.policy import RetentionPolicy
+from offsetlake.log.address import LogAddress
+from offsetlake.pipeline.compact import job as compact
+from offsetlake.pipeline.expire import job as expire
+from offsetlake.pipeline.ingest import job as ingest
+from offsetlake.pipeline.spark import build_session
+
+def failing_once(distribute):
+    def distribute_failing(spark, work, items):
+        def attempt(item):
+            result = work(item)
+            if TaskContext.get().attemptNumber() == 0:
+                raise OSError("the first attempt fails")
+            return result
+        return distribute(spark, attempt, items)
+    return distribute_failing
+
+for job in (ingest, compact, expire):
+    job.distribute = failing_once(job.distribute)
+expire.JUDGED_HERE = 0
+spark, lake = build_session("failing"), Lake.create(Path(sys.argv[1]))
+ingest.ingest(lambda: spark, lake, LogAddress(folder=Path(sys.argv[2])), print)
+compact.compact(lambda: spark, lake, print)
+expire.expire(lambda: spark, lake, RetentionPolicy(7 * 86_400_000), int(sys.argv[3]), print)
+"""
+
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -60,7 +95,8 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("python")
     venv.create(folder, symlinks=True, with_pip=False)
     packages = folder / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
-    (packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    folders = [path for path in sys.path if Path(path).name == "site-packages"]
+    (packages / "dependencies.pth").write_text("".join(f"{path}\n" for path in folders))
     return folder / "bin" / "python"
 
 
@@ -109,17 +145,20 @@ def submit(cluster: Cluster, program: Path, tmp_path: Path) -> Submit:
 
 
 def executors_by_stage(events: Path) -> list[set[str]]:
-    """The executors that ran the tasks of each stage of the one application whose event log this is."""
+    """The executors that ran the work items of each job of the one application whose event log this is."""
     (log,) = events.iterdir()
-    stages: dict[int, set[str]] = {}
+    executors: dict[int, set[str]] = {}
+    stages = []
     for event in map(json.loads, log.read_text(encoding="utf-8").splitlines()):
         if event["Event"] == "SparkListenerTaskEnd":
-            stages.setdefault(event["Stage ID"], set()).add(event["Task Info"]["Executor ID"])
-    return list(stages.values())
+            executors.setdefault(event["Stage ID"], set()).add(event["Task Info"]["Executor ID"])
+        elif event["Event"] == "SparkListenerStageCompleted" and "MapInArrow" in json.dumps(event["Stage Info"]):
+            stages.append(event["Stage Info"]["Stage ID"])
+    return [executors[stage] for stage in stages]
 
 
 def done(finished: "subprocess.CompletedProcess[str]") -> None:
-    assert finished.returncode == 0, finished.stderr[-5000:]
+    assert finished.returncode == 0, finished.stdout[-5000:] + finished.stderr[-5000:]
 
 
 def test_executors_have_the_program_from_the_wheel(probed: dict[str, Any], python: Path, program: Path) -> None:
@@ -151,6 +190,27 @@ def test_the_jobs_on_a_cluster(submit: Submit, tmp_path: Path) -> None:
     judge(InProcess(), local)
     assert state(Lake.open(lake)) == state(local)
     assert all(local.count(table) for table in TABLES if table not in ("alterations", "log_ends"))
+
+
+def test_tasks_that_fail_once_leave_the_tables_of_tasks_that_do_not(submit: Submit, tmp_path: Path) -> None:
+    random_log(random.Random(22), 500, groups=10, log_partitions=3).write(tmp_path / "log")
+    (tmp_path / "failing.py").write_text(FAILING)
+    done(submit(tmp_path / "failing.py", tmp_path / "retried", tmp_path / "log", str(LATER)))
+    retried, expected = Lake.open(tmp_path / "retried"), Lake.create(tmp_path / "expected")
+    cycle(InProcess(), expected, tmp_path / "log")
+    judge(InProcess(), expected)
+    assert state(retried) == state(expected)
+    assert rows(retried, "offsets")
+    assert unreferenced_files(retried)
+    upkeep(retried)
+    assert not unreferenced_files(retried)
+    assert state(retried) == state(expected)
+
+
+def unreferenced_files(lake: Lake) -> set[Path]:
+    """The data files that no table names."""
+    named = {lake.table_path(table) / file["path"] for table in TABLES for file in active_files(lake, table)}
+    return {*lake.path.glob("*/*.parquet")} - named
 
 
 def test_what_fails_fails_the_submission(submit: Submit, tmp_path: Path) -> None:

@@ -1,29 +1,50 @@
-"""What stands for Spark where no JVM is wanted: the pieces of a job run here, one after the other."""
+"""A stand-in for Spark where no JVM is wanted: the work items of a job run in this process, one after the other."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import pyarrow as pa
+from pyspark.errors import PythonException
+
+from offsetlake.pipeline.parallel import TaskFailedError
+
+Batches = Iterable[pa.RecordBatch]
+
 
 class InProcess:
-    """The little of a SparkSession that the jobs use."""
+    """The part of a SparkSession that the jobs use."""
 
     defaultParallelism = 1  # noqa: N815 - Spark's name
-
-    def __init__(self, items: Iterable[Any] = ()) -> None:
-        self._items = list(items)
 
     @property
     def sparkContext(self) -> "InProcess":  # noqa: N802 - Spark's name
         return self
 
-    def parallelize(self, pieces: Iterable[Any], _tasks: int) -> "InProcess":
-        return InProcess(pieces)
+    def createDataFrame(self, rows: pa.Table) -> "InProcessFrame":  # noqa: N802 - Spark's name
+        return InProcessFrame([rows])
 
-    def map(self, work: Callable[[Any], Any]) -> "InProcess":
-        return InProcess(map(work, self._items))
 
-    def collect(self) -> list[Any]:
-        return self._items
+class InProcessFrame:
+    """The part of a DataFrame that the jobs use."""
+
+    def __init__(self, partitions: list[pa.Table], function: Callable[[Batches], Batches] = list) -> None:
+        self._partitions, self._function = partitions, function
+
+    def repartitionById(self, number: int, column: str) -> "InProcessFrame":  # noqa: N802 - Spark's name
+        (rows,) = self._partitions
+        places = [rows[column].to_pylist().index(partition) for partition in range(number)]
+        return InProcessFrame([rows.slice(place, 1) for place in places])
+
+    def mapInArrow(self, function: Callable[[Batches], Batches], _schema: str) -> "InProcessFrame":  # noqa: N802
+        return InProcessFrame(self._partitions, function)
+
+    def toArrow(self) -> pa.Table:  # noqa: N802 - Spark's name
+        try:
+            return pa.Table.from_batches(
+                batch for rows in self._partitions for batch in self._function(rows.to_batches())
+            )
+        except TaskFailedError as error:  # Spark keeps the text of an exception, and no more
+            raise PythonException(message=f"TaskFailedError: {error}\n") from None
 
 
 class NoSpark(InProcess):
@@ -32,7 +53,7 @@ class NoSpark(InProcess):
     seconds = 0.0
 
     def __init__(self, *_arguments: Any) -> None:
-        super().__init__()
+        pass
 
     def __enter__(self) -> "NoSpark":
         return self

@@ -14,7 +14,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import leaves
 from offsetlake.pipeline.compact.task import COMPACTED, Compaction, compact_partitions
 from offsetlake.pipeline.ingest.job import JOB as INGEST
-from offsetlake.pipeline.parallel import distribute, neighbourhoods
+from offsetlake.pipeline.parallel import chunk_partitions, distribute
 
 JOB = "compact"
 
@@ -69,7 +69,7 @@ def _apply(spark: SparkSession | None, lake: Lake, plan: runs.CompactPlan, say: 
     partitions = history.partitions()
     say(f"compacting {len(partitions)} log partitions of history")
     task = partial(compact_partitions, Compaction(history, before))
-    made = distribute(spark, task, neighbourhoods(spark, partitions))
+    made = distribute(spark, task, chunk_partitions(spark, partitions))
     for table in COMPACTED:
         commit(lake, table, [exchange for of in made for exchange in of[table]], JOB, plan.run_id)
 

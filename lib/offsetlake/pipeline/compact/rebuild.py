@@ -21,7 +21,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.compact.job import HISTORY
 from offsetlake.pipeline.compact.job import JOB as COMPACT
 from offsetlake.pipeline.compact.task import COMPACTED, Compaction, compact_partitions
-from offsetlake.pipeline.parallel import distribute, neighbourhoods
+from offsetlake.pipeline.parallel import chunk_partitions, concurrent_tasks, distribute
 
 JOB = "rebuild"
 
@@ -132,8 +132,8 @@ def _rebuild(
     partitions = [p for p in history.partitions() if chosen is None or p in chosen]
     task = partial(compact_partitions, Compaction(history, {table: {} for table in COMPACTED}, tables))
     session = spark() if partitions else None
-    pieces = neighbourhoods(session, partitions)
-    at_once = session.sparkContext.defaultParallelism if session else 1
+    pieces = chunk_partitions(session, partitions)
+    at_once = concurrent_tasks(session)
     made: list[dict[str, list[FileChanges]]] = []
     for at in range(0, len(pieces), at_once):
         done = sum(map(len, pieces[:at]))

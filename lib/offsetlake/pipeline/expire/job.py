@@ -15,7 +15,7 @@ from offsetlake.lake.foreign.guard import writing
 from offsetlake.lake.history_files import partition_files
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.expire.task import JUDGED, judgement, plan_tombstones
-from offsetlake.pipeline.parallel import distribute, neighbourhoods
+from offsetlake.pipeline.parallel import chunk_partitions, distribute
 from offsetlake.rules.policy import Override, RetentionPolicy
 from offsetlake.util.times import to_iso
 
@@ -108,7 +108,7 @@ def _judge(spark: Callable[[], SparkSession], lake: Lake, plan: ExpirePlan, say:
     decided = partition_files(lake, "tombstones", plan.versions["tombstones"])
     task = partial(plan_tombstones, of, plan.run_id, decided)
     session = None if lake.count("offsets") <= JUDGED_HERE else spark()
-    made = distribute(session, task, neighbourhoods(session, of.partitions))
+    made = distribute(session, task, chunk_partitions(session, of.partitions))
     commit(lake, "tombstones", [exchange for exchange, _ in made], JOB, plan.run_id)
     for _, of_task in made:
         counts.update(of_task)
