@@ -21,6 +21,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from offsetlake.errors import LakeBusy, TableChanged
 from offsetlake.lake.commits import app_id, ours
+from offsetlake.lake.constraints import check_rows
 from offsetlake.lake.definitions import definition
 from offsetlake.lake.lake import Lake, disk_errors
 from offsetlake.util.atomic_files import to_disk
@@ -37,13 +38,13 @@ class FileChanges:
 
 
 class TableFile:
-    """One new data file of a table, written batch by batch; made only if a row comes.
+    """One new data file of a table, written batch by batch; it exists only if there are rows.
 
-    The checks of the table are the writer's promise: no engine looks at the rows on their way.
+    Every row is checked against the constraints of the table: CheckFailed is raised before a commit can name the file.
     """
 
     def __init__(self, lake: Lake, table: str) -> None:
-        self._schema = table_schema(table)
+        self._table, self._schema = table, table_schema(table)
         self._path = lake.table_path(table) / f"part-{uuid.uuid4()}.parquet"
         self._repeating = definition(table).repeating
         self._statistics = {name: _Statistics() for name in _indexed(table)}
@@ -67,6 +68,7 @@ class TableFile:
     def _flush(self) -> None:
         rows = _without_unused(pa.concat_tables(self._waiting))
         self._waiting = []
+        check_rows(self._table, rows)
         self._rows += rows.num_rows
         for name, statistics in self._statistics.items():
             statistics.add(rows[name])
