@@ -1,4 +1,4 @@
-"""The jobs on a real Spark cluster, by spark-submit: from the built wheel alone, the tables of a run on one machine."""
+"""The jobs on a real Spark cluster and on Spark Connect, from the built wheel alone: the tables of a run elsewhere."""
 
 import json
 import random
@@ -16,7 +16,8 @@ import pytest
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.files import active_files
 from offsetlake.lake.lake import Lake
-from support.e2e.cluster import WORKERS, Cluster
+from support.e2e.cluster import WORKERS, Cluster, environment
+from support.e2e.connect_server import connect_server
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import LATER, cycle, judge, rows, state, upkeep
 from support.e2e.wide_logs import write_wide_log
@@ -86,6 +87,22 @@ spark, lake = build_session("failing"), Lake.create(Path(sys.argv[1]))
 ingest.ingest(lambda: spark, lake, LogAddress(folder=Path(sys.argv[2])), print)
 compact.compact(lambda: spark, lake, print)
 expire.expire(lambda: spark, lake, RetentionPolicy(7 * 86_400_000), int(sys.argv[3]), print)
+"""
+
+# Prints how many tasks run at a time, and the length of the message of an error that a task raised.
+FAILING_ON_CONNECT = """
+from offsetlake.errors import LakeBusy
+from offsetlake.pipeline.parallel import concurrent_tasks, distribute
+from offsetlake.pipeline.spark import build_session
+
+def fail(_item):
+    raise LakeBusy("busy " * 4_000)
+
+spark = build_session("failing")
+try:
+    distribute(spark, fail, [1])
+except LakeBusy as error:
+    print(concurrent_tasks(spark), len(str(error)))
 """
 
 
@@ -218,3 +235,28 @@ def test_what_fails_fails_the_submission(submit: Submit, tmp_path: Path) -> None
     assert finished.returncode != 0
     assert f"error: no folder {tmp_path / 'nowhere'}" in finished.stdout  # spark-submit prints all of a driver's there
     assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.long
+def test_the_jobs_on_spark_connect(python: Path, program: Path, tmp_path: Path) -> None:
+    """The client runs from the wheel, which the server's tasks do not have unless the client sends it."""
+    random_log(random.Random(23), 1_000, groups=20, log_partitions=3).write(tmp_path / "log")
+    (tmp_path / "failing.py").write_text(FAILING_ON_CONNECT)
+    options = ["--lake", tmp_path / "lake", "--log", tmp_path / "log", "--now", str(LATER)]
+
+    def connected(remote: str, *command: str | Path) -> str:
+        variables = environment(tmp_path, python) | {"SPARK_REMOTE": remote, "PYTHONPATH": str(program)}
+        finished = subprocess.run(
+            [python, *command], env=variables, cwd=tmp_path, capture_output=True, check=False, encoding="utf-8"
+        )
+        done(finished)
+        return finished.stdout
+
+    with connect_server(tmp_path, python) as remote:
+        connected(remote, ROOT / "jobs" / "run.py", *options)
+        assert connected(remote, tmp_path / "failing.py").split() == ["2", str(len("busy " * 4_000))]
+    local = Lake.create(tmp_path / "local")
+    cycle(InProcess(), local, tmp_path / "log")
+    judge(InProcess(), local)
+    assert state(Lake.open(tmp_path / "lake")) == state(local)
+    assert rows(local, "offsets")

@@ -19,8 +19,8 @@ from offsetlake.pipeline.emit import job as emit
 from offsetlake.pipeline.expire import job as expire
 from offsetlake.pipeline.ingest import job as ingest
 from offsetlake.pipeline.ingest import log_ends
+from offsetlake.pipeline.lazy_session import Advance, LazySession
 from offsetlake.pipeline.maintain import job as maintain
-from offsetlake.pipeline.spark import Advance, LazySession
 from offsetlake.rules.policy import RetentionPolicy
 
 JOBS = ("ingest", "compact", "expire", "emit")

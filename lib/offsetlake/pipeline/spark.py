@@ -1,98 +1,70 @@
-"""The one place that starts Spark, from `conf/spark.conf`, and keeps what its JVM writes away from the terminal."""
+"""The one place that opens Spark sessions: of a Spark Connect server, of spark-submit, or of a Spark started here.
+
+A Spark that is started here has the settings of `conf/spark.conf`, and what its JVM writes is kept from the terminal. A
+session of Spark Connect is opened where Spark's own configuration asks for it: `SPARK_REMOTE` or `spark.remote`.
+"""
 
 import os
 import signal
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from importlib.resources import as_file
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from urllib.parse import urlsplit
+from zipimport import zipimporter
 
 from py4j.java_gateway import JavaGateway
-from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkRuntimeError
+from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, is_remote
 
-from offsetlake.errors import BadRequest, OffsetlakeError
+from offsetlake.errors import BadRequest
 from offsetlake.log.spark_source import CommitLogSource
 from offsetlake.util.resources import resource
 
 JARS_VARIABLE = "OFFSETLAKE_JARS"
+REMOTE_VARIABLE = "SPARK_REMOTE"
 TAIL = 4000  # bytes of the JVM's output that are shown when something went wrong
 
 _engine_output = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - lives as long as the JVM, which writes to it
 
-Advance = Callable[[int, int, str], None]
-_WATCH_SECONDS = 0.5
-
-
-class LazySession:
-    """A Spark session that starts when it is first called for; `seconds` is how long that took, 0 until then.
-
-    As a context it adds to an error of Spark's, as a note, what the JVM has written.
-    """
-
-    def __init__(self, app_name: str, say: Callable[[str], None], advance: Advance = lambda *_: None) -> None:
-        self._app_name, self._say, self._advance = app_name, say, advance
-        self._over = threading.Event()
-        self.seconds = 0.0
-
-    def __call__(self) -> SparkSession:
-        """Give the session; raises what `build_session` raises."""
-        return self._session
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        if failure and not isinstance(failure, OffsetlakeError) and (written := _engine_tail()):
-            failure.add_note(f"Spark's JVM wrote:\n{written}")
-
-    @cached_property
-    def _session(self) -> SparkSession:
-        self._say("starting Spark")
-        began = time.monotonic()
-        session = build_session(self._app_name)
-        self.seconds = time.monotonic() - began
-        self._say("running Spark tasks")
-        threading.Thread(target=self._watch, args=(session,), daemon=True, name="progress").start()
-        return session
-
-    def _watch(self, session: SparkSession) -> None:
-        """Report how many tasks of the stages that run are done, until the context ends."""
-        tracker = session.sparkContext.statusTracker()
-        while not self._over.wait(_WATCH_SECONDS):
-            try:
-                stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            except (Py4JError, OSError):  # the JVM ends, and with it what there is to report
-                return
-            running = [stage for stage in stages if stage]
-            if total := sum(stage.numTasks for stage in running):
-                self._advance(sum(stage.numCompletedTasks for stage in running), total, "tasks")
-
 
 def build_session(app_name: str, extra: dict[str, str] | None = None) -> SparkSession:
-    """Start Spark, or join the session spark-submit has begun, with the log registered as a source.
+    """Return the active session, one of a Connect server, of spark-submit or of a Spark started here.
 
-    Raises BadRequest where the jars of Delta are neither given to spark-submit nor found, or Java does not start.
+    The log is registered in it as a data source. Raises BadRequest if the Connect server cannot be used, if Java does
+    not start, or if the jars of Delta are neither given to spark-submit nor found.
     """
     settings = _settings() | (extra or {})
-    if SparkSession.getActiveSession() is None:
+    remote = settings.get("spark.remote", os.environ.get(REMOTE_VARIABLE))
+    if SparkSession.getActiveSession() is not None:
+        spark = SparkSession.builder.getOrCreate()
+    elif remote:
+        spark = _connect(remote)
+    else:
         _start_context(app_name, settings)
-    spark = SparkSession.builder.getOrCreate()
-    spark.sparkContext.setLogLevel(settings["spark.log.level"])
+        spark = SparkSession.builder.getOrCreate()
+    if not is_remote():  # the log level of a Connect server is its operator's decision
+        spark.sparkContext.setLogLevel(settings["spark.log.level"])
     spark.dataSource.register(CommitLogSource)
+    return spark
+
+
+def _connect(remote: str) -> SparkSession:
+    try:
+        spark = SparkSession.builder.remote(remote).getOrCreate()
+        spark.version  # noqa: B018 - the first request to the server
+    except PySparkException as error:
+        server = urlsplit(remote).netloc or remote  # the rest of the address may be a token
+        raise BadRequest(
+            f"the Spark Connect server {server} cannot be used: {error}; start it, or correct {REMOTE_VARIABLE}"
+        ) from error
+    if isinstance(loader := sys.modules[__name__].__loader__, zipimporter):
+        spark.addArtifacts(loader.archive, pyfile=True)  # the wheel this process runs from, for the tasks
     return spark
 
 
@@ -131,7 +103,7 @@ def _launch(conf: SparkConf) -> JavaGateway:
             return launch_gateway(conf, {"stdout": _engine_output, "stderr": _engine_output})  # type: ignore[no-untyped-call]
         except PySparkRuntimeError as error:
             raise BadRequest(
-                f"Spark's JVM did not start: {_engine_tail() or error}; "
+                f"Spark's JVM did not start: {engine_tail() or error}; "
                 "it needs Java 17 or 21, by JAVA_HOME or on the PATH"
             ) from error
 
@@ -159,8 +131,8 @@ def _jars() -> str:
     return f"{folder}/*"
 
 
-def _engine_tail() -> str:
-    """Give the end of what Spark's JVM has written to its standard output and error; empty where nothing was."""
+def engine_tail() -> str:
+    """Return the end of what Spark's JVM has written to its standard output and error."""
     handle = _engine_output.fileno()
     size = os.fstat(handle).st_size
     return os.pread(handle, TAIL, max(0, size - TAIL)).decode(errors="replace").strip()

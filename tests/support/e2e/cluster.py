@@ -41,7 +41,7 @@ class Cluster:
         self.folder = folder
         port, self._ui_port = free_ports(2)
         self.url = f"spark://127.0.0.1:{port}"
-        self._environment = _environment(folder, python)
+        self._environment = environment(folder, python)
         self._log = folder / "cluster.log"
         self._processes: list[subprocess.Popen[bytes]] = []
         self._commands = [_master(port, self._ui_port)]
@@ -131,7 +131,7 @@ class Cluster:
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-60:])
 
 
-def _environment(folder: Path, python: Path) -> dict[str, str]:
+def environment(folder: Path, python: Path) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
     return inherited | {
         "SPARK_HOME": str(SPARK_HOME),
