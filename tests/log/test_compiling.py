@@ -19,7 +19,7 @@ from pathlib import Path
 from numba.core import event
 
 from offsetlake.log.address import LogAddress
-from offsetlake.log.spark_source import decode
+from offsetlake.log.reading import decode
 
 
 class Compiled(event.Listener):

@@ -11,15 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offsetlake.log import spark_source
+from offsetlake.log import reading
 from offsetlake.log.disk import folder as log_folder
 from offsetlake.log.disk.folder import describe
 from offsetlake.log.positions import OFFSETS_TOPIC, SHARE_STATE_TOPIC, LogPartition, OffsetRange
-from offsetlake.log.spark_source import (
-    CommitLogReader,
-    CommitLogSource,
-    ranges_to_json,
-)
+from offsetlake.log.reading import ranges_to_json
+from offsetlake.log.spark_source import CommitLogReader, CommitLogSource
 from support.log.made_folders import write
 from support.oracle.encoders import offset_key
 from support.oracle.log_reader import ABORT, LogRecord, read_log
@@ -119,7 +116,7 @@ def test_random_logs_hold_each_record_once(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log_folder, "SLICE", size)
         patch.setattr(log_folder, "CHUNK", 17 + size)
-        patch.setattr(spark_source, "READER_BYTES", 2 * size)
+        patch.setattr(reading, "READER_BYTES", 2 * size)
         records = [r for r in read_log(folder) if r.log_partition != 77]
         ranges = {w: r for w, r in describe(folder).ranges.items() if w.partition != 77}
         is_as_the_oracle_says(folder, records, ranges=ranges_to_json(ranges))

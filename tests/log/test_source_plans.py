@@ -8,20 +8,13 @@ from hypothesis import strategies as st
 from pyspark.sql.types import BooleanType, IntegerType, StringType
 
 from offsetlake.errors import BadRequest, LogUnavailable
-from offsetlake.log import spark_source
+from offsetlake.log import reading
 from offsetlake.log.address import LogAddress
 from offsetlake.log.disk import folder as log_folder
 from offsetlake.log.disk.folder import FolderSlice, describe
 from offsetlake.log.positions import OFFSETS_TOPIC, SHARE_STATE_TOPIC, LogPartition, OffsetRange
-from offsetlake.log.spark_source import (
-    CommitLogReader,
-    CommitLogSource,
-    SliceGroup,
-    _grouped,
-    plan_readers,
-    ranges_from_json,
-    ranges_to_json,
-)
+from offsetlake.log.reading import SliceGroup, _grouped, plan_readers, ranges_from_json, ranges_to_json
+from offsetlake.log.spark_source import CommitLogReader, CommitLogSource
 from support.log.made_folders import write
 from support.oracle.log_writer import Batch, Record
 
@@ -42,7 +35,7 @@ def piece(size: int) -> FolderSlice:
 def test_slices_are_grouped_in_order_and_up_to_a_size(sizes: list[int], room: int) -> None:
     pieces = [piece(size) for size in sizes]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spark_source, "READER_BYTES", room)
+        patch.setattr(reading, "READER_BYTES", room)
         groups = [group.slices for group in _grouped([*pieces])]
     assert [each for group in groups for each in group] == pieces
     for at, group in enumerate(groups):
@@ -56,12 +49,12 @@ def test_slices_are_grouped_in_order_and_up_to_a_size(sizes: list[int], room: in
 
 def test_one_large_partition_gives_several_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_folder, "SLICE", 2000)
-    monkeypatch.setattr(spark_source, "READER_BYTES", 4000)
+    monkeypatch.setattr(reading, "READER_BYTES", 4000)
     write(tmp_path, [Batch(records=(Record(i, 0, b"k", b"v" * 100),)) for i in range(200)])
     reader = CommitLogReader({"log": str(tmp_path), "records": "others"})
     groups = reader.partitions()
     assert len(groups) > 5
-    assert sum(piece.size for group in groups for piece in group.slices) == 200 * 171
+    assert sum(piece.size for group in groups for piece in group.value.slices) == 200 * 171
     offsets = [batch.column("log_offset").to_pylist() for group in groups for batch in reader.read(group)]
     assert sorted(offset for of_batch in offsets for offset in of_batch) == list(range(200))
 
@@ -77,16 +70,17 @@ def test_a_plan_of_nothing_is_one_reader_without_slices(tmp_path: Path) -> None:
     assert plan_readers(LogAddress(folder=FIXTURES / "real-log"), {}) == []
     for records in ("offset_commits", "others"):
         reader = CommitLogReader({"log": str(FIXTURES / "real-log"), "records": records, "ranges": "{}"})
-        assert reader.partitions() == [SliceGroup([])]
-        assert list(reader.read(SliceGroup([]))) == []
+        (partition,) = reader.partitions()
+        assert partition.value == SliceGroup([])
+        assert list(reader.read(partition)) == []
     write(tmp_path, (7, []))
-    assert CommitLogReader({"log": str(tmp_path)}).partitions() == [SliceGroup([])]
+    assert [each.value for each in CommitLogReader({"log": str(tmp_path)}).partitions()] == [SliceGroup([])]
 
 
 def test_offset_commits_are_sought_in_their_topic_only() -> None:
     def topics(records: str) -> set[str]:
         groups = CommitLogReader({"log": str(FIXTURES / "real-log"), "records": records}).partitions()
-        return {piece.log_partition.topic for group in groups for piece in group.slices}
+        return {piece.log_partition.topic for group in groups for piece in group.value.slices}
 
     assert topics("offset_commits") == {OFFSETS_TOPIC}
     assert topics("others") == {OFFSETS_TOPIC, SHARE_STATE_TOPIC}

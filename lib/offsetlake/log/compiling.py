@@ -19,7 +19,7 @@ from offsetlake.kafka.batches.writer import NO_HEADERS, NO_PRODUCER, Batch, Prod
 from offsetlake.kafka.commits import commit_kernels, commit_parts, superseded
 from offsetlake.kafka.commits.encoding import NO_TOPIC_ID, offset_commit_key, offset_commit_value
 from offsetlake.log.address import LogAddress
-from offsetlake.log.spark_source import decode
+from offsetlake.log.reading import decode
 from offsetlake.log.writer.appending import appending
 
 COMPILING = "compiling the code that reads the log, once after an installation"

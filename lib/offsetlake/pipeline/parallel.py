@@ -1,67 +1,34 @@
-"""Runs the work items of a job in Spark tasks, one task per item, and returns their results to the driver.
+"""Runs the work items of a job, in Spark tasks or in this process, and returns their results."""
 
-Only the DataFrame API is used, so that a job runs on a classic session and on Spark Connect alike. A task raises its
-errors: Spark then retries it (`spark.task.maxFailures`), and only the result of the attempt that succeeded is returned.
-"""
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
-import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from typing import Any, TypeVar
-
-import pyarrow as pa
-from pyspark.errors import PySparkException
-from pyspark.serializers import CPickleSerializer
-from pyspark.sql import SparkSession, is_remote
-from pyspark.sql import functions as F
-
-from offsetlake.errors import OffsetlakeError
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _TASKS_PER_CORE = 4  # log partitions differ in size: more tasks than cores even that out
-_MAX_CORES = 1 << 16
-
-_ITEM, _CONTENT = "item", "content"
-_SCHEMA = pa.schema([pa.field(_ITEM, pa.int32(), nullable=False), pa.field(_CONTENT, pa.binary(), nullable=False)])
-_SPARK_SCHEMA = f"{_ITEM} int, {_CONTENT} binary"
-_ENVELOPE = re.compile(r'offsetlake task error (\{"error": .*\})')
-
-_serializer: Any = CPickleSerializer()
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class TaskFailedError(Exception):
-    """Carries an OffsetlakeError from a task to the driver.
-
-    Spark reports the exception of a Python worker as text: the message is one line of JSON that `distribute` reads.
-    """
-
-    def __init__(self, error: OffsetlakeError) -> None:
-        content = json.dumps({"error": type(error).__name__, "message": str(error)})
-        super().__init__(f"offsetlake task error {content}")
-
-
-def concurrent_tasks(spark: SparkSession | None) -> int:
+def concurrent_tasks(spark: "SparkSession | None") -> int:
     """Return how many tasks run at a time: the cores of Spark, 1 without Spark."""
     if spark is None:
         return 1
-    if not is_remote():
-        return spark.sparkContext.defaultParallelism
-    # A Connect client has no SparkContext; a range has as many partitions as its server has cores.
-    numbers = spark.range(_MAX_CORES).select(F.spark_partition_id().alias("number"))
-    return int(numbers.agg(F.max("number")).toArrow()[0][0].as_py()) + 1
+    from offsetlake.pipeline import spark_tasks  # noqa: PLC0415 - imports Spark, which few commands need
+
+    return spark_tasks.concurrent_tasks(spark)
 
 
-def chunk_partitions(spark: SparkSession | None, partitions: Sequence[int]) -> list[Sequence[int]]:
+def chunk_partitions(spark: "SparkSession | None", partitions: Sequence[int]) -> list[Sequence[int]]:
     """Cut log partitions into work items, neighbours together as files hold them; into one item without Spark."""
     items = concurrent_tasks(spark) * _TASKS_PER_CORE if spark else 1
     size = -(-len(partitions) // items) or 1
     return [partitions[at : at + size] for at in range(0, len(partitions), size)]
 
 
-def distribute(spark: SparkSession | None, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+def distribute(spark: "SparkSession | None", work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
     """Run `work` on every item, one Spark task per item, and return the results in the order of the items.
 
     Without Spark everything runs in this process: for work that takes less time than Spark takes to start.
@@ -71,36 +38,6 @@ def distribute(spark: SparkSession | None, work: Callable[[Item], Result], items
     """
     if spark is None or not items:
         return [work(item) for item in items]
-    numbers = pa.array(range(len(items)), pa.int32())
-    contents = pa.array([_serializer.dumps(item) for item in items], pa.binary())
-    rows = spark.createDataFrame(pa.table([numbers, contents], schema=_SCHEMA))
-    tasks = rows.repartitionById(len(items), _ITEM).mapInArrow(partial(_run_items, work), _SPARK_SCHEMA)
-    try:
-        results = tasks.toArrow()
-    except PySparkException as failure:
-        if (error := _task_error(failure)) is None:
-            raise
-        raise error from failure
-    return [_serializer.loads(content.as_py()) for content in results.sort_by(_ITEM)[_CONTENT]]
+    from offsetlake.pipeline import spark_tasks  # noqa: PLC0415 - as above
 
-
-def _run_items(work: Callable[[Item], Result], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run `work` on the items of one task, which is one item."""
-    for batch in batches:
-        for number, content in zip(batch[_ITEM], batch[_CONTENT], strict=True):
-            try:
-                result = work(_serializer.loads(content.as_py()))
-            except OffsetlakeError as error:
-                raise TaskFailedError(error) from error
-            columns = [pa.array([number.as_py()], pa.int32()), pa.array([_serializer.dumps(result)], pa.binary())]
-            yield pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
-
-
-def _task_error(failure: PySparkException) -> OffsetlakeError | None:
-    """Return the error that a TaskFailedError carried through Spark; None for a failure of another kind."""
-    envelope = _ENVELOPE.search(str(failure))
-    if envelope is None:
-        return None
-    content = json.loads(envelope[1])
-    kinds = {kind.__name__: kind for kind in OffsetlakeError.__subclasses__()}
-    return kinds.get(content["error"], OffsetlakeError)(content["message"])
+    return spark_tasks.run_tasks(spark, work, items)

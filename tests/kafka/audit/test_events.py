@@ -13,7 +13,7 @@ from offsetlake.kafka.chunk import decode_chunk
 from offsetlake.log.address import LogAddress
 from offsetlake.log.disk.folder import FolderSlice
 from offsetlake.log.positions import LogPartition, OffsetRange
-from offsetlake.log.spark_source import decode
+from offsetlake.log.reading import decode
 from support.kafka.made_commits import KEY, TIME, VALUE
 from support.oracle.encoders import group_metadata_key, offset_key
 from support.oracle.log_reader import OFFSETS_TOPIC

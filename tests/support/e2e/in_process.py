@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.errors import PythonException
 
-from offsetlake.pipeline.parallel import TaskFailedError
+from offsetlake.pipeline.spark_tasks import TaskFailedError
 
 Batches = Iterable[pa.RecordBatch]
 

@@ -32,7 +32,7 @@ from deltalake.table import TableAlterer, TableOptimizer
 
 from offsetlake.lake.foreign import remake
 from offsetlake.lake.lake import Lake
-from offsetlake.log import spark_source
+from offsetlake.log import reading
 from offsetlake.log.address import LogAddress
 from offsetlake.log.writer import appender
 from offsetlake.pipeline.emit import log_writer
@@ -137,9 +137,9 @@ def never_killed(place: Place, part: float | str, jobs: tuple[Job, ...], report:
 
 def warm_up(log: LogAddress) -> None:
     """Bring compiled code in, which every child would otherwise do anew."""
-    for group in spark_source.plan_readers(log, log.describe().ranges):
+    for group in reading.plan_readers(log, log.describe().ranges):
         for piece, found in log.fetch(group.slices):
-            spark_source.decode(piece, found)
+            reading.decode(piece, found)
 
 
 def kill_at_each_write(name: str, folder: Path, number: int) -> None:

@@ -18,6 +18,8 @@ from offsetlake.cli.commands.options import (
 )
 from offsetlake.cli.commands.plans import OF_ALTERATIONS, OF_TOMBSTONES, Plan, hand
 from offsetlake.errors import BadRequest
+from offsetlake.pipeline.changes import reset as offset_resets
+from offsetlake.pipeline.changes.cleanup import plan_cleanup
 from offsetlake.util.times import now_ms, to_ms
 
 ExecuteOption = Annotated[bool, typer.Option("--execute", help="Do it, and read back what came of it.")]
@@ -47,8 +49,6 @@ def cleanup(
     config_file: ConfigOption = None,
 ) -> None:
     """Delete groups with all their offsets, or their offsets of one topic; a group that has members is left alone."""
-    from offsetlake.pipeline.changes.cleanup import plan_cleanup  # noqa: PLC0415 - imports Spark, which `--help` need not
-
     with hand(lake, log, bootstrap, kafka_config, config_file, format_, context.obj) as at:
         at.act(
             "cleanup",
@@ -91,8 +91,6 @@ def restore(
 
     Offsets a group did not have at the instant stay as they are.
     """
-    from offsetlake.pipeline.changes import reset as offset_resets  # noqa: PLC0415 - as above
-
     if group is not None and as_of is not None and run is None:
         instant, name = to_ms(as_of), group
         make: Plan = lambda lake: offset_resets.as_of(lake, name, instant, topic, now_ms())  # noqa: E731
@@ -125,8 +123,6 @@ def undelete(
     config_file: ConfigOption = None,
 ) -> None:
     """Bring back the offsets a group had that expired or were deleted, as history has them."""
-    from offsetlake.pipeline.changes import reset as offset_resets  # noqa: PLC0415 - as above
-
     with hand(lake, log, bootstrap, kafka_config, config_file, format_, context.obj) as at:
         at.act(
             "undelete",

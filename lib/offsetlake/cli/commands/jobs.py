@@ -5,11 +5,11 @@ import sys
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from offsetlake.cli import config
+from offsetlake.cli import config, job_summary
 from offsetlake.cli.commands.options import (
     JOBS,
     BootstrapOption,
@@ -29,12 +29,13 @@ from offsetlake.errors import BadRequest
 from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
+from offsetlake.pipeline import runner
+from offsetlake.pipeline.expire.what_if import what_if as ask
+from offsetlake.pipeline.maintain.job import preview
+from offsetlake.pipeline.runner import Expiry, FinishedJob
 from offsetlake.queries.questions import check_known, like
 from offsetlake.rules.policy import RetentionPolicy
 from offsetlake.util.times import duration_ms, now_ms, to_duration, to_ms
-
-if TYPE_CHECKING:
-    from offsetlake.pipeline.runner import Expiry, FinishedJob
 
 RunFormatOption = Annotated[
     Literal["table", "json", "csv"] | None,
@@ -158,7 +159,6 @@ def expire(
         return
     if compacted_by is not None:
         raise BadRequest("--compacted-by does not go with --what-if, which plans nothing")
-    from offsetlake.pipeline.expire.what_if import what_if as ask  # noqa: PLC0415 - imports Spark, as _jobs does
 
     other = None if retention is None else _policy(settings, retention)
     at = open_verified(settings.lake)
@@ -218,9 +218,6 @@ def maintain(
         raise BadRequest("--format does not go with --dry-run, which is for people")
     options = {"lake": lake, "config": config_file}
     settings = config.load(options | {"format": format_}, os.environ)
-    from offsetlake.cli import job_summary  # noqa: PLC0415 - as in _jobs
-    from offsetlake.pipeline import runner  # noqa: PLC0415
-    from offsetlake.pipeline.maintain.job import preview  # noqa: PLC0415
 
     folder = None if log is None else Path(log)
     if dry_run:
@@ -233,10 +230,7 @@ def maintain(
     summarize(settings, options, [done])
 
 
-def _expiry(
-    settings: config.Config, now: str | None, retention: str | None, compacted_by: int | None = None
-) -> "Expiry":
-    from offsetlake.pipeline.runner import Expiry  # noqa: PLC0415 - as in _jobs
+def _expiry(settings: config.Config, now: str | None, retention: str | None, compacted_by: int | None = None) -> Expiry:
 
     return Expiry(_policy(settings, retention), _instant(now), compacted_by)
 
@@ -255,20 +249,17 @@ def _jobs(
     options: Mapping[str, str | None],
     jobs: Collection[str],
     log: LogAddress | None = None,
-    expiry: "Expiry | None" = None,
+    expiry: Expiry | None = None,
     through_run: int | None = None,
 ) -> None:
-    from offsetlake.pipeline import runner  # noqa: PLC0415 - half a second of importing Spark, which questions need not
 
     with Progress() as progress:
         done = runner.run_jobs(settings.lake, log, jobs, expiry, progress.say, through_run, progress.advance)
     summarize(settings, options, done)
 
 
-def summarize(settings: config.Config, options: Mapping[str, str | None], done: "list[FinishedJob]") -> None:
+def summarize(settings: config.Config, options: Mapping[str, str | None], done: list[FinishedJob]) -> None:
     """Write what jobs did, in the format asked for."""
-    from offsetlake.cli import job_summary  # noqa: PLC0415 - as in _jobs
-
     if settings.format != "table":
         write(job_summary.as_rows(Lake.open(settings.lake), done), settings.format)
         return

@@ -5,7 +5,6 @@ import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,11 +17,11 @@ from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.scratch import scratch
 from offsetlake.log.address import LogAddress
+from offsetlake.log.cluster.admin import ClusterAdmin
+from offsetlake.pipeline import runner
+from offsetlake.pipeline.changes import execute as changes
 from offsetlake.rules.offsets_csv import write_offsets
 from offsetlake.rules.reduction import KEY
-
-if TYPE_CHECKING:
-    from offsetlake.log.cluster.admin import ClusterAdmin
 
 # As in `cli/commands/questions.py`, by the headings of a plan.
 OF_TOMBSTONES = {
@@ -68,8 +67,6 @@ class CommandContext:
         if self.log.connection is None:
             yield None
         else:
-            from offsetlake.log.cluster.admin import ClusterAdmin  # noqa: PLC0415 - only a live cluster needs it
-
             with ClusterAdmin(self.log.connection) as admin:
                 yield admin
 
@@ -79,9 +76,6 @@ class CommandContext:
         A plan is made from tables that are up to date with the log: the lake's own with `execute`, else a copy's, so
         that nothing is written to the lake. Raises Refused where something asked for was not, or cannot be, done.
         """
-        from offsetlake.pipeline import runner  # noqa: PLC0415 - imports Spark, which `--help` need not
-        from offsetlake.pipeline.changes import execute as changes  # noqa: PLC0415
-
         if execute:
             lake = Lake.create(self.lake.path)
             runner.catch_up(lake, self.log, self.say)
@@ -108,8 +102,6 @@ class CommandContext:
     @contextmanager
     def planning(self) -> Iterator[Lake]:
         """Yield a copy of the lake that is up to date with the log; the lake itself is only read."""
-        from offsetlake.pipeline import runner  # noqa: PLC0415 - as in `act`
-
         with scratch(self.lake) as lake:
             runner.catch_up(lake, self.log, self.say)
             yield lake

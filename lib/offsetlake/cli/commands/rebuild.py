@@ -11,6 +11,7 @@ from offsetlake.cli.commands.options import JOBS, ConfigOption, LakeOption, app,
 from offsetlake.cli.output import Progress
 from offsetlake.errors import BadRequest
 from offsetlake.lake.definitions import TABLES
+from offsetlake.pipeline import runner
 
 
 @app.command(
@@ -44,7 +45,6 @@ def rebuild(
         raise BadRequest(f"there is no table {min(unknown)!r}: tables are {', '.join(TABLES)}")
     with Progress() as progress:
         progress.say("loading Spark")
-        from offsetlake.pipeline import runner  # noqa: PLC0415 - imports Spark, which `--help` need not
 
         done = runner.run_rebuild(settings.lake, table or TABLES, log_partition, progress.say)
     summarize(settings, options, [done])

@@ -9,6 +9,9 @@ from offsetlake.cli.commands.plans import hand
 from offsetlake.cli.output import tell, write
 from offsetlake.errors import BadRequest, Refused
 from offsetlake.lake.lake import Lake
+from offsetlake.pipeline import runner
+from offsetlake.pipeline.changes import repair as job
+from offsetlake.pipeline.changes.execute import count_of
 from offsetlake.queries import questions
 from offsetlake.util.times import duration_ms, now_ms, to_ms
 
@@ -40,10 +43,6 @@ def repair(
     A commit with parts missing never counts; its offsets keep their former values, which are written once more at the
     end of the log. A broker repairs its own log: this is for a log of our own.
     """
-    from offsetlake.pipeline import runner  # noqa: PLC0415 - imports Spark, which `--help` need not
-    from offsetlake.pipeline.changes import repair as job  # noqa: PLC0415
-    from offsetlake.pipeline.changes.execute import count_of  # noqa: PLC0415
-
     limit = duration_ms(open_longer_than)
     instant = now_ms() if now is None else to_ms(now)
     with hand(lake, log, None, None, config_file, format_) as at:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -20,10 +20,10 @@ from offsetlake.cli.commands.options import (
 )
 from offsetlake.cli.commands.plans import OF_ALTERATIONS, hand
 from offsetlake.errors import BadRequest
+from offsetlake.pipeline.changes import reset as offset_resets
+from offsetlake.pipeline.changes.reset import Reset
+from offsetlake.rules import strategies as of
 from offsetlake.util.times import duration_ms, now_ms, to_ms
-
-if TYPE_CHECKING:
-    from offsetlake.pipeline.changes.reset import Reset
 
 _TOPIC = re.compile(r"(?P<topic>[^:]+)(:(?P<partitions>[0-9]{1,9}(,[0-9]{1,9})*))?")
 
@@ -78,8 +78,6 @@ def reset(
     config_file: ConfigOption = None,
 ) -> None:
     """Set the offsets of a group that has no members. Where logs begin and end is known with --bootstrap only."""
-    from offsetlake.pipeline.changes import reset as offset_resets  # noqa: PLC0415 - imports Spark, which `--help` need not
-
     if export and (execute or format_):
         raise BadRequest("--export only prints: leave out --execute and --format")
     given = {
@@ -111,9 +109,6 @@ def _asked(
     now: int,
 ) -> "Reset":
     """Make of the options what is asked for; BadRequest where they make no sense together."""
-    from offsetlake.pipeline.changes.reset import Reset  # noqa: PLC0415
-    from offsetlake.rules import strategies as of  # noqa: PLC0415 - as above
-
     chosen = {name: value for name, value in given.items() if value is not None}
     if len(chosen) != 1:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in given)

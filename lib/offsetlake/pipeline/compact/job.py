@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from offsetlake.lake import runs
 from offsetlake.lake.files import commit, committed
@@ -16,6 +15,9 @@ from offsetlake.pipeline.compact.task import COMPACTED, Compaction, compact_part
 from offsetlake.pipeline.ingest.job import JOB as INGEST
 from offsetlake.pipeline.parallel import chunk_partitions, distribute
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 JOB = "compact"
 
 HISTORY = ("offset_commits", "transaction_markers", "group_records")
@@ -23,7 +25,7 @@ HISTORY = ("offset_commits", "transaction_markers", "group_records")
 
 
 def compact(
-    spark: Callable[[], SparkSession | None], lake: Lake, say: Callable[[str], None], through_run: int | None = None
+    spark: Callable[[], "SparkSession | None"], lake: Lake, say: Callable[[str], None], through_run: int | None = None
 ) -> runs.Report:
     """Bring the compacted tables up to the newest finished ingest; gives the run's row of `runs`.
 
@@ -61,7 +63,7 @@ def _left(lake: Lake, plan: runs.CompactPlan) -> list[str]:
     return [table for table in COMPACTED if not committed(lake, table, JOB, plan.run_id)]
 
 
-def _apply(spark: SparkSession | None, lake: Lake, plan: runs.CompactPlan, say: Callable[[str], None]) -> None:
+def _apply(spark: "SparkSession | None", lake: Lake, plan: runs.CompactPlan, say: Callable[[str], None]) -> None:
     first, last = plan.from_run, plan.through_run
     files = {table: history_files(lake, table, first, last) for table in HISTORY}
     history = History(lake, first, last, files)

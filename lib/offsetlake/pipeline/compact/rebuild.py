@@ -5,9 +5,7 @@ Each table holds what the compactions that wrote to it have covered, no more: wh
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any
 
 from offsetlake.errors import TableChanged
 from offsetlake.lake import runs
@@ -23,15 +21,17 @@ from offsetlake.pipeline.compact.job import JOB as COMPACT
 from offsetlake.pipeline.compact.task import COMPACTED, Compaction, compact_partitions
 from offsetlake.pipeline.parallel import chunk_partitions, concurrent_tasks, distribute
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 JOB = "rebuild"
 
-Session = SparkSession | None
 Part = tuple[int, tuple[int, ...] | None]
 """What a table is rebuilt from and how much of it: the newest ingest run, and log partitions; None for all."""
 
 
 def rebuild(
-    spark: Callable[[], Session],
+    spark: Callable[[], "SparkSession | None"],
     lake: Lake,
     say: Callable[[str], None],
     tables: Sequence[str] = TABLES,
@@ -55,7 +55,9 @@ def rebuild(
         return _run(spark, lake, runs.begin(lake, JOB, plan), say)
 
 
-def _run(spark: Callable[[], Session], lake: Lake, plan: runs.RebuildPlan, say: Callable[[str], None]) -> runs.Report:
+def _run(
+    spark: Callable[[], "SparkSession | None"], lake: Lake, plan: runs.RebuildPlan, say: Callable[[str], None]
+) -> runs.Report:
     refuse_changed(lake, *HISTORY, "runs")
     for table in plan.tables:
         if taken := take_features_away(lake, table):
@@ -119,7 +121,7 @@ def _span(file: dict[str, Any]) -> set[int]:
 
 
 def _rebuild(
-    spark: Callable[[], Session],
+    spark: Callable[[], "SparkSession | None"],
     lake: Lake,
     plan: runs.RebuildPlan,
     part: Part,

@@ -23,7 +23,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import Leaf, leaves, read_leaves, touched
 from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition, OffsetRange
-from offsetlake.log.spark_source import decode, plan_readers
+from offsetlake.log.reading import decode, plan_readers
 from offsetlake.pipeline.compact.task import (
     COMPACTED,
     Compaction,

@@ -4,9 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any, Self
 
 from offsetlake.errors import LakeBusy
 from offsetlake.lake import runs
@@ -18,6 +16,9 @@ from offsetlake.pipeline.expire.task import JUDGED, judgement, plan_tombstones
 from offsetlake.pipeline.parallel import chunk_partitions, distribute
 from offsetlake.rules.policy import Override, RetentionPolicy
 from offsetlake.util.times import to_iso
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 JOB = "expire"
 JUDGED_HERE = 1_000_000  # offsets: so many are judged in less time than Spark takes to start
@@ -45,7 +46,7 @@ class ExpirePlan(runs.Plan):
 
 
 def expire(
-    spark: Callable[[], SparkSession],
+    spark: Callable[[], "SparkSession"],
     lake: Lake,
     policy: RetentionPolicy,
     now: int,
@@ -99,7 +100,9 @@ def _plan(lake: Lake, policy: RetentionPolicy, now: int) -> ExpirePlan:
     return plan
 
 
-def _judge(spark: Callable[[], SparkSession], lake: Lake, plan: ExpirePlan, say: Callable[[str], None]) -> Counter[str]:
+def _judge(
+    spark: Callable[[], "SparkSession"], lake: Lake, plan: ExpirePlan, say: Callable[[str], None]
+) -> Counter[str]:
     of = judgement(lake, plan.versions, plan.policy, plan.now, plan.deleted_topics)
     counts: Counter[str] = Counter(planned=0, withdrawn=0, gone=0)
     if not of.partitions:

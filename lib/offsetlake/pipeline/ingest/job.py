@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from offsetlake.lake import runs
 from offsetlake.lake.files import commit
@@ -12,17 +11,20 @@ from offsetlake.lake.foreign.guard import writing
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import LogPartition, OffsetRange
-from offsetlake.log.spark_source import plan_readers, ranges_from_json
+from offsetlake.log.reading import plan_readers, ranges_from_json
 from offsetlake.pipeline.ingest import log_ends
 from offsetlake.pipeline.ingest.plan import plan_ingest, resume_ingest
 from offsetlake.pipeline.ingest.task import HISTORY, Reading, read_history
 from offsetlake.pipeline.parallel import distribute
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 JOB = "ingest"
 
 
 def ingest(
-    spark: Callable[[], SparkSession | None],
+    spark: Callable[[], "SparkSession | None"],
     lake: Lake,
     log: LogAddress,
     say: Callable[[str], None],
@@ -58,7 +60,7 @@ def ingest(
         return _finish(lake, log, plan, ranges)
 
 
-def _write_history(spark: SparkSession | None, lake: Lake, log: LogAddress, plan: runs.IngestPlan) -> None:
+def _write_history(spark: "SparkSession | None", lake: Lake, log: LogAddress, plan: runs.IngestPlan) -> None:
     """Read the log side by side, each reader into files of its own; one commit a table ends it."""
     pieces = plan_readers(log, ranges_from_json(plan.ranges))
     made = distribute(spark, partial(read_history, Reading(log, lake, plan.run_id)), pieces)

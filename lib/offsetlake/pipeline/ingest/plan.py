@@ -7,7 +7,7 @@ from offsetlake.lake import runs
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import LogExtent, LogPartition, OffsetRange
-from offsetlake.log.spark_source import ranges_from_json, ranges_to_json
+from offsetlake.log.reading import ranges_from_json, ranges_to_json
 
 Ranges = dict[LogPartition, OffsetRange]
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 from offsetlake.lake.files import FileChanges, TableFile
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
-from offsetlake.log.spark_source import SliceGroup, decode
+from offsetlake.log.reading import SliceGroup, decode
 from offsetlake.pipeline.ingest.rows import OF_OTHERS, of_others
 
 HISTORY = ("offset_commits", *OF_OTHERS, "audit_events")

@@ -1,0 +1,87 @@
+"""Plans the reading of a log, and decodes what was read into columns; it needs no Spark."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from offsetlake.errors import BadRequest
+from offsetlake.kafka.batches.reader import CorruptRegion, Records, read_batches
+from offsetlake.kafka.chunk import AUDIT_EVENTS, COMMITS, OTHERS, Chunk, decode_chunk
+from offsetlake.log.address import LogAddress, Slice
+from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition, OffsetRange
+
+READER_BYTES = 64 << 20  # small slices are read together, up to this many bytes a reader
+
+_LOG_PARTITION = pa.field("log_partition", pa.int32())
+COMMITS_SCHEMA = pa.schema([_LOG_PARTITION, *COMMITS])
+OTHERS_SCHEMA = pa.schema([pa.field("log_topic", pa.string()), _LOG_PARTITION, *OTHERS])
+_AUDIT_EVENTS_SCHEMA = pa.schema([_LOG_PARTITION, *AUDIT_EVENTS])
+
+
+@dataclass(frozen=True, slots=True)
+class SliceGroup:
+    """The slices that one reader reads, of any log partitions, one after the other."""
+
+    slices: list[Slice]
+
+
+def plan_readers(address: LogAddress, ranges: Mapping[LogPartition, OffsetRange]) -> list[SliceGroup]:
+    """Cut ranges into work of about equal size: a large partition into several groups, many small ones into one."""
+    return _grouped([piece for where, offsets in ranges.items() for piece in address.slices(where, offsets)])
+
+
+def ranges_to_json(ranges: Mapping[LogPartition, OffsetRange]) -> str:
+    """Return ranges as the option `ranges` of the data source and the plans of runs have them."""
+    return json.dumps({str(where): list(offsets) for where, offsets in ranges.items()})
+
+
+def ranges_from_json(text: str) -> dict[LogPartition, OffsetRange]:
+    """Return the ranges that `ranges_to_json` wrote; raise BadRequest if the text is no such JSON."""
+    try:
+        named = {name.rpartition("-"): OffsetRange(*map(int, pair)) for name, pair in json.loads(text).items()}
+        return {LogPartition(topic, int(partition)): offsets for (topic, _, partition), offsets in named.items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise BadRequest(f'ranges must be JSON such as {{"{OFFSETS_TOPIC}-0": [0, 100]}}, not {text!r}') from error
+
+
+def decode(piece: Slice, found: bytes | CorruptRegion) -> Chunk:
+    """Decode what `LogAddress.fetch` found of a slice.
+
+    `commits` and `audit_events` have `log_partition` before the columns of a chunk, `others` has `log_topic` and
+    `log_partition`.
+    """
+    topic, partition = piece.log_partition
+    if isinstance(found, CorruptRegion):
+        records, corrupt = read_batches(b"")[0], [found]
+    else:
+        records, corrupt = read_batches(found)
+        # A batch across a slice's start belongs to the slice before: its first offset is there.
+        corrupt = [region for region in corrupt if region.log_offset >= piece.offsets.start]
+    commits, others, audit_events = chunk = decode_chunk(topic, _within(records, piece.offsets), corrupt)
+    partitions = [pa.array(np.full(rows.num_rows, partition, np.int32)) for rows in chunk]
+    topics = pa.array([topic] * others.num_rows, pa.string())
+    return Chunk(
+        pa.RecordBatch.from_arrays([partitions[0], *commits.columns], schema=COMMITS_SCHEMA),
+        pa.RecordBatch.from_arrays([topics, partitions[1], *others.columns], schema=OTHERS_SCHEMA),
+        pa.RecordBatch.from_arrays([partitions[2], *audit_events.columns], schema=_AUDIT_EVENTS_SCHEMA),
+    )
+
+
+def _grouped(slices: list[Slice]) -> list[SliceGroup]:
+    groups: list[SliceGroup] = []
+    room = 0
+    for piece in slices:
+        if piece.size > room:
+            groups.append(SliceGroup([]))
+            room = READER_BYTES
+        groups[-1].slices.append(piece)
+        room -= piece.size
+    return groups
+
+
+def _within(records: Records, offsets: OffsetRange) -> Records:
+    inside = (records.log_offset >= offsets.start) & (records.log_offset < offsets.end)
+    return records if inside.all() else records.where(inside)
