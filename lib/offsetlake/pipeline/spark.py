@@ -125,7 +125,7 @@ def _ctrl_c_held() -> Iterator[None]:
 
 
 def _jars() -> str:
-    folder = Path(os.environ.get(JARS_VARIABLE, Path(__file__).parents[2] / ".jars" / "spark"))
+    folder = Path(os.environ.get(JARS_VARIABLE, Path(__file__).parents[3] / ".jars" / "spark"))
     if not any(folder.glob("delta-spark_*.jar")):
         raise BadRequest(f"no Delta jars in {folder}: run `make setup`, or name their folder in {JARS_VARIABLE}")
     return f"{folder}/*"
