@@ -32,7 +32,7 @@ REAL_LOG = ROOT / "tests" / "fixtures" / "real-log"
 Submit = Callable[..., "subprocess.CompletedProcess[str]"]
 
 # Settings of the project's own that a submission sets otherwise: of the session, and of the context beneath it.
-GIVEN = {"spark.sql.shuffle.partitions": "3", "spark.ui.showConsoleProgress": "true"}
+GIVEN = {"spark.databricks.delta.snapshotPartitions": "3", "spark.ui.showConsoleProgress": "true"}
 
 # Tells where driver and executors have the program from; the barrier lets no executor answer for another.
 PROBE = """

@@ -1,4 +1,4 @@
-"""Seed 000's partial writes, worked by hand: what counts is written once more behind them, and only once."""
+"""Commits in parts, worked by hand: what counts is written once more behind them, and only once."""
 
 import random
 from pathlib import Path

@@ -1,7 +1,6 @@
 """Which stored offsets retention lets go, and why: KIP-211 as the group coordinator of Kafka 4.x applies it.
 
-Asked of each offset in this order, the first yes decides (facts 3.1, 3.2;
-`GroupCoordinatorShard.cleanupGroupMetadata`):
+Asked of each offset in this order, the first yes decides (`GroupCoordinatorShard.cleanupGroupMetadata`):
 
 | asked                                                          | rule                  | expires |
 |----------------------------------------------------------------|-----------------------|---------|

@@ -8,7 +8,7 @@ import google_crc32c
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 MAGIC, NO_CODEC = 2, 0
-BASE_SEQUENCE = 0  # what a coordinator writes, of each batch of a transaction too (facts 4.1)
+BASE_SEQUENCE = 0  # what a coordinator writes, of each batch of a transaction too
 Headers = list[tuple[str, bytes]]
 NO_HEADERS: Headers = []
 _MARKER_HEAD, _MARKER_CRC = struct.Struct(">qiib"), struct.Struct(">I")  # of a control batch, up to its checksum
@@ -76,7 +76,7 @@ def _builder(producer: Producer) -> DefaultRecordBatchBuilder:
 
 
 def marker_batch(timestamp: int, producer: Producer, *, committed: bool) -> Batch:
-    """Lay out the control batch that ends a transaction, COMMIT or ABORT (facts 4.1)."""
+    """Lay out the control batch that ends a transaction, COMMIT or ABORT (KIP-98)."""
     body = _MARKER.pack(
         _TRANSACTIONAL_CONTROL, 0, timestamp, timestamp, *producer, _NO_SEQUENCE, 1,
         _RECORD_SIZE, 0, 0, 0, _KEY_SIZE, 0, committed, _VALUE_SIZE, 0, _COORDINATOR_EPOCH, 0,

@@ -2,7 +2,7 @@
 
 A commit whose parts are not all there never counts (`lifecycle.reduction.incomplete`), but its parts are the newest
 records of their keys: cleaning by key would keep them and take the values that count. So what counts is written once
-more, at the end of the log; where nothing does, a tombstone (seed 000).
+more, at the end of the log; where nothing does, a tombstone.
 """
 
 from collections.abc import Callable

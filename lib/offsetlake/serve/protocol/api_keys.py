@@ -30,4 +30,4 @@ VERSIONS = {
     CONSUMER_GROUP_DESCRIBE: range(2),
     DESCRIBE_TOPIC_PARTITIONS: range(1),
 }
-"""Versions by API, as a 4.2 broker has them (facts 6.1)."""
+"""Versions by API, as a 4.2 broker has them."""

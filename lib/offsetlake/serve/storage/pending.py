@@ -1,7 +1,8 @@
 """Offsets of open transactions: what a COMMIT will have served, and what is unstable until then.
 
 Which of them a COMMIT takes is decided when something newer comes to be stored of their key, so that nothing here asks
-for log offsets of what is stored (facts 4.2: a pending offset counts only if its log offset is the greater).
+for log offsets of what is stored (`OffsetMetadataManager` of Kafka: a pending offset counts only if its log offset is
+the greater).
 """
 
 from collections.abc import Collection, Iterable

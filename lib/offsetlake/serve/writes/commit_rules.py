@@ -1,4 +1,4 @@
-"""Who may commit to a group: the checks of a coordinator, in its order (facts 6.4)."""
+"""Who may commit to a group: the checks of a coordinator, in the order of Kafka's `OffsetMetadataManager`."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
