@@ -6,7 +6,6 @@ python benchmarks/run.py compact memory  some of them
 """
 
 import argparse
-import itertools
 import os
 import platform
 import statistics
@@ -22,12 +21,10 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "lib")]
 
-import duckdb  # noqa: E402 - the paths come first
-import pyarrow.compute as pc  # noqa: E402
-from aiokafka.record.default_records import DefaultRecordBatchBuilder  # noqa: E402
-from pyspark.sql import SparkSession, Window  # noqa: E402
-from pyspark.sql import functions as F  # noqa: E402
+import pyarrow.compute as pc  # noqa: E402 - the paths come first
+from pyspark.sql import SparkSession  # noqa: E402
 
+import peers  # noqa: E402
 from offsetlake.lake.lake import Lake  # noqa: E402
 from offsetlake.log.address import LogAddress  # noqa: E402
 from offsetlake.log.cluster.connection import KafkaConnection  # noqa: E402
@@ -36,9 +33,9 @@ from offsetlake.pipeline.compact.job import compact  # noqa: E402
 from offsetlake.pipeline.emit.job import emit  # noqa: E402
 from offsetlake.pipeline.expire.job import expire  # noqa: E402
 from offsetlake.pipeline.ingest.job import ingest  # noqa: E402
+from offsetlake.pipeline.parallel import distribute  # noqa: E402
 from offsetlake.pipeline.spark import build_session  # noqa: E402
 from offsetlake.rules.policy import RetentionPolicy  # noqa: E402
-from offsetlake.rules.reduction import KEY  # noqa: E402
 from support.broker import workload  # noqa: E402
 from support.broker.broker import Broker  # noqa: E402
 from support.broker.kafka_tools import java  # noqa: E402
@@ -69,40 +66,26 @@ def made(folder: Path, spark: SparkSession, commits: int, groups: int, **shape: 
     return lake, log, timed(lambda: ingest(lambda: spark, lake, LogAddress(folder=log), quiet))
 
 
-def window_job(spark: SparkSession, lake: Lake, out: Path) -> None:
-    """The same reduction as most people write it."""
-    commits = spark.read.format("delta").load(str(lake.table_path("offset_commits")))
-    newest = Window.partitionBy(*KEY).orderBy(F.col("log_offset").desc())
-    latest = commits.withColumn("rank", F.row_number().over(newest)).where("rank = 1 AND kind = 'commit'")
-    latest.drop("rank", "superseded", "ingest_run", "kind").write.format("delta").mode("overwrite").save(str(out))
-
-
-def duckdb_job(lake: Lake, out: Path) -> None:
-    values = (
-        "committed_offset, leader_epoch, metadata, commit_timestamp, log_timestamp, log_partition, producer_id, kind"
-    )
-    sql = f"""COPY (SELECT group_id, topic, "partition", max(log_offset) AS log_offset,
-              {", ".join(f"arg_max({name}, log_offset) AS {name}" for name in values.split(", "))}
-              FROM read_parquet('{lake.table_path("offset_commits")}/*.parquet') GROUP BY ALL)
-              TO '{out}' (FORMAT parquet, COMPRESSION zstd)"""
-    with duckdb.connect() as connection:
-        connection.execute("SET threads = 2")
-        connection.execute(sql)
-
-
 def bench_compact(spark: SparkSession, scale: float, folder: Path) -> Iterator[Row]:
     commits, groups = int(20_000_000 * scale), int(20_000 * scale) or 1
     lake, _, _ = made(folder, spark, commits, groups)
     ours = timed(lambda: compact(lambda: spark, lake, quiet))
     keys = lake.count("offsets")
-    window = min(timed(lambda: window_job(spark, lake, folder / "window")) for _ in range(2))
-    duck = min(timed(lambda: duckdb_job(lake, folder / "duckdb.parquet")) for _ in range(2))
+    window = min(timed(lambda: peers.window_job(spark, lake, folder / "window")) for _ in range(2))
+    hashed = min(timed(lambda: peers.hash_job(spark, lake, folder / "hash")) for _ in range(2))
+    duck = min(timed(lambda: peers.duckdb_job(lake, folder / "duckdb.parquet")) for _ in range(2))
     what = f"`compact` of {commits / 1e6:g} M commits over {keys:,} keys into an empty table"
     yield (
         what,
         seconds(ours),
         f"Spark window `row_number() = 1`: {seconds(window)}",
         f"{window / ours:.1f} times as fast",
+    )
+    yield (
+        what,
+        seconds(ours),
+        f"Spark hash aggregation, `max_by` over primitives, without the metadata: {seconds(hashed)}",
+        f"{hashed / ours:.1f} times as fast",
     )
     yield (
         what,
@@ -204,7 +187,7 @@ def bench_emit(spark: SparkSession, scale: float, folder: Path) -> Iterator[Row]
     )
     ours = timed(lambda: emit(lake, LogAddress(folder=log), quiet))
     keys = planned.filter(pc.is_valid(planned["topic"])).to_pylist()
-    bare = timed(lambda: bare_tombstones(keys, folder / "bare"))
+    bare = timed(lambda: peers.bare_tombstones(keys, folder / "bare"))
     rate = planned.num_rows / ours
     yield (
         f"`emit` of {planned.num_rows:,} tombstones, a batch for each of {lake.count('groups'):,} groups",
@@ -212,18 +195,6 @@ def bench_emit(spark: SparkSession, scale: float, folder: Path) -> Iterator[Row]
         f"aiokafka's batches of the same offsets, nothing asked, one fsync: {seconds(bare)}",
         f"{ours / bare:.1f} times as long",
     )
-
-
-def bare_tombstones(keys: list[dict[str, Any]], path: Path) -> None:
-    with path.open("wb") as file:
-        for group_id, rows in itertools.groupby(keys, key=lambda row: row["group_id"]):
-            builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, 0, 1 << 30)
-            for at, row in enumerate(rows):
-                texts = b"".join(struct.pack(">h", len(text)) + text.encode() for text in (group_id, row["topic"]))
-                builder.append(at, 0, struct.pack(">h", 1) + texts + struct.pack(">i", row["partition"]), None, [])
-            file.write(builder.build())
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def bench_memory(scale: float) -> Iterator[Row]:
@@ -258,7 +229,7 @@ def measure_memory(folder: Path) -> None:
     lake = Lake.create(folder / "lake")
     ingest(lambda: spark, lake, LogAddress(folder=folder / "log"), quiet)
     compact(lambda: spark, lake, quiet)
-    print(peak_memory(), max(spark.sparkContext.parallelize(range(8), 8).map(lambda _: peak_memory()).collect()))
+    print(peak_memory(), max(distribute(spark, lambda _: peak_memory(), range(8))))
     spark.stop()
 
 
@@ -284,7 +255,7 @@ def main() -> None:
         if name == "memory":
             rows += bench_memory(arguments.scale)
             continue
-        spark = build_session("benchmarks", {"spark.master": "local[2]"})
+        spark = build_session("benchmarks", {"spark.master": "local[2]"} | peers.SETTINGS)
         with tempfile.TemporaryDirectory() as folder:
             rows += of_spark[name](spark, arguments.scale, Path(folder))
         spark.stop()
