@@ -16,8 +16,9 @@ from pathlib import Path
 
 from offsetlake.kafka.audit.headers import COMMIT, audit_headers
 from offsetlake.kafka.batches.writer import NO_HEADERS, Record, record_batch
-from offsetlake.kafka.commits.encoding import NO_TOPIC_ID, offset_commit_key, offset_commit_value
+from offsetlake.kafka.commits.encoding import offset_commit_key, offset_commit_value
 from offsetlake.kafka.placement import partition_for_group
+from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.log.writer.appending import appending
 from offsetlake.util.times import to_ms
 
@@ -52,7 +53,7 @@ FROM_THE_TOOL = {("billing", 960), ("billing", 990)}
 def record(timestamp_ms: int, topic: str, partition: int, group: str, offset: int | None) -> Record:
     """Return an offset commit, or the tombstone of one, as a key and a value."""
     key = offset_commit_key(group.encode(), topic.encode()) + partition.to_bytes(4, "big")
-    return key, None if offset is None else offset_commit_value(offset, -1, b"", timestamp_ms, -1, NO_TOPIC_ID)
+    return key, None if offset is None else offset_commit_value(offset, -1, b"", timestamp_ms, -1, ZERO_UUID)
 
 
 def write(folder: Path, commits: Iterable[Commit]) -> None:

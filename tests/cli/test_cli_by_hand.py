@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from offsetlake.kafka.batches.writer import record_batch
-from offsetlake.kafka.commits.encoding import NO_TOPIC_ID, offset_commit_key, offset_commit_value
+from offsetlake.kafka.commits.encoding import offset_commit_key, offset_commit_value
 from offsetlake.kafka.placement import partition_for_group
+from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.lake.lake import Lake
 from offsetlake.log.writer.appending import appending
 from offsetlake.log.writer.ownership import owned
@@ -58,7 +59,7 @@ def commit(log: Path, group: str, topic: str, partition: int, offset: int) -> No
     """Append a commit, as a group without members makes it, that no job has read yet."""
     at = to_ms("2026-11-22")
     key = offset_commit_key(group.encode(), topic.encode()) + partition.to_bytes(4, "big")
-    value = offset_commit_value(offset, -1, b"", at, -1, NO_TOPIC_ID)
+    value = offset_commit_value(offset, -1, b"", at, -1, ZERO_UUID)
     with appending(log, "test") as appender:
         appender.append(partition_for_group(group, 50), [record_batch(at, [(key, value)])])
         appender.sync()

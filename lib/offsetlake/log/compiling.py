@@ -17,7 +17,8 @@ from offsetlake.kafka.audit.headers import COMMIT, audit_headers
 from offsetlake.kafka.batches import kernels
 from offsetlake.kafka.batches.writer import NO_HEADERS, NO_PRODUCER, Batch, Producer, marker_batch, record_batch
 from offsetlake.kafka.commits import commit_kernels, commit_parts, superseded
-from offsetlake.kafka.commits.encoding import NO_TOPIC_ID, offset_commit_key, offset_commit_value
+from offsetlake.kafka.commits.encoding import offset_commit_key, offset_commit_value
+from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.log.address import LogAddress
 from offsetlake.log.reading import decode
 from offsetlake.log.writer.appending import appending
@@ -61,8 +62,8 @@ def _write(folder: Path) -> None:
     key = offset_commit_key(b"group", b"topic") + bytes(4)
     values = [
         None,
-        offset_commit_value(1, -1, b"m", 0, 0, NO_TOPIC_ID),
-        offset_commit_value(2, -1, b"m", 0, -1, NO_TOPIC_ID),
+        offset_commit_value(1, -1, b"m", 0, 0, ZERO_UUID),
+        offset_commit_value(2, -1, b"m", 0, -1, ZERO_UUID),
         offset_commit_value(3, -1, b"m", 0, -1, b"t" * 16),
     ]
     producer = Producer(1, 0)

@@ -1,12 +1,12 @@
 """What a serving process is made of."""
 
 import asyncio
-import base64
 import uuid
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
+from offsetlake.kafka.uuid import uuid_text
 from offsetlake.log.disk.segments import Segment
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.writer.appender import Appender
@@ -67,7 +67,7 @@ class ServerComponents:
         self._transaction_log = TransactionLog(folder)
         self.transactions = Transactions(self.store, self.writes, self._transaction_log, self.log_partition)
         id_ = uuid.uuid5(uuid.NAMESPACE_URL, folder.resolve().as_uri())
-        self.cluster_id = base64.urlsafe_b64encode(id_.bytes).decode().rstrip("=")
+        self.cluster_id = uuid_text(id_.bytes)
         self.admin = ApiDispatcher(
             self.store,
             self.topics,

@@ -12,9 +12,10 @@ from kafka.record import MemoryRecords
 
 from offsetlake.kafka.audit.headers import audit_headers
 from offsetlake.kafka.batches.writer import Producer, Record, marker_batch, record_batch
-from offsetlake.kafka.commits.encoding import NO_TOPIC_ID, offset_commit_key, offset_commit_value
+from offsetlake.kafka.commits.encoding import offset_commit_key, offset_commit_value
 from offsetlake.kafka.commits.key_columns import offset_keys
 from offsetlake.kafka.records.group_tombstones import group_tombstone_keys
+from offsetlake.kafka.uuid import ZERO_UUID
 from support.kafka.golden import COMMITTED_AT, TOPIC_ID, golden_keys, golden_values
 from support.oracle.encoders import group_metadata_key
 from support.oracle.encoders import offset_key as plain_offset_key
@@ -63,7 +64,7 @@ def test_values_are_kafkas() -> None:
     values, topic_id = golden_values(), base64.urlsafe_b64decode(f"{TOPIC_ID}==")
     of_version = {
         1: offset_commit_value(42, 5, b"md", COMMITTED_AT, COMMITTED_AT + 600_000, topic_id),
-        3: offset_commit_value(42, 5, b"md", COMMITTED_AT, -1, NO_TOPIC_ID),
+        3: offset_commit_value(42, 5, b"md", COMMITTED_AT, -1, ZERO_UUID),
         4: offset_commit_value(42, 5, b"md", COMMITTED_AT, -1, topic_id),
     }
     assert of_version == {version: values[f"OffsetCommitValue v{version}"] for version in of_version}

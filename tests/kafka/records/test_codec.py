@@ -251,7 +251,7 @@ def test_fields_with_a_default_may_be_left_out_on_write() -> None:
         (4, {"metadata": None}, "metadata: it cannot be null"),
         (4, {"metadata": "x" * 32_768}, "metadata: a string has 32767 bytes at most, not 32768"),
         (4, {"metadata": "\ud800"}, "surrogates not allowed"),
-        (4, {"topicId": "AAAA"}, "topicId: 'AAAA' is no uuid"),
+        (4, {"topicId": "AAAA"}, "topicId: Invalid UUID 'AAAA'"),
     ],
 )
 def test_what_cannot_be_written_is_refused(version: int, change: dict[str, Any], message: str) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from offsetlake.kafka.records.writers import unsigned_varint
+from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.serve.apis import cluster_apis
 from offsetlake.serve.protocol import api_keys as apis
 from offsetlake.serve.protocol import topics as topics_module
 from offsetlake.serve.protocol import wire
 from offsetlake.serve.protocol.topics import LAST_OFFSET, MOST_PARTITIONS, Topics
-from offsetlake.serve.storage.mapped_snapshot import NO_ID
 from support.serve.asking import CLIENT, CORRELATION, answered, request
 from support.serve.commands import ABSENT, CONSUMER, EMPTY, commit, delete_groups, delete_offsets, listed, stored
 from support.serve.in_process import HOST, PORT, InProcess, Origin
@@ -271,7 +271,7 @@ def test_a_partition_that_no_cluster_has_is_none(served: InProcess) -> None:
 
 
 def test_a_partition_of_the_log_that_no_cluster_has_is_not_described(served: InProcess) -> None:
-    served.topics.learn({b"x": (2**31 - 1, NO_ID)})
+    served.topics.learn({b"x": (2**31 - 1, ZERO_UUID)})
     assert served.topics.partitions(b"x") == MOST_PARTITIONS
     cursor = {"topic_name": "x", "partition_index": MOST_PARTITIONS - 1}
     answer = served.ask(apis.DESCRIBE_TOPIC_PARTITIONS, 0, topics=[{"name": "x"}], cursor=cursor)
@@ -283,7 +283,7 @@ def test_partitions_of_one_answer_have_an_end(served: InProcess, monkeypatch: py
     """Topics that have few keep them; the log, all of its own; and who asks for one topic is told of it all."""
     monkeypatch.setattr(cluster_apis, "MOST_DESCRIBED", 1000)
     names = [f"many-{number}" for number in range(20)]
-    served.topics.learn({name.encode(): (999, NO_ID) for name in names})
+    served.topics.learn({name.encode(): (999, ZERO_UUID) for name in names})
     everything = served.ask(apis.METADATA, 13, topics=None)["topics"]
     partitions = {topic["name"]: len(topic["partitions"]) for topic in everything}
     share = 1000 // len(partitions)
@@ -347,9 +347,9 @@ def test_nobody_may_write_messages(shared: InProcess, version: int) -> None:
 
 def test_an_id_of_zeros_is_no_topics_id() -> None:
     topics = Topics(None, 50)
-    topics.learn({b"t": (0, NO_ID)})
-    assert topics.id_of(b"t") != NO_ID
-    assert topics.name_of(NO_ID) is None
+    topics.learn({b"t": (0, ZERO_UUID)})
+    assert topics.id_of(b"t") != ZERO_UUID
+    assert topics.name_of(ZERO_UUID) is None
 
 
 def test_names_that_clients_make_up_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

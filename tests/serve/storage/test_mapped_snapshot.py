@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offsetlake.serve.storage.mapped_snapshot import NO_ID
+from offsetlake.kafka.uuid import ZERO_UUID
 from support.serve.made_base import Key, made_base
 
 
@@ -32,7 +32,7 @@ def expected(row: dict[str, Any]) -> tuple[int, int, bytes, bytes]:
         row["committed_offset"],
         -1 if epoch is None else epoch,
         row["metadata"].encode(),
-        NO_ID if topic_id is None else base64.urlsafe_b64decode(f"{topic_id}=="),
+        ZERO_UUID if topic_id is None else base64.urlsafe_b64decode(f"{topic_id}=="),
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offsetlake.serve.storage.mapped_snapshot import NO_ID
+from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.serve.storage.store import VALUE, Store, key
 from support.serve.made_base import Key, made_base
 
@@ -71,7 +71,7 @@ def test_what_is_found_is_what_was_written_last(
     for log_offset, step in enumerate(written):
         match step:
             case ("commit", (str(group), str(topic), int(partition)), int(offset), str(metadata)):
-                value = VALUE.pack(offset, -1, NO_ID) + metadata.encode()
+                value = VALUE.pack(offset, -1, ZERO_UUID) + metadata.encode()
                 store.commit(group.encode(), {key(topic.encode(), partition): value}, log_offset)
                 model.offsets[group, topic, partition] = offset, metadata
                 model.groups.add(group)
@@ -99,7 +99,7 @@ def test_offsets_of_open_transactions_are_unstable_until_they_are_deleted() -> N
     store.load(made_base({("g", "t", 0): {}}, pending=[("g", "t", 1), ("g", "t", 2)]))
     held = [store.is_unstable(b"g", b"t", partition) for partition in range(3)]
     store.delete_offsets(b"g", [(b"t", 1)], 7)
-    store.commit(b"g", {key(b"t", 1): VALUE.pack(1, -1, NO_ID), key(b"t", 2): VALUE.pack(1, -1, NO_ID)}, 9)
+    store.commit(b"g", {key(b"t", 1): VALUE.pack(1, -1, ZERO_UUID), key(b"t", 2): VALUE.pack(1, -1, ZERO_UUID)}, 9)
     assert (held, [store.is_unstable(b"g", b"t", partition) for partition in range(3)]) == (
         [False, True, True],
         [False, False, True],
@@ -107,7 +107,7 @@ def test_offsets_of_open_transactions_are_unstable_until_they_are_deleted() -> N
 
 
 def test_what_was_frozen_is_still_there_when_the_next_fold_begins() -> None:
-    store, value = Store(), VALUE.pack(7, -1, NO_ID)
+    store, value = Store(), VALUE.pack(7, -1, ZERO_UUID)
     store.load(made_base({}))
     for topic in (b"t", b"u"):
         store.commit(b"g", {key(topic, 0): value}, 1)
@@ -116,7 +116,7 @@ def test_what_was_frozen_is_still_there_when_the_next_fold_begins() -> None:
 
 
 def test_a_group_takes_commits_of_nobody_once_it_has_taken_one_and_for_no_other_reason() -> None:
-    store, values = Store(), {key(b"t", 0): VALUE.pack(7, -1, NO_ID)}
+    store, values = Store(), {key(b"t", 0): VALUE.pack(7, -1, ZERO_UUID)}
     store.load(made_base({}))
     store.commit(b"g", values, 1)
     store.hold(b"g", (1, 0), [*values.items()], 2)

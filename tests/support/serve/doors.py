@@ -1,8 +1,9 @@
 """What the tests of the door share: commits and fetches over Kafka's port, and batches as jobs write them."""
 
 from offsetlake.kafka.batches.writer import NO_HEADERS, Batch, Headers, Record, record_batch
-from offsetlake.kafka.commits.encoding import NO_TOPIC_ID, offset_commit_key, offset_commit_value
+from offsetlake.kafka.commits.encoding import offset_commit_key, offset_commit_value
 from offsetlake.kafka.records.group_tombstones import group_tombstone_keys
+from offsetlake.kafka.uuid import ZERO_UUID
 from support.oracle.encoders import group_log_partition
 from support.serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient
 
@@ -40,7 +41,7 @@ def key(group: str, partition: int) -> bytes:
     return offset_commit_key(group.encode(), TOPIC.encode()) + partition.to_bytes(4)
 
 
-def value(offset: int, epoch: int = -1, metadata: str = "", expiry: int = -1, topic_id: bytes = NO_TOPIC_ID) -> bytes:
+def value(offset: int, epoch: int = -1, metadata: str = "", expiry: int = -1, topic_id: bytes = ZERO_UUID) -> bytes:
     return offset_commit_value(offset, epoch, metadata.encode(), T, expiry, topic_id)
 
 

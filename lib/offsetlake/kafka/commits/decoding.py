@@ -1,7 +1,5 @@
 """Offset commits, the bulk of a log, from record bytes to Arrow columns: no object a record, no object a field."""
 
-import base64
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -12,6 +10,7 @@ from offsetlake.kafka.batches.reader import Records
 from offsetlake.kafka.batches.string_columns import strings
 from offsetlake.kafka.commits import commit_kernels
 from offsetlake.kafka.commits.commit_parts import CommitParts, commit_parts
+from offsetlake.kafka.uuid import uuid_text
 
 RECORD_TYPES = (0, 1)  # LegacyOffsetCommit, OffsetCommit
 
@@ -164,14 +163,10 @@ def _topic_ids(buffer: Bytes, positions: Ints) -> pa.StringArray:
         return pa.nulls(len(positions), pa.string())
     raw = np.ascontiguousarray(buffer[positions[present][:, None] + np.arange(16)]).view("V16").reshape(-1)
     distinct, which = np.unique(raw, return_inverse=True)
-    texts = [None if not any(uuid) else _uuid_text(uuid) for uuid in (item.tobytes() for item in distinct)]
+    texts = [None if not any(uuid) else uuid_text(uuid) for uuid in (item.tobytes() for item in distinct)]
     index = np.full(len(positions), len(texts), np.int64)
     index[present] = which
     return pa.array([*texts, None], pa.string()).take(pa.array(index))
-
-
-def _uuid_text(uuid: bytes) -> str:
-    return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode()
 
 
 def _is_utf8(records: Records, layout: Ints, row: int) -> bool:

@@ -4,8 +4,8 @@ import struct
 
 from offsetlake.kafka.records.coordinator_records import OffsetsRecordType
 from offsetlake.kafka.records.writers import unsigned_varint
+from offsetlake.kafka.uuid import ZERO_UUID
 
-NO_TOPIC_ID = bytes(16)
 _INT16, _INT64, _INT64_INT64 = (struct.Struct(f">{layout}") for layout in ("h", "q", "qq"))
 _TYPE_AND_LENGTH = struct.Struct(">hh")
 _VALUE_1, _VALUE_3, _VALUE_4 = (struct.Struct(f">{layout}") for layout in ("hqh", "hqih", "hqi"))  # up to the metadata
@@ -34,13 +34,13 @@ def offset_commit_value(
         metadata: The metadata, as UTF-8.
         commit_timestamp: Milliseconds since the epoch.
         expire_timestamp: Milliseconds since the epoch; -1 for no expiry.
-        topic_id: 16 bytes; NO_TOPIC_ID if it is unknown.
+        topic_id: 16 bytes; ZERO_UUID if it is unknown.
 
     """
     if expire_timestamp >= 0:
         times = _INT64_INT64.pack(commit_timestamp, expire_timestamp)
         return b"".join((_VALUE_1.pack(1, offset, len(metadata)), metadata, times))
-    if topic_id == NO_TOPIC_ID:
+    if topic_id == ZERO_UUID:
         return b"".join(
             (_VALUE_3.pack(3, offset, leader_epoch, len(metadata)), metadata, _INT64.pack(commit_timestamp))
         )

@@ -3,13 +3,13 @@
 A reader takes (buffer, position) and gives (value, position after it); it raises UndecodableRecord, nothing else.
 """
 
-import base64
 import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from offsetlake.errors import UndecodableRecord
+from offsetlake.kafka.uuid import uuid_text
 
 Reader = Callable[[bytes, int], tuple[Any, int]]
 
@@ -52,9 +52,7 @@ def uuid(where: str) -> Reader:
     return read
 
 
-@lru_cache(maxsize=4096)  # the records of one log name few topics
-def _uuid_text(raw: bytes) -> str:
-    return base64.urlsafe_b64encode(raw)[:22].decode()
+_uuid_text = lru_cache(maxsize=4096)(uuid_text)  # the records of a log contain few different topic IDs
 
 
 def string(where: str, *, nullable: bool, compact: bool) -> Reader:

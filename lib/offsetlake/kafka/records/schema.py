@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
+from offsetlake.kafka.uuid import ZERO_UUID_TEXT
 from offsetlake.util.resources import resource
 
-ZERO_UUID = "A" * 22
-
-_ZERO_VALUES = {"string": "", "bytes": b"", "uuid": ZERO_UUID}
+_ZERO_VALUES = {"string": "", "bytes": b"", "uuid": ZERO_UUID_TEXT}
 
 
 class Versions(NamedTuple):

@@ -3,12 +3,12 @@
 A writer raises ValueError where the encoding cannot hold the value.
 """
 
-import base64
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from offsetlake.kafka.records.readers import INTEGERS, MAX_STRING
+from offsetlake.kafka.uuid import uuid_bytes
 
 _INT16 = struct.Struct(">h")
 
@@ -40,10 +40,7 @@ def integer(type_: str) -> Writer:
 
 def uuid(out: bytearray, value: Any) -> None:
     """Write 16 bytes, from the 22 characters Kafka prints."""
-    raw = base64.b64decode(f"{value}==", altchars=b"-_", validate=True)
-    if len(raw) != 16:
-        raise ValueError(f"{value!r} is no uuid")
-    out += raw
+    out += uuid_bytes(value)
 
 
 def string(*, nullable: bool, compact: bool) -> Writer:

@@ -1,6 +1,5 @@
 """The two ways a decision goes out: appended to a log of our own, or done by a live cluster."""
 
-import base64
 import os
 import socket
 from collections.abc import Iterator, Sequence
@@ -16,9 +15,10 @@ import pyarrow.compute as pc
 
 from offsetlake.kafka.audit.headers import audit_headers
 from offsetlake.kafka.batches.writer import Batch, record_batch
-from offsetlake.kafka.commits.encoding import NO_TOPIC_ID, offset_commit_value
+from offsetlake.kafka.commits.encoding import offset_commit_value
 from offsetlake.kafka.commits.key_columns import offset_keys
 from offsetlake.kafka.records.group_tombstones import group_tombstone_keys
+from offsetlake.kafka.uuid import ZERO_UUID, uuid_bytes
 from offsetlake.log.address import LogAddress
 from offsetlake.log.cluster.admin import ClusterAdmin
 from offsetlake.log.writer.appending import appending
@@ -139,5 +139,5 @@ def _value(write: dict[str, Any]) -> bytes:
         (write["metadata"] or "").encode(),
         write["commit_timestamp"],
         -1 if expiry is None else expiry,
-        base64.urlsafe_b64decode(f"{topic_id}==") if topic_id else NO_TOPIC_ID,
+        uuid_bytes(topic_id) if topic_id else ZERO_UUID,
     )

@@ -29,6 +29,7 @@ from offsetlake.kafka.error_codes import (
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
+from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.log.positions import OFFSETS_TOPIC
 from offsetlake.serve.apis.described_partitions import NODE, described, encoded_partitions
 from offsetlake.serve.apis.log_reads import EARLIEST, LATEST, LogReads
@@ -38,7 +39,6 @@ from offsetlake.serve.protocol import wire
 from offsetlake.serve.protocol.encoding import Lazy, Values
 from offsetlake.serve.protocol.topics import INTERNAL, LAST_OFFSET, Topics
 from offsetlake.serve.steps import Steps
-from offsetlake.serve.storage.mapped_snapshot import NO_ID
 from offsetlake.serve.storage.store import Store
 
 UNSUPPORTED_FOR_MESSAGE_FORMAT = 43  # what a broker says of a log whose records have no timestamps
@@ -227,7 +227,7 @@ class ClusterApis:
     def _asked_topic(self, asked: Any) -> dict[str, Any]:
         if asked.name is not None:
             return self._named(asked.name)
-        name = self._topics.name_of(asked.topic_id.bytes if asked.topic_id else NO_ID)
+        name = self._topics.name_of(asked.topic_id.bytes if asked.topic_id else ZERO_UUID)
         if name is not None:
             return self._topic(name)
         return {"error_code": UNKNOWN_TOPIC_ID, "name": None, "topic_id": asked.topic_id, "partitions": []}

@@ -1,6 +1,5 @@
 """What is asked of single groups: their members, as the log last told of them."""
 
-import base64
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +15,7 @@ from offsetlake.kafka.error_codes import (
     GROUP_ID_NOT_FOUND,
     INVALID_GROUP_ID,
 )
+from offsetlake.kafka.uuid import uuid_bytes
 from offsetlake.serve.auth.acl import READ
 from offsetlake.serve.auth.principals import RequestContext
 from offsetlake.serve.protocol.encoding import Lazy, Values, encoded
@@ -117,7 +117,7 @@ class GroupApis:
         """
         both = ("assignment", "target_assignment")
         whole = [entry for member in details["members"] for which in both for entry in member[which] or ()]
-        ids = {entry["topic_id"]: self._topics.name_of(_id_bytes(entry["topic_id"])) for entry in whole}
+        ids = {entry["topic_id"]: self._topics.name_of(uuid_bytes(entry["topic_id"])) for entry in whole}
         subscribed: list[str] = details["subscribed_topics"] or []
         if state == "Stable" and len(ids) == len(subscribed) == 1:
             return {id_: subscribed[0].encode() for id_ in ids}
@@ -146,7 +146,7 @@ def _assignment(entries: Iterable[Mapping[str, Any]], names: Mapping[str, bytes]
     return {
         "topic_partitions": [
             {
-                "topic_id": uuid.UUID(bytes=_id_bytes(entry["topic_id"])),
+                "topic_id": uuid.UUID(bytes=uuid_bytes(entry["topic_id"])),
                 "topic_name": names[entry["topic_id"]].decode(),
                 "partitions": entry["partitions"],
             }
@@ -154,10 +154,6 @@ def _assignment(entries: Iterable[Mapping[str, Any]], names: Mapping[str, bytes]
             if entry["topic_id"] in names
         ]
     }
-
-
-def _id_bytes(text: str) -> bytes:
-    return base64.urlsafe_b64decode(f"{text}==")
 
 
 def _check_once(group_ids: Sequence[str]) -> None:

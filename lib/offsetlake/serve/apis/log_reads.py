@@ -26,6 +26,7 @@ from offsetlake.kafka.error_codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
     UNSUPPORTED_VERSION,
 )
+from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.log.disk.partition_reader import OffsetOutOfRange, PartitionReader
 from offsetlake.log.disk.segment_index import NO_EPOCH, NO_TIMESTAMP, Found
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
@@ -33,7 +34,6 @@ from offsetlake.serve.auth.principals import RequestContext
 from offsetlake.serve.logs import ClientLog
 from offsetlake.serve.protocol.encoding import Lazy, Values
 from offsetlake.serve.protocol.topics import INTERNAL, Topics
-from offsetlake.serve.storage.mapped_snapshot import NO_ID
 from offsetlake.serve.writes.watermarks import Watermarks
 
 LOG = ClientLog(logging.getLogger(__name__))
@@ -186,7 +186,7 @@ class LogReads:
         """Tell whether a topic of a Fetch, named or by its id, is the log."""
         if hasattr(topic, "topic"):
             return bool(topic.topic == OFFSETS_TOPIC)
-        return self._topics.name_of(topic.topic_id.bytes if topic.topic_id else NO_ID) == INTERNAL
+        return self._topics.name_of(topic.topic_id.bytes if topic.topic_id else ZERO_UUID) == INTERNAL
 
     def _read_all(self, asked: _Fetch) -> tuple[list[Values], bool]:
         """Read of all partitions; gives with it whether one of them goes on behind what was read of it."""

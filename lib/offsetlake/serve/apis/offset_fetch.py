@@ -17,6 +17,7 @@ from offsetlake.kafka.error_codes import (
     UNKNOWN_TOPIC_ID,
     UNSTABLE_OFFSET_COMMIT,
 )
+from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.serve.auth.acl import READ
 from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.net.answering import Answer
@@ -24,7 +25,7 @@ from offsetlake.serve.protocol import wire
 from offsetlake.serve.protocol.request_limits import REQUEST_LIMITS
 from offsetlake.serve.protocol.topics import Topics
 from offsetlake.serve.steps import Steps, Work, complete
-from offsetlake.serve.storage.mapped_snapshot import NO_ID, Stored
+from offsetlake.serve.storage.mapped_snapshot import Stored
 from offsetlake.serve.storage.store import Store, key
 from offsetlake.serve.writes.commit_rules import NOBODY, Committer, fetch_refusal
 
@@ -32,14 +33,14 @@ _ALL_SINCE = _NO_ERROR_BELOW = 2
 _THROTTLE, _EPOCH, _FLEXIBLE, _STABLE, _GROUPS, _MEMBER, _TOPIC_IDS = 3, 5, 6, 7, 8, 9, 10
 KEPT, LARGEST_KEPT = 1000, 600  # requests that were read, and their bytes: each takes up to 20 kB as objects
 SMALL = 200  # partitions and topics: what asks for fewer is answered at once
-_NOTHING: Stored = (-1, -1, b"", NO_ID)
+_NOTHING: Stored = (-1, -1, b"", ZERO_UUID)
 _WITH_EPOCH, _WITHOUT_EPOCH = struct.Struct(">iqi"), struct.Struct(">iq")
 _INT16 = struct.Struct(">h")
 _MIN_TOPIC_BYTES, _MIN_GROUP_BYTES = 3, 3  # an empty name, no elements, no tags
 _MAX_ELEMENTS = REQUEST_LIMITS[9].max_elements
 
 Topic = tuple[bytes, bytes, tuple[int, ...]]
-"""Name, id (NO_ID below version 10) and partitions."""
+"""Name, id (ZERO_UUID below version 10) and partitions."""
 
 Read = Callable[[bytes, Sequence[int]], list[Stored | None]]
 """Returns what is stored of partitions of a topic."""
@@ -123,7 +124,7 @@ class OffsetFetch:
                 id_ = cursor.raw(16)
                 name = self._topics.name_of(id_) or b""
             else:
-                id_, name = NO_ID, cursor.name()
+                id_, name = ZERO_UUID, cursor.name()
             partitions = cursor.int32s()
             if len(partitions) > 1 and len({*partitions}) < len(partitions):
                 raise wire.Malformed("a fetch that names a partition twice")  # 4 bytes would return 4 KiB of metadata
@@ -230,7 +231,7 @@ class OffsetFetch:
                 code, stored = UNSTABLE_OFFSET_COMMIT, None  # noqa: PLW2901
                 self.errors[code] += 1
             offset, epoch, metadata, stored_id = stored or _NOTHING
-            if id_ not in (stored_id, NO_ID) and stored_id != NO_ID:
+            if id_ not in (stored_id, ZERO_UUID) and stored_id != ZERO_UUID:
                 offset, epoch, metadata, _ = _NOTHING
             out += (
                 _WITH_EPOCH.pack(partition, offset, epoch) if epochs else _WITHOUT_EPOCH.pack(partition, offset),
@@ -241,7 +242,7 @@ class OffsetFetch:
 
     def _all(self, version: int, partitions: Mapping[bytes, list[int]]) -> list[Topic]:
         return [
-            (name, self._topics.id_of(name) if version >= _TOPIC_IDS else NO_ID, tuple(numbers))
+            (name, self._topics.id_of(name) if version >= _TOPIC_IDS else ZERO_UUID, tuple(numbers))
             for name, numbers in partitions.items()
         ]
 

@@ -9,8 +9,9 @@ from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.batches.writer import Batch, Headers, record_batch
 from offsetlake.kafka.commits.encoding import offset_commit_key, offset_commit_value
 from offsetlake.kafka.error_codes import NONE, UNKNOWN_TOPIC_OR_PARTITION, UNSTABLE_OFFSET_COMMIT
+from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.serve.protocol.topics import Topics
-from offsetlake.serve.storage.mapped_snapshot import NO_ID, Stored
+from offsetlake.serve.storage.mapped_snapshot import Stored
 from offsetlake.serve.storage.store import VALUE, Store, key
 from offsetlake.serve.writes.commit_rules import NOBODY, refusal
 from offsetlake.util.times import now_ms
@@ -82,7 +83,7 @@ class CompareAndCommit:
         records = [
             (
                 offset_commit_key(self._group, each.topic) + _PARTITION.pack(each.partition),
-                offset_commit_value(each.offset, each.epoch, each.metadata, now, -1, NO_ID),
+                offset_commit_value(each.offset, each.epoch, each.metadata, now, -1, ZERO_UUID),
             )
             for each in self._exchanges
         ]
@@ -92,7 +93,7 @@ class CompareAndCommit:
         """Serve it from now on, and tell."""
         if firsts:
             values = {
-                key(each.topic, each.partition): VALUE.pack(each.offset, each.epoch, NO_ID) + each.metadata
+                key(each.topic, each.partition): VALUE.pack(each.offset, each.epoch, ZERO_UUID) + each.metadata
                 for each in self._exchanges
             }
             self._store.commit(self._group, values, firsts[0] + len(values) - 1)

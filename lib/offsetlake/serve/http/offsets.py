@@ -1,12 +1,12 @@
 """The stored offsets of a group as HTTP tells them, read in turns."""
 
 import asyncio
-import base64
 from typing import Any, TypeVar
 
+from offsetlake.kafka.uuid import ZERO_UUID, uuid_text
 from offsetlake.serve.steps import Steps
 from offsetlake.serve.storage.group_offsets import Moment
-from offsetlake.serve.storage.mapped_snapshot import NO_ID, Stored
+from offsetlake.serve.storage.mapped_snapshot import Stored
 
 _AT_ONCE = 100  # offsets that are read in one step
 _Result = TypeVar("_Result")
@@ -46,5 +46,5 @@ def _offset(topic: str, partition: int, stored: Stored) -> dict[str, Any]:
         "committed_offset": offset,
         "leader_epoch": None if epoch < 0 else epoch,
         "metadata": metadata.decode(),
-        "topic_id": None if topic_id == NO_ID else base64.urlsafe_b64encode(topic_id).decode().rstrip("="),
+        "topic_id": None if topic_id == ZERO_UUID else uuid_text(topic_id),
     }

@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Mapping
 
+from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.log.positions import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 
 INTERNAL = OFFSETS_TOPIC.encode()
@@ -22,7 +23,6 @@ thousand of one at the most."""
 MOST_ASKED = 10_000
 """Topics that are kept in mind because somebody asked for them, and nothing else: names can be made up without end."""
 
-_NO_ID = bytes(16)
 _SPACE = uuid.UUID("0f5e71a4-1c0e-5d3a-9b1e-6f66736c616b")  # the ids of topics that nothing gives another
 
 
@@ -48,7 +48,7 @@ class Topics:
         """Take in what the log says of topics: the highest partition with offsets, and the id; zeros are none."""
         for name, (last, id_) in topics.items():
             self.grow(name, last)
-            if id_ != _NO_ID:
+            if id_ != ZERO_UUID:
                 self._names.pop(self._ids.get(name, b""), None)
                 self._ids[name], self._names[id_] = id_, name
 

@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 HEADER = struct.Struct("<q")
-NO_ID = bytes(16)
 
 
 class Entry(NamedTuple):

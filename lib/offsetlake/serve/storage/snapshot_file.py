@@ -1,6 +1,5 @@
 """Lays a snapshot out as the file that `offsetlake.serve.storage.mapped_snapshot` maps."""
 
-import base64
 import json
 from collections.abc import Iterable
 from itertools import accumulate
@@ -12,8 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from offsetlake.kafka.uuid import ZERO_UUID, uuid_bytes
 from offsetlake.pipeline.compact.snapshot import Snapshot
-from offsetlake.serve.storage.mapped_snapshot import HEADER, NO_ID
+from offsetlake.serve.storage.mapped_snapshot import HEADER
 from offsetlake.util.times import now_ms
 
 OFFSET_COLUMNS = (
@@ -188,7 +188,7 @@ def _in_their_order(*columns: npt.NDArray[Any]) -> bool:
 
 
 def _id_bytes(text: str) -> bytes:
-    return base64.urlsafe_b64decode(f"{text}==") if text else NO_ID
+    return uuid_bytes(text) if text else ZERO_UUID
 
 
 def _kinds(groups: pa.Table, names: pa.Array) -> tuple[list[dict[str, Any]], npt.NDArray[Any]]:

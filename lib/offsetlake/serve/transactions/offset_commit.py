@@ -21,12 +21,12 @@ from offsetlake.kafka.error_codes import (
     UNKNOWN_SERVER_ERROR,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
+from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.serve.auth.principals import RequestContext
 from offsetlake.serve.protocol.encoding import Lazy, Values
 from offsetlake.serve.protocol.request_limits import MAX_COMMIT_BATCH_BYTES
 from offsetlake.serve.protocol.topics import LAST_OFFSET, Topics
 from offsetlake.serve.steps import Steps, Work
-from offsetlake.serve.storage.mapped_snapshot import NO_ID
 from offsetlake.serve.storage.store import VALUE, Store, key
 from offsetlake.serve.transactions.coordinator import Answer, Transactions, denial
 from offsetlake.serve.writes import commit_rules as rules
@@ -72,9 +72,11 @@ class TransactionalCommit:
                 self._errors[place] = self._errors[place] or too_large(metadata)
                 if not self._errors[place]:
                     offset, epoch = of.committed_offset, getattr(of, "committed_leader_epoch", -1)
-                    self._values.append((key(name, of.partition_index), VALUE.pack(offset, epoch, NO_ID) + metadata))
+                    self._values.append(
+                        (key(name, of.partition_index), VALUE.pack(offset, epoch, ZERO_UUID) + metadata)
+                    )
                     self.last_partitions[name] = max(of.partition_index, self.last_partitions.get(name, 0))
-                    value = offset_commit_value(offset, epoch, metadata, now, -1, NO_ID)
+                    value = offset_commit_value(offset, epoch, metadata, now, -1, ZERO_UUID)
                     yield prefix + _INT32.pack(of.partition_index), value
 
     def batches(self) -> Sequence[Batch]:

@@ -12,10 +12,10 @@ from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.audit.headers import HEADERS, PRINCIPAL, WHAT
 from offsetlake.kafka.batches.writer import Batch
 from offsetlake.kafka.records.coordinator_records import OffsetsRecordType
+from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.log.writer.append_protocol import WRITTEN_SINCE
 from offsetlake.log.writer.appender import Appender
 from offsetlake.serve.protocol import wire
-from offsetlake.serve.storage.mapped_snapshot import NO_ID
 from offsetlake.serve.storage.store import VALUE, Store, key
 
 _MAGIC_AT, _MAGIC = 16, 2
@@ -155,16 +155,16 @@ def _committed(name: bytes, value: bytes) -> Committed:
         raise wire.Malformed(f"an offset of version {version}")
     metadata = cursor.string() or b""
     cursor.raw(16 if version == _V1 else 8)  # times
-    topic_id = _topic_id(cursor) if version == _V4 else NO_ID
+    topic_id = _topic_id(cursor) if version == _V4 else ZERO_UUID
     cursor.end()
     return Committed(name, offset, epoch, metadata, topic_id)
 
 
 def _topic_id(cursor: wire.Cursor) -> bytes:
-    topic_id = NO_ID
+    topic_id = ZERO_UUID
     for _ in range(cursor.varint()):
         tag, field = cursor.varint(), cursor.raw(cursor.varint())
-        if tag != _TOPIC_ID_TAG or len(field) != len(NO_ID):
+        if tag != _TOPIC_ID_TAG or len(field) != len(ZERO_UUID):
             raise wire.Malformed(f"tag {tag} of {len(field)} bytes in an offset")
         topic_id = field
     return topic_id

@@ -24,13 +24,13 @@ from offsetlake.kafka.error_codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from offsetlake.kafka.placement import partition_for_group
+from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.serve.auth import acl
 from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.protocol import wire
 from offsetlake.serve.protocol.request_limits import MAX_COMMIT_BATCH_BYTES, REQUEST_LIMITS
 from offsetlake.serve.protocol.topics import LAST_OFFSET, Topics
 from offsetlake.serve.steps import Share, Steps, Work, complete
-from offsetlake.serve.storage.mapped_snapshot import NO_ID
 from offsetlake.serve.storage.store import VALUE, Store
 from offsetlake.serve.writes import commit_rules as rules
 from offsetlake.serve.writes.commit_request import FLEXIBLE, THROTTLE, CommitRequest, Kept, LastCommit
@@ -248,7 +248,7 @@ class OffsetCommit:
             named = topic_id = cursor.raw(16)
             name = self._topics.name_of(topic_id)
         else:
-            name, topic_id = cursor.name(), NO_ID
+            name, topic_id = cursor.name(), ZERO_UUID
             named = wire.string(name, flexible=version >= FLEXIBLE)
         partitions: list[tuple[int, int]] = []
         request.answered.append((named, partitions))
