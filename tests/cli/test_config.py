@@ -6,6 +6,7 @@ import pytest
 
 from offsetlake.cli.config import Config, load
 from offsetlake.errors import BadRequest
+from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.rules.policy import Override, RetentionPolicy
 
 SECOND = '[[retention.override]]\ngroup = "b"\n'
@@ -142,14 +143,16 @@ def test_kafka_settings_from_every_source(tmp_path: Path, key: str) -> None:
     config = load({"config": toml, "kafka_config": properties}, {"OFFSETLAKE_KAFKA_SASL_USERNAME": "not me"})
     connection = config.address().connection
     assert connection is not None
-    assert connection.to_settings() == {
-        "bootstrap.servers": "broker:9092",
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": "me",
-        "sasl.password": "a=b#c",
-        "request.timeout.ms": "7000",
-    }
+    assert connection == KafkaConnection.from_settings(
+        {
+            "bootstrap.servers": "broker:9092",
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "me",
+            "sasl.password": "a=b#c",
+            "request.timeout.ms": "7000",
+        }
+    )
 
 
 def test_bootstrap_wins_over_that_of_the_properties(tmp_path: Path) -> None:

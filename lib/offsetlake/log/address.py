@@ -82,10 +82,6 @@ class LogAddress:
         """Give a checksum of the batch ending at `end`; None if it is gone, or the log is live and has a cluster id."""
         return folder.tail_checksum(self.folder, log_partition, end) if self.folder else None
 
-    def to_options(self) -> dict[str, str]:
-        """Give the options of the Spark data source that name this log; `from_options` is the inverse."""
-        return {"log": str(self.folder)} if self.folder else self._live.to_settings()
-
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> "LogAddress":
         """Build from `log`, or from Kafka's own setting names such as `bootstrap.servers`."""

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offsetlake.errors import UndecodableRecord
+from offsetlake.kafka.records.codec import encode
 from offsetlake.kafka.records.coordinator_records import (
     OFFSETS_TOPIC,
     SHARE_STATE_TOPIC,
@@ -18,21 +19,16 @@ from offsetlake.kafka.records.coordinator_records import (
     ShareStateRecordType,
     TransactionStateRecordType,
     decode_record,
-    encode_group_metadata_key,
-    encode_group_metadata_value,
     encode_key,
-    encode_offset_commit_key,
-    encode_offset_commit_value,
     to_json,
 )
-from offsetlake.kafka.records.schema import load_schemas
+from offsetlake.kafka.records.schema import load_schema, load_schemas
 from support.kafka.golden import (
     ASSIGNMENT_V3,
     COMMITTED_AT,
     FIXTURES,
     KEYS,
     SUBSCRIPTION_V0,
-    TOPIC_ID,
     VALUES,
     golden_keys,
     golden_values,
@@ -59,7 +55,9 @@ SEGMENTS = {
 
 def group(protocol_type: str = "consumer", **change: Any) -> dict[str, Any]:
     value = VALUES["GroupMetadataValue v3 1 member"] | {"protocolType": protocol_type, "members": [MEMBER | change]}
-    decoded = decode_record(OFFSETS_TOPIC, GROUP_KEY, encode_group_metadata_value(3, value)).value
+    decoded = decode_record(
+        OFFSETS_TOPIC, GROUP_KEY, b"\0\3" + encode(load_schema("GroupMetadataValue"), 3, value)
+    ).value
     assert decoded is not None
     member = decoded["members"][0]
     assert member["memberId"] == "m1"
@@ -263,32 +261,3 @@ def test_json_is_compact_and_holds_bytes_as_base64() -> None:
     assert to_json({"metadata": 'é"\n', "userData": b"\xff\xfe", "none": None}) == (
         '{"metadata":"é\\"\\n","userData":"//4=","none":null}'
     )
-
-
-def test_offset_commits_are_written_as_kafka_writes_them() -> None:
-    assert encode_offset_commit_key("g1", "tp", 7) == golden_keys()["OffsetCommitKey"]
-    for version in range(5):
-        written = encode_offset_commit_value(
-            version,
-            42,
-            commit_timestamp=COMMITTED_AT,
-            leader_epoch=5,
-            metadata="md",
-            expire_timestamp=COMMITTED_AT + 600_000,
-            topic_id=TOPIC_ID,
-        )
-        assert written == golden_values()[f"OffsetCommitValue v{version}"]
-    plain = encode_offset_commit_value(4, 42, commit_timestamp=COMMITTED_AT)
-    assert plain == golden_values()["OffsetCommitValue v4 noTopicId,emptyMeta"]
-
-
-def test_group_metadata_is_written_as_kafka_writes_it() -> None:
-    assert encode_group_metadata_key("g1") == golden_keys()["GroupMetadataKey"]
-    everything = VALUES["GroupMetadataValue v3 1 member"]
-    for version in range(5):
-        assert (
-            encode_group_metadata_value(version, everything)
-            == (golden_values()[f"GroupMetadataValue v{version} 1 member"])
-        )
-    with pytest.raises(ValueError, match="known versions: 0 to 4"):
-        encode_group_metadata_value(5, everything)

@@ -46,19 +46,9 @@ def valid_settings(draw: st.DrawFn) -> dict[str, str]:
 
 
 @given(valid_settings())
-def test_a_connection_travels_as_settings_and_in_a_pickle(settings: dict[str, str]) -> None:
+def test_connection_survives_pickling(settings: dict[str, str]) -> None:
     connection = KafkaConnection.from_settings(settings)
-    written = connection.to_settings()
-    assert KafkaConnection.from_settings(written) == connection
     assert pickle.loads(pickle.dumps(connection)) == connection  # noqa: S301 - our own
-    defaults = {
-        "security.protocol": "PLAINTEXT",
-        "request.timeout.ms": "15000",
-        "ssl.endpoint.identification.algorithm": "https",
-    }
-    unchecked = {"ssl.endpoint.identification.algorithm": {"": "none"}}
-    said = {name: unchecked.get(name, {}).get(value, value) for name, value in settings.items()}
-    assert defaults | written == defaults | said
 
 
 def test_every_setting_fills_the_field_meant_for_it() -> None:

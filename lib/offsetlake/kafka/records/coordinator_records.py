@@ -127,52 +127,6 @@ def encode_key(topic: str, record_type: int, key: Mapping[str, Any]) -> bytes:
     return struct.pack(">h", record_type) + encode(_record_schemas(topic)[record_type].key, 0, key)
 
 
-def encode_offset_commit_key(group_id: str, topic: str, partition: int) -> bytes:
-    """Encode an OffsetCommitKey, record type 1; raises ValueError if it cannot hold the values."""
-    key = {"group": group_id, "topic": topic, "partition": partition}
-    return encode_key(OFFSETS_TOPIC, OffsetsRecordType.OFFSET_COMMIT, key)
-
-
-def encode_offset_commit_value(
-    version: int,
-    committed_offset: int,
-    *,
-    commit_timestamp: int,
-    leader_epoch: int = -1,
-    metadata: str = "",
-    expire_timestamp: int = -1,
-    topic_id: str | None = None,
-) -> bytes:
-    """Encode an OffsetCommitValue, versions 0 to 4; timestamps in ms, -1 = none.
-
-    What a version does not have is dropped: the leader epoch below 3, the expiry in all but 1, the topic id below 4.
-    Raises ValueError if the version is unknown or cannot hold the values.
-    """
-    value = {
-        "offset": committed_offset,
-        "leaderEpoch": leader_epoch,
-        "metadata": metadata,
-        "commitTimestamp": commit_timestamp,
-        "expireTimestamp": expire_timestamp,
-    }
-    if topic_id is not None:
-        value["topicId"] = topic_id
-    return _versioned(load_schema("OffsetCommitValue"), version, value)
-
-
-def encode_group_metadata_key(group_id: str) -> bytes:
-    """Encode a GroupMetadataKey, record type 2; raises ValueError if the id is too long."""
-    return encode_key(OFFSETS_TOPIC, OffsetsRecordType.GROUP_METADATA, {"group": group_id})
-
-
-def encode_group_metadata_value(version: int, value: Mapping[str, Any]) -> bytes:
-    """Encode a GroupMetadataValue, versions 0 to 4, from its fields; the blobs of members as bytes.
-
-    Fields that the version does not have are dropped. Raises ValueError if the version is unknown or cannot hold them.
-    """
-    return _versioned(load_schema("GroupMetadataValue"), version, value)
-
-
 def encode_transaction_state(transactional_id: str, value: Mapping[str, Any]) -> tuple[bytes, bytes]:
     """Encode the key, and the value in version 1, of a transactional id; raises ValueError if they cannot hold it."""
     key = {"transactionalId": transactional_id}

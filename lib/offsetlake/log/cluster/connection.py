@@ -5,7 +5,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from aiokafka.conn import AIOKafkaConnection, collect_hosts, create_conn
@@ -104,16 +104,6 @@ class KafkaConnection:
             except ValueError:
                 raise BadRequest(f"request.timeout.ms is {timeout!r}: it is a whole number of ms") from None
         return cls(**{"bootstrap": "", **values})
-
-    def to_settings(self) -> dict[str, str]:
-        """Give the settings `from_settings` builds this connection from, secrets among them; defaults are left out."""
-        defaults = {each.name: each.default for each in fields(self)}
-        values = {name: getattr(self, attribute) for name, attribute in SETTINGS.items()}
-        return {
-            name: "none" if value is False else str(value)
-            for name, value in values.items()
-            if value != defaults[SETTINGS[name]]
-        }
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
