@@ -1,5 +1,6 @@
 """Work on a request that is done in steps, so that the requests of other connections are handled in between."""
 
+import asyncio
 from collections.abc import Generator
 from typing import TypeVar
 
@@ -23,10 +24,21 @@ class Share:
 
 
 def complete(steps: Steps[_Result]) -> _Result:
-    """Take all steps at once; return what they return."""
+    """Run all steps at once and return their result."""
     while True:
         try:
             next(steps)
         except StopIteration as end:
             result: _Result = end.value
             return result
+
+
+async def complete_in_turns(steps: Steps[_Result]) -> _Result:
+    """Run all steps and return their result; the event loop handles other connections after each step."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: _Result = end.value
+            return result
+        await asyncio.sleep(0)

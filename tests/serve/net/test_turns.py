@@ -13,7 +13,7 @@ from offsetlake.kafka.batches.writer import Batch
 from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.http.offsets import read_offsets
 from offsetlake.serve.net.answering import SENT_AT_ONCE_BYTES, Answer
-from offsetlake.serve.net.connection import MAX_AT_ONCE_BYTES, MAX_UNREAD_BYTES, Connection
+from offsetlake.serve.net.connection import MAX_UNREAD_BYTES, Connection
 from offsetlake.serve.net.frame_memory import UNCHARGED_BYTES, Memory
 from offsetlake.serve.net.turns import ARRIVALS_SECONDS, BACKLOG_SECONDS, TURN_SECONDS, Turns
 from offsetlake.serve.protocol.request_reader import ELEMENTS_PER_STEP
@@ -123,8 +123,8 @@ def rig() -> Iterator[Rig]:
     made.loop.close()
 
 
-def frame(api: int, correlation: int, padding: int = 0) -> bytes:
-    data = struct.pack(">hhih", api, 0, correlation, -1) + bytes(padding)
+def frame(api: int, correlation: int) -> bytes:
+    data = struct.pack(">hhih", api, 0, correlation, -1)
     return struct.pack(">i", len(data)) + data
 
 
@@ -167,17 +167,6 @@ def test_an_iteration_of_the_event_loop_has_a_bound(rig: Rig) -> None:
         began = rig.clock.now
         rig.iterate()
         assert 0 < rig.clock.now - began <= BACKLOG_SECONDS + TURN_SECONDS + 2 * STEP
-
-
-def test_large_requests_are_left_to_the_backlog(rig: Rig) -> None:
-    """Light clients come first."""
-    large, large_socket = rig.connect()
-    light, light_socket = rig.connect()
-    large.data_received(frame(QUICK, 1, MAX_AT_ONCE_BYTES))
-    light.data_received(frame(QUICK, 2))
-    assert (correlations(large_socket), correlations(light_socket)) == ([], [2])
-    rig.iterate()
-    assert correlations(large_socket) == [1]
 
 
 def test_no_request_is_taken_while_answers_are_not_read(rig: Rig) -> None:
@@ -301,13 +290,13 @@ def test_all_offsets_of_a_group_are_those_of_one_moment(served: InProcess, versi
 def test_all_offsets_of_a_group_are_read_in_turns_for_http(served: InProcess) -> None:
     values = {key(b"wide", number): VALUE.pack(number, -1, bytes(16)) for number in reversed(range(5000))}
     served.store.commit(b"large", values | {key(b"a", 7): VALUE.pack(8, 9, bytes(16)) + b"m"}, 0)
-    steps = read_offsets(served.store.moment(b"large"), None)
+    steps = read_offsets(served.store.group_offsets(b"large"), None)
     assert sum(1 for _ in steps) >= 5000 // 100
-    first, *others = complete(read_offsets(served.store.moment(b"large"), None))
+    first, *others = complete(read_offsets(served.store.group_offsets(b"large"), None))
     fields = ("topic", "partition", "committed_offset", "leader_epoch", "metadata")
     assert [first[field] for field in fields] == ["a", 7, 8, 9, "m"]
     assert [of["partition"] for of in others] == [*range(5000)]
-    assert complete(read_offsets(served.store.moment(b"large"), "a")) == [first]
+    assert complete(read_offsets(served.store.group_offsets(b"large"), "a")) == [first]
 
 
 @pytest.mark.parametrize("api", [OFFSET_COMMIT, OFFSET_FETCH])

@@ -23,11 +23,14 @@ from offsetlake.kafka.error_codes import (
     GROUP_AUTHORIZATION_FAILED,
     INVALID_REQUEST,
     INVALID_TOPIC_EXCEPTION,
+    MISMATCHED_ENDPOINT_TYPE,
     NONE,
     TOPIC_AUTHORIZATION_FAILED,
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
+    UNSUPPORTED_ENDPOINT_TYPE,
+    UNSUPPORTED_FOR_MESSAGE_FORMAT,
 )
 from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.log.positions import OFFSETS_TOPIC
@@ -36,16 +39,15 @@ from offsetlake.serve.apis.log_reads import EARLIEST, LATEST, LogReads
 from offsetlake.serve.auth.acl import ANY_RIGHT
 from offsetlake.serve.auth.principals import RequestContext
 from offsetlake.serve.protocol import wire
+from offsetlake.serve.protocol.api_keys import DESCRIBE_TOPIC_PARTITIONS, METADATA
 from offsetlake.serve.protocol.encoding import Lazy, Values
 from offsetlake.serve.protocol.topics import INTERNAL, LAST_OFFSET, Topics
 from offsetlake.serve.steps import Steps
 from offsetlake.serve.storage.store import Store
 
-UNSUPPORTED_FOR_MESSAGE_FORMAT = 43  # what a broker says of a log whose records have no timestamps
-MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE = 114, 115
 NO_NODE = -1
 MOST_DESCRIBED = 20_000  # partitions, where a commit makes them
-_METADATA, _DESCRIBE_TOPIC_PARTITIONS = 3, 75
+
 _GROUP_KEY, _TRANSACTION_KEY, _SHARE_KEY, _SHARE_KEYS_SINCE = 0, 1, 2, 6
 _DENIED = {_GROUP_KEY: GROUP_AUTHORIZATION_FAILED, _TRANSACTION_KEY: TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
 _BY_ID_SINCE = 12  # version of Metadata that may name topics by their ids; its fields are there since 10
@@ -86,7 +88,7 @@ class ClusterApis:
         if getattr(request, "include_topic_authorized_operations", False):
             operations = {"topic_authorized_operations": _READ_AND_DESCRIBE}
         topics = (
-            topic | {"partitions": described(topic, most, _METADATA, asked.version)} | operations
+            topic | {"partitions": described(topic, most, METADATA, asked.version)} | operations
             for topic in found.values()
         )
         with_operations = getattr(request, "include_cluster_authorized_operations", False)
@@ -148,7 +150,7 @@ class ClusterApis:
             numbers = topic["partitions"][begin : begin + limit]
             if limit == 0:
                 return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": begin}}
-            partitions = encoded_partitions(numbers, _DESCRIBE_TOPIC_PARTITIONS, asked.version)
+            partitions = encoded_partitions(numbers, DESCRIBE_TOPIC_PARTITIONS, asked.version)
             topics.append(topic | {"partitions": partitions})
             limit -= len(numbers)
             if begin + len(numbers) < len(topic["partitions"]):

@@ -22,6 +22,7 @@ from offsetlake.serve.auth.acl import READ
 from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.net.answering import Answer
 from offsetlake.serve.protocol import wire
+from offsetlake.serve.protocol.api_keys import OFFSET_FETCH
 from offsetlake.serve.protocol.request_limits import REQUEST_LIMITS
 from offsetlake.serve.protocol.topics import Topics
 from offsetlake.serve.steps import Steps, Work, complete
@@ -37,7 +38,7 @@ _NOTHING: Stored = (-1, -1, b"", ZERO_UUID)
 _WITH_EPOCH, _WITHOUT_EPOCH = struct.Struct(">iqi"), struct.Struct(">iq")
 _INT16 = struct.Struct(">h")
 _MIN_TOPIC_BYTES, _MIN_GROUP_BYTES = 3, 3  # an empty name, no elements, no tags
-_MAX_ELEMENTS = REQUEST_LIMITS[9].max_elements
+_MAX_ELEMENTS = REQUEST_LIMITS[OFFSET_FETCH].max_elements
 
 Topic = tuple[bytes, bytes, tuple[int, ...]]
 """Name, id (ZERO_UUID below version 10) and partitions."""

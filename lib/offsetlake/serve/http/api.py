@@ -20,8 +20,9 @@ from offsetlake.serve.http.access import audit_headers_of, client_of, guarded
 from offsetlake.serve.http.answers import Problem, VisibleJSONResponse, documented
 from offsetlake.serve.http.compare_and_commit import CompareAndCommit, ExpectedCommit, Outcome
 from offsetlake.serve.http.group_pages import page
-from offsetlake.serve.http.offsets import in_turns, read_offsets
+from offsetlake.serve.http.offsets import read_offsets
 from offsetlake.serve.http.prometheus import ThrottledGroupsCollector
+from offsetlake.serve.steps import complete_in_turns
 from offsetlake.serve.storage.child_process import ChildFailed, ask
 from offsetlake.serve.writes.deletions import Deletions
 from offsetlake.util.times import to_iso, to_ms
@@ -142,7 +143,7 @@ class Api:
         group = asked.group.encode()
         if self._parts.store.group(group) is None:
             raise _no_group(asked.group)
-        found = await in_turns(read_offsets(self._parts.store.group_offsets(group), asked.topic))
+        found = await complete_in_turns(read_offsets(self._parts.store.group_offsets(group), asked.topic))
         return VisibleJSONResponse({"group": asked.group, "as_of": None, "history_ends": None, "offsets": found})
 
     async def _offsets_as_of(self, asked: answers.OfOffsets, instant: int) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The stored offsets of a group as HTTP tells them, read in turns."""
 
-import asyncio
-from typing import Any, TypeVar
+from typing import Any
 
 from offsetlake.kafka.uuid import ZERO_UUID, uuid_text
 from offsetlake.serve.steps import Steps
@@ -9,18 +8,6 @@ from offsetlake.serve.storage.group_offsets import Moment
 from offsetlake.serve.storage.mapped_snapshot import Stored
 
 _AT_ONCE = 100  # offsets that are read in one step
-_Result = TypeVar("_Result")
-
-
-async def in_turns(steps: Steps[_Result]) -> _Result:
-    """Return what steps return; other connections have their turns between them."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: _Result = end.value
-            return result
-        await asyncio.sleep(0)
 
 
 def read_offsets(moment: Moment, topic: str | None) -> Steps[list[dict[str, Any]]]:

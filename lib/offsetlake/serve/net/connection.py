@@ -23,7 +23,7 @@ LOG = ClientLog(logging.getLogger(__name__))
 UNANSWERED = 1000  # requests of one connection that may wait for the log; more are left to its socket
 BYTES_UNANSWERED = 16 << 20  # of them, since there were none
 MAX_MUTED_BYTES = 16 << 10  # read from a connection that is muted, and not processed yet
-MAX_AT_ONCE_BYTES = 16 << 10  # of a request that is taken in a turn that is given at once
+
 MAX_UNREAD_BYTES = 64 << 10  # that a connection in a queue may receive before nothing more is read of its socket
 _SIZE = struct.Struct(">i")
 
@@ -134,12 +134,12 @@ class Connection(asyncio.Protocol):
         heard, self._heard = self._heard, False
         return not (heard or self._answers.waiting)
 
-    def run(self, until: float, *, large: bool) -> bool:
+    def run(self, until: float) -> bool:
         """Take requests, work on them and send answers; as `offsetlake.serve.net.turns.Served` has it."""
         self._called = True  # what is answered at once is sent below
         more = False
         try:
-            more = self._take_requests(until, large=large)
+            more = self._take_requests(until)
         except (wire.Malformed, struct.error, IndexError, ValueError) as error:
             LOG.info(
                 "%(address)s sent what is no request of Kafka's protocol (%(reason)s): its connection is closed",
@@ -186,7 +186,7 @@ class Connection(asyncio.Protocol):
             self._paused = waits
             (transport.pause_reading if waits else transport.resume_reading)()
 
-    def _take_requests(self, until: float, *, large: bool) -> bool:
+    def _take_requests(self, until: float) -> bool:
         """Take requests until the time is over or none can be taken; return whether there is more to do now."""
         at, answers, clock = 0, self._answers, self._turns.clock
         more = is_over = False
@@ -207,9 +207,7 @@ class Connection(asyncio.Protocol):
                 frame, header = self._held
                 if answers.waiting and (self._is_full() or not self._requests.may_follow(header)):
                     break
-                more = not large and len(frame) > MAX_AT_ONCE_BYTES
-                if not more:
-                    self._take(frame, header)
+                self._take(frame, header)
             is_over = clock() >= until
         self._drop(at)
         return more

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from offsetlake.errors import BadRequest
-from offsetlake.kafka.error_codes import SASL_AUTHENTICATION_FAILED, UNSUPPORTED_SASL_MECHANISM
+from offsetlake.kafka.error_codes import NONE, SASL_AUTHENTICATION_FAILED, UNSUPPORTED_SASL_MECHANISM
 from offsetlake.serve.auth import tls
 from offsetlake.serve.auth.login_attempts import TooManyAttempts
 from offsetlake.serve.auth.principals import Client
@@ -131,7 +131,7 @@ class Login(Arriving):
             write = partial(schemas.write, SASL_AUTHENTICATE, header.version)
             self._authenticate(
                 complete(schemas.read(frame, header)).auth_bytes,
-                lambda token: answer(write({"error_code": 0, "error_message": "", "auth_bytes": token})),
+                lambda token: answer(write({"error_code": NONE, "error_message": "", "auth_bytes": token})),
                 lambda said: answer(
                     write({"error_code": SASL_AUTHENTICATION_FAILED, "error_message": said, "auth_bytes": b""})
                 ),
@@ -147,7 +147,7 @@ class Login(Arriving):
             self._fail(f"SASL mechanism {shown(mechanism)}: here are {', '.join(mechanisms)}", lambda: answer(refused))
             return
         self._mechanism, self._framed = mechanism, header.version >= _FRAMED_SINCE
-        answer(write({"error_code": 0, "mechanisms": mechanisms}))
+        answer(write({"error_code": NONE, "mechanisms": mechanisms}))
 
     def _authenticate(
         self, token: bytes, accepted: Callable[[bytes], None], refused: Callable[[str], None] | None

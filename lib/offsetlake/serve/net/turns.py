@@ -25,11 +25,8 @@ class Served(Protocol):
 
     queued: bool
 
-    def run(self, until: float, *, large: bool) -> bool:
-        """Work until `until` or until nothing is left to do; return whether something is left that can be done now.
-
-        Without `large`, a large request is left for a later turn, after those of light clients.
-        """
+    def run(self, until: float) -> bool:
+        """Work until `until` or until nothing is left to do; return whether something is left that can be done now."""
 
 
 class Turns:
@@ -52,7 +49,7 @@ class Turns:
             self._queue(self._new, connection)
             return
         began = self.clock()
-        if connection.run(began + TURN_SECONDS, large=False):
+        if connection.run(began + TURN_SECONDS):
             self._queue(self._old, connection)
         self._arrivals += self.clock() - began
         if self._arrivals >= TURN_SECONDS:
@@ -81,5 +78,5 @@ class Turns:
     def _turn(self, queue: deque[Served]) -> None:
         connection = queue.popleft()
         connection.queued = False
-        if connection.run(self.clock() + TURN_SECONDS, large=queue is self._old):
+        if connection.run(self.clock() + TURN_SECONDS):
             self._queue(self._old, connection)

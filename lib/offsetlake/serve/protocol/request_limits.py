@@ -11,6 +11,30 @@ for 100,000 groups in one request, a consumer for all of its partitions.
 
 from typing import NamedTuple
 
+from offsetlake.serve.protocol.api_keys import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    API_VERSIONS,
+    CONSUMER_GROUP_DESCRIBE,
+    DELETE_GROUPS,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_GROUPS,
+    DESCRIBE_TOPIC_PARTITIONS,
+    END_TXN,
+    FETCH,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    LIST_GROUPS,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
+    PRODUCE,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    TXN_OFFSET_COMMIT,
+)
 from offsetlake.serve.protocol.wire import Malformed
 
 _KIB, _MIB = 1 << 10, 1 << 20
@@ -29,28 +53,30 @@ _GROUPS = RequestLimit(16 * _MIB, 200_000)
 _COMMIT = RequestLimit(4 * _MIB, 50_000)
 
 REQUEST_LIMITS = {
-    0: RequestLimit(2 * _MIB, 10_000),  # Produce: max.request.size of a producer is 1 MiB; all of it is refused
-    1: _PARTITIONS,  # Fetch
-    2: _PARTITIONS,  # ListOffsets
-    3: _PARTITIONS,  # Metadata
-    8: _COMMIT,  # OffsetCommit: one record batch, of 1 MiB at the most on a broker
-    9: _GROUPS,  # OffsetFetch
-    10: _GROUPS,  # FindCoordinator
-    15: _GROUPS,  # DescribeGroups
-    16: _NO_ARRAYS,  # ListGroups: filters by state and by type
-    17: _NO_ARRAYS,  # SaslHandshake
-    18: _NO_ARRAYS,  # ApiVersions
-    22: _NO_ARRAYS,  # InitProducerId
-    24: _COMMIT,  # AddPartitionsToTxn: all of it is refused
-    25: _NO_ARRAYS,  # AddOffsetsToTxn
-    26: _NO_ARRAYS,  # EndTxn
-    28: _COMMIT,  # TxnOffsetCommit
-    36: _NO_ARRAYS,  # SaslAuthenticate
-    42: _GROUPS,  # DeleteGroups
-    47: _PARTITIONS,  # OffsetDelete
-    60: _NO_ARRAYS,  # DescribeCluster
-    69: _GROUPS,  # ConsumerGroupDescribe
-    75: _PARTITIONS,  # DescribeTopicPartitions
+    PRODUCE: RequestLimit(
+        2 * _MIB, 10_000
+    ),  # all are refused; max.request.size of a producer is 1 MiB
+    FETCH: _PARTITIONS,
+    LIST_OFFSETS: _PARTITIONS,
+    METADATA: _PARTITIONS,
+    OFFSET_COMMIT: _COMMIT,  # written as one record batch, of at most 1 MiB on a broker
+    OFFSET_FETCH: _GROUPS,
+    FIND_COORDINATOR: _GROUPS,
+    DESCRIBE_GROUPS: _GROUPS,
+    LIST_GROUPS: _NO_ARRAYS,  # its arrays are the filters by state and by type
+    SASL_HANDSHAKE: _NO_ARRAYS,
+    API_VERSIONS: _NO_ARRAYS,
+    INIT_PRODUCER_ID: _NO_ARRAYS,
+    ADD_PARTITIONS_TO_TXN: _COMMIT,  # all are refused
+    ADD_OFFSETS_TO_TXN: _NO_ARRAYS,
+    END_TXN: _NO_ARRAYS,
+    TXN_OFFSET_COMMIT: _COMMIT,
+    SASL_AUTHENTICATE: _NO_ARRAYS,
+    DELETE_GROUPS: _GROUPS,
+    OFFSET_DELETE: _PARTITIONS,
+    DESCRIBE_CLUSTER: _NO_ARRAYS,
+    CONSUMER_GROUP_DESCRIBE: _GROUPS,
+    DESCRIBE_TOPIC_PARTITIONS: _PARTITIONS,
 }
 """By API key; requests of other APIs are refused."""
 
