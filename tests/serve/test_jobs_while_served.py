@@ -24,7 +24,7 @@ from support.e2e.parts_log import TIME, Log, part, plain
 from support.oracle.log_reader import read_log
 from support.oracle.random_logs import random_log
 from support.oracle.replay import replay
-from support.serve.doors import TOPIC, commit, fetched
+from support.serve.job_socket_requests import TOPIC, commit, fetched
 from support.serve.serving import Serving
 from support.serve.wire_client import WireClient
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from support.serve.killing import killed_again_and_again
+from support.serve.kill_rounds import killed_again_and_again
 
-ROUNDS = 3  # hundreds of them take minutes: python -m serve.killing FOLDER ROUNDS
+ROUNDS = 3  # hundreds of them take minutes: python -m support.serve.kill_rounds FOLDER ROUNDS
 
 
 @pytest.mark.slow

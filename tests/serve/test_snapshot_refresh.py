@@ -20,8 +20,8 @@ from offsetlake.serve.snapshot_refresh import SnapshotRefresh
 from offsetlake.serve.storage.child_process import ChildFailed
 from offsetlake.serve.writes.rounds import MANY
 from support.serve import commands
-from support.serve.asking import answered, request
 from support.serve.in_process import SECONDS, InProcess
+from support.serve.kio_requests import answered, request
 
 GROUP, TOPIC = "billing", "orders"
 

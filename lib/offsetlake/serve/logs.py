@@ -62,7 +62,7 @@ class TextFormatter(logging.Formatter):
         return "\n".join(map(visible, super().formatException(ei).split("\n")))
 
 
-def shown(name: str) -> str:
+def quoted(name: str) -> str:
     """Give a name as lines have it: cut, as whoever connects can send one of 64 KB again and again."""
     return repr(name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…")
 

@@ -18,7 +18,7 @@ from offsetlake.serve.apis.dispatch import Service
 from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.components import ServerComponents
 from offsetlake.serve.metrics.traffic import Measured
-from offsetlake.serve.net.accept import Arrivals
+from offsetlake.serve.net.accept import AcceptedConnections
 from offsetlake.serve.net.acceptor import Acceptor, listen
 from offsetlake.serve.net.connection import Connection, Requests
 from offsetlake.serve.net.descriptors import limit_connections
@@ -77,7 +77,7 @@ class Server:
     async def listen(self) -> Acceptor:
         """Listen for clients; until the log is loaded they are told to wait. BadRequest where it cannot."""
         host, port, security = self._settings.host, self._settings.port, self._parts.security
-        arrivals = Arrivals(
+        arrivals = AcceptedConnections(
             security,
             lambda: security.tls,
             lambda: Login(security, self._parts.admin.take, self._connect, self._loop),
@@ -154,7 +154,7 @@ async def _serve(settings: Settings, security: Security) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    loop.add_signal_handler(signal.SIGHUP, lambda: security.look(regardless=True))
+    loop.add_signal_handler(signal.SIGHUP, lambda: security.reload(force=True))
     server = Server(settings, security, loop)
     listening = await server.listen()
     stopping, watching = asyncio.create_task(stop.wait()), asyncio.create_task(security.run())

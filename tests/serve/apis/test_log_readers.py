@@ -29,7 +29,7 @@ from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle, rows, state, upkeep
 from support.oracle.encoders import group_log_partition
 from support.oracle.log_reader import ABORT, LogRecord, read_log
-from support.serve.doors import batch, commit, key, value
+from support.serve.job_socket_requests import batch, commit, key, value
 from support.serve.serving import Serving
 from support.serve.wire_client import WireClient
 

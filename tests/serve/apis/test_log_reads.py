@@ -24,9 +24,9 @@ from offsetlake.serve.writes import rounds as writes_module
 from serve.net.test_connection import Sink, framed
 from support.oracle.encoders import group_log_partition
 from support.oracle.log_reader import ABORT, LogRecord, read_log
-from support.serve.asking import answered, request
 from support.serve.commands import commit
 from support.serve.in_process import LOG_PARTITIONS, InProcess, Origin
+from support.serve.kio_requests import answered, request
 
 LOG = "__consumer_offsets"
 GROUP = "log-reads"

@@ -25,7 +25,7 @@ from offsetlake.serve.protocol.api_keys import (
     TXN_OFFSET_COMMIT,
 )
 from support.broker.broker import PASSWORDS, Broker
-from support.serve.beside_a_broker import commit, fetch
+from support.serve.broker_comparison import commit, fetch
 from support.serve.in_process import InProcess
 from support.serve.secured import log_in
 from support.serve.wire_client import WireClient, frame, read_answer, request

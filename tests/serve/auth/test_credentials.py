@@ -167,10 +167,10 @@ def test_what_could_not_be_read_is_read_as_soon_as_it_can_be(file: Path, caplog:
     file.chmod(0o644)
     with caplog.at_level(logging.INFO):
         for _ in range(3):
-            security.look()
+            security.reload()
         file.chmod(0o600)
         for _ in range(3):
-            security.look()
+            security.reload()
     assert security.credentials == newer
     (refused, taken) = caplog.messages
     assert refused.endswith(f"open to every user of this machine: chmod 600 {file}; what was read before still holds")
@@ -181,8 +181,8 @@ def test_all_is_read_again_where_that_is_asked_for(file: Path, caplog: pytest.Lo
     Credentials().write(file)
     security = Security(Settings("lake", "log", "127.0.0.1", 0, credentials=str(file)))
     with caplog.at_level(logging.INFO):
-        security.look()
-        security.look(regardless=True)
+        security.reload()
+        security.reload(force=True)
     assert caplog.messages == [f"read again: {file}"]
 
 

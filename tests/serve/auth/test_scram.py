@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from offsetlake.serve.auth import scram
 from offsetlake.serve.auth.credentials import Credentials
-from offsetlake.serve.auth.scram import NotLoggedIn, ScramExchange
+from offsetlake.serve.auth.scram import LoginFailed, ScramExchange
 from support.serve.secured import scram_first, scram_last
 
 NAME, PASSWORD = "wonder, =land", "pencil, é"
@@ -50,7 +50,7 @@ def test_a_wrong_password_and_a_user_who_is_not_there_look_the_same(mechanism: s
         server_first = of.answer(first)
         again = exchange(mechanism).answer(first)
         assert again.split(b",")[1:] == server_first.split(b",")[1:], "another salt would tell that nobody is there"
-        with pytest.raises(NotLoggedIn) as refused:
+        with pytest.raises(LoginFailed) as refused:
             of.answer(scram_last(mechanism, password, first, server_first))
         said.append((len(server_first), str(refused.value).rpartition("'")[2]))
         assert not of.done
@@ -64,7 +64,7 @@ def test_messages_of_another_login_prove_nothing() -> None:
     of.answer(last)
     replayed = exchange(mechanism)
     replayed.answer(first)
-    with pytest.raises(NotLoggedIn, match="of another login"):
+    with pytest.raises(LoginFailed, match="of another login"):
         replayed.answer(last)
 
 
@@ -83,15 +83,15 @@ def test_messages_of_another_login_prove_nothing() -> None:
     ],
 )
 def test_what_is_no_first_message(message: bytes) -> None:
-    with pytest.raises(NotLoggedIn):
+    with pytest.raises(LoginFailed):
         exchange("SCRAM-SHA-256").answer(message)
 
 
 @given(st.binary(max_size=80), st.text("crp=,biws0", max_size=40))
 def test_whatever_comes_is_refused(first: bytes, last: str) -> None:
-    with pytest.raises(NotLoggedIn):
+    with pytest.raises(LoginFailed):
         exchange("SCRAM-SHA-256").answer(b"x" + first)
     of = exchange("SCRAM-SHA-256")
     of.answer(scram_first("a"))
-    with pytest.raises(NotLoggedIn):
+    with pytest.raises(LoginFailed):
         of.answer(last.encode())

@@ -9,7 +9,7 @@ import pytest
 from offsetlake.serve.http import group_pages
 from offsetlake.serve.http.group_pages import Kind
 from offsetlake.serve.storage.store import VALUE, Store, key
-from support.serve.made_base import Key, made_base
+from support.serve.mapped_snapshots import Key, mapped_snapshot
 
 NO_OFFSETS: Mapping[Key, Mapping[str, object]] = {}
 _VALUE = VALUE.pack(1, -1, bytes(16))
@@ -42,7 +42,7 @@ def names(store: Store, most: int, between: list[str] | None = None) -> list[str
 
 def three_layers() -> tuple[Store, set[str]]:
     store = Store()
-    store.load(made_base({(f"base-{number}", "t", 0): {} for number in range(20)}))
+    store.load(mapped_snapshot({(f"base-{number}", "t", 0): {} for number in range(20)}))
     committed(store, "frozen-1", "frozen-2", "base-3")
     store.freeze()
     committed(store, "fresh-1", "fresh-2", "base-4", "frozen-1", "")
@@ -81,7 +81,7 @@ def test_a_page_has_what_was_wanted_and_goes_on_behind_what_was_looked_at(monkey
         looked += 1
     assert looked == -(-(len(there) + 2) // 4)  # the two that are deleted are looked at too
     empty = Store()
-    empty.load(made_base(NO_OFFSETS))
+    empty.load(mapped_snapshot(NO_OFFSETS))
     assert page(empty, 0, 10, lambda _name, _kind: True) == ([], None)
 
 
@@ -89,7 +89,7 @@ def test_a_page_has_what_was_wanted_and_goes_on_behind_what_was_looked_at(monkey
 def test_groups_of_one_hash_are_on_one_page(monkeypatch: pytest.MonkeyPatch, looked_at: int) -> None:
     monkeypatch.setattr(group_pages, "LOOKED_AT", looked_at)
     store = Store()
-    store.load(made_base({("plumless", "t", 0): {}, ("first", "t", 0): {}, ("last", "t", 0): {}}))
+    store.load(mapped_snapshot({("plumless", "t", 0): {}, ("first", "t", 0): {}, ("last", "t", 0): {}}))
     committed(store, "buckeroo")
     found, begin = page(store, crc32(b"plumless"), 1, lambda _name, _kind: True)
     assert [name for name, _ in found] == [b"buckeroo", b"plumless"]
@@ -116,7 +116,7 @@ def test_others_are_answered_while_a_page_is_made_and_it_is_of_one_moment(
     monkeypatch.setattr(group_pages, "AT_ONCE", 4)
     store, there = three_layers()
     store.thaw()
-    everything = made_base({(name, "t", 0): {} for name in there})
+    everything = mapped_snapshot({(name, "t", 0): {} for name in there})
 
     async def with_a_fold_in_between() -> list[tuple[bytes, Kind]]:
         made = asyncio.create_task(group_pages.page(store, 0, 1000, lambda _name, _kind: True))

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from offsetlake.serve.metrics.durations import SECONDS, Histogram
 from offsetlake.serve.storage.store import Store
 from support.serve.http_client import ask, exchange, samples
-from support.serve.made_base import made_base
+from support.serve.mapped_snapshots import mapped_snapshot
 from support.serve.serving import Serving
 from support.serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient, frame, request
 
@@ -171,10 +171,10 @@ def test_dashboard_and_alarms_ask_for_what_there_is(served: Serving) -> None:
 
 def test_snapshots_that_are_taken_over_and_that_fail_are_counted() -> None:
     store = Store()
-    store.load(made_base({}))
+    store.load(mapped_snapshot({}))
     for _ in range(3):
         store.freeze()
-        store.fold(made_base({}))
+        store.fold(mapped_snapshot({}))
     store.freeze()
     store.thaw()
     assert (store.folds, store.thaws) == (3, 1)

@@ -15,13 +15,13 @@ from offsetlake.serve.http.offsets import read_offsets
 from offsetlake.serve.net.answering import SENT_AT_ONCE_BYTES, Answer
 from offsetlake.serve.net.connection import MAX_UNREAD_BYTES, Connection
 from offsetlake.serve.net.frame_memory import UNCHARGED_BYTES, Memory
-from offsetlake.serve.net.turns import ARRIVALS_SECONDS, BACKLOG_SECONDS, TURN_SECONDS, Turns
+from offsetlake.serve.net.turns import BACKLOG_SECONDS, IMMEDIATE_SECONDS, TURN_SECONDS, Turns
 from offsetlake.serve.protocol.request_reader import ELEMENTS_PER_STEP
 from offsetlake.serve.protocol.wire import RequestHeader, read_header
 from offsetlake.serve.steps import Work, complete
 from offsetlake.serve.storage.store import VALUE, key
-from support.serve.asking import answered, request
 from support.serve.in_process import InProcess, Origin, given_to
+from support.serve.kio_requests import answered, request
 from support.serve.sink import Sink
 
 QUICK, LONG = 9, 15
@@ -162,7 +162,7 @@ def test_an_iteration_of_the_event_loop_has_a_bound(rig: Rig) -> None:
     for _ in range(200):
         connection, _ = rig.connect()
         connection.data_received(b"".join(frame(LONG, number) for number in range(3)))
-    assert rig.clock.now <= ARRIVALS_SECONDS + TURN_SECONDS + 2 * STEP
+    assert rig.clock.now <= IMMEDIATE_SECONDS + TURN_SECONDS + 2 * STEP
     for _ in range(100):
         began = rig.clock.now
         rig.iterate()

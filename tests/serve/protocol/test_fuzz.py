@@ -20,8 +20,8 @@ import pytest
 from offsetlake.serve.auth.credentials import Credentials
 from serve.protocol.test_garbage import resident
 from support.serve import latency_probe
-from support.serve.asking import ask, connected, request
-from support.serve.beside_a_broker import TOPICS
+from support.serve.broker_comparison import TOPICS
+from support.serve.kio_requests import ask, connected, request
 from support.serve.malformed_requests import Layout
 from support.serve.secured import SASL_AUTHENTICATE, SASL_HANDSHAKE, scram_first
 from support.serve.serving import Serving

@@ -22,8 +22,8 @@ from offsetlake.serve.protocol.api_keys import (
 from offsetlake.serve.protocol.wire import read_header
 from offsetlake.serve.writes import commit_request
 from offsetlake.serve.writes.quota import Quota
-from support.serve.asking import request
 from support.serve.in_process import InProcess, Origin
+from support.serve.kio_requests import request
 
 NUMBER, LENGTH = 40, 32_000
 KEPT_BYTES = 400_000  # of the 1.3 MB that the names have

@@ -6,8 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offsetlake.kafka.uuid import ZERO_UUID
-from support.serve.made_base import Key, made_base
+from support.serve.mapped_snapshots import Key, mapped_snapshot
 
 
 def text_of(raw: bytes) -> str:
@@ -38,7 +37,7 @@ def expected(row: dict[str, Any]) -> tuple[int, int, bytes, bytes]:
 
 @given(st.dictionaries(keys, columns, max_size=12), st.lists(keys, max_size=4))
 def test_every_row_is_found_and_nothing_else(rows: dict[Key, dict[str, Any]], others: list[Key]) -> None:
-    base = made_base(rows)
+    base = mapped_snapshot(rows)
     assert (len(base), len(base.groups)) == (len(rows), len({group for group, _, _ in rows}))
     for group, topic, partition in [*rows, *others]:
         number = base.group(group.encode())
@@ -56,7 +55,7 @@ def test_every_row_is_found_and_nothing_else(rows: dict[Key, dict[str, Any]], ot
 def test_all_partitions_of_a_topic_and_holes_among_them() -> None:
     whole = {("g", "whole", partition): {"committed_offset": partition} for partition in range(100)}
     holes = {("g", "holes", partition): {"committed_offset": partition} for partition in (0, 3, 4, 200)}
-    base = made_base(whole | holes)
+    base = mapped_snapshot(whole | holes)
     number = base.group(b"g")
     found = {topic: [base.find(base.run(number, topic), at) for at in range(-1, 202)] for topic in (b"whole", b"holes")}
     assert [at for at, entry in enumerate(found[b"whole"], -1) if entry >= 0] == [*range(100)]
@@ -70,7 +69,7 @@ def test_groups_keep_their_kind_and_an_entry_takes_few_bytes() -> None:
         {"group_id": "m", "group_type": "classic", "state": "Empty", "protocol_type": "consumer"},
     ]
     rows = {("g", "t", partition): {"committed_offset": 10**9} for partition in range(10_000)}
-    base = made_base(rows, groups)
+    base = mapped_snapshot(rows, groups)
     kinds = {name: base.kind(base.group(name))["group_type"] for name in (b"g", b"k", b"m")}
     assert kinds == {b"g": "classic", b"k": "consumer", b"m": "classic"}
     assert base.size < 13 * len(base)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.serve.storage.store import VALUE, Store, key
-from support.serve.made_base import Key, made_base
+from support.serve.mapped_snapshots import Key, mapped_snapshot
 
 names = st.sampled_from(["", "g", "h", "gé", "😀"])
 topics = st.sampled_from(["t", "u", "ü"])
@@ -37,7 +37,7 @@ class Model:
             of: {"committed_offset": offset, "metadata": metadata} for of, (offset, metadata) in self.offsets.items()
         }
         groups = [{"group_id": name, "group_type": "classic", "state": "Empty"} for name in self.groups]
-        store.load(made_base(rows, groups))
+        store.load(mapped_snapshot(rows, groups))
         return store
 
     def copy(self) -> "Model":
@@ -96,7 +96,7 @@ def test_what_is_found_is_what_was_written_last(
 
 def test_offsets_of_open_transactions_are_unstable_until_they_are_deleted() -> None:
     store = Store()
-    store.load(made_base({("g", "t", 0): {}}, pending=[("g", "t", 1), ("g", "t", 2)]))
+    store.load(mapped_snapshot({("g", "t", 0): {}}, pending=[("g", "t", 1), ("g", "t", 2)]))
     held = [store.is_unstable(b"g", b"t", partition) for partition in range(3)]
     store.delete_offsets(b"g", [(b"t", 1)], 7)
     store.commit(b"g", {key(b"t", 1): VALUE.pack(1, -1, ZERO_UUID), key(b"t", 2): VALUE.pack(1, -1, ZERO_UUID)}, 9)
@@ -108,7 +108,7 @@ def test_offsets_of_open_transactions_are_unstable_until_they_are_deleted() -> N
 
 def test_what_was_frozen_is_still_there_when_the_next_fold_begins() -> None:
     store, value = Store(), VALUE.pack(7, -1, ZERO_UUID)
-    store.load(made_base({}))
+    store.load(mapped_snapshot({}))
     for topic in (b"t", b"u"):
         store.commit(b"g", {key(topic, 0): value}, 1)
         store.freeze()
@@ -117,7 +117,7 @@ def test_what_was_frozen_is_still_there_when_the_next_fold_begins() -> None:
 
 def test_a_group_takes_commits_of_nobody_once_it_has_taken_one_and_for_no_other_reason() -> None:
     store, values = Store(), {key(b"t", 0): VALUE.pack(7, -1, ZERO_UUID)}
-    store.load(made_base({}))
+    store.load(mapped_snapshot({}))
     store.commit(b"g", values, 1)
     store.hold(b"g", (1, 0), [*values.items()], 2)
     assert not store.takes_commits(b"g"), "a member has, a transaction has"

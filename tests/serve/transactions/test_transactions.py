@@ -25,8 +25,8 @@ from support.command_line import Run
 from support.e2e.in_process import InProcess as NoSpark
 from support.e2e.lakes import cycle
 from support.serve.serving import Serving
-from support.serve.transacting import TOPIC, Transacting
-from support.serve.transactions_beside import Side
+from support.serve.transaction_comparison import Side
+from support.serve.transaction_driver import TOPIC, Transacting
 
 pytestmark = pytest.mark.slow
 
@@ -83,7 +83,9 @@ def _do(serving: Transacting, chosen: random.Random, step: str, number: int) -> 
             serving.restart()
 
 
-def test_a_pending_offset_that_something_newer_overtook_does_not_count_after_a_restart(serving: Transacting) -> None:
+def test_a_pending_offset_that_something_newer_overtook_does_not_count_after_a_restart(
+    serving: Transacting,
+) -> None:
     """Whether the newer one is in the tail of the log or in the tables."""
     lake = Lake.open(serving.folder / "lake")
     serving.init("a")

@@ -16,9 +16,9 @@ from offsetlake.serve.protocol.api_keys import (
 )
 from support.broker import workload
 from support.broker.broker import Broker
-from support.serve.asking import ask
+from support.serve.kio_requests import ask
 from support.serve.serving import Serving
-from support.serve.transactions_beside import PARTITIONS, TOPIC, Side
+from support.serve.transaction_comparison import PARTITIONS, TOPIC, Side
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -21,7 +21,7 @@ from support.broker import workload
 from support.broker.broker import Broker, java
 from support.broker.data_folder import copy_log, put_back
 from support.serve.serving import Serving
-from support.serve.transactions_beside import PARTITIONS, TOPIC, Side
+from support.serve.transaction_comparison import PARTITIONS, TOPIC, Side
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -15,10 +15,10 @@ from offsetlake.serve.protocol.api_keys import (
 )
 from offsetlake.serve.writes import offset_commit
 from support.oracle.log_reader import read_log
-from support.serve.asking import CLIENT, answered, request
 from support.serve.commands import ABSENT, CONSUMER, EMPTY, OPEN, SHARE, commit, delete_groups, delete_offsets, stored
 from support.serve.in_process import InProcess
-from support.serve.made_base import made_base
+from support.serve.kio_requests import CLIENT, answered, request
+from support.serve.mapped_snapshots import mapped_snapshot
 
 ACT = {b"act.principal": b"User:alice", b"act.client": CLIENT, b"act.address": b"192.0.2.7:40000"}
 COMMIT, DELETE_OFFSETS, DELETE_GROUP = (
@@ -100,7 +100,7 @@ def test_a_tool_that_goes_back(alice: InProcess, known: str) -> None:
     if known != "fresh":
         alice.store.freeze()
     if known == "base":
-        alice.store.fold(made_base({("g", "t", partition): {"committed_offset": 10} for partition in (0, 1)}))
+        alice.store.fold(mapped_snapshot({("g", "t", partition): {"committed_offset": 10} for partition in (0, 1)}))
     steps = {
         (10, 10): False, (11, 9): True, (11, 10): False, (9, 10): True, (9,): False, (8,): True, (0, 0, 3): True,
         (0, 0, 2): True, (0, 0, 4): False,

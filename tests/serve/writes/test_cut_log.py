@@ -15,7 +15,7 @@ from offsetlake.log.writer import appender as appender_module
 from offsetlake.log.writer.appending import appending
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle, upkeep
-from support.serve.doors import batch, key, value
+from support.serve.job_socket_requests import batch, key, value
 
 pytestmark = pytest.mark.slow
 

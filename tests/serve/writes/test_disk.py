@@ -22,9 +22,9 @@ from offsetlake.serve.settings import Settings
 from offsetlake.serve.storage.mapped_snapshot import MappedSnapshot
 from offsetlake.serve.storage.snapshot_build import build
 from support.serve import commands
-from support.serve.asking import answered, request
 from support.serve.http_client import ask
 from support.serve.in_process import BROKER_LOG, SECONDS, InProcess, Origin
+from support.serve.kio_requests import answered, request
 from support.serve.serving import Serving
 from support.serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient
 

@@ -26,7 +26,18 @@ from support.oracle.log_reader import read_log
 from support.oracle.log_writer import CODECS, Record, batch_bytes
 from support.oracle.log_writer import Batch as PlainBatch
 from support.oracle.replay import decode_offset_record
-from support.serve.doors import LOG_PARTITIONS, TOPIC, T, batch, commit, fetched, key, place, tombstones, value
+from support.serve.job_socket_requests import (
+    LOG_PARTITIONS,
+    TOPIC,
+    T,
+    batch,
+    commit,
+    fetched,
+    key,
+    place,
+    tombstones,
+    value,
+)
 from support.serve.serving import Serving
 from support.serve.wire_client import OFFSET_FETCH, WireClient
 

@@ -21,7 +21,7 @@ from offsetlake.serve.settings import Settings
 from offsetlake.serve.storage.store import Store
 from offsetlake.serve.writes.job_socket import JobSocket
 from offsetlake.serve.writes.rounds import Flush, Write, Writes
-from support.serve.doors import LOG_PARTITIONS, commit, fetched, place, tombstones
+from support.serve.job_socket_requests import LOG_PARTITIONS, commit, fetched, place, tombstones
 from support.serve.serving import Serving
 from support.serve.wire_client import WireClient
 

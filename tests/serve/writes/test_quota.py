@@ -15,8 +15,8 @@ from offsetlake.serve.writes import quota
 from offsetlake.serve.writes.quota import MAX_THROTTLE_MS, UNTHROTTLED, Quota, Throttle
 from offsetlake.util import token_buckets
 from support.serve import commands
-from support.serve.asking import answered, request
 from support.serve.in_process import InProcess, Origin, given_to
+from support.serve.kio_requests import answered, request
 from support.serve.serving import Serving
 from support.serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient
 

@@ -17,21 +17,21 @@ from offsetlake.serve.apis.offset_fetch import OffsetFetch
 from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.protocol import wire
 from offsetlake.serve.protocol.api_keys import OFFSET_COMMIT
-from offsetlake.serve.protocol.topics import LAST_OFFSET, Topics
+from offsetlake.serve.protocol.topics import MAX_OFFSET, Topics
 from offsetlake.serve.storage.store import Store
 from offsetlake.serve.writes import offset_commit
 from offsetlake.serve.writes.commit_request import CommitRequest
 from offsetlake.serve.writes.offset_commit import OffsetCommit
 from offsetlake.serve.writes.rounds import Flush, Writes
 from support.oracle.log_reader import read_log
-from support.serve.asking import request
 from support.serve.in_process import given_to
-from support.serve.made_base import made_base
+from support.serve.kio_requests import request
+from support.serve.mapped_snapshots import mapped_snapshot
 
 DELETE = "delete the group"
 VERSIONS = (2, 5, 7, 9)
 
-offsets = st.sampled_from([0, 1, 2**62, -1, LAST_OFFSET])
+offsets = st.sampled_from([0, 1, 2**62, -1, MAX_OFFSET])
 commits = st.fixed_dictionaries(
     {
         "version": st.sampled_from(VERSIONS),
@@ -85,7 +85,7 @@ def outcome(steps: Sequence[Any], folder: Path, *, reconnect: bool) -> tuple[lis
     loop = asyncio.new_event_loop()
     appender = Appender(folder, lambda _: 0)
     store, topics = Store(), Topics({b"t": 3}, 50)
-    store.load(made_base({("group", "t", 0): {"committed_offset": 5}}))
+    store.load(mapped_snapshot({("group", "t", 0): {"committed_offset": 5}}))
     taking = OffsetCommit(store, topics, Writes(appender, Flush.OS, loop), 1)
     services = [Service(taking, OffsetFetch(store, topics), cast("Any", None), Client()) for _ in steps]
     answers: list[bytes] = []

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
-from support.serve.beside_a_broker import FIRST
+from support.serve.broker_comparison import FIRST
 from support.serve.wire_client import WireClient
 
 Kind = Literal["classic", "static", "consumer", "share"]

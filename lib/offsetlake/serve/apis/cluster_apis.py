@@ -6,7 +6,7 @@ tools take -1, unknown, for nothing written since, and `kafka-consumer-groups --
 
 Of other topics nobody here knows any of it, and ListOffsets has no word for that which tools bear: by an error all of
 `--describe` fails, and by -1 for an end no offset can be set, each lies behind it. So a log is said to reach to
-LAST_OFFSET, the last offset there can be. `--describe` then shows that as the end, and a lag so large that nobody takes
+MAX_OFFSET, the last offset there can be. `--describe` then shows that as the end, and a lag so large that nobody takes
 it for one; `--to-offset` and `--shift-by` work; `--to-latest` and `--to-datetime`, which would commit it, are refused
 by OffsetCommit. Where such a log begins, and which offset was written at a time, is answered with -1: `--to-earliest`
 fails.
@@ -41,7 +41,7 @@ from offsetlake.serve.auth.principals import RequestContext
 from offsetlake.serve.protocol import wire
 from offsetlake.serve.protocol.api_keys import DESCRIBE_TOPIC_PARTITIONS, METADATA
 from offsetlake.serve.protocol.encoding import Lazy, Values
-from offsetlake.serve.protocol.topics import INTERNAL, LAST_OFFSET, Topics
+from offsetlake.serve.protocol.topics import INTERNAL, MAX_OFFSET, Topics
 from offsetlake.serve.steps import Steps
 from offsetlake.serve.storage.store import Store
 
@@ -195,10 +195,10 @@ class ClusterApis:
             "offset": _NO_OFFSET,
             "leader_epoch": _NO_EPOCH,
         }
-        if not self._topics.holds(name.encode(), asked.partition_index):
+        if not self._topics.has_partition(name.encode(), asked.partition_index):
             return found | {"error_code": UNKNOWN_TOPIC_OR_PARTITION}
         known = self._store.log_ends(name.encode(), asked.partition_index)
-        first, end = known or (_NO_OFFSET, LAST_OFFSET)
+        first, end = known or (_NO_OFFSET, MAX_OFFSET)
         if asked.timestamp == LATEST:
             return found | {"offset": end}
         if asked.timestamp == EARLIEST:

@@ -28,11 +28,11 @@ class Service:
         """Take a request; as `offsetlake.serve.net.connection.Requests` has it."""
         api, version, at, client = header.api, header.version, header.body, self._client
         if api == OFFSET_FETCH and version in _FETCH_VERSIONS:
-            at = wire.behind_tags(frame, at) if version >= _FETCH_FLEXIBLE else at
+            at = wire.skip_header_tags(frame, at) if version >= _FETCH_FLEXIBLE else at
             self._fetches.take(frame, at, version, answer, client)
         elif api == OFFSET_COMMIT and version in _COMMIT_VERSIONS:
             if version >= FLEXIBLE:
-                at, last = wire.behind_tags(frame, at), self._last_commit
+                at, last = wire.skip_header_tags(frame, at), self._last_commit
                 return self._commits.take(frame, at, header, lambda body: answer(b"\0" + body), last, client)
             return self._commits.take(frame, at, header, answer, self._last_commit, client)
         else:

@@ -110,7 +110,7 @@ class LogReads:
                     "%(address)s asked for the log, and the program has a fault: its connection is closed",
                     {"address": asked.client.address},
                 )
-                asked.client.hang_up()
+                asked.client.close_connection()
 
         task = self._loop.create_task(work)
         self._under_way.add(task)
@@ -237,7 +237,7 @@ class LogReads:
 
     def _reader(self, partition: int) -> PartitionReader:
         """Give what reads a partition, having looked at all that is acknowledged."""
-        if not self._topics.holds(INTERNAL, partition):
+        if not self._topics.has_partition(INTERNAL, partition):
             raise _NotHere
         end = self._watermarks.of(partition)
         if end is None:

@@ -7,7 +7,7 @@ from offsetlake.kafka.audit.headers import audit_headers
 from offsetlake.kafka.batches.writer import Headers
 from offsetlake.log.positions import OFFSETS_TOPIC
 from offsetlake.serve.auth.acl import EVERYTHING, NAMES, READ, Access
-from offsetlake.serve.logs import ClientLog, shown
+from offsetlake.serve.logs import ClientLog, quoted
 from offsetlake.serve.steps import Share, Work, complete
 
 if TYPE_CHECKING:
@@ -25,18 +25,18 @@ class Client:
     | principal | as Kafka writes it, `User:NAME`; ANONYMOUS where nobody was asked who it is |
     | address   | host and port it speaks from |
     | access    | what it may do |
-    | hang_up   | ends its connection, where it cannot be answered |
+    | close_connection   | ends its connection, where it cannot be answered |
     | share     | its share of the rounds in which writes reach the log |
     | work      | does `Work` in the turns of its connection; before any later request is taken of it |
     """
 
-    __slots__ = ("access", "address", "hang_up", "principal", "share", "work")
+    __slots__ = ("access", "address", "close_connection", "principal", "share", "work")
 
     def __init__(self) -> None:
         self.principal = ANONYMOUS
         self.address = ""
         self.access: Access = EVERYTHING
-        self.hang_up = _stay
+        self.close_connection = _stay
         self.share = Share()
         self.work: Callable[[Work], object] = complete
 
@@ -46,7 +46,7 @@ class Client:
             return True
         if self.access.is_first_refusal(right, group):
             what = " or ".join(name for name, bit in NAMES.items() if bit & right)
-            name = shown(group.decode(errors="replace"))
+            name = quoted(group.decode(errors="replace"))
             LOG.warning("%s from %s may not %s group %s", self.principal, self.address, what, name)
         return False
 

@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable
 from typing import NamedTuple
 
-from offsetlake.serve.logs import shown
+from offsetlake.serve.logs import quoted
 
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """By mechanism its hash."""
@@ -25,7 +25,7 @@ _FINAL = re.compile(r"(?P<without_proof>c=(?P<header>[^,]+),r=(?P<nonce>[^,]+)(?
 _NAME = re.compile(r"(?:[^=,]|=2C|=3D)+")
 
 
-class NotLoggedIn(Exception):
+class LoginFailed(Exception):
     """A login that failed; the message is for the log, never for who tried."""
 
 
@@ -65,20 +65,20 @@ class ScramExchange:
         self.done = False
 
     def answer(self, message: bytes) -> bytes:
-        """Answer a message. Raises NotLoggedIn where it is none, or proves nothing."""
+        """Answer a message. Raises LoginFailed where it is none, or proves nothing."""
         try:
             text = message.decode()
         except UnicodeDecodeError as error:
-            raise NotLoggedIn("a SCRAM message that is not UTF-8") from error
+            raise LoginFailed("a SCRAM message that is not UTF-8") from error
         return self._begin(text).encode() if self._verifier is None else self._end(text, self._verifier).encode()
 
     def _begin(self, text: str) -> str:
         match = _FIRST.fullmatch(text)
         if match is None or not _NAME.fullmatch(match["name"]):
-            raise NotLoggedIn("what is no first message of SCRAM without channel binding")
+            raise LoginFailed("what is no first message of SCRAM without channel binding")
         self.name = match["name"].replace("=2C", ",").replace("=3D", "=")
         if match["authorization"] not in (None, "", match["name"]):
-            raise NotLoggedIn(f"user {shown(self.name)} asks to be another one")
+            raise LoginFailed(f"user {quoted(self.name)} asks to be another one")
         self._verifier = of = self._verifier_of(self.name)
         self._nonce = match["nonce"] + secrets.token_urlsafe(24)
         salt = base64.b64encode(of.salt).decode()
@@ -90,16 +90,16 @@ class ScramExchange:
     def _end(self, text: str, of: Verifier) -> str:
         match = _FINAL.fullmatch(text)
         if match is None:
-            raise NotLoggedIn(f"user {shown(self.name)}: what is no last message of SCRAM")
+            raise LoginFailed(f"user {quoted(self.name)}: what is no last message of SCRAM")
         if match["nonce"] != self._nonce or _decoded(match["header"]) != self._header.encode():
-            raise NotLoggedIn(f"user {shown(self.name)}: a SCRAM message of another login")
+            raise LoginFailed(f"user {quoted(self.name)}: a SCRAM message of another login")
         signed = f"{self._first},{match['without_proof']}".encode()
         signature, proof = hmac.digest(of.stored_key, signed, self._hash), _decoded(match["proof"])
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=False))
         if len(proof) != len(signature) or not hmac.compare_digest(
             hashlib.new(self._hash, client_key).digest(), of.stored_key
         ):
-            raise NotLoggedIn(f"user {shown(self.name)}: no such user, or another password")
+            raise LoginFailed(f"user {quoted(self.name)}: no such user, or another password")
         self.done = True
         return f"v={base64.b64encode(hmac.digest(of.server_key, signed, self._hash)).decode()}"
 

@@ -115,7 +115,7 @@ class CompareAndCommit:
         if error:
             return error
         for each in self._exchanges:
-            if not self._topics.holds(each.topic, each.partition):
+            if not self._topics.has_partition(each.topic, each.partition):
                 return UNKNOWN_TOPIC_OR_PARTITION
             if self._store.is_unstable(self._group, each.topic, each.partition):
                 return UNSTABLE_OFFSET_COMMIT

@@ -7,12 +7,12 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from offsetlake.serve.net.connections import Arriving, Connections
+from offsetlake.serve.net.connections import AcceptedConnection, Connections
 
 REQUEST_SECONDS = 20.0  # until a request is there whole, since it connected or was answered
 
 
-class HttpArriving(Arriving):
+class AcceptedHttpConnection(AcceptedConnection):
     """Counts a connection until it is behind TLS; `make` makes what goes on with it."""
 
     def __init__(self, connections: Connections, make: Callable[[], "HttpConnection"]) -> None:

@@ -23,11 +23,11 @@ from offsetlake.errors import BadRequest
 from offsetlake.serve.components import ServerComponents
 from offsetlake.serve.http.answers import PROBLEM_SCHEMA, PartitionOffset, Problem, VisibleJSONResponse
 from offsetlake.serve.http.api import Api
-from offsetlake.serve.http.connection import HttpArriving, HttpConnection
+from offsetlake.serve.http.connection import AcceptedHttpConnection, HttpConnection
 from offsetlake.serve.http.prometheus import registry
 from offsetlake.serve.logs import ClientLog
 from offsetlake.serve.metrics.durations import SECONDS
-from offsetlake.serve.net.accept import Arrivals
+from offsetlake.serve.net.accept import AcceptedConnections
 from offsetlake.serve.net.acceptor import Acceptor
 from offsetlake.serve.net.security import Security
 
@@ -92,12 +92,12 @@ class _Uvicorn(uvicorn.Server):
         """Listen, as the port of Kafka's protocol does: each connection is counted before anything is read of it."""
         loop, security = asyncio.get_running_loop(), self._security
 
-        def arriving() -> HttpArriving:
+        def arriving() -> AcceptedHttpConnection:
             connections = security.connections
             of_uvicorn = self.config, self.server_state, self.lifespan.state, loop
-            return HttpArriving(connections, lambda: HttpConnection(connections, *of_uvicorn))
+            return AcceptedHttpConnection(connections, lambda: HttpConnection(connections, *of_uvicorn))
 
-        arrivals = Arrivals(security, lambda: security.http_tls, arriving, loop)
+        arrivals = AcceptedConnections(security, lambda: security.http_tls, arriving, loop)
         self._acceptor = Acceptor(sockets or (), arrivals.take, loop)
         self.servers, self.started = [], True
 

@@ -8,21 +8,21 @@ from collections.abc import Callable
 from typing import Any
 
 from offsetlake.serve.logs import ClientLog
-from offsetlake.serve.net.connections import Arriving
+from offsetlake.serve.net.connections import AcceptedConnection
 from offsetlake.serve.net.login import SECONDS
 from offsetlake.serve.net.security import Security
 
 LOG = ClientLog(logging.getLogger(__name__))
 
 
-class Arrivals:
+class AcceptedConnections:
     """Admits accepted connections and hands each to a protocol of its own, with TLS where that is configured."""
 
     def __init__(
         self,
         security: Security,
         context: Callable[[], ssl.SSLContext | None],
-        make: Callable[[], Arriving],
+        make: Callable[[], AcceptedConnection],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._security, self._context, self._make, self._loop = security, context, make, loop
@@ -39,7 +39,7 @@ class Arrivals:
         self._beginning.add(task)
         task.add_done_callback(self._beginning.discard)
 
-    async def _begin(self, handle: socket.socket, arriving: Arriving) -> None:
+    async def _begin(self, handle: socket.socket, arriving: AcceptedConnection) -> None:
         context = self._context()
         timeouts = {} if context is None else {"ssl_handshake_timeout": SECONDS, "ssl_shutdown_timeout": 1}
         try:

@@ -71,7 +71,7 @@ class Connection(asyncio.Protocol):
         self._is_charged = False  # for memory
         self._transport: asyncio.Transport | None = None
         self.queued = False
-        client.hang_up, client.work = self.close, self._begin
+        client.close_connection, client.work = self.close, self._begin
 
     @property
     def address(self) -> str:

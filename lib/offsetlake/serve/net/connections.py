@@ -24,7 +24,7 @@ class Connected(Protocol):
         """Tell whether nothing came since this was last asked."""
 
 
-class Arriving(asyncio.Protocol):
+class AcceptedConnection(asyncio.Protocol):
     """A connection that was just accepted; what goes on with it may be another object."""
 
     def __init__(self) -> None:

@@ -17,11 +17,11 @@ from offsetlake.serve.auth import tls
 from offsetlake.serve.auth.login_attempts import TooManyAttempts
 from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.auth.sasl import PLAIN, plain_name_and_password
-from offsetlake.serve.auth.scram import NotLoggedIn, ScramExchange
-from offsetlake.serve.logs import ClientLog, shown
+from offsetlake.serve.auth.scram import LoginFailed, ScramExchange
+from offsetlake.serve.logs import ClientLog, quoted
 from offsetlake.serve.net.answering import Answer
 from offsetlake.serve.net.connection import Connection
-from offsetlake.serve.net.connections import Arriving, host_of
+from offsetlake.serve.net.connections import AcceptedConnection, host_of
 from offsetlake.serve.net.security import Security
 from offsetlake.serve.protocol import schemas, wire
 from offsetlake.serve.protocol.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, VERSIONS
@@ -39,7 +39,7 @@ _SIZE_AND_CORRELATION = struct.Struct(">ii")
 _FRAMED_SINCE = 1  # version of SaslHandshake: what follows are requests, not bare messages of the mechanism
 
 
-class Login(Arriving):
+class Login(AcceptedConnection):
     """Lets a client in, or not; `connect` makes what goes on with it."""
 
     def __init__(
@@ -144,7 +144,7 @@ class Login(Arriving):
         write = partial(schemas.write, SASL_HANDSHAKE, header.version)
         if mechanism not in mechanisms:
             refused = write({"error_code": UNSUPPORTED_SASL_MECHANISM, "mechanisms": mechanisms})
-            self._fail(f"SASL mechanism {shown(mechanism)}: here are {', '.join(mechanisms)}", lambda: answer(refused))
+            self._fail(f"SASL mechanism {quoted(mechanism)}: here are {', '.join(mechanisms)}", lambda: answer(refused))
             return
         self._mechanism, self._framed = mechanism, header.version >= _FRAMED_SINCE
         answer(write({"error_code": NONE, "mechanisms": mechanisms}))
@@ -175,7 +175,7 @@ class Login(Arriving):
         except TooManyAttempts as error:
             self._fail(str(error))
             return
-        except NotLoggedIn as error:
+        except LoginFailed as error:
             self._reject(str(error), refused and partial(refused, said))
             return
         if self._exchange.done:
@@ -207,7 +207,7 @@ class Login(Arriving):
             self._fail(str(error))
             return
         if not right:
-            self._reject(f"user {shown(name)}: no such user, or another password", refused and partial(refused, said))
+            self._reject(f"user {quoted(name)}: no such user, or another password", refused and partial(refused, said))
             return
         self._transport.resume_reading()
         self._let_in(name, partial(accepted, b""), refused and partial(refused, said))
@@ -216,7 +216,7 @@ class Login(Arriving):
         """Let a user in, unless it has proved what holds no more: nobody knew yet whose connection was to be closed."""
         used, credentials = self._used, self._security.credentials
         if used is None or credentials is None or used.users.get(name) != credentials.users.get(name):
-            self._fail(f"user {shown(name)}: its password has changed meanwhile", refused)
+            self._fail(f"user {quoted(name)}: its password has changed meanwhile", refused)
             return
         accepted()
         self.client.principal = f"User:{name}"

@@ -19,7 +19,7 @@ from offsetlake.serve.net.connections import MAX_IDLE, Connections
 from offsetlake.serve.settings import Settings
 
 LOG = logging.getLogger(__name__)
-LOOK_SECONDS = 1.0  # between looks at the files
+RELOAD_SECONDS = 1.0  # between reloads at the files
 _WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 - they are what is looked for
 
 
@@ -67,20 +67,20 @@ class Security:
         """Give the principal of a bearer token; None where there is no such token, or not any more."""
         return None if self.credentials is None else self.credentials.authenticate_token(text)
 
-    def look(self, *, regardless: bool = False) -> None:
+    def reload(self, *, force: bool = False) -> None:
         """Read again what has changed, or all; what cannot be read stays as it was before, and a line says so."""
         for files in self._files:
-            files.look(regardless=regardless)
+            files.reload(force=force)
 
     async def run(self) -> None:
         """Look at the files, and for connections that say nothing, again and again."""
-        looks = 0
+        reloads = 0
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            self.look()
-            looks += 1
-            if looks * LOOK_SECONDS >= MAX_IDLE:
-                looks = 0
+            await asyncio.sleep(RELOAD_SECONDS)
+            self.reload()
+            reloads += 1
+            if reloads * RELOAD_SECONDS >= MAX_IDLE:
+                reloads = 0
                 self.connections.close_idle()
 
     def _keep(self, paths: tuple[str | None, ...], read: Callable[[], None]) -> None:
@@ -111,15 +111,15 @@ class _Files:
         self._seen: list[tuple[int, ...] | None] | None = self._stamps()
         self._problem = ""
 
-    def look(self, *, regardless: bool) -> None:
+    def reload(self, *, force: bool) -> None:
         """Read them if one of them is another one; what cannot be read is tried again at the next look."""
         before, self._seen = self._seen, self._stamps()
-        if self._seen == before and not regardless:
+        if self._seen == before and not force:
             return
         try:
             self.read()
         except (BadRequest, OSError) as error:
-            if regardless or str(error) != self._problem:
+            if force or str(error) != self._problem:
                 LOG.error("%s; what was read before still holds", error)  # noqa: TRY400 - a person's slip, no bug
             self._seen, self._problem = None, str(error)
         else:

@@ -16,7 +16,7 @@ from typing import Protocol
 from offsetlake.serve.net.frame_memory import Memory
 
 TURN_SECONDS = 0.0005
-ARRIVALS_SECONDS = 0.001  # in one iteration of the event loop, for turns that are given at once
+IMMEDIATE_SECONDS = 0.001  # in one iteration of the event loop, for turns that are given at once
 BACKLOG_SECONDS = 0.002  # in one iteration of the event loop, for connections that wait in the queues
 
 
@@ -45,7 +45,7 @@ class Turns:
         """Run a turn of a connection that may have something to do, or queue it."""
         if connection.queued:
             return
-        if self._arrivals >= ARRIVALS_SECONDS:
+        if self._arrivals >= IMMEDIATE_SECONDS:
             self._queue(self._new, connection)
             return
         began = self.clock()

@@ -53,9 +53,7 @@ _GROUPS = RequestLimit(16 * _MIB, 200_000)
 _COMMIT = RequestLimit(4 * _MIB, 50_000)
 
 REQUEST_LIMITS = {
-    PRODUCE: RequestLimit(
-        2 * _MIB, 10_000
-    ),  # all are refused; max.request.size of a producer is 1 MiB
+    PRODUCE: RequestLimit(2 * _MIB, 10_000),  # all are refused; max.request.size of a producer is 1 MiB
     FETCH: _PARTITIONS,
     LIST_OFFSETS: _PARTITIONS,
     METADATA: _PARTITIONS,

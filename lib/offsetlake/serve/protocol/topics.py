@@ -13,14 +13,14 @@ NOT_HERE = (SHARE_STATE_TOPIC.encode(), b"__transaction_state", b"")
 """What else is internal to a broker: nobody may take an end of it for one that is only not known. And the empty name,
 which no topic can have."""
 
-LAST_OFFSET = 2**63 - 1
+MAX_OFFSET = 2**63 - 1
 """The last offset there can be: ListOffsets gives it for ends of logs, that nobody here knows; nobody may commit it."""
 
-MOST_PARTITIONS = 100_000
+MAX_PARTITIONS = 100_000
 """Of a topic that is not named: one commit can name any, and all below it would be there. Clusters have some ten
 thousand of one at the most."""
 
-MOST_ASKED = 10_000
+MAX_REMEMBERED_TOPICS = 10_000
 """Topics that are kept in mind because somebody asked for them, and nothing else: names can be made up without end."""
 
 _SPACE = uuid.UUID("0f5e71a4-1c0e-5d3a-9b1e-6f66736c616b")  # the ids of topics that nothing gives another
@@ -64,12 +64,12 @@ class Topics:
     def partitions(self, name: bytes) -> int:
         """Give how many partitions a topic has: as it is named, or else as stored offsets tell, and at least one.
 
-        0 where there is no such topic, and never more than MOST_PARTITIONS of one that is not named.
+        0 where there is no such topic, and never more than MAX_PARTITIONS of one that is not named.
         """
         fixed = self._fixed.get(name)
         if fixed is not None:
             return fixed
-        return min(self._counts.get(name, 1), MOST_PARTITIONS) if self.any else 0
+        return min(self._counts.get(name, 1), MAX_PARTITIONS) if self.any else 0
 
     def id_of(self, name: bytes) -> bytes:
         """Give the 16 bytes of a topic's id."""
@@ -84,7 +84,7 @@ class Topics:
     def _keep(self, name: bytes) -> None:
         """Keep a topic in mind that is only asked for; the oldest is forgotten, unless it has offsets by now."""
         self._asked[name] = None
-        if len(self._asked) > MOST_ASKED:
+        if len(self._asked) > MAX_REMEMBERED_TOPICS:
             oldest = next(iter(self._asked))
             del self._asked[oldest]
             if oldest not in self._counts:
@@ -94,8 +94,8 @@ class Topics:
         """Give the name of the topic with an id; None where nobody asked for that topic yet."""
         return self._names.get(id_)
 
-    def holds(self, name: bytes, partition: int) -> bool:
+    def has_partition(self, name: bytes, partition: int) -> bool:
         """Tell whether there is such a partition."""
         fixed = self._fixed.get(name)
-        most = fixed if fixed is not None else MOST_PARTITIONS if self.any else 0
+        most = fixed if fixed is not None else MAX_PARTITIONS if self.any else 0
         return 0 <= partition < most

@@ -38,7 +38,7 @@ def read_header(frame: bytes) -> RequestHeader:
     return RequestHeader(api, version, correlation, frame[_HEADER.size : stop] if length >= 0 else None, stop)
 
 
-def behind_tags(frame: bytes, at: int) -> int:
+def skip_header_tags(frame: bytes, at: int) -> int:
     """Pass over the tagged fields of a flexible request header; gives where the body begins."""
     if frame[at] == 0:
         return at + 1

@@ -25,7 +25,7 @@ from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.serve.auth.principals import RequestContext
 from offsetlake.serve.protocol.encoding import Lazy, Values
 from offsetlake.serve.protocol.request_limits import MAX_COMMIT_BATCH_BYTES
-from offsetlake.serve.protocol.topics import LAST_OFFSET, Topics
+from offsetlake.serve.protocol.topics import MAX_OFFSET, Topics
 from offsetlake.serve.steps import Steps, Work
 from offsetlake.serve.storage.store import VALUE, Store, key
 from offsetlake.serve.transactions.coordinator import Answer, Transactions, denial
@@ -163,9 +163,9 @@ class TxnOffsetCommit:
         self._writes.after(delay_ms, begin)
 
     def _error(self, topic: str, of: Any) -> int:
-        if not self._topics.holds(topic.encode(), of.partition_index):
+        if not self._topics.has_partition(topic.encode(), of.partition_index):
             return UNKNOWN_TOPIC_OR_PARTITION
-        return OFFSET_OUT_OF_RANGE if of.committed_offset == LAST_OFFSET else NONE
+        return OFFSET_OUT_OF_RANGE if of.committed_offset == MAX_OFFSET else NONE
 
     def _refusal(self, request: Any) -> int:
         """Give the error code of the group."""

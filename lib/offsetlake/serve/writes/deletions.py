@@ -138,7 +138,7 @@ class _OffsetDeletion(_Deletion):
         subscribed = {name.encode() for name in details.get("subscribed_topics") or ()}
         for topic, partition in self._asked:
             error = NONE
-            if not self._topics.holds(topic, partition):
+            if not self._topics.has_partition(topic, partition):
                 error = UNKNOWN_TOPIC_OR_PARTITION
             elif all_topics or topic in subscribed:
                 error = GROUP_SUBSCRIBED_TO_TOPIC

@@ -29,7 +29,7 @@ from offsetlake.serve.auth import acl
 from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.protocol import wire
 from offsetlake.serve.protocol.request_limits import MAX_COMMIT_BATCH_BYTES, REQUEST_LIMITS
-from offsetlake.serve.protocol.topics import LAST_OFFSET, Topics
+from offsetlake.serve.protocol.topics import MAX_OFFSET, Topics
 from offsetlake.serve.steps import Share, Steps, Work, complete
 from offsetlake.serve.storage.store import VALUE, Store
 from offsetlake.serve.writes import commit_rules as rules
@@ -143,7 +143,7 @@ class OffsetCommit:
         if (
             request is None
             or not offsets
-            or LAST_OFFSET in offsets
+            or MAX_OFFSET in offsets
             or not self._store.takes_commits(request.group)
             or not client.may(acl.COMMIT, request.group)
         ):
@@ -260,9 +260,9 @@ class OffsetCommit:
                 code = error
             elif name is None:
                 code = UNKNOWN_TOPIC_ID
-            elif not self._topics.holds(name, partition):
+            elif not self._topics.has_partition(name, partition):
                 code = UNKNOWN_TOPIC_OR_PARTITION
-            elif offset == LAST_OFFSET:  # the end ListOffsets gives for one that nobody knows
+            elif offset == MAX_OFFSET:  # the end ListOffsets gives for one that nobody knows
                 code = error or OFFSET_OUT_OF_RANGE
             else:
                 code = error or too_large(metadata)

@@ -1,6 +1,6 @@
 """Kills the serving process under load, again and again, and looks for what was acknowledged.
 
-    python -m serve.killing FOLDER ROUNDS [SEED [FLUSH]]
+    python -m support.serve.kill_rounds FOLDER ROUNDS [SEED [FLUSH]]
 
 Many connections commit, each to a group of its own: one request sets several partitions to the same number, one more
 each time, many requests under way at once. After the kill all partitions of a group must have the same number: at least

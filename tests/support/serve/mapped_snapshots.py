@@ -13,7 +13,7 @@ from offsetlake.serve.storage.snapshot_file import OFFSET_COLUMNS, lay_out
 Key = tuple[str, str, int]
 
 
-def made_base(
+def mapped_snapshot(
     offsets: Mapping[Key, Mapping[str, object]],
     groups: Iterable[Mapping[str, object]] = (),
     pending: Iterable[Key] = (),

@@ -14,11 +14,11 @@ from offsetlake.serve.apis import cluster_apis
 from offsetlake.serve.protocol import api_keys as apis
 from offsetlake.serve.protocol import topics as topics_module
 from offsetlake.serve.protocol import wire
-from offsetlake.serve.protocol.topics import LAST_OFFSET, MOST_PARTITIONS, Topics
-from support.serve.asking import CLIENT, CORRELATION, answered, request
+from offsetlake.serve.protocol.topics import MAX_OFFSET, MAX_PARTITIONS, Topics
 from support.serve.commands import ABSENT, CONSUMER, EMPTY, commit, delete_groups, delete_offsets, listed, stored
 from support.serve.in_process import HOST, PORT, InProcess, Origin
-from support.serve.made_base import made_base
+from support.serve.kio_requests import CLIENT, CORRELATION, answered, request
+from support.serve.mapped_snapshots import mapped_snapshot
 
 ALL_VERSIONS = [
     (api, version)
@@ -261,21 +261,21 @@ def test_topics_come_in_pages(tmp_path: Path, origin: Origin) -> None:
 
 def test_a_partition_that_no_cluster_has_is_none(served: InProcess) -> None:
     """One commit could name any, and all below would be described to whoever asks."""
-    assert [commit(served, "g", "x", number, 1) for number in (2**31 - 1, MOST_PARTITIONS)] == [3, 3]
+    assert [commit(served, "g", "x", number, 1) for number in (2**31 - 1, MAX_PARTITIONS)] == [3, 3]
     asked = [{"name": "x", "topic_id": None}]
     assert len(served.ask(apis.METADATA, 13, topics=asked)["topics"][0]["partitions"]) == 1
     assert commit(served, "g", "x", 1000, 1) == 0
     assert len(served.ask(apis.METADATA, 13, topics=asked)["topics"][0]["partitions"]) == 1001
-    named = Topics({b"x": 2 * MOST_PARTITIONS}, 50)
-    assert named.holds(b"x", 2 * MOST_PARTITIONS - 1), "where topics are named, they are as they are named"
+    named = Topics({b"x": 2 * MAX_PARTITIONS}, 50)
+    assert named.has_partition(b"x", 2 * MAX_PARTITIONS - 1), "where topics are named, they are as they are named"
 
 
 def test_a_partition_of_the_log_that_no_cluster_has_is_not_described(served: InProcess) -> None:
     served.topics.learn({b"x": (2**31 - 1, ZERO_UUID)})
-    assert served.topics.partitions(b"x") == MOST_PARTITIONS
-    cursor = {"topic_name": "x", "partition_index": MOST_PARTITIONS - 1}
+    assert served.topics.partitions(b"x") == MAX_PARTITIONS
+    cursor = {"topic_name": "x", "partition_index": MAX_PARTITIONS - 1}
     answer = served.ask(apis.DESCRIBE_TOPIC_PARTITIONS, 0, topics=[{"name": "x"}], cursor=cursor)
-    assert [of["partition_index"] for of in answer["topics"][0]["partitions"]] == [MOST_PARTITIONS - 1]
+    assert [of["partition_index"] for of in answer["topics"][0]["partitions"]] == [MAX_PARTITIONS - 1]
     assert answer["next_cursor"] is None
 
 
@@ -302,15 +302,15 @@ def test_ends_of_logs_are_not_known(served: InProcess, version: int) -> None:
     topics = [{"name": "orders", "partitions": [*asked, {"partition_index": -1, "timestamp": -1}]}]
     (topic,) = served.ask(apis.LIST_OFFSETS, version, topics=topics)["topics"]
     found = [(of["error_code"], of["offset"], of["timestamp"]) for of in topic["partitions"]]
-    assert found == [(0, LAST_OFFSET, -1), (0, -1, -1), (0, -1, -1), (3, -1, -1)]
-    assert commit(served, "g", "orders", 0, LAST_OFFSET) == 1
-    assert commit(served, "g", "orders", 0, LAST_OFFSET - 1) == 0
+    assert found == [(0, MAX_OFFSET, -1), (0, -1, -1), (0, -1, -1), (3, -1, -1)]
+    assert commit(served, "g", "orders", 0, MAX_OFFSET) == 1
+    assert commit(served, "g", "orders", 0, MAX_OFFSET - 1) == 0
 
 
 @pytest.mark.parametrize("version", apis.VERSIONS[apis.LIST_OFFSETS])
 def test_ends_on_record_are_told(served: InProcess, version: int) -> None:
     ends = {("orders", 0): (3, 90), ("orders", 1): (0, 0), ("unused", 0): (0, 5)}
-    served.store.fold(made_base({("g", "orders", 0): {}}, log_ends=ends))
+    served.store.fold(mapped_snapshot({("g", "orders", 0): {}}, log_ends=ends))
     times = (-1, -2, -3, 1_700_000_000_000)
     asked = [{"partition_index": number, "timestamp": time} for number in range(3) for time in times]
     topics = [{"name": name, "partitions": asked} for name in ("orders", "unused")]
@@ -318,7 +318,7 @@ def test_ends_on_record_are_told(served: InProcess, version: int) -> None:
         [(of["error_code"], of["offset"]) for of in topic["partitions"]]
         for topic in served.ask(apis.LIST_OFFSETS, version, topics=topics)["topics"]
     ]
-    unknown = [(0, LAST_OFFSET), (0, -1), (0, -1), (0, -1)]
+    unknown = [(0, MAX_OFFSET), (0, -1), (0, -1), (0, -1)]
     assert found == [
         [(0, 90), (0, 3), (0, -1), (43, -1), (0, 0), (0, 0), (0, -1), (43, -1), *unknown],
         unknown * 3,  # nobody has an offset of it
@@ -353,7 +353,7 @@ def test_an_id_of_zeros_is_no_topics_id() -> None:
 
 
 def test_names_that_clients_make_up_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics_module, "MOST_ASKED", 2)
+    monkeypatch.setattr(topics_module, "MAX_REMEMBERED_TOPICS", 2)
     topics = Topics(None, 50)
     committed = topics.id_of(b"committed")
     topics.grow(b"committed", 0)

@@ -13,7 +13,7 @@ from support.broker import workload
 from support.broker.broker import Broker, java
 from support.broker.data_folder import copy_log
 from support.oracle.log_reader import read_log
-from support.serve.asking import ask
+from support.serve.kio_requests import ask
 from support.serve.serving import Serving
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

@@ -10,7 +10,7 @@ import pytest
 from support.broker import workload
 from support.broker.broker import Broker
 from support.broker.data_folder import copy_log
-from support.serve.beside_a_broker import FIRST, TOPICS, Two, commit, committed, fetch
+from support.serve.broker_comparison import FIRST, TOPICS, BrokerAndServer, commit, committed, fetch
 from support.serve.groups_with_members import GROUPS, WITH_MEMBERS, Member, join
 from support.serve.serving import Serving
 from support.serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient
@@ -39,24 +39,24 @@ def newest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 @contextmanager
-def beside(broker: Broker, lake: Path, log: Path) -> Iterator[Two]:
+def beside(broker: Broker, lake: Path, log: Path) -> Iterator[BrokerAndServer]:
     with (
         Serving(lake, log, topics=TOPICS) as serving,
         WireClient(broker.bootstrap) as first,
         WireClient(serving.bootstrap) as second,
     ):
-        yield Two(first, second)
+        yield BrokerAndServer(first, second)
 
 
 @pytest.fixture(scope="module")
-def two(newest: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
+def two(newest: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerAndServer]:
     folder = tmp_path_factory.mktemp("serving")
     with beside(newest, folder / "lake", folder / "log") as both:
         yield both
 
 
 @pytest.mark.parametrize("version", COMMIT_VERSIONS)
-def test_commits_and_what_is_fetched_of_them_in_every_version(two: Two, version: int) -> None:
+def test_commits_and_what_is_fetched_of_them_in_every_version(two: BrokerAndServer, version: int) -> None:
     group = f"as-a-broker-{version}"
     first, second = two.ask(OFFSET_COMMIT, version, commit(group))
     assert second == first
@@ -79,7 +79,7 @@ def test_commits_and_what_is_fetched_of_them_in_every_version(two: Two, version:
         {"group_instance_id": "nobody"},
     ],
 )
-def test_who_may_not_commit(two: Two, version: int, committer: dict[str, Any]) -> None:
+def test_who_may_not_commit(two: BrokerAndServer, version: int, committer: dict[str, Any]) -> None:
     """To a group that is not there, and to one that only commits have made."""
     two.ask(OFFSET_COMMIT, 7, commit("as-a-broker-simple"))
     for group in ("as-a-broker-not-there", "as-a-broker-simple"):
@@ -88,7 +88,7 @@ def test_who_may_not_commit(two: Two, version: int, committer: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
-def test_what_is_not_there(two: Two, version: int) -> None:
+def test_what_is_not_there(two: BrokerAndServer, version: int) -> None:
     asked = [fetch("as-a-broker-never"), fetch("as-a-broker-never", topics=[])]
     asked.append(
         fetch("as-a-broker-never") | {"topics": None, "groups": [{"group_id": "as-a-broker-never", "topics": None}]}
@@ -103,14 +103,14 @@ def test_what_is_not_there(two: Two, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(8, 11))
-def test_several_groups_in_one_request(two: Two, version: int) -> None:
+def test_several_groups_in_one_request(two: BrokerAndServer, version: int) -> None:
     two.ask(OFFSET_COMMIT, 7, commit("as-a-broker-several"))
     first, second = two.ask(OFFSET_FETCH, version, fetch("as-a-broker-several", "as-a-broker-never", ""))
     assert second == first
 
 
 @pytest.mark.parametrize("version", range(9, 11))
-def test_members_that_are_not_there(two: Two, version: int) -> None:
+def test_members_that_are_not_there(two: BrokerAndServer, version: int) -> None:
     two.ask(OFFSET_COMMIT, 7, commit("as-a-broker-members"))
     for group in ("as-a-broker-members", "as-a-broker-never"):
         for member in ({"member_id": "nobody", "member_epoch": 1}, {"member_id": None, "member_epoch": 1}):
@@ -121,7 +121,7 @@ def test_members_that_are_not_there(two: Two, version: int) -> None:
 
 
 @pytest.mark.parametrize(("metadata_length", "error"), [(4000, 0), (4096, -1)])
-def test_a_commit_of_more_than_one_batch_may_have(two: Two, metadata_length: int, error: int) -> None:
+def test_a_commit_of_more_than_one_batch_may_have(two: BrokerAndServer, metadata_length: int, error: int) -> None:
     """A batch of 256 records of 4 KiB is larger than max.message.bytes of the topic (1,048,588)."""
     partitions = [committed(0, number, -1, "m" * metadata_length) for number in range(256)]
     values = commit("as-a-broker-large", topics=[{"name": FIRST, "partitions": partitions}])
@@ -130,7 +130,7 @@ def test_a_commit_of_more_than_one_batch_may_have(two: Two, metadata_length: int
     assert {each["error_code"] for topic in first["topics"] for each in topic["partitions"]} == {error}
 
 
-def test_the_empty_group(two: Two) -> None:
+def test_the_empty_group(two: BrokerAndServer) -> None:
     for version in (2, 7, 9):
         first, second = two.ask(OFFSET_COMMIT, version, commit(""))
         assert second == first

@@ -16,7 +16,7 @@ from offsetlake.serve.protocol.api_keys import (
     TXN_OFFSET_COMMIT,
 )
 from support.broker.broker import BrokerFailedError
-from support.serve.asking import ask
+from support.serve.kio_requests import ask
 
 RETRIED = {14, 15, 16, 51}
 TOPIC, PARTITIONS = "transactions", 4

@@ -24,7 +24,7 @@ from offsetlake.serve.protocol.api_keys import (
 )
 from support.broker import workload
 from support.broker.broker import Broker
-from support.serve.asking import ask
+from support.serve.kio_requests import ask
 from support.serve.serving import Serving
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

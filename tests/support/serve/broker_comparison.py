@@ -9,7 +9,7 @@ FIRST, SECOND = TOPICS
 LONGEST_METADATA = 4096
 
 
-class Two:
+class BrokerAndServer:
     """The same request to a real broker and to the serving process."""
 
     def __init__(self, broker: WireClient, serving: WireClient) -> None:

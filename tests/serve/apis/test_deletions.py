@@ -8,7 +8,6 @@ from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.batches.writer import Batch
 from offsetlake.serve.protocol import api_keys as apis
 from offsetlake.serve.storage.store import Store
-from support.serve.asking import answered, request
 from support.serve.commands import (
     ABSENT,
     CONSUMER,
@@ -23,6 +22,7 @@ from support.serve.commands import (
     stored,
 )
 from support.serve.in_process import InProcess, built
+from support.serve.kio_requests import answered, request
 
 _DELETED = {"groups_names": ["g"]}
 

@@ -28,10 +28,10 @@ from offsetlake.serve.protocol.api_keys import (
     TXN_OFFSET_COMMIT,
     VERSIONS,
 )
-from serve.apis.test_offsets_as_a_broker import newest_broker
+from serve.apis.test_offsets_against_a_broker import newest_broker
 from support.broker.broker import Broker
-from support.serve.asking import connected
-from support.serve.beside_a_broker import TOPICS
+from support.serve.broker_comparison import TOPICS
+from support.serve.kio_requests import connected
 from support.serve.malformed_requests import Layout
 from support.serve.serving import Serving
 from support.serve.valid_requests import plain_entity
