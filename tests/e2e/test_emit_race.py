@@ -102,7 +102,7 @@ def _what_was_refused_has_moved(records: list[LogRecord], refused: Rows) -> None
     newest = {entry.key: record.log_offset for record in records if (entry := decode_offset_record(record))}
     for row in refused:
         if row["topic"] is None:
-            assert row["reason"] == "it has offsets that stay"
+            assert row["reason"] == "the group has offsets that are not deleted"
         else:
             assert newest[row["group_id"], TOPIC, row["partition"]] > row["judged_offset"]
-            assert row["reason"].startswith("it was committed again: ")
+            assert row["reason"].startswith("the committed offset changed: ")

@@ -89,8 +89,8 @@ def test_an_offset_that_is_reset_keeps_its_group(lake: Lake, log: Path) -> None:
     only_planned(lake, log, "reset", "alterations", lambda: reset_to_nine(lake))
     assert send(lake, log) == {"done": 1, "emitted": 1, "refused": 2}
     assert reasons(lake, "refused") == {
-        ("orders", 0, "it is to be committed, by another decision"),
-        (None, None, "it has offsets that stay"),
+        ("orders", 0, "another decision commits this offset"),
+        (None, None, "the group has offsets that are not deleted"),
     }
     cycle(InProcess(), lake, log)
     (offset,) = rows(lake, "offsets")
@@ -120,7 +120,7 @@ def test_a_group_stays_with_an_offset_whose_cleanup_is_stale(lake: Lake, log: Pa
     cycle(InProcess(), lake, log)
     judge(InProcess(), lake)
     send(lake, log)
-    assert (None, None, "it has offsets that stay") in reasons(lake, "refused")
+    assert (None, None, "the group has offsets that are not deleted") in reasons(lake, "refused")
     cycle(InProcess(), lake, log)
     assert [row["partition"] for row in rows(lake, "offsets")] == [0]
     assert {*replay(read_log(log)).committed} == {(GROUP, "orders", 0)}

@@ -24,7 +24,7 @@ from support.e2e.live import Live, lake_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-STAYS = "it has offsets that stay"
+STAYS = "the group has offsets that are not deleted"
 
 
 @pytest.fixture(scope="module")

@@ -90,8 +90,8 @@ def test_what_expire_planned_goes_through_the_cluster(live: Live) -> None:
             ("commits", TOPIC, 0),
             ("commits-the-same", TOPIC, 0),
         }
-        assert refused["commits", TOPIC, 0].startswith("it was committed again: 9 at log offset")
-        assert refused["commits-elsewhere", None, None] == "it has offsets that stay"
+        assert refused["commits", TOPIC, 0].startswith("the committed offset changed: 9 at log offset")
+        assert refused["commits-elsewhere", None, None] == "the group has offsets that are not deleted"
         assert reasons(lake, "emitted") == dict.fromkeys((every | {("used", UNREAD, 0)}) - refused.keys())
         assert f"{len(refused)} refused" in out
         assert_in_log(live)

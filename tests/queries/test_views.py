@@ -9,7 +9,7 @@ import pytest
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.views import needed, views
-from offsetlake.rules.retention import CLOCKS, RULES, GroupFacts, verdicts
+from offsetlake.rules.retention import CLOCKS, RULES, GroupFacts, evaluate
 from support.queries.lakes import small_lake
 from support.queries.view_rows import DAY, HISTORY, NOW, ODD, PRESENT, RECENT
 
@@ -124,11 +124,11 @@ def test_retention_clocks(present: Lake) -> None:
 def test_retention_clocks_are_those_that_expire_judges_by(present: Lake) -> None:
     offsets, pending = (present.query(f"SELECT * FROM {table}", table) for table in ("offsets", "pending_offsets"))
     groups = GroupFacts(present.query("SELECT * FROM groups", "groups"))
-    judged = verdicts(offsets, groups, pending, NOW, np.zeros(offsets.num_rows, np.int64))
+    evaluated = evaluate(offsets, groups, pending, NOW, np.zeros(offsets.num_rows, np.int64))
     expected = {
         (row["group_id"], row["topic"]): (None if expires else RULES[rule], CLOCKS[clock])
         for row, expires, rule, clock in zip(
-            offsets.to_pylist(), judged.expires, judged.rule, judged.clock, strict=True
+            offsets.to_pylist(), evaluated.expires, evaluated.rule, evaluated.clock, strict=True
         )
     }
     assert expected == {key: (kept_by, clock) for key, (kept_by, clock, _) in CLOCK.items()}

@@ -1,4 +1,4 @@
-"""The table of `lifecycle.conditions`, cell by cell, and what turns its "go" into refused."""
+"""Each cell of the table in `offsetlake.rules.conditions`, and the conditions that turn "write" into "refused"."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,10 +6,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from offsetlake.rules.conditions import DONE, GO, REFUSED, Current, conditions
+from offsetlake.rules.conditions import (
+    COMMITTED_BY_ANOTHER,
+    GROUP_HAS_OFFSETS,
+    GROUP_PENDING,
+    KEY_PENDING,
+    NO_OFFSET,
+    Check,
+    CurrentState,
+    check_decisions,
+)
 
 T = 1_700_000_000_000
-JUDGED, LATER = 10, 20  # log offsets
+EVALUATED, LATER = 10, 20  # log offsets
+WRITE, DONE, REFUSED = Check
 
 KEY = {"group_id": pa.string(), "topic": pa.string(), "partition": pa.int32()}
 VALUE = {
@@ -20,7 +30,7 @@ VALUE = {
 }
 DECISIONS = pa.schema({**KEY, "kind": pa.string(), "judged_offset": pa.int64(), "stale": pa.string(), **VALUE})
 NEWEST = pa.schema({**KEY, "kind": pa.string(), "log_offset": pa.int64(), **VALUE})
-HELD = pa.schema({**KEY, "log_offset": pa.int64()})
+PENDING = pa.schema({**KEY, "log_offset": pa.int64()})
 
 Row = dict[str, Any]
 
@@ -36,81 +46,88 @@ def key(group_id: str = "g", topic: str = "t", partition: int = 0) -> Row:
     return {"group_id": group_id, "topic": topic, "partition": partition}
 
 
-def tombstone(judged: int | None = JUDGED, **of: Any) -> Row:
-    return {**key(), "kind": "tombstone", "judged_offset": judged, **of}
+def tombstone(evaluated: int | None = EVALUATED, **columns: Any) -> Row:
+    return {**key(), "kind": "tombstone", "judged_offset": evaluated, **columns}
 
 
-def commit(judged: int | None = JUDGED, **of: Any) -> Row:
-    return {**key(), "kind": "commit", "judged_offset": judged, **NEW, **of}
+def commit(evaluated: int | None = EVALUATED, **columns: Any) -> Row:
+    return {**key(), "kind": "commit", "judged_offset": evaluated, **NEW, **columns}
 
 
-def group(group_id: str = "g", **of: Any) -> Row:
-    return {"group_id": group_id, "kind": "tombstone", "judged_offset": JUDGED, **of}
+def group(group_id: str = "g", **columns: Any) -> Row:
+    return {"group_id": group_id, "kind": "tombstone", "judged_offset": EVALUATED, **columns}
 
 
-def stands(at: int = JUDGED, value: Row | None = None, **of: Any) -> Row:
-    return {**key(), "kind": "commit", "log_offset": at, **(value or OLD), **of}
+def committed(log_offset: int = EVALUATED, value: Row | None = None, **columns: Any) -> Row:
+    return {**key(), "kind": "commit", "log_offset": log_offset, **(value or OLD), **columns}
 
 
-def gone(at: int = LATER, **of: Any) -> Row:
-    return {**key(), "kind": "tombstone", "log_offset": at, **of}
+def deleted(log_offset: int = LATER, **columns: Any) -> Row:
+    return {**key(), "kind": "tombstone", "log_offset": log_offset, **columns}
 
 
 def current(
     newest: Sequence[Row] = (),
-    held: Sequence[Row] = (),
+    pending: Sequence[Row] = (),
     groups: Sequence[str] = ("g",),
     changed: dict[str, int] | None = None,
-) -> Current:
-    return Current(table(newest, NEWEST), table(held, HELD), frozenset(groups), changed or {})
+) -> CurrentState:
+    return CurrentState(table(newest, NEWEST), table(pending, PENDING), frozenset(groups), changed or {})
 
 
-def decided(decisions: Sequence[Row], now: Current) -> list[tuple[int, str | None]]:
-    found, reasons = conditions(table(decisions, DECISIONS), now)
-    return [(code, reasons.pop(row, None)) for row, code in enumerate(found.tolist())]
+def checked(decisions: Sequence[Row], state: CurrentState) -> list[tuple[int, str | None]]:
+    checks, reasons = check_decisions(table(decisions, DECISIONS), state)
+    return [(check, reasons.pop(row, None)) for row, check in enumerate(checks.tolist())]
 
 
-HELD_BACK = "a transaction, or a commit in parts, holds an offset of it"
-CHANGED = "the group has changed since: its newest record is at log offset 20"
-STAYS = "it has offsets that stay"
-NO_COMMIT = "it is gone: there is no commit of it any more"
-TOMBSTONED = "it is gone: a tombstone stands at log offset 20"
-AGAIN_OLD = "it was committed again: 5 at log offset 20"
-AGAIN_NEW = "it was committed again: 7 at log offset 20"
-BESIDE = "it is to be committed, by another decision"
+CHANGED = "the group changed after the last compaction: its newest record is at log offset 20"
+TOMBSTONED = "the offset was deleted by the tombstone at log offset 20"
+AGAIN_OLD = "the committed offset changed: 5 at log offset 20"
+AGAIN_NEW = "the committed offset changed: 7 at log offset 20"
 
 
 @pytest.mark.parametrize(
-    ("newest", "of_tombstone", "of_commit"),
+    ("newest", "for_tombstone", "for_commit"),
     [
-        pytest.param([stands()], (GO, None), (GO, None), id="the commit judged"),
-        pytest.param([stands(value=NEW)], (GO, None), (GO, None), id="the commit judged, which says the same"),
-        pytest.param([gone()], (DONE, None), (REFUSED, TOMBSTONED), id="a tombstone"),
-        pytest.param([], (DONE, None), (REFUSED, NO_COMMIT), id="nothing"),
-        pytest.param([stands(LATER, NEW)], (REFUSED, AGAIN_NEW), (DONE, None), id="the very commit decided"),
-        pytest.param([stands(LATER)], (REFUSED, AGAIN_OLD), (REFUSED, AGAIN_OLD), id="the value judged, again"),
-        pytest.param([stands(5, NEW)], (REFUSED, AGAIN_NEW[:-2] + "5"), (REFUSED, AGAIN_NEW[:-2] + "5"), id="before"),
+        pytest.param([committed()], (WRITE, None), (WRITE, None), id="the evaluated commit"),
+        pytest.param(
+            [committed(value=NEW)], (WRITE, None), (WRITE, None), id="the evaluated commit with the decided value"
+        ),
+        pytest.param([deleted()], (DONE, None), (REFUSED, TOMBSTONED), id="a tombstone"),
+        pytest.param([], (DONE, None), (REFUSED, NO_OFFSET), id="no record"),
+        pytest.param([committed(LATER, NEW)], (REFUSED, AGAIN_NEW), (DONE, None), id="the decided commit"),
+        pytest.param(
+            [committed(LATER)], (REFUSED, AGAIN_OLD), (REFUSED, AGAIN_OLD), id="a later commit of the evaluated value"
+        ),
+        pytest.param(
+            [committed(5, NEW)],
+            (REFUSED, AGAIN_NEW[:-2] + "5"),
+            (REFUSED, AGAIN_NEW[:-2] + "5"),
+            id="an earlier commit",
+        ),
     ],
 )
-def test_where_a_commit_was_judged(
-    newest: list[Row], of_tombstone: tuple[int, str | None], of_commit: tuple[int, str | None]
+def test_decision_for_a_commit_depends_on_the_newest_record(
+    newest: list[Row], for_tombstone: tuple[int, str | None], for_commit: tuple[int, str | None]
 ) -> None:
-    assert decided([tombstone()], current(newest)) == [of_tombstone]
-    assert decided([commit()], current(newest)) == [of_commit]
+    assert checked([tombstone()], current(newest)) == [for_tombstone]
+    assert checked([commit()], current(newest)) == [for_commit]
 
 
 @pytest.mark.parametrize(
-    ("newest", "of_tombstone", "of_commit"),
+    ("newest", "for_tombstone", "for_commit"),
     [
-        pytest.param([], GO, GO, id="none still"),
-        pytest.param([gone()], GO, GO, id="a tombstone"),
-        pytest.param([stands(0, NEW)], REFUSED, DONE, id="the very commit decided, at the log's first offset"),
-        pytest.param([stands(LATER)], REFUSED, REFUSED, id="another commit"),
+        pytest.param([], WRITE, WRITE, id="no record"),
+        pytest.param([deleted()], WRITE, WRITE, id="a tombstone"),
+        pytest.param([committed(0, NEW)], REFUSED, DONE, id="the decided commit at log offset 0"),
+        pytest.param([committed(LATER)], REFUSED, REFUSED, id="another commit"),
     ],
 )
-def test_where_none_was_judged(newest: list[Row], of_tombstone: int, of_commit: int) -> None:
-    assert decided([tombstone(None)], current(newest))[0][0] == of_tombstone
-    assert decided([commit(None)], current(newest))[0][0] == of_commit
+def test_decision_for_no_commit_depends_on_the_newest_record(
+    newest: list[Row], for_tombstone: int, for_commit: int
+) -> None:
+    assert checked([tombstone(None)], current(newest))[0][0] == for_tombstone
+    assert checked([commit(None)], current(newest))[0][0] == for_commit
 
 
 @pytest.mark.parametrize(
@@ -123,112 +140,135 @@ def test_where_none_was_judged(newest: list[Row], of_tombstone: int, of_commit: 
         {"commit_timestamp": T - 1},
     ],
 )
-def test_what_differs_in_anything_is_another_commit(other: Row) -> None:
-    assert decided([commit()], current([stands(LATER, NEW | other)]))[0][0] == REFUSED
+def test_commit_that_differs_in_any_value_is_another_commit(other: Row) -> None:
+    assert checked([commit()], current([committed(LATER, NEW | other)]))[0][0] == REFUSED
 
 
 @pytest.mark.parametrize(
-    ("mine", "theirs"),
+    ("decided", "stored"),
     [
         ({"metadata": None}, {"metadata": ""}),
         ({"leader_epoch": -1}, {"leader_epoch": None}),
         ({}, {"commit_timestamp": T + 1}),
     ],
 )
-def test_what_is_written_alike_is_the_same_commit(mine: Row, theirs: Row) -> None:
-    assert decided([commit(**mine)], current([stands(LATER, NEW | theirs)])) == [(DONE, None)]
+def test_commit_that_is_encoded_identically_is_the_same_commit(decided: Row, stored: Row) -> None:
+    assert checked([commit(**decided)], current([committed(LATER, NEW | stored)])) == [(DONE, None)]
 
 
 @pytest.mark.parametrize(
-    ("now", "stale", "reason"),
+    ("state", "stale", "reason"),
     [
-        pytest.param({"held": [key() | {"log_offset": 3}]}, None, HELD_BACK, id="held"),
+        pytest.param({"pending": [key() | {"log_offset": 3}]}, None, KEY_PENDING, id="pending"),
         pytest.param({"changed": {"g": LATER}}, None, CHANGED, id="changed"),
         pytest.param({}, "plan it again", "plan it again", id="stale"),
         pytest.param(
-            {"held": [key() | {"log_offset": 3}], "changed": {"g": LATER}}, "plan it again", HELD_BACK, id="all"
+            {"pending": [key() | {"log_offset": 3}], "changed": {"g": LATER}}, "plan it again", KEY_PENDING, id="all"
         ),
     ],
 )
-def test_go_becomes_refused_and_done_stays_done(now: dict[str, Any], stale: str | None, reason: str) -> None:
+def test_pending_changed_or_stale_decision_is_refused_unless_it_is_done(
+    state: dict[str, Any], stale: str | None, reason: str
+) -> None:
     for decision in (tombstone(stale=stale), commit(stale=stale)):
-        assert decided([decision], current([stands()], **now)) == [(REFUSED, reason)]
-    assert decided([tombstone(stale=stale)], current([gone()], **now)) == [(DONE, None)]
-    assert decided([commit(stale=stale)], current([stands(LATER, NEW)], **now)) == [(DONE, None)]
+        assert checked([decision], current([committed()], **state)) == [(REFUSED, reason)]
+    assert checked([tombstone(stale=stale)], current([deleted()], **state)) == [(DONE, None)]
+    assert checked([commit(stale=stale)], current([committed(LATER, NEW)], **state)) == [(DONE, None)]
 
 
-def test_what_holds_one_key_holds_no_other() -> None:
+def test_pending_offset_of_another_key_does_not_refuse_a_decision() -> None:
     other = [key(partition=1) | {"log_offset": 3}, key(topic="other") | {"log_offset": 3}]
-    now = current([stands()], held=other, changed={"other": LATER})
-    assert decided([tombstone()], now) == [(GO, None)]
+    state = current([committed()], pending=other, changed={"other": LATER})
+    assert checked([tombstone()], state) == [(WRITE, None)]
 
 
-def test_keys_are_told_apart() -> None:
+def test_decisions_are_matched_by_the_whole_key() -> None:
     keys = [key("g", "t", 1), key("g", "u", 0), key("h", "t", 0), key("", "", 0)]
-    newest = [stands(at, **each) for at, each in enumerate(keys)]
-    decisions = [tombstone(at, **each) for at, each in reversed([*enumerate(keys)])]
-    assert decided([*decisions, tombstone()], current(newest)) == [(GO, None)] * 4 + [(DONE, None)]
+    newest = [committed(log_offset, **columns) for log_offset, columns in enumerate(keys)]
+    decisions = [tombstone(log_offset, **columns) for log_offset, columns in reversed([*enumerate(keys)])]
+    assert checked([*decisions, tombstone()], current(newest)) == [(WRITE, None)] * 4 + [(DONE, None)]
 
 
-def test_nothing_decided_and_nothing_there() -> None:
-    assert decided([], current()) == []
-    assert decided([], current([stands()])) == []
-    assert decided([group()], current()) == [(GO, None)]
+def test_empty_decisions_and_empty_state_are_accepted() -> None:
+    assert checked([], current()) == []
+    assert checked([], current([committed()])) == []
+    assert checked([group()], current()) == [(WRITE, None)]
 
 
-TWO = [stands(), stands(11, partition=1)]
+TWO = [committed(), committed(11, partition=1)]
 BOTH = [tombstone(), tombstone(11, partition=1)]
 
 
 @pytest.mark.parametrize(
-    ("decisions", "now", "of_group"),
+    ("decisions", "state", "for_group"),
     [
-        pytest.param(BOTH, current(TWO), (GO, None), id="all of its offsets go"),
-        pytest.param(BOTH, current([gone(), gone(partition=1)]), (GO, None), id="all are gone"),
-        pytest.param(BOTH, current([gone(), TWO[1]]), (GO, None), id="one is gone, one goes"),
-        pytest.param([], current(), (GO, None), id="it has none"),
-        pytest.param(BOTH[:1], current(TWO), (REFUSED, STAYS), id="one is not decided on"),
-        pytest.param(BOTH, current([TWO[0], stands(LATER, partition=1)]), (REFUSED, STAYS), id="one has moved"),
-        pytest.param([], current([stands(LATER)]), (REFUSED, STAYS), id="it has committed for the first time"),
+        pytest.param(BOTH, current(TWO), (WRITE, None), id="all offsets are to be deleted"),
         pytest.param(
-            BOTH, current(TWO, held=[key(partition=1) | {"log_offset": 3}]), (REFUSED, STAYS), id="one is held"
+            BOTH, current([deleted(), deleted(partition=1)]), (WRITE, None), id="all offsets are deleted already"
         ),
-        pytest.param([], current(held=[key() | {"log_offset": 3}]), (REFUSED, HELD_BACK), id="a first one is held"),
-        pytest.param([], current(changed={"g": LATER}), (REFUSED, CHANGED), id="it has changed"),
-        pytest.param([tombstone(stale="old"), BOTH[1]], current(TWO), (REFUSED, STAYS), id="one is stale"),
-        pytest.param(BOTH, current([gone(), gone(partition=1)], groups=()), (DONE, None), id="it is gone"),
-        pytest.param([], current(groups=("other",)), (DONE, None), id="it is gone, another is not"),
+        pytest.param(BOTH, current([deleted(), TWO[1]]), (WRITE, None), id="one deleted, one to be deleted"),
+        pytest.param([], current(), (WRITE, None), id="no offsets"),
+        pytest.param(BOTH[:1], current(TWO), (REFUSED, GROUP_HAS_OFFSETS), id="one without a decision"),
         pytest.param(
-            [], current([stands(LATER)], groups=()), (REFUSED, STAYS), id="it is gone and has committed again"
+            BOTH,
+            current([TWO[0], committed(LATER, partition=1)]),
+            (REFUSED, GROUP_HAS_OFFSETS),
+            id="one committed again",
         ),
-        pytest.param(BOTH, current([*TWO, stands(LATER, group_id="h")]), (GO, None), id="offsets of another stay"),
+        pytest.param([], current([committed(LATER)]), (REFUSED, GROUP_HAS_OFFSETS), id="a first commit"),
+        pytest.param(
+            BOTH,
+            current(TWO, pending=[key(partition=1) | {"log_offset": 3}]),
+            (REFUSED, GROUP_HAS_OFFSETS),
+            id="one pending",
+        ),
+        pytest.param(
+            [], current(pending=[key() | {"log_offset": 3}]), (REFUSED, GROUP_PENDING), id="an offset is pending"
+        ),
+        pytest.param([], current(changed={"g": LATER}), (REFUSED, CHANGED), id="the group changed"),
+        pytest.param([tombstone(stale="old"), BOTH[1]], current(TWO), (REFUSED, GROUP_HAS_OFFSETS), id="one stale"),
+        pytest.param(
+            BOTH, current([deleted(), deleted(partition=1)], groups=()), (DONE, None), id="the group no longer exists"
+        ),
+        pytest.param([], current(groups=("other",)), (DONE, None), id="only another group exists"),
+        pytest.param(
+            [],
+            current([committed(LATER)], groups=()),
+            (REFUSED, GROUP_HAS_OFFSETS),
+            id="no longer exists, but has a new commit",
+        ),
+        pytest.param(
+            BOTH, current([*TWO, committed(LATER, group_id="h")]), (WRITE, None), id="only another group has offsets"
+        ),
     ],
 )
-def test_a_group_goes_when_all_of_its_offsets_do(
-    decisions: list[Row], now: Current, of_group: tuple[int, str | None]
+def test_group_is_deleted_only_if_all_of_its_offsets_are_deleted(
+    decisions: list[Row], state: CurrentState, for_group: tuple[int, str | None]
 ) -> None:
-    assert decided([*decisions, group()], now)[-1] == of_group
-    assert decided([group(), *decisions], now)[0] == of_group, "wherever the row of the group stands"
+    assert checked([*decisions, group()], state)[-1] == for_group
+    assert checked([group(), *decisions], state)[0] == for_group, "the order of decisions does not matter"
 
 
-def test_a_stale_decision_about_a_group() -> None:
-    assert decided([group(stale="old")], current()) == [(REFUSED, "old")]
-    assert decided([group(stale="old")], current(groups=())) == [(DONE, None)]
+def test_stale_decision_about_a_group_is_refused_unless_it_is_done() -> None:
+    assert checked([group(stale="old")], current()) == [(REFUSED, "old")]
+    assert checked([group(stale="old")], current(groups=())) == [(DONE, None)]
 
 
-def test_a_tombstone_does_not_go_beside_a_commit_of_its_key() -> None:
-    found = decided([tombstone(), commit(), *BOTH[1:], group()], current(TWO))
-    assert found == [(REFUSED, BESIDE), (GO, None), (GO, None), (REFUSED, STAYS)]
+def test_tombstone_is_refused_if_a_commit_of_its_key_is_written() -> None:
+    checks = checked([tombstone(), commit(), *BOTH[1:], group()], current(TWO))
+    assert checks == [(REFUSED, COMMITTED_BY_ANOTHER), (WRITE, None), (WRITE, None), (REFUSED, GROUP_HAS_OFFSETS)]
 
 
-def test_a_tombstone_goes_beside_a_commit_of_its_key_that_is_refused() -> None:
-    found = decided([tombstone(), commit(5), group()], current([stands()]))
-    assert [code for code, _ in found] == [GO, REFUSED, REFUSED]
+def test_tombstone_is_written_if_the_commit_of_its_key_is_refused() -> None:
+    checks = checked([tombstone(), commit(5), group()], current([committed()]))
+    assert [check for check, _ in checks] == [WRITE, REFUSED, REFUSED]
 
 
 @pytest.mark.parametrize(
-    ("newest", "of_commit"), [([], GO), ([stands(LATER, NEW)], DONE)], ids=["to be committed", "committed"]
+    ("newest", "for_commit"),
+    [([], WRITE), ([committed(LATER, NEW)], DONE)],
+    ids=["to be committed", "committed already"],
 )
-def test_a_group_stays_that_is_given_an_offset(newest: list[Row], of_commit: int) -> None:
-    found = decided([commit(None), group()], current(newest))
-    assert found == [(of_commit, None), (REFUSED, STAYS)]
+def test_group_is_refused_if_a_decision_commits_an_offset(newest: list[Row], for_commit: int) -> None:
+    checks = checked([commit(None), group()], current(newest))
+    assert checks == [(for_commit, None), (REFUSED, GROUP_HAS_OFFSETS)]

@@ -1,4 +1,4 @@
-"""The reduction of history against the coordinator's own algorithm, record by record, in plain Python."""
+"""Compares the reduction of history with the algorithm of the group coordinator, record by record, in plain Python."""
 
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ NO_PARTS = pa.table({name: pa.array([], pa.int64()) for name in PART})
 
 
 class Event(NamedTuple):
-    """What one log offset holds: a commit, a tombstone, COMMIT or ABORT."""
+    """The record at one log offset: a commit, a tombstone, or a transaction marker (COMMIT or ABORT)."""
 
     kind: str
     log_partition: int
@@ -51,24 +51,24 @@ EVENTS = st.lists(
 
 
 def _replayed(events: list[Event]) -> tuple[dict[Any, int], dict[Any, int]]:
-    """Committed and pending log offsets, as a coordinator holds them after it has read the log."""
+    """Return the log offsets of committed and pending offsets of a coordinator that has loaded the log."""
     committed: dict[Any, int] = {}
     pending: dict[Any, int] = {}
-    for at, event in enumerate(events):
+    for log_offset, event in enumerate(events):
         key = (event.log_partition, event.key)
         if event.kind == "tombstone":
             committed.pop(key, None)
-            pending = {of: offset for of, offset in pending.items() if of[:2] != key}
+            pending = {other: offset for other, offset in pending.items() if other[:2] != key}
         elif event.kind == "commit" and event.producer_id is None:
-            committed[key] = at
+            committed[key] = log_offset
         elif event.kind == "commit":
-            pending[*key, event.producer_id] = at
+            pending[*key, event.producer_id] = log_offset
         else:
-            ended = {of for of in pending if (of[0], of[2]) == (event.log_partition, event.producer_id)}
-            for of in ended:
-                offset = pending.pop(of)
-                if event.kind == "COMMIT" and offset > committed.get(of[:2], -1):
-                    committed[of[:2]] = offset
+            ended = {key for key in pending if (key[0], key[2]) == (event.log_partition, event.producer_id)}
+            for ended_key in ended:
+                offset = pending.pop(ended_key)
+                if event.kind == "COMMIT" and offset > committed.get(ended_key[:2], -1):
+                    committed[ended_key[:2]] = offset
     return committed, pending
 
 
@@ -86,21 +86,21 @@ def _tables(events: list[Event]) -> tuple[pa.Table, pa.Table]:
     return pa.Table.from_pylist(records, schema=RECORDS), pa.Table.from_pylist(markers, schema=MARKERS)
 
 
-def _offsets(rows: pa.Table | None, *also: str) -> dict[Any, int]:
-    found = [] if rows is None else rows.to_pylist()
-    return {(row["log_partition"], row["partition"], *(row[n] for n in also)): row["log_offset"] for row in found}
+def _offsets(rows: pa.Table | None, *more: str) -> dict[Any, int]:
+    names = ("log_partition", "partition", *more)
+    return {tuple(row[name] for name in names): row["log_offset"] for row in (rows.to_pylist() if rows else [])}
 
 
 @pytest.fixture(autouse=True, scope="module")
-def often() -> Any:
-    """Reduce every few rows, so that results come out of many reductions."""
-    before, reduction._ROWS_WAITING = reduction._ROWS_WAITING, 3
+def frequent_reductions() -> Any:
+    """Reduce after every few rows, so that results depend on many reductions."""
+    before, reduction._BUFFERED_ROWS = reduction._BUFFERED_ROWS, 3
     yield
-    reduction._ROWS_WAITING = before
+    reduction._BUFFERED_ROWS = before
 
 
 @given(events=EVENTS, data=st.data())
-def test_batches_in_any_order_give_what_a_coordinator_holds(events: list[Event], data: st.DataObject) -> None:
+def test_batches_in_any_order_reduce_to_the_state_of_a_coordinator(events: list[Event], data: st.DataObject) -> None:
     records, markers = _tables(events)
     order = data.draw(st.permutations(range(records.num_rows)))
     reducing = Reduction(markers, NO_PARTS)
@@ -116,8 +116,8 @@ def test_batches_in_any_order_give_what_a_coordinator_holds(events: list[Event],
 
 
 @given(events=EVENTS, cuts=st.sets(st.integers(0, 25), max_size=4))
-def test_what_is_open_after_one_run_is_decided_in_a_later_one(events: list[Event], cuts: set[int]) -> None:
-    """As compaction does it: pending records of the run before come in beside the new ones."""
+def test_commit_that_is_open_after_one_run_is_decided_in_a_later_run(events: list[Event], cuts: set[int]) -> None:
+    """Pending records of the previous run are added to the new records, as in compaction."""
     offsets, pending = RECORDS.empty_table(), RECORDS.empty_table()
     records, markers = _tables(events)
     bounds = [0, *sorted(cuts), len(events)]
@@ -130,84 +130,86 @@ def test_what_is_open_after_one_run_is_decided_in_a_later_one(events: list[Event
         if decided is not None:
             newest = latest(pa.concat_tables([offsets, decided]))
             offsets = newest.filter(pc.equal(newest["kind"], "commit"))
-        left = reducing.pending([new.filter(pc.equal(new["kind"], "tombstone"))])
-        assert reducing.has_open() or left is None
-        pending = RECORDS.empty_table() if left is None else left
-    committed, waiting = _replayed(events)
+        still_pending = reducing.pending([new.filter(pc.equal(new["kind"], "tombstone"))])
+        assert reducing.has_open() or still_pending is None
+        pending = RECORDS.empty_table() if still_pending is None else still_pending
+    committed, expected = _replayed(events)
     assert _offsets(offsets) == committed
-    assert _offsets(pending, "producer_id") == waiting
+    assert _offsets(pending, "producer_id") == expected
 
 
 def _between(rows: pa.Table, start: int, end: int) -> pa.Table:
     return rows.filter((pc.field("log_offset") >= start) & (pc.field("log_offset") < end))
 
 
-PLACES = st.lists(
+PARTS = st.lists(
     st.tuples(st.integers(0, 1), st.sampled_from([1, 1, 1, 2]), st.sampled_from([-7, 8]), st.integers(1, 4)),
     max_size=25,
-)  # log partition, distance to the part before, id, size
+)  # log partition, distance to the previous part, ID, size
 
 
-@given(places=PLACES, data=st.data())
-def test_parts_of_commits_not_complete_whatever_their_order(
-    places: list[tuple[int, int, int, int]], data: st.DataObject
+@given(drawn=PARTS, data=st.data())
+def test_parts_of_incomplete_commits_are_found_in_any_order(
+    drawn: list[tuple[int, int, int, int]], data: st.DataObject
 ) -> None:
-    of_partition: dict[int, list[tuple[int, int, int]]] = {0: [], 1: []}
-    for log_partition, distance, commit_id, size in places:
-        before = of_partition[log_partition]
-        before.append((before[-1][0] + distance if before else 0, commit_id, size))
-    expected = {(log_partition, at) for log_partition in (0, 1) for at in _incomplete(of_partition[log_partition])}
-    parts = [(log_partition, *place) for log_partition, of in of_partition.items() for place in of]
+    by_partition: dict[int, list[tuple[int, int, int]]] = {0: [], 1: []}
+    for log_partition, distance, commit_id, size in drawn:
+        previous = by_partition[log_partition]
+        previous.append((previous[-1][0] + distance if previous else 0, commit_id, size))
+    expected = {(partition, offset) for partition in (0, 1) for offset in _incomplete(by_partition[partition])}
+    parts = [(log_partition, *part) for log_partition, parts in by_partition.items() for part in parts]
     shuffled = data.draw(st.permutations(parts))
     columns = zip(*shuffled, strict=True) if shuffled else [()] * 4
-    found = incomplete(pa.table({name: pa.array(of, pa.int64()) for name, of in zip(PART, columns, strict=True)}))
-    assert {divmod(at, 2**44) for at in found.to_pylist()} == expected
+    found = incomplete(
+        pa.table({name: pa.array(column, pa.int64()) for name, column in zip(PART, columns, strict=True)})
+    )
+    assert {divmod(position, 2**44) for position in found.to_pylist()} == expected
 
 
-def _incomplete(places: list[tuple[int, int, int]]) -> set[int]:
-    """One by one: a part goes on with the commit of the part before, or begins one."""
-    left: set[int] = set()
+def _incomplete(parts: list[tuple[int, int, int]]) -> set[int]:
+    """Return the log offsets of incomplete parts: each part continues the commit of the previous part or starts one."""
+    offsets: set[int] = set()
     commit: list[tuple[int, int, int]] = []
-    for at, commit_id, size in places:
-        commit = commit if commit and commit[-1] == (at - 1, commit_id, size) else []
-        commit.append((at, commit_id, size))
-        left.add(at)
+    for log_offset, commit_id, size in parts:
+        commit = commit if commit and commit[-1] == (log_offset - 1, commit_id, size) else []
+        commit.append((log_offset, commit_id, size))
+        offsets.add(log_offset)
         if len(commit) == size:
-            left -= {each for each, _, _ in commit}
+            offsets -= {part[0] for part in commit}
             commit = []
-    return left
+    return offsets
 
 
 @given(events=EVENTS, data=st.data())
-def test_the_newest_of_each_group_whatever_the_batches(events: list[Event], data: st.DataObject) -> None:
+def test_newest_record_of_each_group_does_not_depend_on_batches(events: list[Event], data: st.DataObject) -> None:
     records, _ = _tables(events)
     order = data.draw(st.permutations(range(records.num_rows)))
     newest = Latest(("group_id",))
     assert newest.result() is None
-    for at in order:
-        newest.add(records.slice(at, 1))
+    for row_number in order:
+        newest.add(records.slice(row_number, 1))
     found = newest.result()
-    held = {row["group_id"]: row["log_offset"] for row in records.to_pylist()}  # later rows replace earlier ones
-    assert {row["group_id"]: row["log_offset"] for row in (found.to_pylist() if found else [])} == held
+    expected = {row["group_id"]: row["log_offset"] for row in records.to_pylist()}  # later rows replace earlier ones
+    assert {row["group_id"]: row["log_offset"] for row in (found.to_pylist() if found else [])} == expected
 
 
 @given(events=EVENTS)
-def test_outcomes_are_those_of_the_next_marker(events: list[Event]) -> None:
+def test_outcome_is_that_of_the_next_marker_of_the_producer(events: list[Event]) -> None:
     records, markers = _tables(events)
     commits = records.filter(pc.is_valid(records["producer_id"]))
     expected = []
     for row in commits.to_pylist():
-        mine = (row["log_partition"], row["producer_id"])
-        behind = [
+        producer = (row["log_partition"], row["producer_id"])
+        later = [
             event.kind
             for event in events[row["log_offset"] :]
-            if event.kind in {"COMMIT", "ABORT"} and (event.log_partition, event.producer_id) == mine
+            if event.kind in {"COMMIT", "ABORT"} and (event.log_partition, event.producer_id) == producer
         ]
-        expected.append(behind[0] if behind else "")
+        expected.append(later[0] if later else "")
     assert outcomes(commits, markers).tolist() == expected
 
 
-def test_a_transaction_ends_with_the_next_marker_of_its_producer_in_its_log_partition() -> None:
+def test_transaction_ends_with_the_next_marker_of_its_producer_in_its_log_partition() -> None:
     commits = pa.Table.from_pylist(
         [
             {"log_partition": 0, "log_offset": 1, "producer_id": 7},
@@ -227,7 +229,7 @@ def test_a_transaction_ends_with_the_next_marker_of_its_producer_in_its_log_part
     assert outcomes(commits, markers).tolist() == ["ABORT", "COMMIT", "", "", ""]
 
 
-def test_the_highest_log_offset_wins_whatever_the_timestamps() -> None:
+def test_highest_log_offset_wins_regardless_of_timestamps() -> None:
     rows = [
         {"log_partition": 0, "log_offset": 9, "group_id": "g", "topic": "t", "partition": 0, "log_timestamp": 1},
         {"log_partition": 0, "log_offset": 3, "group_id": "g", "topic": "t", "partition": 0, "log_timestamp": 99},

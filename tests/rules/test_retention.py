@@ -1,4 +1,4 @@
-"""Retention judges as a coordinator's cleanup pass does: against a pass in plain Python, and fact by fact."""
+"""Compares the evaluation of retention with a clean-up pass of a coordinator in plain Python, and checks each rule."""
 
 from collections.abc import Mapping
 
@@ -12,10 +12,11 @@ from offsetlake.rules.retention import (
     CLOCKS,
     NEVER,
     RULES,
+    Evaluations,
     GroupFacts,
-    Verdicts,
+    Rule,
+    evaluate,
     groups_left_with_nothing,
-    verdicts,
 )
 from support.oracle.expiry import Group, Key, Offset, Tombstones, cleanup_pass
 
@@ -40,12 +41,12 @@ GROUPS_SCHEMA = pa.schema(
 
 
 def groups_of(groups: Mapping[str, Group]) -> GroupFacts:
-    """As the table `groups` has them."""
+    """Return the rows of the table `groups`."""
     rows = []
     for name, group in groups.items():
         simple = group.group_type == "classic" and group.protocol_type is None
         other = group.group_type == "classic" and group.protocol_type not in (None, "consumer")
-        told = "everything" if group.any_topic or group.members_topics is None else "known"
+        subscription = "everything" if group.any_topic or group.members_topics is None else "known"
         rows.append(
             {
                 "group_id": name,
@@ -53,7 +54,7 @@ def groups_of(groups: Mapping[str, Group]) -> GroupFacts:
                 "state": group.state,
                 "protocol_type": group.protocol_type,
                 "state_timestamp": group.state_timestamp,
-                "subscription": "none" if simple else "unknown" if other else told,
+                "subscription": "none" if simple else "unknown" if other else subscription,
                 "subscribed_topics": [] if simple or other else sorted(group.members_topics or ()),
             }
         )
@@ -63,8 +64,8 @@ def groups_of(groups: Mapping[str, Group]) -> GroupFacts:
 def offsets_of(offsets: Mapping[str, Mapping[Key, Offset]]) -> pa.Table:
     rows = [
         {"group_id": name, "topic": topic, "partition": partition, **vars(offset)}
-        for name, of_group in offsets.items()
-        for (topic, partition), offset in of_group.items()
+        for name, group_offsets in offsets.items()
+        for (topic, partition), offset in group_offsets.items()
     ]
     return pa.Table.from_pylist(rows, schema=OFFSETS_SCHEMA)
 
@@ -74,32 +75,32 @@ def keys(pending: set[tuple[str, str, int]]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=pa.schema(list(OFFSETS_SCHEMA)[:3]))
 
 
-def judge(
+def evaluated(
     groups: Mapping[str, Group],
     offsets: Mapping[str, Mapping[Key, Offset]],
     pending: set[tuple[str, str, int]] | None = None,
     now: int = NOW,
     policy: RetentionPolicy = POLICY,
-) -> tuple[Verdicts, Tombstones]:
-    rows, known, held = offsets_of(offsets), groups_of(groups), keys(pending or set())
-    found = verdicts(rows, known, held, now, policy.retention(rows))
+) -> tuple[Evaluations, Tombstones]:
+    rows, facts, pending_keys = offsets_of(offsets), groups_of(groups), keys(pending or set())
+    results = evaluate(rows, facts, pending_keys, now, policy.retention(rows))
     count = len(groups)
-    stored = np.bincount(found.group, minlength=count + 1)[:count]
-    expired = np.bincount(found.group[found.expires], minlength=count + 1)[:count]
-    goes = groups_left_with_nothing(known, stored, expired, held)
-    going = rows.filter(pa.array(found.expires)).select(["group_id", "topic", "partition"])
-    return found, Tombstones(
-        {tuple(row.values()) for row in going.to_pylist()},
-        {name for name, gone in zip(groups, goes, strict=True) if gone},
+    stored = np.bincount(results.group, minlength=count + 1)[:count]
+    expired = np.bincount(results.group[results.expires], minlength=count + 1)[:count]
+    deleted = groups_left_with_nothing(facts, stored, expired, pending_keys)
+    tombstones = rows.filter(pa.array(results.expires)).select(["group_id", "topic", "partition"])
+    return results, Tombstones(
+        {tuple(row.values()) for row in tombstones.to_pylist()},
+        {name for name, is_deleted in zip(groups, deleted, strict=True) if is_deleted},
     )
 
 
 def rule(group: Group | None, offset: Offset, **more: object) -> str:
-    """Rule for one offset of topic orders of group fraud, under the default policy."""
-    held = {("fraud", "orders", 0)} if more.pop("pending", False) else set()
+    """Return the rule for one offset of topic orders of group fraud, under the default retention."""
+    pending = {("fraud", "orders", 0)} if more.pop("pending", False) else set()
     groups = {} if group is None else {"fraud": group}
-    found, _ = judge(groups, {"fraud": {("orders", 0): offset}}, held, policy=RetentionPolicy(7 * DAY))
-    return RULES[found.rule[0]]
+    results, _ = evaluated(groups, {"fraud": {("orders", 0): offset}}, pending, policy=RetentionPolicy(7 * DAY))
+    return RULES[results.rule[0]]
 
 
 instants = st.sampled_from([NOW - 40 * DAY, NOW - 30 * DAY, NOW - 30 * DAY + 1, NOW - 7 * DAY, NOW - 7 * DAY + 1, NOW])
@@ -132,53 +133,53 @@ any_key = st.tuples(st.sampled_from(TOPICS), st.integers(0, 2))
     offsets=st.dictionaries(st.sampled_from(NAMES), st.dictionaries(any_key, any_offset, max_size=5)),
     pending=st.sets(st.tuples(st.sampled_from(NAMES), st.sampled_from(TOPICS), st.integers(0, 2)), max_size=3),
 )
-def test_a_pass_of_a_coordinator_says_the_same(
+def test_tombstones_are_those_of_a_coordinator(
     groups: dict[str, Group], offsets: dict[str, dict[Key, Offset]], pending: set[tuple[str, str, int]]
 ) -> None:
-    found, written = judge(groups, offsets, pending)
+    results, written = evaluated(groups, offsets, pending)
     assert written == cleanup_pass(groups, offsets, pending, NOW, AS_LIST)
-    assert (found.rule[found.group == len(groups)] == RULES.index("no_group")).all()
+    assert (results.rule[results.group == len(groups)] == Rule.NO_GROUP).all()
 
 
 @given(
     group=any_group,
     offsets=st.dictionaries(any_key, any_offset, min_size=1, max_size=5),
 )
-def test_expires_at_is_when_it_would_go_if_nothing_else_happened(group: Group, offsets: dict[Key, Offset]) -> None:
-    found, _ = judge({"fraud": group}, {"fraud": offsets})
-    for (key, offset), instant in zip(offsets.items(), found.expires_at.tolist(), strict=True):
+def test_offset_expires_at_expires_at_and_not_before(group: Group, offsets: dict[Key, Offset]) -> None:
+    results, _ = evaluated({"fraud": group}, {"fraud": offsets})
+    for (key, offset), instant in zip(offsets.items(), results.expires_at.tolist(), strict=True):
         only = {"fraud": {key: offset}}
         if instant == NEVER:
-            assert not judge({"fraud": group}, only, now=NOW + 1000 * DAY)[1].offsets
+            assert not evaluated({"fraud": group}, only, now=NOW + 1000 * DAY)[1].offsets
         else:
-            assert judge({"fraud": group}, only, now=instant)[1].offsets
-            assert not judge({"fraud": group}, only, now=instant - 1)[1].offsets
+            assert evaluated({"fraud": group}, only, now=instant)[1].offsets
+            assert not evaluated({"fraud": group}, only, now=instant - 1)[1].offsets
 
 
-OLD, FRESH = Offset(NOW - 8 * DAY), Offset(NOW - DAY)
+OLD, RECENT = Offset(NOW - 8 * DAY), Offset(NOW - DAY)
 
 
-def test_a_fresh_commit_does_not_help_an_empty_classic_group() -> None:
-    assert rule(Group("classic", "Empty", "consumer", NOW - 7 * DAY), FRESH) == "group_empty"
+def test_empty_classic_group_expires_by_its_state_timestamp_despite_a_recent_commit() -> None:
+    assert rule(Group("classic", "Empty", "consumer", NOW - 7 * DAY), RECENT) == "group_empty"
     assert rule(Group("classic", "Empty", "consumer", NOW - 7 * DAY + 1), OLD) == "within_retention"
-    assert rule(Group("classic", "Empty", "consumer", None), OLD) == "commit_age"  # group value older than version 2
+    assert rule(Group("classic", "Empty", "consumer", None), OLD) == "commit_age"  # group value of version 0 or 1
 
 
-def test_a_consumer_group_has_no_clock_of_its_own() -> None:
+def test_consumer_group_expires_by_commit_timestamp() -> None:
     stable = Group("consumer", "Stable", "consumer", members_topics={"orders"})
     assert rule(stable, OLD) == "subscribed"
     assert rule(Group("consumer", "Empty", "consumer"), OLD) == "commit_age"
     assert rule(Group("consumer", "Stable", "consumer", members_topics={"payments"}), OLD) == "unsubscribed"
 
 
-def test_a_pending_transaction_protects_its_partition() -> None:
+def test_offset_with_a_pending_transaction_is_kept() -> None:
     assert rule(Group("classic", "Empty"), OLD, pending=True) == "pending_transaction"
     groups, offsets = {"fraud": Group("classic", "Empty")}, {"fraud": {("orders", 0): OLD, ("orders", 1): OLD}}
-    _, written = judge(groups, offsets, {("fraud", "orders", 0)})
+    _, written = evaluated(groups, offsets, {("fraud", "orders", 0)})
     assert written == Tombstones({("fraud", "orders", 1)}, set())
 
 
-def test_explicit_retention_of_an_old_client() -> None:
+def test_explicit_retention_of_an_old_client_applies_unless_subscribed_or_active() -> None:
     due, later = Offset(NOW, NOW), Offset(NOW - 90 * DAY, NOW + 1)
     assert rule(Group("classic", "Empty", "consumer", NOW), due) == "explicit"
     assert rule(Group("classic", "Empty", "consumer", NOW - 90 * DAY), later) == "within_retention"
@@ -187,49 +188,49 @@ def test_explicit_retention_of_an_old_client() -> None:
     assert rule(Group("classic", "PreparingRebalance", "consumer", NOW, {"orders"}), due) == "active_group"
 
 
-def test_stable_classic_groups_lose_only_topics_they_are_not_subscribed_to() -> None:
+def test_stable_classic_group_expires_only_topics_it_is_not_subscribed_to() -> None:
     assert rule(Group("classic", "Stable", "consumer", NOW, {"payments"}), OLD) == "unsubscribed"
     assert rule(Group("classic", "Stable", "consumer", NOW, {"orders"}), OLD) == "subscribed"
     assert rule(Group("classic", "Stable", "consumer", NOW, None), OLD) == "active_group"
     assert rule(Group("classic", "Stable", "connect", NOW), OLD) == "active_group"
 
 
-def test_share_groups_are_never_asked() -> None:
+def test_offsets_of_share_groups_are_kept() -> None:
     assert rule(Group("share", "Empty", "share"), OLD) == "share_group"
-    assert judge({"s": Group("share", "Empty", "share")}, {})[1] == Tombstones()
+    assert evaluated({"s": Group("share", "Empty", "share")}, {})[1] == Tombstones()
 
 
-def test_an_offset_behind_the_tombstone_of_its_group_stays() -> None:
+def test_offset_without_a_group_is_kept() -> None:
     assert rule(None, OLD) == "no_group"
 
 
-def test_an_empty_group_without_offsets_goes_whatever_its_age() -> None:
+def test_empty_group_without_offsets_is_deleted_at_any_age() -> None:
     groups = {"fraud": Group("classic", "Empty", "consumer", NOW), "billing-1": Group("consumer", "Stable", "consumer")}
-    assert judge(groups, {})[1] == Tombstones(set(), {"fraud"})
-    assert judge(groups, {}, {("fraud", "orders", 0)})[1] == Tombstones()
+    assert evaluated(groups, {})[1] == Tombstones(set(), {"fraud"})
+    assert evaluated(groups, {}, {("fraud", "orders", 0)})[1] == Tombstones()
 
 
-def test_offsets_of_deleted_topics_go_whatever_protects_them() -> None:
+def test_offset_of_a_deleted_topic_expires_despite_other_rules() -> None:
     groups = groups_of({"fraud": Group("consumer", "Stable", "consumer", members_topics={"orders"})})
-    rows = offsets_of({"fraud": {("orders", 0): FRESH, ("payments", 0): OLD}})
-    found = verdicts(rows, groups, keys({("fraud", "orders", 0)}), NOW, POLICY.retention(rows), ["orders"])
-    assert [RULES[number] for number in found.rule] == ["topic_deleted", "unsubscribed"]
-    assert found.expires_at.tolist()[0] == NOW
+    rows = offsets_of({"fraud": {("orders", 0): RECENT, ("payments", 0): OLD}})
+    results = evaluate(rows, groups, keys({("fraud", "orders", 0)}), NOW, POLICY.retention(rows), ["orders"])
+    assert [RULES[number] for number in results.rule] == ["topic_deleted", "unsubscribed"]
+    assert results.expires_at.tolist()[0] == NOW
 
 
-def test_the_evidence_names_the_clock_that_counts() -> None:
+def test_clock_and_its_value_are_returned() -> None:
     groups = {"a": Group("classic", "Empty", "consumer", NOW - DAY), "b": Group("classic", "Empty")}
     offsets = {"a": {("t", 0): OLD, ("t", 1): Offset(NOW - 3, NOW - 2)}, "b": {("t", 0): OLD}}
-    found, _ = judge(groups, offsets)
-    assert [CLOCKS[clock] for clock in found.clock] == ["state_timestamp", "expire_timestamp", "commit_timestamp"]
-    assert found.clock_ms.tolist() == [NOW - DAY, NOW - 2, OLD.commit_timestamp]
+    results, _ = evaluated(groups, offsets)
+    assert [CLOCKS[clock] for clock in results.clock] == ["state_timestamp", "expire_timestamp", "commit_timestamp"]
+    assert results.clock_ms.tolist() == [NOW - DAY, NOW - 2, OLD.commit_timestamp]
 
 
-def test_a_time_beyond_all_times_is_not_over() -> None:
+def test_retention_beyond_the_largest_timestamp_does_not_overflow() -> None:
     assert rule(Group("classic", "Empty"), Offset(NEVER - 1)) == "within_retention"
 
 
-def test_the_first_override_that_fits_holds() -> None:
+def test_first_matching_override_applies() -> None:
     policy = RetentionPolicy(1, (Override("a*", "t?", 2), Override("a[bc]", "*", 3), Override("*", "x", 4)))
     pairs = [("a", "t1"), ("ab", "t1"), ("ab", "t"), ("ad", "x"), ("é", "y")]
     rows = pa.table({"group_id": [group for group, _ in pairs], "topic": [topic for _, topic in pairs]})

@@ -88,7 +88,7 @@ def _groups_of(history: History, partitions: Sequence[int], instant_ms: int, wan
     reduction, made_by = _reduction(history, partitions, instant_ms), Latest(("group_id",))
     for batch in history.batches("offset_commits", partitions, wanted):
         reduction.add(batch)
-        made_by.add(reduction.counting(batch.filter(pc.equal(batch["kind"], "commit"))).select(_MADE_BY))
+        made_by.add(reduction.complete_only(batch.filter(pc.equal(batch["kind"], "commit"))).select(_MADE_BY))
     commits = made_by.result()
     if commits is None:
         commits = table_schema("offset_commits").empty_table().select(_MADE_BY)

@@ -13,7 +13,7 @@ from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import ends_asked_by, ends_until, newest_asked
 from offsetlake.queries.decided import decided_until
-from offsetlake.rules.consumer_status import MIN_COMMITS, STATUSES, TOO_FEW, Present, judged
+from offsetlake.rules.consumer_status import MIN_COMMITS, STATUSES, CurrentLags, Status, evaluate
 from offsetlake.rules.ends import UNKNOWN, Ends
 from offsetlake.rules.reduction import KEY
 from offsetlake.rules.windows import Windows, newest_commits
@@ -72,8 +72,8 @@ def _lag(windows: Windows, current: pa.Table, recorded: Ends, now: int | None) -
     lag, instants = end - committed, asked if now is None else np.full(len(at), now)
     lags = recorded.lags(partitions[windows.numbers], windows.offsets, windows.timestamps)
     observations, first = recorded.observations(partitions)
-    present = Present(lag, instants, recorded.were_reached(partitions, committed), observations)
-    severity = np.where(unknown, _END_UNKNOWN, judged(windows, lags, present))
+    present = CurrentLags(lag, instants, recorded.were_reached(partitions, committed), observations)
+    severity = np.where(unknown, _END_UNKNOWN, evaluate(windows, lags, present))
     reached = recorded.reached(partitions, committed)
     behind = np.where(lag > 0, instants - reached, 0)
     columns = {
@@ -115,7 +115,7 @@ def lag_of_groups(partitions: pa.Table) -> pa.Table:
         "lag": pc.max_element_wise(partitions["lag"], 0, skip_nulls=False),
         "lag_ms": pc.if_else(beyond, _LONGER_THAN_KNOWN, partitions["lag_ms"]),
         "lag_at_least_ms": partitions["lag_at_least_ms"],
-        "not_ok": pc.greater(severity, TOO_FEW).cast(pa.int64()),
+        "not_ok": pc.greater(severity, Status.UNKNOWN).cast(pa.int64()),
         "topic": partitions["topic"],
         "partition": partitions["partition"],
     }
@@ -150,7 +150,7 @@ def shown_status(lags: pa.Table) -> list[str]:
 def _why(severity: Ints, commits: Ints) -> pa.Array:
     """Return why a status is UNKNOWN; null for other statuses."""
     reasons = pa.array(["log end unknown", None, "1 commit seen", "log end seen once"])
-    cases = [severity == _END_UNKNOWN, severity != TOO_FEW, commits < MIN_COMMITS]
+    cases = [severity == _END_UNKNOWN, severity != Status.UNKNOWN, commits < MIN_COMMITS]
     return reasons.take(pa.array(np.select(cases, [0, 1, 2], 3)))
 
 
@@ -159,7 +159,7 @@ def _worst_first(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     order = [("severity", "descending"), ("lag", "descending"), *((name, "ascending") for name in key)]
     rows = rows.sort_by(order)
     severity = rows["severity"].to_numpy()
-    status = pa.array(STATUSES).take(pa.array(np.where(severity == _END_UNKNOWN, TOO_FEW, severity)))
+    status = pa.array(STATUSES).take(pa.array(np.where(severity == _END_UNKNOWN, Status.UNKNOWN, severity)))
     return rows.set_column(rows.column_names.index("severity"), "status", status)
 
 

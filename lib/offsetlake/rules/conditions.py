@@ -1,18 +1,22 @@
-"""Whether what was decided may still be done: a decision names the log offset it judged, and is refused if that moved.
+"""Checks whether planned decisions may still be written: a decision is refused if its offset changed after the plan.
 
-| the newest record of the key now                        | a tombstone | a commit |
-|---------------------------------------------------------|-------------|----------|
-| is the commit judged, or none where none was judged     | go          | go       |
-| is a tombstone, or there is none, where one was judged  | done        | refused  |
-| is the very commit decided, behind the one judged       | refused     | done     |
-| is another commit                                       | refused     | refused  |
+A decision contains the log offset of the commit that it was made for (`judged_offset`):
 
-"go" becomes refused while a transaction or a commit in parts holds an offset of the key, where the group has changed
-since, or where the decision is stale. A tombstone is refused beside a commit of its key that goes. A group goes if all
-of its offsets do or are gone, and is refused with the first of them that is, or that is to be committed.
+| newest record of the key in the log                        | tombstone | commit  |
+|------------------------------------------------------------|-----------|---------|
+| that commit; or no commit, if the decision was for none    | write     | write   |
+| a tombstone or no record, if the decision was for a commit | done      | refused |
+| a later commit with the values of the decision             | refused   | done    |
+| any other commit                                           | refused   | refused |
+
+"write" becomes "refused" if a pending transaction or an incomplete commit has an offset for the key, if the group
+changed after the last compaction, or if the decision is stale. A tombstone is also refused if another decision writes a
+commit of the same key. A group is deleted if all of its offsets are deleted. Its deletion is refused if the deletion of
+one of its offsets is refused, or if a decision commits an offset of the group.
 """
 
 from dataclasses import dataclass
+from enum import IntEnum
 from itertools import chain
 
 import numpy as np
@@ -23,135 +27,168 @@ import pyarrow.compute as pc
 from offsetlake.rules.reduction import KEY
 from offsetlake.util.row_codes import rows_in
 
-GO, DONE, REFUSED = 0, 1, 2
-HELD = "a transaction, or a commit in parts, holds an offset of it"
+
+class Check(IntEnum):
+    """The result of checking a decision."""
+
+    WRITE = 0
+    DONE = 1
+    REFUSED = 2
+
+
+KEY_PENDING = "a pending transaction or an incomplete commit has an offset for this key"
+GROUP_PENDING = "a pending transaction or an incomplete commit has an offset of this group"
+GROUP_HAS_OFFSETS = "the group has offsets that are not deleted"
+COMMITTED_BY_ANOTHER = "another decision commits this offset"
+NO_OFFSET = "the offset no longer exists"
+
 VALUE = ("committed_offset", "leader_epoch", "metadata")
-_ASKED = (*KEY, "kind", "judged_offset", "stale", *VALUE, "commit_timestamp")
+_COLUMNS = (*KEY, "kind", "judged_offset", "stale", *VALUE, "commit_timestamp")
 _NONE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Current:
-    """What a log says now of some groups.
+class CurrentState:
+    """The present state of some groups, as the tables and the end of the log have it.
 
-    | field   | is |
-    |---------|----|
-    | newest  | columns KEY, kind, log_offset, VALUE, commit_timestamp: the newest record of each key, tombstones too |
-    | held    | columns KEY, log_offset: what transactions and commits in parts hold, or held until a moment ago |
-    | groups  | the groups that there are |
-    | changed | groups of which records came since the tables were made: log offset of the newest |
+    Attributes:
+        newest: The newest record of each key, including tombstones. Columns KEY, kind, log_offset, VALUE and
+            commit_timestamp.
+        pending: The commits of transactions and the parts of commits after the last compaction, and those that were
+            pending then. Columns KEY and log_offset.
+        groups: The groups that exist.
+        changed: The groups with records after the last compaction, and the log offset of the newest.
     """
 
     newest: pa.Table
-    held: pa.Table
+    pending: pa.Table
     groups: frozenset[str]
     changed: dict[str, int]
 
 
-def conditions(decisions: pa.Table, current: Current) -> tuple[npt.NDArray[np.int64], dict[int, str]]:
-    """Say of each decision whether it may go, is done already, or is refused; and of those refused why, by their row.
+def check_decisions(decisions: pa.Table, current: CurrentState) -> tuple[npt.NDArray[np.int64], dict[int, str]]:
+    """Check which decisions may be written.
 
-    Columns: KEY (topic and partition null: the group itself), kind (tombstone or commit), judged_offset (null: there
-    was none), stale (why it may not go any more; null: it may), and of commits VALUE and commit_timestamp.
+    Args:
+        decisions: One row per decision:
+
+            | Column               | Type             | Description |
+            |----------------------|------------------|-------------|
+            | KEY                  | strings, integer | topic and partition are null if the group itself is deleted |
+            | kind                 | string           | tombstone or commit |
+            | judged_offset        | integer          | log offset of the commit it was made for; null: there was none |
+            | stale                | string           | why the decision is out of date; null if it is not |
+            | VALUE                | several          | of commits: the values to commit |
+            | commit_timestamp     | integer          | of commits, in ms since the epoch |
+
+        current: The present state of the groups of the decisions.
+
+    Returns:
+        The `Check` of each decision, and the reasons of those that are refused, by row.
     """
-    decisions = decisions.select(_ASKED)
-    of_group = pc.is_null(decisions["topic"]).to_numpy()
-    found = np.full(decisions.num_rows, GO)
-    rows, groups = np.flatnonzero(~of_group), np.flatnonzero(of_group)
-    offsets = decisions.take(rows)
-    at = rows_in(offsets, current.newest, KEY)
-    found[rows], why = _of_offsets(offsets, at, current)
-    reasons = {int(rows[row]): reason for row, reason in why.items()}
-    if len(groups):
-        staying = _groups_with_offsets_that_stay(offsets, at, found[rows], current.newest)
-        why = _of_groups(decisions.take(groups), staying, current)
-        gone = [group_id not in current.groups for group_id in decisions["group_id"].take(groups).to_pylist()]
-        found[groups] = np.where(gone, DONE, GO)
-        found[groups[[*why]]] = REFUSED
-        reasons |= {int(groups[row]): reason for row, reason in why.items()}
-    return found, reasons
+    decisions = decisions.select(_COLUMNS)
+    is_group = pc.is_null(decisions["topic"]).to_numpy()
+    checks = np.full(decisions.num_rows, Check.WRITE, np.int64)
+    offset_rows, group_rows = np.flatnonzero(~is_group), np.flatnonzero(is_group)
+    offsets = decisions.take(offset_rows)
+    newest_row = rows_in(offsets, current.newest, KEY)
+    checks[offset_rows], refusals = _check_offsets(offsets, newest_row, current)
+    reasons = {int(offset_rows[row]): reason for row, reason in refusals.items()}
+    if len(group_rows):
+        remaining = _groups_with_offsets(offsets, newest_row, checks[offset_rows], current.newest)
+        refusals = _refused_groups(decisions.take(group_rows), remaining, current)
+        gone = [group_id not in current.groups for group_id in decisions["group_id"].take(group_rows).to_pylist()]
+        checks[group_rows] = np.where(gone, Check.DONE, Check.WRITE)
+        checks[group_rows[[*refusals]]] = Check.REFUSED
+        reasons |= {int(group_rows[row]): reason for row, reason in refusals.items()}
+    return checks, reasons
 
 
-def _of_offsets(
-    decisions: pa.Table, at: npt.NDArray[np.int64], current: Current
+def _check_offsets(
+    decisions: pa.Table, newest_row: npt.NDArray[np.int64], current: CurrentState
 ) -> tuple[npt.NDArray[np.int64], dict[int, str]]:
-    """Decide of offsets; `at` tells which row of `current.newest` is the newest record of each, -1 for none."""
-    known = at >= 0
-    now = current.newest.drop_columns([*KEY]).take(np.maximum(at, 0)) if current.newest.num_rows else None
+    """Check decisions about offsets; `newest_row` is the row in `current.newest` of each key, -1 if it has none."""
+    known = newest_row >= 0
+    newest = current.newest.drop_columns([*KEY]).take(np.maximum(newest_row, 0)) if current.newest.num_rows else None
     is_tombstone = pc.equal(decisions["kind"], "tombstone").to_numpy()
-    stands, log_offset, same = np.zeros(len(at), np.bool_), np.full(len(at), _NONE), np.zeros(len(at), np.bool_)
-    if now is not None:
-        stands = known & pc.equal(now["kind"], "commit").to_numpy()
-        log_offset = np.where(known, now["log_offset"].to_numpy(), _NONE)
-        same = stands & _same_value(decisions, now) if not is_tombstone.all() else same
+    committed, same_value = np.zeros((2, len(newest_row)), np.bool_)
+    log_offset = np.full(len(newest_row), _NONE)
+    if newest is not None:
+        committed = known & pc.equal(newest["kind"], "commit").to_numpy()
+        log_offset = np.where(known, newest["log_offset"].to_numpy(), _NONE)
+        same_value = committed & _same_value(decisions, newest) if not is_tombstone.all() else same_value
     judged = pc.fill_null(decisions["judged_offset"], _NONE).to_numpy()
-    unmoved = np.where(judged == _NONE, ~stands, stands & (log_offset == judged))
-    done = np.where(is_tombstone, ~stands & (judged != _NONE), same & (log_offset > judged))
-    held = rows_in(decisions, current.held, KEY) >= 0
+    unchanged = np.where(judged == _NONE, ~committed, committed & (log_offset == judged))
+    done = np.where(is_tombstone, ~committed & (judged != _NONE), same_value & (log_offset > judged))
+    pending = rows_in(decisions, current.pending, KEY) >= 0
     changed = pc.is_in(decisions["group_id"].cast(pa.string()), pa.array([*current.changed], pa.string())).to_numpy()
     stale = pc.is_valid(decisions["stale"]).to_numpy()
-    goes = unmoved & ~done & ~held & ~changed & ~stale
-    beside_commit = is_tombstone & (rows_in(decisions, decisions.filter(pa.array(goes & ~is_tombstone)), KEY) >= 0)
-    found = np.select([done, goes & ~beside_commit], [DONE, GO], REFUSED)
+    may_write = unchanged & ~done & ~pending & ~changed & ~stale
+    commits = decisions.filter(pa.array(may_write & ~is_tombstone))
+    beside_commit = is_tombstone & (rows_in(decisions, commits, KEY) >= 0)
+    checks = np.select([done, may_write & ~beside_commit], [Check.DONE, Check.WRITE], Check.REFUSED)
     reasons = {}
-    for row in np.flatnonzero(found == REFUSED).tolist():
-        if not unmoved[row]:
-            reasons[row] = _moved(now, row, stands=bool(stands[row]), known=bool(known[row]))
-        elif held[row]:
-            reasons[row] = HELD
+    for row in np.flatnonzero(checks == Check.REFUSED).tolist():
+        if not unchanged[row]:
+            reasons[row] = _offset_changed(newest if known[row] else None, row, committed=bool(committed[row]))
+        elif pending[row]:
+            reasons[row] = KEY_PENDING
         elif changed[row]:
-            reasons[row] = _changed(current, decisions["group_id"][row].as_py())
+            reasons[row] = _group_changed(current, decisions["group_id"][row].as_py())
         else:
-            reasons[row] = decisions["stale"][row].as_py() or "it is to be committed, by another decision"
-    return found, reasons
+            reasons[row] = decisions["stale"][row].as_py() or COMMITTED_BY_ANOTHER
+    return checks, reasons
 
 
-def _same_value(decisions: pa.Table, now: pa.Table) -> npt.NDArray[np.bool_]:
-    """Tell which rows would commit just what stands, committed no earlier than was decided."""
-    equal = pc.less_equal(decisions["commit_timestamp"], now["commit_timestamp"])
+def _same_value(decisions: pa.Table, newest: pa.Table) -> npt.NDArray[np.bool_]:
+    """Return which decisions would commit the values of the newest commit, if that is not older than the decision."""
+    equal = pc.less_equal(decisions["commit_timestamp"], newest["commit_timestamp"])
     for name in VALUE:
         missing = "" if name == "metadata" else _NONE
-        mine, theirs = (pc.fill_null(rows[name], missing) for rows in (decisions, now))
-        equal = pc.and_(equal, pc.equal(mine, theirs))
+        decided, stored = (pc.fill_null(rows[name], missing) for rows in (decisions, newest))
+        equal = pc.and_(equal, pc.equal(decided, stored))
     same: npt.NDArray[np.bool_] = pc.fill_null(equal, fill_value=False).to_numpy()
     return same
 
 
-def _moved(now: pa.Table | None, row: int, *, stands: bool, known: bool) -> str:
-    if now is None or not known:
-        return "it is gone: there is no commit of it any more"
-    where = now["log_offset"][row].as_py()
-    if not stands:
-        return f"it is gone: a tombstone stands at log offset {where}"
-    return f"it was committed again: {now['committed_offset'][row].as_py()} at log offset {where}"
+def _offset_changed(newest: pa.Table | None, row: int, *, committed: bool) -> str:
+    if newest is None:
+        return NO_OFFSET
+    log_offset = newest["log_offset"][row].as_py()
+    if not committed:
+        return f"the offset was deleted by the tombstone at log offset {log_offset}"
+    return f"the committed offset changed: {newest['committed_offset'][row].as_py()} at log offset {log_offset}"
 
 
-def _changed(current: Current, group_id: str) -> str:
-    return f"the group has changed since: its newest record is at log offset {current.changed[group_id]}"
+def _group_changed(current: CurrentState, group_id: str) -> str:
+    return (
+        f"the group changed after the last compaction: its newest record is at log offset {current.changed[group_id]}"
+    )
 
 
-def _groups_with_offsets_that_stay(
-    offsets: pa.Table, at: npt.NDArray[np.int64], found: npt.NDArray[np.int64], newest: pa.Table
+def _groups_with_offsets(
+    offsets: pa.Table, newest_row: npt.NDArray[np.int64], checks: npt.NDArray[np.int64], newest: pa.Table
 ) -> set[str]:
-    settled = (found != REFUSED) & pc.equal(offsets["kind"], "tombstone").to_numpy()
+    """Return the groups that have offsets after the decisions about offsets are written."""
+    deleted = (checks != Check.REFUSED) & pc.equal(offsets["kind"], "tombstone").to_numpy()
     undecided = pc.equal(newest["kind"], "commit").to_numpy(zero_copy_only=False).copy()
-    undecided[at[settled & (at >= 0)]] = False
-    staying = offsets["group_id"].take(np.flatnonzero(~settled)), newest["group_id"].take(np.flatnonzero(undecided))
-    return {*chain(*(pc.unique(names).to_pylist() for names in staying))}
+    undecided[newest_row[deleted & (newest_row >= 0)]] = False
+    remaining = offsets["group_id"].take(np.flatnonzero(~deleted)), newest["group_id"].take(np.flatnonzero(undecided))
+    return {*chain(*(pc.unique(names).to_pylist() for names in remaining))}
 
 
-def _of_groups(decisions: pa.Table, staying: set[str], current: Current) -> dict[int, str]:
-    """Say why groups themselves may not go, whose offsets are decided."""
-    held = {*pc.unique(current.held["group_id"]).to_pylist()}
+def _refused_groups(decisions: pa.Table, remaining: set[str], current: CurrentState) -> dict[int, str]:
+    """Return why deletions of groups are refused, by row; `remaining` is the result of `_groups_with_offsets`."""
+    pending = {*pc.unique(current.pending["group_id"]).to_pylist()}
     reasons = {}
-    named = zip(decisions["group_id"].to_pylist(), decisions["stale"].to_pylist(), strict=True)
-    for row, (group_id, stale) in enumerate(named):
-        if group_id in staying:
-            reasons[row] = "it has offsets that stay"
-        elif group_id in held:
-            reasons[row] = HELD
+    rows = zip(decisions["group_id"].to_pylist(), decisions["stale"].to_pylist(), strict=True)
+    for row, (group_id, stale) in enumerate(rows):
+        if group_id in remaining:
+            reasons[row] = GROUP_HAS_OFFSETS
+        elif group_id in pending:
+            reasons[row] = GROUP_PENDING
         elif group_id in current.changed:
-            reasons[row] = _changed(current, group_id)
+            reasons[row] = _group_changed(current, group_id)
         elif stale and group_id in current.groups:
             reasons[row] = stale
     return reasons

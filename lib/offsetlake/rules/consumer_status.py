@@ -1,28 +1,33 @@
-"""How consumers do, judged from their newest commits alone, without a threshold: the evaluation rules of Burrow.
+"""Evaluates the status of consumers from their newest commits alone, without a threshold, by the rules of Burrow.
 
-After LinkedIn's Burrow: "Consumer Lag Evaluation Rules" in its wiki, and `core/internal/evaluator/caching.go`. A window
-is the newest commits of a group in a partition. The first line that fits gives its status:
+The rules are those of LinkedIn's Burrow: "Consumer Lag Evaluation Rules" in its wiki, and
+`core/internal/evaluator/caching.go`. A window contains the newest commits of a group in a partition. The first
+condition that is true determines the status of the window:
 
-| status | where |
-|--------|-------|
-| OK     | nothing is left to be read now |
-| STOP   | the newest commit is longer ago than the window is long; unless it lately stood at the end |
-| REWIND | the consumer went back, and is not yet again where it was |
-| OK     | some commit had no lag |
-| STALL  | all commits say the same offset |
-| WARN   | no commit had less lag than the one before it: the consumer moves, and falls behind |
-| OK     | it is behind, and was catching up |
+| status | condition |
+|--------|-----------|
+| OK     | The lag is zero now. |
+| STOP   | The newest commit is older than the window is long, and the consumer had not recently reached the log end. |
+| REWIND | The committed offset decreased, and has not reached its former value again. |
+| OK     | At least one commit had no lag. |
+| STALL  | All commits have the same offset. |
+| WARN   | No commit had less lag than the commit before it: the consumer progresses, but its lag does not decrease. |
+| OK     | Otherwise: the consumer has lag, and its lag decreased at least once. |
 
-A lag that is not known says nothing. Where an alarm fits (WARN, STOP, STALL, REWIND), the status is UNKNOWN instead if
-the window has fewer than MIN_COMMITS commits, the number that each rule compares, or if the log end was observed fewer
-than MIN_OBSERVATIONS times: whether the consumer was behind when it committed is then unknown. What is different here:
-* Burrow knows lags by ends some seconds old; here they are recorded once a cycle (`offsetlake.rules.ends`).
-* Lately is, of the ends Burrow has, any of the last ten; here it is the one recorded before the newest: a cycle.
-* Of several times a consumer went back, it must have made up for each.
-* A window without two known lags shows no trend, and is no WARN: in a lake's first cycle no lag is known.
+An unknown lag makes no condition true. An alarm (WARN, STOP, STALL, REWIND) needs at least MIN_COMMITS commits in the
+window and MIN_OBSERVATIONS observations of the log end offset; otherwise the status is UNKNOWN.
+
+Differences from Burrow:
+* Burrow compares commits with log end offsets that are some seconds old. Here, log end offsets are recorded once per
+  cycle (`offsetlake.rules.ends`).
+* "Recently reached the log end" means one of the last ten log end offsets in Burrow. Here, it means the log end offset
+  that was recorded before the newest, one cycle earlier.
+* If the committed offset decreased several times, it must have reached its former value again after each time.
+* A window with fewer than two known lags shows no trend and is not WARN: in the first cycle of a lake, no lag is known.
 """
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -31,30 +36,40 @@ from offsetlake.rules.ends import UNKNOWN
 from offsetlake.rules.windows import Windows
 from offsetlake.util.row_codes import Ints
 
-STATUSES = ("OK", "UNKNOWN", "WARN", "STOP", "STALL", "REWIND")
-"""From the best to the worst, in Burrow's order: a group is as its worst partition."""
 
-OK, TOO_FEW, WARN, STOP, STALL, REWIND = range(len(STATUSES))
+class Status(IntEnum):
+    """The statuses from the best to the worst, in Burrow's order: a group has the status of its worst partition."""
 
-ALARMS = STATUSES[WARN:]
+    OK = 0
+    UNKNOWN = 1
+    WARN = 2
+    STOP = 3
+    STALL = 4
+    REWIND = 5
+
+
+STATUSES = tuple(status.name for status in Status)
+"""The names of the statuses, by their number."""
+
+ALARMS = tuple(status.name for status in Status if status > Status.UNKNOWN)
 
 MIN_COMMITS = 2
-"""Commits an alarm requires: Burrow's rules compare the newest commit with the oldest, or each with the one before."""
+"""Commits that an alarm needs: the rules compare the newest commit with the oldest, or a commit with the one before."""
 
 MIN_OBSERVATIONS = 2
-"""Observations of the log end an alarm requires: of commits before the first, no lag is known."""
+"""Observations of the log end offset that an alarm needs: the lag of commits before the first one is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
-class Present:
-    """What is known of each window now.
+class CurrentLags:
+    """The present state of the consumer of each window: arrays with one element per window.
 
-    | field        | is |
-    |--------------|----|
-    | lags         | the lag |
-    | instants     | the instant evaluated for, ms since the epoch |
-    | reached      | whether it lately had no lag |
-    | observations | how often the log end was observed up to now |
+    | Field        | Type  | Description |
+    |--------------|-------|-------------|
+    | lags         | int64 | the present lag |
+    | instants     | int64 | the instant that the status is evaluated at, in ms since the epoch |
+    | reached      | bool  | whether the consumer had recently reached the log end |
+    | observations | int64 | the number of observations of the log end offset so far |
     """
 
     lags: Ints
@@ -63,32 +78,32 @@ class Present:
     observations: Ints
 
 
-def judged(windows: Windows, lags: Ints, present: Present) -> Ints:
-    """Give the status of each window, as its place in STATUSES; `lags` has one a commit, UNKNOWN where it is not."""
+def evaluate(windows: Windows, lags: Ints, current: CurrentLags) -> Ints:
+    """Return the `Status` of each window; `lags` has one element per commit, which is `ends.UNKNOWN` if not known."""
     starts, newest = windows.starts, windows.newest
     offsets, timestamps = windows.offsets, windows.timestamps
-    silent = present.instants - timestamps[newest] > timestamps[newest] - timestamps[starts]
+    silent = current.instants - timestamps[newest] > timestamps[newest] - timestamps[starts]
     highest, lowest = np.maximum.reduceat(offsets, starts), np.minimum.reduceat(offsets, starts)
     rules = [
-        (present.lags <= 0, OK),
-        (silent & ~present.reached, STOP),
-        (offsets[newest] < highest, REWIND),
-        (np.logical_or.reduceat(lags == 0, starts), OK),
-        (lowest == highest, STALL),
-        (_falls_behind(windows, lags), WARN),
+        (current.lags <= 0, Status.OK),
+        (silent & ~current.reached, Status.STOP),
+        (offsets[newest] < highest, Status.REWIND),
+        (np.logical_or.reduceat(lags == 0, starts), Status.OK),
+        (lowest == highest, Status.STALL),
+        (_never_catches_up(windows, lags), Status.WARN),
     ]
-    holds, statuses = zip(*rules, strict=True)
-    status: Ints = np.select(holds, statuses, OK)
-    too_few = (windows.counts < MIN_COMMITS) | (present.observations < MIN_OBSERVATIONS)
-    return np.where(too_few & (status > TOO_FEW), TOO_FEW, status)
+    conditions, statuses = zip(*rules, strict=True)
+    status: Ints = np.select(conditions, statuses, Status.OK)
+    too_few = (windows.counts < MIN_COMMITS) | (current.observations < MIN_OBSERVATIONS)
+    return np.where(too_few & (status > Status.UNKNOWN), Status.UNKNOWN, status)
 
 
-def _falls_behind(windows: Windows, lags: Ints) -> npt.NDArray[np.bool_]:
-    """Tell of which windows no lag known is smaller than the one known before it."""
+def _never_catches_up(windows: Windows, lags: Ints) -> npt.NDArray[np.bool_]:
+    """Return which windows have at least two known lags, none of them less than the known lag before it."""
     known = lags != UNKNOWN
     window, lag = windows.numbers[known], lags[known]
-    follows = window[1:] == window[:-1]
-    some, smaller = np.zeros((2, len(windows.counts)), np.bool_)
-    some[window[1:][follows]] = True
-    smaller[window[1:][follows & (lag[1:] < lag[:-1])]] = True
-    return some & ~smaller
+    same_window = window[1:] == window[:-1]
+    has_two, has_smaller = np.zeros((2, len(windows.counts)), np.bool_)
+    has_two[window[1:][same_window]] = True
+    has_smaller[window[1:][same_window & (lag[1:] < lag[:-1])]] = True
+    return has_two & ~has_smaller

@@ -1,10 +1,10 @@
-"""How history reduces to the latest decided commit of each key: a plain maximum of the log offset.
+"""Reduces history to the latest decided commit of each key: the one with the highest log offset.
 
-A record is decided when nothing can change what it means any more: a plain commit or a tombstone at once, a
-transactional commit by its producer's next marker, a part of a commit in parts when the commit is complete. The decided
-record of a key with the highest log offset is what a broker serves after it has read the same log (Kafka's
-`OffsetMetadataManager.replay`), whatever the order in which transactions ended. All that bears on a group stands in one
-log partition, so log partitions reduce side by side.
+A record is decided when no later record can change its effect: a plain commit or a tombstone immediately, a
+transactional commit with the next marker of its producer, and a part of a commit in parts when the commit is complete.
+The decided record of a key with the highest log offset is the one that a broker serves after it has loaded the same log
+(`OffsetMetadataManager.replay` in Kafka), regardless of the order in which transactions ended. All records of a group
+are in one log partition, so log partitions are reduced independently.
 """
 
 from collections.abc import Iterable
@@ -20,51 +20,64 @@ KEY = ("group_id", "topic", "partition")
 PART = ("log_partition", "log_offset", "commit_id", "commit_size")
 COMMITTED, ABORTED, OPEN = "COMMIT", "ABORT", ""
 
-_PARTITION_BITS = 44  # room for log offsets below 2^44 and log partitions below 2^19
-_ROWS_WAITING = 1 << 20  # rows kept before they are reduced: what bounds memory, with the number of keys
+_OFFSET_BITS = 44  # for log offsets below 2^44 and log partitions below 2^19
+_BUFFERED_ROWS = 1 << 20  # rows to collect before reducing them: bounds memory together with the number of keys
 
 
 def positions(records: pa.Table) -> pa.ChunkedArray:
-    """One number a record that orders the log partition it is in. Columns: log_partition, log_offset."""
-    return pc.add(pc.shift_left(records["log_partition"].cast(pa.int64()), _PARTITION_BITS), records["log_offset"])
+    """Return one integer per record that sorts by log_partition and log_offset, the columns of `records`."""
+    return pc.add(pc.shift_left(records["log_partition"].cast(pa.int64()), _OFFSET_BITS), records["log_offset"])
 
 
 def latest(records: pa.Table, key: Iterable[str] = KEY) -> pa.Table:
-    """Keep, of each key, the record with the highest log offset.
+    """Return the record with the highest log offset of each key, with the columns of `records`.
 
-    Columns in: log_partition, log_offset, those of `key`, any others. Columns out: the same. Where two records of a key
-    stand at the same position they are the same record, and both are kept.
+    `records` has the columns log_partition, log_offset, those of `key`, and any others. Two records of a key at the
+    same position are the same record, and both are kept.
     """
-    at = positions(records)
-    newest = records.select(list(key)).append_column("at", at).group_by(list(key)).aggregate([("at", "max")])["at_max"]
-    return records if len(newest) == len(at) else records.filter(pc.is_in(at, value_set=newest))
+    position = positions(records)
+    newest = _newest_positions(records, position, key)["position_max"]
+    return records if len(newest) == len(position) else records.filter(pc.is_in(position, value_set=newest))
+
+
+def _newest_positions(records: pa.Table, position: pa.ChunkedArray, key: Iterable[str]) -> pa.Table:
+    names = list(key)
+    return records.select(names).append_column("position", position).group_by(names).aggregate([("position", "max")])
 
 
 def merged(offsets: pa.Table, decided: pa.Table) -> pa.Table:
-    """Bring decided records into rows of `offsets`: the newer of the two stays, and a tombstone takes its key away.
+    """Merge decided records into rows of the table `offsets`: the newer one wins, and a tombstone removes its key.
 
-    `offsets` has one row a key, in the order of KEY; `decided` one record a key, with all columns of `offsets`, and
-    kind. Gives the rows of `offsets` to be: those that stay in their order, behind them the new ones.
+    Args:
+        offsets: One row per key, sorted by KEY.
+        decided: One record per key, with the columns of `offsets` and kind.
+
+    Returns:
+        The new rows of `offsets`: first the rows that are kept, in their order, then the added ones.
     """
     keys = offsets.select(KEY)
     codes = order_codes(pa.concat_tables([keys, decided.select(KEY).cast(keys.schema)]), KEY)
-    before, now = np.split(codes, [offsets.num_rows])
-    at = np.searchsorted(before, now)
-    known = at < len(before)
-    known[known] = before[at[known]] == now[known]
-    newer = np.ones(len(now), np.bool_)
-    newer[known] = positions(decided).to_numpy()[known] > positions(offsets).to_numpy()[at[known]]
-    stays = np.ones(len(before), np.bool_)
-    stays[at[known & newer]] = False
+    stored, new = np.split(codes, [offsets.num_rows])
+    row = np.searchsorted(stored, new)
+    known = row < len(stored)
+    known[known] = stored[row[known]] == new[known]
+    newer = np.ones(len(new), np.bool_)
+    newer[known] = positions(decided).to_numpy()[known] > positions(offsets).to_numpy()[row[known]]
+    kept = np.ones(len(stored), np.bool_)
+    kept[row[known & newer]] = False
     added = decided.filter(pc.and_(pc.equal(decided["kind"], "commit"), pa.array(newer)))
-    return pa.concat_tables([offsets.filter(pa.array(stays)), added.select(offsets.column_names).cast(offsets.schema)])
+    return pa.concat_tables([offsets.filter(pa.array(kept)), added.select(offsets.column_names).cast(offsets.schema)])
 
 
 def outcomes(commits: pa.Table, markers: pa.Table) -> npt.NDArray[np.str_]:
-    """Say how the transaction of each commit ended: by the next marker of its producer in its log partition.
+    """Return COMMITTED, ABORTED or OPEN for each commit: the outcome of its transaction.
 
-    Columns: log_partition, log_offset, producer_id; of markers also marker (COMMIT, ABORT). Gives COMMITTED, ABORTED or
-    OPEN for each commit. Matched by producer id alone: a marker's epoch may be one above that of the data (KIP-890).
+    A transaction ends with the next marker of its producer in its log partition. Markers are matched by producer ID
+    alone, because the epoch of a marker may be greater by one than that of the records (KIP-890).
+
+    Args:
+        commits: Columns log_partition, log_offset, producer_id.
+        markers: The same columns, and marker (COMMIT or ABORT).
     """
     names = ("log_offset", "producer_id", "log_partition")
     offset, producer, partition = (
@@ -72,63 +85,71 @@ def outcomes(commits: pa.Table, markers: pa.Table) -> npt.NDArray[np.str_]:
     )
     order = np.lexsort((offset, producer, partition))
     is_marker = order >= commits.num_rows
-    nowhere = len(order)
-    following = np.minimum.accumulate(np.where(is_marker, np.arange(nowhere), nowhere)[::-1])[::-1]
-    ended = following < nowhere
-    by = order[np.where(ended, following, 0)]
-    ended &= (producer[by] == producer[order]) & (partition[by] == partition[order])
+    count = len(order)
+    next_marker = np.minimum.accumulate(np.where(is_marker, np.arange(count), count)[::-1])[::-1]
+    ended = next_marker < count
+    marker = order[np.where(ended, next_marker, 0)]
+    ended &= (producer[marker] == producer[order]) & (partition[marker] == partition[order])
     kinds = np.concatenate([np.full(commits.num_rows, OPEN), markers["marker"].to_numpy(zero_copy_only=False)])
-    found = np.empty(nowhere, dtype="<U6")
-    found[order] = np.where(ended, kinds.astype("<U6")[by], OPEN)
-    return found[: commits.num_rows]
+    results = np.empty(count, dtype="<U6")
+    results[order] = np.where(ended, kinds.astype("<U6")[marker], OPEN)
+    return results[: commits.num_rows]
 
 
 def incomplete(parts: pa.Table) -> pa.Array:
-    """Give the positions, sorted, of the parts whose commit is not complete: fewer stand there than it has.
+    """Return the sorted positions of the parts of incomplete commits, of which parts are missing in the log.
 
-    Columns: log_partition, log_offset, commit_id, commit_size; parts in any order. The parts of a commit stand at
-    successive log offsets, so a run of successive parts of one id and size holds one commit behind the other, `size`
-    parts each, and at its end what is missing parts. Only where such a run ends with the log can the rest still come.
+    The parts of a commit have successive log offsets. A run of successive parts with the same ID and size therefore
+    contains complete commits of `size` parts each, and at its end possibly an incomplete one. The missing parts can
+    only follow if the run ends at the end of the log.
+
+    Args:
+        parts: Columns log_partition, log_offset, commit_id, commit_size, in any order.
     """
-    at = positions(parts).to_numpy()
-    order = np.argsort(at, kind="stable")
-    at, commit, size = at[order], parts["commit_id"].to_numpy()[order], parts["commit_size"].to_numpy()[order]
-    begins = np.ones(len(at), np.bool_)
-    begins[1:] = (at[1:] != at[:-1] + 1) | (commit[1:] != commit[:-1]) | (size[1:] != size[:-1])
-    first = np.flatnonzero(begins)
-    length = np.diff(np.append(first, len(at)))
-    whole_until = first + length - length % size[first]
-    return pa.array(at[np.arange(len(at)) >= np.repeat(whole_until, length)])
+    position = positions(parts).to_numpy()
+    order = np.argsort(position, kind="stable")
+    position = position[order]
+    commit, size = parts["commit_id"].to_numpy()[order], parts["commit_size"].to_numpy()[order]
+    starts_run = np.ones(len(position), np.bool_)
+    starts_run[1:] = (position[1:] != position[:-1] + 1) | (commit[1:] != commit[:-1]) | (size[1:] != size[:-1])
+    first = np.flatnonzero(starts_run)
+    length = np.diff(np.append(first, len(position)))
+    complete_until = first + length - length % size[first]
+    return pa.array(position[np.arange(len(position)) >= np.repeat(complete_until, length)])
 
 
 class Latest:
-    """Reduces records batch by batch; memory follows the number of keys, not of records."""
+    """Reduces records to the newest of each key, batch by batch; memory grows with the keys, not with the records."""
 
     def __init__(self, key: Iterable[str] = KEY) -> None:
         self._key = tuple(key)
-        self._parts: list[pa.Table] = []
-        self._waiting = 0
+        self._batches: list[pa.Table] = []
+        self._buffered = 0
         self._reduced = 0
 
     def add(self, records: pa.Table) -> None:
-        """Take in records; every call with the same columns."""
+        """Add records, with the same columns in every call."""
         if records.num_rows:
-            self._parts.append(records)
-            self._waiting += records.num_rows
-            if self._waiting > max(_ROWS_WAITING, 2 * self._reduced):
-                self._parts = [self.result()]
-                self._waiting = self._reduced = self._parts[0].num_rows
+            self._batches.append(records)
+            self._buffered += records.num_rows
+            if self._buffered > max(_BUFFERED_ROWS, 2 * self._reduced):
+                self._batches = [self.result()]
+                self._buffered = self._reduced = self._batches[0].num_rows
 
     def result(self) -> pa.Table | None:
-        """Give the newest record of each key so far, or None if none came."""
-        return latest(pa.concat_tables(self._parts, promote_options="default"), self._key) if self._parts else None
+        """Return the newest record of each key so far, or None if no record was added."""
+        return latest(pa.concat_tables(self._batches, promote_options="default"), self._key) if self._batches else None
 
 
 class Reduction:
-    """History in, decided and pending commits out, for any set of whole log partitions.
+    """Reduces the history of a set of log partitions to decided and pending commits.
 
-    Give all markers and the places of all parts first (as `incomplete` wants them: no part can be judged by what is
-    left of its commit when keys are reduced or chosen), then the records, in batches and any order.
+    All transaction markers and the positions of all parts of commits are needed before the first record: whether a part
+    belongs to a complete commit cannot be determined from a subset of keys. Records are added in batches, in any order.
+
+    Args:
+        markers: All markers of the log partitions, with the columns of `outcomes`.
+        parts: All parts of commits of the log partitions, with the columns of `incomplete`.
     """
 
     def __init__(self, markers: pa.Table, parts: pa.Table) -> None:
@@ -138,73 +159,77 @@ class Reduction:
         self._open = Latest((*KEY, "producer_id"))
         self._parts: list[pa.Table] = []
 
-    def _is_left_out(self, records: pa.Table) -> pa.ChunkedArray:
+    def _is_incomplete(self, records: pa.Table) -> pa.ChunkedArray:
         return pc.is_in(positions(records), value_set=self._incomplete)
 
-    def counting(self, records: pa.Table) -> pa.Table:
-        """Leave out the parts of commits that are not complete. Columns: log_partition, log_offset, any others."""
-        return records.filter(pc.invert(self._is_left_out(records))) if len(self._incomplete) else records
+    def complete_only(self, records: pa.Table) -> pa.Table:
+        """Remove the parts of incomplete commits. Columns: log_partition, log_offset, any others."""
+        return records.filter(pc.invert(self._is_incomplete(records))) if len(self._incomplete) else records
 
     def all_decided(self, records: pa.Table) -> pa.Table:
-        """Keep those of some rows of `offset_commits` that are decided and count, tombstones included."""
-        records = self.counting(records)
-        waits = _wait_for_a_marker(records)
-        transactional = records.filter(waits)
+        """Return those rows of `offset_commits` that are decided and committed, including tombstones."""
+        records = self.complete_only(records)
+        is_transactional = _is_transactional(records)
+        transactional = records.filter(is_transactional)
         if not transactional.num_rows:
             return records
         committed = pc.equal(pa.array(outcomes(transactional, self._markers)), COMMITTED)
-        return pa.concat_tables([records.filter(pc.invert(waits)), transactional.filter(committed)])
+        return pa.concat_tables([records.filter(pc.invert(is_transactional)), transactional.filter(committed)])
 
     def add(self, records: pa.Table) -> None:
-        """Take in rows of `offset_commits`, or of `pending_offsets` with their `kind`."""
+        """Add rows of `offset_commits`, or of `pending_offsets` with a column kind."""
         if len(self._incomplete):
-            parts = records.filter(self._is_left_out(records))
+            parts = records.filter(self._is_incomplete(records))
             if parts.num_rows:
                 self._parts.append(parts)
-                records = self.counting(records)
-        waits = _wait_for_a_marker(records)
-        transactional = records.filter(waits)
-        self._decided.add(records.filter(pc.invert(waits)) if transactional.num_rows else records)
+                records = self.complete_only(records)
+        is_transactional = _is_transactional(records)
+        transactional = records.filter(is_transactional)
+        self._decided.add(records.filter(pc.invert(is_transactional)) if transactional.num_rows else records)
         if transactional.num_rows:
-            ended = pa.array(outcomes(transactional, self._markers))
-            self._decided.add(transactional.filter(pc.equal(ended, COMMITTED)))
-            self._open.add(transactional.filter(pc.equal(ended, OPEN)))
+            outcome = pa.array(outcomes(transactional, self._markers))
+            self._decided.add(transactional.filter(pc.equal(outcome, COMMITTED)))
+            self._open.add(transactional.filter(pc.equal(outcome, OPEN)))
 
     def decided(self) -> pa.Table | None:
-        """Give the latest decided record of each key, tombstones included; None if there is none."""
+        """Return the latest decided record of each key, including tombstones; None if there is none."""
         return self._decided.result()
 
     def has_open(self) -> bool:
-        """Tell whether any transaction is open, or any commit in parts not complete."""
+        """Return whether a transaction is open or a commit in parts is incomplete."""
         return self._open.result() is not None or bool(self._parts)
 
     def pending(self, tombstones: Iterable[pa.Table]) -> pa.Table | None:
-        """Give what does not count yet and still can, or has to be repaired; None if there is nothing.
+        """Return the commits that may still take effect or that have to be repaired; None if there are none.
 
-        Of each key and producer the newest open commit that no tombstone of the key follows, and the parts of commits
-        not complete that no decided record of their key follows. `tombstones`, all there are, have the columns of KEY,
-        log_partition and log_offset.
+        These are the newest open commit of each key and producer, unless a tombstone of the key follows it, and the
+        parts of incomplete commits, unless a decided record of their key follows them.
+
+        Args:
+            tombstones: All tombstones, with the columns of KEY, log_partition and log_offset.
         """
-        removal = Latest()
+        newest_tombstones = Latest()
         for batch in tombstones:
-            removal.add(self.counting(batch))
+            newest_tombstones.add(self.complete_only(batch))
         parts = pa.concat_tables(self._parts, promote_options="default") if self._parts else None
-        left = [_not_followed(self._open.result(), removal.result()), _not_followed(parts, self._decided.result())]
-        found = [rows for rows in left if rows is not None and rows.num_rows]
-        return pa.concat_tables(found, promote_options="default") if found else None
+        pending = [
+            _not_followed(self._open.result(), newest_tombstones.result()),
+            _not_followed(parts, self._decided.result()),
+        ]
+        tables = [rows for rows in pending if rows is not None and rows.num_rows]
+        return pa.concat_tables(tables, promote_options="default") if tables else None
 
 
-def _wait_for_a_marker(records: pa.Table) -> pa.ChunkedArray:
+def _is_transactional(records: pa.Table) -> pa.ChunkedArray:
     return pc.and_(pc.equal(records["kind"], "commit"), pc.is_valid(records["producer_id"]))
 
 
-def _not_followed(waiting: pa.Table | None, by: pa.Table | None) -> pa.Table | None:
-    """Keep the rows behind which no row of `by` of the same key stands."""
-    if waiting is None or by is None:
-        return waiting
-    at = by.select(list(KEY)).append_column("at", positions(by))
-    last = at.group_by(list(KEY)).aggregate([("at", "max")])
-    numbered = waiting.select(list(KEY)).append_column("row", pa.array(np.arange(waiting.num_rows)))
-    joined = numbered.join(last, list(KEY), join_type="left outer").sort_by("row")
-    followed = pc.fill_null(pc.greater(joined["at_max"], positions(waiting)), fill_value=False)
-    return waiting.filter(pc.invert(followed))
+def _not_followed(pending: pa.Table | None, decided: pa.Table | None) -> pa.Table | None:
+    """Return the rows of `pending` that no row of `decided` with the same key follows in the log."""
+    if pending is None or decided is None:
+        return pending
+    newest = _newest_positions(decided, positions(decided), KEY)
+    numbered = pending.select(list(KEY)).append_column("row", pa.array(np.arange(pending.num_rows)))
+    joined = numbered.join(newest, list(KEY), join_type="left outer").sort_by("row")
+    followed = pc.fill_null(pc.greater(joined["position_max"], positions(pending)), fill_value=False)
+    return pending.filter(pc.invert(followed))

@@ -1,35 +1,38 @@
-"""Which stored offsets retention lets go, and why: KIP-211 as the group coordinator of Kafka 4.x applies it.
+"""Evaluates which stored offsets retention expires, and why: KIP-211 as the group coordinator of Kafka 4.x applies it.
 
-Asked of each offset in this order, the first yes decides (`GroupCoordinatorShard.cleanupGroupMetadata`):
+The conditions are evaluated for each offset in this order, and the first that is true determines the rule. The order is
+that of `GroupCoordinatorShard.cleanupGroupMetadata`, `OffsetMetadataManager.cleanupExpiredOffsets` and
+`OffsetExpirationConditionImpl`, except that the first condition is checked there when a topic is deleted:
 
-| asked                                                          | rule                  | expires |
-|----------------------------------------------------------------|-----------------------|---------|
-| has its topic been deleted?                                    | `topic_deleted`       | yes     |
-| is its group gone? A tombstone of the group hides the offset   | `no_group`            | no      |
-| is the group a share group?                                    | `share_group`         | no      |
-| classic with members: rebalancing, not "consumer", unreadable? | `active_group`        | no      |
-| is the group subscribed to the topic?                          | `subscribed`          | no      |
-| is its time not over yet?                                      | `within_retention`    | no      |
-| does an open transaction hold an offset of its key? (*)        | `pending_transaction` | no      |
-| was it the clock `expire_timestamp` that told?                 | `explicit`            | yes     |
-| was it the clock `state_timestamp`?                            | `group_empty`         | yes     |
-| has the group members?                                         | `unsubscribed`        | yes     |
-| else                                                           | `commit_age`          | yes     |
+| condition                                                                | rule                  | expires |
+|--------------------------------------------------------------------------|-----------------------|---------|
+| The topic has been deleted.                                              | `topic_deleted`       | yes     |
+| The group does not exist: a tombstone of the group hides its offsets.    | `no_group`            | no      |
+| The group is a share group.                                              | `share_group`         | no      |
+| The group is classic, has members and either is rebalancing, is not of   | `active_group`        | no      |
+| protocol type "consumer", or has a subscription that cannot be parsed.   |                       |         |
+| The group is subscribed to the topic.                                    | `subscribed`          | no      |
+| The retention time is not over.                                          | `within_retention`    | no      |
+| `pending_offsets` has a row of the key: an open transaction or an        | `pending_transaction` | no      |
+| incomplete commit.                                                       |                       |         |
+| The clock is `expire_timestamp`.                                         | `explicit`            | yes     |
+| The clock is `state_timestamp`.                                          | `group_empty`         | yes     |
+| The group has members.                                                   | `unsubscribed`        | yes     |
+| Otherwise                                                                | `commit_age`          | yes     |
 
-| clock              | counts for                                                    | time is over when     |
-|--------------------|---------------------------------------------------------------|-----------------------|
-| `expire_timestamp` | an offset that an old client committed with a time of its own | now >= it             |
-| `state_timestamp`  | a classic group without members that knows since when         | now - it >= retention |
-| `commit_timestamp` | every other offset                                            | now - it >= retention |
+| clock              | used for                                                         | expires when                |
+|--------------------|------------------------------------------------------------------|-----------------------------|
+| `expire_timestamp` | offsets that an old client committed with a retention time       | now >= clock                |
+| `state_timestamp`  | classic groups without members whose record has a state time     | now - clock >= retention    |
+| `commit_timestamp` | all other offsets                                                | now - clock >= retention    |
 
-(*) Or a part of a commit in parts that is not complete: whatever is in `pending_offsets`.
-
-A group goes (`nothing_left`) when it is Empty, no share group, all its offsets expire or it has none, and no
-transaction holds any. No age is asked of it.
+A group is deleted (rule `nothing_left`) if it is Empty, is not a share group, has no offsets or only offsets that
+expire, and has no pending offsets. The age of the group does not matter.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -42,27 +45,57 @@ from offsetlake.util.row_codes import among
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
-RULES = (
-    "topic_deleted", "no_group", "share_group", "active_group", "subscribed", "within_retention", "pending_transaction",
-    "explicit", "group_empty", "unsubscribed", "commit_age",
-)  # fmt: skip
-EXPIRING = np.isin(RULES, ("topic_deleted", "explicit", "group_empty", "unsubscribed", "commit_age"))
-CLOCKS = ("expire_timestamp", "state_timestamp", "commit_timestamp")
+
+class Rule(IntEnum):
+    """The rules of the table above, in the order in which they are evaluated."""
+
+    TOPIC_DELETED = 0
+    NO_GROUP = 1
+    SHARE_GROUP = 2
+    ACTIVE_GROUP = 3
+    SUBSCRIBED = 4
+    WITHIN_RETENTION = 5
+    PENDING_TRANSACTION = 6
+    EXPLICIT = 7
+    GROUP_EMPTY = 8
+    UNSUBSCRIBED = 9
+    COMMIT_AGE = 10
+
+
+class Clock(IntEnum):
+    """The timestamps that retention is measured from."""
+
+    EXPIRE_TIMESTAMP = 0
+    STATE_TIMESTAMP = 1
+    COMMIT_TIMESTAMP = 2
+
+
+RULES = tuple(rule.name.lower() for rule in Rule)
+"""The names of the rules as tables store them, by the number of the rule."""
+
+CLOCKS = tuple(clock.name.lower() for clock in Clock)
+"""The names of the clocks as tables store them, by the number of the clock."""
+
+EXPIRING = np.isin(
+    np.array(Rule), [Rule.TOPIC_DELETED, Rule.EXPLICIT, Rule.GROUP_EMPTY, Rule.UNSUBSCRIBED, Rule.COMMIT_AGE]
+)
+"""Whether a rule expires the offset, by the number of the rule."""
+
 NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
-class Verdicts:
-    """One verdict an offset, in the order the offsets were given.
+class Evaluations:
+    """The result of `evaluate`: arrays with one element per offset, in the order of the offsets.
 
-    | field      | is |
-    |------------|----|
-    | rule       | its number in RULES |
-    | expires    | whether the offset goes now |
-    | clock      | the number in CLOCKS of the clock that counts for it |
-    | clock_ms   | what that clock says, ms since the epoch |
-    | expires_at | when its time is over, ms; NEVER while its group or a transaction keeps it whatever its age |
-    | group      | the row of its group in `groups`; their number where it has none |
+    | Field      | Type  | Description |
+    |------------|-------|-------------|
+    | rule       | int64 | the `Rule` that determined the result |
+    | expires    | bool  | whether the offset expires now |
+    | clock      | int64 | the `Clock` that applies |
+    | clock_ms   | int64 | the value of that clock, in ms since the epoch |
+    | expires_at | int64 | when the offset expires, in ms since the epoch; NEVER while a rule keeps it at any age |
+    | group      | int64 | the row of its group in `GroupFacts.rows`; the number of rows if the group does not exist |
     """
 
     rule: Ints
@@ -75,9 +108,17 @@ class Verdicts:
 
 @dataclass(slots=True)
 class GroupFacts:
-    """The groups of some log partitions as the rule sees them; one flag a group, the last one for offsets of none.
+    """What the rules need to know of the groups of some log partitions.
 
-    `rows` has the columns group_id, group_type, state, protocol_type, state_timestamp, subscription, subscribed_topics.
+    The arrays have one element per row of `rows`, and a last one that stands for a group that does not exist.
+
+    Attributes:
+        rows: Columns group_id, group_type, state, protocol_type, state_timestamp, subscription, subscribed_topics.
+        share: Whether the group is a share group.
+        empty: Whether the group is Empty.
+        active: Whether the rule `active_group` applies.
+        everything: Whether the group counts as subscribed to every topic.
+        empty_since: The clock `state_timestamp`, in ms since the epoch; NEVER where it does not apply.
     """
 
     rows: pa.Table
@@ -85,77 +126,97 @@ class GroupFacts:
     empty: Bools = field(init=False)
     active: Bools = field(init=False)
     everything: Bools = field(init=False)
-    empty_since: Ints = field(init=False)  # NEVER where no such clock counts
+    empty_since: Ints = field(init=False)
 
     def __post_init__(self) -> None:
-        def says(column: str, value: str) -> Bools:
-            found = pc.fill_null(pc.equal(self.rows[column], value), fill_value=False)
-            return np.append(found.to_numpy(), False)
+        def has_value(column: str, value: str) -> Bools:
+            equal = pc.fill_null(pc.equal(self.rows[column], value), fill_value=False)
+            return np.append(equal.to_numpy(), False)
 
-        classic = says("group_type", "classic")
+        classic = has_value("group_type", "classic")
         simple = np.append(self.rows["protocol_type"].is_null().to_numpy(), False)
-        self.share, self.empty = says("group_type", "share"), says("state", "Empty")
-        self.everything = says("subscription", "everything")
-        readable = says("protocol_type", "consumer") & says("state", "Stable") & says("subscription", "known")
+        self.share, self.empty = has_value("group_type", "share"), has_value("state", "Empty")
+        self.everything = has_value("subscription", "everything")
+        readable = (
+            has_value("protocol_type", "consumer") & has_value("state", "Stable") & has_value("subscription", "known")
+        )
         self.active = classic & ~simple & ~self.empty & ~readable
         since = pc.fill_null(self.rows["state_timestamp"], NEVER).to_numpy()
         self.empty_since = np.where(classic & ~simple & self.empty, np.append(since, NEVER), NEVER)
 
-    def of(self, offsets: pa.Table) -> Ints:
-        """Give the row of each offset's group, their number where it has none."""
-        found = pc.index_in(offsets["group_id"], self.rows["group_id"].combine_chunks())
-        rows: Ints = pc.fill_null(found, self.rows.num_rows).to_numpy().astype(np.int64)
+    def rows_of(self, offsets: pa.Table) -> Ints:
+        """Return the row of each offset's group, or the number of rows if the group does not exist."""
+        index = pc.index_in(offsets["group_id"], self.rows["group_id"].combine_chunks())
+        rows: Ints = pc.fill_null(index, self.rows.num_rows).to_numpy().astype(np.int64)
         return rows
 
     def subscribed(self, offsets: pa.Table, group: Ints) -> Bools:
-        """Tell of each offset whether its group is subscribed to its topic; `group` is what `of` gives."""
+        """Return for each offset whether its group is subscribed to its topic; `group` is the result of `rows_of`."""
         topics = self.rows["subscribed_topics"].combine_chunks()
-        lists = pa.table({"group": pc.list_parent_indices(topics).cast(pa.int64()), "topic": topics.flatten()})
-        asked = pa.table({"group": group, "topic": offsets["topic"].cast(pa.string())})
-        return self.everything[group] | among(asked, lists, ("group", "topic"))
+        subscriptions = pa.table({"group": pc.list_parent_indices(topics).cast(pa.int64()), "topic": topics.flatten()})
+        pairs = pa.table({"group": group, "topic": offsets["topic"].cast(pa.string())})
+        return self.everything[group] | among(pairs, subscriptions, ("group", "topic"))
 
 
-def verdicts(
+def evaluate(
     offsets: pa.Table,
     groups: GroupFacts,
     pending: pa.Table,
     now: int,
     retention: Ints,
     deleted_topics: Sequence[str] = (),
-) -> Verdicts:
-    """Judge stored offsets at the instant `now`, ms since the epoch.
+) -> Evaluations:
+    """Evaluate the rules for stored offsets at the instant `now`.
 
-    | given     | is |
-    |-----------|----|
-    | offsets   | columns KEY, commit_timestamp, expire_timestamp (null = none) |
-    | pending   | columns KEY: what open transactions hold, at least of these groups |
-    | retention | ms, one an offset |
-    | deleted_topics | topics that there are no more, as far as that is known |
+    Args:
+        offsets: Columns KEY, commit_timestamp, expire_timestamp (null: none).
+        groups: The groups of the offsets.
+        pending: Columns KEY: the rows of `pending_offsets`, at least those of these groups.
+        now: In ms since the epoch.
+        retention: The retention time of each offset, in ms.
+        deleted_topics: The topics that are known to be deleted.
     """
-    group = groups.of(offsets)
+    group = groups.rows_of(offsets)
     explicit = offsets["expire_timestamp"].is_valid().to_numpy()
-    since = groups.empty_since[group]
-    clock = np.select([explicit, since != NEVER], [0, 1], 2)
+    empty_since = groups.empty_since[group]
+    clock = np.select(
+        [explicit, empty_since != NEVER], [Clock.EXPIRE_TIMESTAMP, Clock.STATE_TIMESTAMP], Clock.COMMIT_TIMESTAMP
+    )
     committed = offsets["commit_timestamp"].to_numpy()
     expire_timestamp = pc.fill_null(offsets["expire_timestamp"], 0).to_numpy()
-    clock_ms = np.choose(clock, [expire_timestamp, since, committed])
+    clock_ms = np.choose(clock, [expire_timestamp, empty_since, committed])
     time_over = np.where(explicit, clock_ms, np.minimum(clock_ms, NEVER - retention) + retention)
-    keeps = [
-        group == groups.rows.num_rows,
-        groups.share[group],
-        groups.active[group],
-        groups.subscribed(offsets, group),
-    ]
     deleted = pc.is_in(offsets["topic"].cast(pa.string()), pa.array(deleted_topics, pa.string())).to_numpy()
-    pending_too = among(offsets, pending, KEY)
-    asked = [deleted, *keeps, time_over > now, pending_too, explicit, clock == 1, ~groups.empty[group]]
-    rule = np.select(asked, np.arange(len(asked)), len(asked))
-    expires_at = np.where(deleted, now, np.where(np.logical_or.reduce([*keeps, pending_too]), NEVER, time_over))
-    return Verdicts(rule, EXPIRING[rule], clock, clock_ms, expires_at, group)
+    keeping = {
+        Rule.NO_GROUP: group == groups.rows.num_rows,
+        Rule.SHARE_GROUP: groups.share[group],
+        Rule.ACTIVE_GROUP: groups.active[group],
+        Rule.SUBSCRIBED: groups.subscribed(offsets, group),
+        Rule.PENDING_TRANSACTION: among(offsets, pending, KEY),
+    }
+    conditions = keeping | {
+        Rule.TOPIC_DELETED: deleted,
+        Rule.WITHIN_RETENTION: time_over > now,
+        Rule.EXPLICIT: explicit,
+        Rule.GROUP_EMPTY: clock == Clock.STATE_TIMESTAMP,
+        Rule.UNSUBSCRIBED: ~groups.empty[group],
+    }
+    order = sorted(conditions)
+    rule = np.select([conditions[key] for key in order], order, Rule.COMMIT_AGE)
+    kept_at_any_age = np.logical_or.reduce([*keeping.values()])
+    expires_at = np.where(deleted, now, np.where(kept_at_any_age, NEVER, time_over))
+    return Evaluations(rule, EXPIRING[rule], clock, clock_ms, expires_at, group)
 
 
 def groups_left_with_nothing(groups: GroupFacts, stored: Ints, expired: Ints, pending: pa.Table) -> Bools:
-    """Tell of each group whether it goes; `stored` and `expired` count its offsets, `pending` has a column group_id."""
-    held: Bools = pc.is_in(groups.rows["group_id"], pc.unique(pending["group_id"]).cast(pa.string())).to_numpy()
-    goes: Bools = (stored == expired) & groups.empty[:-1] & ~groups.share[:-1] & ~held
-    return goes
+    """Return for each group whether it is deleted.
+
+    Args:
+        groups: The groups.
+        stored: The number of offsets of each group.
+        expired: The number of these that expire.
+        pending: A column group_id: the groups of the rows of `pending_offsets`.
+    """
+    has_pending: Bools = pc.is_in(groups.rows["group_id"], pc.unique(pending["group_id"]).cast(pa.string())).to_numpy()
+    deleted: Bools = (stored == expired) & groups.empty[:-1] & ~groups.share[:-1] & ~has_pending
+    return deleted

@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from offsetlake.kafka.uuid import ZERO_UUID
 from support.serve.mapped_snapshots import Key, mapped_snapshot
 
 

@@ -70,10 +70,10 @@ def reduced(compaction: Compaction, partitions: Sequence[int]) -> Reduced:
     commits = Latest(("group_id",))
     for batch in history.batches("offset_commits", partitions, ~pc.field("superseded")):
         reduction.add(batch)
-        commits.add(_made_by(reduction.counting(batch)))
+        commits.add(_made_by(reduction.complete_only(batch)))
     reduction.add(waiting)
     # A commit makes its group when it counts, which parts may do now; one of an open transaction has made it before.
-    commits.add(_made_by(reduction.counting(waiting_parts)))
+    commits.add(_made_by(reduction.complete_only(waiting_parts)))
     return Reduced(reduction, commits.result(), waiting)
 
 

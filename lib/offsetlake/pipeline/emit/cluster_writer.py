@@ -18,6 +18,7 @@ from offsetlake.log.cluster.admin import ClusterAdmin, OffsetToCommit, Partition
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition, OffsetRange
 from offsetlake.pipeline.emit.live_state import read_tail
 from offsetlake.pipeline.emit.results import Written
+from offsetlake.rules.conditions import GROUP_HAS_OFFSETS
 
 _NOT_FOUND = refusals.in_words(GROUP_ID_NOT_FOUND)  # it went with its last offset, as it was meant to
 
@@ -77,7 +78,7 @@ class ClusterWriter:
         stays = bool(now) or any(row["at"] in written.refused for row in offsets)
         for row in rows:
             if row["topic"] is None:
-                refusal = "it has offsets that stay" if stays else self._admin.delete_group(group_id)
+                refusal = GROUP_HAS_OFFSETS if stays else self._admin.delete_group(group_id)
                 if refusal and refusal != _NOT_FOUND:
                     written.refused[row["at"]] = refusal
 

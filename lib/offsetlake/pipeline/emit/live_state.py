@@ -16,7 +16,7 @@ from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition, OffsetRange
 from offsetlake.log.reading import decode, plan_readers
 from offsetlake.pipeline.ingest.rows import of_others
-from offsetlake.rules.conditions import VALUE, Current
+from offsetlake.rules.conditions import VALUE, CurrentState
 from offsetlake.rules.reduction import KEY, latest
 
 _NEWEST = (*KEY, "kind", "log_partition", "log_offset", *VALUE, "commit_timestamp")
@@ -50,7 +50,7 @@ class Tables:
         return rows.filter(pc.is_in(rows["group_id"].cast(pa.string()), groups))
 
 
-def read_current(tables: Tables, log: LogAddress, partition: int, groups: pa.Array, end: int) -> Current:
+def read_current(tables: Tables, log: LogAddress, partition: int, groups: pa.Array, end: int) -> CurrentState:
     """Read what stands up to log offset `end` of a log partition for these groups, sorted and each once."""
     stored = tables.rows("offsets", partition, groups, tuple(name for name in _NEWEST if name != "kind"))
     stored = stored.append_column("kind", pa.repeat("commit", stored.num_rows))
@@ -63,7 +63,7 @@ def read_current(tables: Tables, log: LogAddress, partition: int, groups: pa.Arr
     if tail.commits.num_rows:
         newest = latest(pa.concat_tables([newest, plain(tail.commits, _NEWEST)]))
     held = pa.concat_tables([plain(pending, _HELD), plain(tail.waiting, _HELD)])
-    return Current(newest, latest(held), frozenset(there - tail.removed.keys()), tail.changed)
+    return CurrentState(newest, latest(held), frozenset(there - tail.removed.keys()), tail.changed)
 
 
 @dataclass(slots=True)

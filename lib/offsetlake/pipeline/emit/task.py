@@ -18,13 +18,13 @@ from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.emit.decisions import DECIDED, as_writes, standing
 from offsetlake.pipeline.emit.live_state import Tables, read_current
 from offsetlake.pipeline.emit.log_writer import Writer
-from offsetlake.rules.conditions import DONE, GO, REFUSED, conditions
+from offsetlake.rules.conditions import Check, check_decisions
 
 STALE = "the tables were brought up to date since it was planned: plan it again"
 
 _OUTCOMES = {
-    "tombstones": {GO: "emitted", DONE: "gone", REFUSED: "refused"},
-    "alterations": {GO: "done", DONE: "done", REFUSED: "refused"},
+    "tombstones": {Check.WRITE: "emitted", Check.DONE: "gone", Check.REFUSED: "refused"},
+    "alterations": {Check.WRITE: "done", Check.DONE: "done", Check.REFUSED: "refused"},
 }
 
 
@@ -91,8 +91,8 @@ class Emission:
         current = read_current(self._tables, self.log, partition, groups, self.writer.end(partition))
         stale = pc.and_(decisions["by_hand"], pc.less(decisions["run_id"], self._compacted))
         why = pc.if_else(stale, STALE, pa.scalar(None, pa.string()))
-        found, reasons = conditions(decisions.append_column("stale", why), current)
-        going = np.flatnonzero(found == GO)
+        found, reasons = check_decisions(decisions.append_column("stale", why), current)
+        going = np.flatnonzero(found == Check.WRITE)
         writes = decisions.append_column("job", self._jobs_of(decisions["run_id"]))
         written = self.writer.write(partition, writes.take(going) if len(going) < len(found) else writes)
         log_offset = np.full(len(found), -1)
@@ -100,7 +100,7 @@ class Emission:
         for row, told in written.told.items():
             reasons[going[row]] = told
         for row, refusal in written.refused.items():
-            found[going[row]], reasons[going[row]] = REFUSED, refusal
+            found[going[row]], reasons[going[row]] = Check.REFUSED, refusal
         return self._record(planned, decisions, found, reasons, log_offset)
 
     def _jobs_of(self, run_ids: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -120,7 +120,7 @@ class Emission:
         for table, rows in planned.items():
             here = np.flatnonzero(pc.equal(decisions["table"], table))
             back = here[np.argsort(decisions["row"].to_numpy()[here])]  # in the order of `rows`
-            outcomes = pa.array([_OUTCOMES[table][code] for code in (GO, DONE, REFUSED)])
+            outcomes = pa.array([_OUTCOMES[table][check] for check in Check])
             columns = {
                 "run_id": pa.repeat(self.run_id, len(back)),
                 "outcome": outcomes.take(found[back]),
@@ -131,7 +131,9 @@ class Emission:
                 of = rows.schema.field(name)
                 rows = rows.set_column(rows.schema.get_field_index(name), of, column.cast(of.type))  # noqa: PLW2901
             self._files[table].write(rows)
-            for name, number in zip(outcomes.to_pylist(), np.bincount(found[back], minlength=3).tolist(), strict=True):
+            for name, number in zip(
+                outcomes.to_pylist(), np.bincount(found[back], minlength=len(Check)).tolist(), strict=True
+            ):
                 counts[name] += number  # two codes may be one outcome
         return counts
 

@@ -16,7 +16,17 @@ from offsetlake.lake.state_files import Leaf, leaves, read_leaves
 from offsetlake.pipeline.emit.decisions import BY_HAND, TOMBSTONE, replaced, standing
 from offsetlake.rules.policy import RetentionPolicy
 from offsetlake.rules.reduction import KEY
-from offsetlake.rules.retention import CLOCKS, RULES, Bools, GroupFacts, Verdicts, groups_left_with_nothing, verdicts
+from offsetlake.rules.retention import (
+    CLOCKS,
+    RULES,
+    Bools,
+    Clock,
+    Evaluations,
+    GroupFacts,
+    Rule,
+    evaluate,
+    groups_left_with_nothing,
+)
 from offsetlake.util.row_codes import among, same_codes
 
 JUDGED = ("offsets", "pending_offsets", "groups")
@@ -57,10 +67,10 @@ def judgement(
 
 @dataclass(slots=True)
 class JudgedLeaf:
-    """Offsets of one leaf, `_OF_OFFSETS`, their verdicts, and the retention in ms that held for each."""
+    """Offsets of one leaf, `_OF_OFFSETS`, their evaluations, and the retention in ms that held for each."""
 
     offsets: pa.Table
-    verdicts: Verdicts
+    evaluations: Evaluations
     retention: npt.NDArray[np.int64]
 
 
@@ -83,7 +93,7 @@ class JudgedPartition:
         """Judge the offsets of one leaf."""
         offsets = read_leaves(of.lake, "offsets", [leaf], _OF_OFFSETS)
         retention = of.policy.retention(offsets)
-        found = verdicts(offsets, self.groups, self.pending, of.now, retention, of.deleted_topics)
+        found = evaluate(offsets, self.groups, self.pending, of.now, retention, of.deleted_topics)
         count = len(self.stored)
         self.stored += np.bincount(found.group, minlength=count + 1)[:count]
         self.expired += np.bincount(found.group[found.expires], minlength=count + 1)[:count]
@@ -123,7 +133,7 @@ def plan_tombstones(
         going = [table_schema("tombstones").empty_table()]
         for leaf in of.leaves["offsets"].get(partition, []):
             found = judged.judged(of, leaf)
-            rules, times = np.unique(found.verdicts.rule, return_counts=True)
+            rules, times = np.unique(found.evaluations.rule, return_counts=True)
             counts.update({RULES[rule]: int(count) for rule, count in zip(rules, times, strict=True)})
             going.append(_decisions(of, run_id, judged.groups, found))
             there |= among(before, found.offsets, KEY)
@@ -162,11 +172,11 @@ def _compared(going: pa.Table, before: pa.Table, there: Bools) -> tuple[pa.Table
 
 def _decisions(of: Judgement, run_id: int, groups: GroupFacts, judged: JudgedLeaf) -> pa.Table:
     """Make the rows of `tombstones` for the offsets of a leaf that go."""
-    going = np.flatnonzero(judged.verdicts.expires)
-    offsets, found = judged.offsets.take(going), judged.verdicts
+    going = np.flatnonzero(judged.evaluations.expires)
+    offsets, found = judged.offsets.take(going), judged.evaluations
     rule, clock, group = found.rule[going], found.clock[going], found.group[going]
-    deleted = rule == RULES.index("topic_deleted")
-    by_policy = ~deleted & (clock != CLOCKS.index("expire_timestamp"))
+    deleted = rule == Rule.TOPIC_DELETED
+    by_policy = ~deleted & (clock != Clock.EXPIRE_TIMESTAMP)
     columns = {
         **{name: offsets[name] for name in (*KEY, "committed_offset", "log_partition")},
         "judged_offset": offsets["log_offset"],

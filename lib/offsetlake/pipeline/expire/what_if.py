@@ -1,4 +1,4 @@
-"""What retention would take: the verdicts of `expire` counted by group, for the present policy and another."""
+"""What retention would take: the evaluations of `expire` counted by group, for the present policy and another."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -73,7 +73,7 @@ def _of_partition(
     goes = {name: np.zeros(count, np.int64) for name in horizons}
     kept, following = np.zeros(count, np.int64), np.full(count, NEVER, np.int64)
     for leaf in present.leaves["offsets"].get(partition, []):
-        found = judged.judged(present, leaf).verdicts
+        found = judged.judged(present, leaf).evaluations
         if changed and judged_too:
             judged_too.judged(changed, leaf)
         known = found.group < count
