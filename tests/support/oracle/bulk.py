@@ -35,11 +35,14 @@ class BulkLog:
 
 @dataclass(frozen=True)
 class _Commits:
-    """Columns of the commits in log order; groups and topics as rows of equally long ASCII names."""
+    """Columns of the commits in log order; groups and topics as rows of equally long ASCII names.
 
-    group: NDArray[np.int64]
-    topic: NDArray[np.int64]
-    partition: NDArray[np.int64]
+    Narrow types, as a log of 100 M commits is made in memory.
+    """
+
+    group: NDArray[np.int32]
+    topic: NDArray[np.int16]
+    partition: NDArray[np.int32]
     committed_offset: NDArray[np.int64]
     timestamp: NDArray[np.int64]
 
@@ -72,7 +75,7 @@ def write_bulk_log(
     group_ids = _names("group", groups)
     topic_names = _names("topic", topics)
     all_commits = _draw_commits(np.random.default_rng(seed), commits, groups, topics, partitions, in_turn=in_turn)
-    placement = np.array([group_log_partition(group_id, log_partitions) for group_id in group_ids])
+    placement = np.array([group_log_partition(group_id, log_partitions) for group_id in group_ids], np.int16)
     of_commit = placement[all_commits.group]
     order = np.argsort(of_commit, kind="stable")
     bounds = np.searchsorted(of_commit[order], np.arange(log_partitions + 1))
@@ -83,7 +86,7 @@ def write_bulk_log(
             blocks = _blocks(layout, all_commits.take(order[start:end]), records_per_batch)
             sizes = _write_segments(folder / f"{OFFSETS_TOPIC}-{log_partition}", blocks, segment_bytes)
             segments, size = segments + len(sizes), size + sum(sizes)
-    key_codes = (all_commits.group * topics + all_commits.topic) * partitions + all_commits.partition
+    key_codes = (all_commits.group.astype(np.int64) * topics + all_commits.topic) * partitions + all_commits.partition
     return BulkLog(commits, int(np.unique(key_codes).size), segments, size)
 
 
@@ -100,9 +103,9 @@ def _draw_commits(
     request = position // partitions
     turn = np.arange(requests)
     return _Commits(
-        group=(turn % groups if in_turn else rng.integers(groups, size=requests))[request],
-        topic=(turn // groups % topics if in_turn else rng.integers(topics, size=requests))[request],
-        partition=position % partitions,
+        group=(turn % groups if in_turn else rng.integers(groups, size=requests)).astype(np.int32)[request],
+        topic=(turn // groups % topics if in_turn else rng.integers(topics, size=requests)).astype(np.int16)[request],
+        partition=(position % partitions).astype(np.int32),
         committed_offset=position * 10 + rng.integers(10, size=commits),
         timestamp=START_TIME + request * SPAN // requests,
     )
