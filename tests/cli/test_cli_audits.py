@@ -3,12 +3,16 @@
 import json
 import shutil
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from offsetlake.cli import output
+from offsetlake.errors import NotEnoughMemory
+from offsetlake.lake import engine
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.views import views
 from support.command_line import Run
@@ -209,3 +213,32 @@ def test_a_question_that_takes_long_says_so(
     monkeypatch.setattr(output.threading, "Timer", Fired)
     code, _, err = run(*arguments)
     assert (code, err.splitlines()[0].split("s  ")[1]) == (0, says)
+
+
+@pytest.mark.usefixtures("lake")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("audit", "changes"),
+        ("sql", "SELECT 1"),
+        ("diff", "--from", "1500", "--to", "2500"),
+        ("offsets", "--as-of", "2500"),
+        ("groups", "--as-of", "2500"),
+        ("lag",),
+        ("lag", "--group", "billing-1", "--over-time"),
+        ("report", "--to", "report.html"),
+    ],
+    ids=" ".join,
+)
+def test_a_command_that_reads_history_runs_under_the_memory_limit(
+    run: Run, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def exceeded(_exit_code: int, explanation: str, _clean_up: object) -> Iterator[None]:
+        raise NotEnoughMemory(explanation)
+        yield
+
+    monkeypatch.setattr(engine, "limited", exceeded)
+    code, _, err = run(*arguments)
+    assert code == NotEnoughMemory.exit_code
+    assert err.splitlines()[-1] == f"error: {engine.TOO_LARGE}"

@@ -40,6 +40,7 @@ LONG_SECONDS = 5  # after which it is said what is faster
         "offsetlake audit commit_rate --limit 10",
     ),
 )
+@limited_memory()
 def audit(
     view: Annotated[
         str | None, typer.Argument(metavar="[VIEW]", help="The view. [dim]default: tell which there are[/]")
@@ -60,20 +61,20 @@ def audit(
         listed = {name: of.answers for name, of in sorted(all_views().items())}
         return write(pa.table({"view": [*listed], "answers": [*listed.values()]}), settings.format)
     settings, at = opened(lake, config_file, format_)
-    with limited_memory():
-        with Progress(quiet=True) as progress:
-            progress.say(f"asking {view}")
-            instant = None if since is None else to_ms(since)
-            found = rows_of(at, view, group, topic, instant, limit or None, progress.advance)
-        if group is None and "group_id" in all_views()[view].columns and progress.seconds > LONG_SECONDS:
-            tell("all groups were looked at: it is faster with --group PATTERN")
-        return write(found, settings.format, _importance(all_views()[view], found.column_names), limit)
+    with Progress(quiet=True) as progress:
+        progress.say(f"asking {view}")
+        instant = None if since is None else to_ms(since)
+        found = rows_of(at, view, group, topic, instant, limit or None, progress.advance)
+    if group is None and "group_id" in all_views()[view].columns and progress.seconds > LONG_SECONDS:
+        tell("all groups were looked at: it is faster with --group PATTERN")
+    return write(found, settings.format, _importance(all_views()[view], found.column_names), limit)
 
 
 @app.command(
     rich_help_panel=QUESTIONS,
     epilog=examples("offsetlake diff --from 2026-11-21T05:38:48 --to 2026-11-21T05:38:50 --group warehouse"),
 )
+@limited_memory()
 def diff(
     from_: Annotated[str, typer.Option("--from", metavar="TIME", help="The first instant: ms or ISO 8601.")],
     to: Annotated[str, typer.Option("--to", metavar="TIME", help="The second one.")],

@@ -20,6 +20,7 @@ from offsetlake.cli.commands.options import (
 )
 from offsetlake.cli.output import Progress, tell, write
 from offsetlake.errors import BadRequest
+from offsetlake.lake.engine import limited_memory
 from offsetlake.queries.lag import behind, lag_of_groups, lag_of_partitions, shown_status
 from offsetlake.queries.lag_over_time import lag_over_time
 from offsetlake.util.times import to_ms
@@ -42,6 +43,7 @@ _PARTITIONS_SHOWN = {
         "offsetlake lag --lake /lakes/prod --group checkout --over-time --format csv",
     ),
 )
+@limited_memory()
 def lag(
     group: GroupPatternOption = None,
     topic: TopicOption = None,

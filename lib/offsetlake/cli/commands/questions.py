@@ -71,6 +71,7 @@ AsOfOption = Annotated[
         "offsetlake offsets --as-of 2026-11-21T05:38:54 --format csv",
     ),
 )
+@limited_memory()
 def offsets(
     group: Annotated[str | None, typer.Option("--group", metavar="GROUP", help="Only this group.")] = None,
     topic: TopicOption = None,
@@ -103,6 +104,7 @@ def offsets(
         "offsetlake groups --as-of 2026-11-21T05:38:54",
     ),
 )
+@limited_memory()
 def groups(
     group: GroupPatternOption = None,
     state: Annotated[str | None, typer.Option("--state", metavar="STATE", help="Only groups in this state.")] = None,
@@ -181,6 +183,7 @@ def audit_events(
         'offsetlake sql "SELECT * FROM runs" --format json',
     ),
 )
+@limited_memory()
 def sql(
     statement: Annotated[
         str,
@@ -196,11 +199,10 @@ def sql(
 ) -> None:
     """Ask anything in SQL, of all tables and views of the lake; it only reads."""
     settings, at = opened(lake, config_file, format_, as_it_is=True)
-    with limited_memory():
-        with Progress(quiet=True) as progress:
-            progress.say("running the query")
-            found = select(at, statement)
-        write(found, settings.format, limit=limit)
+    with Progress(quiet=True) as progress:
+        progress.say("running the query")
+        found = select(at, statement)
+    write(found, settings.format, limit=limit)
 
 
 @app.command(
