@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.portions import portions
 from offsetlake.lake.views import needed, views
 from offsetlake.queries import audits
 from offsetlake.queries.as_of import offsets_as_of
@@ -138,20 +139,27 @@ def test_versions(tmp_path: Path) -> None:
         assert rows(lake, sql, "offset_versions") == expected, group_id
 
 
+HISTORY = {"offset_commits", "transaction_markers", "group_records"}
 IN_PARTS = [name for name, view in views().items() if view.by_log_partition and "offset_commits" in needed([name])[0]]
 
 
+@pytest.mark.parametrize("divided_by", ["log partition", "group"])
 @pytest.mark.parametrize("name", IN_PARTS)
-def test_a_view_asked_by_log_partition_has_the_rows_of_the_whole(
-    made: Callable[[bool], Made], name: str, monkeypatch: pytest.MonkeyPatch
+def test_a_view_asked_in_parts_has_the_rows_of_the_whole(
+    made: Callable[[bool], Made], name: str, divided_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake, _ = made(True)
     order = views()[name].order
     whole = lake.query(f"SELECT * FROM {name} ORDER BY {order}", name).to_pylist()
-    monkeypatch.setattr(audits, "ROWS_AT_ONCE", 1)
+    parts = portions({table: lake.delta_table(table) for table in needed([name])[0] & HISTORY}, 0, 1)
+    rows_of_largest = max(part.rows for part in parts)
+    monkeypatch.setattr(
+        audits, "ROWS_AT_ONCE", rows_of_largest if divided_by == "log partition" else rows_of_largest // 3
+    )
     looked_at: list[tuple[int, int]] = []
     found = audits.audit(lake, name, advance=lambda done, total: looked_at.append((done, total)))
-    assert len(looked_at) == 2, "one log partition after the other"
+    assert len(parts) == 2
+    assert (len(looked_at) == 2) if divided_by == "log partition" else (len(looked_at) >= 4)
     assert looked_at[-1][0] == looked_at[-1][1] > looked_at[0][0]
 
     def key(row: Row) -> Row:

@@ -3,8 +3,9 @@
 A file begins with comments: what the view answers; notes; its columns, each a line of three blanks, name and meaning
 (farther in: the meaning goes on); `worst first:`, an ORDER BY; `since:`, the column that says when; `least important:`,
 optional, the columns that a narrow terminal does not show, the first to be dropped first. A view may build on others:
-it names them as it names tables. ` by log partition`, a line of its own: what the view says of a group rests on
-history in the log partition of the group alone, so it can be asked for some log partitions at a time.
+it names them as it names tables. ` by log partition`, a line of its own: the view has a column group_id, and its rows
+of a group follow from the group's history in one log partition, with the markers and the commits in parts there, so it
+can be computed for some log partitions, or some groups of one, at a time.
 """
 
 import re

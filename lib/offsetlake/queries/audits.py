@@ -1,11 +1,12 @@
 """The views as a person asks them: the rows of one, of some groups, first what is worth looking at."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from offsetlake.errors import BadRequest
 from offsetlake.lake.answers import Answer, PartedAnswer, kept
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.portions import ROWS_AT_ONCE, Portion, portions
+from offsetlake.lake.portions import ROWS_AT_ONCE, Portion, group_shares, portions
 from offsetlake.lake.views import View, needed, views
 from offsetlake.queries.questions import check_committed, known_groups, quoted
 
@@ -24,8 +25,8 @@ def audit(
 ) -> Answer:
     """Rows of a view in its order; of the groups like `pattern`, of one topic, since an instant, where named.
 
-    A view of history is asked for some log partitions at a time, which bounds memory; `advance` is called after each
-    with how many records were looked at, and of how many.
+    A view of history is asked for some log partitions at a time, and for some groups of a large one, which bounds
+    memory; `advance` is called after each with how many records were looked at, and of how many.
 
     Raises BadRequest for a view there is not, one that is not by group or topic where those are named, a lake without
     history, and groups or a topic that history does not have; LakeUnusable where an older program made the lake.
@@ -39,21 +40,53 @@ def audit(
     limited = "" if limit is None else f"LIMIT {limit}"
     select = f"SELECT * FROM {name} WHERE {conditions}"  # noqa: S608
     at = lake.versions(*needed([name])[0])
-    parts = _portions(lake, at) if view.by_log_partition else []
+    parts = _parts(lake, at) if view.by_log_partition else []
     if len(parts) < 2:
         return kept(lake.engine([name], at).stream(f"{select} ORDER BY {view.order} {limited}"))
     collected, done, total = PartedAnswer(view.order), 0, sum(part.rows for part in parts)
     for part in parts:
-        only = {table: part.condition for table in at if table in _HISTORY}
-        engine = lake.engine([name], at, only)
-        collected.add(engine.stream(f"{select} ORDER BY {view.order} {limited}" if limited else select))
+        engine = lake.engine([name], at, part.only)
+        of_part = f"{select} AND {part.groups}"
+        collected.add(engine.stream(f"{of_part} ORDER BY {view.order} {limited}" if limited else of_part))
         done += part.rows
         advance(done, total)
     return collected.answer().slice(0, limit)
 
 
-def _portions(lake: Lake, at: Mapping[str, int]) -> list[Portion]:
-    return portions({table: lake.delta_table(table, at[table]) for table in _HISTORY if table in at}, 0, ROWS_AT_ONCE)
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of history for which a view is asked by itself.
+
+    | field  | is |
+    |--------|----|
+    | only   | the SQL condition on the rows of each history table |
+    | groups | the SQL condition on the groups of the answer |
+    | rows   | about how many rows of history it has |
+    """
+
+    only: Mapping[str, str]
+    groups: str
+    rows: int
+
+
+def _parts(lake: Lake, at: Mapping[str, int]) -> list[_Part]:
+    """Divide history into parts of about ROWS_AT_ONCE rows: by log partition, a large one also by group."""
+    tables = {table: lake.delta_table(table, at[table]) for table in _HISTORY if table in at}
+    return [
+        _Part(_only(portion, groups, tables), groups, portion.rows // len(shares))
+        for portion in portions(tables, 0, ROWS_AT_ONCE)
+        for shares in [group_shares(portion.rows, ROWS_AT_ONCE)]
+        for groups in shares
+    ]
+
+
+def _only(portion: Portion, groups: str, tables: Iterable[str]) -> dict[str, str]:
+    """Return the conditions on history tables for some groups of a portion.
+
+    A commit in parts is complete by all of its parts, whichever groups these are of; a transaction by its marker.
+    """
+    conditions = {"offset_commits": f"({groups} OR commit_id IS NOT NULL)", "group_records": groups}
+    return {table: f"{portion.condition} AND {conditions.get(table, 'true')}" for table in tables}
 
 
 def has_history(lake: Lake) -> bool:
