@@ -3,7 +3,7 @@
 import json
 import random
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,8 @@ from support.oracle.random_logs import RandomLog, random_log
 from support.oracle.replay import replay
 
 pytestmark = pytest.mark.slow
+
+HISTORY = ("offset_commits", "transaction_markers", "group_records", "share_state_records", "quarantine", "acts")
 
 
 @pytest.fixture
@@ -90,10 +92,20 @@ def test_runs_lists_the_runs_newest_first(run: Run, tmp_path: Path) -> None:
         len(records), 0, None,
     )  # fmt: skip
 
+    added = {table: Counter(row["ingest_run"] for row in rows(lake, table)) for table in HISTORY}
+    for row in listed:
+        if row["job"] == "ingest":
+            assert row["rows_written"] == sum(of_table[row["run_id"]] for of_table in added.values())
+        elif row["job"] == "expire":
+            written = [each for each in rows(lake, "tombstones") if each["run_id"] == row["run_id"]]
+            assert row["rows_written"] == len(written)
+        else:
+            assert row["rows_written"] is None
+
     code, out, err = run("runs", "--limit", "3")
     assert (code, err) == (0, "… and 4 more: --limit 0\n")
     assert out.splitlines()[0].split() == [
-        "run_id", "job", "outcome", "started_at", "duration", "records_read", "log", "result",
+        "run_id", "job", "outcome", "started_at", "duration", "records_read", "rows_written", "log", "result",
     ]  # fmt: skip
     assert [line.split()[:3] for line in out.splitlines()[1:]] == [
         ["9", "compact", "unfinished"], ["6", "expire", "nothing"], ["5", "compact", "nothing"],

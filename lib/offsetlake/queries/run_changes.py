@@ -14,6 +14,9 @@ from offsetlake.queries.questions import quoted
 UNFINISHED = "unfinished"
 """The outcome of a run that is under way or was cut short: its row is not in `runs` yet."""
 
+_WRITTEN = ("planned", "withdrawn", "emitted", "done", "gone", "refused")
+"""Outcomes that a run writes to a row of `tombstones` or `alterations`, among its counts."""
+
 
 class Changes(NamedTuple):
     """What ingest runs read, by group.
@@ -84,6 +87,8 @@ def list_runs(lake: Lake) -> pa.Table:
     | outcome     | done, nothing new, or unfinished: under way, or cut short |
     | duration_ms | from start to finish; null while unfinished |
     | records_read | log records that an ingest read into history; null for other jobs |
+    | rows_written | rows that an ingest added to history, or that another job added to or changed in its decisions; \
+    null: not recorded (compact, rebuild, maintain; unfinished runs and runs that were cut short) |
     """
     found = lake.query(
         "SELECT run_id, job, outcome, started_at, finished_at, finished_at - started_at AS duration_ms, "
@@ -92,13 +97,21 @@ def list_runs(lake: Lake) -> pa.Table:
     )
     rows = found.to_pylist(maps_as_pydicts="strict")
     rows += [_unfinished(job, plan) for job in runs.JOBS if (plan := runs.unfinished_plan(lake, job, runs.Plan))]
-    schema = found.schema.append(pa.field("records_read", pa.int64()))
+    schema = found.schema.append(pa.field("records_read", pa.int64())).append(pa.field("rows_written", pa.int64()))
     for row in rows:
         row["counts"] = {current_name(table): count for table, count in row["counts"].items()}
-    listed = [{**row, "counts": [*row["counts"].items()], "records_read": _records_read(row)} for row in rows]
+    listed = [
+        {
+            **row,
+            "counts": [*row["counts"].items()],
+            "records_read": _records_read(row),
+            "rows_written": _rows_written(row),
+        }
+        for row in rows
+    ]
     columns = [
-        "run_id", "job", "outcome", "started_at", "finished_at", "duration_ms", "log", "records_read", "through_run",
-        "counts", "notes",
+        "run_id", "job", "outcome", "started_at", "finished_at", "duration_ms", "log", "records_read",
+        "rows_written", "through_run", "counts", "notes",
     ]  # fmt: skip
     return pa.Table.from_pylist(listed, schema=schema).select(columns).sort_by([("run_id", "descending")])
 
@@ -120,3 +133,14 @@ def _records_read(row: dict[str, Any]) -> int | None:
         return None
     counts: dict[str, int] = row["counts"]
     return sum(count for table, count in counts.items() if table != "audit_events")
+
+
+def _rows_written(row: dict[str, Any]) -> int | None:
+    """Return how many rows a run added or changed; None for jobs that record how many rows their tables have then."""
+    counts: dict[str, int] = row["counts"]
+    if row["job"] == "ingest":
+        return sum(counts.values()) if counts else None
+    if row["job"] in ("expire", "emit", *runs.BY_HAND):
+        outcomes = [count for name, count in counts.items() if name in _WRITTEN]
+        return sum(outcomes) if outcomes else None
+    return None

@@ -20,7 +20,8 @@ TENTHS_BELOW_MS = 120_000
 
 # As in `cli/commands/questions.py`.
 _SHOWN = {
-    "run_id": 1, "job": 1, "outcome": 1, "started_at": 1, "duration": 2, "records_read": 2, "log": 4, "result": 3,
+    "run_id": 1, "job": 1, "outcome": 1, "started_at": 1, "duration": 2, "records_read": 2, "rows_written": 3,
+    "log": 4, "result": 3,
 }  # fmt: skip
 
 
@@ -31,7 +32,7 @@ def runs(
     lake: LakeOption = None,
     config_file: ConfigOption = None,
 ) -> None:
-    """List the runs of jobs, newest first: when each started, how long it took, what it read and what came of it."""
+    """List the runs of jobs, newest first: start, duration, how much it read and wrote, and its result."""
     settings, at = opened(lake, config_file, format_)
     answer = list_runs(at)
     if settings.format == "table":
