@@ -1,7 +1,9 @@
-"""Time, peak memory and exit code of every command over lakes of 1 M and 20 M commits; to benchmarks/memory.md.
+"""Time, peak memory and exit code of every command over lakes of 1 M and 20 M commits, written to benchmarks/memory.md.
 
 python benchmarks/memory.py                     1 M and 20 M commits
 python benchmarks/memory.py --commits 200000    one small lake, to see that it works
+python benchmarks/memory.py --commits 1000000 100000000 --only gate
+                                                the jobs and the gate, and no other command whose row lacks the text
 python benchmarks/memory.py --folder DIR        keeps the lakes there, and uses those that are there; what making
                                                 these took is then not in the table
 
@@ -41,6 +43,7 @@ MAX_QUESTION_MB, MAX_GATE_MB, MAX_GATE_SLOWDOWN = 1000, 500, 2
 COMMAND = [sys.executable, "-m", "offsetlake.cli"]
 INSTANT, LATER = "2023-12-01T00:00", "2023-12-02T00:00"
 JOB, GATE, QUESTION = "job", "gate", "question"
+REBUILD = "`rebuild`"
 SQL = (
     "SELECT group_id, count(*) AS commits FROM offset_commits GROUP BY group_id ORDER BY commits DESC LIMIT 20",
     "SELECT group_id, count(*) AS steps FROM commit_steps GROUP BY group_id ORDER BY steps DESC LIMIT 20",
@@ -234,6 +237,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--commits", type=int, nargs="+", default=[1_000_000, 20_000_000])
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--only", default="", metavar="TEXT")
     parser.add_argument("--to", type=Path, default=ROOT / "benchmarks" / "memory.md")
     arguments = parser.parse_args()
     results = Results(arguments.commits, arguments.to)
@@ -244,8 +248,10 @@ def main() -> None:
                 make(results, folder, commits)
                 (folder / "made").touch()
             for what, command in questions(folder):
-                results.measure(commits, QUESTION, what, *command, "--lake", str(folder / "lake"))
-            results.measure(commits, JOB, "`rebuild`", "rebuild", "--lake", str(folder / "lake"))
+                if arguments.only in what:
+                    results.measure(commits, QUESTION, what, *command, "--lake", str(folder / "lake"))
+            if arguments.only in REBUILD:
+                results.measure(commits, JOB, REBUILD, "rebuild", "--lake", str(folder / "lake"))
 
 
 if __name__ == "__main__":

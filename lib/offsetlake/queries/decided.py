@@ -16,7 +16,7 @@ _COLUMNS = [
 ]  # fmt: skip
 
 
-_ROWS_AT_ONCE = 2_000_000  # about: what bounds memory; to read each log partition by itself reads most files over again
+_ROWS_AT_ONCE = 1_000_000  # about: what bounds memory; to read each log partition by itself reads most files over again
 
 
 def decided_until(
