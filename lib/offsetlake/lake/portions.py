@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -11,8 +10,6 @@ from deltalake import DeltaTable
 
 ROWS_AT_ONCE = 1 << 18
 """Rows of a portion, about; a portion never divides a log partition."""
-
-_MAX_SHARES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +62,3 @@ def _count(rows: Counter[int], file: Mapping[str, Any], since: int) -> None:
     share = -(-(file.get("num_records") or 0) // (high - low + 1))
     for partition in range(low, high + 1):
         rows[partition] += share
-
-
-def group_shares(rows: int, rows_at_once: int) -> list[str]:
-    """Return SQL conditions that divide the groups of a log partition of `rows` rows; one of them holds per group.
-
-    Groups are divided by a hash of their names. The rows of one group always stay together.
-    """
-    shares = min(-(-rows // rows_at_once), _MAX_SHARES)
-    if shares < 2:
-        return ["true"]
-    bounds = [number * _MAX_SHARES // shares for number in range(shares + 1)]
-    return [f"substr(md5(group_id), 1, 2) BETWEEN '{low:02x}' AND '{high - 1:02x}'" for low, high in pairwise(bounds)]

@@ -2,11 +2,15 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
 
 from offsetlake.errors import BadRequest
 from offsetlake.lake.answers import Answer, PartedAnswer, kept
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.portions import ROWS_AT_ONCE, Portion, group_shares, portions
+from offsetlake.lake.portions import ROWS_AT_ONCE, Portion, portions
 from offsetlake.lake.views import View, needed, views
 from offsetlake.queries.questions import check_committed, known_groups, quoted
 
@@ -72,11 +76,30 @@ class _Part:
 def _parts(lake: Lake, at: Mapping[str, int]) -> list[_Part]:
     """Divide history into parts of about ROWS_AT_ONCE rows: by log partition, a large one also by group."""
     tables = {table: lake.delta_table(table, at[table]) for table in _HISTORY if table in at}
+    found = []
+    for portion in portions(tables, 0, ROWS_AT_ONCE):
+        ranges = _group_ranges(lake, at, portion)
+        found += [_Part(_only(portion, groups, tables), groups, portion.rows // len(ranges)) for groups in ranges]
+    return found
+
+
+def _group_ranges(lake: Lake, at: Mapping[str, int], portion: Portion) -> list[str]:
+    """Return SQL conditions that divide the groups of a portion by name into ranges of about as many commits each.
+
+    A range has at most about ROWS_AT_ONCE commits, but a group is never divided.
+    """
+    shares = -(-portion.rows // ROWS_AT_ONCE)
+    if shares < 2:
+        return ["true"]
+    engine = lake.engine([], {"offset_commits": at["offset_commits"]}, {"offset_commits": portion.condition})
+    counted = engine.query("SELECT group_id, count(*) AS n FROM offset_commits GROUP BY group_id ORDER BY group_id")
+    ends = np.cumsum(counted["n"].to_numpy())
+    numbers = (ends - 1) * shares // ends[-1:]
+    firsts = counted["group_id"].take(pa.array(np.flatnonzero(np.diff(numbers)) + 1)).to_pylist()
+    bounds = [quoted(name) for name in firsts]
     return [
-        _Part(_only(portion, groups, tables), groups, portion.rows // len(shares))
-        for portion in portions(tables, 0, ROWS_AT_ONCE)
-        for shares in [group_shares(portion.rows, ROWS_AT_ONCE)]
-        for groups in shares
+        " AND ".join([*([f"group_id >= {low}"] if low else []), *([f"group_id < {high}"] if high else [])]) or "true"
+        for low, high in pairwise([None, *bounds, None])
     ]
 
 
