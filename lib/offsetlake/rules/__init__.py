@@ -1,1 +1,1 @@
-"""The rules of the offset lifecycle, as functions over Arrow tables: reduction, group state, retention, resets."""
+"""The rules of the offset lifecycle, as functions on Arrow tables: reduction, group state, retention, and resets."""

@@ -1,9 +1,10 @@
-"""Offsets as `kafka-consumer-groups --reset-offsets` exports them and takes them from a file: CSV without a header.
+"""Reads and writes the CSV format that `kafka-consumer-groups --reset-offsets` exports and imports.
 
-A line is `topic,partition,offset` where one group is meant, `group,topic,partition,offset` where there are several.
-Fields are quoted as Jackson does it: `"`, doubled within. Kafka's tool takes a field that is missing or empty for 0, of
-two lines for one partition the last, and reads a file of three fields as one of four when several groups are asked
-for; here all that is an error.
+The format has no header. A line is `topic,partition,offset` for a single group, and `group,topic,partition,offset` for
+several groups. Fields are quoted as Jackson quotes them: with `"`, which is doubled within the field.
+
+Kafka's tool reads a missing or empty field as 0, uses the last of several lines of a partition, and reads a file with
+three fields as if it had four if several groups are selected. All of these are errors here.
 """
 
 import csv
@@ -17,16 +18,17 @@ import pyarrow.compute as pc
 
 from offsetlake.errors import BadRequest
 
-LARGEST_PARTITION, LARGEST_OFFSET = 2**31 - 1, 2**63 - 1
-LONGEST_UNQUOTED = 24
-"""Jackson quotes longer fields unseen."""
-TOLD_LINES = 20
+MAX_PARTITION, MAX_OFFSET = 2**31 - 1, 2**63 - 1
+MAX_UNQUOTED_CHARACTERS = 24
+"""Jackson quotes longer fields without looking at their characters."""
+
+MAX_REPORTED_LINES = 20
 
 SCHEMA = pa.schema(
     [("group_id", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("new_offset", pa.int64())]
 )
 
-_UNQUOTED = re.compile(rf"[-.0-9A-Z_a-z]{{1,{LONGEST_UNQUOTED}}}")
+_UNQUOTED = re.compile(rf"[-.0-9A-Z_a-z]{{1,{MAX_UNQUOTED_CHARACTERS}}}")
 
 
 class _Row(NamedTuple):
@@ -37,17 +39,22 @@ class _Row(NamedTuple):
 
 
 class _BadLineError(Exception):
-    """What is wrong with a line."""
+    """A line of the file is invalid."""
 
 
 def read_offsets(content: bytes, group_id: str | None, name: str = "the file") -> pa.Table:
-    """Read the lines of a CSV file in UTF-8. Columns: those of `SCHEMA`, in the file's order; no row is half read.
+    """Return the offsets of a CSV file in UTF-8, with the columns of `SCHEMA`, in the order of the file.
 
-    Lines of three fields are of `group_id`; without one every line must name its group. Empty lines are passed over.
-    Raises BadRequest, with each bad line's number and what is wrong with it, up to 20 of them, and how many more.
+    Args:
+        content: The content of the file. Empty lines are ignored.
+        group_id: The group of lines with three fields; if None, every line must have four fields.
+        name: The name of the file, for error messages.
+
+    Raises:
+        BadRequest: Lines are invalid. The message has the number and the error of up to MAX_REPORTED_LINES of them.
     """
     rows: list[_Row] = []
-    bad: list[str] = []
+    errors: list[str] = []
     lines: dict[tuple[str, str, int], int] = {}
     width = 0
     for number, line in _lines(content):
@@ -55,41 +62,47 @@ def read_offsets(content: bytes, group_id: str | None, name: str = "the file") -
             fields = _fields(line)
             row = _row(fields, width, group_id)
         except _BadLineError as error:
-            bad.append(f"line {number}: {error}")
+            errors.append(f"line {number}: {error}")
             continue
         width = len(fields)
         rows.append(row)
         if (first := lines.setdefault(row[:3], number)) != number:
-            bad.append(f"line {number}: for the same partition as line {first}")
-    if bad:
-        more = [f"and {len(bad) - TOLD_LINES} more"] if len(bad) > TOLD_LINES else []
-        raise BadRequest("\n  ".join([f"{name} cannot be used:", *bad[:TOLD_LINES], *more]))
+            errors.append(f"line {number}: duplicate partition, see line {first}")
+    if errors:
+        more = [f"and {len(errors) - MAX_REPORTED_LINES} more"] if len(errors) > MAX_REPORTED_LINES else []
+        raise BadRequest("\n  ".join([f"Invalid offsets in {name}:", *errors[:MAX_REPORTED_LINES], *more]))
     return pa.Table.from_arrays(
-        [pa.array([row[at] for row in rows], field.type) for at, field in enumerate(SCHEMA)], schema=SCHEMA
+        [pa.array([row[index] for row in rows], field.type) for index, field in enumerate(SCHEMA)], schema=SCHEMA
     )
 
 
 def write_offsets(plan: pa.Table, *, with_group: bool) -> bytes:
-    """Write offsets so that Kafka's tool reads them back: with their groups where it is given several.
+    """Return offsets as CSV that Kafka's tool can read.
 
-    Columns: those of `SCHEMA`; rows whose new_offset is null are left out. Raises BadRequest for a group id with a line
-    break in it: Kafka's tool takes that for the end of the line.
+    Args:
+        plan: The columns of `SCHEMA`. Rows whose new_offset is null are omitted.
+        with_group: Whether to write the group, which Kafka's tool expects if several groups are selected.
+
+    Raises:
+        BadRequest: A group ID contains a line break, which Kafka's tool would read as the end of the line.
     """
     names = SCHEMA.names if with_group else SCHEMA.names[1:]
     columns = [pc.cast(plan[name], pa.string()).to_pylist() for name in names]
-    written = io.StringIO()
-    for each in zip(*columns, strict=True):
-        *texts, partition, offset = each
+    csv_text = io.StringIO()
+    for row in zip(*columns, strict=True):
+        *texts, partition, offset = row
         if offset is None:
             continue
         if any("\n" in text for text in texts):
-            raise BadRequest(f"group {texts[0]!r} has a line break in its id: Kafka's CSV has no way to write it")
-        written.write(",".join([*map(_quoted, texts), partition, offset]) + "\n")
-    return written.getvalue().encode()
+            raise BadRequest(
+                f"Group {texts[0]!r} has a line break in its ID, which Kafka's CSV format cannot represent."
+            )
+        csv_text.write(",".join([*map(_quoted, texts), partition, offset]) + "\n")
+    return csv_text.getvalue().encode()
 
 
 def _lines(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Give each line that holds anything and its number, from 1 on; a line ends at a line feed, also within quotes."""
+    """Yield each line that is not empty, and its number from 1; a line ends at a line feed, even within quotes."""
     for number, line in enumerate(content.split(b"\n"), 1):
         if line := line.removesuffix(b"\r"):
             yield number, line
@@ -99,35 +112,35 @@ def _fields(line: bytes) -> list[str]:
     try:
         [fields] = csv.reader([line.decode()], strict=True)
     except UnicodeDecodeError as error:
-        raise _BadLineError("no UTF-8") from error
+        raise _BadLineError("not UTF-8") from error
     except csv.Error as error:
-        raise _BadLineError(f"no CSV: {error}") from error
+        raise _BadLineError(f"not CSV: {error}") from error
     return fields
 
 
 def _row(fields: list[str], width: int, group_id: str | None) -> _Row:
     if len(fields) not in {3, 4}:
-        raise _BadLineError(f"{len(fields)} fields: it is topic,partition,offset or group,topic,partition,offset")
+        raise _BadLineError(f"{len(fields)} fields, expected topic,partition,offset or group,topic,partition,offset")
     if width not in {0, len(fields)}:
-        raise _BadLineError(f"{len(fields)} fields, but {width} in the lines before")
+        raise _BadLineError(f"{len(fields)} fields, but the lines before have {width}")
     if len(fields) == 3:
         if group_id is None:
-            raise _BadLineError("3 fields: with several groups it is group,topic,partition,offset")
+            raise _BadLineError("3 fields, expected group,topic,partition,offset for several groups")
         fields = [group_id, *fields]
     group, topic, partition, offset = fields
     if not topic:
-        raise _BadLineError("no topic")
+        raise _BadLineError("the topic is empty")
     return _Row(
         group,
         topic,
-        _number("partition", partition, LARGEST_PARTITION),
-        _number("offset", offset, LARGEST_OFFSET),
+        _number("partition", partition, MAX_PARTITION),
+        _number("offset", offset, MAX_OFFSET),
     )
 
 
-def _number(name: str, text: str, largest: int) -> int:
-    if not re.fullmatch(r" *[0-9]{1,19} *", text) or (number := int(text)) > largest:
-        raise _BadLineError(f"{name} {text[:40]!r}: it is a whole number from 0 to {largest}")
+def _number(name: str, text: str, maximum: int) -> int:
+    if not re.fullmatch(r" *[0-9]{1,19} *", text) or (number := int(text)) > maximum:
+        raise _BadLineError(f"invalid {name} {text[:40]!r}: expected an integer from 0 to {maximum}")
     return number
 
 

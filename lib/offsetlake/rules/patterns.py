@@ -1,17 +1,17 @@
-"""Patterns of names as a shell has them, `*` `?` `[abc]`: what is wrong with one that a person wrote."""
+"""Validates shell patterns of names: `*`, `?` and `[abc]`."""
 
 import re
 from fnmatch import translate
 
-_CLOSED = re.compile(r"\[!?+\]?+[^\]]*\]")  # as fnmatch has it: a ] that comes first is one of the characters
+_CLOSED = re.compile(r"\[!?+\]?+[^\]]*\]")  # as in fnmatch, where a ] in the first place is one of the characters
 
 
 def pattern_problem(pattern: object) -> str | None:
-    """Say what is wrong with a pattern; None where nothing is."""
+    """Return why a pattern is invalid; None if it is valid."""
     if not isinstance(pattern, str) or not pattern:
-        return "a pattern is a text in quotes, such as 'billing-*'"
+        return "a pattern must be a string that is not empty, such as 'billing-*'"
     if "[" in _CLOSED.sub("", pattern):
-        return f"the pattern {pattern!r} has a [ without its ]"
+        return f"the pattern {pattern!r} has a [ without a closing ]"
     if "(?!)" in translate(pattern):
-        return f"the pattern {pattern!r} fits nothing: a range goes from the smaller on"
+        return f"the pattern {pattern!r} matches nothing: a range must be in ascending order"
     return None

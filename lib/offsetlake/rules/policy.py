@@ -1,4 +1,4 @@
-"""How long offsets are kept: one default, and overrides by group and topic pattern."""
+"""The retention time of offsets: a default, and overrides by patterns of group and topic."""
 
 import re
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """Keeps the offsets of groups and topics like these, `*` `?` `[abc]` as in a shell, for `retention_ms`."""
+    """The retention time of offsets whose group and topic match shell patterns: `*`, `?` and `[abc]`."""
 
     group: str
     topic: str
@@ -21,26 +21,26 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """The first override that fits an offset's group and topic holds for it, else the default."""
+    """A default and overrides: the first override that matches the group and topic of an offset applies to it."""
 
     default_ms: int
     overrides: tuple[Override, ...] = ()
 
     def retention(self, offsets: pa.Table) -> npt.NDArray[np.int64]:
-        """Give each offset's retention in ms. Columns: group_id, topic."""
+        """Return the retention time of each offset in ms; `offsets` has the columns group_id and topic."""
         retention = np.full(offsets.num_rows, self.default_ms, np.int64)
         for override in reversed(self.overrides):
-            fits = like(offsets["group_id"], override.group) & like(offsets["topic"], override.topic)
-            retention[fits] = override.retention_ms
+            matches = like(offsets["group_id"], override.group) & like(offsets["topic"], override.topic)
+            retention[matches] = override.retention_ms
         return retention
 
 
 def like(column: pa.ChunkedArray, pattern: str) -> npt.NDArray[np.bool_]:
-    """Tell which values are like the pattern; each different value is looked at once."""
+    """Return which values match the shell pattern; each distinct value is matched once."""
     if pattern == "*":
         return np.ones(len(column), np.bool_)
     names = pc.unique(column).cast(pa.string()).to_pylist()
-    fits = re.compile(translate(pattern)).match
-    found = pa.array([name for name in names if fits(name)], pa.string())
-    like: npt.NDArray[np.bool_] = pc.is_in(column, found).to_numpy()
-    return like
+    match = re.compile(translate(pattern)).match
+    matching = pa.array([name for name in names if match(name)], pa.string())
+    matches: npt.NDArray[np.bool_] = pc.is_in(column, matching).to_numpy()
+    return matches

@@ -114,8 +114,8 @@ def test_rights_change_for_those_who_are_connected(file: Path) -> None:
         ("[[right]]", "unknown right"),
         ("[[rights]]", "principal is None"),
         ('[[rights]]\nprincipal = "User:a"\ngroup = "*"\nrights = []', "rights is"),
-        ('[[rights]]\nprincipal = "User:a"\ngroup = ""\nrights = ["read"]', "a pattern is a text"),
-        ('[[rights]]\nprincipal = "User:a"\ngroup = 7\nrights = [["read"]]', "a pattern is a text.*rights is"),
+        ('[[rights]]\nprincipal = "User:a"\ngroup = ""\nrights = ["read"]', "a pattern must be a string"),
+        ('[[rights]]\nprincipal = "User:a"\ngroup = 7\nrights = [["read"]]', "a pattern must be a string.*rights is"),
     ],
 )
 def test_a_file_with_an_error_says_where(file: Path, text: str, says: str) -> None:

@@ -71,7 +71,7 @@ def test_all_that_is_wrong_is_said_at_once(files: Secured) -> None:
         f"chmod 600 {files.credentials}",
         "unknown who; known are principal, group, rights",
         'principal is \'billing\': write "User:NAME", or "*" for everybody',
-        "group: the pattern 'a[' has a [ without its ]",
+        "group: the pattern 'a[' has a [ without a closing ]",
         "the right 'write' is not known; known are read, commit, admin",
     ]
 
