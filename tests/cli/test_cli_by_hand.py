@@ -117,7 +117,7 @@ def test_a_plan_shows_each_partition_as_it_is_and_as_it_will_be(run: Run, log: P
         "group_id", "topic", "partition", "current_offset", "requested_offset", "new_offset", "difference", "outcome",
         "reason",
     ]  # fmt: skip
-    why = "the log's ends are not known: not clamped"
+    why = "not clamped: the range of the log is unknown"
     assert rows[1:3] == [
         ["bulk-1", "orders", "0", "7", "7", "7", "0", "unchanged", why],
         ["bulk-1", "orders", "1", "11", "7", "7", "-4", "planned", why],

@@ -1,4 +1,4 @@
-"""Reset strategies by hand; against Kafka's own tool it is tests/e2e/test_reset_oracle.py."""
+"""Examples of the reset strategies; tests/e2e/test_reset_oracle.py compares them with Kafka's own tool."""
 
 from typing import Any
 
@@ -8,17 +8,17 @@ import pytest
 from offsetlake.rules import strategies
 
 FIELDS = ("topic", "partition", "committed_offset", "earliest", "latest", "at_time")
-LARGEST = strategies.LARGEST_OFFSET
+LARGEST = strategies.MAX_OFFSET
 
 
 def rows(*values: tuple[int | None, int | None, int | None, int | None]) -> pa.Table:
-    numbered = [("t", number, *each) for number, each in enumerate(values)]
+    numbered = [("t", partition, *offsets) for partition, offsets in enumerate(values)]
     types = [pa.string(), pa.int32(), *[pa.int64()] * 4]
-    columns = [pa.array([each[at] for each in numbered], kind) for at, kind in enumerate(types)]
+    columns = [pa.array([row[index] for row in numbered], kind) for index, kind in enumerate(types)]
     return pa.table(columns, names=list(FIELDS))
 
 
-def told(table: pa.Table) -> list[tuple[Any, Any]]:
+def results(table: pa.Table) -> list[tuple[Any, Any]]:
     assert table.schema.field("new_offset").type == pa.int64()
     assert table.schema.field("note").type == pa.string()
     assert table.column_names == [*FIELDS, "requested_offset", "new_offset", "note"]
@@ -28,28 +28,28 @@ def told(table: pa.Table) -> list[tuple[Any, Any]]:
 INSIDE, BELOW, BEYOND = (7, 5, 9, 6), (3, 5, 9, 6), (11, 5, 9, 9)
 NONE, UNKNOWN, NOTHING = (None, 5, 9, 5), (7, None, None, None), (None, None, None, None)
 ALL = rows(INSIDE, BELOW, BEYOND, NONE, UNKNOWN, NOTHING)
-UNCLAMPED = "the log's ends are not known: not clamped"
-NO_START, NO_END = (None, "the log start is not known"), (None, "the log end is not known")
+UNCLAMPED = "not clamped: the range of the log is unknown"
+NO_START, NO_END = (None, "the log start offset is unknown"), (None, "the log end offset is unknown")
 
 
-def test_to_the_ends_of_the_log() -> None:
-    assert told(strategies.to_earliest(ALL)) == [(5, None)] * 4 + [NO_START] * 2
-    assert told(strategies.to_latest(ALL)) == [(9, None)] * 4 + [NO_END] * 2
+def test_to_earliest_and_to_latest_use_the_range_of_the_log() -> None:
+    assert results(strategies.to_earliest(ALL)) == [(5, None)] * 4 + [NO_START] * 2
+    assert results(strategies.to_latest(ALL)) == [(9, None)] * 4 + [NO_END] * 2
 
 
 def test_to_current_leaves_an_offset_outside_the_log() -> None:
-    assert told(strategies.to_current(ALL)) == [
+    assert results(strategies.to_current(ALL)) == [
         (7, None),
         (3, None),
         (11, None),
-        (9, "no committed offset: the log end"),
+        (9, "no committed offset: reset to the log end"),
         (7, None),
-        (None, "no committed offset, and the log end is not known"),
+        (None, "no committed offset, and the log end offset is unknown"),
     ]
 
 
 @pytest.mark.parametrize(
-    ("wanted", "known", "unknown"),
+    ("offset", "known", "unknown"),
     [
         (6, (6, None), (6, UNCLAMPED)),
         (5, (5, None), (5, UNCLAMPED)),
@@ -60,14 +60,16 @@ def test_to_current_leaves_an_offset_outside_the_log() -> None:
         (-1, (5, "clamped to the log start 5"), (0, "clamped to the log start 0")),
     ],
 )
-def test_to_an_offset(wanted: int, known: tuple[int, str | None], unknown: tuple[int, str]) -> None:
-    assert told(strategies.to_offset(ALL, wanted)) == [known] * 4 + [unknown] * 2
+def test_to_offset_is_clamped_if_the_range_is_known(
+    offset: int, known: tuple[int, str | None], unknown: tuple[int, str]
+) -> None:
+    assert results(strategies.to_offset(ALL, offset)) == [known] * 4 + [unknown] * 2
 
 
-def test_to_an_offset_a_row() -> None:
-    wanted = pa.chunked_array([[6, 20], [None, 0, 0, None]], pa.int64())
+def test_to_offset_takes_one_offset_per_row() -> None:
+    offsets = pa.chunked_array([[6, 20], [None, 0, 0, None]], pa.int64())
     none = (None, "no offset given")
-    assert told(strategies.to_offset(ALL, wanted)) == [
+    assert results(strategies.to_offset(ALL, offsets)) == [
         (6, None),
         (9, "clamped to the log end 9"),
         none,
@@ -77,9 +79,9 @@ def test_to_an_offset_a_row() -> None:
     ]
 
 
-def test_shifting() -> None:
+def test_shifted_offset_is_clamped() -> None:
     none = (None, "no committed offset to shift")
-    assert told(strategies.shift_by(ALL, 1)) == [
+    assert results(strategies.shift_by(ALL, 1)) == [
         (8, None),
         (5, "clamped to the log start 5"),
         (9, "clamped to the log end 9"),
@@ -87,20 +89,20 @@ def test_shifting() -> None:
         (8, UNCLAMPED),
         none,
     ]
-    back = told(strategies.shift_by(ALL, -8))
-    assert back[0] == (5, "clamped to the log start 5")
-    assert back[4] == (0, "clamped to the log start 0")
+    decreased = results(strategies.shift_by(ALL, -8))
+    assert decreased[0] == (5, "clamped to the log start 5")
+    assert decreased[4] == (0, "clamped to the log start 0")
 
 
 @pytest.mark.parametrize(("count", "known", "unknown"), [(LARGEST, 9, LARGEST), (-LARGEST, 5, 0), (-LARGEST - 1, 5, 0)])
-def test_shifting_further_than_offsets_go(count: int, known: int, unknown: int) -> None:
-    shifted = [new for new, _ in told(strategies.shift_by(ALL, count))]
+def test_shift_beyond_the_largest_offset_does_not_overflow(count: int, known: int, unknown: int) -> None:
+    shifted = [new for new, _ in results(strategies.shift_by(ALL, count))]
     assert shifted == [known, known, known, None, unknown, None]
 
 
-def test_to_a_time() -> None:
-    end, unknown = "no record at or after the time: the log end", "where the log stood at the time is not known"
-    assert told(strategies.to_time(ALL)) == [
+def test_to_time_uses_the_offset_at_the_time() -> None:
+    end, unknown = "no record at or after the time: reset to the log end", "the offset at the time is unknown"
+    assert results(strategies.to_time(ALL)) == [
         (6, None),
         (6, None),
         (9, end),
@@ -108,10 +110,10 @@ def test_to_a_time() -> None:
         (None, unknown),
         (None, unknown),
     ]
-    assert told(strategies.to_time(rows((1, 0, 0, 0), (1, None, None, 4)))) == [(0, end), (4, None)]
+    assert results(strategies.to_time(rows((1, 0, 0, 0), (1, None, None, 4)))) == [(0, end), (4, None)]
 
 
-def test_no_rows_at_all() -> None:
+def test_empty_table_is_accepted() -> None:
     empty = ALL.slice(0, 0)
     for table in (
         strategies.to_earliest(empty),
@@ -121,4 +123,4 @@ def test_no_rows_at_all() -> None:
         strategies.shift_by(empty, 5),
         strategies.to_time(empty),
     ):
-        assert told(table) == []
+        assert results(table) == []

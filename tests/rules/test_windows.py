@@ -1,4 +1,4 @@
-"""The newest commits of each key, against a list for each."""
+"""Compares the newest commits of each key with one list per key."""
 
 from collections import defaultdict
 from typing import Any
@@ -20,12 +20,12 @@ Key = tuple[str, str, int]
 
 
 def listed(windows: Windows) -> dict[Key, list[tuple[int, int]]]:
-    found: dict[Key, list[tuple[int, int]]] = {}
+    commits_by_key: dict[Key, list[tuple[int, int]]] = {}
     commits = list(zip(windows.offsets.tolist(), windows.timestamps.tolist(), strict=True))
     for key, start, newest in zip(windows.keys.to_pylist(), windows.starts, windows.newest, strict=True):
-        found[key["group_id"], key["topic"], key["partition"]] = commits[start : newest + 1]
-    assert sum(map(len, found.values())) == len(commits)
-    return found
+        commits_by_key[key["group_id"], key["topic"], key["partition"]] = commits[start : newest + 1]
+    assert sum(map(len, commits_by_key.values())) == len(commits)
+    return commits_by_key
 
 
 def record(log_offset: int, key: Key, committed_offset: int | None) -> dict[str, Any]:
@@ -38,13 +38,13 @@ def record(log_offset: int, key: Key, committed_offset: int | None) -> dict[str,
     return {"group_id": group, "topic": topic, "partition": partition, "log_offset": log_offset, "kind": kind} | values
 
 
-def test_the_newest_ten_that_no_tombstone_follows() -> None:
+def test_window_has_the_newest_ten_commits_after_the_last_tombstone() -> None:
     a, b, c, d = ("g", "t", 0), ("g", "t", 1), ("g", "u", 0), ("h", "t", 0)
-    records = [record(at, a, at) for at in range(12)]
+    records = [record(number, a, number) for number in range(12)]
     records += [record(20, b, 5), record(21, b, None), record(22, b, 6), record(30, c, 5), record(31, c, None)]
     records += [record(40, d, None), record(41, d, None), record(42, d, 3)]
     assert listed(newest_commits(pa.Table.from_pylist(records[::-1], SCHEMA))) == {
-        a: [(at, at) for at in range(2, 12)],
+        a: [(number, number) for number in range(2, 12)],
         b: [(6, 22)],
         d: [(3, 42)],
     }
@@ -54,11 +54,11 @@ keys = st.tuples(st.sampled_from(["g", "h"]), st.just("t"), st.sampled_from([0, 
 
 
 @given(st.lists(st.tuples(keys, st.none() | st.integers(0, 9)), max_size=25), st.integers(1, 4), st.randoms())
-def test_as_a_list_for_each_key_says(commits: list[tuple[Key, int | None]], size: int, order: Any) -> None:
-    records = [record(at, *commit) for at, commit in enumerate(commits)]
+def test_windows_are_those_of_one_list_per_key(commits: list[tuple[Key, int | None]], size: int, order: Any) -> None:
+    records = [record(log_offset, *commit) for log_offset, commit in enumerate(commits)]
     expected: dict[Key, list[tuple[int, int]]] = defaultdict(list)
-    for at, (key, offset) in enumerate(commits):
-        expected[key] = [] if offset is None else [*expected[key], (offset, at)][-size:]
+    for log_offset, (key, offset) in enumerate(commits):
+        expected[key] = [] if offset is None else [*expected[key], (offset, log_offset)][-size:]
     order.shuffle(records)
-    found = newest_commits(pa.Table.from_pylist(records, SCHEMA), size)
-    assert listed(found) == {key: window for key, window in expected.items() if window}
+    windows = newest_commits(pa.Table.from_pylist(records, SCHEMA), size)
+    assert listed(windows) == {key: window for key, window in expected.items() if window}

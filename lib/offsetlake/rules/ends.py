@@ -1,8 +1,9 @@
-"""What is known of where partitions ended over time: how far behind an offset was, and since when.
+"""Estimates lags in the past from the log end offsets that were recorded over time.
 
-Ends are recorded once a cycle, and commits come in between. Where a partition ended at a commit is not known, only that
-it was not before the end recorded last. So a commit that was not behind that end had no lag, as in Burrow, whose ends
-are old by up to an interval too; how far behind the others were is read off a straight line to the end recorded next.
+Log end offsets are recorded once per cycle, and commits happen between the cycles. The log end offset at the time of a
+commit is unknown, except that it was at least the one recorded before. A commit that had reached that log end offset
+therefore counts as having no lag, as in Burrow, whose log end offsets are also up to one interval old. The lag of other
+commits is estimated by linear interpolation to the log end offset recorded next.
 """
 
 import numpy as np
@@ -12,16 +13,22 @@ import pyarrow as pa
 from offsetlake.util.row_codes import Ints, last_at_most, order_codes, rows_in
 
 UNKNOWN = -1
-"""Stands for a lag, an instant or a partition that is not known."""
+"""The value of an unknown lag, instant or partition."""
 
 _PARTITION = ("topic", "partition")
 
 
 class Ends:
-    """The recorded ends of partitions, which are numbers here; UNKNOWN is one of which no end was ever recorded."""
+    """The recorded log end offsets of partitions.
+
+    The methods identify a partition by a number; UNKNOWN is a partition whose log end offset was never recorded.
+
+    Args:
+        recorded: At least one row of the table `log_ends`, with the columns topic, partition, end_offset and
+            asked_timestamp, in any order.
+    """
 
     def __init__(self, recorded: pa.Table) -> None:
-        """Take in at least one row of `log_ends`: topic, partition, end_offset and asked_timestamp, in any order."""
         order = np.argsort(order_codes(recorded, (*_PARTITION, "asked_timestamp")), kind="stable")
         codes = order_codes(recorded, _PARTITION)[order]
         starts = np.flatnonzero(np.append([True], codes[1:] != codes[:-1]))
@@ -29,43 +36,47 @@ class Ends:
         self._oldest, self._newest = starts, np.append(starts[1:], len(codes)) - 1
         self._numbers = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(codes))))
         self._ends = recorded["end_offset"].to_numpy()[order]
-        self._asked = recorded["asked_timestamp"].to_numpy()[order]
+        self._timestamps = recorded["asked_timestamp"].to_numpy()[order]
 
     def partitions(self, rows: pa.Table) -> Ints:
-        """Give the number of each row's partition. Columns: topic, partition."""
+        """Return the number of each row's partition; `rows` has the columns topic and partition."""
         return rows_in(rows, self._partitions, _PARTITION)
 
     def observations(self, partitions: Ints) -> tuple[Ints, Ints]:
-        """Return how often the end of each partition was recorded, and when first (ms); 0 and UNKNOWN if never."""
+        """Return how often the log end offset of each partition was recorded, and when first, in ms since the epoch.
+
+        If it was never recorded, these are 0 and UNKNOWN.
+        """
         known = partitions != UNKNOWN
         counts = np.where(known, self._newest[partitions] - self._oldest[partitions] + 1, 0)
-        return counts, np.where(known, self._asked[self._oldest[partitions]], UNKNOWN)
+        return counts, np.where(known, self._timestamps[self._oldest[partitions]], UNKNOWN)
 
     def lags(self, partitions: Ints, offsets: Ints, timestamps: Ints) -> Ints:
-        """Give the lags that commits of these offsets had when they were made; UNKNOWN before the first record."""
-        before = last_at_most(self._numbers, self._asked, partitions, timestamps)
-        end = self._line(before, self._asked, self._ends, timestamps)
+        """Return the lag that each commit had at its timestamp; UNKNOWN before the first record of its partition."""
+        before = last_at_most(self._numbers, self._timestamps, partitions, timestamps)
+        end = self._interpolate(before, self._timestamps, self._ends, timestamps)
         lag = np.where(self._ends[before] > offsets, np.maximum(end - offsets, 0), 0)
         return np.where(before == UNKNOWN, UNKNOWN, lag)
 
     def reached(self, partitions: Ints, offsets: Ints) -> Ints:
-        """Give when, in ms, partitions last ended at these offsets: all behind was written since.
+        """Return when each offset was last the log end offset, in ms since the epoch: later records came afterwards.
 
-        UNKNOWN where every end on record lies behind the offset.
+        UNKNOWN if all recorded log end offsets are greater than the offset.
         """
         before = last_at_most(self._numbers, self._ends, partitions, offsets)
-        return np.where(before == UNKNOWN, UNKNOWN, self._line(before, self._ends, self._asked, offsets))
+        instants = self._interpolate(before, self._ends, self._timestamps, offsets)
+        return np.where(before == UNKNOWN, UNKNOWN, instants)
 
     def were_reached(self, partitions: Ints, offsets: Ints) -> npt.NDArray[np.bool_]:
-        """Tell which offsets were not behind the end that was recorded before the newest."""
-        before = self._newest[partitions] - 1
-        same = (before >= 0) & (self._numbers[before] == partitions)
-        were: npt.NDArray[np.bool_] = same & (self._ends[before] <= offsets)
-        return were
+        """Return which offsets had reached the log end offset that was recorded before the newest."""
+        previous = self._newest[partitions] - 1
+        same_partition = (previous >= 0) & (self._numbers[previous] == partitions)
+        reached: npt.NDArray[np.bool_] = same_partition & (self._ends[previous] <= offsets)
+        return reached
 
-    def _line(self, before: Ints, of: Ints, values: Ints, at: Ints) -> Ints:
-        """Read values off the line from each record to the next of its partition, where `of` is `at`."""
+    def _interpolate(self, before: Ints, inputs: Ints, outputs: Ints, points: Ints) -> Ints:
+        """Return `outputs` at the points of `inputs`, interpolated from the record `before` to the next one."""
         after = np.minimum(before + 1, self._newest[self._numbers[before]])
-        share = (at - of[before]) / np.maximum(of[after] - of[before], 1)
-        grown: Ints = ((values[after] - values[before]) * np.clip(share, 0, 1)).astype(np.int64)
-        return grown + values[before]
+        fraction = (points - inputs[before]) / np.maximum(inputs[after] - inputs[before], 1)
+        change: Ints = ((outputs[after] - outputs[before]) * np.clip(fraction, 0, 1)).astype(np.int64)
+        return change + outputs[before]

@@ -1,4 +1,4 @@
-"""The newest commits of each group in each partition: what a consumer is judged by."""
+"""The windows that the status of consumers is evaluated on: the newest commits of each group in each partition."""
 
 from dataclasses import dataclass
 
@@ -9,22 +9,24 @@ import pyarrow.compute as pc
 from offsetlake.rules.reduction import KEY
 from offsetlake.util.row_codes import Ints, order_codes
 
-WINDOW = 10
-"""Commits looked at, at the most: Burrow's default."""
+MAX_COMMITS = 10
+"""The number of commits in a window: Burrow's default."""
 
-_PLAIN = pa.schema([("group_id", pa.string()), ("topic", pa.string()), ("partition", pa.int32())])
+_KEY_SCHEMA = pa.schema([("group_id", pa.string()), ("topic", pa.string()), ("partition", pa.int32())])
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """The newest commits of some keys, none without a commit.
+    """The newest commits of some keys; a key without commits has no window.
 
-    | field      | one an | is |
-    |------------|--------|----|
-    | keys       | window | table of group_id, topic, partition |
-    | counts     | window | how many commits it has |
-    | offsets    | commit | the offset committed; window by window, the oldest commit first |
-    | timestamps | commit | when it was committed, ms since the epoch |
+    The commits are ordered by window, the oldest commit of each window first.
+
+    | Field      | Length  | Description |
+    |------------|---------|-------------|
+    | keys       | windows | a table with the columns group_id, topic and partition |
+    | counts     | windows | the number of commits of the window |
+    | offsets    | commits | the committed offset |
+    | timestamps | commits | the commit timestamp, in ms since the epoch |
     """
 
     keys: pa.Table
@@ -34,39 +36,41 @@ class Windows:
 
     @property
     def starts(self) -> Ints:
-        """The first commit of each window."""
+        """The index of the first commit of each window."""
         return self.newest - self.counts + 1
 
     @property
     def newest(self) -> Ints:
-        """The newest commit of each window."""
+        """The index of the newest commit of each window."""
         return np.cumsum(self.counts) - 1
 
     @property
     def numbers(self) -> Ints:
-        """The window of each commit."""
+        """The index of the window of each commit."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
 
-def newest_commits(decided: pa.Table, size: int = WINDOW) -> Windows:
-    """Give of each key its newest commits, those alone that no tombstone of the key follows.
+def newest_commits(decided: pa.Table, size: int = MAX_COMMITS) -> Windows:
+    """Return the window of each key: its newest commits after its last tombstone, at most `size` of them.
 
-    `decided` are records that count, of whole log partitions. Columns: KEY, log_offset, kind, committed_offset and
-    commit_timestamp; texts may be dictionaries. A key whose newest record is a tombstone has no window.
+    Args:
+        decided: Decided records of complete log partitions. Columns KEY, log_offset, kind, committed_offset and
+            commit_timestamp; strings may be dictionary-encoded.
+        size: The maximum number of commits in a window.
     """
     codes = order_codes(decided, KEY)
     order = np.lexsort((decided["log_offset"].to_numpy(), codes))
-    codes, at = codes[order], np.arange(len(order))
-    begins = np.ones(len(order), np.bool_)
-    begins[1:] = codes[1:] != codes[:-1]
-    starts = np.flatnonzero(begins)
+    codes, index = codes[order], np.arange(len(order))
+    starts_key = np.ones(len(order), np.bool_)
+    starts_key[1:] = codes[1:] != codes[:-1]
+    starts = np.flatnonzero(starts_key)
     lengths = np.diff(np.append(starts, len(order)))
     is_tombstone = pc.equal(decided["kind"], "tombstone").to_numpy()[order]
-    deleted = np.maximum.reduceat(np.where(is_tombstone, at, -1), starts) if len(starts) else starts
-    first = np.maximum(deleted + 1, starts + lengths - size)
-    kept = order[at >= np.repeat(first, lengths)]
+    last_tombstone = np.maximum.reduceat(np.where(is_tombstone, index, -1), starts) if len(starts) else starts
+    first = np.maximum(last_tombstone + 1, starts + lengths - size)
+    kept = order[index >= np.repeat(first, lengths)]
     counts = starts + lengths - np.maximum(first, starts)
-    some = counts > 0
-    keys = decided.select(KEY).take(pa.array(order[starts[some]])).cast(_PLAIN)
+    has_commits = counts > 0
+    keys = decided.select(KEY).take(pa.array(order[starts[has_commits]])).cast(_KEY_SCHEMA)
     columns = (decided[name].take(pa.array(kept)).to_numpy() for name in ("committed_offset", "commit_timestamp"))
-    return Windows(keys, counts[some], *columns)
+    return Windows(keys, counts[has_commits], *columns)
