@@ -1,4 +1,4 @@
-"""Properties of replay: it can be cut anywhere, log compaction does not change what it gives, and nothing stops it."""
+"""Properties of the replay: it can be interrupted anywhere, ignores log compaction, and never fails."""
 
 import json
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ from support.rules.group_records import (
 
 MEMBERS = ("m1", "m2", "m3")
 TOPICS = ("a", "b", "c")
-# Record types of each kind: member, group epoch, target assignment, assignment epoch, current assignment.
+# Record types of each group type: member, group epoch, target assignment, assignment epoch, current assignment.
 KINDS = {"consumer": (5, 3, 7, 6, 8), "share": (10, 11, 13, 12, 14), "streams": (19, 17, 21, 20, 22)}
 
 
@@ -45,20 +45,26 @@ def tables(state: GroupState | None, *, with_position: bool = True) -> Any:
 epochs = st.integers(0, 2)
 topic_lists = st.lists(st.sampled_from(TOPICS), max_size=2, unique=True)
 numbers = st.lists(st.integers(0, 3), max_size=2, unique=True)
-currents = st.builds(lambda epoch, of, state: current(epoch, *of, state=state), epochs, numbers, st.integers(0, 3))
-streams_currents = st.builds(lambda epoch, of, at: streams_current(epoch, *of, state=at), epochs, numbers, epochs)
-targets = st.builds(lambda of: target(*of), numbers)
+currents = st.builds(
+    lambda epoch, partitions, state: current(epoch, *partitions, state=state), epochs, numbers, st.integers(0, 3)
+)
+streams_currents = st.builds(
+    lambda epoch, partitions, state: streams_current(epoch, *partitions, state=state), epochs, numbers, epochs
+)
+targets = st.builds(lambda partitions: target(*partitions), numbers)
 classic_members = st.builds(classic_member, st.sampled_from(MEMBERS), st.none() | topic_lists)
 VALUES: dict[int, st.SearchStrategy[dict[str, Any]]] = {
     1: st.just({}),
     2: st.builds(
-        lambda kind, of: classic(kind, members=of), st.sampled_from(["", "consumer"]), st.lists(classic_members)
+        lambda protocol_type, members: classic(protocol_type, members=members),
+        st.sampled_from(["", "consumer"]),
+        st.lists(classic_members),
     ),
     4: st.just({"topics": []}),
     15: st.just({"initializingTopics": [], "initializedTopics": [], "deletingTopics": []}),
     16: st.builds(lambda topics: {"topics": topics, "version": 1, "timestamp": 1}, topic_lists),
     19: st.builds(streams_member),
-    21: st.builds(lambda of: tasks(*of), numbers),
+    21: st.builds(lambda partitions: tasks(*partitions), numbers),
     22: streams_currents,
     23: st.builds(topology, topic_lists, topic_lists),
     **dict.fromkeys((3, 11, 17), st.builds(lambda epoch: {"epoch": epoch}, epochs)),
@@ -75,42 +81,43 @@ PARTS |= dict.fromkeys((19, 21, 22), MEMBERS)
 
 @st.composite
 def any_record(draw: st.DrawFn) -> GroupRecord:
-    # Mostly one kind, or hardly any story would have a second step.
+    # Mostly consumer groups, because few histories of mixed types have a second step.
     record_type = draw(st.one_of(st.sampled_from([3, 5, 6, 7, 8, 16]), st.sampled_from(sorted(VALUES))))
     part = draw(st.sampled_from(PARTS[record_type])) if record_type in PARTS else None
     return record(record_type, draw(st.none() | VALUES[record_type]), part)
 
 
 @given(st.lists(any_record(), max_size=20), st.sets(st.integers(0, 20)))
-def test_records_in_any_order_can_be_cut_anywhere(records: list[GroupRecord], cuts: set[int]) -> None:
+def test_replay_of_any_records_can_be_interrupted_anywhere(records: list[GroupRecord], cuts: set[int]) -> None:
     log, state = numbered(records), None
-    for each in log:
-        state = replayed([each], stored(state) if each.log_offset in cuts else state)
+    for next_record in log:
+        state = replayed([next_record], stored(state) if next_record.log_offset in cuts else state)
         tables(state)
     whole = replayed(log)
     assert tables(state) == tables(whole)
     assert (state and state.to_dict()) == (whole and whole.to_dict())
 
 
-def test_replay_never_reaches_into_a_stored_state() -> None:
+def test_replay_does_not_modify_a_stored_state() -> None:
     parts = [(5, consumer_member("a"), "m1"), (7, target(1), "m1"), (16, {"topics": ["x"]}, "x.*")]
     state = replayed(record(*part) for part in parts)
-    before = state.to_dict()
-    as_it_was = json.dumps(before)
-    for each in (state, GroupState.from_dict(before)):
-        replayed([record(record_type, None, part) for record_type, _, part in parts], each)
-        assert json.dumps(before) == as_it_was
+    dictionary = state.to_dict()
+    text = json.dumps(dictionary)
+    for copy in (state, GroupState.from_dict(dictionary)):
+        replayed([record(record_type, None, part) for record_type, _, part in parts], copy)
+        assert json.dumps(dictionary) == text
 
 
 @dataclass
 class Coordinator:
-    """A group coordinator with one group: keeps what is true of it, and writes the records a broker writes.
+    """A group coordinator with one group, which writes the records that a broker writes.
 
-    Each change is one batch of the log; what cannot happen in the state it meets is passed over.
+    Each change is one batch of the log. Changes that are impossible in the current state are ignored. `expected` has
+    the properties of the group after each batch.
     """
 
     batches: list[list[GroupRecord]] = field(default_factory=list)
-    truths: list[Any] = field(default_factory=list)
+    expected: list[Any] = field(default_factory=list)
     kind: str | None = None
     members: dict[str, list[str]] = field(default_factory=dict)
     epoch: int = 0
@@ -120,7 +127,7 @@ class Coordinator:
     def write(self, *batch: GroupRecord) -> None:
         self.batches.append(list(batch))
         topics = {topic for topics in self.members.values() for topic in topics} | ({"x1"} if self.regex else set())
-        self.truths.append((self.kind, self.epoch, sorted(self.members), sorted(topics)))
+        self.expected.append((self.kind, self.epoch, sorted(self.members), sorted(topics)))
 
     def commit(self, number: int) -> None:
         if self.kind == "share":
@@ -162,17 +169,17 @@ class Coordinator:
         return record(KINDS[str(self.kind)][0], metadata[str(self.kind)], member)
 
     def rebalance(self) -> list[GroupRecord]:
-        """A new epoch, its assignment, and all members at it; a streams group rewrites its topology."""
-        _, epoch, target_of, assignment_epoch, current_of = KINDS[str(self.kind)]
+        """Return the records of a new epoch that all members have reached, and of the topology of a streams group."""
+        _, epoch, target_type, assignment_epoch, current_type = KINDS[str(self.kind)]
         streams = self.kind == "streams"
         topics = sorted({topic for topics in self.members.values() for topic in topics})
         value, assigned = (streams_current, tasks) if streams else (current, target)
         return [
             *([record(23, topology(topics))] if streams else []),
             record(epoch, {"epoch": self.epoch}),
-            *[record(target_of, assigned(at), name) for at, name in enumerate(self.members)],
+            *[record(target_type, assigned(number), name) for number, name in enumerate(self.members)],
             record(assignment_epoch, {"assignmentEpoch": self.epoch}),
-            *[record(current_of, value(self.epoch, at), name) for at, name in enumerate(self.members)],
+            *[record(current_type, value(self.epoch, number), name) for number, name in enumerate(self.members)],
         ]
 
     def leave(self, member: str) -> None:
@@ -183,13 +190,13 @@ class Coordinator:
         if self.kind == "classic":
             self.write(self.classic_record())
             return
-        metadata, epoch, target_of, _, current_of = KINDS[str(self.kind)]
-        gone = [record(kind, None, member) for kind in (current_of, target_of, metadata)]
+        metadata, epoch, target_type, _, current_type = KINDS[str(self.kind)]
+        tombstones = [record(record_type, None, member) for record_type in (current_type, target_type, metadata)]
         if self.regex and not self.members:
             self.regex = False
-            gone.append(record(16, None, "x.*"))
-        rest = self.rebalance() if self.members else [record(epoch, {"epoch": self.epoch})]
-        self.write(*gone, *rest)
+            tombstones.append(record(16, None, "x.*"))
+        records = self.rebalance() if self.members else [record(epoch, {"epoch": self.epoch})]
+        self.write(*tombstones, *records)
 
     def resolve(self) -> None:
         if self.kind == "consumer" and self.members:
@@ -221,9 +228,9 @@ class Coordinator:
             return []
         if self.kind in {"simple", "classic"}:
             return [record(2, None)]
-        member, epoch, target_of, assignment_epoch, current_of = KINDS[self.kind]
+        member, epoch, target_type, assignment_epoch, current_type = KINDS[self.kind]
         return [
-            *[record(kind, None, name) for kind in (current_of, target_of) for name in self.members],
+            *[record(record_type, None, name) for record_type in (current_type, target_type) for name in self.members],
             record(assignment_epoch, None),
             *[record(member, None, name) for name in self.members],
             *([record(16, None, "x.*")] if self.regex else []),
@@ -252,8 +259,8 @@ def histories(draw: st.DrawFn) -> Coordinator:
     return coordinator
 
 
-def truth(state: GroupState | None) -> Any:
-    """The same of a replayed state as the coordinator keeps."""
+def properties(state: GroupState | None) -> Any:
+    """Return the properties of a replayed group that `Coordinator.expected` has."""
     if state is None:
         return None, 0, [], []
     row = state.row()
@@ -267,26 +274,28 @@ def truth(state: GroupState | None) -> Any:
 
 
 @given(histories())
-def test_replay_gives_what_the_coordinator_knows(coordinator: Coordinator) -> None:
+def test_replayed_state_is_that_of_the_coordinator(coordinator: Coordinator) -> None:
     state = None
-    for batch, expected in zip(coordinator.batches, coordinator.truths, strict=True):
+    for batch, expected in zip(coordinator.batches, coordinator.expected, strict=True):
         state = replayed(batch, state)
-        assert truth(state) == expected
+        assert properties(state) == expected
 
 
 def compacted(log: list[GroupRecord], *, drop_tombstones: bool) -> list[GroupRecord]:
-    newest = {(each.record_type, json.dumps(each.key)): each.log_offset for each in log}
-    kept = [each for each in log if each.log_offset in newest.values()]
-    return [each for each in kept if each.value is not None or not drop_tombstones]
+    newest = {(entry.record_type, json.dumps(entry.key)): entry.log_offset for entry in log}
+    kept = [entry for entry in log if entry.log_offset in newest.values()]
+    return [entry for entry in kept if entry.value is not None or not drop_tombstones]
 
 
 @given(histories(), st.data(), st.booleans())
-def test_log_compaction_changes_nothing(coordinator: Coordinator, data: st.DataObject, drop_tombstones: bool) -> None:
-    log = numbered(each for batch in coordinator.batches for each in batch)
+def test_log_compaction_does_not_change_the_state(
+    coordinator: Coordinator, data: st.DataObject, drop_tombstones: bool
+) -> None:
+    log = numbered(entry for batch in coordinator.batches for entry in batch)
     ends = [sum(map(len, coordinator.batches[:count])) for count in range(len(coordinator.batches) + 1)]
-    cleaned = data.draw(st.sampled_from(ends), label="records cleaned")
+    cleaned = data.draw(st.sampled_from(ends), label="compacted records")
     whole = replayed(log)
     short = replayed([*compacted(log[:cleaned], drop_tombstones=drop_tombstones), *log[cleaned:]])
-    # A simple group stands where its first commit stood: the one thing that is not in the newest records.
-    position = whole is not None and not whole.is_simple()
-    assert tables(short, with_position=position) == tables(whole, with_position=position)
+    # The position of a simple group is that of its first commit, which log compaction may remove.
+    with_position = whole is not None and not whole.is_simple()
+    assert tables(short, with_position=with_position) == tables(whole, with_position=with_position)

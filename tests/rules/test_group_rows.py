@@ -1,4 +1,4 @@
-"""The rows of tables `groups` and `group_members` that a replayed state comes to."""
+"""The rows of the tables `groups` and `group_members` of a replayed state."""
 
 import json
 
@@ -23,7 +23,7 @@ ASSIGNED = {"assignedPartitions": [{"topic": "b", "partitions": [1, 0]}, {"topic
 BLOB = "AAEAAAA"
 
 
-def test_row_of_a_classic_group_has_the_position_and_clock_of_its_newest_record() -> None:
+def test_row_of_a_classic_group_has_the_position_and_timestamp_of_its_newest_record() -> None:
     members = [classic_member("m2", ["a"]), classic_member("m1", ["a"])]
     log = numbered([record(1, {}), record(2, classic("consumer", 4, members=members)), record(1, {})])
     assert replayed(log).row() == {
@@ -47,13 +47,13 @@ def test_row_of_a_classic_group_has_the_position_and_clock_of_its_newest_record(
 
 
 @pytest.mark.parametrize("timestamp", [{"currentStateTimestamp": -1}, {}])
-def test_unknown_state_timestamp(timestamp: dict[str, int]) -> None:
+def test_missing_state_timestamp_is_null(timestamp: dict[str, int]) -> None:
     value = classic()
     del value["currentStateTimestamp"]
     assert replayed([record(2, value | timestamp)]).row()["state_timestamp"] is None
 
 
-def test_row_of_a_consumer_group() -> None:
+def test_row_of_a_consumer_group_has_epochs_instead_of_a_generation() -> None:
     consumer = [record(3, {"epoch": 1}), record(5, consumer_member("a"), "m1"), record(8, current(1, 0), "m1")]
     log = numbered([*consumer, record(6, {"assignmentEpoch": 1}), record(3, {"epoch": 2}), record(1, {})])
     row = replayed(log).row()
@@ -84,22 +84,22 @@ CLASSIC_ROW = {
 }
 
 
-def test_classic_member_row() -> None:
+def test_row_of_a_classic_member_has_null_topics_if_they_cannot_be_parsed() -> None:
     member = classic_member("m1", ["b", "a"], ASSIGNED, groupInstanceId="i1")
     assert replayed([record(2, classic(members=[member]))]).member_rows() == [CLASSIC_ROW]
-    unread = {"subscribed_topics": None, "assignment": None}
+    unparsed = {"subscribed_topics": None, "assignment": None}
     blobs = classic_member("m1", BLOB, BLOB, groupInstanceId="i1")
-    assert replayed([record(2, classic("connect", members=[blobs]))]).member_rows() == [CLASSIC_ROW | unread]
+    assert replayed([record(2, classic("connect", members=[blobs]))]).member_rows() == [CLASSIC_ROW | unparsed]
 
 
-def test_classic_member_of_an_old_record_has_its_session_timeout_to_rebalance() -> None:
+def test_classic_member_of_an_old_record_has_its_session_timeout_as_rebalance_timeout() -> None:
     old = classic_member("m1", ["b", "a"], ASSIGNED)
     del old["groupInstanceId"], old["rebalanceTimeout"]
     (row,) = replayed([record(2, classic(members=[old]))]).member_rows()
     assert row == CLASSIC_ROW | {"group_instance_id": None, "rebalance_timeout_ms": 45_000}
 
 
-def test_empty_rack_and_regular_expression_are_none() -> None:
+def test_empty_rack_and_regular_expression_are_null() -> None:
     subscription = {"version": 3, "topics": ["a"], "rackId": ""}
     speaks_classic = record(2, classic(members=[classic_member("m1", subscription)]))
     (classic_row,) = replayed([speaks_classic]).member_rows()
@@ -107,17 +107,17 @@ def test_empty_rack_and_regular_expression_are_none() -> None:
     assert (classic_row["rack_id"], consumer_row["subscribed_regex"]) == (None, None)
 
 
-def test_target_assignment_stands_until_its_own_tombstone() -> None:
+def test_target_assignment_is_kept_until_its_own_tombstone() -> None:
     joined = record(5, consumer_member(), "m1")
-    left_and_back = [joined, record(7, target(3), "m1"), record(5, None, "m1"), joined]
+    rejoined = [joined, record(7, target(3), "m1"), record(5, None, "m1"), joined]
     targets = [
         replayed(records).member_rows()[0]["target_assignment"]
-        for records in (left_and_back, [*left_and_back, record(7, None, "m1")])
+        for records in (rejoined, [*rejoined, record(7, None, "m1")])
     ]
     assert targets == [[NO_TASK | {"topic_id": TOPIC_ID, "partitions": [3]}], None]
 
 
-def test_consumer_member_row() -> None:
+def test_row_of_a_consumer_member_has_other_fields_as_json() -> None:
     speaks_classic = {"sessionTimeoutMs": 30_000, "supportedProtocols": [{"name": "range", "metadata": BLOB}]}
     settings = {"instanceId": "i1", "rackId": "r1", "subscribedTopicRegex": "x.*", "serverAssignor": "uniform"}
     member = consumer_member("b", "a", classicMemberMetadata=speaks_classic, **settings)
@@ -143,7 +143,7 @@ def test_consumer_member_row() -> None:
     }
 
 
-def test_streams_member_row() -> None:
+def test_row_of_a_streams_member_has_tasks_instead_of_topics() -> None:
     endpoint = {"host": "h", "port": 1}
     owned = streams_current(1, 1, 0) | {"standbyTasks": [{"subtopologyId": "1", "partitions": [4]}]}
     state = replayed([record(19, streams_member(userEndpoint=endpoint), "m1"), record(22, owned, "m1")])
@@ -164,13 +164,13 @@ def test_streams_member_row() -> None:
         (22, ["UNKNOWN", "STABLE", "UNREVOKED_TASKS", "UNRELEASED_TASKS"]),
     ],
 )
-def test_member_states(record_type: int, names: list[str]) -> None:
+def test_member_state_is_named_by_its_number(record_type: int, names: list[str]) -> None:
     value = streams_current if record_type == 22 else current
     states = [replayed([record(record_type, value(1, state=number), "m1")]) for number in range(4)]
     assert [state.member_rows()[0]["member_state"] for state in states] == names
 
 
-def test_member_without_a_current_assignment_and_after_its_tombstone() -> None:
+def test_member_is_stable_without_a_current_assignment_and_after_its_tombstone() -> None:
     joined = [record(5, consumer_member(), "m1")]
     left = [*joined, record(8, current(4, 0, state=1), "m1"), record(8, None, "m1")]
     columns = ("member_epoch", "previous_member_epoch", "member_state", "assignment", "target_assignment")

@@ -1,4 +1,4 @@
-"""The life of each kind of group, record by record, and what a reader makes of records out of their story."""
+"""The lifecycle of each type of group, record by record, and the replay of records that are out of order."""
 
 from typing import Any
 
@@ -24,11 +24,11 @@ from support.rules.group_records import (
 COMMIT: dict[str, Any] = {}
 BLOB = "AAEAAAA"
 
-# A step is a record and, of the group's row behind it, the values of these columns; None is no group.
+# A step is a record, and the values of these columns in the group's row after it; None if there is no group.
 COLUMNS = ("group_type", "state", "protocol_type", "member_count", "subscription", "subscribed_topics")
 Step = tuple[GroupRecord, tuple[Any, ...] | None]
 
-LIVES: dict[str, list[Step]] = {
+LIFECYCLES: dict[str, list[Step]] = {
     "simple": [
         (record(1, COMMIT), ("classic", "Empty", None, 0, "none", [])),
         (record(1, COMMIT), ("classic", "Empty", None, 0, "none", [])),
@@ -182,14 +182,14 @@ LIVES: dict[str, list[Step]] = {
 }
 
 
-@pytest.mark.parametrize("life", LIVES.values(), ids=LIVES)
-def test_life_of_a_group(life: list[Step]) -> None:
+@pytest.mark.parametrize("lifecycle", LIFECYCLES.values(), ids=LIFECYCLES)
+def test_state_after_each_record_of_a_lifecycle(lifecycle: list[Step]) -> None:
     state = None
-    steps = zip(numbered(each for each, _ in life), (expected for _, expected in life), strict=True)
-    for each, expected in steps:
-        state = replay(state, each)
-        got = None if state is None else tuple(state.row()[column] for column in COLUMNS)
-        assert got == expected, each
+    steps = zip(numbered(step for step, _ in lifecycle), (expected for _, expected in lifecycle), strict=True)
+    for next_record, expected in steps:
+        state = replay(state, next_record)
+        actual = None if state is None else tuple(state.row()[column] for column in COLUMNS)
+        assert actual == expected, next_record
         assert expected is None or len(state.member_rows()) == expected[3]
 
 
@@ -197,7 +197,7 @@ CONSUMER = (record(3, {"epoch": 1}), record(5, consumer_member("a"), "m1"), reco
 CLASSIC = (record(2, classic(members=[classic_member("m1", ["a"])])),)
 
 
-# What the log says behind the records given, then the group type and its member ids; None is no group.
+# The records, and the group type and member IDs after them; None if there is no group.
 @pytest.mark.parametrize(
     ("records", "expected"),
     [
@@ -216,7 +216,7 @@ CLASSIC = (record(2, classic(members=[classic_member("m1", ["a"])])),)
         ([record(7, target(0), "m1")], ("consumer", [])),
         ([*CONSUMER, record(5, None, "m2"), record(8, None, "m2"), record(7, None, "m2")], ("consumer", ["m1"])),
         ([*CONSUMER, record(2, None)], None),
-        # From here on a broker gives up; the newest record is true.
+        # A broker fails on the following logs; here the newest record applies.
         ([*CONSUMER, record(5, None, "m1")], ("consumer", [])),
         ([*CONSUMER, record(3, None)], None),
         ([*CLASSIC, record(5, consumer_member("a"), "m2")], ("consumer", ["m2"])),
@@ -227,17 +227,19 @@ CLASSIC = (record(2, classic(members=[classic_member("m1", ["a"])])),)
         ([record(2, classic("", members=[classic_member("m1", ["a"])])), record(5, None, "m1")], ("classic", ["m1"])),
     ],
 )
-def test_records_out_of_their_story(records: list[GroupRecord], expected: tuple[str, list[str]] | None) -> None:
+def test_newest_record_applies_if_records_are_out_of_order(
+    records: list[GroupRecord], expected: tuple[str, list[str]] | None
+) -> None:
     state = replayed(numbered(records))
-    got = None if state is None else (state.row()["group_type"], [row["member_id"] for row in state.member_rows()])
-    assert got == expected
+    actual = None if state is None else (state.row()["group_type"], [row["member_id"] for row in state.member_rows()])
+    assert actual == expected
 
 
-def test_current_assignment_before_its_member() -> None:
-    late = [record(8, current(1, 0), "m1"), record(6, {"assignmentEpoch": 1}), record(3, {"epoch": 1})]
-    (alone,) = replayed(numbered(late)).member_rows()
+def test_current_assignment_before_its_member_creates_the_member() -> None:
+    early = [record(8, current(1, 0), "m1"), record(6, {"assignmentEpoch": 1}), record(3, {"epoch": 1})]
+    (alone,) = replayed(numbered(early)).member_rows()
     assert (alone["client_id"], alone["subscribed_topics"], alone["member_epoch"]) == (None, None, 1)
-    state = replayed(numbered([*late, record(5, consumer_member("a"), "m1")]))
+    state = replayed(numbered([*early, record(5, consumer_member("a"), "m1")]))
     (member,) = state.member_rows()
     assert (member["client_id"], member["subscribed_topics"], member["member_epoch"]) == ("app", ["a"], 1)
     assert state.row()["state"] == "Stable"

@@ -1,18 +1,26 @@
-"""The members of a group: what is kept of each, how far it has come, and its row of table `group_members`.
+"""The state of the members of a group, and their rows of the table `group_members`.
 
-* group_id, member_id, client_id, client_host, rack_id
-* group_instance_id: of a static member
-* rebalance_timeout_ms: null if unknown; a classic member without one has its session timeout
-* session_timeout_ms: classic, and members of a consumer group that speak the classic protocol
-* subscribed_topics: names; null if they cannot be read, and for streams
-* subscribed_regex, server_assignor: consumer
-* member_epoch, previous_member_epoch: all but classic; 0 and -1 while the log has no current assignment of the member
-* member_state: all but classic; STABLE, UNREVOKED_PARTITIONS, UNRELEASED_PARTITIONS (streams: …_TASKS), UNKNOWN
-* assignment: list of {topic, topic_id, subtopology, task_type, partitions}; null if it cannot be read. Classic members
-  have topic; consumer and share topic_id; streams subtopology and task_type (active, standby, warmup)
-* target_assignment: likewise; null for classic and while there is none
-* details: JSON of all else the member's records say, by Kafka's field names (partitions pending revocation, process id,
-  user endpoint, …); null if nothing, and for classic
+| Column                              | Group types | Description |
+|-------------------------------------|-------------|-------------|
+| group_id, member_id                 | all         | the key |
+| client_id, client_host, rack_id     | all         | as the client sent them |
+| group_instance_id                   | all         | the instance ID of a static member |
+| rebalance_timeout_ms                | all         | null if unknown; the session timeout of old classic members |
+| session_timeout_ms                  | classic     | also of members of consumer groups that use the classic protocol |
+| subscribed_topics                   | all         | topic names; null if they cannot be parsed, and for streams |
+| subscribed_regex, server_assignor   | consumer    | as the client sent them |
+| member_epoch, previous_member_epoch | not classic | 0 and -1 until the log has a current assignment of the member |
+| member_state                        | not classic | the name of the state, see below |
+| assignment                          | all         | assigned partitions, see below; null if it cannot be parsed |
+| target_assignment                   | not classic | as assignment; null while there is none |
+| details                             | not classic | JSON with all other fields, see below; null if there are none |
+
+* member_state is STABLE, UNREVOKED_PARTITIONS, UNRELEASED_PARTITIONS (for streams UNREVOKED_TASKS, UNRELEASED_TASKS) or
+  UNKNOWN.
+* assignment has entries {topic, topic_id, subtopology, task_type, partitions}. Classic members have a topic, consumer
+  and share members a topic_id, and streams members a subtopology and a task_type (active, standby or warmup).
+* details has the other fields of the member's records by Kafka's names: the partitions pending revocation, the process
+  ID, the user endpoint, and others.
 """
 
 import json
@@ -26,13 +34,13 @@ Value = Mapping[str, Any]
 Row = dict[str, Any]
 GroupType = Literal["classic", "consumer", "share", "streams"]
 
-# The state numbers of current-assignment records; a broker takes any other for UNKNOWN.
+# The states in current-assignment records, by number; a broker reads any other number as UNKNOWN.
 _MEMBER_STATES = {0: "STABLE", 1: "UNREVOKED_PARTITIONS", 2: "UNRELEASED_PARTITIONS"}
 _STREAMS_MEMBER_STATES = {1: "STABLE", 2: "UNREVOKED_TASKS", 3: "UNRELEASED_TASKS"}
 
 _NOT_ASSIGNED: Value = {"memberEpoch": 0, "previousMemberEpoch": -1}
 UNASSIGNED: Value = {"memberEpoch": -1, "previousMemberEpoch": -1}
-"""What a broker makes of the tombstone of a current assignment."""
+"""The current assignment of a member after the tombstone of its record, as in a broker."""
 
 _TASK_TYPES = {"activeTasks": "active", "standbyTasks": "standby", "warmupTasks": "warmup"}
 _IN_COLUMNS = frozenset(
@@ -46,31 +54,32 @@ _IN_COLUMNS = frozenset(
 
 @dataclass(slots=True)
 class GroupMember:
-    """A member of a consumer, share or streams group: its newest metadata and current-assignment values.
+    """A member of a consumer, share or streams group: the newest values of its metadata and current assignment.
 
-    Compaction can leave a current assignment before its member's metadata; a broker makes a member of either.
+    After log compaction, the current assignment of a member may precede its metadata. As in a broker, either record
+    creates the member.
     """
 
     metadata: Value | None = None
     current: Value | None = None
 
     def state(self, group_type: GroupType) -> str:
-        """Name the member's state; without a current assignment it is STABLE."""
+        """Return the name of the member's state, which is STABLE without a current assignment."""
         if self.current is None or "state" not in self.current:
             return "STABLE"
         names = _STREAMS_MEMBER_STATES if group_type == "streams" else _MEMBER_STATES
         return names.get(self.current["state"], "UNKNOWN")
 
     def is_reconciled(self, group_type: GroupType, assignment_epoch: int) -> bool:
-        """Tell whether the member has taken up the target assignment of this epoch."""
+        """Return whether the member has reconciled with the target assignment of this epoch."""
         epoch: int = (self.current or _NOT_ASSIGNED)["memberEpoch"]
         return epoch == assignment_epoch and self.state(group_type) == "STABLE"
 
     def row(self, group_id: str, group_type: GroupType, member_id: str, target: Value | None) -> Row:
-        """Give the member's row; `target` is its target-assignment value."""
+        """Return the row of the member; `target` is the value of its target-assignment record."""
         metadata, current = self.metadata or {}, self.current or _NOT_ASSIGNED
-        rest = {name: value for name, value in {**metadata, **current}.items() if name not in _IN_COLUMNS}
-        details = {name: value for name, value in rest.items() if value not in (None, "", [])}
+        others = {name: value for name, value in {**metadata, **current}.items() if name not in _IN_COLUMNS}
+        details = {name: value for name, value in others.items() if value not in (None, "", [])}
         return {
             "group_id": group_id,
             "member_id": member_id,
@@ -81,7 +90,7 @@ class GroupMember:
             "rebalance_timeout_ms": _known(metadata.get("rebalanceTimeoutMs", -1)),
             "session_timeout_ms": (metadata.get("classicMemberMetadata") or {}).get("sessionTimeoutMs"),
             "subscribed_topics": _sorted(metadata.get("subscribedTopicNames")),
-            # The Java client sends "" for no expression.
+            # The Java client sends "" if there is no regular expression.
             "subscribed_regex": metadata.get("subscribedTopicRegex") or None,
             "server_assignor": metadata.get("serverAssignor"),
             "member_epoch": current["memberEpoch"],
@@ -94,10 +103,10 @@ class GroupMember:
 
 
 def classic_member_row(group_id: str, protocol_type: str, member: Value) -> Row:
-    """Give the row of one member inside a GroupMetadataValue; blobs of other protocols than "consumer" stay unread."""
-    readable = protocol_type == CONSUMER_PROTOCOL_TYPE
-    subscription = member["subscription"] if readable else None
-    assignment = member["assignment"] if readable else None
+    """Return the row of a member in a GroupMetadataValue; only the protocol type "consumer" is parsed."""
+    parsed = protocol_type == CONSUMER_PROTOCOL_TYPE
+    subscription = member["subscription"] if parsed else None
+    assignment = member["assignment"] if parsed else None
     session_timeout = member["sessionTimeout"]
     return {
         "group_id": group_id,
@@ -105,7 +114,7 @@ def classic_member_row(group_id: str, protocol_type: str, member: Value) -> Row:
         "group_instance_id": member.get("groupInstanceId"),
         "client_id": member["clientId"],
         "client_host": member["clientHost"],
-        # librdkafka sends "" for no rack.
+        # librdkafka sends "" if there is no rack.
         "rack_id": None if subscription is None else subscription.get("rackId") or None,
         "rebalance_timeout_ms": _known(member.get("rebalanceTimeout", -1), session_timeout),
         "session_timeout_ms": session_timeout,
@@ -122,24 +131,27 @@ def classic_member_row(group_id: str, protocol_type: str, member: Value) -> Row:
 
 
 def _classic_assignment(assignment: Any) -> list[Row] | None:
-    # An assignment that could not be parsed comes as None or as the bytes' text.
+    # An assignment that could not be parsed is None or Base64 text.
     if not isinstance(assignment, Mapping):
         return None
     return _in_order(_assigned(entry["partitions"], topic=entry["topic"]) for entry in assignment["assignedPartitions"])
 
 
 def _assignment(value: Value) -> list[Row]:
-    """Read the assignment out of a current- or target-assignment value of any kind of group."""
+    """Return the assignment in a current-assignment or target-assignment value of any group type but classic."""
     topics = value.get("assignedPartitions", value.get("topicPartitions", ()))
     assigned = [_assigned(entry["partitions"], topic_id=entry["topicId"]) for entry in topics]
     tasks = [(task_type, entry) for name, task_type in _TASK_TYPES.items() for entry in value.get(name, ())]
-    assigned += [_assigned(of["partitions"], subtopology=of["subtopologyId"], task_type=kind) for kind, of in tasks]
+    assigned += [
+        _assigned(entry["partitions"], subtopology=entry["subtopologyId"], task_type=task_type)
+        for task_type, entry in tasks
+    ]
     return _in_order(assigned)
 
 
-def _assigned(partitions: Iterable[int], **of: str) -> Row:
+def _assigned(partitions: Iterable[int], **target: str) -> Row:
     absent: Row = dict.fromkeys(("topic", "topic_id", "subtopology", "task_type"))
-    return absent | of | {"partitions": sorted(partitions)}
+    return absent | target | {"partitions": sorted(partitions)}
 
 
 def _in_order(assigned: Iterable[Row]) -> list[Row]:
@@ -151,5 +163,5 @@ def _sorted(names: Iterable[str] | None) -> list[str] | None:
     return None if names is None else sorted(names)
 
 
-def _known(timeout: int, otherwise: int | None = None) -> int | None:
-    return otherwise if timeout == -1 else timeout
+def _known(timeout: int, default: int | None = None) -> int | None:
+    return default if timeout == -1 else timeout

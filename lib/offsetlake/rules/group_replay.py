@@ -1,4 +1,4 @@
-"""Replays new group records over the stored state of the groups of some log partitions."""
+"""Replays new group records on the stored state of the groups of some log partitions."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ Row = dict[str, Any]
 
 @dataclass(slots=True)
 class ReplayedGroups:
-    """Rows of `groups` and `group_members` for every group replayed, and all those groups, gone ones included."""
+    """The new rows of `groups` and `group_members`, and the IDs of all replayed groups, including deleted ones."""
 
     group_ids: list[str] = field(default_factory=list)
     groups: list[Row] = field(default_factory=list)
@@ -27,26 +27,27 @@ class ReplayedGroups:
 
 
 def replay_groups(records: pa.Table, commits: pa.Table, groups: pa.Table) -> ReplayedGroups:
-    """Bring new records into the state of their groups.
+    """Replay new records on the state of their groups.
 
-    | table   | columns |
-    |---------|---------|
-    | records | those of `group_records` |
-    | commits | group_id, log_partition, log_offset: of each group the newest offset commit among the new records |
-    | groups  | those of `groups` as before, at least the groups that have new records |
+    A group with commits but neither a group record nor a row is created as a classic group that is Empty and has no
+    protocol type.
 
-    A group that has commits but neither a record nor a row is made: classic, Empty, with no protocol type.
+    Args:
+        records: New rows of `group_records`.
+        commits: The newest offset commit of each group among the new records. Columns group_id, log_partition and
+            log_offset.
+        groups: The previous rows of `groups`, at least those of the groups that have new records.
     """
-    # One step a record: the replay itself does some 1.6 M records/s a core, and group records are few beside commits.
+    # Records are replayed one by one, at about 1.6 million records/s per core: there are few compared with commits.
     stored = {row["group_id"]: row for row in groups.select(["group_id", "log_partition", "replay_state"]).to_pylist()}
     newest = {row["group_id"]: row for row in commits.to_pylist()}
     result = ReplayedGroups()
     with_records = set()
-    for group_id, of_group in groupby(_in_order(records), key=itemgetter("group_id")):
+    for group_id, group_records in groupby(_in_order(records), key=itemgetter("group_id")):
         with_records.add(group_id)
         commit = newest.get(group_id)
         state = _stored_state(stored[group_id]) if group_id in stored else None
-        _add(result, group_id, _replayed(state, of_group, commit))
+        _add(result, group_id, _replayed(state, group_records, commit))
     for group_id, commit in newest.items():
         if group_id not in with_records and group_id not in stored:
             _add(result, group_id, replay(None, _commit_record(commit)))
@@ -69,8 +70,8 @@ def _replayed(state: GroupState | None, rows: Iterable[Row], commit: Row | None)
 
 def _record(row: Row) -> GroupRecord:
     value = None if row["value"] is None else json.loads(row["value"])
-    at = (row["log_partition"], row["log_offset"], row["log_timestamp"])
-    return GroupRecord(*at, row["record_type"], json.loads(row["key"]), value)
+    position = (row["log_partition"], row["log_offset"], row["log_timestamp"])
+    return GroupRecord(*position, row["record_type"], json.loads(row["key"]), value)
 
 
 def _commit_record(row: Row) -> GroupRecord:

@@ -1,21 +1,27 @@
-"""The state of one group: the newest value of each of its records, and its row of table `groups`.
+"""The state of one group: the newest value of each of its records, and its row of the table `groups`.
 
-* group_id
-* group_type: classic, consumer, share, streams
-* state: classic and share Empty, Stable; consumer Empty, Assigning, Reconciling, Stable; streams those and NotReady
-* protocol_type: null for a simple group; the group type for all but classic
-* protocol, leader, generation: classic
-* epoch, assignment_epoch: all but classic, of the group and of its target assignment (-1 once that is deleted)
-* state_timestamp: classic, since when the group is in its state, in ms; null if unknown
-* subscription, subscribed_topics: as the tables of `offsetlake.rules.subscriptions` say
-* member_count
-* log_partition; log_offset, log_timestamp: of the newest record of the group. A tombstone of a part the group does not
-  have counts too: it had the part until compaction took its record. Null for a group that only commits have made
+| Column                          | Group types | Description |
+|---------------------------------|-------------|-------------|
+| group_id                        | all         | the key |
+| group_type                      | all         | classic, consumer, share or streams |
+| state                           | all         | the name of the state, see below |
+| protocol_type                   | all         | null for a simple group; the group type if it is not classic |
+| protocol, leader, generation    | classic     | as in GroupMetadataValue |
+| epoch, assignment_epoch         | not classic | of the group and of its target assignment, -1 after that is deleted |
+| state_timestamp                 | classic     | when the group entered its state, in ms; null if unknown |
+| subscription, subscribed_topics | all         | see `offsetlake.rules.subscriptions` |
+| member_count                    | all         | the number of members |
+| log_partition                   | all         | the log partition of the group |
+| log_offset, log_timestamp       | all         | of the newest record; null if the group has only commits |
 
-Consumer and streams states follow from epochs, as in a broker: no members is Empty; no topology is NotReady; a group
-epoch ahead of the assignment epoch is Assigning; a member not stable at the assignment epoch makes it Reconciling.
-A streams group of a broker that has just loaded its log stays NotReady until the first heartbeat brings the
-cluster's topics in; here it counts as ready with its topology, as it will be.
+The newest record may be a tombstone of a part that the group does not have: log compaction may have removed the record
+of the part.
+
+The state is derived as in a broker. A group without members is Empty, and a classic or share group with members is
+Stable. A streams group without a topology is NotReady. A consumer or streams group whose epoch is greater than its
+assignment epoch is Assigning; one with a member that is not stable at the assignment epoch is Reconciling; otherwise it
+is Stable. There is one difference: in a broker that has just loaded the log, a streams group is NotReady until its
+first heartbeat; here it is ready if it has a topology.
 """
 
 from collections.abc import Mapping
@@ -29,15 +35,23 @@ from offsetlake.rules.subscriptions import Subscription
 
 @dataclass(slots=True)
 class GroupState:
-    """One group, as a broker holds it that has loaded the log up to `log_offset`.
+    """One group, as in a broker that has loaded the log up to `log_offset`.
 
-    * metadata: classic, the newest GroupMetadataValue; None for a group that only commits have made
-    * epoch, assignment_epoch: of the other kinds
-    * members, target_assignments: of the other kinds, by member id; either may be there without the other
-    * regexes: consumer, the topics of each regular expression
-    * topology: streams, the newest StreamsGroupTopologyValue
+    Values of records have Kafka's field names, and are never modified in place.
 
-    Values stay as they came, by Kafka's field names, and are never changed in place.
+    Attributes:
+        group_id: The ID of the group.
+        group_type: The type of the group.
+        log_partition: The log partition of the group.
+        log_offset: The log offset of the newest record.
+        log_timestamp: The timestamp of the newest record, in ms since the epoch.
+        metadata: Classic groups: the newest GroupMetadataValue; None if the group has only commits.
+        epoch: Other groups: the group epoch.
+        assignment_epoch: Other groups: the epoch of the target assignment.
+        members: Other groups: the members by ID.
+        target_assignments: Other groups: the target assignments by member ID, possibly of IDs without a member.
+        regexes: Consumer groups: the topics that each regular expression matches.
+        topology: Streams groups: the newest StreamsGroupTopologyValue.
     """
 
     group_id: str
@@ -54,14 +68,17 @@ class GroupState:
     topology: Value | None = None
 
     def is_simple(self) -> bool:
-        """Tell whether the group only holds offsets: classic, with no protocol type and no members."""
+        """Return whether the group is simple: a classic group with neither a protocol type nor members."""
         if self.group_type != "classic":
             return False
         return self.metadata is None or not (self.metadata["protocolType"] or self.metadata["members"])
 
     def to_dict(self) -> dict[str, Any]:
-        """Give all of the state as plain, JSON-able dicts and lists, from which `from_dict` makes it again."""
-        members = {name: {"metadata": of.metadata, "current": of.current} for name, of in self.members.items()}
+        """Return the whole state as dicts and lists that can be written as JSON and read with `from_dict`."""
+        members = {
+            member_id: {"metadata": member.metadata, "current": member.current}
+            for member_id, member in self.members.items()
+        }
         return {
             **{name: getattr(self, name) for name in self.__slots__},
             "members": members,
@@ -71,13 +88,13 @@ class GroupState:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
-        """Make the state that `to_dict` gave."""
+        """Return the state that `to_dict` was called on."""
         members = {name: GroupMember(**values) for name, values in stored["members"].items()}
         copies = {name: dict(stored[name]) for name in ("target_assignments", "regexes")}
         return cls(**{**stored, **copies, "members": members})
 
     def row(self) -> Row:
-        """Give the group's row of table `groups`: the columns above."""
+        """Return the row of the table `groups`, with the columns above."""
         classic = self.group_type == "classic"
         metadata = self.metadata or {}
         state_timestamp = metadata.get("currentStateTimestamp", -1)
@@ -103,7 +120,7 @@ class GroupState:
         }
 
     def member_rows(self) -> list[Row]:
-        """Give the rows of table `group_members`, by member id: the columns of `offsetlake.rules.group_members`."""
+        """Return the rows of the table `group_members`, sorted by member ID, with the columns of `group_members`."""
         if self.metadata is not None:
             protocol_type, classic = self.metadata["protocolType"], sorted(self._classic_members().items())
             return [classic_member_row(self.group_id, protocol_type, member) for _, member in classic]

@@ -1,22 +1,23 @@
-"""Replays the group records of the log, in log order, into the latest state of each group.
+"""Replays the group records of the log, in log order, to the latest state of each group.
 
-What comes out is what a broker of 4.1 or 4.2 holds once it has loaded the same log (Kafka's
-`GroupMetadataManager.replay`), except that a reader never fails. Where a broker gives the partition up as corrupt (!),
-the newest record is taken as true.
+The result is the state of a broker of version 4.1 or 4.2 that has loaded the same log (`GroupMetadataManager.replay`
+in Kafka), but the replay never fails. In the cases marked with (!), where a broker fails to load the partition, the
+newest record applies.
 
-| record               | no group      | group of its kind             | simple group    | group of another kind |
+| record               | no group      | group of its type             | simple group    | group of another type |
 |----------------------|---------------|-------------------------------|-----------------|-----------------------|
-| 1, commit            | simple group  | nothing                       | nothing         | nothing               |
+| 1, commit            | simple group  | ignored                       | ignored         | ignored               |
 | 2, classic metadata  | group         | replaced                      | replaced        | replaced              |
-| 2, tombstone         | nothing       | removed                       | removed         | removed               |
+| 2, tombstone         | ignored       | removed                       | removed         | removed               |
 | part                 | group with it | part set                      | replaced        | replaced (!)          |
-| tombstone of a part  | nothing       | part taken away               | replaced, empty | nothing (!)           |
-| 3, 11, 17, tombstone | nothing       | removed, with any members (!) | removed         | nothing (!)           |
+| tombstone of a part  | ignored       | part removed                  | replaced, empty | ignored (!)           |
+| 3, 11, 17, tombstone | ignored       | removed, with any members (!) | removed         | ignored (!)           |
 
-A part is a record of types 3-8 and 16 (consumer), 10-15 (share), 17 and 19-23 (streams). On a simple group share and
-streams records fail a 4.1 broker. A member's tombstone removes the member even before its assignment's tombstone (!).
-A classic group that moves to the consumer protocol is removed by a type 2 tombstone and made anew by the records
-behind it; one that moves back the other way round. Records of any other type change nothing: a broker skips them too.
+A part is a record of types 3-8 and 16 (consumer), 10-15 (share), 17 and 19-23 (streams). A broker of version 4.1 fails
+on share and streams records of a simple group. The tombstone of a member removes the member even if it precedes the
+tombstone of its assignment (!). A classic group that is upgraded to the consumer protocol is removed by a tombstone of
+type 2 and created again by the records after it; a downgrade has the reverse order. Records of any other type are
+ignored, as in a broker.
 """
 
 from collections.abc import Callable
@@ -27,14 +28,18 @@ from offsetlake.rules.group_state import GroupState
 
 
 class GroupRecord(NamedTuple):
-    """One group record, its key and value as in Kafka's JSON.
+    """One group record, with the key and value in Kafka's JSON form.
 
-    * log_timestamp: ms, None where the log has none
-    * record_type: the type in the key. Type 1 stands for the newest commit of the group among the records replayed;
-      of its value only None, a tombstone, matters
-    * key: `{"group"}` for types 1 and 2, else `{"groupId"}` with `memberId` or `regularExpression` where there is one
-    * value: None is a tombstone. The `subscription` and `assignment` of a type 2 member are dicts for protocol type
-      "consumer", and None where their bytes cannot be read
+    Attributes:
+        log_partition: The partition of the record.
+        log_offset: The offset of the record.
+        log_timestamp: The timestamp of the record, in ms since the epoch; None if it has none.
+        record_type: The type of the key. Type 1 is the newest commit of the group among the replayed records; only
+            whether its value is None matters.
+        key: `{"group"}` for types 1 and 2, otherwise `{"groupId"}`, and `memberId` or `regularExpression` if the type
+            has one.
+        value: None for a tombstone. The `subscription` and `assignment` of a member in a value of type 2 are dicts for
+            the protocol type "consumer", and None if their bytes cannot be parsed.
     """
 
     log_partition: int
@@ -46,9 +51,9 @@ class GroupRecord(NamedTuple):
 
 
 def replay(state: GroupState | None, record: GroupRecord) -> GroupState | None:
-    """Bring the next record of the group into its state; None is no group, before and after.
+    """Return the state of the group after its next record in log order; None if the group does not exist.
 
-    The state given is used up: it may be changed and given back. Records must come in log order.
+    The given state must not be used afterwards: it may be modified and returned.
     """
     if record.record_type in _WHOLE_GROUP:
         return _WHOLE_GROUP[record.record_type](state, record)
@@ -73,7 +78,7 @@ def _classic_metadata(_state: GroupState | None, record: GroupRecord) -> GroupSt
 
 
 def _group_for(state: GroupState | None, record: GroupRecord, group_type: GroupType) -> GroupState | None:
-    """Find or make the group a record belongs to, at the record's position; None if the record means nothing."""
+    """Return the group of a record, created if needed, at the position of the record; None if it is to be ignored."""
     if state is not None and state.group_type == group_type:
         state.log_partition, state.log_offset, state.log_timestamp = record[:3]
         return state
@@ -89,8 +94,8 @@ def _group_epoch(group: GroupState, record: GroupRecord) -> GroupState | None:
     return group
 
 
-def _no_part(group: GroupState, _record: GroupRecord) -> GroupState:
-    """Keep nothing of the record but that the group is there."""
+def _group_only(group: GroupState, _record: GroupRecord) -> GroupState:
+    """Ignore the value: the record only creates the group."""
     return group
 
 
@@ -145,7 +150,7 @@ _WHOLE_GROUP: dict[int, Callable[[GroupState | None, GroupRecord], GroupState | 
 
 _PART_OF_GROUP: dict[int, tuple[GroupType, Callable[[GroupState, GroupRecord], GroupState | None]]] = {
     3: ("consumer", _group_epoch),
-    4: ("consumer", _no_part),
+    4: ("consumer", _group_only),
     5: ("consumer", _member),
     6: ("consumer", _assignment_epoch),
     7: ("consumer", _target_assignment),
@@ -155,7 +160,7 @@ _PART_OF_GROUP: dict[int, tuple[GroupType, Callable[[GroupState, GroupRecord], G
     12: ("share", _assignment_epoch),
     13: ("share", _target_assignment),
     14: ("share", _current_assignment),
-    15: ("share", _no_part),
+    15: ("share", _group_only),
     16: ("consumer", _regular_expression),
     17: ("streams", _group_epoch),
     19: ("streams", _member),

@@ -1,4 +1,4 @@
-"""Group records as brokers write them: short constructors for values, and logs out of them."""
+"""Group records as brokers write them: constructors of values, records and logs."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,7 +12,7 @@ PARTITION = 7
 
 
 def record(record_type: int, value: Value | None, part: str | None = None, offset: int = 0) -> GroupRecord:
-    """A record of group `orders`; `part` is the member id, or the regular expression of type 16."""
+    """Return a record of group `orders`; `part` is the member ID, or the regular expression of type 16."""
     if record_type in {1, 2}:
         key = {"group": GROUP}
     elif part is None:
@@ -23,13 +23,16 @@ def record(record_type: int, value: Value | None, part: str | None = None, offse
 
 
 def numbered(records: Iterable[GroupRecord]) -> list[GroupRecord]:
-    """The records at log offsets 0, 1, 2, …"""
-    return [each._replace(log_offset=at, log_timestamp=1_000 + at) for at, each in enumerate(records)]
+    """Return the records with the log offsets 0, 1, 2, …"""
+    return [
+        each_record._replace(log_offset=log_offset, log_timestamp=1_000 + log_offset)
+        for log_offset, each_record in enumerate(records)
+    ]
 
 
 def replayed(records: Iterable[GroupRecord], state: GroupState | None = None) -> GroupState | None:
-    for each in records:
-        state = replay(state, each)
+    for next_record in records:
+        state = replay(state, next_record)
     return state
 
 
@@ -47,7 +50,7 @@ def classic(protocol_type: str = "consumer", generation: int = 1, **more: Any) -
 
 
 def classic_member(member_id: str, subscription: Any, assignment: Any = None, **more: Any) -> Value:
-    """A member inside a type 2 value; a list of topics is made a subscription, and any other as it is."""
+    """Return a member of a value of type 2; a list of topics is converted to a subscription."""
     if isinstance(subscription, list):
         subscription = {"version": 1, "topics": subscription, "userData": None, "ownedPartitions": []}
     return {
@@ -102,8 +105,8 @@ def partitions(*numbers: int) -> list[Value]:
 
 def current(epoch: int, *numbers: int, state: int = 0, previous: int | None = None) -> Value:
     previous = epoch - 1 if previous is None else previous
-    numbers_of = {"assignedPartitions": partitions(*numbers), "partitionsPendingRevocation": []}
-    return {"memberEpoch": epoch, "previousMemberEpoch": previous, "state": state, **numbers_of}
+    assigned = {"assignedPartitions": partitions(*numbers), "partitionsPendingRevocation": []}
+    return {"memberEpoch": epoch, "previousMemberEpoch": previous, "state": state, **assigned}
 
 
 def target(*numbers: int) -> Value:
