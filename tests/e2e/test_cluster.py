@@ -62,6 +62,7 @@ from pathlib import Path
 
 from pyspark import TaskContext
 
+from offsetlake.errors import LakeUnusable
 from offsetlake.lake.lake import Lake
 from offsetlake.rules.policy import RetentionPolicy
 from offsetlake.log.address import LogAddress
@@ -75,7 +76,7 @@ def failing_once(distribute):
         def attempt(item):
             result = work(item)
             if TaskContext.get().attemptNumber() == 0:
-                raise OSError("the first attempt fails")
+                raise LakeUnusable("the first attempt fails")
             return result
         return distribute(spark, attempt, items)
     return distribute_failing
