@@ -1,4 +1,4 @@
-"""What the serving process says for machines: one JSON object a line, with fields."""
+"""Log lines of the serving process: JSON for machines, escaped text for people, and limits for clients."""
 
 import json
 import logging
@@ -16,7 +16,7 @@ from offsetlake.serve.settings import Settings
 HOSTILE = "\x1b[31m\x9b1m\u202e\n\x07"
 
 
-def test_an_event_has_the_fields_of_its_sentence() -> None:
+def test_json_line_contains_the_fields_of_the_event() -> None:
     record = logging.LogRecord(
         "a.b", logging.WARNING, "", 1, "took %(offsets)d from\n%(name)r", ({"offsets": 5, "name": "ü"},), None
     )
@@ -34,18 +34,18 @@ def test_an_event_has_the_fields_of_its_sentence() -> None:
     }
 
 
-def test_an_error_has_its_trace_in_a_field() -> None:
+def test_json_line_of_an_error_contains_its_traceback() -> None:
     try:
         int("why")
     except ValueError:
         record = logging.LogRecord("a", logging.ERROR, "", 1, "it %s", ("broke",), sys.exc_info())
-    said = json.loads(JsonFormatter().format(record))
-    assert said["message"] == "it broke"
-    assert said["trace"].endswith("invalid literal for int() with base 10: 'why'")
+    event = json.loads(JsonFormatter().format(record))
+    assert event["message"] == "it broke"
+    assert event["trace"].endswith("invalid literal for int() with base 10: 'why'")
 
 
 @pytest.mark.parametrize("formatter", [JsonFormatter(), TextFormatter()])
-def test_a_line_holds_no_controls(formatter: logging.Formatter) -> None:
+def test_control_characters_are_escaped(formatter: logging.Formatter) -> None:
     try:
         int(HOSTILE)
     except ValueError:
@@ -58,7 +58,7 @@ def test_a_line_holds_no_controls(formatter: logging.Formatter) -> None:
         assert written.split("\n")[0].endswith("group \\x1b[31m\\x9b1m\\u202e\\n\\x07")
 
 
-def test_lines_that_clients_cause_are_limited_by_kind(
+def test_lines_that_clients_cause_are_limited_for_each_kind(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "CLIENT_LINES", CLIENT_LINES)
@@ -73,12 +73,12 @@ def test_lines_that_clients_cause_are_limited_by_kind(
     now += CLIENT_LINES_SECONDS
     log.warning("%s may not read group %d", "User:a", 7)
     suppressed, last = caplog.messages[-2:]
-    assert suppressed.startswith(f"{50_000 - CLIENT_LINES} lines were suppressed")
+    assert suppressed.startswith(f"{50_000 - CLIENT_LINES} lines like the next one were suppressed")
     assert last == "User:a may not read group 7"
 
 
 @pytest.mark.slow
-def test_a_server_says_each_event_on_a_line(tmp_path: Path) -> None:
+def test_server_writes_one_json_object_per_line(tmp_path: Path) -> None:
     settings = Settings(str(tmp_path / "lake"), str(tmp_path / "log"), "127.0.0.1", 0, log_format="json")
     command = [sys.executable, "-m", "offsetlake.serve", settings.to_json()]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:

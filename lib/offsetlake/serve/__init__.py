@@ -1,5 +1,5 @@
-"""The serving process: a coordinator for offsets that consumers and tools talk to; a snapshot, and what came since.
+"""The serving process: an offset coordinator for consumers and tools that speak the Kafka protocol.
 
-It imports neither Arrow nor Delta nor Spark: what needs them runs in a process of its own
-(`offsetlake.serve.storage.snapshot_build`).
+It serves a mapped snapshot of the tables and the commits that were written since. It imports neither Arrow nor Delta
+nor Spark: work that needs them runs in a child process (`offsetlake.serve.storage.snapshot_build`).
 """

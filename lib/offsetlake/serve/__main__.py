@@ -1,4 +1,7 @@
-"""The serving process: `python -m offsetlake.serve SETTINGS`, settings as JSON; `offsetlake serve` starts it."""
+"""Entry point of the serving process: `python -m offsetlake.serve SETTINGS`, with the settings as JSON.
+
+`offsetlake serve` starts it.
+"""
 
 import sys
 
@@ -11,7 +14,7 @@ from offsetlake.util.process_exit import open_standard_streams
 
 
 def main() -> int:
-    """Serve, and give the exit code."""
+    """Serve until the process is stopped, and return the exit code."""
     open_standard_streams()
     settings = Settings.from_json(sys.argv[1])
     log_to_stderr(settings.log_format)

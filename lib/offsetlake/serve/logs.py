@@ -1,4 +1,4 @@
-"""What the serving process says: sentences for people, or one JSON object a line for machines."""
+"""Log lines of the serving process: sentences for people, or one JSON object per line for machines."""
 
 import logging
 import sys
@@ -10,74 +10,77 @@ from typing import Any
 from offsetlake.util.escaping import to_json, visible
 from offsetlake.util.times import to_iso
 
-LONGEST_NAME = 255  # characters of a name that a client made up
-CLIENT_LINES, CLIENT_LINES_SECONDS = 20, 10.0  # lines of one kind that clients may cause, in so many seconds
+MAX_NAME_CHARACTERS = 255
+"""Maximum length of a name from a client in a log line; clients can send names of 64 KiB."""
+
+CLIENT_LINES, CLIENT_LINES_SECONDS = 20, 10.0
+"""Maximum number of lines of one kind that clients can cause within this time."""
 
 
 class LogFormat(StrEnum):
-    """How a line looks."""
+    """The format of log lines."""
 
     TEXT = "text"
     JSON = "json"
 
 
 class JsonFormatter(logging.Formatter):
-    """Writes an event as one JSON object.
+    """Formats an event as one JSON object.
 
-    | field    | is |
-    |----------|----|
-    | time     | ISO 8601, UTC |
-    | level    | INFO, WARNING, ERROR |
-    | logger   | the module that says it |
-    | message  | the sentence |
-    | template | the same without what differs from one such event to the next, where it has fields of its own |
-    | trace    | where an error was raised |
+    | Field    | Description |
+    |----------|-------------|
+    | time     | The time, as ISO 8601 in UTC. |
+    | level    | INFO, WARNING or ERROR. |
+    | logger   | The module that logs the event. |
+    | message  | The sentence. |
+    | template | The sentence with placeholders, the same for all events of a kind; only if the event has fields. |
+    | trace    | The traceback of an error. |
 
-    Beside them the event's own fields: what the sentence is made of, where it names them as in `%(offsets)d`.
+    The fields of the event itself follow: the values of named placeholders such as `%(offsets)d`.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write an event."""
-        said: dict[str, object] = dict(record.args) if isinstance(record.args, Mapping) else {}
-        said |= {"template": record.msg} if said else {}
-        said |= {"time": to_iso(int(record.created * 1000)), "level": record.levelname, "logger": record.name}
-        said["message"] = record.getMessage()
+        """Return the line of an event."""
+        event: dict[str, object] = dict(record.args) if isinstance(record.args, Mapping) else {}
+        event |= {"template": record.msg} if event else {}
+        event |= {"time": to_iso(int(record.created * 1000)), "level": record.levelname, "logger": record.name}
+        event["message"] = record.getMessage()
         if record.exc_info:
-            said["trace"] = self.formatException(record.exc_info)
-        return to_json(said, default=str)
+            event["trace"] = self.formatException(record.exc_info)
+        return to_json(event, default=str)
 
 
 class TextFormatter(logging.Formatter):
-    """Writes an event as a sentence, without characters from clients that control a terminal or break the line."""
+    """Formats an event as a sentence, and escapes control characters and line breaks that come from clients."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name that logging calls
-        """Return the line of an event; a trace comes after it."""
+        """Return the line of an event; a traceback follows it."""
         return visible(super().formatMessage(record))
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - as above
-        """Return the lines of a trace."""
+        """Return the lines of a traceback."""
         return "\n".join(map(visible, super().formatException(ei).split("\n")))
 
 
 def quoted(name: str) -> str:
-    """Give a name as lines have it: cut, as whoever connects can send one of 64 KB again and again."""
-    return repr(name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…")
+    """Return a name in quotes, truncated to MAX_NAME_CHARACTERS, for a log line."""
+    return repr(name if len(name) <= MAX_NAME_CHARACTERS else f"{name[:MAX_NAME_CHARACTERS]}…")
 
 
-def log_to_stderr(style: str) -> None:
-    """Write what is said to standard error, as a LogFormat has it."""
+def log_to_stderr(log_format: str) -> None:
+    """Write log lines to standard error, in a LogFormat."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if style == LogFormat.JSON else TextFormatter())
+    handler.setFormatter(JsonFormatter() if log_format == LogFormat.JSON else TextFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
 class ClientLog:
-    """Writes the lines that clients can cause, of each kind (template) no more than a client may cause in a time.
+    """Writes lines that clients can cause, at most CLIENT_LINES of each kind (template) in CLIENT_LINES_SECONDS.
 
-    The first line of that kind after the time says how many were suppressed.
+    The first line of a kind after that time is preceded by the number of lines that were suppressed.
     """
 
     def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
@@ -85,15 +88,15 @@ class ClientLog:
         self._kinds: dict[str, _Lines] = {}
 
     def info(self, template: str, *values: object) -> None:
-        """Write a line of level INFO."""
+        """Log a line at level INFO."""
         self._write(logging.INFO, template, *values)
 
     def warning(self, template: str, *values: object) -> None:
-        """Write a line of level WARNING."""
+        """Log a line at level WARNING."""
         self._write(logging.WARNING, template, *values)
 
     def exception(self, template: str, *values: object) -> None:
-        """Write a line of level ERROR, with the trace of the exception that is being handled."""
+        """Log a line at level ERROR, with the traceback of the exception that is being handled."""
         self._write(logging.ERROR, template, *values, trace=True)
 
     def _write(self, level: int, template: str, *values: object, trace: bool = False) -> None:
@@ -108,8 +111,12 @@ class ClientLog:
             suppressed, seconds = lines.suppressed, CLIENT_LINES_SECONDS
             lines.until, lines.written, lines.suppressed = now + seconds, 0, 0
             if suppressed:
-                said = "%d lines were suppressed that were like the next one, more than %d within %.0f s"
-                self._logger.warning(said, suppressed, CLIENT_LINES, seconds)
+                self._logger.warning(
+                    "%d lines like the next one were suppressed, as more than %d occurred within %.0f s",
+                    suppressed,
+                    CLIENT_LINES,
+                    seconds,
+                )
         if lines.written < CLIENT_LINES:
             lines.written += 1
             return True
@@ -118,7 +125,7 @@ class ClientLog:
 
 
 class _Lines:
-    """Lines of one kind, since the beginning of a time that ends at `until`."""
+    """Counts the lines of one kind in the interval that ends at `until`."""
 
     __slots__ = ("suppressed", "until", "written")
 

@@ -77,7 +77,7 @@ class Server:
     async def listen(self) -> Acceptor:
         """Listen for clients; until the log is loaded they are told to wait. BadRequest where it cannot."""
         host, port, security = self._settings.host, self._settings.port, self._parts.security
-        arrivals = AcceptedConnections(
+        accepted = AcceptedConnections(
             security,
             lambda: security.tls,
             lambda: Login(security, self._parts.admin.take, self._connect, self._loop),
@@ -90,7 +90,7 @@ class Server:
         port = sockets[0].getsockname()[1]
         self._parts.admin.address = self._settings.advertised or (host, port)
         LOG.info("listening on %(host)s:%(port)d", {"host": host, "port": port})
-        return Acceptor(sockets, arrivals.take, self._loop)
+        return Acceptor(sockets, accepted.start, self._loop)
 
     def _connect(self, client: Client) -> Connection:
         of = self._parts

@@ -1,4 +1,4 @@
-"""What the serving process runs with."""
+"""The settings of the serving process."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -9,30 +9,30 @@ from typing import Self
 class Settings:
     """Settings of the serving process.
 
-    | field            | is |
-    |------------------|----|
-    | lake, log        | folders; made where they are not there |
-    | host, port       | where it listens for Kafka's protocol; port 0: any that is free |
-    | topics           | by name their partitions; None: any topic may be committed to |
-    | flush            | a `offsetlake.serve.writes.rounds.Flush` |
-    | http             | host and port where it listens for HTTP, and counts what it does; None: neither |
-    | log_format       | a `offsetlake.serve.logs.LogFormat` |
-    | log_partitions   | how many log partitions there are |
-    | commits_recorded | share of commits, 0 to 1, of which is recorded who sent them |
+    | Field            | Description |
+    |------------------|-------------|
+    | lake, log        | Folders; they are created if they do not exist. |
+    | host, port       | The listener for the Kafka protocol; port 0 selects a free port. |
+    | topics           | The number of partitions by topic; None accepts commits to any topic. |
+    | flush            | A value of `offsetlake.serve.writes.rounds.Flush`. |
+    | http             | Host and port of the HTTP listener; None disables HTTP and the metrics. |
+    | log_format       | A value of `offsetlake.serve.logs.LogFormat`. |
+    | log_partitions   | The number of log partitions. |
+    | commits_recorded | The share of commits, 0 to 1, for which an audit event is recorded. |
 
-    Who is let in, and what they may do (`offsetlake.serve.net.security`):
+    Authentication, authorization and limits (`offsetlake.serve.net.security`):
 
-    | field                       | is |
-    |-----------------------------|----|
-    | advertised                  | host and port clients are told to connect to; None: where it listens |
-    | open_to_anyone              | listens beyond this machine although nobody is asked who they are |
-    | tls_certificate, tls_key    | files in PEM; None: without TLS |
-    | tls_client_ca               | file in PEM: only clients with a certificate of it are let in |
-    | credentials                 | file of `offsetlake.serve.auth.credentials`; None: nobody has to log in |
-    | rights                      | file of `offsetlake.serve.auth.acl`; None: who is let in may do everything |
-    | max_connections             | in all |
-    | max_connections_per_address | of one address |
-    | commits_per_second          | of one group; None: as many as come |
+    | Field                       | Description |
+    |-----------------------------|-------------|
+    | advertised                  | Host and port that clients connect to; None: those of the listener. |
+    | open_to_anyone              | Permits a non-loopback listener without authentication. |
+    | tls_certificate, tls_key    | PEM files; None disables TLS. |
+    | tls_client_ca               | PEM file; clients need a certificate that is signed by this CA. |
+    | credentials                 | File of `offsetlake.serve.auth.credentials`; None disables SASL authentication. |
+    | rights                      | ACL file (`offsetlake.serve.auth.acl`); None allows every client everything. |
+    | max_connections             | The maximum number of connections. |
+    | max_connections_per_address | The maximum number of connections from one address. |
+    | commits_per_second          | The quota of one group; None disables quotas. |
     """
 
     lake: str
@@ -57,10 +57,10 @@ class Settings:
     log_format: str = "text"
 
     def to_json(self) -> str:
-        """Write the settings; `from_json` reads them."""
+        """Return the settings as JSON, which `from_json` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote."""
+        """Return the settings that `to_json` wrote."""
         return cls(**json.loads(text))

@@ -1,4 +1,4 @@
-"""Work on a request that is done in steps, so that the requests of other connections are handled in between."""
+"""Work on a request in steps, between which the event loop handles the requests of other connections."""
 
 import asyncio
 from collections.abc import Generator
@@ -7,15 +7,15 @@ from typing import TypeVar
 _Result = TypeVar("_Result")
 Steps = Generator[int, None, _Result]
 Work = Steps[int]
-"""Work on a request that is split into turns, so that other connections have theirs in between.
+"""Work on one request, which answers the request itself.
 
-It yields wherever it can be interrupted: the bytes of memory that it has taken since it last did so. It answers the
-request itself, and returns for how many ms nothing more is to be taken of the connection.
+It yields wherever it can be interrupted, each time the bytes of memory that it has allocated since it last yielded. It
+returns for how many ms the connection is muted, 0 for not at all.
 """
 
 
 class Share:
-    """A client's share of the rounds; `end` is where its last write is in the order of the queue."""
+    """The share of one client in the write queue; `end` is the position of its last write in the order of the queue."""
 
     __slots__ = ("end",)
 

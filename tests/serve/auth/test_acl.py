@@ -1,4 +1,4 @@
-"""Who may do what to which groups, and what those are told who may not: as a broker tells a user without rights."""
+"""ACLs: the permissions that a file grants, and the responses to clients without them, which are those of a broker."""
 
 import gc
 import logging
@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from offsetlake.errors import BadRequest
-from offsetlake.serve.auth import acl as rights_module
-from offsetlake.serve.auth.acl import ADMIN, ANY_RIGHT, COMMIT, READ, Access, Acl, Grant
+from offsetlake.serve.auth import acl as acl_module
+from offsetlake.serve.auth.acl import ADMIN, ANY_PERMISSION, COMMIT, READ, Access, Acl, Grant
 from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.protocol.api_keys import (
     ADD_OFFSETS_TO_TXN,
@@ -33,7 +33,7 @@ from support.serve.wire_client import plain as as_plain
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, DESCRIBE_GROUPS, LIST_GROUPS = 8, 9, 10, 15, 16
 DELETE_GROUPS, OFFSET_DELETE, CONSUMER_GROUP_DESCRIBE = 42, 47, 69
-DENIED, NOT_YOUR_TOPIC, NOT_YOUR_ID = 30, 29, 53
+DENIED, TOPIC_DENIED, TRANSACTIONAL_ID_DENIED = 30, 29, 53
 LOG = "__consumer_offsets"
 FILE = """
 [[rights]]
@@ -66,7 +66,7 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("principal", "group", "rights"),
+    ("principal", "group", "permissions"),
     [
         ("User:billing", "billing-1", READ | COMMIT),
         ("User:billing", "billing-old", READ | COMMIT | ADMIN),
@@ -81,66 +81,69 @@ def file(tmp_path: Path) -> Path:
         ("User:*", "billing-1", 0),
     ],
 )
-def test_what_the_file_gives_and_nothing_else(file: Path, principal: str, group: str, rights: int) -> None:
+def test_principal_has_exactly_the_permissions_of_the_file(
+    file: Path, principal: str, group: str, permissions: int
+) -> None:
     access = Acl(file).access(principal)
     for _ in range(2):
         assert [bit for bit in (READ, COMMIT, ADMIN) if access.may(bit, group.encode())] == [
-            bit for bit in (READ, COMMIT, ADMIN) if rights & bit
+            bit for bit in (READ, COMMIT, ADMIN) if permissions & bit
         ]
-    assert access.sees(group.encode()) is bool(rights & READ)
+    assert access.sees(group.encode()) is bool(permissions & READ)
     assert access.may_read_log() is (principal == "User:auditor")
 
 
-def test_rights_change_for_those_who_are_connected(file: Path) -> None:
-    rights = Acl(file)
-    access = rights.access("User:billing")
-    assert access is rights.access("User:billing")
+def test_changed_file_changes_permissions_of_connected_clients(file: Path) -> None:
+    acl = Acl(file)
+    access = acl.access("User:billing")
+    assert access is acl.access("User:billing")
     assert access.may(COMMIT, b"billing-1")
     file.write_text(FILE.replace('["read", "commit"]', '["read"]'))
-    rights.read()
+    acl.read()
     assert not access.may(COMMIT, b"billing-1")
     file.write_text(FILE.replace('"User:auditor"', '"auditor"'))
-    with pytest.raises(BadRequest, match="number 4: principal is 'auditor'"):
-        rights.read()
+    with pytest.raises(BadRequest, match="entry 4: invalid principal 'auditor'"):
+        acl.read()
     assert access.may(READ, b"billing-1")
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
-        ("[[rights]", "cannot be read"),
-        ("rights = 1", r"write \[\[rights\]\]"),
-        ("[rights]", r"write \[\[rights\]\]"),
-        ("[[right]]", "unknown right"),
-        ("[[rights]]", "principal is None"),
-        ('[[rights]]\nprincipal = "User:a"\ngroup = "*"\nrights = []', "rights is"),
-        ('[[rights]]\nprincipal = "User:a"\ngroup = ""\nrights = ["read"]', "a pattern must be a string"),
-        ('[[rights]]\nprincipal = "User:a"\ngroup = 7\nrights = [["read"]]', "a pattern must be a string.*rights is"),
+        ("[[rights]", "Cannot read ACL file"),
+        ("rights = 1", r"write one \[\[rights\]\]"),
+        ("[rights]", r"write one \[\[rights\]\]"),
+        ("[[right]]", "unknown key 'right'"),
+        ("[[rights]]", "invalid principal None"),
+        ('[[rights]]\nprincipal = "User:a"\ngroup = "*"\nrights = []', "invalid rights"),
+        ('[[rights]]\nprincipal = "User:a"\ngroup = ""\nrights = ["read"]', "entry 1: group: "),
+        ('[[rights]]\nprincipal = "User:a"\ngroup = 7\nrights = [["read"]]', "entry 1: group: .*invalid rights"),
     ],
 )
-def test_a_file_with_an_error_says_where(file: Path, text: str, says: str) -> None:
+def test_invalid_file_is_refused_with_the_place_of_the_error(file: Path, text: str, message: str) -> None:
     file.write_text(text)
-    with pytest.raises(BadRequest, match=says):
+    with pytest.raises(BadRequest, match=message):
         Acl(file)
 
 
-def test_a_refusal_leaves_one_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_repeated_refusal_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     client = Client()
     client.principal, client.address = "User:other", "192.0.2.7:4711"
     client.access = Access([Grant("User:other", "other", READ)])
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             assert not client.may(COMMIT, b"billing\n2026")
-        assert not client.may(ANY_RIGHT, b"billing")
+        assert not client.may(ANY_PERMISSION, b"billing")
         assert not client.may(READ, b"x" * 30_000)
+    denied = "User:other from 192.0.2.7:4711 was denied access to group "
     assert caplog.messages == [
-        r"User:other from 192.0.2.7:4711 may not commit group 'billing\n2026'",
-        "User:other from 192.0.2.7:4711 may not read or commit or admin group 'billing'",
-        f"User:other from 192.0.2.7:4711 may not read group '{'x' * 255}…'",
+        denied + r"'billing\n2026': it needs permission commit",
+        denied + "'billing': it needs permission read or commit or admin",
+        denied + f"'{'x' * 255}…': it needs permission read",
     ]
 
 
-def test_long_names_are_not_kept_in_mind() -> None:
+def test_long_group_names_are_not_cached() -> None:
     access = Access([Grant("User:other", "x*", READ)])
     for number in range(3):
         name = b"x" * 30_000 + bytes([number])
@@ -148,18 +151,18 @@ def test_long_names_are_not_kept_in_mind() -> None:
         assert not access.may(COMMIT, name)
         assert access.is_first_refusal(COMMIT, name) is (number == 0)
     assert access.may(READ, b"x")
-    assert (access._kept, len(access._refused)) == ({b"x": READ}, 1)
+    assert (access._cached, len(access._denied)) == ({b"x": READ}, 1)
 
 
-def test_who_comes_again_is_known_and_not_all_who_ever_came(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rights_module, "HELD", 2)
-    rights = Acl(file)
-    assert rights.access("User:other").is_first_refusal(READ, b"billing")
-    assert not rights.access("User:other").is_first_refusal(READ, b"billing")
+def test_only_recent_principals_are_cached(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acl_module, "MAX_CACHED_PRINCIPALS", 2)
+    acl = Acl(file)
+    assert acl.access("User:other").is_first_refusal(READ, b"billing")
+    assert not acl.access("User:other").is_first_refusal(READ, b"billing")
     for principal in ("User:a", "User:b", "User:c"):
-        rights.access(principal)
+        acl.access(principal)
     gc.collect()
-    assert {*rights._known} == {*rights._held} == {"User:b", "User:c"}
+    assert {*acl._known} == {*acl._recent} == {"User:b", "User:c"}
 
 
 FOREIGN = "as-a-broker-foreign"
@@ -194,7 +197,7 @@ REQUESTS: list[tuple[int, range, dict[str, Any]]] = [
 
 @pytest.fixture(scope="module")
 def stranger(broker: Broker) -> Iterator[WireClient]:
-    """Logged in to a broker as one who has no rights at all."""
+    """A client that is logged in to a broker as a user without permissions."""
     with WireClient(broker.sasl_bootstrap) as client:
         yield log_in(client, "stranger", PASSWORDS["stranger"])
 
@@ -205,7 +208,7 @@ def stranger(broker: Broker) -> Iterator[WireClient]:
     ("api", "version", "values"),
     [(api, version, values) for api, versions, values in REQUESTS for version in versions],
 )
-def test_who_has_no_rights_is_told_what_a_broker_tells(
+def test_client_without_permissions_gets_the_response_of_a_broker(
     monkeypatch: pytest.MonkeyPatch,
     stranger: WireClient,
     shared: InProcess,
@@ -214,71 +217,70 @@ def test_who_has_no_rights_is_told_what_a_broker_tells(
     values: dict[str, Any],
 ) -> None:
     monkeypatch.setattr(shared.client, "access", Access([]))
-    made = request(api, version, values)
-    theirs = stranger.ask(api, version, values)
-    frame_of_it = frame(api, version, 1, made)[4:]
-    _, ours = read_answer(api, version, bytes(4) + shared.answer(frame_of_it))
-    assert _untold(as_plain(ours)) == _untold(theirs)
+    request_frame = frame(api, version, 1, request(api, version, values))[4:]
+    expected = stranger.ask(api, version, values)
+    _, answer = read_answer(api, version, bytes(4) + shared.answer(request_frame))
+    assert _without_messages(as_plain(answer)) == _without_messages(expected)
 
 
-def _untold(answer: Any) -> Any:
-    """Leave out the sentences some errors come with."""
+def _without_messages(answer: Any) -> Any:
+    """Return an answer without its error messages."""
     if isinstance(answer, list):
-        return [_untold(each) for each in answer]
+        return [_without_messages(element) for element in answer]
     if isinstance(answer, dict):
-        return {name: _untold(each) for name, each in answer.items() if name != "error_message"}
+        return {name: _without_messages(value) for name, value in answer.items() if name != "error_message"}
     return answer
 
 
-def test_who_has_rights_is_answered(served: InProcess) -> None:
+def test_client_with_permissions_is_answered(served: InProcess) -> None:
     group = next(row["group_id"] for row in served.ask(LIST_GROUPS, 5)["groups"])
-    for rights, read, admin in ((READ, 0, DENIED), (ADMIN, DENIED, 0), (COMMIT, DENIED, DENIED)):
-        served.client.access = Access([Grant("*", group, rights)])
+    for permission, read, admin in ((READ, 0, DENIED), (ADMIN, DENIED, 0), (COMMIT, DENIED, DENIED)):
+        served.client.access = Access([Grant("*", group, permission)])
         listed = [row["group_id"] for row in served.ask(LIST_GROUPS, 5)["groups"]]
         assert listed == ([] if read else [group])
-        asked = [{"group_id": name, "topics": None} for name in (group, "foreign")]
-        found = served.ask(OFFSET_FETCH, 8, groups=asked, require_stable=False)["groups"]
-        assert [each["error_code"] for each in found] == [read, DENIED]
+        groups = [{"group_id": name, "topics": None} for name in (group, "foreign")]
+        fetched = served.ask(OFFSET_FETCH, 8, groups=groups, require_stable=False)["groups"]
+        assert [result["error_code"] for result in fetched] == [read, DENIED]
         described = served.ask(DESCRIBE_GROUPS, 5, groups=[group, "foreign"])["groups"]
-        assert [each["error_code"] for each in described] == [read, DENIED]
-        found = served.ask(FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[group, "foreign"])["coordinators"]
-        assert [each["error_code"] for each in found] == [0, DENIED]
+        assert [result["error_code"] for result in described] == [read, DENIED]
+        coordinators = served.ask(FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[group, "foreign"])["coordinators"]
+        assert [result["error_code"] for result in coordinators] == [0, DENIED]
         deleted = served.ask(OFFSET_DELETE, 0, group_id=group, topics=[])
         assert (deleted["error_code"] == DENIED) is bool(admin)
 
 
-def test_a_transaction_takes_a_right_on_its_id_and_on_the_group(served: InProcess) -> None:
+def test_transaction_needs_permission_on_its_id_and_on_the_group(served: InProcess) -> None:
     def producer() -> dict[str, Any]:
         return served.ask(INIT_PRODUCER_ID, 4, transactional_id="mine-1", transaction_timeout=timedelta(minutes=1))
 
     served.client.access = Access([Grant("*", "mine-*", COMMIT)])
     begun = producer()
     assert begun["error_code"] == 0
-    of = {"transactional_id": "mine-1", "producer_id": begun["producer_id"], "producer_epoch": begun["producer_epoch"]}
-    assert served.ask(ADD_OFFSETS_TO_TXN, 3, **of, group_id="mine-g")["error_code"] == 0
-    assert served.ask(ADD_OFFSETS_TO_TXN, 3, **of, group_id="foreign")["error_code"] == DENIED
+    fields = {name: begun[name] for name in ("producer_id", "producer_epoch")} | {"transactional_id": "mine-1"}
+    assert served.ask(ADD_OFFSETS_TO_TXN, 3, **fields, group_id="mine-g")["error_code"] == 0
+    assert served.ask(ADD_OFFSETS_TO_TXN, 3, **fields, group_id="foreign")["error_code"] == DENIED
     topics = [{"name": "t", "partitions": [_OFFSET]}]
     for group, code in (("mine-g", 0), ("foreign", DENIED)):
-        answer = served.ask(TXN_OFFSET_COMMIT, 3, **of, group_id=group, topics=topics)
+        answer = served.ask(TXN_OFFSET_COMMIT, 3, **fields, group_id=group, topics=topics)
         assert answer["topics"][0]["partitions"][0]["error_code"] == code
     served.client.access = Access([Grant("*", "mine-g", COMMIT)])
-    assert producer()["error_code"] == NOT_YOUR_ID
-    assert served.ask(END_TXN, 3, **of, committed=True)["error_code"] == NOT_YOUR_ID
+    assert producer()["error_code"] == TRANSACTIONAL_ID_DENIED
+    assert served.ask(END_TXN, 3, **fields, committed=True)["error_code"] == TRANSACTIONAL_ID_DENIED
     served.client.access = Access([Grant("*", "mine-*", COMMIT)])
-    assert served.ask(END_TXN, 3, **of, committed=True)["error_code"] == 0
+    assert served.ask(END_TXN, 3, **fields, committed=True)["error_code"] == 0
 
 
-def test_nothing_is_kept_of_groups_that_somebody_without_rights_names(served: InProcess) -> None:
+def test_refused_transactional_commit_does_not_cache_its_group(served: InProcess) -> None:
     served.client.access = Access([])
     before = served.commits._place_once.cache_info()
     for version in range(6):
         answer = served.ask(TXN_OFFSET_COMMIT, version, **PRODUCER, **COMMITTED)
-        assert answer["topics"][0]["partitions"][0]["error_code"] == NOT_YOUR_ID
+        assert answer["topics"][0]["partitions"][0]["error_code"] == TRANSACTIONAL_ID_DENIED
     assert served.commits._place_once.cache_info() == before
 
 
 @pytest.mark.parametrize(
-    ("grants", "lists"),
+    ("grants", "permitted"),
     [
         ([], False),
         ([Grant("*", "*", COMMIT)], False),
@@ -288,8 +290,8 @@ def test_nothing_is_kept_of_groups_that_somebody_without_rights_names(served: In
         ([Grant("*", "*", ADMIN)], True),
     ],
 )
-def test_all_topics_are_listed_to_those_who_may_read_all_groups(
-    served: InProcess, grants: list[Grant], lists: bool
+def test_topics_are_listed_only_for_clients_that_may_read_all_groups(
+    served: InProcess, grants: list[Grant], permitted: bool
 ) -> None:
     known = {name.decode() for name in served.topics.known()}
     assert {"orders", LOG} <= known
@@ -297,37 +299,37 @@ def test_all_topics_are_listed_to_those_who_may_read_all_groups(
     for version, topics in ((0, []), (8, None), (12, None)):
         listed = served.ask(METADATA, version, topics=topics)
         assert len(listed["brokers"]) == 1
-        assert {topic["name"] for topic in listed["topics"]} == (known if lists else set())
-    asked = {"topics": [], "response_partition_limit": 2000, "cursor": None}
-    listed = served.ask(DESCRIBE_TOPIC_PARTITIONS, 0, **asked)
-    assert {topic["name"] for topic in listed["topics"]} == (known if lists else set())
+        assert {topic["name"] for topic in listed["topics"]} == (known if permitted else set())
+    values = {"topics": [], "response_partition_limit": 2000, "cursor": None}
+    listed = served.ask(DESCRIBE_TOPIC_PARTITIONS, 0, **values)
+    assert {topic["name"] for topic in listed["topics"]} == (known if permitted else set())
     (named,) = served.ask(METADATA, 12, topics=[{"name": "orders", "topic_id": None}])["topics"]
     assert (named["error_code"], len(named["partitions"])) == (0, served.topics.partitions(b"orders"))
 
 
 @pytest.mark.broker
 @pytest.mark.slow
-def test_a_broker_lists_no_topics_either(stranger: WireClient) -> None:
-    asked = {"topics": None, "include_cluster_authorized_operations": False}
-    assert stranger.ask(METADATA, 8, asked | {"include_topic_authorized_operations": False})["topics"] == []
+def test_broker_lists_no_topics_for_client_without_permissions(stranger: WireClient) -> None:
+    values = {"topics": None, "include_cluster_authorized_operations": False}
+    assert stranger.ask(METADATA, 8, values | {"include_topic_authorized_operations": False})["topics"] == []
 
 
-def test_the_log_is_read_by_who_may_read_all_groups(served: InProcess) -> None:
-    wanted = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
-    request_of_it = {
+def test_log_is_read_only_by_clients_that_may_read_all_groups(served: InProcess) -> None:
+    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+    fetch_values = {
         "max_wait": timedelta(0),
         "min_bytes": 0,
         "max_bytes": 1 << 20,
         "isolation_level": 0,
-        "topics": [{"topic": LOG, "partitions": [wanted]}],
+        "topics": [{"topic": LOG, "partitions": [partition]}],
     }
     ends = {"topics": [{"name": LOG, "partitions": [{"partition_index": 0, "timestamp": -1}]}]}
-    for rights, code in (
+    for grants, code in (
         ([Grant("*", "*", READ)], 0),
-        ([Grant("*", "billing-*", READ | COMMIT | ADMIN)], NOT_YOUR_TOPIC),
+        ([Grant("*", "billing-*", READ | COMMIT | ADMIN)], TOPIC_DENIED),
     ):
-        served.client.access = Access(rights)
-        (fetched,) = served.ask(FETCH, 4, **request_of_it)["responses"]
+        served.client.access = Access(grants)
+        (fetched,) = served.ask(FETCH, 4, **fetch_values)["responses"]
         assert fetched["partitions"][0]["error_code"] == code
-        (found,) = served.ask(LIST_OFFSETS, 1, **ends)["topics"]
-        assert found["partitions"][0]["error_code"] == code
+        (listed,) = served.ask(LIST_OFFSETS, 1, **ends)["topics"]
+        assert listed["partitions"][0]["error_code"] == code

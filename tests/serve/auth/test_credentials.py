@@ -1,4 +1,4 @@
-"""The file of credentials, and the commands that write it."""
+"""The credentials file, and the commands that write it."""
 
 import io
 import json
@@ -18,7 +18,7 @@ from offsetlake.util.atomic_files import temporary_of
 from offsetlake.util.times import now_ms
 from support.command_line import Run
 
-PASSWORD = "correct horse é"  # noqa: S105 - nobody logs in by it
+PASSWORD = "correct horse é"  # noqa: S105 - used in tests only
 
 
 @pytest.fixture
@@ -31,36 +31,36 @@ def add(run: Run, monkeypatch: pytest.MonkeyPatch, name: str, password: str) -> 
     return run("credentials", "add", name)
 
 
-def test_a_user_is_added_changed_and_removed(run: Run, monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+def test_user_is_added_changed_and_removed(run: Run, monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
     for password in (PASSWORD, "another"):
         assert add(run, monkeypatch, "billing", password) == (0, "", "")
         known = Credentials.read(file)
-        assert known.password_fits("billing", password.encode())
-        assert not known.password_fits("billing", b"a third")
-        assert not known.password_fits("nobody", password.encode())
+        assert known.password_matches("billing", password.encode())
+        assert not known.password_matches("billing", b"a third")
+        assert not known.password_matches("nobody", password.encode())
         assert password not in file.read_text()
-    assert not known.password_fits("billing", PASSWORD.encode())
+    assert not known.password_matches("billing", PASSWORD.encode())
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     code, listed, _ = run("credentials", "list")
     assert (code, "billing" in listed, "password" in listed) == (0, True, True)
     assert run("credentials", "remove", "billing")[0] == 0
-    assert not Credentials.read(file).password_fits("billing", b"another")
+    assert not Credentials.read(file).password_matches("billing", b"another")
     assert [*file.parent.iterdir()] == [file]
 
 
-def test_a_token_is_printed_once_and_good_until_it_ends(run: Run, file: Path) -> None:
+def test_token_is_printed_once_and_valid_until_it_expires(run: Run, file: Path) -> None:
     code, out, _ = run("credentials", "token", "grafana", "--expires", "1h")
-    made = out.strip()
+    issued = out.strip()
     known = Credentials.read(file)
-    assert (code, known.authenticate_token(made)) == (0, "User:grafana")
-    id_, _, secret = made.partition(".")
+    assert (code, known.authenticate_token(issued)) == (0, "User:grafana")
+    id_, _, secret = issued.partition(".")
     assert secret not in file.read_text()
     for wrong in ("", ".", id_, f"{id_}.", f"{id_}.{secret}x", f"x.{secret}", f"{id_}.é\udc80"):
         assert known.authenticate_token(wrong) is None
     data = json.loads(file.read_text())
     data["tokens"][id_]["expires"] = str(now_ms() - 1)
     file.write_text(json.dumps(data))
-    assert Credentials.read(file).authenticate_token(made) is None
+    assert Credentials.read(file).authenticate_token(issued) is None
     assert run("credentials", "remove", id_)[0] == 0
     assert Credentials.read(file).tokens == {}
 
@@ -71,11 +71,11 @@ def test_a_token_is_printed_once_and_good_until_it_ends(run: Run, file: Path) ->
         ("add billing", "", "an empty password lets anybody in"),
         ("add new\nline", "secret", "is no name"),
         ("token grafana --expires soon", "", "is no duration"),
-        ("list", "", "credentials.json cannot be read"),
-        ("remove nobody", "", "credentials.json cannot be read"),
+        ("list", "", "Cannot read credentials file"),
+        ("remove nobody", "", "Cannot read credentials file"),
     ],
 )
-def test_what_makes_no_sense_changes_nothing(
+def test_invalid_command_fails_and_creates_no_file(
     run: Run, monkeypatch: pytest.MonkeyPatch, file: Path, arguments: str, typed: str, says: str
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(typed))
@@ -85,16 +85,16 @@ def test_what_makes_no_sense_changes_nothing(
     assert not file.exists()
 
 
-def test_commands_at_the_same_time_lose_nothing(file: Path) -> None:
+def test_concurrent_commands_keep_all_tokens(file: Path) -> None:
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda number: token(f"name-{number}", "1h", file), range(24)))
     assert {of.name for of in Credentials.read(file).tokens.values()} == {f"name-{number}" for number in range(24)}
 
 
-def test_through_a_symbolic_link_the_file_itself_is_changed(
+def test_command_on_a_symbolic_link_changes_its_target(
     run: Run, monkeypatch: pytest.MonkeyPatch, file: Path, tmp_path: Path
 ) -> None:
-    """The server reads the file; a link that became a file of its own would take nothing back."""
+    """The server reads the target: if the command replaced the link by a file, removals would have no effect."""
     file.parent.mkdir(exist_ok=True)
     links = [tmp_path / "links" / name for name in ("one.json", "two.json")]
     links[0].parent.mkdir()
@@ -111,7 +111,7 @@ def test_through_a_symbolic_link_the_file_itself_is_changed(
     assert {*links[0].parent.iterdir()} == {*links}
 
 
-def test_commands_by_a_link_and_by_the_file_wait_for_each_other(file: Path, tmp_path: Path) -> None:
+def test_concurrent_commands_on_a_link_and_on_its_target_keep_all_tokens(file: Path, tmp_path: Path) -> None:
     link = tmp_path / "link" / "credentials.json"
     link.parent.mkdir()
     link.symlink_to(file)
@@ -120,20 +120,20 @@ def test_commands_by_a_link_and_by_the_file_wait_for_each_other(file: Path, tmp_
     assert len(Credentials.read(file).tokens) == 24
 
 
-def test_a_file_left_by_a_kill_makes_the_next_one_no_less_secret(file: Path) -> None:
-    left = temporary_of(file)
-    left.touch(0o666)
-    left.chmod(0o666)
+def test_leftover_temporary_file_does_not_weaken_permissions(file: Path) -> None:
+    leftover = temporary_of(file)
+    leftover.touch(0o666)
+    leftover.chmod(0o666)
     Credentials().write(file)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    left.symlink_to(file.parent / "elsewhere")
+    leftover.symlink_to(file.parent / "elsewhere")
     Credentials().write(file)
     assert [*file.parent.iterdir()] == [file]
     assert not file.is_symlink()
 
 
 @pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
-def test_a_password_that_is_not_utf_8_is_refused(
+def test_password_that_is_not_utf_8_is_refused(
     run: Run, monkeypatch: pytest.MonkeyPatch, file: Path, errors: str
 ) -> None:
     typed = io.TextIOWrapper(io.BytesIO("gr\xfc\xdfe\n".encode("latin-1")), encoding="utf-8", errors=errors)
@@ -143,7 +143,7 @@ def test_a_password_that_is_not_utf_8_is_refused(
     assert not file.exists()
 
 
-def test_who_is_not_known_cannot_be_removed(run: Run, monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+def test_removal_of_an_unknown_name_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
     add(run, monkeypatch, "billing", PASSWORD)
     before = file.read_bytes()
     code, _, err = run("credentials", "remove", "nobody")
@@ -151,14 +151,14 @@ def test_who_is_not_known_cannot_be_removed(run: Run, monkeypatch: pytest.Monkey
     assert file.read_bytes() == before
 
 
-def test_a_file_that_others_may_read_is_refused(file: Path) -> None:
+def test_file_that_other_users_can_read_is_refused(file: Path) -> None:
     Credentials().write(file)
     assert problems(file) == []
     file.chmod(0o604)
-    assert problems(file) == [f"credentials {file} are open to every user of this machine: chmod 600 {file}"]
+    assert problems(file) == [f"Credentials file {file} is accessible to other users: run chmod 600 {file}"]
 
 
-def test_what_could_not_be_read_is_read_as_soon_as_it_can_be(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_file_is_read_when_it_becomes_readable(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     Credentials().write(file)
     security = Security(Settings("lake", "log", "127.0.0.1", 0, credentials=str(file)))
     newer = Credentials()
@@ -172,18 +172,18 @@ def test_what_could_not_be_read_is_read_as_soon_as_it_can_be(file: Path, caplog:
         for _ in range(3):
             security.reload()
     assert security.credentials == newer
-    (refused, taken) = caplog.messages
-    assert refused.endswith(f"open to every user of this machine: chmod 600 {file}; what was read before still holds")
-    assert taken == f"read again: {file}"
+    (refused, reloaded) = caplog.messages
+    assert refused.endswith(f"accessible to other users: run chmod 600 {file}; the previous contents remain in effect")
+    assert reloaded == f"Reloaded {file}"
 
 
-def test_all_is_read_again_where_that_is_asked_for(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_forced_reload_reads_unchanged_files(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     Credentials().write(file)
     security = Security(Settings("lake", "log", "127.0.0.1", 0, credentials=str(file)))
     with caplog.at_level(logging.INFO):
         security.reload()
         security.reload(force=True)
-    assert caplog.messages == [f"read again: {file}"]
+    assert caplog.messages == [f"Reloaded {file}"]
 
 
 @pytest.mark.parametrize(
@@ -199,10 +199,10 @@ def test_all_is_read_again_where_that_is_asked_for(file: Path, caplog: pytest.Lo
         "\x80",
     ],
 )
-def test_a_file_with_an_error_is_refused_in_one_sentence(file: Path, text: str) -> None:
+def test_invalid_file_is_refused_with_one_error(file: Path, text: str) -> None:
     file.touch(0o600)
     file.write_text(text, encoding="latin-1")
-    (said,) = problems(file)
-    assert said.startswith(f"credentials {file} ")
+    (problem,) = problems(file)
+    assert f" credentials file {file}: " in problem
     with pytest.raises(BadRequest):
         Credentials.read(file)

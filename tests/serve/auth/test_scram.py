@@ -1,4 +1,4 @@
-"""SCRAM, the server's side: the example of RFC 7677, and what proves nothing."""
+"""The server side of SCRAM: the example of RFC 7677, and logins that must fail."""
 
 import base64
 
@@ -20,7 +20,7 @@ def exchange(mechanism: str) -> ScramExchange:
     return ScramExchange(mechanism, lambda name: KNOWN.verifier(mechanism, name))
 
 
-def test_the_example_of_rfc_7677(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_example_of_rfc_7677_is_reproduced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scram, "ITERATIONS", 4096)
     monkeypatch.setattr("secrets.token_urlsafe", lambda _: "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
     user = scram.verifier("SCRAM-SHA-256", "pencil", base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ=="))
@@ -36,35 +36,35 @@ def test_the_example_of_rfc_7677(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("mechanism", scram.HASHES)
-def test_a_password_proves_its_user(mechanism: str) -> None:
+def test_correct_password_logs_in(mechanism: str) -> None:
     of, first = exchange(mechanism), scram_first("wonder=2C =3Dland")
     of.answer(scram_last(mechanism, PASSWORD, first, of.answer(first)))
     assert (of.done, of.name) == (True, NAME)
 
 
 @pytest.mark.parametrize("mechanism", scram.HASHES)
-def test_a_wrong_password_and_a_user_who_is_not_there_look_the_same(mechanism: str) -> None:
-    said = []
+def test_wrong_password_and_unknown_user_are_indistinguishable(mechanism: str) -> None:
+    responses = []
     for name, password in (("wonder=2C =3Dland", "pen"), ("nobody", PASSWORD)):
         of, first = exchange(mechanism), scram_first(name)
         server_first = of.answer(first)
         again = exchange(mechanism).answer(first)
-        assert again.split(b",")[1:] == server_first.split(b",")[1:], "another salt would tell that nobody is there"
+        assert again.split(b",")[1:] == server_first.split(b",")[1:], "another salt would reveal an unknown user"
         with pytest.raises(LoginFailed) as refused:
             of.answer(scram_last(mechanism, password, first, server_first))
-        said.append((len(server_first), str(refused.value).rpartition("'")[2]))
+        responses.append((len(server_first), str(refused.value).rpartition("'")[2]))
         assert not of.done
-    assert said[0] == said[1]
+    assert responses[0] == responses[1]
 
 
-def test_messages_of_another_login_prove_nothing() -> None:
+def test_replayed_message_of_another_login_is_refused() -> None:
     mechanism, first = "SCRAM-SHA-512", scram_first("wonder=2C =3Dland")
     of = exchange(mechanism)
     last = scram_last(mechanism, PASSWORD, first, of.answer(first))
     of.answer(last)
     replayed = exchange(mechanism)
     replayed.answer(first)
-    with pytest.raises(LoginFailed, match="of another login"):
+    with pytest.raises(LoginFailed, match="belongs to another login"):
         replayed.answer(last)
 
 
@@ -82,13 +82,13 @@ def test_messages_of_another_login_prove_nothing() -> None:
         b"\xff\xfe",
     ],
 )
-def test_what_is_no_first_message(message: bytes) -> None:
+def test_invalid_first_message_is_refused(message: bytes) -> None:
     with pytest.raises(LoginFailed):
         exchange("SCRAM-SHA-256").answer(message)
 
 
 @given(st.binary(max_size=80), st.text("crp=,biws0", max_size=40))
-def test_whatever_comes_is_refused(first: bytes, last: str) -> None:
+def test_random_messages_are_refused(first: bytes, last: str) -> None:
     with pytest.raises(LoginFailed):
         exchange("SCRAM-SHA-256").answer(b"x" + first)
     of = exchange("SCRAM-SHA-256")

@@ -1,4 +1,4 @@
-"""However the bytes of requests come in, in pieces or many at once, the answers are the same and in their order."""
+"""One connection: frames that arrive in pieces or together, order of responses, limits, muting, and closing."""
 
 import asyncio
 import struct
@@ -23,7 +23,7 @@ FETCH, COMMIT = 9, 8
 
 
 class Echo:
-    """Answers with the request, at once or, a commit, in the next turn of the loop."""
+    """Answers with the request: a commit in the next iteration of the event loop, other requests at once."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -39,7 +39,7 @@ class Echo:
         return header.api == COMMIT
 
 
-class Resting(Echo):
+class Muting(Echo):
     """Mutes the connection for an hour after each request."""
 
     def take(self, frame: bytes, header: RequestHeader, answer: Answer) -> int:
@@ -54,9 +54,13 @@ def framed(data: bytes) -> bytes:
     return struct.pack(">i", len(data)) + data
 
 
-@given(made=requests, cuts=st.lists(st.integers(0, 400)), turns=st.booleans())
-def test_pieces_of_requests(made: list[tuple[int, bytes]], cuts: list[int], *, turns: bool) -> None:
-    stream = b"".join(framed(struct.pack(">hhih", api, 0, at, -1) + body) for at, (api, body) in enumerate(made))
+@given(sent=requests, cuts=st.lists(st.integers(0, 400)), turns=st.booleans())
+def test_responses_do_not_depend_on_how_requests_are_split(
+    sent: list[tuple[int, bytes]], cuts: list[int], *, turns: bool
+) -> None:
+    stream = b"".join(
+        framed(struct.pack(">hhih", api, 0, correlation, -1) + body) for correlation, (api, body) in enumerate(sent)
+    )
     loop, sink = asyncio.new_event_loop(), Sink()
     connection = Connection(Echo(loop), Client(), set(), Turns(loop, Memory()))
     connection.connection_made(cast("Any", sink))
@@ -64,13 +68,15 @@ def test_pieces_of_requests(made: list[tuple[int, bytes]], cuts: list[int], *, t
         connection.data_received(stream[start:stop])
         if turns:
             loop.run_until_complete(asyncio.sleep(0))
-    for _ in range(3 * len(made)):
+    for _ in range(3 * len(sent)):
         loop.run_until_complete(asyncio.sleep(0))
     loop.close()
-    assert sink.written == b"".join(framed(struct.pack(">i", at) + body) for at, (_, body) in enumerate(made))
+    assert sink.written == b"".join(
+        framed(struct.pack(">i", correlation) + body) for correlation, (_, body) in enumerate(sent)
+    )
 
 
-def test_what_was_answered_before_what_is_no_request_is_sent() -> None:
+def test_response_before_a_malformed_request_is_sent() -> None:
     loop, sink = asyncio.new_event_loop(), Sink()
     connection = Connection(Echo(loop), Client(), set(), Turns(loop, Memory()))
     connection.connection_made(cast("Any", sink))
@@ -80,8 +86,8 @@ def test_what_was_answered_before_what_is_no_request_is_sent() -> None:
     loop.close()
 
 
-def test_bytes_that_arrive_after_a_connection_was_closed_are_not_kept() -> None:
-    """TLS delivers what its client sends until the shutdown is complete; no bound applies to such bytes."""
+def test_bytes_that_arrive_after_closing_are_discarded() -> None:
+    """TLS delivers what its client sends until the shutdown is complete; no limit applies to such bytes."""
     loop, sink = asyncio.new_event_loop(), Sink()
     connection = Connection(Echo(loop), Client(), set(), Turns(loop, Memory()))
     connection.connection_made(cast("Any", sink))
@@ -92,29 +98,29 @@ def test_bytes_that_arrive_after_a_connection_was_closed_are_not_kept() -> None:
     loop.close()
 
 
-def test_a_fault_of_the_program_ends_the_connection(caplog: pytest.LogCaptureFixture) -> None:
-    """Its request could never be answered. What was asked before it is, and the trace is in the log."""
+def test_internal_error_closes_the_connection_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The request cannot be answered; earlier requests are."""
     loop, sink = asyncio.new_event_loop(), Sink()
 
     class Faulty(Echo):
         def take(self, frame: bytes, header: RequestHeader, answer: Answer) -> int:
             if header.api == FETCH:
-                raise KeyError("nobody foresaw it")
+                raise KeyError("an unexpected key")
             return super().take(frame, header, answer)
 
     connection = Connection(Faulty(loop), Client(), set(), Turns(loop, Memory()))
     connection.connection_made(cast("Any", sink))
-    asked = [framed(struct.pack(">hhih", api, 0, api, -1)) for api in (COMMIT, FETCH)]
-    connection.data_received(b"".join(asked))
+    frames = [framed(struct.pack(">hhih", api, 0, api, -1)) for api in (COMMIT, FETCH)]
+    connection.data_received(b"".join(frames))
     for _ in range(3):
         loop.run_until_complete(asyncio.sleep(0))
     assert sink.closed
     assert sink.written == framed(struct.pack(">i", COMMIT))
-    assert "nobody foresaw it" in caplog.text
+    assert "an unexpected key" in caplog.text
     loop.close()
 
 
-def test_a_connection_is_idle_when_nothing_came_in_between() -> None:
+def test_connection_is_idle_if_no_bytes_were_received_since_the_last_check() -> None:
     loop, sink = asyncio.new_event_loop(), Sink()
     connection = Connection(Echo(loop), Client(), set(), Turns(loop, Memory()))
     connection.connection_made(cast("Any", sink))
@@ -122,15 +128,15 @@ def test_a_connection_is_idle_when_nothing_came_in_between() -> None:
     connection.data_received(b"\0")
     assert [connection.is_idle() for _ in range(2)] == [False, True]
     connection.data_received(framed(struct.pack(">hhih", COMMIT, 0, 7, -1))[1:])
-    assert [connection.is_idle() for _ in range(2)] == [False, False], "it waits for its answer"
+    assert [connection.is_idle() for _ in range(2)] == [False, False], "a request is unanswered"
     loop.run_until_complete(asyncio.sleep(0))
     loop.run_until_complete(asyncio.sleep(0))
     assert connection.is_idle()
     loop.close()
 
 
-def test_bytes_that_wait_for_their_answers_have_an_end() -> None:
-    """Of requests of 1 MiB each, so many are taken as have 16 MiB; the others when those are answered."""
+def test_unanswered_requests_have_a_limit_of_bytes() -> None:
+    """Requests of 1 MiB each: 16 MiB are handled, further ones only when those are answered."""
     loop, sink = asyncio.new_event_loop(), Sink()
     taken: list[Answer] = []
 
@@ -153,10 +159,10 @@ def test_bytes_that_wait_for_their_answers_have_an_end() -> None:
     loop.close()
 
 
-def test_a_request_is_refused_as_soon_as_its_size_and_api_have_arrived() -> None:
-    """Of the largest size that its API allows, and of one byte more, byte by byte."""
-    most = REQUEST_LIMITS[COMMIT].max_bytes
-    for size, refused in ((most, False), (most + 1, True)):
+def test_too_large_request_is_refused_when_its_size_and_api_have_arrived() -> None:
+    """The bytes arrive one by one; the sizes are the limit of the API, and one byte more."""
+    limit = REQUEST_LIMITS[COMMIT].max_bytes
+    for size, refused in ((limit, False), (limit + 1, True)):
         loop, sink = asyncio.new_event_loop(), Sink()
         connection = Connection(Echo(loop), Client(), set(), Turns(loop, Memory()))
         connection.connection_made(cast("Any", sink))
@@ -170,10 +176,10 @@ def test_a_request_is_refused_as_soon_as_its_size_and_api_have_arrived() -> None
 
 
 @pytest.mark.parametrize("sent", [0, 1000], ids=["nothing", "requests"])
-def test_a_muted_connection_that_its_client_closes_is_freed_at_once(sent: int) -> None:
-    """It would be counted until it is heard again, which is in an hour here."""
+def test_muted_connection_is_released_when_its_client_closes_it(sent: int) -> None:
+    """Otherwise it would count until it is unmuted, which is in an hour here."""
 
-    class Freed(set[Any]):
+    class OpenConnections(set[Any]):
         def __init__(self) -> None:
             self.event = asyncio.Event()
 
@@ -181,23 +187,23 @@ def test_a_muted_connection_that_its_client_closes_is_freed_at_once(sent: int) -
             self.event.set()
 
     async def close_it() -> None:
-        loop, freed = asyncio.get_running_loop(), Freed()
+        loop, connections = asyncio.get_running_loop(), OpenConnections()
         server = await loop.create_server(
-            lambda: Connection(Resting(loop), Client(), freed, Turns(loop, Memory())), "127.0.0.1", 0
+            lambda: Connection(Muting(loop), Client(), connections, Turns(loop, Memory())), "127.0.0.1", 0
         )
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        asked = framed(struct.pack(">hhih", FETCH, 0, 1, -1) + b"asked")
-        writer.write(asked)
+        request = framed(struct.pack(">hhih", FETCH, 0, 1, -1) + b"request")
+        writer.write(request)
         await reader.readexactly(4)
-        writer.write(asked * (sent // len(asked)))
+        writer.write(request * (sent // len(request)))
         writer.close()
-        await asyncio.wait_for(freed.event.wait(), 30)
+        await asyncio.wait_for(connections.event.wait(), 30)
         server.close()
 
     uvloop.run(close_it())
 
 
-def test_of_a_muted_connection_no_more_is_read_than_its_limit() -> None:
+def test_muted_connection_is_read_up_to_its_limit() -> None:
     class Reading(Sink):
         reads = True
 
@@ -208,15 +214,15 @@ def test_of_a_muted_connection_no_more_is_read_than_its_limit() -> None:
             self.reads = True
 
     loop, sink = asyncio.new_event_loop(), Reading()
-    connection = Connection(Resting(loop), Client(), set(), Turns(loop, Memory()))
+    connection = Connection(Muting(loop), Client(), set(), Turns(loop, Memory()))
     connection.connection_made(cast("Any", sink))
-    asked = framed(struct.pack(">hhih", FETCH, 0, 1, -1) + bytes(1000))
-    seen = []
+    request = framed(struct.pack(">hhih", FETCH, 0, 1, -1) + bytes(1000))
+    reading = []
     for _ in range(20):
-        connection.data_received(asked)
-        seen.append(sink.reads)
+        connection.data_received(request)
+        reading.append(sink.reads)
     assert sink.written.count(bytes(1000)) == 1
-    assert seen == [True] * 17 + [False] * 3
+    assert reading == [True] * 17 + [False] * 3
     connection._unmute()
     assert sink.written.count(bytes(1000)) == 2
     loop.close()

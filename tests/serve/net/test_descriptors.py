@@ -1,4 +1,4 @@
-"""File descriptors run out: connections wait or are closed, and the process serves on."""
+"""File descriptors run out: connections wait or are closed, and the process keeps serving."""
 
 import json
 import resource
@@ -25,19 +25,20 @@ def connect(serving: Serving) -> socket.socket:
 
 
 @pytest.mark.slow
-def test_silent_connections_take_no_reserved_descriptor(tmp_path: Path) -> None:
-    """The soft limit is raised to the hard one, and connections beyond what it allows are closed."""
+def test_idle_connections_do_not_use_reserved_descriptors(tmp_path: Path) -> None:
+    """The soft limit is raised to the hard limit, and connections that do not fit into it are closed."""
     with (
         Serving(tmp_path / "lake", tmp_path / "log", ["prlimit", f"--nofile=64:{LIMIT}"]) as serving,
         ExitStack() as opened,
     ):
-        assert any("at most 30 connections: max_connections is 10000, and of 230 file" in line for line in serving.said)
-        silent = [opened.enter_context(connect(serving)) for _ in range(2 * LIMIT)]
-        closed = sum(each.recv(1) == b"" for each in silent[30:])
-        assert closed == len(silent) - 30
-        for each in silent[:2]:
-            each.shutdown(socket.SHUT_WR)
-            assert each.recv(1) == b"", "it is not counted any more"
+        limits = "At most 30 connections are accepted: max_connections is 10000, and 200 of 230 file descriptors"
+        assert any(limits in line for line in serving.said)
+        idle = [opened.enter_context(connect(serving)) for _ in range(2 * LIMIT)]
+        closed = sum(connection.recv(1) == b"" for connection in idle[30:])
+        assert closed == len(idle) - 30
+        for connection in idle[:2]:
+            connection.shutdown(socket.SHUT_WR)
+            assert connection.recv(1) == b"", "it no longer counts"
         with WireClient(serving.bootstrap) as client:
             assert committed(client, "g", 1) == {0}
             assert fetched(client, "g") == [1, 1]
@@ -48,8 +49,8 @@ def test_silent_connections_take_no_reserved_descriptor(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
-def test_without_any_descriptor_the_process_serves_on(tmp_path: Path, tls: bool) -> None:
-    """The limit can also be lowered, or the machine's own be reached, while the process runs."""
+def test_process_without_free_descriptors_keeps_serving(tmp_path: Path, tls: bool) -> None:
+    """The limit can be lowered, or that of the machine be reached, while the process runs."""
     files = secured(tmp_path)
     settings = {} if tls else {"tls_certificate": None, "tls_key": None}
     with Serving(tmp_path / "lake", tmp_path / "log", **{**files.settings, **settings}) as serving:
@@ -65,16 +66,16 @@ def test_without_any_descriptor_the_process_serves_on(tmp_path: Path, tls: bool)
             files.certify(files.authority)
             job = opened.enter_context(socket.socket(socket.AF_UNIX))
             job.connect(str(tmp_path / "log" / "offsetlake.sock"))
-            serving.wait_for_line("no connection can be accepted (Too many open files)", first)
+            serving.wait_for_line("Cannot accept connections: Too many open files", first)
             serving.wait_for_line("the tables could not be taken over, what is served goes on", first)
-            serving.wait_for_line(f"rights {files.rights} cannot be read", first)
+            serving.wait_for_line(f"Cannot read ACL file {files.rights}", first)
             assert committed(client, "billing-a", 2) == {0}
             assert fetched(client, "billing-a") == [2, 2]
             resource.prlimit(serving.process.pid, resource.RLIMIT_NOFILE, (hard, hard))
             waiting.close()
             again = logged_in(serving, files, tls=tls, opened=opened)
             assert fetched(again, "billing-a") == [2, 2]
-            serving.wait_for_line(f"read again: {files.rights}", first)
+            serving.wait_for_line(f"Reloaded {files.rights}", first)
         assert serving.stop() == 0
     assert not [line for line in serving.said if TRACE in line]
 
@@ -84,12 +85,12 @@ def logged_in(serving: Serving, files: Secured, *, tls: bool, opened: ExitStack)
     return log_in(client, "billing", USERS["billing"])
 
 
-def test_a_limit_that_leaves_no_connection_is_refused(tmp_path: Path) -> None:
+def test_limit_that_leaves_no_connection_is_refused(tmp_path: Path) -> None:
     settings = {"lake": str(tmp_path / "lake"), "log": str(tmp_path / "log"), "host": "127.0.0.1", "port": 0}
     command = [sys.executable, "-m", "offsetlake.serve", json.dumps(settings)]
     limited = ["prlimit", "--nofile=100:100", *command]
     done = subprocess.run(limited, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert "error: the process may open 100 files (RLIMIT_NOFILE), but the log and child processes need 200" in (
+    assert "error: The process may open 100 files (RLIMIT_NOFILE), but the log and child processes need 200" in (
         done.stderr
     )

@@ -1,4 +1,4 @@
-"""A server behind TLS, logins and rights: real clients come in, outsiders get nothing and leave one line each."""
+"""A server with TLS, SASL and ACLs: real clients log in, and each failed login is refused and logged once."""
 
 import asyncio
 import json
@@ -52,7 +52,7 @@ SECONDS = 30
 ALL_LINES = (
     "import sys; from offsetlake.serve import logs, __main__; logs.CLIENT_LINES = 1_000_000; sys.exit(__main__.main())"
 )
-"""A server that leaves all lines that clients cause: these tests cause more than it leaves in 10 s."""
+"""A server without a limit of log lines: these tests cause more lines than the limit."""
 
 FETCH = {"group_id": GROUP, "topics": [{"name": TOPIC, "partition_indexes": [0]}]}
 
@@ -64,21 +64,21 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Secured:
 
 @pytest.fixture(scope="module")
 def serving(files: Secured) -> Iterator[Serving]:
-    of = {"topics": {TOPIC: 3}, "http": ["127.0.0.1", 0], "max_connections_per_address": 40, **files.settings}
-    with Serving(files.folder / "lake", files.folder / "log", program=("-c", ALL_LINES), **of) as running:
+    fields = {"topics": {TOPIC: 3}, "http": ["127.0.0.1", 0], "max_connections_per_address": 40, **files.settings}
+    with Serving(files.folder / "lake", files.folder / "log", program=("-c", ALL_LINES), **fields) as running:
         yield running
     assert not [line for line in running.said if "Traceback" in line]
     assert not [line for line in running.said if any(secret in line for secret in USERS.values())]
 
 
-class Said:
-    """The lines a server says from now on."""
+class NewLines:
+    """The lines that a server logs from now on."""
 
     def __init__(self, serving: Serving) -> None:
         self._serving, self._first = serving, len(serving.said)
 
-    def one(self, pattern: str) -> None:
-        """Wait for a line like the pattern; it must be the only one, and name an address of this machine."""
+    def assert_one(self, pattern: str) -> None:
+        """Wait for a line that matches the pattern; it must be the only one, and contain a loopback address."""
         deadline = time.monotonic() + SECONDS
         while len(self._serving.said) == self._first:
             assert time.monotonic() < deadline, pattern
@@ -89,11 +89,13 @@ class Said:
 
 
 @pytest.fixture
-def said(serving: Serving) -> Said:
-    return Said(serving)
+def lines(serving: Serving) -> NewLines:
+    return NewLines(serving)
 
 
-def of_client(serving: Serving, files: Secured, mechanism: str, name: str = NAME, password: str = PASSWORD) -> Any:
+def client_settings(
+    serving: Serving, files: Secured, mechanism: str, name: str = NAME, password: str = PASSWORD
+) -> Any:
     return {
         "bootstrap.servers": serving.bootstrap,
         "security.protocol": "SASL_SSL",
@@ -105,7 +107,7 @@ def of_client(serving: Serving, files: Secured, mechanism: str, name: str = NAME
     }
 
 
-def is_hung_up(client: WireClient) -> bool:
+def is_closed(client: WireClient) -> bool:
     try:
         client.receive()
     except (EOFError, OSError):
@@ -115,12 +117,12 @@ def is_hung_up(client: WireClient) -> bool:
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_confluent_logs_in(serving: Serving, files: Secured, mechanism: str) -> None:
-    of = of_client(serving, files, mechanism) | {"group.id": GROUP, "enable.auto.commit": False}
+    of = client_settings(serving, files, mechanism) | {"group.id": GROUP, "enable.auto.commit": False}
     with closing(Consumer(of)) as consumer:
         (committed,) = consumer.commit(offsets=[TopicPartition(TOPIC, 0, 42)], asynchronous=False)
         assert committed.error is None
         assert [of.offset for of in consumer.committed([TopicPartition(TOPIC, 0)], timeout=SECONDS)] == [42]
-    admin = AdminClient(of_client(serving, files, mechanism))
+    admin = AdminClient(client_settings(serving, files, mechanism))
     assert [of.group_id for of in admin.list_consumer_groups().result().valid] == [GROUP]
 
 
@@ -168,8 +170,8 @@ def test_java_logs_in(serving: Serving, files: Secured, tmp_path: Path, mechanis
 
 @pytest.mark.parametrize(("name", "password"), [(NAME, "wrong"), ("nobody", PASSWORD)])
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_a_wrong_password_and_an_unknown_user_get_one_answer(
-    serving: Serving, files: Secured, said: Said, mechanism: str, name: str, password: str
+def test_wrong_password_and_unknown_user_get_the_same_response(
+    serving: Serving, files: Secured, lines: NewLines, mechanism: str, name: str, password: str
 ) -> None:
     with files.wire(serving.bootstrap) as client:
         started = time.monotonic()
@@ -184,33 +186,35 @@ def test_a_wrong_password_and_an_unknown_user_get_one_answer(
         assert (answer["error_code"], answer["auth_bytes"]) == (58, b"")
         assert name not in answer["error_message"]
         assert time.monotonic() - started >= 0.1
-        assert is_hung_up(client)
-    said.one(f"is not let in: user '{name}': no such user, or another password$")
+        assert is_closed(client)
+    lines.assert_one(f"failed: user '{name}': unknown user or wrong password$")
 
 
-def test_no_login(serving: Serving, files: Secured, said: Said) -> None:
+def test_request_without_login_closes_the_connection(serving: Serving, files: Secured, lines: NewLines) -> None:
     with files.wire(serving.bootstrap) as client:
         client.ask(API_VERSIONS, 0, {})
         with pytest.raises((EOFError, OSError)):
             client.ask(OFFSET_FETCH, 5, FETCH)
-    said.one("is not let in: a request of api 9, version 5, before login$")
+    lines.assert_one("failed: a request of API 9, version 5, before login$")
 
 
-def test_a_login_that_is_not_begun_by_its_handshake(serving: Serving, files: Secured, said: Said) -> None:
+def test_authentication_without_handshake_closes_the_connection(
+    serving: Serving, files: Secured, lines: NewLines
+) -> None:
     with files.wire(serving.bootstrap) as client, pytest.raises((EOFError, OSError)):
         authenticate(client, f"\0{NAME}\0{PASSWORD}".encode())
-    said.one("a request of api 36, version 2, before login$")
+    lines.assert_one("a request of API 36, version 2, before login$")
 
 
-def test_a_mechanism_that_is_not_there(serving: Serving, files: Secured, said: Said) -> None:
+def test_unsupported_mechanism_is_refused(serving: Serving, files: Secured, lines: NewLines) -> None:
     with files.wire(serving.bootstrap) as client:
         answer = shake_hands(client, "OAUTHBEARER")
         assert (answer["error_code"], answer["mechanisms"]) == (33, ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-        assert is_hung_up(client)
-    said.one("SASL mechanism 'OAUTHBEARER': here are PLAIN, SCRAM-SHA-256, SCRAM-SHA-512$")
+        assert is_closed(client)
+    lines.assert_one("unsupported SASL mechanism 'OAUTHBEARER'; supported are PLAIN, SCRAM-SHA-256, SCRAM-SHA-512$")
 
 
-def test_replayed_messages_of_another_login(serving: Serving, files: Secured, said: Said) -> None:
+def test_replayed_message_of_another_login_is_refused(serving: Serving, files: Secured, lines: NewLines) -> None:
     mechanism, first = "SCRAM-SHA-512", scram_first(NAME)
     with files.wire(serving.bootstrap) as client, files.wire(serving.bootstrap) as replaying:
         for each in (client, replaying):
@@ -219,64 +223,71 @@ def test_replayed_messages_of_another_login(serving: Serving, files: Secured, sa
         assert authenticate(client, last)["error_code"] == 0
         authenticate(replaying, first)
         assert authenticate(replaying, last)["error_code"] == 58
-        assert is_hung_up(replaying)
-    said.one(f"user '{NAME}': a SCRAM message of another login$")
+        assert is_closed(replaying)
+    lines.assert_one(f"user '{NAME}': the SCRAM message belongs to another login$")
 
 
-def test_one_user_in_place_of_another(serving: Serving, files: Secured, said: Said) -> None:
+def test_login_with_another_authorization_identity_is_refused(
+    serving: Serving, files: Secured, lines: NewLines
+) -> None:
     with files.wire(serving.bootstrap) as client:
         shake_hands(client, "PLAIN")
         assert authenticate(client, f"{NAME}\0other\0{USERS['other']}".encode())["error_code"] == 58
-    said.one("user 'other' asks to be another one$")
+    lines.assert_one("user 'other' requests another authorization identity$")
 
 
 @pytest.mark.parametrize("size", [(64 << 10) + 1, 2**31 - 1, -1])
-def test_a_frame_too_large_before_login(serving: Serving, files: Secured, said: Said, size: int) -> None:
+def test_too_large_frame_before_login_closes_the_connection(
+    serving: Serving, files: Secured, lines: NewLines, size: int
+) -> None:
     with files.wire(serving.bootstrap) as client:
         client.socket.sendall(struct.pack(">i", size))
-        assert is_hung_up(client)
-    said.one(f"a request of {size} bytes before login")
+        assert is_closed(client)
+    lines.assert_one(f"a request of {size} bytes before login")
 
 
-def test_requests_without_end_before_login(serving: Serving, files: Secured, said: Said) -> None:
+def test_too_many_requests_before_login_close_the_connection(serving: Serving, files: Secured, lines: NewLines) -> None:
     with files.wire(serving.bootstrap) as client:
         for _ in range(10):
             client.ask(API_VERSIONS, 0, {})
         with pytest.raises((EOFError, OSError)):
             client.ask(API_VERSIONS, 0, {})
-    said.one("after 10 others$")
+    lines.assert_one("more than 10 requests before login$")
 
 
-def test_no_tls(serving: Serving, said: Said) -> None:
+def test_client_without_tls_is_refused(serving: Serving, lines: NewLines) -> None:
     with WireClient(serving.bootstrap) as client, pytest.raises((EOFError, OSError)):
         client.ask(API_VERSIONS, 0, {})
-    said.one("is not let in: no TLS came about")
+    lines.assert_one("failed: ")
 
 
-def test_a_client_that_does_not_trust_the_certificate(serving: Serving, files: Secured, said: Said) -> None:
+def test_client_that_does_not_trust_the_certificate_is_logged(
+    serving: Serving, files: Secured, lines: NewLines
+) -> None:
     other = files.folder / "another-ca.pem"
     trustme.CA().cert_pem.write_to_path(str(other))
     with pytest.raises(ssl.SSLCertVerificationError):
         files.wire(serving.bootstrap, ssl.create_default_context(cafile=other))
-    said.one(r"no TLS came about \(tlsv1 alert unknown ca\)$")
+    lines.assert_one(r"failed: tlsv1 alert unknown ca$")
 
 
-def test_half_a_login(serving: Serving, files: Secured, said: Said) -> None:
+def test_disconnection_during_the_login_is_logged(serving: Serving, files: Secured, lines: NewLines) -> None:
     with files.wire(serving.bootstrap) as client:
         shake_hands(client, "SCRAM-SHA-256")
         authenticate(client, scram_first(NAME))
-    said.one("hung up while it logged in$")
+    lines.assert_one("the client disconnected during the login$")
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cut=st.integers(0, 400), changes=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=3))
-def test_logins_that_end_or_go_wrong_anywhere(
+def test_truncated_or_corrupt_login_does_not_affect_other_clients(
     serving: Serving, files: Secured, cut: int, changes: list[tuple[int, int]]
 ) -> None:
-    """All messages of a login and a request at once, up to somewhere, some bytes changed; nobody else minds."""
+    """All messages of a login and a request are sent at once, truncated and with some bytes changed."""
     messages = [(API_VERSIONS, 0, {}), (SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})]
     messages += [(SASL_AUTHENTICATE, 2, {"auth_bytes": f"\0{NAME}\0{PASSWORD}".encode()}), (OFFSET_FETCH, 5, FETCH)]
-    sent = bytearray(b"".join(frame(api, version, 1, request(api, version, of)) for api, version, of in messages))
+    frames = [frame(api, version, 1, request(api, version, values)) for api, version, values in messages]
+    sent = bytearray(b"".join(frames))
     for at, byte in changes:
         sent[at % len(sent)] = byte
     with files.wire(serving.bootstrap) as client:
@@ -285,8 +296,8 @@ def test_logins_that_end_or_go_wrong_anywhere(
         assert log_in(client, NAME, PASSWORD).ask(OFFSET_FETCH, 5, FETCH)["error_code"] == 0
 
 
-def test_a_connection_that_hangs_up_at_once_and_one_that_is_handed_on(serving: Serving, files: Secured) -> None:
-    """A request that comes in with the last message of the login is answered behind it."""
+def test_request_sent_with_the_last_login_message_is_answered(serving: Serving, files: Secured) -> None:
+    """Connections that are reset at once do not affect it."""
     authentication = {"auth_bytes": f"\0{NAME}\0{PASSWORD}".encode()}
     messages = [(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}), (SASL_AUTHENTICATE, 2, authentication)]
     messages += [(OFFSET_FETCH, 5, FETCH)] * 2
@@ -294,30 +305,32 @@ def test_a_connection_that_hangs_up_at_once_and_one_that_is_handed_on(serving: S
         with WireClient(serving.bootstrap) as client:
             client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     with files.wire(serving.bootstrap) as client:
-        client.socket.sendall(
-            b"".join(frame(api, version, 1, request(api, version, of)) for api, version, of in messages)
-        )
+        frames = [frame(api, version, 1, request(api, version, values)) for api, version, values in messages]
+        client.socket.sendall(b"".join(frames))
         answers = [read_answer(api, version, client.receive())[1] for api, version, _ in messages]
-        assert [of.error_code for of in answers] == [0, 0, 0, 0]
+        assert [answer.error_code for answer in answers] == [0, 0, 0, 0]
 
 
-def test_another_ones_group(serving: Serving, files: Secured, said: Said) -> None:
-    """Described, listed, read, committed to, deleted: each by its API as `test_rights` has it; here once for real."""
-    of = of_client(serving, files, "SCRAM-SHA-512", "other", USERS["other"])
-    admin = AdminClient(of)
-    assert [each.group_id for each in admin.list_consumer_groups().result().valid] == []
+def test_group_without_permission_is_refused_to_a_real_client(
+    serving: Serving, files: Secured, lines: NewLines
+) -> None:
+    """`tests/serve/auth/test_acl.py` tests each API; this test uses a client library."""
+    admin = AdminClient(client_settings(serving, files, "SCRAM-SHA-512", "other", USERS["other"]))
+    assert [group.group_id for group in admin.list_consumer_groups().result().valid] == []
     with pytest.raises(KafkaException, match=r"(?i)group authorization|GROUP_AUTHORIZATION_FAILED"):
         admin.describe_consumer_groups([GROUP])[GROUP].result(SECONDS)
-    said.one(f"may not read or commit or admin group '{GROUP}'$")
+    lines.assert_one(f"denied access to group '{GROUP}': it needs permission read or commit or admin$")
 
 
-def test_more_connections_than_one_address_may_have(serving: Serving, files: Secured, said: Said) -> None:
+def test_connections_above_the_limit_of_an_address_are_refused(
+    serving: Serving, files: Secured, lines: NewLines
+) -> None:
     with ExitStack() as stack:
         for _ in range(60):
             stack.enter_context(WireClient(serving.bootstrap))
-        said.one(r"is not let in: there are 40 of its address \(max_connections_per_address\)")
+        lines.assert_one(r"refused: the limit of 40 connections per address \(max_connections_per_address\) is reached")
     deadline = time.monotonic() + SECONDS
-    while True:  # those that hang up make room again
+    while True:  # closed connections no longer count
         try:
             with files.wire(serving.bootstrap) as client:
                 log_in(client, NAME, PASSWORD)
@@ -326,8 +339,8 @@ def test_more_connections_than_one_address_may_have(serving: Serving, files: Sec
             assert time.monotonic() < deadline
 
 
-def test_a_login_slower_than_may_be(serving: Serving, files: Secured, said: Said) -> None:
-    """Byte after byte, in TLS and before it; others are answered meanwhile."""
+def test_slow_login_is_closed_after_its_time_limit(serving: Serving, files: Secured, lines: NewLines) -> None:
+    """One client sends single bytes within TLS, one before TLS; other clients are answered meanwhile."""
     with files.wire(serving.bootstrap) as slow, socket.create_connection(slow.socket.getpeername()) as slower:
         for part in b"\x16\x03\x01":
             slower.sendall(bytes([part]))
@@ -336,17 +349,15 @@ def test_a_login_slower_than_may_be(serving: Serving, files: Secured, said: Said
             assert log_in(client, NAME, PASSWORD).ask(OFFSET_FETCH, 5, FETCH)["error_code"] == 0
         slow.socket.settimeout(SECONDS)
         slower.settimeout(SECONDS)
-        assert is_hung_up(slow)
+        assert is_closed(slow)
         assert slower.recv(100) == b""
-    lines = [line for line in serving.said[said._first :] if "is not let in" in line]
-    assert sorted(line.rpartition("let in: ")[2] for line in lines) == [
-        "no TLS came about (too slow)",
-        "no login within 10 s",
-    ]
+    failures = [line.rpartition(" failed: ")[2] for line in serving.said[lines._first :] if " failed: " in line]
+    assert sorted(failures) == ["no login within 10 s", "timeout"]
 
 
-def test_a_password_that_changes_and_a_file_with_an_error(serving: Serving, files: Secured, said: Said) -> None:
-    """Who has lost its password loses its connection; what cannot be read changes nothing."""
+def test_changed_password_closes_connections_and_an_invalid_file_changes_nothing(
+    serving: Serving, files: Secured
+) -> None:
     before = files.credentials.read_bytes()
     with files.wire(serving.bootstrap) as client, files.wire(serving.bootstrap) as other:
         log_in(client, NAME, PASSWORD)
@@ -354,18 +365,18 @@ def test_a_password_that_changes_and_a_file_with_an_error(serving: Serving, file
         known = Credentials.read(files.credentials)
         known.add_user(NAME, "another password")
         known.write(files.credentials)
-        assert is_hung_up(client)
+        assert is_closed(client)
         assert other.ask(OFFSET_FETCH, 5, FETCH)["error_code"] == 30
     with files.wire(serving.bootstrap) as client:
         log_in(client, NAME, "another password")
         files.credentials.write_text("{")
-        wait_for(serving, "what was read before still holds")
+        wait_for(serving, "the previous contents remain in effect")
         assert client.ask(OFFSET_FETCH, 5, FETCH)["error_code"] == 0
     files.credentials.write_bytes(before)
-    wait_for(serving, "read again", 2)
+    wait_for(serving, "Reloaded .*credentials.json", 2)
 
 
-def test_rights_and_certificates_are_read_again(serving: Serving, files: Secured) -> None:
+def test_changed_acl_and_certificates_are_reloaded(serving: Serving, files: Secured) -> None:
     with files.wire(serving.bootstrap) as client:
         log_in(client, "other", USERS["other"])
         assert client.ask(OFFSET_FETCH, 5, FETCH)["error_code"] == 30
@@ -374,21 +385,21 @@ def test_rights_and_certificates_are_read_again(serving: Serving, files: Secured
         renewed.cert_pem.write_to_path(str(files.folder / "renewed-ca.pem"))
         files.certify(renewed)
         serving.process.send_signal(signal.SIGHUP)
-        wait_for(serving, "read again: .*rights.toml")
-        wait_for(serving, "read again: .*server.pem")
+        wait_for(serving, "Reloaded .*rights.toml")
+        wait_for(serving, "Reloaded .*server.pem")
         assert client.ask(OFFSET_FETCH, 5, FETCH)["error_code"] == 0
     renewed_context = ssl.create_default_context(cafile=files.folder / "renewed-ca.pem")
     with files.wire(serving.bootstrap, renewed_context) as client:
         log_in(client, NAME, PASSWORD)
-    asking = HTTPSConnection(serving.http.removeprefix("https://"), timeout=SECONDS, context=renewed_context)
-    with closing(asking):
-        asking.request("GET", "/livez")
-        assert asking.getresponse().status == 200
+    https = HTTPSConnection(serving.http.removeprefix("https://"), timeout=SECONDS, context=renewed_context)
+    with closing(https):
+        https.request("GET", "/livez")
+        assert https.getresponse().status == 200
     first = len(serving.said)
     files.rights.write_text(RIGHTS)
     files.certify(files.authority)
-    wait_for(serving, "read again: .*rights.toml", first=first)
-    wait_for(serving, "read again: .*server.pem", first=first)
+    wait_for(serving, "Reloaded .*rights.toml", first=first)
+    wait_for(serving, "Reloaded .*server.pem", first=first)
 
 
 def wait_for(serving: Serving, pattern: str, times: int = 1, first: int = 0) -> None:
@@ -399,8 +410,8 @@ def wait_for(serving: Serving, pattern: str, times: int = 1, first: int = 0) -> 
 
 
 @pytest.mark.broker
-def test_a_broker_takes_and_ends_logins_the_same_way(broker: Broker, serving: Serving, files: Secured) -> None:
-    """Both in their order: what is answered to each message, until there is no answer any more."""
+def test_login_gets_the_responses_of_a_broker(broker: Broker, serving: Serving, files: Secured) -> None:
+    """The responses to each message are compared, up to the end of the connection."""
     good, wrong = (f"\0admin\0{password}".encode() for password in (PASSWORDS["admin"], "wrong"))
     handshake = (SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
     attempts: list[list[tuple[int, int, dict[str, Any]]]] = [
@@ -411,71 +422,76 @@ def test_a_broker_takes_and_ends_logins_the_same_way(broker: Broker, serving: Se
         [(SASL_AUTHENTICATE, 2, {"auth_bytes": good})],
         [(OFFSET_FETCH, 5, FETCH)],
     ]
-    theirs = ssl.create_default_context(cafile=broker.certificate)
+    broker_context = ssl.create_default_context(cafile=broker.certificate)
     outcomes: list[tuple[Any, Any]] = []
     for attempt in attempts:
-        with files.wire(serving.bootstrap) as client, files.wire(broker.sasl_ssl_bootstrap, theirs) as beside:
-            outcomes.append((outcome(client, attempt), outcome(beside, attempt)))
-    assert [of for of, _ in outcomes] == [of for _, of in outcomes]
+        with (
+            files.wire(serving.bootstrap) as client,
+            files.wire(broker.sasl_ssl_bootstrap, broker_context) as broker_client,
+        ):
+            outcomes.append((outcome(client, attempt), outcome(broker_client, attempt)))
+    assert [served for served, _ in outcomes] == [expected for _, expected in outcomes]
 
 
 def outcome(client: WireClient, attempt: list[tuple[int, int, dict[str, Any]]]) -> list[Any]:
-    said: list[Any] = []
+    answers: list[Any] = []
     for api, version, values in attempt:
         try:
             answer = client.ask(api, version, values)
         except (EOFError, OSError):
-            return [*said, "hung up"]
-        said.append({name: value for name, value in answer.items() if name != "api_keys"})
+            return [*answers, "closed"]
+        answers.append({name: value for name, value in answer.items() if name != "api_keys"})
         if "mechanisms" in answer:
-            said[-1]["mechanisms"] = sorted(answer["mechanisms"])
-    return said
+            answers[-1]["mechanisms"] = sorted(answer["mechanisms"])
+    return answers
 
 
-def test_plain_without_tls_where_others_could_read_it(tmp_path: Path) -> None:
+def test_plain_is_not_offered_on_a_public_listener_without_tls(tmp_path: Path) -> None:
     files = secured(tmp_path)
-    of = {"host": "0.0.0.0", "advertised": ["kafka.example", 9092], "credentials": str(files.credentials)}  # noqa: S104
-    with Serving(tmp_path / "lake", tmp_path / "log", **of) as serving:
-        said, bootstrap = Said(serving), serving.bootstrap.replace("0.0.0.0", "127.0.0.1")  # noqa: S104
+    fields = {"host": "0.0.0.0", "advertised": ["kafka.example", 9092]}  # noqa: S104
+    fields |= {"credentials": str(files.credentials)}
+    with Serving(tmp_path / "lake", tmp_path / "log", **fields) as serving:
+        lines, bootstrap = NewLines(serving), serving.bootstrap.replace("0.0.0.0", "127.0.0.1")  # noqa: S104
         with WireClient(bootstrap) as client:
             answer = shake_hands(client, "PLAIN")
             assert (answer["error_code"], answer["mechanisms"]) == (33, ["SCRAM-SHA-256", "SCRAM-SHA-512"])
-            assert is_hung_up(client)
-        said.one("SASL mechanism 'PLAIN': here are SCRAM-SHA-256, SCRAM-SHA-512$")
+            assert is_closed(client)
+        lines.assert_one("unsupported SASL mechanism 'PLAIN'; supported are SCRAM-SHA-256, SCRAM-SHA-512$")
         with WireClient(bootstrap) as client:
             mechanism, first = "SCRAM-SHA-256", scram_first(NAME)
             shake_hands(client, mechanism)
             last = scram_last(mechanism, PASSWORD, first, authenticate(client, first)["auth_bytes"])
             assert authenticate(client, last)["error_code"] == 0
-            (told,) = client.ask(METADATA, 1, {"topics": []})["brokers"]
-            assert (told["host"], told["port"]) == ("kafka.example", 9092)
+            (advertised,) = client.ask(METADATA, 1, {"topics": []})["brokers"]
+            assert (advertised["host"], advertised["port"]) == ("kafka.example", 9092)
 
 
-def test_clients_are_known_by_their_certificates(tmp_path: Path) -> None:
+def test_client_certificate_determines_the_principal(tmp_path: Path) -> None:
     files = secured(tmp_path)
-    of = {name: files.settings[name] for name in ("tls_certificate", "tls_key", "rights")} | {"tls_client_ca": files.ca}
+    fields = {name: files.settings[name] for name in ("tls_certificate", "tls_key", "rights")}
+    fields |= {"tls_client_ca": files.ca}
     billing = client_certificate(files.authority, "billing", tmp_path / "billing.pem")
     client_certificate(files.authority, "other", tmp_path / "other.pem")
     client_certificate(trustme.CA(), "billing", tmp_path / "forged.pem")
     files.rights.write_text(f'[[rights]]\nprincipal = "User:{billing}"\ngroup = "*"\nrights = ["read"]\n')
-    with Serving(tmp_path / "lake", tmp_path / "log", **of) as serving:
+    with Serving(tmp_path / "lake", tmp_path / "log", **fields) as serving:
         for name, error in (("billing", 0), ("other", 30)):
             with files.wire(serving.bootstrap, trusting(files, tmp_path / f"{name}.pem")) as client:
-                said = Said(serving)
+                lines = NewLines(serving)
                 assert client.ask(OFFSET_FETCH, 5, FETCH)["error_code"] == error
-        said.one("may not read group")
-        for context, line in (
+        lines.assert_one("denied access to group")
+        for context, reason in (
             (trusting(files), "peer did not return a certificate"),
             (trusting(files, tmp_path / "forged.pem"), "certificate verify failed"),
         ):
-            said = Said(serving)
+            lines = NewLines(serving)
             with pytest.raises((EOFError, OSError)), files.wire(serving.bootstrap, context) as client:
                 client.ask(OFFSET_FETCH, 5, FETCH)
-            said.one(rf"no TLS came about \({line}\)$")
+            lines.assert_one(rf"failed: {reason}$")
 
 
 def client_certificate(authority: trustme.CA, name: str, path: Path) -> str:
-    """Write a certificate and its key; gives its subject."""
+    """Write a certificate and its key to a file; return the subject of the certificate."""
     issued = authority.issue_cert(f"{name}@example", common_name=name)
     issued.private_key_and_cert_chain_pem.write_to_path(str(path))
     return x509.load_pem_x509_certificate(issued.cert_chain_pems[0].bytes()).subject.rfc4514_string()
@@ -488,20 +504,20 @@ def trusting(files: Secured, certificate: Path | None = None) -> ssl.SSLContext:
     return context
 
 
-def test_wrong_passwords_of_one_address_keep_no_other_from_logging_in(files: Secured, tmp_path: Path) -> None:
+def test_flood_of_wrong_passwords_does_not_block_other_addresses(files: Secured, tmp_path: Path) -> None:
     with Serving(tmp_path / "lake", tmp_path / "log", credentials=str(files.credentials)) as serving:
         with ExitStack() as opened:
             flood = [opened.enter_context(WireClient(serving.bootstrap)) for _ in range(600)]
-            for each in flood:
-                shake_hands(each, "PLAIN")
+            for client in flood:
+                shake_hands(client, "PLAIN")
             wrong = request(SASL_AUTHENTICATE, 1, {"auth_bytes": f"\0{NAME}\0wrong".encode()})
-            for each in flood:
-                each.socket.sendall(frame(SASL_AUTHENTICATE, 1, 1, wrong))
+            for client in flood:
+                client.socket.sendall(frame(SASL_AUTHENTICATE, 1, 1, wrong))
             for _ in range(8):
                 other = opened.enter_context(WireClient(serving.bootstrap, source="127.0.0.2"))
                 assert log_in(other, NAME, PASSWORD).ask(OFFSET_FETCH, 5, FETCH)["error_code"] == 0
-            answers = [answer_or_end(each) for each in flood]
-        assert answers.count(b"") > 0, "beyond the limits"
+            answers = [answer_or_end(client) for client in flood]
+        assert answers.count(b"") > 0, "attempts above the limit are not answered"
         assert {answer[4:6] for answer in answers if answer} == {b"\0\x3a"}
         assert serving.stop() == 0
 

@@ -1,4 +1,4 @@
-"""Logins without sockets: many at once, some that are given up, and passwords that change meanwhile."""
+"""Logins without sockets: many at once, some that are abandoned, and passwords that change during the login."""
 
 import asyncio
 import logging
@@ -11,7 +11,7 @@ import pytest
 from offsetlake.serve.apis.dispatch import Service
 from offsetlake.serve.auth import login_attempts
 from offsetlake.serve.auth.credentials import Credentials
-from offsetlake.serve.auth.login_attempts import MAX_FAILURES, Attempts
+from offsetlake.serve.auth.login_attempts import MAX_FAILURES, LoginAttempts
 from offsetlake.serve.net import login
 from offsetlake.serve.net.connection import Connection
 from offsetlake.serve.net.frame_memory import Memory
@@ -28,7 +28,7 @@ FAILED = 58
 
 
 class Logins:
-    """Logins to a service that knows one user."""
+    """Logins to a server with one user."""
 
     def __init__(self, service: InProcess) -> None:
         self.loop, self.security = service.loop, service.parts.security
@@ -36,24 +36,24 @@ class Logins:
         self._service = service
 
     def connect(self, mechanism: str, host: str = "192.0.2.1") -> tuple[Login, Sink]:
-        made, sink = Login(self.security, self._service.admin.take, self._connected, self.loop), Sink()
-        made.client.address = f"{host}:4711"
-        assert self.security.connections.admit(made, made.client)
-        made.connection_made(cast("asyncio.Transport", sink))
-        assert self.ask(made, sink, SASL_HANDSHAKE, {"mechanism": mechanism})["error_code"] in {0, 33}
-        return made, sink
+        connection, sink = Login(self.security, self._service.admin.take, self._connected, self.loop), Sink()
+        connection.client.address = f"{host}:4711"
+        assert self.security.connections.admit(connection, connection.client)
+        connection.connection_made(cast("asyncio.Transport", sink))
+        assert self.ask(connection, sink, SASL_HANDSHAKE, {"mechanism": mechanism})["error_code"] in {0, 33}
+        return connection, sink
 
     def _connected(self, client: Any) -> Connection:
-        of = self._service.parts
-        service = Service(of.commits, of.fetches, of.admin, client)
+        components = self._service.parts
+        service = Service(components.commits, components.fetches, components.admin, client)
         return Connection(service, client, self.security.connections, Turns(self.loop, Memory()))
 
-    def send(self, made: Login, sink: Sink, api: int, values: dict[str, Any]) -> None:
+    def send(self, connection: Login, sink: Sink, api: int, values: dict[str, Any]) -> None:
         sink.written = b""
-        made.data_received(frame(api, 1, 1, request(api, 1, values)))
+        connection.data_received(frame(api, 1, 1, request(api, 1, values)))
 
-    def ask(self, made: Login, sink: Sink, api: int, values: dict[str, Any]) -> dict[str, Any]:
-        self.send(made, sink, api, values)
+    def ask(self, connection: Login, sink: Sink, api: int, values: dict[str, Any]) -> dict[str, Any]:
+        self.send(connection, sink, api, values)
         return self.answer(sink, api)
 
     def answer(self, sink: Sink, api: int) -> dict[str, Any]:
@@ -71,9 +71,9 @@ class Logins:
 
 
 def known(password: str) -> Credentials:
-    made = Credentials()
-    made.add_user(NAME, password)
-    return made
+    credentials = Credentials()
+    credentials.add_user(NAME, password)
+    return credentials
 
 
 def plain(name: str = NAME, password: str = PASSWORD) -> dict[str, bytes]:
@@ -82,13 +82,13 @@ def plain(name: str = NAME, password: str = PASSWORD) -> dict[str, bytes]:
 
 @pytest.fixture
 def logins(served: InProcess, monkeypatch: pytest.MonkeyPatch) -> Logins:
-    monkeypatch.setattr(login, "FAILURE_DELAY", 0)
+    monkeypatch.setattr(login, "FAILURE_DELAY_SECONDS", 0)
     return Logins(served)
 
 
 @pytest.fixture
 def busy(logins: Logins) -> Iterator[threading.Event]:
-    """The thread that checks passwords has to do with something else, until this is set."""
+    """Keep the thread that checks passwords busy until this event is set."""
     release = threading.Event()
     logins.security.attempts.check("192.0.2.9", release.wait, logins.loop)
     yield release
@@ -96,46 +96,46 @@ def busy(logins: Logins) -> Iterator[threading.Event]:
 
 
 @pytest.mark.parametrize(
-    ("limit", "host", "said"),
+    ("limit", "host", "reason"),
     [
-        ("MAX_WAITING", "192.0.2.2", "2 passwords wait to be checked, the limit"),
-        ("MAX_WAITING_OF_ADDRESS", "192.0.2.1", "2 passwords of its address wait to be checked, the limit"),
+        ("MAX_WAITING", "192.0.2.2", "the limit of 2 waiting logins is reached"),
+        ("MAX_WAITING_OF_ADDRESS", "192.0.2.1", "the limit of 2 waiting logins per address is reached"),
     ],
 )
-def test_beyond_the_queue_connections_are_closed_without_an_answer(
+def test_login_above_the_limit_of_waiting_logins_is_closed_without_a_response(
     logins: Logins,
     busy: threading.Event,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     limit: str,
     host: str,
-    said: str,
+    reason: str,
 ) -> None:
-    """Clients take error 58 as final, but connect again when a connection ends."""
+    """For clients SASL_AUTHENTICATION_FAILED (58) is final, but they connect again when a connection is closed."""
     monkeypatch.setattr(login_attempts, limit, 2)
-    made = [logins.connect("PLAIN") for _ in range(2)]
-    for each, sink in made:
-        logins.send(each, sink, SASL_AUTHENTICATE, plain())
+    waiting = [logins.connect("PLAIN") for _ in range(2)]
+    for connection, sink in waiting:
+        logins.send(connection, sink, SASL_AUTHENTICATE, plain())
     refused, unanswered = logins.connect("PLAIN", host)
     with caplog.at_level(logging.WARNING):
         logins.send(refused, unanswered, SASL_AUTHENTICATE, plain())
         logins.wait_for(lambda: unanswered.closed)
     assert unanswered.written == b""
-    assert caplog.messages == [f"{host}:4711 is not let in: {said}"]
+    assert caplog.messages == [f"Login from {host}:4711 failed: {reason}"]
     busy.set()
-    assert [logins.answer(sink, SASL_AUTHENTICATE)["error_code"] for _, sink in made] == [0, 0]
+    assert [logins.answer(sink, SASL_AUTHENTICATE)["error_code"] for _, sink in waiting] == [0, 0]
     assert logins.ask(*logins.connect("PLAIN", host), SASL_AUTHENTICATE, plain())["error_code"] == 0
 
 
-def test_addresses_take_turns(logins: Logins, busy: threading.Event) -> None:
-    """However many passwords of one address wait, one of another is the next but one."""
+def test_password_checks_of_addresses_take_turns(logins: Logins, busy: threading.Event) -> None:
+    """At most one of many waiting passwords of one address is checked before that of another address."""
     many = [logins.connect("PLAIN") for _ in range(50)]
-    for each, sink in many:
-        logins.send(each, sink, SASL_AUTHENTICATE, plain(NAME, "wrong"))
-    one, answered = logins.connect("PLAIN", "2001:db8::1")
-    logins.send(one, answered, SASL_AUTHENTICATE, plain())
+    for connection, sink in many:
+        logins.send(connection, sink, SASL_AUTHENTICATE, plain(NAME, "wrong"))
+    single, single_sink = logins.connect("PLAIN", "2001:db8::1")
+    logins.send(single, single_sink, SASL_AUTHENTICATE, plain())
     busy.set()
-    assert logins.answer(answered, SASL_AUTHENTICATE)["error_code"] == 0
+    assert logins.answer(single_sink, SASL_AUTHENTICATE)["error_code"] == 0
     assert sum(sink.written != b"" for _, sink in many) <= 1
 
 
@@ -148,86 +148,90 @@ class Clock:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
-def test_after_many_failures_an_address_has_one_attempt_a_second(logins: Logins, mechanism: str) -> None:
+def test_address_with_many_failures_has_one_attempt_per_second(logins: Logins, mechanism: str) -> None:
     clock = Clock()
-    logins.security.attempts = Attempts(clock)
+    logins.security.attempts = LoginAttempts(clock)
 
     def log_in(host: str, password: str = PASSWORD) -> int | None:
         """Return the error code, or None if the connection was closed without an answer."""
-        made, sink = logins.connect(mechanism, host)
+        connection, sink = logins.connect(mechanism, host)
         message = plain(password=password)
         if mechanism != "PLAIN":
             first = scram_first(NAME)
-            logins.send(made, sink, SASL_AUTHENTICATE, {"auth_bytes": first})
+            logins.send(connection, sink, SASL_AUTHENTICATE, {"auth_bytes": first})
             if sink.written:
                 server_first = logins.answer(sink, SASL_AUTHENTICATE)["auth_bytes"]
                 message = {"auth_bytes": scram_last(mechanism, password, first, server_first)}
         sink.written = b""
-        logins.send(made, sink, SASL_AUTHENTICATE, message)
+        logins.send(connection, sink, SASL_AUTHENTICATE, message)
         logins.wait_for(lambda: sink.written != b"" or sink.closed)
         return logins.answer(sink, SASL_AUTHENTICATE)["error_code"] if sink.written else None
 
-    tried = [log_in("2001:db8::1", "wrong") for _ in range(MAX_FAILURES)]
-    assert tried == [FAILED] * MAX_FAILURES
-    assert log_in("2001:db8::2") is None, "all of its network, the right password too"
+    codes = [log_in("2001:db8::1", "wrong") for _ in range(MAX_FAILURES)]
+    assert codes == [FAILED] * MAX_FAILURES
+    assert log_in("2001:db8::2") is None, "the limit applies to the whole network, and to correct passwords"
     assert log_in("2001:db8:0:1::1") == 0
     clock.now += 1
-    assert [log_in("2001:db8::1") for _ in range(3)] == [0, 0, 0], "what succeeds does not count"
+    assert [log_in("2001:db8::1") for _ in range(3)] == [0, 0, 0], "successful logins do not count"
     assert [log_in("2001:db8::1", "wrong") for _ in range(2)] == [FAILED, None]
 
 
-def test_a_password_nobody_waits_for_is_not_looked_at(
+def test_password_of_an_abandoned_login_is_not_checked(
     logins: Logins, busy: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked_at: list[str] = []
-    fits = Credentials.password_fits
-    monkeypatch.setattr(
-        Credentials, "password_fits", lambda of, name, password: looked_at.append(name) or fits(of, name, password)
-    )
-    for name in ("gone", "late", NAME):
-        made, sink = logins.connect("PLAIN")
-        logins.send(made, sink, SASL_AUTHENTICATE, plain(name))
-        if name == "gone":
-            made.connection_lost(None)
-        elif name == "late":
-            made._expire()
+    checked: list[str] = []
+    matches = Credentials.password_matches
+
+    def record(credentials: Credentials, name: str, password: bytes) -> bool:
+        checked.append(name)
+        return matches(credentials, name, password)
+
+    monkeypatch.setattr(Credentials, "password_matches", record)
+    for name in ("disconnected", "expired", NAME):
+        connection, sink = logins.connect("PLAIN")
+        logins.send(connection, sink, SASL_AUTHENTICATE, plain(name))
+        if name == "disconnected":
+            connection.connection_lost(None)
+        elif name == "expired":
+            connection._expire()
     busy.set()
     assert logins.answer(sink, SASL_AUTHENTICATE)["error_code"] == 0
-    assert looked_at == [NAME]
+    assert checked == [NAME]
 
 
 @pytest.mark.parametrize("newer", [None, "another password"])
-def test_a_password_that_changes_while_it_is_looked_at(
+def test_login_fails_if_the_password_changes_while_it_is_checked(
     logins: Logins, busy: threading.Event, caplog: pytest.LogCaptureFixture, newer: str | None
 ) -> None:
-    made, sink = logins.connect("PLAIN")
-    logins.send(made, sink, SASL_AUTHENTICATE, plain())
+    connection, sink = logins.connect("PLAIN")
+    logins.send(connection, sink, SASL_AUTHENTICATE, plain())
     logins.security.credentials = Credentials() if newer is None else known(newer)
     busy.set()
     with caplog.at_level(logging.WARNING):
         assert logins.answer(sink, SASL_AUTHENTICATE)["error_code"] == FAILED
-    assert caplog.messages == ["192.0.2.1:4711 is not let in: user 'billing': its password has changed meanwhile"]
+    assert caplog.messages == [
+        "Login from 192.0.2.1:4711 failed: user 'billing': its password changed during the login"
+    ]
 
 
 @pytest.mark.parametrize("changes", [True, False])
-def test_a_password_that_changes_between_two_messages(
+def test_login_fails_only_if_the_password_of_its_user_changes_between_messages(
     logins: Logins, caplog: pytest.LogCaptureFixture, changes: bool
 ) -> None:
-    """Another user's, or the same file read again, changes nothing."""
     mechanism, first = "SCRAM-SHA-256", scram_first(NAME)
-    made, sink = logins.connect(mechanism)
-    server_first = logins.ask(made, sink, SASL_AUTHENTICATE, {"auth_bytes": first})["auth_bytes"]
-    before = logins.security.credentials
-    assert before is not None
-    newer = known("another password") if changes else Credentials(dict(before.users))
+    connection, sink = logins.connect(mechanism)
+    server_first = logins.ask(connection, sink, SASL_AUTHENTICATE, {"auth_bytes": first})["auth_bytes"]
+    previous = logins.security.credentials
+    assert previous is not None
+    newer = known("another password") if changes else Credentials(dict(previous.users))
     logins.security.credentials = newer
     last = scram_last(mechanism, PASSWORD, first, server_first)
     with caplog.at_level(logging.WARNING):
-        answer = logins.ask(made, sink, SASL_AUTHENTICATE, {"auth_bytes": last})
-    assert (answer["error_code"], made.client.principal) == (
+        answer = logins.ask(connection, sink, SASL_AUTHENTICATE, {"auth_bytes": last})
+    assert (answer["error_code"], connection.client.principal) == (
         (FAILED, "User:ANONYMOUS") if changes else (0, "User:billing")
     )
-    assert ["its password has changed meanwhile" in line for line in caplog.messages] == [True] * changes
+    assert ["its password changed during the login" in line for line in caplog.messages] == [True] * changes
 
 
 LONG = "x" * 30_000
@@ -243,22 +247,24 @@ LONG = "x" * 30_000
     ],
     ids=["mechanism", "plain", "plain as another", "scram as another"],
 )
-def test_a_long_name_makes_no_long_line(
+def test_long_name_is_truncated_in_the_log(
     logins: Logins, caplog: pytest.LogCaptureFixture, mechanism: str, message: bytes
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        made, sink = logins.connect(mechanism)
+        connection, sink = logins.connect(mechanism)
         if message:
-            assert logins.ask(made, sink, SASL_AUTHENTICATE, {"auth_bytes": message})["error_code"] == FAILED
+            assert logins.ask(connection, sink, SASL_AUTHENTICATE, {"auth_bytes": message})["error_code"] == FAILED
     (line,) = caplog.messages
     assert f"'{'x' * 255}…'" in line
     assert len(line) < 400
 
 
-def test_a_last_message_of_a_long_name_makes_no_long_line(logins: Logins, caplog: pytest.LogCaptureFixture) -> None:
-    made, sink = logins.connect("SCRAM-SHA-256")
-    server_first = logins.ask(made, sink, SASL_AUTHENTICATE, {"auth_bytes": scram_first(LONG)})["auth_bytes"]
-    for_it = scram_last("SCRAM-SHA-256", PASSWORD, scram_first(LONG), server_first)
+def test_long_name_in_the_final_message_is_truncated_in_the_log(
+    logins: Logins, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection, sink = logins.connect("SCRAM-SHA-256")
+    server_first = logins.ask(connection, sink, SASL_AUTHENTICATE, {"auth_bytes": scram_first(LONG)})["auth_bytes"]
+    last = scram_last("SCRAM-SHA-256", PASSWORD, scram_first(LONG), server_first)
     with caplog.at_level(logging.WARNING):
-        assert logins.ask(made, sink, SASL_AUTHENTICATE, {"auth_bytes": for_it})["error_code"] == FAILED
+        assert logins.ask(connection, sink, SASL_AUTHENTICATE, {"auth_bytes": last})["error_code"] == FAILED
     assert [len(line) < 400 for line in caplog.messages] == [True]

@@ -12,7 +12,7 @@ import pytest
 from offsetlake.kafka.batches.writer import Batch
 from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.http.offsets import read_offsets
-from offsetlake.serve.net.answering import SENT_AT_ONCE_BYTES, Answer
+from offsetlake.serve.net.answering import MAX_WRITE_BYTES, Answer
 from offsetlake.serve.net.connection import MAX_UNREAD_BYTES, Connection
 from offsetlake.serve.net.frame_memory import UNCHARGED_BYTES, Memory
 from offsetlake.serve.net.turns import BACKLOG_SECONDS, IMMEDIATE_SECONDS, TURN_SECONDS, Turns
@@ -40,7 +40,7 @@ class Clock:
         return self.now
 
 
-class Socket(Sink):
+class ManualTransport(Sink):
     """A transport whose client reads only when the test says so."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Socket(Sink):
         if not self.reads:
             self.waiting += len(data)
             self.most = max(self.most, self.waiting)
-            if self.waiting > SENT_AT_ONCE_BYTES:
+            if self.waiting > MAX_WRITE_BYTES:
                 self.connection.pause_writing()
 
     def read(self) -> None:
@@ -77,8 +77,8 @@ class Rig:
         self.loop, self.clock = asyncio.new_event_loop(), Clock()
         self.turns = Turns(self.loop, Memory(), self.clock)
 
-    def connect(self, answer_bytes: int = 0) -> tuple[Connection, Socket]:
-        client, socket = Client(), Socket()
+    def connect(self, answer_bytes: int = 0) -> tuple[Connection, ManualTransport]:
+        client, socket = Client(), ManualTransport()
         client.address = "127.0.0.1:40000"
         connection = Connection(Answering(self.clock, client, answer_bytes), client, set(), self.turns)
         socket.connection = connection
@@ -128,7 +128,7 @@ def frame(api: int, correlation: int) -> bytes:
     return struct.pack(">i", len(data)) + data
 
 
-def correlations(socket: Socket) -> list[int]:
+def correlations(socket: ManualTransport) -> list[int]:
     found, at = [], 0
     while at < len(socket.written):
         size, correlation = struct.unpack_from(">ii", socket.written, at)
@@ -175,7 +175,7 @@ def test_no_request_is_taken_while_answers_are_not_read(rig: Rig) -> None:
     socket.reads = False
     connection.data_received(b"".join(frame(QUICK, number) for number in range(100)))
     rig.iterate(300)
-    assert socket.most <= 2 * SENT_AT_ONCE_BYTES + size
+    assert socket.most <= 2 * MAX_WRITE_BYTES + size
     assert not socket.reading, "nothing more is read of its socket"
     taken = rig.clock.now
     rig.iterate(10)
@@ -183,7 +183,7 @@ def test_no_request_is_taken_while_answers_are_not_read(rig: Rig) -> None:
     for _ in range(100):
         socket.read()
         rig.iterate(3)
-    assert socket.most <= 2 * SENT_AT_ONCE_BYTES + size
+    assert socket.most <= 2 * MAX_WRITE_BYTES + size
     assert correlations(socket) == [*range(100)]
     assert socket.reading
 

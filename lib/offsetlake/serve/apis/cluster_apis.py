@@ -36,7 +36,7 @@ from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.log.positions import OFFSETS_TOPIC
 from offsetlake.serve.apis.described_partitions import NODE, described, encoded_partitions
 from offsetlake.serve.apis.log_reads import EARLIEST, LATEST, LogReads
-from offsetlake.serve.auth.acl import ANY_RIGHT
+from offsetlake.serve.auth.acl import ANY_PERMISSION
 from offsetlake.serve.auth.principals import RequestContext
 from offsetlake.serve.protocol import wire
 from offsetlake.serve.protocol.api_keys import DESCRIBE_TOPIC_PARTITIONS, METADATA
@@ -119,7 +119,7 @@ class ClusterApis:
         refused = _coordinator_error(kind, asked.version)
 
         def found(key: str) -> dict[str, Any]:
-            denied = not refused and not asked.may(ANY_RIGHT, key.encode())
+            denied = not refused and not asked.may(ANY_PERMISSION, key.encode())
             error = _DENIED[kind] if denied else refused
             host, port = ("", -1) if error else self.address
             node = NO_NODE if error else NODE

@@ -1,1 +1,1 @@
-"""Who a client is and what it may do: SASL, TLS, credentials and ACLs."""
+"""Authentication and authorization of clients: SASL, TLS, credentials and ACLs."""

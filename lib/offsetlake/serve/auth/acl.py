@@ -1,11 +1,11 @@
-"""Who may do what to which groups: a TOML file that a person writes. What it does not give is denied.
+"""ACLs: a TOML file that an operator writes, with the permissions of principals on groups.
 
     [[rights]]
-    principal = "User:billing"     # as Kafka has it; "*" for everybody
+    principal = "User:billing"     # as in Kafka; "*" matches every principal
     group = "billing-*"            # * ? [abc] as in a shell
-    rights = ["read", "commit"]    # and admin: delete groups and offsets
+    rights = ["read", "commit"]    # and "admin": delete groups and offsets
 
-Each right is one of its own: none brings another one.
+An operation that no entry permits is denied. No permission implies another one.
 """
 
 import re
@@ -20,84 +20,90 @@ from offsetlake.errors import BadRequest
 from offsetlake.rules.patterns import pattern_problem
 
 READ, COMMIT, ADMIN = 1, 2, 4
-NAMES = {"read": READ, "commit": COMMIT, "admin": ADMIN}
-ANY_RIGHT = READ | COMMIT | ADMIN
-EVERYBODY, EVERY_GROUP = "*", "*"
-KEPT = 10_000  # groups a principal, whose rights are kept in mind
-LONGEST_KEPT = 255  # bytes of their names: whoever has no rights can fill them all
-HELD = 100  # principals that came last: by HTTP nobody stays connected
+PERMISSIONS = {"read": READ, "commit": COMMIT, "admin": ADMIN}
+ANY_PERMISSION = READ | COMMIT | ADMIN
+ANY_PRINCIPAL, ANY_GROUP = "*", "*"
+MAX_CACHED_GROUPS = 10_000
+"""Maximum number of groups whose permissions are cached for one principal."""
+
+MAX_CACHED_GROUP_BYTES = 255
+"""Maximum length of a cached group name; a principal without permissions can fill the cache with names."""
+
+MAX_CACHED_PRINCIPALS = 100
+"""The most recent principals, which are kept although they have no connection: HTTP connections are short-lived."""
+
 _KEYS = ("principal", "group", "rights")
 
 
 class Grant(NamedTuple):
-    """Rights, as bits, that one principal has on groups like the pattern."""
+    """The permissions, as bits, of one principal on the groups that match a pattern."""
 
     principal: str
     group: str
-    rights: int
+    permissions: int
 
 
 class Access:
-    """What one principal may do; each group is looked up once, until the rights change."""
+    """The permissions of one principal; the result for each group is cached until the ACL changes."""
 
-    __slots__ = ("__weakref__", "_grants", "_kept", "_refused")
+    __slots__ = ("__weakref__", "_cached", "_denied", "_grants")
 
     def __init__(self, grants: list[Grant]) -> None:
-        self._kept: dict[bytes, int] = {}
-        self._refused: set[tuple[int, bytes]] = set()
+        self._cached: dict[bytes, int] = {}
+        self._denied: set[tuple[int, bytes]] = set()
         self.change(grants)
 
     def change(self, grants: list[Grant]) -> None:
-        """Take other rights from now on."""
-        self._grants = [(re.compile(translate(of.group)).match, of.group, of.rights) for of in grants]
-        self._kept.clear()
-        self._refused.clear()
+        """Replace the grants."""
+        self._grants = [(re.compile(translate(grant.group)).match, grant.group, grant.permissions) for grant in grants]
+        self._cached.clear()
+        self._denied.clear()
 
-    def may(self, right: int, group: bytes) -> bool:
-        """Tell whether it may do to a group one of the things that `right` stands for."""
-        rights = self._kept.get(group)
-        if rights is None:
-            rights = self._of(group)
-            if len(group) <= LONGEST_KEPT:
-                if len(self._kept) >= KEPT:
-                    self._kept.clear()
-                self._kept[group] = rights
-        return rights & right != 0
+    def may(self, permission: int, group: bytes) -> bool:
+        """Check whether the principal has one of the permissions, given as bits, on a group."""
+        permissions = self._cached.get(group)
+        if permissions is None:
+            permissions = self._permissions(group)
+            if len(group) <= MAX_CACHED_GROUP_BYTES:
+                if len(self._cached) >= MAX_CACHED_GROUPS:
+                    self._cached.clear()
+                self._cached[group] = permissions
+        return permissions & permission != 0
 
     def sees(self, group: bytes) -> bool:
-        """Tell whether it may read a group, one of very many: nothing is kept in mind."""
-        return self._of(group) & READ != 0
+        """Check whether the principal may read a group, without caching: for lists of many groups."""
+        return self._permissions(group) & READ != 0
 
     def may_read_log(self) -> bool:
-        """Tell whether it may read the commit log itself, in which all groups are."""
-        return any(group == EVERY_GROUP and rights & (READ | ADMIN) for _, group, rights in self._grants)
+        """Check whether the principal may read the commit log itself, which contains all groups."""
+        return any(group == ANY_GROUP and permissions & (READ | ADMIN) for _, group, permissions in self._grants)
 
-    def is_first_refusal(self, right: int, group: bytes) -> bool:
-        """Tell whether this is refused for the first time since the rights changed: once is enough for a log.
+    def is_first_refusal(self, permission: int, group: bytes) -> bool:
+        """Record a denied operation; return whether it is the first of its kind since the ACL changed.
 
-        Long names that begin alike are one: a line shows no more of them.
+        Names that agree in their first MAX_CACHED_GROUP_BYTES count as one, as a log line shows no more of them.
         """
-        if len(self._refused) >= KEPT:
-            self._refused.clear()
-        refused = right, group[:LONGEST_KEPT]
-        known = refused in self._refused
-        self._refused.add(refused)
+        if len(self._denied) >= MAX_CACHED_GROUPS:
+            self._denied.clear()
+        denied = permission, group[:MAX_CACHED_GROUP_BYTES]
+        known = denied in self._denied
+        self._denied.add(denied)
         return not known
 
-    def _of(self, group: bytes) -> int:
-        name, rights = group.decode(errors="replace"), 0
-        for fits, _, of in self._grants:
-            if fits(name):
-                rights |= of
-        return rights
+    def _permissions(self, group: bytes) -> int:
+        name, permissions = group.decode(errors="replace"), 0
+        for matches, _, granted in self._grants:
+            if matches(name):
+                permissions |= granted
+        return permissions
 
 
-class _Everything(Access):
-    """Where nobody gave rights, there are none to look up."""
+class _AllPermissions(Access):
+    """The permissions of every principal where no ACL file is configured."""
 
     __slots__ = ()
 
-    def may(self, right: int, group: bytes) -> bool:
+    def may(self, permission: int, group: bytes) -> bool:
         return True
 
     def sees(self, group: bytes) -> bool:
@@ -107,45 +113,45 @@ class _Everything(Access):
         return True
 
 
-EVERYTHING: Access = _Everything([])
+ALL_PERMISSIONS: Access = _AllPermissions([])
 
 
 class Acl:
-    """The rights of all, as a file says; `read` again, they hold for those who are connected already."""
+    """The permissions in an ACL file; when it is read again, they change for connected clients too."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._grants: list[Grant] = []
         self._known: WeakValueDictionary[str, Access] = WeakValueDictionary()
-        self._held: dict[str, Access] = {}
+        self._recent: dict[str, Access] = {}
         self.read()
 
     def read(self) -> None:
-        """Read the file; BadRequest that names all that is wrong with it, and then nothing changes."""
-        grants, wrong = _read(self._path)
-        if wrong:
-            raise BadRequest("; ".join(wrong))
+        """Read the file; raise BadRequest with all of its errors, in which case the permissions do not change."""
+        grants, errors = _read(self._path)
+        if errors:
+            raise BadRequest("; ".join(errors))
         self._grants = grants
         for principal, access in self._known.items():
-            access.change(self._of(principal))
+            access.change(self._grants_of(principal))
 
     def access(self, principal: str) -> Access:
-        """Give what a principal may do: one and the same for all of its connections."""
+        """Return the permissions of a principal: the same object for all of its connections."""
         access = self._known.get(principal)
         if access is None:
-            access = self._known[principal] = Access(self._of(principal))
-        self._held.pop(principal, None)
-        self._held[principal] = access
-        if len(self._held) > HELD:
-            del self._held[next(iter(self._held))]
+            access = self._known[principal] = Access(self._grants_of(principal))
+        self._recent.pop(principal, None)
+        self._recent[principal] = access
+        if len(self._recent) > MAX_CACHED_PRINCIPALS:
+            del self._recent[next(iter(self._recent))]
         return access
 
-    def _of(self, principal: str) -> list[Grant]:
-        return [grant for grant in self._grants if grant.principal in {principal, EVERYBODY}]
+    def _grants_of(self, principal: str) -> list[Grant]:
+        return [grant for grant in self._grants if grant.principal in {principal, ANY_PRINCIPAL}]
 
 
 def problems(path: Path) -> list[str]:
-    """Say all that is wrong with a file of rights."""
+    """Return all errors in an ACL file."""
     return _read(path)[1]
 
 
@@ -153,28 +159,29 @@ def _read(path: Path) -> tuple[list[Grant], list[str]]:
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        return [], [f"rights {path} cannot be read: {error}"]
+        return [], [f"Cannot read ACL file {path}: {error}"]
     entries = data.pop("rights", [])
-    wrong = [f"rights {path}: unknown {key}; write [[rights]], once for each" for key in data]
+    errors = [f"ACL file {path}: unknown key {key!r}; write one [[rights]] table for each entry" for key in data]
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        return [], [*wrong, f"rights {path}: write [[rights]], once for each"]
+        return [], [*errors, f"ACL file {path}: 'rights' is not an array; write one [[rights]] table for each entry"]
     for number, entry in enumerate(entries, start=1):
-        wrong += [f"rights {path}, [[rights]] number {number}: {what}" for what in _wrong(entry)]
-    if wrong:
-        return [], wrong
-    return [Grant(of["principal"], of["group"], sum({NAMES[name] for name in of["rights"]})) for of in entries], []
+        errors += [f"ACL file {path}, [[rights]] entry {number}: {error}" for error in _errors(entry)]
+    return ([] if errors else [_grant(entry) for entry in entries]), errors
 
 
-def _wrong(entry: Mapping[str, Any]) -> Iterator[str]:
-    yield from (f"unknown {key}; known are {', '.join(_KEYS)}" for key in entry if key not in _KEYS)
-    principal, rights = entry.get("principal"), entry.get("rights")
-    if not isinstance(principal, str) or not (principal == EVERYBODY or principal.startswith("User:")):
-        yield f'principal is {principal!r}: write "User:NAME", or "*" for everybody'
+def _grant(entry: Mapping[str, Any]) -> Grant:
+    return Grant(entry["principal"], entry["group"], sum({PERMISSIONS[name] for name in entry["rights"]}))
+
+
+def _errors(entry: Mapping[str, Any]) -> Iterator[str]:
+    yield from (f"unknown key {key!r}; expected {', '.join(_KEYS)}" for key in entry if key not in _KEYS)
+    principal, permissions = entry.get("principal"), entry.get("rights")
+    if not isinstance(principal, str) or not (principal == ANY_PRINCIPAL or principal.startswith("User:")):
+        yield f'invalid principal {principal!r}; expected "User:NAME", or "*" for every principal'
     if problem := pattern_problem(entry.get("group")):
         yield f"group: {problem}"
-    if not isinstance(rights, list) or not rights or not all(isinstance(name, str) for name in rights):
-        yield f'rights is {rights!r}: write some of {", ".join(NAMES)}, as in ["read", "commit"]'
+    names = ", ".join(PERMISSIONS)
+    if not isinstance(permissions, list) or not permissions or not all(isinstance(name, str) for name in permissions):
+        yield f'invalid rights {permissions!r}; expected a list of {names}, such as ["read", "commit"]'
     else:
-        yield from (
-            f"the right {name!r} is not known; known are {', '.join(NAMES)}" for name in rights if name not in NAMES
-        )
+        yield from (f"unknown permission {name!r}; expected {names}" for name in permissions if name not in PERMISSIONS)

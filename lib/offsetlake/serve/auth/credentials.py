@@ -1,12 +1,12 @@
-"""The credentials file: who may log in, and by which bearer tokens; only what checks passwords and tokens is in it.
+"""The credentials file: users and bearer tokens. It contains verifiers and hashes, not passwords and secrets.
 
 JSON, written by `offsetlake credentials`:
 
-| key    | holds |
-|--------|-------|
-| users  | by name, by mechanism of SCRAM: salt, iterations, stored_key, server_key (RFC 5802) |
-| tokens | by id: principal (a name), salt, hash (SHA-256 of salt and secret), expires (ISO 8601) |
-| decoy  | what salts of users that are not there are made of, so that they stay the same and tell nothing |
+| Key    | Description |
+|--------|-------------|
+| users  | By name and SCRAM mechanism: salt, iterations, stored_key, server_key (RFC 5802). |
+| tokens | By id: principal (a name), salt, hash (SHA-256 of salt and secret), expires (ISO 8601). |
+| decoy  | The key from which the salts of unknown users are derived, so that they are stable and reveal nothing. |
 
 Bytes are in Base64.
 """
@@ -30,14 +30,14 @@ from offsetlake.serve.auth.scram import Verifier
 from offsetlake.util.atomic_files import replacing
 from offsetlake.util.times import now_ms, to_iso, to_ms
 
-PLAIN_BY = "SCRAM-SHA-512"  # whose verifier a password sent as it is, is held against
+PLAIN_BY = "SCRAM-SHA-512"  # the mechanism whose verifier checks passwords of SASL PLAIN
 _SECRET_BYTES = 32
 _OTHERS = stat.S_IRWXO
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A bearer token, as far as it is known: its principal's name, and when it ends, in ms."""
+    """A bearer token as stored: the name of its principal, the hash of its secret, and its expiry in epoch ms."""
 
     name: str
     salt: bytes
@@ -47,7 +47,7 @@ class Token:
 
 @dataclass(slots=True)
 class Credentials:
-    """All that the file says; changed in memory and written again by `offsetlake credentials`."""
+    """The contents of the file; `offsetlake credentials` changes them in memory and writes them back."""
 
     users: dict[str, dict[str, Verifier]] = field(default_factory=dict)
     tokens: dict[str, Token] = field(default_factory=dict)
@@ -55,85 +55,87 @@ class Credentials:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read the file; BadRequest where that cannot be done, or others may read it too."""
+        """Read the file; raise BadRequest if it is unreadable or invalid, or if other users may access it."""
         try:
             with path.open(encoding="utf-8") as file:
                 mode, text = os.fstat(file.fileno()).st_mode, file.read()
         except (OSError, UnicodeDecodeError) as error:
-            raise BadRequest(f"credentials {path} cannot be read: {error}") from error
+            raise BadRequest(f"Cannot read credentials file {path}: {error}") from error
         if mode & _OTHERS:
-            raise BadRequest(f"credentials {path} are open to every user of this machine: chmod 600 {path}")
+            raise BadRequest(f"Credentials file {path} is accessible to other users: run chmod 600 {path}")
         try:
             return cls(**_parsed(json.loads(text)))
         except (ValueError, KeyError, TypeError, AttributeError, BadRequest) as error:
-            raise BadRequest(f"credentials {path} are not what `offsetlake credentials` writes: {error}") from error
+            raise BadRequest(
+                f"Invalid credentials file {path}: {error}; create it with `offsetlake credentials`"
+            ) from error
 
     def write(self, path: Path) -> None:
-        """Write the file in place of the one before, readable by its owner alone; BadRequest where it cannot be."""
+        """Replace the file, readable by its owner only; raise BadRequest if it cannot be written."""
         try:
             with replacing(path, 0o600) as file:
-                file.write_text(json.dumps(self._plain(), indent=1) + "\n", encoding="utf-8")
+                file.write_text(json.dumps(self._to_json(), indent=1) + "\n", encoding="utf-8")
         except OSError as error:
-            raise BadRequest(f"credentials {path} cannot be written: {error.strerror}") from error
+            raise BadRequest(f"Cannot write credentials file {path}: {error.strerror}") from error
 
     def add_user(self, name: str, password: str) -> None:
-        """Take in a user, or a new password of one."""
+        """Add a user, or change the password of a user."""
         salts = {mechanism: secrets.token_bytes(scram.SALT_BYTES) for mechanism in scram.HASHES}
         self.users[name] = {mechanism: scram.verifier(mechanism, password, salt) for mechanism, salt in salts.items()}
 
     def add_token(self, name: str, expires: int) -> str:
-        """Take in a token for a principal's name, until an instant in ms; gives the token, which is nowhere else."""
+        """Add a token for a name, which expires at a time in epoch ms; return the token, which is not stored."""
         id_, secret, salt = secrets.token_hex(6), secrets.token_urlsafe(_SECRET_BYTES), secrets.token_bytes(16)
         self.tokens[id_] = Token(name, salt, _hash(salt, secret), expires)
         return f"{id_}.{secret}"
 
     def verifier(self, mechanism: str, name: str) -> Verifier:
-        """Give the verifier of a user, for one who is not there one that looks the same and nothing fits."""
+        """Return the verifier of a user; for an unknown user, one of the same form that no password matches."""
         user = self.users.get(name)
         if user is not None:
             return user[mechanism]
-        made = hmac.digest(self.decoy, f"{mechanism} {name}".encode(errors="replace"), "sha512")
+        salt = hmac.digest(self.decoy, f"{mechanism} {name}".encode(errors="replace"), "sha512")
         key = secrets.token_bytes(hashlib.new(scram.HASHES[mechanism]).digest_size)
-        return Verifier(made[: scram.SALT_BYTES], scram.ITERATIONS, key, key)
+        return Verifier(salt[: scram.SALT_BYTES], scram.ITERATIONS, key, key)
 
-    def password_fits(self, name: str, password: bytes) -> bool:
-        """Tell whether a password is a user's: milliseconds of work, whoever it is."""
-        return scram.fits(PLAIN_BY, self.verifier(PLAIN_BY, name), password) and name in self.users
+    def password_matches(self, name: str, password: bytes) -> bool:
+        """Check the password of a user; it takes milliseconds, for unknown users too."""
+        return scram.password_matches(PLAIN_BY, self.verifier(PLAIN_BY, name), password) and name in self.users
 
     def authenticate_token(self, text: str) -> str | None:
-        """Give the principal of a bearer token, `User:NAME`; None where it is none, or expired."""
+        """Return the principal of a bearer token, `User:NAME`, or None if the token is unknown or expired."""
         id_, _, secret = text.partition(".")
         token = self.tokens.get(id_)
         if token is None or not hmac.compare_digest(_hash(token.salt, secret), token.hash):
             return None
         return f"User:{token.name}" if now_ms() < token.expires else None
 
-    def _plain(self) -> dict[str, Any]:
+    def _to_json(self) -> dict[str, Any]:
         return {
             "users": {
-                name: {mechanism: _of_verifier(of) for mechanism, of in user.items()}
+                name: {mechanism: _verifier_to_json(verifier) for mechanism, verifier in user.items()}
                 for name, user in sorted(self.users.items())
             },
             "tokens": {
                 id_: {
-                    "principal": of.name,
-                    "salt": _text(of.salt),
-                    "hash": _text(of.hash),
-                    "expires": to_iso(of.expires),
+                    "principal": token.name,
+                    "salt": _to_base64(token.salt),
+                    "hash": _to_base64(token.hash),
+                    "expires": to_iso(token.expires),
                 }
-                for id_, of in self.tokens.items()
+                for id_, token in self.tokens.items()
             },
-            "decoy": _text(self.decoy),
+            "decoy": _to_base64(self.decoy),
         }
 
 
 def problems(path: Path) -> list[str]:
-    """Say what is wrong with a credentials file."""
+    """Return the errors in a credentials file."""
     return problems_of(lambda: Credentials.read(path))
 
 
 def problems_of(read: Callable[[], object]) -> list[str]:
-    """Say why something cannot be read."""
+    """Return the message of the BadRequest that `read` raises, if it raises one."""
     try:
         read()
     except BadRequest as error:
@@ -147,32 +149,37 @@ def _parsed(data: Mapping[str, Any]) -> dict[str, Any]:
         for name, user in data["users"].items()
     }
     tokens = {
-        id_: Token(of["principal"], _bytes(of["salt"]), _bytes(of["hash"]), to_ms(of["expires"]))
-        for id_, of in data["tokens"].items()
+        id_: Token(
+            token["principal"], _from_base64(token["salt"]), _from_base64(token["hash"]), to_ms(token["expires"])
+        )
+        for id_, token in data["tokens"].items()
     }
-    return {"users": users, "tokens": tokens, "decoy": _bytes(data["decoy"])}
+    return {"users": users, "tokens": tokens, "decoy": _from_base64(data["decoy"])}
 
 
-def _verifier(of: Mapping[str, Any]) -> Verifier:
-    if not isinstance(of["iterations"], int) or of["iterations"] < 1:
-        raise ValueError("iterations are a number above 0")
-    return Verifier(_bytes(of["salt"]), of["iterations"], _bytes(of["stored_key"]), _bytes(of["server_key"]))
+def _verifier(values: Mapping[str, Any]) -> Verifier:
+    iterations = values["iterations"]
+    if not isinstance(iterations, int) or iterations < 1:
+        raise ValueError("'iterations' is not a positive integer")
+    salt, stored_key, server_key = (_from_base64(values[name]) for name in ("salt", "stored_key", "server_key"))
+    return Verifier(salt, iterations, stored_key, server_key)
 
 
-def _of_verifier(of: Verifier) -> dict[str, Any]:
-    return {name: _text(value) if isinstance(value, bytes) else value for name, value in of._asdict().items()}
+def _verifier_to_json(verifier: Verifier) -> dict[str, Any]:
+    values = verifier._asdict().items()
+    return {name: _to_base64(value) if isinstance(value, bytes) else value for name, value in values}
 
 
 def _hash(salt: bytes, secret: str) -> bytes:
     return hashlib.sha256(salt + secret.encode(errors="replace")).digest()
 
 
-def _text(data: bytes) -> str:
+def _to_base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def _bytes(text: str) -> bytes:
+def _from_base64(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error as error:
-        raise ValueError("bytes that are no Base64") from error
+        raise ValueError("a value is not valid Base64") from error

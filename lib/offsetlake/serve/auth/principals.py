@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection."""
+"""Clients and the context of their requests: principal, address, permissions."""
 
 import logging
 from typing import TYPE_CHECKING, NamedTuple
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from offsetlake.kafka.audit.headers import audit_headers
 from offsetlake.kafka.batches.writer import Headers
 from offsetlake.log.positions import OFFSETS_TOPIC
-from offsetlake.serve.auth.acl import EVERYTHING, NAMES, READ, Access
+from offsetlake.serve.auth.acl import ALL_PERMISSIONS, PERMISSIONS, READ, Access
 from offsetlake.serve.logs import ClientLog, quoted
 from offsetlake.serve.steps import Share, Work, complete
 
@@ -18,16 +18,16 @@ ANONYMOUS = "User:ANONYMOUS"
 
 
 class Client:
-    """Who asks.
+    """The client of one connection.
 
-    | field     | is |
-    |-----------|----|
-    | principal | as Kafka writes it, `User:NAME`; ANONYMOUS where nobody was asked who it is |
-    | address   | host and port it speaks from |
-    | access    | what it may do |
-    | close_connection   | ends its connection, where it cannot be answered |
-    | share     | its share of the rounds in which writes reach the log |
-    | work      | does `Work` in the turns of its connection; before any later request is taken of it |
+    | Field            | Description |
+    |------------------|-------------|
+    | principal        | As in Kafka, `User:NAME`; ANONYMOUS without authentication. |
+    | address          | Host and port of the client. |
+    | access           | Its permissions. |
+    | close_connection | Closes the connection, if a request cannot be answered. |
+    | share            | Its share of the write queue. |
+    | work             | Runs `Work` in the turns of the connection, before any later request of it. |
     """
 
     __slots__ = ("access", "address", "close_connection", "principal", "share", "work")
@@ -35,49 +35,60 @@ class Client:
     def __init__(self) -> None:
         self.principal = ANONYMOUS
         self.address = ""
-        self.access: Access = EVERYTHING
-        self.close_connection = _stay
+        self.access: Access = ALL_PERMISSIONS
+        self.close_connection = _no_connection
         self.share = Share()
         self.work: Callable[[Work], object] = complete
 
-    def may(self, right: int, group: bytes) -> bool:
-        """Tell whether it may do one of the things `right` stands for to a group; a refusal leaves a line."""
-        if self.access.may(right, group):
+    def may(self, permission: int, group: bytes) -> bool:
+        """Check whether the client has one of the permissions, given as bits, on a group; log the first refusal."""
+        if self.access.may(permission, group):
             return True
-        if self.access.is_first_refusal(right, group):
-            what = " or ".join(name for name, bit in NAMES.items() if bit & right)
-            name = quoted(group.decode(errors="replace"))
-            LOG.warning("%s from %s may not %s group %s", self.principal, self.address, what, name)
+        if self.access.is_first_refusal(permission, group):
+            names = " or ".join(name for name, bit in PERMISSIONS.items() if bit & permission)
+            group_id = quoted(group.decode(errors="replace"))
+            LOG.warning(
+                "%s from %s was denied access to group %s: it needs permission %s",
+                self.principal,
+                self.address,
+                group_id,
+                names,
+            )
         return False
 
     def may_read_log(self) -> bool:
-        """Tell whether it may read the commit log itself; a refusal leaves a line."""
+        """Check whether the client may read the commit log itself; log the first refusal."""
         if self.access.may_read_log():
             return True
         if self.access.is_first_refusal(READ, OFFSETS_TOPIC.encode()):
-            LOG.warning("%s from %s may not read the log %s", self.principal, self.address, OFFSETS_TOPIC)
+            LOG.warning(
+                "%s from %s was denied access to the log %s: it needs permission read or admin on group *",
+                self.principal,
+                self.address,
+                OFFSETS_TOPIC,
+            )
         return False
 
-    def audit_headers(self, what: str, client_id: bytes | None) -> Headers:
-        """Give the headers that tell in the log who did this."""
-        return audit_headers(what, self.principal, client_id or b"", self.address)
+    def audit_headers(self, operation: str, client_id: bytes | None) -> Headers:
+        """Return the record headers with an audit event: the operation and the client."""
+        return audit_headers(operation, self.principal, client_id or b"", self.address)
 
 
-def _stay() -> None:
-    """Do nothing: there is no connection."""
+def _no_connection() -> None:
+    """Do nothing: the client has no connection."""
 
 
 class RequestContext(NamedTuple):
-    """What a handler knows of a request beside its fields."""
+    """The context of a request: its version, its client and the client id from its header."""
 
     version: int
     client: Client
     client_id: bytes | None
 
-    def audit_headers(self, what: str) -> Headers:
-        """Give the headers that tell in the log who did this."""
-        return self.client.audit_headers(what, self.client_id)
+    def audit_headers(self, operation: str) -> Headers:
+        """Return the record headers with an audit event, as `Client.audit_headers`."""
+        return self.client.audit_headers(operation, self.client_id)
 
-    def may(self, right: int, group: bytes) -> bool:
-        """Tell whether who asks may do one of the things `right` stands for to a group."""
-        return self.client.may(right, group)
+    def may(self, permission: int, group: bytes) -> bool:
+        """Check whether the client has one of the permissions on a group, as `Client.may`."""
+        return self.client.may(permission, group)

@@ -1,4 +1,4 @@
-"""Mechanisms of SASL: which are offered, and the one message of PLAIN (RFC 4616)."""
+"""SASL mechanisms: those that the server offers, and the message of PLAIN (RFC 4616)."""
 
 from offsetlake.serve.auth.scram import HASHES, LoginFailed
 from offsetlake.serve.logs import quoted
@@ -7,17 +7,17 @@ PLAIN = "PLAIN"
 
 
 def mechanisms(*, passwords_are_safe: bool) -> tuple[str, ...]:
-    """Give the mechanisms on offer; PLAIN, which sends the password itself, only where nobody else can read it."""
+    """Return the mechanisms that are offered; PLAIN sends the password itself, so it needs a safe transport."""
     return (PLAIN, *HASHES) if passwords_are_safe else (*HASHES,)
 
 
 def plain_name_and_password(message: bytes) -> tuple[str, bytes]:
-    """Read a message of PLAIN; LoginFailed where it is none, or asks to be another one."""
+    """Return name and password from a PLAIN message; raise LoginFailed if it is invalid or names another identity."""
     parts = message.split(b"\0")
     if len(parts) != 3 or not parts[1] or not parts[2]:
-        raise LoginFailed("what is no message of PLAIN")
+        raise LoginFailed("invalid SASL PLAIN message")
     authorization, name, password = parts
     text = name.decode(errors="replace")
     if authorization not in {b"", name}:
-        raise LoginFailed(f"user {quoted(text)} asks to be another one")
+        raise LoginFailed(f"user {quoted(text)} requests another authorization identity")
     return text, password

@@ -1,7 +1,7 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512, the server's side (RFC 5802, RFC 7677; KIP-84), without channel binding, as Kafka.
+"""The server side of SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677, KIP-84), without channel binding.
 
-By hashlib, not by a library of the field: those prepare names and passwords (RFC 4013), which Kafka and its clients do
-not, so a password that is not ASCII would be another one here.
+It uses hashlib and no SCRAM library: libraries normalize names and passwords (SASLprep, RFC 4013), Kafka and its
+clients do not, so passwords that are not ASCII would not match.
 """
 
 import base64
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from offsetlake.serve.logs import quoted
 
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-"""By mechanism its hash."""
+"""The hash function by mechanism."""
 
 ITERATIONS = 8192
 SALT_BYTES = 24
@@ -26,11 +26,11 @@ _NAME = re.compile(r"(?:[^=,]|=2C|=3D)+")
 
 
 class LoginFailed(Exception):
-    """A login that failed; the message is for the log, never for who tried."""
+    """A failed login; the message is for the log, and is never sent to the client."""
 
 
 class Verifier(NamedTuple):
-    """What one mechanism needs to know of a password; the password cannot be told from it."""
+    """The data with which the server verifies a password for one mechanism, without knowing the password."""
 
     salt: bytes
     iterations: int
@@ -39,23 +39,26 @@ class Verifier(NamedTuple):
 
 
 def verifier(mechanism: str, password: str, salt: bytes) -> Verifier:
-    """Make the verifier of a password: milliseconds of work."""
+    """Return the verifier of a password; it takes milliseconds."""
     name = HASHES[mechanism]
     salted = hashlib.pbkdf2_hmac(name, password.encode(), salt, ITERATIONS)
     client_key = hmac.digest(salted, b"Client Key", name)
     return Verifier(salt, ITERATIONS, hashlib.new(name, client_key).digest(), hmac.digest(salted, b"Server Key", name))
 
 
-def fits(mechanism: str, of: Verifier, password: bytes) -> bool:
-    """Tell whether a password is the one of a verifier: milliseconds of work, whichever it is."""
+def password_matches(mechanism: str, verifier: Verifier, password: bytes) -> bool:
+    """Check whether a verifier was derived from a password; it takes milliseconds, whatever the result."""
     name = HASHES[mechanism]
-    salted = hashlib.pbkdf2_hmac(name, password, of.salt, of.iterations)
+    salted = hashlib.pbkdf2_hmac(name, password, verifier.salt, verifier.iterations)
     stored_key = hashlib.new(name, hmac.digest(salted, b"Client Key", name)).digest()
-    return hmac.compare_digest(stored_key, of.stored_key)
+    return hmac.compare_digest(stored_key, verifier.stored_key)
 
 
 class ScramExchange:
-    """One login: two messages of the client, each answered; `verifier_of` knows one of every name, made up or not."""
+    """One login: the client sends two messages, each of which is answered.
+
+    `verifier_of` returns the verifier of a name, and of an unknown name too.
+    """
 
     def __init__(self, mechanism: str, verifier_of: Callable[[str], Verifier]) -> None:
         self._hash, self._verifier_of = HASHES[mechanism], verifier_of
@@ -65,7 +68,7 @@ class ScramExchange:
         self.done = False
 
     def answer(self, message: bytes) -> bytes:
-        """Answer a message. Raises LoginFailed where it is none, or proves nothing."""
+        """Return the response to a message; raise LoginFailed if it is invalid or its proof is wrong."""
         try:
             text = message.decode()
         except UnicodeDecodeError as error:
@@ -75,33 +78,33 @@ class ScramExchange:
     def _begin(self, text: str) -> str:
         match = _FIRST.fullmatch(text)
         if match is None or not _NAME.fullmatch(match["name"]):
-            raise LoginFailed("what is no first message of SCRAM without channel binding")
+            raise LoginFailed("invalid first SCRAM message, or one with channel binding")
         self.name = match["name"].replace("=2C", ",").replace("=3D", "=")
         if match["authorization"] not in (None, "", match["name"]):
-            raise LoginFailed(f"user {quoted(self.name)} asks to be another one")
-        self._verifier = of = self._verifier_of(self.name)
+            raise LoginFailed(f"user {quoted(self.name)} requests another authorization identity")
+        self._verifier = verifier = self._verifier_of(self.name)
         self._nonce = match["nonce"] + secrets.token_urlsafe(24)
-        salt = base64.b64encode(of.salt).decode()
-        server_first = f"r={self._nonce},s={salt},i={of.iterations}"
+        salt = base64.b64encode(verifier.salt).decode()
+        server_first = f"r={self._nonce},s={salt},i={verifier.iterations}"
         self._header = text[: -len(match["bare"])]
         self._first = f"{match['bare']},{server_first}"
         return server_first
 
-    def _end(self, text: str, of: Verifier) -> str:
+    def _end(self, text: str, verifier: Verifier) -> str:
         match = _FINAL.fullmatch(text)
         if match is None:
-            raise LoginFailed(f"user {quoted(self.name)}: what is no last message of SCRAM")
+            raise LoginFailed(f"user {quoted(self.name)}: invalid final SCRAM message")
         if match["nonce"] != self._nonce or _decoded(match["header"]) != self._header.encode():
-            raise LoginFailed(f"user {quoted(self.name)}: a SCRAM message of another login")
+            raise LoginFailed(f"user {quoted(self.name)}: the SCRAM message belongs to another login")
         signed = f"{self._first},{match['without_proof']}".encode()
-        signature, proof = hmac.digest(of.stored_key, signed, self._hash), _decoded(match["proof"])
+        signature, proof = hmac.digest(verifier.stored_key, signed, self._hash), _decoded(match["proof"])
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=False))
         if len(proof) != len(signature) or not hmac.compare_digest(
-            hashlib.new(self._hash, client_key).digest(), of.stored_key
+            hashlib.new(self._hash, client_key).digest(), verifier.stored_key
         ):
-            raise LoginFailed(f"user {quoted(self.name)}: no such user, or another password")
+            raise LoginFailed(f"user {quoted(self.name)}: unknown user or wrong password")
         self.done = True
-        return f"v={base64.b64encode(hmac.digest(of.server_key, signed, self._hash)).decode()}"
+        return f"v={base64.b64encode(hmac.digest(verifier.server_key, signed, self._hash)).decode()}"
 
 
 def _decoded(text: str) -> bytes:

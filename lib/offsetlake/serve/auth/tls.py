@@ -1,4 +1,4 @@
-"""TLS on the port of Kafka's protocol: certificate files, and whom a client's certificate names."""
+"""TLS for the listener of the Kafka protocol: certificate files, and the principals of client certificates."""
 
 import re
 import ssl
@@ -23,50 +23,59 @@ _SPECIAL = re.compile(r'[,+"\\<>;]|^[ #]| $')
 
 
 def context(certificate: Path, key: Path, client_ca: Path | None) -> ssl.SSLContext:
-    """Make a server's context of files in PEM; with `client_ca` only clients with its certificates are let in.
+    """Return the SSL context of a server from PEM files; with `client_ca`, clients need a certificate of that CA.
 
-    Raises BadRequest where a file cannot be read, is no such thing, or the key is not the certificate's.
+    Raise BadRequest if a file is unreadable or invalid, or if the key does not belong to the certificate.
     """
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    made.minimum_version = ssl.TLSVersion.TLSv1_2
+    ssl_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ssl_context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        made.load_cert_chain(certificate, key, _no_password)
+        ssl_context.load_cert_chain(certificate, key, _no_password)
     except (OSError, ValueError) as error:
-        raise BadRequest(f"TLS certificate {certificate} with key {key} cannot be used: {_reason(error)}") from error
+        raise BadRequest(f"Cannot use TLS certificate {certificate} with key {key}: {_reason(error)}") from error
     if client_ca is not None:
         try:
-            made.load_verify_locations(client_ca)
+            ssl_context.load_verify_locations(client_ca)
         except (OSError, ValueError) as error:
-            raise BadRequest(f"TLS client CA {client_ca} cannot be used: {_reason(error)}") from error
-        made.verify_mode = ssl.CERT_REQUIRED
-    return made
+            raise BadRequest(f"Cannot use TLS client CA {client_ca}: {_reason(error)}") from error
+        ssl_context.verify_mode = ssl.CERT_REQUIRED
+    return ssl_context
 
 
 def principal(certificate: Mapping[str, Any]) -> str:
-    """Give the principal of a verified certificate as Kafka does: `User:` and its subject, as RFC 2253 writes it.
+    """Return the principal of a verified certificate, as in Kafka: `User:` and the subject in the form of RFC 2253.
 
-    `certificate` is what `ssl` tells of a peer's. Raises BadRequest where the subject has what that has no name for.
+    Args:
+        certificate: The result of `ssl.SSLSocket.getpeercert`.
+
+    Raises:
+        BadRequest: The subject is empty, or has an attribute that has no short name in RFC 2253.
+
     """
     parts = []
     for part in reversed(certificate["subject"]):
         if unknown := next((name for name, _ in part if name not in _SHORT), None):
-            raise BadRequest(f"a certificate whose subject has {unknown}")
+            raise BadRequest(f"The subject of the client certificate has an unsupported attribute: {unknown}")
         parts.append("+".join(f"{_SHORT[name]}={_escaped(value)}" for name, value in part))
     if not parts:
-        raise BadRequest("a certificate without a subject")
+        raise BadRequest("The client certificate has no subject")
     return f"User:{','.join(parts)}"
 
 
 def _escaped(text: str) -> str:
-    return _SPECIAL.sub(lambda found: f"\\{found[0]}", text)
+    return _SPECIAL.sub(lambda match: f"\\{match[0]}", text)
 
 
 def _no_password() -> str:
-    """Stand for the password of a key, that would be asked for at the terminal else."""
-    raise ValueError("the key is encrypted: write it without a password, in a file that its owner alone may read")
+    """Raise ValueError in place of OpenSSL's prompt for the password of an encrypted key."""
+    raise ValueError("the key is encrypted; store it without a password, in a file that only its owner can read")
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
-        return (error.reason or "what is in it is not of that kind").replace("_", " ").lower()
+        return (
+            error.reason.replace("_", " ").lower()
+            if error.reason
+            else "the file does not contain the expected PEM data"
+        )
     return str(error.strerror if isinstance(error, OSError) else error)

@@ -97,8 +97,8 @@ class _Uvicorn(uvicorn.Server):
             of_uvicorn = self.config, self.server_state, self.lifespan.state, loop
             return AcceptedHttpConnection(connections, lambda: HttpConnection(connections, *of_uvicorn))
 
-        arrivals = AcceptedConnections(security, lambda: security.http_tls, arriving, loop)
-        self._acceptor = Acceptor(sockets or (), arrivals.take, loop)
+        accepted = AcceptedConnections(security, lambda: security.http_tls, arriving, loop)
+        self._acceptor = Acceptor(sockets or (), accepted.start, loop)
         self.servers, self.started = [], True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

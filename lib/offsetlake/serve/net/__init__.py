@@ -1,1 +1,1 @@
-"""Connections: accepting them, logging them in, and handling their requests in turns."""
+"""Connections: accepting them, authenticating their clients, and handling their requests in turns."""

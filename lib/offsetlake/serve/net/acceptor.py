@@ -1,6 +1,6 @@
-"""Accepts connections of listening sockets, and waits when no file descriptor is left for another one.
+"""Accepts connections on listening sockets, and pauses while no file descriptor is available.
 
-uvloop's own servers are not used: where `accept` fails for lack of descriptors, uvloop closes the listening socket.
+uvloop's own servers are not used: if `accept` fails for lack of descriptors, uvloop closes the listening socket.
 """
 
 import asyncio
@@ -11,42 +11,46 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 LOG = logging.getLogger(__name__)
-MAX_ACCEPTED = 32  # connections, before other events are processed
-RETRY_SECONDS = 1.0  # after no descriptor was left; until then clients wait in the backlog
+MAX_ACCEPTED = 32
+"""Maximum number of connections that are accepted before other events are processed."""
+
+RETRY_SECONDS = 1.0
+"""The pause when no descriptor is available; meanwhile clients wait in the backlog of the socket."""
+
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class Acceptor:
-    """Passes each connection of some listening sockets to `take`, with its client's address, until it is closed."""
+    """Passes each connection and the address of its client to `start`, until it is closed."""
 
     def __init__(
         self,
         sockets: Sequence[socket.socket],
-        take: Callable[[socket.socket, Any], None],
+        start: Callable[[socket.socket, Any], None],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self.sockets, self._take, self._loop = sockets, take, loop
+        self.sockets, self._start, self._loop = sockets, start, loop
         self._retry: asyncio.TimerHandle | None = None
-        for each in sockets:
-            each.setblocking(False)
+        for listening in sockets:
+            listening.setblocking(False)
         self._resume()
 
     def close(self) -> None:
         """Stop listening."""
         self._pause()
-        for each in self.sockets:
-            each.close()
+        for listening in self.sockets:
+            listening.close()
 
     def _resume(self) -> None:
-        for each in self.sockets:
-            self._loop.add_reader(each, self._accept, each)
+        for listening in self.sockets:
+            self._loop.add_reader(listening, self._accept, listening)
 
     def _pause(self) -> None:
         if self._retry is not None:
             self._retry.cancel()
-        for each in self.sockets:
-            if each.fileno() >= 0:
-                self._loop.remove_reader(each)
+        for listening in self.sockets:
+            if listening.fileno() >= 0:
+                self._loop.remove_reader(listening)
 
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(MAX_ACCEPTED):
@@ -60,26 +64,27 @@ class Acceptor:
                 if error.errno not in _EXHAUSTED:
                     raise
                 LOG.warning(
-                    "no connection can be accepted (%(reason)s): trying again in %(seconds).0f s; close connections or "
-                    "raise the limit of open files",
+                    "Cannot accept connections: %(reason)s; retrying in %(seconds).0f s: close connections or raise "
+                    "the limit of open files",
                     {"reason": error.strerror, "seconds": RETRY_SECONDS},
                 )
                 self._pause()
                 self._retry = self._loop.call_later(RETRY_SECONDS, self._resume)
                 return
             connection.setblocking(False)
-            self._take(connection, address)
+            self._start(connection, address)
 
 
 async def listen(host: str, port: int, backlog: int) -> list[socket.socket]:
-    """Return sockets that listen on all addresses of a host; raises OSError."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    """Return sockets that listen on all addresses of a host; raise OSError if one of them cannot."""
+    loop = asyncio.get_running_loop()
+    addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
     try:
-        for family, address in dict.fromkeys((family, address) for family, _, _, _, address in found):
+        for family, address in dict.fromkeys((family, address) for family, _, _, _, address in addresses):
             sockets.append(socket.create_server(address[:2], family=family, backlog=backlog))
     except OSError:
-        for each in sockets:
-            each.close()
+        for listening in sockets:
+            listening.close()
         raise
     return sockets

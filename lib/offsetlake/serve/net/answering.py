@@ -1,4 +1,4 @@
-"""The answers of one connection: in the order of its requests, and sent as fast as its client reads them."""
+"""The responses on one connection: sent in the order of its requests, as fast as its client reads them."""
 
 import asyncio
 import struct
@@ -7,28 +7,28 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-SENT_AT_ONCE_BYTES = 64 << 10
-"""Of answers that are joined and written to the transport; it may have as many that the socket does not take."""
+MAX_WRITE_BYTES = 64 << 10
+"""Size up to which responses are joined for one write to the transport; also the high-water mark of its buffer."""
 
 _SIZE_AND_CORRELATION = struct.Struct(">ii")
 _CORRELATION_BYTES, _HEADER_BYTES = 4, 8
 
 
 class Answer(Protocol):
-    """Takes the answer to a request, from behind its correlation id on, in one or more pieces."""
+    """Accepts the response to a request, without size and correlation id, in one or more pieces."""
 
     def __call__(self, body: bytes, /, *more: bytes) -> None:
-        """Take it."""
+        """Accept the response."""
 
 
 class Answers:
-    """Answers that were not written to the transport yet; `ready` is called when one comes that may be.
+    """The responses that were not yet written to the transport; `ready` is called when a response is added.
 
-    | field    | is |
-    |----------|----|
-    | waiting  | from the first request that is not answered yet, the answers of all |
-    | bytes    | of answers that were not written |
-    | unread   | the transport takes no more: the client does not read what it is sent |
+    | Field    | Description |
+    |----------|-------------|
+    | waiting  | The responses from the first unanswered request on, in the order of the requests. |
+    | bytes    | The size of the responses that were not yet written. |
+    | unread   | Whether the buffer of the transport is full, because the client does not read its responses. |
     """
 
     __slots__ = ("_out", "_ready", "bytes", "unread", "waiting")
@@ -41,32 +41,32 @@ class Answers:
         self.unread = False
 
     def expect(self, correlation: int) -> Answer:
-        """Begin to wait for the answer to a request; return what takes it."""
+        """Reserve the place of the response to a request; return the function that accepts the response."""
         slot: list[bytes] = []
         self.waiting.append(slot)
         return partial(self._take, slot, correlation)
 
     def collect(self) -> None:
-        """Find the answers whose turn has come."""
+        """Move the responses that precede the first unanswered request to those that can be written."""
         waiting = self.waiting
         while waiting and waiting[0]:
             self._out += waiting.popleft()
 
     def are_due(self) -> bool:
-        """Check whether answers can be written to the transport."""
+        """Check whether responses can be written to the transport."""
         return bool(self._out) and not self.unread
 
     def send(self, transport: asyncio.Transport, is_over: Callable[[], bool]) -> None:
-        """Write the answers whose turn has come, until the transport takes no more or the time is over."""
+        """Write responses until the buffer of the transport is full or `is_over` returns True."""
         self.collect()
         out = self._out
         while out and not self.unread:
-            if self.bytes <= SENT_AT_ONCE_BYTES:
+            if self.bytes <= MAX_WRITE_BYTES:
                 data = b"".join(out)
                 out.clear()
             else:
                 pieces, size = [], 0
-                while out and size < SENT_AT_ONCE_BYTES:
+                while out and size < MAX_WRITE_BYTES:
                     pieces.append(out.popleft())
                     size += len(pieces[-1])
                 data = b"".join(pieces)
@@ -76,13 +76,13 @@ class Answers:
                 break
 
     def send_all(self, transport: asyncio.Transport) -> None:
-        """Write all answers whose turn has come: the connection is about to end."""
+        """Write all responses that precede the first unanswered request; used before the connection is closed."""
         self.collect()
         if self._out:
             transport.write(b"".join(self._out))
 
     def clear(self) -> None:
-        """Forget all answers: the connection has ended."""
+        """Discard all responses; used after the connection was closed."""
         self.waiting.clear()
         self._out.clear()
         self.bytes = 0

@@ -1,7 +1,8 @@
-"""One client's connection: frames in, answers out in the order of the requests.
+"""The connection of one client: it reads frames, and writes responses in the order of the requests.
 
-Connections take turns (`offsetlake.serve.net.turns`) in which requests are read, worked on and answered. No request is
-read while responses wait to be sent, so that a client cannot have more waiting than the response to one request.
+Requests are read, handled and answered in the turns of the connection (`offsetlake.serve.net.turns`). No request is
+read while responses wait to be sent; therefore at most the response to one request waits for a client that does not
+read.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from typing import Protocol, cast
 
 from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.logs import ClientLog
-from offsetlake.serve.net.answering import SENT_AT_ONCE_BYTES, Answer, Answers
+from offsetlake.serve.net.answering import MAX_WRITE_BYTES, Answer, Answers
 from offsetlake.serve.net.frame_memory import UNCHARGED_BYTES
 from offsetlake.serve.net.turns import Turns
 from offsetlake.serve.protocol import wire
@@ -20,58 +21,68 @@ from offsetlake.serve.protocol.request_limits import API_KEY_BYTES, MIN_LIMIT_BY
 from offsetlake.serve.steps import Work
 
 LOG = ClientLog(logging.getLogger(__name__))
-UNANSWERED = 1000  # requests of one connection that may wait for the log; more are left to its socket
-BYTES_UNANSWERED = 16 << 20  # of them, since there were none
-MAX_MUTED_BYTES = 16 << 10  # read from a connection that is muted, and not processed yet
+MAX_UNANSWERED = 1000
+"""Maximum number of requests of one connection that wait for the log; further requests stay in its socket."""
 
-MAX_UNREAD_BYTES = 64 << 10  # that a connection in a queue may receive before nothing more is read of its socket
+MAX_UNANSWERED_BYTES = 16 << 20
+"""Maximum size of these requests, counted from the last time that no request was unanswered."""
+
+MAX_MUTED_BYTES = 16 << 10
+"""Maximum number of bytes that a muted connection buffers."""
+
+MAX_UNREAD_BYTES = 64 << 10
+"""Maximum number of bytes that a queued connection buffers before it stops reading its socket."""
+
 _SIZE = struct.Struct(">i")
 
 
 class Requests(Protocol):
-    """What answers requests."""
+    """Handles the requests of a connection."""
 
     def take(self, frame: bytes, header: wire.RequestHeader, answer: Answer) -> int:
-        """Take a request; `answer` is called, now or later, with the answer from behind its correlation id on.
+        """Handle a request; `answer` is called, now or later, with the response without its correlation id.
 
-        What may take long is given to `Client.work`. Gives for how many ms nothing more is to be taken of the
-        connection: its quota is used up. Raises Malformed, struct.error, IndexError or ValueError where the connection
-        must end.
+        Long work is passed to `Client.work`.
+
+        Returns:
+            For how many ms the connection is muted because its quota is exceeded.
+
+        Raises:
+            Malformed, struct.error, IndexError, ValueError: The request is malformed; the connection must be closed.
+
         """
 
     def may_follow(self, header: wire.RequestHeader) -> bool:
-        """Tell whether a request may begin before those before it are answered: it sees nothing of what they do."""
+        """Check whether a request may start before earlier ones are answered: it does not depend on their effects."""
 
 
-class Others(Protocol):
-    """All connections that there are."""
+class OpenConnections(Protocol):
+    """All open connections."""
 
     def discard(self, connection: "Connection") -> None:
-        """Hear that one has ended."""
+        """Remove a connection that was closed."""
 
 
 class Connection(asyncio.Protocol):
-    """Reads requests and writes answers; what cannot be read as Kafka's protocol ends the connection."""
+    """Reads requests and writes responses; a malformed request closes the connection."""
 
-    def __init__(self, requests: Requests, client: Client, others: Others, turns: Turns) -> None:
-        self._requests, self._client, self._others, self._turns = requests, client, others, turns
-        self._received: bytes | bytearray = b""  # what no request was made of yet
-        self._held: tuple[bytes, wire.RequestHeader] | None = (
-            None  # the next request, while it waits for those before it
-        )
+    def __init__(self, requests: Requests, client: Client, connections: OpenConnections, turns: Turns) -> None:
+        self._requests, self._client, self._connections, self._turns = requests, client, connections, turns
+        self._received: bytes | bytearray = b""  # bytes that were not yet read as requests
+        self._next: tuple[bytes, wire.RequestHeader] | None = None  # the next request, which waits for earlier ones
         self._work: deque[Work] = deque()
-        self._work_bytes = 0  # of memory
-        self._answers = Answers(self._be_called)
+        self._work_bytes = 0  # memory that the current work has allocated
+        self._answers = Answers(self._call_soon)
         self._muted = False
         self._unmuting: asyncio.TimerHandle | None = None
         self._paused = False
-        self._heard = True  # something came since `is_idle` was last asked
-        self._in_flight = 0  # bytes taken since no request waited for its answer
-        self._called = False  # is under way, or will be in the next iteration of the event loop
+        self._is_active = True  # whether bytes were received since the last call of `is_idle`
+        self._in_flight = 0  # size of the requests since the last time that no request was unanswered
+        self._called = False  # whether it runs now, or will in the next iteration of the event loop
         self._is_charged = False  # for memory
         self._transport: asyncio.Transport | None = None
         self.queued = False
-        client.close_connection, client.work = self.close, self._begin
+        client.close_connection, client.work = self.close, self._add_work
 
     @property
     def address(self) -> str:
@@ -79,24 +90,24 @@ class Connection(asyncio.Protocol):
         return self._client.address
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Attach the transport."""
         self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(high=SENT_AT_ONCE_BYTES)
+        self._transport.set_write_buffer_limits(high=MAX_WRITE_BYTES)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Forget the connection; what it has asked to be written is written."""
-        self._others.discard(self)
+        """Release the connection; its queued writes to the log are still performed."""
+        self._connections.discard(self)
         if self._unmuting is not None:
             self._unmuting.cancel()
         self._release()
 
     def data_received(self, data: bytes) -> None:
-        """Take in bytes; ignore those that arrive after the connection was closed."""
+        """Buffer bytes and run a turn; ignore bytes that arrive after the connection was closed."""
         if self._transport is None:
             return
-        self._heard = True
+        self._is_active = True
         if not self._received:
-            self._received = data  # mostly whole requests: they are cut out of it, and nothing is left
+            self._received = data  # without a copy: it usually consists of whole requests
         elif isinstance(self._received, bytearray):
             self._received += data
         else:
@@ -108,47 +119,47 @@ class Connection(asyncio.Protocol):
             self._turns.serve(self)
 
     def pause_writing(self) -> None:
-        """Take no more requests of a client that does not read the answers."""
+        """Stop handling requests, because the client does not read its responses."""
         self._answers.unread = True
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Resume sending responses and handling requests."""
         self._answers.unread = False
-        self._go_on()
+        self._continue()
 
     def close(self) -> None:
-        """End the connection when what was answered is sent."""
+        """Close the connection after the responses that are ready were sent."""
         if self._transport is not None:
             self._answers.send_all(self._transport)
             self._transport.close()
             self._release()
 
     def abort(self) -> None:
-        """End the connection now, and release the memory it uses."""
+        """Close the connection immediately, and release its memory."""
         if self._transport is not None:
             self._transport.abort()
             self._release()
 
     def is_idle(self) -> bool:
-        """Tell whether nothing came since this was last asked, and nothing waits to be answered."""
-        heard, self._heard = self._heard, False
-        return not (heard or self._answers.waiting)
+        """Check whether no bytes were received since the last call and no request is unanswered."""
+        is_active, self._is_active = self._is_active, False
+        return not (is_active or self._answers.waiting)
 
     def run(self, until: float) -> bool:
-        """Take requests, work on them and send answers; as `offsetlake.serve.net.turns.Served` has it."""
-        self._called = True  # what is answered at once is sent below
+        """Run a turn: read and handle requests and send responses; see `offsetlake.serve.net.turns.TakesTurns`."""
+        self._called = True  # the responses of this turn are sent below
         more = False
         try:
             more = self._take_requests(until)
         except (wire.Malformed, struct.error, IndexError, ValueError) as error:
             LOG.info(
-                "%(address)s sent what is no request of Kafka's protocol (%(reason)s): its connection is closed",
+                "Connection of %(address)s closed: malformed request: %(reason)s",
                 {"address": self._client.address, "reason": error},
             )
             self.close()
         except Exception:
             LOG.exception(
-                "%(address)s asked what the program has a fault with: its connection is closed",
+                "Connection of %(address)s closed: a request caused an internal error",
                 {"address": self._client.address},
             )
             self.close()
@@ -162,14 +173,14 @@ class Connection(asyncio.Protocol):
         self._charge()
         return more
 
-    def _be_called(self) -> None:
-        """Go on in the next iteration of the event loop, unless that is under way."""
+    def _call_soon(self) -> None:
+        """Continue in the next iteration of the event loop, unless the connection already runs or is scheduled."""
         if not self._called:
             self._called = True
-            self._turns.loop.call_soon(self._go_on)
+            self._turns.loop.call_soon(self._continue)
 
-    def _go_on(self) -> None:
-        """Send the answers whose turn has come, and take what had to wait for them."""
+    def _continue(self) -> None:
+        """Send the responses that are ready, and handle the requests that waited for them."""
         self._called = False
         if self._transport is not None:
             self._answers.send(self._transport, lambda: True)
@@ -179,52 +190,52 @@ class Connection(asyncio.Protocol):
                 self._charge()
 
     def _pause_or_resume(self, transport: asyncio.Transport, *, queued: bool) -> None:
-        # A muted connection is read on, up to a limit: that its client has closed it is only noticed by reading.
+        # A muted connection is still read up to a limit: only reading detects that its client has closed it.
         full = len(self._received) > (MAX_MUTED_BYTES if self._muted else MAX_UNREAD_BYTES)
-        waits = self._answers.unread or self._held is not None or (full and (queued or self._muted))
-        if waits != self._paused:
-            self._paused = waits
-            (transport.pause_reading if waits else transport.resume_reading)()
+        pause = self._answers.unread or self._next is not None or (full and (queued or self._muted))
+        if pause != self._paused:
+            self._paused = pause
+            (transport.pause_reading if pause else transport.resume_reading)()
 
     def _take_requests(self, until: float) -> bool:
-        """Take requests until the time is over or none can be taken; return whether there is more to do now."""
-        at, answers, clock = 0, self._answers, self._turns.clock
+        """Handle requests until the turn is over or no request can be handled; return whether work is left."""
+        position, answers, clock = 0, self._answers, self._turns.clock
         more = is_over = False
         while not more:
             answers.collect()
-            if answers.bytes >= SENT_AT_ONCE_BYTES and self._transport is not None:
+            if answers.bytes >= MAX_WRITE_BYTES and self._transport is not None:
                 answers.send(self._transport, lambda: True)
             if answers.unread or self._muted or self._transport is None:
                 break
-            if is_over or (answers.bytes >= SENT_AT_ONCE_BYTES and answers.are_due()):
+            if is_over or (answers.bytes >= MAX_WRITE_BYTES and answers.are_due()):
                 more = True
             elif self._work:
-                more = not self._work_on(until)
+                more = not self._run_work(until)
             else:
-                at = self._next_frame(at) if self._held is None else at
-                if self._held is None:
+                position = self._read_frame(position) if self._next is None else position
+                if self._next is None:
                     break
-                frame, header = self._held
+                frame, header = self._next
                 if answers.waiting and (self._is_full() or not self._requests.may_follow(header)):
                     break
                 self._take(frame, header)
             is_over = clock() >= until
-        self._drop(at)
+        self._drop(position)
         return more
 
     def _take(self, frame: bytes, header: wire.RequestHeader) -> None:
-        self._held = None
+        self._next = None
         self._in_flight = self._in_flight + len(frame) if self._answers.waiting else len(frame)
         self._mute(self._requests.take(frame, header, self._answers.expect(header.correlation)))
 
-    def _begin(self, work: Work) -> None:
-        """Do work in the turns of this connection; it is given up where the connection has ended."""
+    def _add_work(self, work: Work) -> None:
+        """Add work that runs in the turns of this connection; it is discarded if the connection is closed."""
         if self._transport is not None:
             self._work.append(work)
-            self._be_called()
+            self._call_soon()
 
-    def _work_on(self, until: float) -> bool:
-        """Work on what was begun first; return whether that is done."""
+    def _run_work(self, until: float) -> bool:
+        """Run the oldest work until the turn is over; return whether it is complete."""
         work, clock = self._work[0], self._turns.clock
         try:
             while True:
@@ -232,55 +243,55 @@ class Connection(asyncio.Protocol):
                 if clock() >= until:
                     return False
         except StopIteration as end:
-            if self._work:  # nothing, where the work has ended the connection
+            if self._work:  # empty if the work has closed the connection
                 self._work.popleft()
             self._work_bytes = 0
             self._mute(end.value)
         return True
 
-    def _drop(self, at: int) -> None:
-        """Forget the bytes that requests were made of."""
-        if at == len(self._received):
+    def _drop(self, position: int) -> None:
+        """Drop the bytes up to a position, which were read as requests."""
+        if position == len(self._received):
             self._received = b""
         elif isinstance(self._received, bytearray):
-            del self._received[:at]  # moves nothing
-        elif at:
-            self._received = bytearray(memoryview(self._received)[at:])
+            del self._received[:position]  # does not copy the rest
+        elif position:
+            self._received = bytearray(memoryview(self._received)[position:])
 
     def _is_full(self) -> bool:
-        """Tell whether all that waits to be answered is as much as may be."""
-        return len(self._answers.waiting) >= UNANSWERED or self._in_flight >= BYTES_UNANSWERED
+        """Check whether the limit of unanswered requests is reached."""
+        return len(self._answers.waiting) >= MAX_UNANSWERED or self._in_flight >= MAX_UNANSWERED_BYTES
 
-    def _mute(self, rest_ms: int) -> None:
-        if rest_ms:
+    def _mute(self, muted_ms: int) -> None:
+        if muted_ms:
             self._muted = True
-            self._unmuting = self._turns.loop.call_later(rest_ms / 1000, self._unmute)
+            self._unmuting = self._turns.loop.call_later(muted_ms / 1000, self._unmute)
 
     def _unmute(self) -> None:
         self._muted = False
-        self._go_on()
+        self._continue()
 
-    def _next_frame(self, at: int) -> int:
-        """Hold the next request, if all of it is there; gives where the one behind it begins."""
+    def _read_frame(self, position: int) -> int:
+        """Read the request at a position into `_next` if it is complete; return the position of the following one."""
         received = self._received
-        begin = at + _SIZE.size
+        begin = position + _SIZE.size
         if len(received) < begin:
-            return at
-        (size,) = _SIZE.unpack_from(received, at)
+            return position
+        (size,) = _SIZE.unpack_from(received, position)
         if not 0 <= size <= MIN_LIMIT_BYTES:
             check_frame_size(size, received[begin : begin + API_KEY_BYTES])
         stop = begin + size
         if len(received) < stop:
-            return at
+            return position
         frame = bytes(received[begin:stop])
-        self._held = frame, wire.read_header(frame)
+        self._next = frame, wire.read_header(frame)
         return int(stop)
 
     def _charge(self) -> None:
-        """Account for the memory that this connection uses."""
+        """Charge the memory that this connection uses."""
         used = len(self._received) + self._answers.bytes + self._work_bytes
-        if self._held is not None:
-            used += len(self._held[0])
+        if self._next is not None:
+            used += len(self._next[0])
         if self._answers.waiting:
             used += self._in_flight
         if used > UNCHARGED_BYTES or self._is_charged:
@@ -288,8 +299,8 @@ class Connection(asyncio.Protocol):
             self._turns.memory.charge(self, used)
 
     def _release(self) -> None:
-        """Release all memory: the connection has ended."""
-        self._transport, self._received, self._held = None, b"", None
+        """Release all memory; used when the connection is closed."""
+        self._transport, self._received, self._next = None, b"", None
         self._work.clear()
         self._answers.clear()
         self._work_bytes = self._in_flight = 0

@@ -1,8 +1,8 @@
-"""The memory of connections: unfinished and unanswered requests, and answers that were not sent yet.
+"""The memory of connections: incomplete and unanswered requests, and responses that were not yet sent.
 
-All connections share one bound. Where it is exceeded, the connection that uses most is closed, of the address whose
-connections together use most: a client that sends or receives something large is not closed because another address
-fills the memory with many small things.
+All connections share one limit. If it is exceeded, the address whose connections use most memory is determined, and its
+largest connection is closed. Therefore a client with one large request or response is not closed because another
+address fills the memory with many small ones.
 """
 
 import logging
@@ -14,7 +14,7 @@ from offsetlake.serve.logs import ClientLog
 LOG = ClientLog(logging.getLogger(__name__))
 MAX_BYTES = 256 << 20
 UNCHARGED_BYTES = 32 << 10
-"""What a connection may use without being charged for it, so that small requests cost nothing."""
+"""Memory up to which a connection is not charged, so that small requests need no accounting."""
 
 
 class Charged(Protocol):
@@ -25,11 +25,11 @@ class Charged(Protocol):
         """Host and port of its client."""
 
     def abort(self) -> None:
-        """Close the connection now, and release its memory."""
+        """Close the connection immediately, and release its memory."""
 
 
 class Memory:
-    """Counts the bytes that connections use, and keeps their sum below a bound."""
+    """Counts the bytes that connections use, and keeps their sum below a limit."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max = max_bytes
@@ -38,7 +38,7 @@ class Memory:
         self.used = 0
 
     def charge(self, connection: Charged, used: int) -> None:
-        """Take note of the bytes that a connection uses now; close connections until the sum is within the bound."""
+        """Record the bytes that a connection uses now; close connections until the sum is within the limit."""
         used = used if used > UNCHARGED_BYTES else 0
         before = self._used.pop(connection, 0)
         if used:
@@ -52,11 +52,12 @@ class Memory:
             self._close_largest()
 
     def _close_largest(self) -> None:
-        host = max(self._by_host, key=lambda each: self._by_host[each])
-        largest = max((each for each in self._used if _host(each) == host), key=lambda each: self._used[each])
+        host = max(self._by_host, key=self._by_host.__getitem__)
+        connections = (connection for connection in self._used if _host(connection) == host)
+        largest = max(connections, key=self._used.__getitem__)
         LOG.warning(
-            "%s: connection closed: it uses %d bytes of memory, most of its address, and all connections together "
-            "use %d, more than the bound of %d",
+            "Connection of %s closed: it uses %d bytes of memory, the most of its address, and all connections "
+            "together use %d bytes, which exceeds the limit of %d",
             largest.address,
             self._used[largest],
             self.used,

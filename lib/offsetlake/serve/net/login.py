@@ -1,7 +1,7 @@
-"""A connection until it is known who is at its other end: by its certificate or SASL (KIP-43, KIP-152).
+"""The authentication of a connection: by a client certificate or by SASL (KIP-43, KIP-152).
 
-Until then nothing is taken but ApiVersions, SaslHandshake and SaslAuthenticate, in that order, in small frames, and for
-a short time. A login that fails is answered after a while, as by brokers (KIP-306), and leaves one line.
+Until it succeeds, only ApiVersions, SaslHandshake and SaslAuthenticate are accepted, in this order, in small frames and
+within a time limit. The response to a failed login is delayed, as on a broker (KIP-306), and the failure is logged.
 """
 
 import asyncio
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from offsetlake.serve.auth.credentials import Credentials
 
 LOG = ClientLog(logging.getLogger(__name__))
-MAX_FRAME, MAX_REQUESTS = 64 << 10, 10  # bytes; clients need five
-SECONDS = 10.0  # for all of it
-FAILURE_DELAY = 0.1  # seconds: connection.failed.authentication.delay.ms of a broker
+MAX_FRAME_BYTES, MAX_REQUESTS = 64 << 10, 10  # clients send up to five requests
+MAX_LOGIN_SECONDS = 10.0
+FAILURE_DELAY_SECONDS = 0.1  # connection.failed.authentication.delay.ms of a broker
 _SIZE = struct.Struct(">i")
 _SIZE_AND_CORRELATION = struct.Struct(">ii")
-_FRAMED_SINCE = 1  # version of SaslHandshake: what follows are requests, not bare messages of the mechanism
+_FRAMED_SINCE = 1  # version of SaslHandshake after which SASL messages are sent in SaslAuthenticate requests
 
 
 class Login(AcceptedConnection):
-    """Lets a client in, or not; `connect` makes what goes on with it."""
+    """Authenticates the client of a connection; then `connect` creates the protocol that handles its requests."""
 
     def __init__(
         self,
@@ -57,22 +57,22 @@ class Login(AcceptedConnection):
             loop,
         )
         self._received = bytearray()
-        self._begun = False  # behind TLS, where that is on
+        self._connected = False  # after the TLS handshake, with TLS
         self._ready = True  # for requests
-        self._over = False
+        self._ended = False
         self._requests = 0
-        self._framed = True  # in requests of Kafka's protocol
+        self._framed = True  # whether SASL messages are sent in SaslAuthenticate requests
         self._mechanism: str | None = None
-        self._used: Credentials | None = None  # that its login is held against
+        self._used: Credentials | None = None  # the credentials at the beginning of the login
         self._exchange: ScramExchange | None = None
-        self._fits: asyncio.Future[bool] | None = None
-        self._too_late: asyncio.TimerHandle
+        self._check: asyncio.Future[bool] | None = None
+        self._timer: asyncio.TimerHandle
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin: ask who it is, where that is to be asked."""
-        self._transport, self._begun = cast("asyncio.Transport", transport), True
-        self._too_late = self._loop.call_later(SECONDS, self._expire)
+        """Authenticate by the client certificate, and wait for a SASL login if credentials are configured."""
+        self._transport, self._connected = cast("asyncio.Transport", transport), True
+        self._timer = self._loop.call_later(MAX_LOGIN_SECONDS, self._expire)
         certificate = transport.get_extra_info("peercert")
         if certificate:
             try:
@@ -81,30 +81,25 @@ class Login(AcceptedConnection):
                 self._fail(str(error))
                 return
         if self._security.credentials is None:
-            self._hand_on()
+            self._pass_on()
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Forget the connection."""
-        if not self._over and self._mechanism is not None:
-            self._log("hung up while it logged in")
-        self._leave()
+        """Remove the connection."""
+        if not self._ended and self._mechanism is not None:
+            self._log("the client disconnected during the login")
+        self._end()
+        self._security.connections.discard(self)
 
     def data_received(self, data: bytes) -> None:
-        """Take in bytes."""
+        """Handle the requests that have arrived completely."""
         self._received += data
-        self._go_on()
-
-    def close(self) -> None:
-        """End the connection."""
-        if self._begun:
-            self._transport.close()
-
-    def _go_on(self) -> None:
-        """Take the requests that are there."""
         while self._ready and len(self._received) >= _SIZE.size:
             (size,) = _SIZE.unpack_from(self._received)
-            if not 0 <= size <= MAX_FRAME or self._requests == MAX_REQUESTS:
-                self._fail(f"a request of {size} bytes before login, after {self._requests} others")
+            if not 0 <= size <= MAX_FRAME_BYTES:
+                self._fail(f"a request of {size} bytes before login; the limit is {MAX_FRAME_BYTES} bytes")
+                return
+            if self._requests == MAX_REQUESTS:
+                self._fail(f"more than {MAX_REQUESTS} requests before login")
                 return
             stop = _SIZE.size + size
             if len(self._received) < stop:
@@ -115,7 +110,12 @@ class Login(AcceptedConnection):
             try:
                 self._take(frame)
             except (wire.Malformed, struct.error, IndexError, ValueError) as error:
-                self._fail(f"what is no request of Kafka's protocol ({error})")
+                self._fail(f"malformed request: {error}")
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connected:
+            self._transport.close()
 
     def _take(self, frame: bytes) -> None:
         if not self._framed:
@@ -132,19 +132,23 @@ class Login(AcceptedConnection):
             self._authenticate(
                 complete(schemas.read(frame, header)).auth_bytes,
                 lambda token: answer(write({"error_code": NONE, "error_message": "", "auth_bytes": token})),
-                lambda said: answer(
-                    write({"error_code": SASL_AUTHENTICATION_FAILED, "error_message": said, "auth_bytes": b""})
+                lambda message: answer(
+                    write({"error_code": SASL_AUTHENTICATION_FAILED, "error_message": message, "auth_bytes": b""})
                 ),
             )
         else:
-            self._fail(f"a request of api {header.api}, version {header.version}, before login")
+            self._fail(f"a request of API {header.api}, version {header.version}, before login")
 
     def _shake_hands(self, frame: bytes, header: wire.RequestHeader, answer: Callable[[bytes], None]) -> None:
+        """Answer SaslHandshake."""
         mechanism, mechanisms = complete(schemas.read(frame, header)).mechanism, self._security.mechanisms
         write = partial(schemas.write, SASL_HANDSHAKE, header.version)
         if mechanism not in mechanisms:
             refused = write({"error_code": UNSUPPORTED_SASL_MECHANISM, "mechanisms": mechanisms})
-            self._fail(f"SASL mechanism {quoted(mechanism)}: here are {', '.join(mechanisms)}", lambda: answer(refused))
+            supported = ", ".join(mechanisms)
+            self._fail(
+                f"unsupported SASL mechanism {quoted(mechanism)}; supported are {supported}", lambda: answer(refused)
+            )
             return
         self._mechanism, self._framed = mechanism, header.version >= _FRAMED_SINCE
         answer(write({"error_code": NONE, "mechanisms": mechanisms}))
@@ -152,22 +156,24 @@ class Login(AcceptedConnection):
     def _authenticate(
         self, token: bytes, accepted: Callable[[bytes], None], refused: Callable[[str], None] | None
     ) -> None:
-        """Take a message of the mechanism."""
+        """Handle a SASL message; `accepted` sends the response to it, `refused` an error message."""
         credentials = self._security.credentials
         if credentials is None or self._mechanism is None:
             return
         self._used = self._used or credentials
-        said = (
+        message = (
             "Authentication failed during authentication due to invalid credentials with SASL mechanism "
             f"{self._mechanism}"
         )
         try:
             self._security.attempts.admit(host_of(self.client))
             if self._mechanism == PLAIN:
-                said = "Authentication failed: Invalid username or password"
+                message = "Authentication failed: Invalid username or password"
                 name, password = plain_name_and_password(token)
-                future = self._checked(partial(credentials.password_fits, name, password))
-                future.add_done_callback(lambda done: self._judged(name, done, accepted, refused, said))
+                check = self._start_check(partial(credentials.password_matches, name, password))
+                check.add_done_callback(
+                    lambda check: self._finish_check(name, check, accepted, refused and partial(refused, message))
+                )
                 return
             if self._exchange is None:
                 self._exchange = ScramExchange(self._mechanism, partial(credentials.verifier, self._mechanism))
@@ -176,54 +182,56 @@ class Login(AcceptedConnection):
             self._fail(str(error))
             return
         except LoginFailed as error:
-            self._reject(str(error), refused and partial(refused, said))
+            self._reject(str(error), refused and partial(refused, message))
             return
         if self._exchange.done:
-            self._let_in(self._exchange.name, partial(accepted, answer), refused and partial(refused, said))
+            self._log_in(self._exchange.name, partial(accepted, answer), refused and partial(refused, message))
         else:
             accepted(answer)
 
-    def _checked(self, fits: Callable[[], bool]) -> "asyncio.Future[bool]":
-        """Have a thread check a password, as long as this login waits for it; raises TooManyAttempts."""
-        self._fits = future = self._security.attempts.check(host_of(self.client), fits, self._loop)
+    def _start_check(self, matches: Callable[[], bool]) -> "asyncio.Future[bool]":
+        """Check a password in a thread, and read no requests until that is done; raise TooManyAttempts."""
+        self._check = check = self._security.attempts.check(host_of(self.client), matches, self._loop)
         self._ready = False
         self._transport.pause_reading()
-        return future
+        return check
 
-    def _judged(
+    def _finish_check(
         self,
         name: str,
-        fits: "asyncio.Future[bool]",
+        check: "asyncio.Future[bool]",
         accepted: Callable[[bytes], None],
-        refused: Callable[[str], None] | None,
-        said: str,
+        refused: Callable[[], None] | None,
     ) -> None:
-        """Go on with a login by password that a thread has looked at."""
-        if self._over:
+        """Continue a PLAIN login whose password was checked."""
+        if self._ended:
             return
         try:
-            right = fits.result()
+            matches = check.result()
         except TooManyAttempts as error:
             self._fail(str(error))
             return
-        if not right:
-            self._reject(f"user {quoted(name)}: no such user, or another password", refused and partial(refused, said))
+        if not matches:
+            self._reject(f"user {quoted(name)}: unknown user or wrong password", refused)
             return
         self._transport.resume_reading()
-        self._let_in(name, partial(accepted, b""), refused and partial(refused, said))
+        self._log_in(name, partial(accepted, b""), refused)
 
-    def _let_in(self, name: str, accepted: Callable[[], None], refused: Callable[[], None] | None) -> None:
-        """Let a user in, unless it has proved what holds no more: nobody knew yet whose connection was to be closed."""
+    def _log_in(self, name: str, accepted: Callable[[], None], refused: Callable[[], None] | None) -> None:
+        """Complete the login of a user, unless its credentials have changed since the login began.
+
+        The change closes the connections of the user (`Security`), but not yet this one, whose user was unknown.
+        """
         used, credentials = self._used, self._security.credentials
         if used is None or credentials is None or used.users.get(name) != credentials.users.get(name):
-            self._fail(f"user {quoted(name)}: its password has changed meanwhile", refused)
+            self._fail(f"user {quoted(name)}: its password changed during the login", refused)
             return
         accepted()
         self.client.principal = f"User:{name}"
-        self._hand_on()
+        self._pass_on()
 
-    def _hand_on(self) -> None:
-        """Leave the connection to what answers requests."""
+    def _pass_on(self) -> None:
+        """Pass the connection to the protocol that handles its requests."""
         self._end()
         self.client.access = self._security.access(self.client.principal)
         connection = self._connect(self.client)
@@ -240,18 +248,18 @@ class Login(AcceptedConnection):
     def _answer_bare(self, token: bytes) -> None:
         self._transport.write(_SIZE.pack(len(token)) + token)
 
-    def _reject(self, what: str, answer: Callable[[], None] | None) -> None:
-        """Refuse wrong credentials, which counts against the address."""
+    def _reject(self, reason: str, answer: Callable[[], None] | None) -> None:
+        """Fail the login because of wrong credentials, and count the failure of the address."""
         self._security.attempts.failed(host_of(self.client))
-        self._fail(what, answer)
+        self._fail(reason, answer)
 
-    def _fail(self, what: str, answer: Callable[[], None] | None = None) -> None:
-        """End the connection after a while, which keeps it from trying at once again; others are not held up."""
-        self._log(what)
+    def _fail(self, reason: str, answer: Callable[[], None] | None = None) -> None:
+        """Fail the login; answer and close the connection after a delay, so that the client does not retry at once."""
+        self._log(reason)
         self._end()
         self._received.clear()
         self._transport.pause_reading()
-        self._too_late = self._loop.call_later(FAILURE_DELAY, self._refuse, answer)
+        self._timer = self._loop.call_later(FAILURE_DELAY_SECONDS, self._refuse, answer)
 
     def _refuse(self, answer: Callable[[], None] | None) -> None:
         if answer is not None:
@@ -259,18 +267,14 @@ class Login(AcceptedConnection):
         self._transport.close()
 
     def _expire(self) -> None:
-        self._fail(f"no login within {SECONDS:.0f} s")
+        self._fail(f"no login within {MAX_LOGIN_SECONDS:.0f} s")
 
-    def _log(self, what: str) -> None:
-        LOG.warning("%s is not let in: %s", self.client.address, what)
-
-    def _leave(self) -> None:
-        self._end()
-        self._security.connections.discard(self)
+    def _log(self, reason: str) -> None:
+        LOG.warning("Login from %s failed: %s", self.client.address, reason)
 
     def _end(self) -> None:
-        """Wait for nothing any more."""
-        self._over, self._ready = True, False
-        self._too_late.cancel()
-        if self._fits is not None:
-            self._fits.cancel()
+        """Stop reading requests, and cancel the timer and the password check."""
+        self._ended, self._ready = True, False
+        self._timer.cancel()
+        if self._check is not None:
+            self._check.cancel()

@@ -1,4 +1,4 @@
-"""What decides who is let in and what they may do: certificates, credentials, rights; read again when they change."""
+"""Security of the serving process: certificates, credentials and ACLs, which are reloaded when their files change."""
 
 import asyncio
 import ipaddress
@@ -11,134 +11,138 @@ from pathlib import Path
 
 from offsetlake.errors import BadRequest
 from offsetlake.serve.auth import acl, credentials, tls
-from offsetlake.serve.auth.acl import EVERYTHING, Access, Acl
+from offsetlake.serve.auth.acl import ALL_PERMISSIONS, Access, Acl
 from offsetlake.serve.auth.credentials import Credentials, problems_of
-from offsetlake.serve.auth.login_attempts import Attempts
+from offsetlake.serve.auth.login_attempts import LoginAttempts
 from offsetlake.serve.auth.sasl import mechanisms
-from offsetlake.serve.net.connections import MAX_IDLE, Connections
+from offsetlake.serve.net.connections import MAX_IDLE_SECONDS, Connections
 from offsetlake.serve.settings import Settings
 
 LOG = logging.getLogger(__name__)
-RELOAD_SECONDS = 1.0  # between reloads at the files
-_WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 - they are what is looked for
+RELOAD_SECONDS = 1.0  # the interval in which the files are checked for changes
+_WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 
 
 class Security:
-    """Certificates, credentials and rights as they are now, and the connections that came in by them.
+    """The current certificates, credentials and ACLs, and the open connections.
 
-    | field       | is |
-    |-------------|----|
-    | tls, http_tls | for new connections, of Kafka's protocol and of HTTP; None: without TLS |
-    | credentials | None: nobody has to log in |
-    | mechanisms  | of SASL, on offer |
-    | connections | all that there are |
-    | attempts    | to log in |
+    | Field         | Description |
+    |---------------|-------------|
+    | tls, http_tls | The contexts of new connections, of the Kafka protocol and of HTTP; None without TLS. |
+    | credentials   | None if SASL authentication is not configured. |
+    | mechanisms    | The SASL mechanisms that are offered. |
+    | connections   | All open connections. |
+    | attempts      | The login attempts. |
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Read all files; BadRequest that names all that is wrong."""
-        if wrong := problems(settings):
-            raise BadRequest("; ".join(wrong))
+        """Read all files; raise BadRequest with all errors in them and in the settings."""
+        if errors := problems(settings):
+            raise BadRequest("; ".join(errors))
         self._settings = settings
         self.connections = Connections(settings.max_connections, settings.max_connections_per_address)
-        self.attempts = Attempts()
+        self.attempts = LoginAttempts()
         self.mechanisms = mechanisms(
             passwords_are_safe=settings.tls_certificate is not None or is_loopback(settings.host)
         )
         self.tls: ssl.SSLContext | None = None
         self.http_tls: ssl.SSLContext | None = None
         self.credentials: Credentials | None = None
-        self._rights: Acl | None = None
+        self._acl: Acl | None = None
         self._files: list[_Files] = []
-        of_tls = (settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
+        tls_files = (settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
         if settings.tls_certificate is not None:
-            self._keep(of_tls, self._read_certificates)
+            self._add(tls_files, self._read_certificates)
         if settings.credentials is not None:
-            self._keep((settings.credentials,), self._read_credentials)
+            self._add((settings.credentials,), self._read_credentials)
         if settings.rights is not None:
-            self._rights = Acl(Path(settings.rights))
-            self._keep((settings.rights,), self._rights.read)
+            self._acl = Acl(Path(settings.rights))
+            self._add((settings.rights,), self._acl.read)
 
     def access(self, principal: str) -> Access:
-        """Give what a principal may do."""
-        return EVERYTHING if self._rights is None else self._rights.access(principal)
+        """Return the permissions of a principal."""
+        return ALL_PERMISSIONS if self._acl is None else self._acl.access(principal)
 
     def authenticate_token(self, text: str) -> str | None:
-        """Give the principal of a bearer token; None where there is no such token, or not any more."""
+        """Return the principal of a bearer token, or None if the token is unknown or expired."""
         return None if self.credentials is None else self.credentials.authenticate_token(text)
 
     def reload(self, *, force: bool = False) -> None:
-        """Read again what has changed, or all; what cannot be read stays as it was before, and a line says so."""
+        """Reload the files that have changed, or with `force` all; an invalid one is logged and not used."""
         for files in self._files:
             files.reload(force=force)
 
     async def run(self) -> None:
-        """Look at the files, and for connections that say nothing, again and again."""
+        """Reload changed files and close idle connections, periodically."""
         reloads = 0
         while True:
             await asyncio.sleep(RELOAD_SECONDS)
             self.reload()
             reloads += 1
-            if reloads * RELOAD_SECONDS >= MAX_IDLE:
+            if reloads * RELOAD_SECONDS >= MAX_IDLE_SECONDS:
                 reloads = 0
                 self.connections.close_idle()
 
-    def _keep(self, paths: tuple[str | None, ...], read: Callable[[], None]) -> None:
+    def _add(self, paths: tuple[str | None, ...], read: Callable[[], None]) -> None:
         files = _Files([Path(path) for path in paths if path is not None], read)
         files.read()
         self._files.append(files)
 
     def _read_certificates(self) -> None:
-        of = self._settings
-        self.tls, self.http_tls = _context(of), _context(replace(of, tls_client_ca=None))  # HTTP asks for tokens
+        self.tls = _context(self._settings)
+        self.http_tls = _context(replace(self._settings, tls_client_ca=None))  # HTTP clients authenticate by tokens
 
     def _read_credentials(self) -> None:
-        """Take newer credentials; who has no password any more, or another one, is asked again."""
-        before = {} if self.credentials is None else self.credentials.users
+        """Read the credentials, and close the connections of users whose password was changed or removed."""
+        previous = {} if self.credentials is None else self.credentials.users
         self.credentials = Credentials.read(Path(self._settings.credentials or ""))
-        changed = {f"User:{name}" for name, user in before.items() if self.credentials.users.get(name) != user}
+        changed = {f"User:{name}" for name, user in previous.items() if self.credentials.users.get(name) != user}
         for connection, client in self.connections:
             if client.principal in changed:
-                LOG.info("%s from %s has to log in again: its password has changed", client.principal, client.address)
+                LOG.info(
+                    "Connection of %s from %s closed: its password was changed or removed",
+                    client.principal,
+                    client.address,
+                )
                 connection.close()
 
 
 class _Files:
-    """Files that are read together."""
+    """Files that are read together by one function."""
 
     def __init__(self, paths: list[Path], read: Callable[[], None]) -> None:
         self._paths, self.read = paths, read
-        self._seen: list[tuple[int, ...] | None] | None = self._stamps()
+        self._read_stamps: list[tuple[int, ...] | None] | None = self._stamps()
         self._problem = ""
 
     def reload(self, *, force: bool) -> None:
-        """Read them if one of them is another one; what cannot be read is tried again at the next look."""
-        before, self._seen = self._seen, self._stamps()
-        if self._seen == before and not force:
+        """Read the files if one of them has changed; after an error they are read again at the next call."""
+        previous, self._read_stamps = self._read_stamps, self._stamps()
+        if self._read_stamps == previous and not force:
             return
         try:
             self.read()
         except (BadRequest, OSError) as error:
             if force or str(error) != self._problem:
-                LOG.error("%s; what was read before still holds", error)  # noqa: TRY400 - a person's slip, no bug
-            self._seen, self._problem = None, str(error)
+                LOG.error("%s; the previous contents remain in effect", error)  # noqa: TRY400 - an operator's mistake
+            self._read_stamps, self._problem = None, str(error)
         else:
             self._problem = ""
-            LOG.info("read again: %s", ", ".join(map(str, self._paths)))
+            LOG.info("Reloaded %s", ", ".join(map(str, self._paths)))
 
     def _stamps(self) -> list[tuple[int, ...] | None]:
         return [_stamp(path) for path in self._paths]
 
 
 def problems(settings: Settings) -> list[str]:
-    """Say all that is wrong with what the settings say of security, and with the files they name."""
-    found = _problems_of_address(settings)
+    """Return all errors in the security settings and in the files that they name."""
+    found = _listener_problems(settings)
     if (settings.tls_certificate is None) != (settings.tls_key is None):
-        found.append("tls_certificate and tls_key go together: name both, or none")
+        found.append("tls_certificate and tls_key are required together: set both or neither")
     elif settings.tls_certificate is not None:
         found += problems_of(lambda: _context(settings))
     elif settings.tls_client_ca is not None:
-        found.append("tls_client_ca wants TLS: name tls_certificate and tls_key too")
+        found.append("tls_client_ca requires TLS: set tls_certificate and tls_key")
     if settings.credentials is not None:
         found += credentials.problems(Path(settings.credentials))
     if settings.rights is not None:
@@ -146,27 +150,31 @@ def problems(settings: Settings) -> list[str]:
     return found
 
 
-def _problems_of_address(settings: Settings) -> list[str]:
+def _listener_problems(settings: Settings) -> list[str]:
     found = []
-    asks_who = settings.credentials is not None or settings.tls_client_ca is not None
-    if not (is_loopback(settings.host) or asks_who or settings.open_to_anyone):
+    authenticates = settings.credentials is not None or settings.tls_client_ca is not None
+    if not (is_loopback(settings.host) or authenticates or settings.open_to_anyone):
         found.append(
-            f"whoever reaches {settings.host} could write: without credentials or tls_client_ca only loopback addresses"
-            " are served, unless you say open_to_anyone"
+            f"A listener on the non-loopback address {settings.host} requires authentication: set credentials or "
+            "tls_client_ca, or set open_to_anyone"
         )
     if settings.http is not None and not (is_loopback(settings.http[0]) or settings.open_to_anyone):
         found += [
-            f"whoever reaches {settings.http[0]} could write by HTTP: name {what}, or say open_to_anyone"
-            for what, named in (("credentials", settings.credentials), ("tls_certificate", settings.tls_certificate))
-            if named is None
+            f"An HTTP listener on the non-loopback address {settings.http[0]} requires {name}: set it, or set "
+            "open_to_anyone"
+            for name, value in (("credentials", settings.credentials), ("tls_certificate", settings.tls_certificate))
+            if value is None
         ]
     if settings.host in _WILDCARDS and settings.advertised is None:
-        found.append(f"nobody can connect to {settings.host}: say with advertised where clients are to")
+        found.append(
+            f"Clients cannot connect to the wildcard address {settings.host}: set advertised to the host and port that "
+            "clients connect to"
+        )
     return found
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches an address."""
+    """Check whether an address is reachable only from this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -179,8 +187,9 @@ def _context(settings: Settings) -> ssl.SSLContext:
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:
+    """Return a value that changes with the file, or with the target of a symbolic link; None if it does not exist."""
     try:
-        of = os.stat(path)  # noqa: PTH116 - the file behind a link
+        status = os.stat(path)  # noqa: PTH116 - follows symbolic links
     except OSError:
         return None
-    return of.st_mtime_ns, of.st_ctime_ns, of.st_size, of.st_ino
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino

@@ -1,10 +1,10 @@
-"""Turns: how the connections share the event loop, so that none of them waits long for another.
+"""Turns: a scheduler with which the connections share the event loop, so that none waits long for another.
 
-A connection that is not queued gets a short turn as soon as its bytes arrive. What it does not finish in that turn
-waits in one of two queues that all connections share. Every iteration of the event loop works off a few milliseconds of
-them, one turn per connection in rotation, and polls the sockets in between. Connections that had no turn yet come
-before those that have used up one, as in flow queueing (RFC 8290, section 4.2), but in each iteration at least one of
-the latter has its turn. A queued connection does not advance by sending more.
+A connection that is not queued gets a short turn as soon as its bytes arrive. If it does not finish in that turn, it
+waits in one of two queues that all connections share. Every iteration of the event loop runs turns from the queues for
+a few milliseconds, one turn per connection in rotation, and then polls the sockets. Connections that had no turn yet
+precede those that have used one, as in flow queueing (RFC 8290, section 4.2), but each iteration runs at least one turn
+of the latter. A queued connection does not advance by sending more requests.
 """
 
 import asyncio
@@ -16,46 +16,49 @@ from typing import Protocol
 from offsetlake.serve.net.frame_memory import Memory
 
 TURN_SECONDS = 0.0005
-IMMEDIATE_SECONDS = 0.001  # in one iteration of the event loop, for turns that are given at once
-BACKLOG_SECONDS = 0.002  # in one iteration of the event loop, for connections that wait in the queues
+IMMEDIATE_SECONDS = 0.001
+"""Time in one iteration of the event loop for turns that run as soon as bytes arrive."""
+
+BACKLOG_SECONDS = 0.002
+"""Time in one iteration of the event loop for turns of queued connections."""
 
 
-class Served(Protocol):
-    """A connection that has its turns; `queued` is set while it waits for one."""
+class TakesTurns(Protocol):
+    """A connection that runs in turns; `queued` is set while it waits for one."""
 
     queued: bool
 
     def run(self, until: float) -> bool:
-        """Work until `until` or until nothing is left to do; return whether something is left that can be done now."""
+        """Run until the time `until`, or until no work is left; return whether work is left that can be done now."""
 
 
 class Turns:
-    """Gives turns to connections; `memory` is what all of them share beside time."""
+    """Runs the turns of all connections; `memory` is the limit that they share too."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, memory: Memory, clock: Callable[[], float] = time.perf_counter
     ) -> None:
         self.loop, self.memory, self.clock = loop, memory, clock
-        self._new: deque[Served] = deque()
-        self._old: deque[Served] = deque()
-        self._arrivals = 0.0  # seconds used since the last iteration that looked at the queues
+        self._new: deque[TakesTurns] = deque()
+        self._old: deque[TakesTurns] = deque()
+        self._immediate = 0.0  # seconds of immediate turns since the last iteration that ran queued turns
         self._scheduled = False
 
-    def serve(self, connection: Served) -> None:
-        """Run a turn of a connection that may have something to do, or queue it."""
+    def serve(self, connection: TakesTurns) -> None:
+        """Run a turn of a connection that may have work, or queue it."""
         if connection.queued:
             return
-        if self._arrivals >= IMMEDIATE_SECONDS:
+        if self._immediate >= IMMEDIATE_SECONDS:
             self._queue(self._new, connection)
             return
         began = self.clock()
         if connection.run(began + TURN_SECONDS):
             self._queue(self._old, connection)
-        self._arrivals += self.clock() - began
-        if self._arrivals >= TURN_SECONDS:
+        self._immediate += self.clock() - began
+        if self._immediate >= TURN_SECONDS:
             self._schedule()
 
-    def _queue(self, queue: deque[Served], connection: Served) -> None:
+    def _queue(self, queue: deque[TakesTurns], connection: TakesTurns) -> None:
         connection.queued = True
         queue.append(connection)
         self._schedule()
@@ -63,10 +66,10 @@ class Turns:
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self.loop.call_soon(self._work_off)
+            self.loop.call_soon(self._run_queued)
 
-    def _work_off(self) -> None:
-        self._scheduled, self._arrivals = False, 0.0
+    def _run_queued(self) -> None:
+        self._scheduled, self._immediate = False, 0.0
         until = self.clock() + BACKLOG_SECONDS
         if self._old:
             self._turn(self._old)
@@ -75,7 +78,7 @@ class Turns:
         if self._new or self._old:
             self._schedule()
 
-    def _turn(self, queue: deque[Served]) -> None:
+    def _turn(self, queue: deque[TakesTurns]) -> None:
         connection = queue.popleft()
         connection.queued = False
         if connection.run(self.clock() + TURN_SECONDS):
