@@ -133,7 +133,7 @@ def test_malformed_headers_cost_the_record_and_its_commit(log: Log) -> None:
     assert log.read() == {0: 10}
     (row,) = rows(log.lake, "quarantine")
     assert (row["log_offset"], row["reason"]) == (
-        2, "the headers of a commit in parts are malformed: of commit.id and commit.size one is missing",
+        2, "the headers of a commit in parts are malformed: commit.id or commit.size is missing",
     )  # fmt: skip
 
 

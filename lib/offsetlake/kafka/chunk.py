@@ -1,24 +1,24 @@
-"""A chunk of the log, decoded once: offset commits as columns, the rows of all else, and who did what."""
+"""Decodes chunks of a log into offset commits, other records and audit events, in one pass."""
 
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from offsetlake.kafka.audit import events as audit_events
+from offsetlake.kafka.audit import events
 from offsetlake.kafka.batches.reader import CorruptRegion, Records
-from offsetlake.kafka.commits import decoding as offset_commits
+from offsetlake.kafka.commits import decoding
 from offsetlake.kafka.commits.superseded import superseded
 from offsetlake.kafka.records import other_records
 from offsetlake.kafka.records.coordinator_records import OFFSETS_TOPIC
 
-COMMITS = pa.schema([*offset_commits.SCHEMA, pa.field("superseded", pa.bool_())])
+COMMITS = pa.schema([*decoding.SCHEMA, pa.field("superseded", pa.bool_())])
 OTHERS = other_records.SCHEMA
-AUDIT_EVENTS = audit_events.SCHEMA
+AUDIT_EVENTS = events.SCHEMA
 
 
 class Chunk(NamedTuple):
-    """The rows of a chunk: `commits` by schema COMMITS, `others` by OTHERS, `audit_events` by AUDIT_EVENTS."""
+    """The decoded rows of a chunk, with the schemas COMMITS, OTHERS and AUDIT_EVENTS."""
 
     commits: pa.RecordBatch
     others: pa.RecordBatch
@@ -26,20 +26,19 @@ class Chunk(NamedTuple):
 
 
 def decode_chunk(topic: str, records: Records, corrupt: list[CorruptRegion]) -> Chunk:
-    """Decode records that stand one behind the other in a partition of a log topic, and tell of corrupt regions."""
+    """Return the rows of consecutive records of a partition of a log topic, and of its corrupt regions."""
     is_commit = np.zeros(len(records), np.bool_)
     if topic == OFFSETS_TOPIC:
-        is_commit = np.isin(records.record_types(), offset_commits.RECORD_TYPES) & ~records.control
+        is_commit = np.isin(records.record_types(), decoding.RECORD_TYPES) & ~records.control
     commits = records.where(is_commit)
-    rows, undecodable = offset_commits.decode_offset_commits(commits)
-    good = np.ones(len(commits), np.bool_)
-    good[list(undecodable)] = False
-    decided = good & ((commits.producer_id == -1) | (commits.value_length < 0))
-    # What becomes of a part is known when all parts of its commit are: it may lie in another chunk.
-    decided[np.flatnonzero(good)[rows["commit_id"].is_valid().to_numpy(zero_copy_only=False)]] = False
-    marks = pa.array(superseded(commits, decided)[good])
+    rows, undecodable = decoding.decode_offset_commits(commits)
+    decoded = np.ones(len(commits), np.bool_)
+    decoded[list(undecodable)] = False
+    final = decoded & ((commits.producer_id == -1) | (commits.value_length < 0))
+    # Whether a commit in parts takes effect depends on all its parts, some of which may be in other chunks.
+    final[np.flatnonzero(decoded)[rows["commit_id"].is_valid().to_numpy(zero_copy_only=False)]] = False
+    is_superseded = pa.array(superseded(commits, final)[decoded])
     others = other_records.decode_others(topic, records.where(~is_commit), corrupt, commits, undecodable)
-    done = audit_events.read_audit_events(
-        records if topic == OFFSETS_TOPIC else commits
-    )  # of another topic there are none
-    return Chunk(pa.RecordBatch.from_arrays([*rows.columns, marks], schema=COMMITS), others, done)
+    no_records = commits  # other topics contain no offset commits, and no audit events
+    audit_events = events.read_audit_events(records if topic == OFFSETS_TOPIC else no_records)
+    return Chunk(pa.RecordBatch.from_arrays([*rows.columns, is_superseded], schema=COMMITS), others, audit_events)

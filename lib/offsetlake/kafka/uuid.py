@@ -20,7 +20,6 @@ def uuid_bytes(text: str) -> bytes:
 
     Raises:
         ValueError: The text is not a UUID.
-
     """
     try:
         data = base64.b64decode(f"{text}==", altchars=b"-_", validate=True)

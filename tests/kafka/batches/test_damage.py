@@ -79,7 +79,9 @@ def test_a_length_that_jumps_to_a_later_batch_hides_none() -> None:
         found, (region,) = accounted(data, [batches[0], *batches[2:]])
         assert len(found) == 10
         assert region == CorruptRegion(3, wrong, region.reason)
-        assert region.reason == f"the batch counts {(jumped + 1) * len(wrong)} bytes, but {len(wrong)} are there"
+        assert region.reason == (
+            f"the batch header states {(jumped + 1) * len(wrong)} bytes, but only {len(wrong)} are present"
+        )
 
 
 @pytest.mark.parametrize("wrong", [0, 1, 12, 2**40, 2**62])
@@ -108,8 +110,8 @@ def test_each_of_two_damaged_batches_in_a_row_is_told_at_its_own_offset() -> Non
     damaged = [batch[:-1] + bytes([batch[-1] ^ 1]) for batch in batches[1:3]]
     _, corrupt = accounted(b"".join([batches[0], *damaged, batches[3]]), [batches[0], batches[3]])
     assert corrupt == [
-        CorruptRegion(3, damaged[0], "the batch fails its CRC-32C checksum"),
-        CorruptRegion(6, damaged[1], "the batch fails its CRC-32C checksum"),
+        CorruptRegion(3, damaged[0], "the CRC-32C checksum of the batch is wrong"),
+        CorruptRegion(6, damaged[1], "the CRC-32C checksum of the batch is wrong"),
     ]
 
 

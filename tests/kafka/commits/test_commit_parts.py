@@ -79,18 +79,18 @@ def test_in_a_transaction_the_headers_say_nothing() -> None:
 @pytest.mark.parametrize(
     ("headers", "why"),
     [
-        ((SEVEN,), "of commit.id and commit.size one is missing"),
-        ((TWO, (b"other", b"")), "of commit.id and commit.size one is missing"),
-        (((ID, None),), "of commit.id and commit.size one is missing"),
-        ((SEVEN, TWO, SEVEN), "commit.id or commit.size stands there twice"),
-        ((SEVEN, TWO, TWO), "commit.id or commit.size stands there twice"),
-        (((ID, b"1234567"), TWO), "commit.id takes 8 bytes and commit.size 4"),
-        (((ID, b"123456789"), TWO), "commit.id takes 8 bytes and commit.size 4"),
-        (((ID, None), TWO), "commit.id takes 8 bytes and commit.size 4"),
-        ((SEVEN, (SIZE, b"")), "commit.id takes 8 bytes and commit.size 4"),
-        ((SEVEN, (SIZE, bytes(8))), "commit.id takes 8 bytes and commit.size 4"),
-        ((SEVEN, (SIZE, struct.pack(">i", 0))), "commit.size is 0, which no commit has"),
-        ((SEVEN, (SIZE, struct.pack(">i", -2))), "commit.size is -2, which no commit has"),
+        ((SEVEN,), "commit.id or commit.size is missing"),
+        ((TWO, (b"other", b"")), "commit.id or commit.size is missing"),
+        (((ID, None),), "commit.id or commit.size is missing"),
+        ((SEVEN, TWO, SEVEN), "commit.id or commit.size appears more than once"),
+        ((SEVEN, TWO, TWO), "commit.id or commit.size appears more than once"),
+        (((ID, b"1234567"), TWO), "commit.id must have 8 bytes and commit.size 4"),
+        (((ID, b"123456789"), TWO), "commit.id must have 8 bytes and commit.size 4"),
+        (((ID, None), TWO), "commit.id must have 8 bytes and commit.size 4"),
+        ((SEVEN, (SIZE, b"")), "commit.id must have 8 bytes and commit.size 4"),
+        ((SEVEN, (SIZE, bytes(8))), "commit.id must have 8 bytes and commit.size 4"),
+        ((SEVEN, (SIZE, struct.pack(">i", 0))), "commit.size is 0, but must be greater than 0"),
+        ((SEVEN, (SIZE, struct.pack(">i", -2))), "commit.size is -2, but must be greater than 0"),
     ],
 )
 def test_malformed_headers(headers: Headers, why: str) -> None:
@@ -98,8 +98,8 @@ def test_malformed_headers(headers: Headers, why: str) -> None:
 
 
 def test_an_undecodable_value_is_said_before_malformed_headers() -> None:
-    assert reason((SEVEN,), b"") == "the offset commit value is empty; a tombstone would be null"
-    assert reason(PART, b"\0") == "the offset commit value is cut off or malformed"
+    assert reason((SEVEN,), b"") == "the offset commit value is empty; the value of a tombstone is null"
+    assert reason(PART, b"\0") == "the offset commit value is truncated or malformed"
 
 
 def test_a_part_supersedes_nothing_and_nothing_supersedes_a_part() -> None:

@@ -92,7 +92,7 @@ def agrees_with_the_oracle(pairs: Sequence[Pair]) -> int:
             assert at in bad
             continue
         if at in bad:
-            assert bad[at] == "the group id, topic or metadata is not UTF-8"
+            assert bad[at] == "the group ID, the topic or the metadata is not UTF-8"
             continue
         assert entry is not None
         row = by_offset[at]

@@ -8,8 +8,8 @@ import pytest
 from support.kafka.made_commits import KEY, TIME, VALUE, Pair, decode, decode_one
 from support.oracle.encoders import offset_value
 
-CUT_KEY = "the offset commit key is cut off or holds a negative length"
-CUT_VALUE = "the offset commit value is cut off or malformed"
+CUT_KEY = "the offset commit key is truncated or contains a negative length"
+CUT_VALUE = "the offset commit value is truncated or malformed"
 
 
 def reason(key: bytes, value: bytes | None) -> str:
@@ -43,14 +43,14 @@ def test_a_value_that_is_cut_off(version: int) -> None:
 
 
 def test_an_empty_value() -> None:
-    assert reason(KEY, b"") == "the offset commit value is empty; a tombstone would be null"
+    assert reason(KEY, b"") == "the offset commit value is empty; the value of a tombstone is null"
 
 
 @pytest.mark.parametrize("version", [-1, 5, -(2**15), 2**15 - 1])
 @pytest.mark.parametrize("key_type", [0, 1])
 def test_an_unknown_value_version(version: int, key_type: int) -> None:
     key = struct.pack(">h", key_type) + KEY[2:]
-    expected = f"offset commit value version {version} is unknown: versions 0 to 4 are known"
+    expected = f"the offset commit value version {version} is unknown: expected 0 to 4"
     assert reason(key, struct.pack(">h", version) + VALUE[2:]) == expected
     assert reason(key, struct.pack(">h", version)) == expected
 
@@ -58,9 +58,7 @@ def test_an_unknown_value_version(version: int, key_type: int) -> None:
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_a_key_of_type_0_goes_with_value_version_0(version: int) -> None:
     value = offset_value(version, 5, commit_timestamp=TIME)
-    assert (
-        reason(b"\0\0" + KEY[2:], value) == f"a key of type 0, of 0.8.2, goes with value version 0 only, not {version}"
-    )
+    assert reason(b"\0\0" + KEY[2:], value) == f"the key has type 0, which requires value version 0, not {version}"
 
 
 HEAD = struct.pack(">hqi", 4, 7, -1)
@@ -108,9 +106,9 @@ def test_text_that_is_not_utf8_loses_only_its_row(text: bytes, field: str) -> No
     key = b"\0\1" + (sized if field == "group_id" else b"\0\1g") + (sized if field == "topic" else b"\0\1t") + bytes(4)
     metadata = sized if field == "metadata" else b"\0\1m"
     value = struct.pack(">hq", 2, 7) + metadata + TAIL
-    assert reason(key, value) == "the group id, topic or metadata is not UTF-8"
+    assert reason(key, value) == "the group ID, the topic or the metadata is not UTF-8"
     if field != "metadata":
-        assert reason(key, None) == "the group id, topic or metadata is not UTF-8"
+        assert reason(key, None) == "the group ID, the topic or the metadata is not UTF-8"
 
 
 def test_strings_that_are_utf8_only_side_by_side_are_not() -> None:
@@ -125,12 +123,12 @@ def test_each_bad_record_has_its_own_row_and_reason() -> None:
     cases: list[tuple[Pair, str | None]] = [
         ((KEY, b""), "empty"),
         ((KEY, VALUE), None),
-        ((KEY[:5], VALUE), "key is cut off"),
+        ((KEY[:5], VALUE), "key is truncated"),
         ((b"\0\1\0\1\xff\0\1t\0\0\0\0", None), "UTF-8"),
         ((KEY, b"\0\x09"), "version 9"),
         ((KEY, None), None),
         ((b"\0\0" + KEY[2:], VALUE), "type 0"),
-        ((KEY, VALUE[:-1]), "value is cut off"),
+        ((KEY, VALUE[:-1]), "value is truncated"),
     ]
     rows, bad = decode([pair for pair, _ in cases])
     assert [row["log_offset"] for row in rows] == [at for at, (_, why) in enumerate(cases) if why is None]

@@ -99,7 +99,7 @@ def test_markers_between_commits() -> None:
 )
 def test_a_control_record_that_is_cut_off(topic: str, key: bytes | None, value: bytes | None) -> None:
     found = decode(batch((key, value), is_control=True, producer_id=5, producer_epoch=2), topic)
-    reason = "the control record is cut off"
+    reason = "the control record is truncated"
     assert found == [quarantined(key, value, reason) | {"producer_id": 5, "producer_epoch": 2}]
 
 
@@ -117,14 +117,14 @@ def test_a_control_record_is_never_an_offset_commit() -> None:
     [
         (None, b"x", "the key is null"),
         (None, None, "the key is null"),
-        (b"", b"x", "the key is 0 bytes long: too short for a record type"),
-        (b"\0", None, "the key is 1 bytes long: too short for a record type"),
+        (b"", b"x", "the key is too short for a record type: 0 bytes"),
+        (b"\0", None, "the key is too short for a record type: 1 bytes"),
         (b"\x03\xe7\0\1g", b"\0\0\1", f"record type 999 of {OFFSETS_TOPIC} is unknown"),
         (b"\xff\xff\0\1g", None, f"record type -1 of {OFFSETS_TOPIC} is unknown"),
-        (COMMIT[0][:-1], COMMIT[1], "the offset commit key is cut off or holds a negative length"),
-        (COMMIT[0], COMMIT[1][:-1], "the offset commit value is cut off or malformed"),
-        (COMMIT[0], b"", "the offset commit value is empty; a tombstone would be null"),
-        (COMMIT[0][:4] + b"\xff" + COMMIT[0][5:], None, "the group id, topic or metadata is not UTF-8"),
+        (COMMIT[0][:-1], COMMIT[1], "the offset commit key is truncated or contains a negative length"),
+        (COMMIT[0], COMMIT[1][:-1], "the offset commit value is truncated or malformed"),
+        (COMMIT[0], b"", "the offset commit value is empty; the value of a tombstone is null"),
+        (COMMIT[0][:4] + b"\xff" + COMMIT[0][5:], None, "the group ID, the topic or the metadata is not UTF-8"),
     ],
 )
 def test_quarantine_keeps_the_bytes(key: bytes | None, value: bytes | None, reason: str) -> None:

@@ -1,15 +1,15 @@
-"""Who did it, beside what was done: headers on the first record of a batch. One request is one batch, of one group.
+"""Audit headers: who requested a change, written to the first record of its batch.
 
-| header          | is, in UTF-8 |
-|-----------------|--------------|
-| `act.what`      | what was asked for: commit, delete offsets, delete group; of a job what it was for, such as reset |
-| `act.principal` | who asked: `User:NAME` of Kafka's protocol, `os:NAME` a user of the machine |
-| `act.client`    | the client id; of a job its command; absent where nobody says |
-| `act.address`   | host and port it came from; of a job the host; absent where nobody knows |
+A request writes one batch with records of one group. Brokers ignore the headers, and so does everything but the audit.
 
-An audit event has at least the first two headers. On any other record of a batch they are ignored, and so do brokers
-ignore them everywhere. The names of the headers are part of the format of the log and keep the prefix `act.`; the table
-that `ingest` writes them to is `audit_events`.
+| Header          | Description (UTF-8) |
+|-----------------|---------------------|
+| `act.what`      | The operation: commit, delete offsets or delete group; for a job its purpose, such as reset |
+| `act.principal` | The principal: `User:NAME` for a client of Kafka's protocol, `os:NAME` for a user of the machine |
+| `act.client`    | The client ID; for a job its command; absent if unknown |
+| `act.address`   | Host and port of the client; for a job its host; absent if unknown |
+
+The first two are required. Headers on other records of the batch are ignored.
 """
 
 from offsetlake.kafka.batches.writer import Headers
@@ -17,17 +17,17 @@ from offsetlake.kafka.batches.writer import Headers
 WHAT, PRINCIPAL, CLIENT, ADDRESS = "act.what", "act.principal", "act.client", "act.address"
 HEADERS = {WHAT, PRINCIPAL, CLIENT, ADDRESS}
 COMMIT, DELETE_OFFSETS, DELETE_GROUP = "commit", "delete offsets", "delete group"
-LONGEST = 1024  # bytes of a value: client ids have up to 32767, and anybody sends them
+MAX_VALUE_BYTES = 1024  # clients choose their IDs, which may have 32767 bytes
 
 
 def audit_headers(what: str, principal: str, client: bytes, address: str) -> Headers:
-    """Return the headers of an audit event; long values are truncated, empty ones are omitted."""
+    """Return the headers of an audit event; long values are truncated and empty ones omitted."""
     values = {WHAT: what.encode(), PRINCIPAL: principal.encode(), CLIENT: client, ADDRESS: address.encode()}
-    return [(name, _cut(value)) for name, value in values.items() if value]
+    return [(name, _truncated(value)) for name, value in values.items() if value]
 
 
-def _cut(value: bytes) -> bytes:
-    """Make UTF-8 of bytes that anybody sent, no longer than LONGEST."""
-    if len(value) <= LONGEST and value.isascii():
+def _truncated(value: bytes) -> bytes:
+    """Return a value as valid UTF-8 of at most MAX_VALUE_BYTES."""
+    if len(value) <= MAX_VALUE_BYTES and value.isascii():
         return value
-    return value.decode(errors="replace").encode()[:LONGEST].decode(errors="ignore").encode()
+    return value.decode(errors="replace").encode()[:MAX_VALUE_BYTES].decode(errors="ignore").encode()

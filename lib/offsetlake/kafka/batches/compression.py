@@ -1,4 +1,7 @@
-"""Kafka's compression codecs, by libraries, into a buffer of bounded size: a kilobyte can stand for gigabytes."""
+"""Decompresses record batches with Kafka's codecs.
+
+The output is limited, since a kilobyte of compressed data can expand to gigabytes.
+"""
 
 import struct
 from collections.abc import Callable
@@ -10,7 +13,7 @@ import numpy as np
 from offsetlake.errors import CorruptBatch
 
 MAX_DECOMPRESSED_BYTES = 128 << 20
-"""Of one batch. A broker takes batches of 1 MiB, compressed, unless `max.message.bytes` says otherwise."""
+"""The limit for one batch. Brokers accept compressed batches of at most 1 MiB unless `max.message.bytes` is larger."""
 
 _XERIAL_MAGIC = b"\x82SNAPPY\0"
 _XERIAL_HEADER_BYTES = 16
@@ -18,41 +21,43 @@ _BLOCK_SIZE = struct.Struct(">i")
 
 
 def decompress(codec: int, data: bytes) -> bytes:
-    """Decompress the records of a batch.
+    """Return the decompressed records of a batch; `codec` is 1 (gzip) to 4 (zstd).
 
-    Raise CorruptBatch if no codec, 1 to 4, can have written them, or if they have more than MAX_DECOMPRESSED_BYTES.
+    Raises:
+        CorruptBatch: The codec is unknown, or the data is malformed or decompresses to more than
+            MAX_DECOMPRESSED_BYTES.
     """
     if codec not in _DECODERS:
-        raise CorruptBatch(f"the batch names compression codec {codec}, which Kafka does not have")
+        raise CorruptBatch(f"the batch has the unknown compression codec {codec}")
     name, decode = _DECODERS[codec]
-    out = np.empty(MAX_DECOMPRESSED_BYTES, np.uint8)  # the system gives memory only to what is written
+    out = np.empty(MAX_DECOMPRESSED_BYTES, np.uint8)  # the operating system allocates only the pages that are written
     try:
         return out[: decode(data, out)].tobytes()
-    except Exception as error:  # each codec has its own errors, and all mean the same here
-        most = f"at most {MAX_DECOMPRESSED_BYTES >> 20} MiB"
-        raise CorruptBatch(f"the batch cannot be decompressed ({name}, to {most}: {error})") from error
+    except Exception as error:  # each codec raises its own types, which all mean the same here
+        limit = f"at most {MAX_DECOMPRESSED_BYTES >> 20} MiB"
+        raise CorruptBatch(f"the batch cannot be decompressed ({name}, to {limit}): {error}") from error
 
 
 def _decode_snappy(data: bytes, out: Any) -> int:
-    """Decompress plain snappy, or the blocks of xerial's framing, which Java writes."""
+    """Decompress a raw snappy block, or the blocks of the framing of xerial's snappy-java."""
     if not data.startswith(_XERIAL_MAGIC):
         return _decode_block(data, out)
-    at, size = _XERIAL_HEADER_BYTES, 0
-    while at < len(data):
-        (block_size,) = _BLOCK_SIZE.unpack_from(data, at)
-        at += _BLOCK_SIZE.size
-        if not 0 < block_size <= len(data) - at:
-            raise ValueError(f"a block of {block_size} bytes, where {len(data) - at} are left")
-        size += _decode_block(data[at : at + block_size], out[size:])
-        at += block_size
+    position, size = _XERIAL_HEADER_BYTES, 0
+    while position < len(data):
+        (block_size,) = _BLOCK_SIZE.unpack_from(data, position)
+        position += _BLOCK_SIZE.size
+        if not 0 < block_size <= len(data) - position:
+            raise ValueError(f"a block states {block_size} bytes, but {len(data) - position} remain")
+        size += _decode_block(data[position : position + block_size], out[size:])
+        position += block_size
     return size
 
 
 def _decode_block(data: bytes, out: Any) -> int:
-    stated = cramjam.snappy.decompress_raw_len(data)
-    if stated > len(out):
-        raise ValueError(f"a block that states {stated} bytes")
-    return int(cramjam.snappy.decompress_raw_into(data, out[:stated]))
+    size = cramjam.snappy.decompress_raw_len(data)
+    if size > len(out):
+        raise ValueError(f"a block decompresses to {size} bytes")
+    return int(cramjam.snappy.decompress_raw_into(data, out[:size]))
 
 
 _DECODERS: dict[int, tuple[str, Callable[[bytes, Any], int]]] = {

@@ -1,7 +1,8 @@
-"""The loops over every batch and every record, compiled: the only ones a log of millions of commits goes through.
+"""Compiled functions that parse record batches.
 
-Each takes whole arrays and fills whole arrays. `buffer` is always the uint8 view of record-batch bytes. The compiler's
-cache sees changes of a function's own file only: what other files call from here is kept to what never changes.
+Every record of a log passes through these loops and through no loop in Python. The functions take and fill whole
+arrays; `buffer` is always the uint8 view of bytes that contain record batches. Numba's cache detects changes only in
+the file of the compiled function, so other files call only functions from here that never change.
 """
 
 import numpy as np
@@ -11,117 +12,124 @@ from numba import njit
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 
-BATCH_OVERHEAD = 12  # base offset and batch length, which the length does not count
-BATCH_HEADER = 61
-LEGACY_HEADER = 26  # magic 0: offset, size, CRC, magic, attributes, key length, value length
+BATCH_OVERHEAD = 12  # bytes of the base offset and the batch length, which the length excludes
+BATCH_HEADER = 61  # bytes
+LEGACY_HEADER = 26  # bytes with magic 0: offset, size, CRC, magic, attributes, key length, value length
 MAGIC_AT = 16
 
 WALKED_ALL, WALKED_TO_PARTIAL, WALKED_TO_INVALID = 0, 1, 2
+"""Why `walk_batches` stopped: at the end, at a batch that the buffer contains in part, or at bytes that begin none."""
 
 
 @njit(cache=True, nogil=True)
-def int16_at(buffer, at):  # type: ignore[no-untyped-def]
-    """Big-endian int16."""
-    return np.int64(np.int16((np.uint16(buffer[at]) << np.uint16(8)) | np.uint16(buffer[at + 1])))
+def int16_at(buffer, position):  # type: ignore[no-untyped-def]
+    """Return the big-endian int16 at a position."""
+    return np.int64(np.int16((np.uint16(buffer[position]) << np.uint16(8)) | np.uint16(buffer[position + 1])))
 
 
 @njit(cache=True, nogil=True)
-def int32_at(buffer, at):  # type: ignore[no-untyped-def]
-    """Big-endian int32."""
+def int32_at(buffer, position):  # type: ignore[no-untyped-def]
+    """Return the big-endian int32 at a position."""
     value = np.uint32(0)
     for i in range(4):
-        value = (value << np.uint32(8)) | np.uint32(buffer[at + i])
+        value = (value << np.uint32(8)) | np.uint32(buffer[position + i])
     return np.int64(np.int32(value))
 
 
 @njit(cache=True, nogil=True)
-def int64_at(buffer, at):  # type: ignore[no-untyped-def]
-    """Big-endian int64."""
+def int64_at(buffer, position):  # type: ignore[no-untyped-def]
+    """Return the big-endian int64 at a position."""
     value = np.uint64(0)
     for i in range(8):
-        value = (value << np.uint64(8)) | np.uint64(buffer[at + i])
+        value = (value << np.uint64(8)) | np.uint64(buffer[position + i])
     return np.int64(value)
 
 
 @njit(cache=True, nogil=True)
-def batch_size(buffer, at):  # type: ignore[no-untyped-def]
-    """Size in bytes that a batch at `at` says it has, be it there or not; 0 where no batch can begin."""
-    if len(buffer) - at <= MAGIC_AT:
+def batch_size(buffer, position):  # type: ignore[no-untyped-def]
+    """Return the size in bytes that the batch header at a position states; 0 if no batch can begin there.
+
+    The buffer may end before the batch does.
+    """
+    if len(buffer) - position <= MAGIC_AT:
         return np.int64(0)
-    magic = buffer[at + MAGIC_AT]
-    size = BATCH_OVERHEAD + int32_at(buffer, at + 8)
+    magic = buffer[position + MAGIC_AT]
+    size = BATCH_OVERHEAD + int32_at(buffer, position + 8)
     smallest = BATCH_HEADER if magic == 2 else LEGACY_HEADER
-    return size if magic <= 2 and size >= smallest and int64_at(buffer, at) >= 0 else np.int64(0)
+    return size if magic <= 2 and size >= smallest and int64_at(buffer, position) >= 0 else np.int64(0)
 
 
 @njit(cache=True, nogil=True)
 def walk_batches(buffer):  # type: ignore[no-untyped-def]
-    """Find the whole batches that stand one behind the other from byte 0.
+    """Find the consecutive whole batches from byte 0.
 
-    Returns their positions, the byte behind the last, and why the walk ended there: all walked, a batch that is
-    cut off by the end of the buffer, or bytes that cannot begin a batch.
+    Returns:
+        The positions of the batches, the position after the last one, and why the walk stopped there (WALKED_...).
     """
     positions = np.empty(len(buffer) // LEGACY_HEADER + 1, np.int64)
     count = 0
-    at = 0
-    left = len(buffer)
-    why = WALKED_ALL
-    while left > 0:
-        size = batch_size(buffer, at)
-        if size == 0 and left > MAGIC_AT:
-            why = WALKED_TO_INVALID
+    position = 0
+    remaining = len(buffer)
+    stop_reason = WALKED_ALL
+    while remaining > 0:
+        size = batch_size(buffer, position)
+        if size == 0 and remaining > MAGIC_AT:
+            stop_reason = WALKED_TO_INVALID
             break
-        if size == 0 or size > left:
-            why = WALKED_TO_PARTIAL
+        if size == 0 or size > remaining:
+            stop_reason = WALKED_TO_PARTIAL
             break
-        positions[count] = at
+        positions[count] = position
         count += 1
-        at += size
-        left -= size
-    return positions[:count].copy(), at, why
+        position += size
+        remaining -= size
+    return positions[:count].copy(), position, stop_reason
 
 
 @njit(cache=True, nogil=True)
 def spans(buffer, positions):  # type: ignore[no-untyped-def]
-    """First and last offset (2, n) of the batches at `positions`; below magic 2 a batch states its last offset only."""
+    """Return the first and last offsets, shape (2, n), of the batches at some positions.
+
+    A batch with magic 0 or 1 states only its last offset, which is returned for both.
+    """
     out = np.empty((2, len(positions)), np.int64)
     for i in range(len(positions)):
-        at = positions[i]
-        out[0, i] = out[1, i] = int64_at(buffer, at)
-        if buffer[at + MAGIC_AT] == 2:
-            out[1, i] += int32_at(buffer, at + 23)
+        position = positions[i]
+        out[0, i] = out[1, i] = int64_at(buffer, position)
+        if buffer[position + MAGIC_AT] == 2:
+            out[1, i] += int32_at(buffer, position + 23)
     return out
 
 
 @njit(cache=True, nogil=True)
 def header_bytes(buffer, positions):  # type: ignore[no-untyped-def]
-    """Copy the 61 bytes from each of `positions` on into rows; zeros where the buffer ends before."""
+    """Return the 61 bytes at each position as a row, padded with zeros where the buffer ends earlier."""
     out = np.zeros((len(positions), BATCH_HEADER), np.uint8)
     for i in range(len(positions)):
-        at = positions[i]
-        for byte in range(min(BATCH_HEADER, len(buffer) - at)):
-            out[i, byte] = buffer[at + byte]
+        position = positions[i]
+        for byte in range(min(BATCH_HEADER, len(buffer) - position)):
+            out[i, byte] = buffer[position + byte]
     return out
 
 
 @njit(cache=True, nogil=True)
-def is_message(buffer, at, size):  # type: ignore[no-untyped-def]
-    """Whether key and value of a message of magic 0 or 1 fill just its size."""
-    key_at = at + 18 + 8 * np.int64(buffer[at + MAGIC_AT])
-    if key_at + 8 > at + size:
+def is_message(buffer, position, size):  # type: ignore[no-untyped-def]
+    """Return whether the key and the value of a message with magic 0 or 1 end exactly where the message does."""
+    key_at = position + 18 + 8 * np.int64(buffer[position + MAGIC_AT])
+    if key_at + 8 > position + size:
         return False
     key_length = int32_at(buffer, key_at)
     value_at = key_at + 4 + max(key_length, 0)
-    if key_length < -1 or value_at + 4 > at + size:
+    if key_length < -1 or value_at + 4 > position + size:
         return False
     value_length = int32_at(buffer, value_at)
-    return value_length >= -1 and value_at + 4 + max(value_length, 0) == at + size
+    return value_length >= -1 and value_at + 4 + max(value_length, 0) == position + size
 
 
 @njit(cache=True, nogil=True)
-def next_header(buffer, at, floor):  # type: ignore[no-untyped-def]
-    """Find the next position behind `at` that could begin a whole batch with an offset from `floor` on, or -1."""
-    for start in range(at + 1, len(buffer) - LEGACY_HEADER + 1):
+def next_header(buffer, position, floor):  # type: ignore[no-untyped-def]
+    """Return the next position, or -1, where a whole batch with an offset of at least `floor` can begin."""
+    for start in range(position + 1, len(buffer) - LEGACY_HEADER + 1):
         size = batch_size(buffer, start)
         if size == 0 or size > len(buffer) - start:
             continue
@@ -141,116 +149,123 @@ def next_header(buffer, at, floor):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def unsigned_varint(buffer, at, end):  # type: ignore[no-untyped-def]
-    """LEB128 of at most 10 bytes; the position returned is -1 where it runs past `end`."""
+def unsigned_varint(buffer, position, end):  # type: ignore[no-untyped-def]
+    """Return an unsigned varint of at most 10 bytes and the position after it; -1 if it does not end before `end`."""
     value = np.uint64(0)
     shift = np.uint64(0)
     for _ in range(10):
-        if at >= end:
+        if position >= end:
             return np.uint64(0), np.int64(-1)
-        byte = np.uint64(buffer[at])
-        at += 1
+        byte = np.uint64(buffer[position])
+        position += 1
         value |= (byte & np.uint64(0x7F)) << shift
         if byte < np.uint64(0x80):
-            return value, np.int64(at)
+            return value, np.int64(position)
         shift += np.uint64(7)
     return np.uint64(0), np.int64(-1)
 
 
 @njit(cache=True, nogil=True)
-def varint(buffer, at, end):  # type: ignore[no-untyped-def]
-    """Zigzag varint or varlong."""
-    raw, at = unsigned_varint(buffer, at, end)
-    return np.int64(raw >> np.uint64(1)) ^ -np.int64(raw & np.uint64(1)), at
+def varint(buffer, position, end):  # type: ignore[no-untyped-def]
+    """Return a zigzag varint or varlong and the position after it; -1 if it is malformed."""
+    raw, position = unsigned_varint(buffer, position, end)
+    return np.int64(raw >> np.uint64(1)) ^ -np.int64(raw & np.uint64(1)), position
 
 
 @njit(cache=True, nogil=True)
-def sized(buffer, at, end):  # type: ignore[no-untyped-def]
-    """Bytes behind their length (-1 = null): position, length and the byte behind; the last -1 where malformed."""
-    if at < 0:
+def sized(buffer, position, end):  # type: ignore[no-untyped-def]
+    """Return the position and length (-1 = null) of bytes that follow their length, and the position after them.
+
+    The last is -1 if they are malformed.
+    """
+    if position < 0:
         return np.int64(0), np.int64(0), np.int64(-1)
-    size, at = varint(buffer, at, end)
-    if at < 0 or size < -1 or size > end - at:
+    size, position = varint(buffer, position, end)
+    if position < 0 or size < -1 or size > end - position:
         return np.int64(0), np.int64(0), np.int64(-1)
-    return at, size, np.int64(at + max(size, 0))
+    return position, size, np.int64(position + max(size, 0))
 
 
 @njit(cache=True, nogil=True)
-def is_text(buffer, at, length, text):  # type: ignore[no-untyped-def]
-    """Whether the bytes at `at`, so many, are these."""
+def is_text(buffer, position, length, text):  # type: ignore[no-untyped-def]
+    """Return whether the `length` bytes at a position equal `text`."""
     if length != len(text):
         return False
     for i in range(length):  # noqa: SIM110 - compiled
-        if buffer[at + i] != text[i]:
+        if buffer[position + i] != text[i]:
             return False
     return True
 
 
 @njit(cache=True, nogil=True)
-def record_layout(buffer, at, end, out):  # type: ignore[no-untyped-def]
-    """Read one record of a magic-2 batch; returns the byte behind it, or -1 where it is malformed.
+def record_layout(buffer, position, end, out):  # type: ignore[no-untyped-def]
+    """Parse one record of a batch with magic 2; return the position after it, or -1 if it is malformed.
 
-    `out` takes timestamp delta, offset delta, key position, key length, value position, value length (-1 = null), and
-    the position of the headers, which begin with their number (-1 = no header).
+    Fills `out` with the timestamp delta, the offset delta, the positions and lengths of the key and the value (length
+    -1 = null), and the position of the header count, which the headers follow (-1 = no headers).
     """
-    length, at = varint(buffer, at, end)
-    if at < 0 or length < 6 or length > end - at:
+    length, position = varint(buffer, position, end)
+    if position < 0 or length < 6 or length > end - position:
         return np.int64(-1)
-    end = at + length
-    at += 1  # attributes, unused
-    out[0], at = varint(buffer, at, end)
-    if at >= 0:
-        out[1], at = varint(buffer, at, end)
-    out[2], out[3], at = sized(buffer, at, end)
-    out[4], out[5], at = sized(buffer, at, end)
-    headers, headers_at = np.int64(0), at
-    if at >= 0:
-        headers, at = varint(buffer, at, end)
+    end = position + length
+    position += 1  # attributes, unused
+    out[0], position = varint(buffer, position, end)
+    if position >= 0:
+        out[1], position = varint(buffer, position, end)
+    out[2], out[3], position = sized(buffer, position, end)
+    out[4], out[5], position = sized(buffer, position, end)
+    headers, headers_at = np.int64(0), position
+    if position >= 0:
+        headers, position = varint(buffer, position, end)
     out[6] = headers_at if headers > 0 else -1
-    while at >= 0 and headers > 0:
-        _, name, at = sized(buffer, at, end)
-        _, _, at = sized(buffer, at, end)
-        headers -= 1 if name >= 0 else headers + 1
-    return end if at == end and headers == 0 else np.int64(-1)
+    while position >= 0 and headers > 0:
+        _, name_length, position = sized(buffer, position, end)
+        _, _, position = sized(buffer, position, end)
+        headers -= 1 if name_length >= 0 else headers + 1
+    return end if position == end and headers == 0 else np.int64(-1)
 
 
 @njit(cache=True, nogil=True)
 def walk_records(buffer, starts, ends, counts, last_deltas, columns):  # type: ignore[no-untyped-def]
-    """Lay out the records of each batch `i`, whose records fill bytes `starts[i]` to `ends[i]`.
+    """Parse the records of each batch `i`, which occupy the bytes from `starts[i]` to `ends[i]`.
 
-    `columns` (8, sum of counts) takes batch number, then what `record_layout` gives. Returns how many records of each
-    batch were laid out, and the rows filled. All of `counts[i]`, and no byte more, with offsets that grow up to
-    `last_deltas[i]`, make a batch; of another no row is filled, and -1 stands for bytes behind the records.
+    A batch is valid if it contains exactly `counts[i]` records, their offsets increase and do not exceed
+    `last_deltas[i]`, and no bytes follow the last record. Only valid batches fill rows of `columns`, shape (8, sum of
+    `counts`): the batch number, then the output of `record_layout`.
+
+    Returns:
+        The number of records that were parsed in each batch, or -1 if bytes follow the last one; and the number of
+        rows filled.
     """
-    found = np.zeros(len(starts), np.int64)
+    parsed = np.zeros(len(starts), np.int64)
     out = np.empty(7, np.int64)
     row = 0
     for batch in range(len(starts)):
-        at = starts[batch]
-        first = row
+        position = starts[batch]
+        first_row = row
         delta = np.int64(-1)
         for _ in range(counts[batch]):
-            at = record_layout(buffer, at, ends[batch], out)
-            if at < 0 or out[1] <= delta or out[1] > last_deltas[batch]:
+            position = record_layout(buffer, position, ends[batch], out)
+            if position < 0 or out[1] <= delta or out[1] > last_deltas[batch]:
                 break
             delta = out[1]
             columns[0, row] = batch
             for i in range(7):
                 columns[i + 1, row] = out[i]
             row += 1
-        found[batch] = row - first
-        if found[batch] == counts[batch] and at != ends[batch]:
-            found[batch] = -1
-        if found[batch] != counts[batch]:
-            row = first
-    return found, row
+        parsed[batch] = row - first_row
+        if parsed[batch] == counts[batch] and position != ends[batch]:
+            parsed[batch] = -1
+        if parsed[batch] != counts[batch]:
+            row = first_row
+    return parsed, row
 
 
 @njit(cache=True, nogil=True)
 def gather(buffer, positions, offsets, out):  # type: ignore[no-untyped-def]
-    """Copy the strings that begin at `positions` one behind the other, as Arrow lays them out by `offsets`."""
+    """Copy the strings that begin at `positions` to `out`, without gaps, at the offsets of an Arrow string array."""
     for row in range(len(positions)):
-        at = positions[row]
-        to = offsets[row]
-        for i in range(offsets[row + 1] - to):
-            out[to + i] = buffer[at + i]
+        source = positions[row]
+        target = offsets[row]
+        for i in range(offsets[row + 1] - target):
+            out[target + i] = buffer[source + i]

@@ -1,7 +1,7 @@
-"""Record batches to columns: where the bytes of a log become arrays of records.
+"""Reads record batches into columns: one row for each record.
 
-Magic 2 is laid out here, by compiled loops over whole buffers (`kernels.py`); checksums and compression are left to
-libraries. The message sets of magic 0 and 1 are read in `messages.py`.
+Compiled loops over whole buffers (`kernels.py`) parse magic 2; libraries compute checksums and decompress. The message
+sets of magic 0 and 1 are read by `message_sets.py`.
 """
 
 from dataclasses import dataclass
@@ -17,12 +17,18 @@ from offsetlake.kafka.batches.kernels import Bytes, Ints
 from offsetlake.kafka.batches.message_sets import Message, read_message
 
 CODEC_MASK, APPEND_TIME, CONTROL = 0x07, 0x08, 0x20
-SMALLEST_RECORD = 7  # length, attributes, two deltas, two lengths, header count: a byte each
+MIN_RECORD_BYTES = 7  # length, attributes, two deltas, two lengths and the header count: a byte each
 
 
 @dataclass(frozen=True, slots=True)
 class CorruptRegion:
-    """Bytes of the log that hold no readable record: `log_offset` is where they stand, `reason` why."""
+    """Bytes of the log that contain no readable record.
+
+    Attributes:
+        log_offset: The log offset at which the bytes are reported.
+        data: The bytes.
+        reason: Why they cannot be read.
+    """
 
     log_offset: int
     data: bytes
@@ -31,20 +37,20 @@ class CorruptRegion:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Records as columns, one row a record, in log order; positions point into `buffer`.
+    """Columns of records in log order, one row for each record; positions refer to `buffer`.
 
-    | column                  | dtype | is |
-    |-------------------------|-------|----|
+    | Column                  | Type  | Description |
+    |-------------------------|-------|-------------|
     | log_offset              | int64 | |
-    | log_timestamp           | int64 | ms, -1 = none (magic 0) |
+    | log_timestamp           | int64 | Milliseconds since the epoch; -1 = none (magic 0) |
     | producer_id             | int64 | -1 = none |
     | producer_epoch          | int64 | -1 = none |
-    | control                 | bool  | the record belongs to a control batch |
-    | key_at, key_length      | int64 | length -1 = null |
-    | value_at, value_length  | int64 | length -1 = null |
-    | headers_at              | int64 | where their number stands, the headers behind it; -1 = none |
+    | control                 | bool  | Whether the record belongs to a control batch |
+    | key_at, key_length      | int64 | Position and length of the key; length -1 = null |
+    | value_at, value_length  | int64 | Position and length of the value; length -1 = null |
+    | headers_at              | int64 | Position of the header count, which the headers follow; -1 = no headers |
 
-    `spans` (2, batches) are the first and the last log offset of each batch of magic 2 there was, in log order.
+    `spans`, shape (2, batches), contains the first and the last log offset of each batch with magic 2, in log order.
     """
 
     buffer: Bytes
@@ -77,57 +83,63 @@ class Records:
         return len(self.log_offset)
 
     def where(self, chosen: npt.NDArray[np.bool_] | Ints) -> "Records":
-        """Keep the rows for which `chosen` is true, or the rows it numbers."""
+        """Return the selected rows; `chosen` is a mask or an array of row numbers."""
         return Records(self.buffer, self.spans, *(getattr(self, name)[chosen] for name in self.COLUMNS))
 
     def key(self, row: int) -> bytes | None:
-        """Give the key bytes of one row."""
+        """Return the key of a row."""
         return _slice(self.buffer, self.key_at[row], self.key_length[row])
 
     def value(self, row: int) -> bytes | None:
-        """Give the value bytes of one row; None is a tombstone."""
+        """Return the value of a row; None for a tombstone."""
         return _slice(self.buffer, self.value_at[row], self.value_length[row])
 
     def record_types(self) -> Ints:
-        """Give the int16 a coordinator record's key begins with, -1 where the key is shorter or null."""
+        """Return the record types, which are the int16 at the start of each key; -1 if the key is shorter or null."""
         types = np.full(len(self), -1, np.int64)
         typed = self.key_length >= 2
-        at = self.key_at[typed]
-        types[typed] = (self.buffer[at].astype(np.int64) << 8 | self.buffer[at + 1]).astype(np.int16)
+        positions = self.key_at[typed]
+        types[typed] = (self.buffer[positions].astype(np.int64) << 8 | self.buffer[positions + 1]).astype(np.int16)
         return types
 
 
-def _slice(buffer: Bytes, at: int, length: int) -> bytes | None:
-    return None if length < 0 else buffer[at : at + length].tobytes()
+def _slice(buffer: Bytes, position: int, length: int) -> bytes | None:
+    return None if length < 0 else buffer[position : position + length].tobytes()
 
 
 def read_batches(data: bytes) -> tuple[Records, list[CorruptRegion]]:
-    """Lay out every record of the whole batches in `data`, a segment's or a Fetch response's bytes.
+    """Return the records of all whole batches in `data`, and the corrupt regions in log order.
 
-    What is no batch, or fails its checksum, cannot be decompressed or does not hold just the records it counts, comes
-    back as corrupt regions with all its bytes, and none of its records; no other batch is touched by it. A last batch
-    that the end of `data` cuts off is left out.
+    A batch is corrupt if its checksum is wrong, it cannot be decompressed, or it does not contain exactly the records
+    that its header states. None of its records are returned; other batches are not affected. Bytes that are not a batch
+    are corrupt too. A last batch that is incomplete is ignored.
+
+    Args:
+        data: The bytes of a segment or of a Fetch response.
     """
     positions, damage = survey(data)
-    corrupt = {each.start: CorruptRegion(each.log_offset, data[each.start : each.stop], each.reason) for each in damage}
+    corrupt = {
+        region.start: CorruptRegion(region.log_offset, data[region.start : region.stop], region.reason)
+        for region in damage
+    }
     buffer = np.frombuffer(data, np.uint8)
     modern = buffer[positions + kernels.MAGIC_AT] == 2
-    records, bad = _read_modern(data, buffer, positions[modern])
-    corrupt |= bad
+    records, corrupt_modern = _read_modern(data, buffer, positions[modern])
+    corrupt |= corrupt_modern
     if not modern.all():
-        old, bad = _read_legacy(data, buffer, positions[~modern])
-        records, corrupt = _merged(records, old), corrupt | bad
-    return records, [corrupt[at] for at in sorted(corrupt)]
+        legacy_records, corrupt_legacy = _read_legacy(data, buffer, positions[~modern])
+        records, corrupt = _merged(records, legacy_records), corrupt | corrupt_legacy
+    return records, [corrupt[position] for position in sorted(corrupt)]
 
 
 def _read_modern(data: bytes, buffer: Bytes, positions: Ints) -> tuple[Records, dict[int, CorruptRegion]]:
-    """Lay out the records of batches of magic 2; corrupt ones by their position."""
+    """Return the records of batches with magic 2, and the corrupt batches by position."""
     header = headers(buffer, positions)
     starts = positions + kernels.BATCH_HEADER
     ends = positions + kernels.BATCH_OVERHEAD + header["length"]
     reasons: dict[int, str] = {}
-    unpacked = [buffer]
-    unpacked_at = len(buffer)
+    blocks = [buffer]
+    total_size = len(buffer)
     codecs = header["attributes"] & CODEC_MASK
     for i in np.flatnonzero((codecs != 0) & (ends > starts)).tolist():
         try:
@@ -135,38 +147,38 @@ def _read_modern(data: bytes, buffer: Bytes, positions: Ints) -> tuple[Records, 
         except CorruptBatch as error:
             reasons[i] = str(error)
         else:
-            unpacked.append(block)
-            starts[i], ends[i] = unpacked_at, unpacked_at + len(block)
-            unpacked_at += len(block)
-    if len(unpacked) > 1:
-        buffer = _joined(unpacked)
+            blocks.append(block)
+            starts[i], ends[i] = total_size, total_size + len(block)
+            total_size += len(block)
+    if len(blocks) > 1:
+        buffer = _joined(blocks)
     counts, deltas = header["record_count"].astype(np.int64), header["last_offset_delta"].astype(np.int64)
-    readable = (counts >= 0) & (counts * SMALLEST_RECORD <= ends - starts)
-    readable[list(reasons)] = False
-    columns = np.empty((8, int(counts[readable].sum())), np.int64)
-    found, rows = kernels.walk_records(buffer, starts, ends, np.where(readable, counts, 0), deltas, columns)
-    for i in np.flatnonzero(~readable | (found != counts)).tolist():
-        reasons.setdefault(i, _miscounted(int(counts[i]), int(found[i]), bool(readable[i])))
-    corrupt = {
-        at: CorruptRegion(int(header["base_offset"][i]), data[at : at + int(kernels.batch_size(buffer, at))], reason)
-        for i, reason in reasons.items()
-        for at in [int(positions[i])]
-    }
+    plausible = (counts >= 0) & (counts * MIN_RECORD_BYTES <= ends - starts)
+    plausible[list(reasons)] = False
+    columns = np.empty((8, int(counts[plausible].sum())), np.int64)
+    parsed, rows = kernels.walk_records(buffer, starts, ends, np.where(plausible, counts, 0), deltas, columns)
+    for i in np.flatnonzero(~plausible | (parsed != counts)).tolist():
+        reasons.setdefault(i, _wrong_count(int(counts[i]), int(parsed[i]), bool(plausible[i])))
+    corrupt = {}
+    for i, reason in reasons.items():
+        position = int(positions[i])
+        batch = data[position : position + int(kernels.batch_size(buffer, position))]
+        corrupt[position] = CorruptRegion(int(header["base_offset"][i]), batch, reason)
     return _as_records(buffer, header, columns[:, :rows]), corrupt
 
 
-def _miscounted(count: int, found: int, possible: bool) -> str:
-    if not possible:
-        return f"the batch counts {count} records, which cannot be in its bytes"
-    if found < 0:
-        return f"the batch holds more bytes than the {count} records it counts"
-    return f"the batch counts {count} records but record {found + 1} of them cannot be laid out"
+def _wrong_count(count: int, parsed: int, plausible: bool) -> str:
+    if not plausible:
+        return f"the batch header states {count} records, which do not fit into the batch"
+    if parsed < 0:
+        return f"bytes follow the {count} records that the batch header states"
+    return f"the batch header states {count} records, but record {parsed + 1} is malformed"
 
 
 def _as_records(buffer: Bytes, header: npt.NDArray[np.void], columns: Ints) -> Records:
     batch, timestamp_delta, offset_delta, key_at, key_length, value_at, value_length, headers_at = columns
 
-    def of_batch(name: str) -> Ints:
+    def per_record(name: str) -> Ints:
         column: Ints = header[name].astype(np.int64)[batch]
         return column
 
@@ -175,10 +187,12 @@ def _as_records(buffer: Bytes, header: npt.NDArray[np.void], columns: Ints) -> R
     return Records(
         buffer=buffer,
         spans=np.stack((first, first + header["last_offset_delta"])),
-        log_offset=of_batch("base_offset") + offset_delta,
-        log_timestamp=np.where(append_time, of_batch("max_timestamp"), of_batch("base_timestamp") + timestamp_delta),
-        producer_id=of_batch("producer_id"),
-        producer_epoch=of_batch("producer_epoch"),
+        log_offset=per_record("base_offset") + offset_delta,
+        log_timestamp=np.where(
+            append_time, per_record("max_timestamp"), per_record("base_timestamp") + timestamp_delta
+        ),
+        producer_id=per_record("producer_id"),
+        producer_epoch=per_record("producer_epoch"),
         control=(header["attributes"] & CONTROL)[batch] != 0,
         key_at=key_at,
         key_length=key_length,
@@ -189,23 +203,23 @@ def _as_records(buffer: Bytes, header: npt.NDArray[np.void], columns: Ints) -> R
 
 
 def _read_legacy(data: bytes, buffer: Bytes, positions: Ints) -> tuple[Records, dict[int, CorruptRegion]]:
-    """Read magic 0 and 1 message by message: only logs from before Kafka 0.11 hold them."""
+    """Read magic 0 and 1 message by message: only logs from before Kafka 0.11 contain them."""
     messages: list[Message] = []
     corrupt: dict[int, CorruptRegion] = {}
-    for at in positions.tolist():
-        found = data[at : at + int(kernels.batch_size(buffer, at))]
+    for position in positions.tolist():
+        message = data[position : position + int(kernels.batch_size(buffer, position))]
         try:
-            messages += read_message(found)
+            messages += read_message(message)
         except CorruptBatch as error:
-            corrupt[at] = CorruptRegion(int(kernels.int64_at(buffer, at)), found, str(error))
+            corrupt[position] = CorruptRegion(int(kernels.int64_at(buffer, position)), message, str(error))
     return _pack(messages), corrupt
 
 
 def _pack(messages: list[Message]) -> Records:
-    """Lay keys and values given as objects one behind the other, as if they had been found in a buffer."""
+    """Return messages as columns, with their keys and values concatenated in a new buffer."""
     parts = [part for message in messages for part in (message.key, message.value)]
     lengths = np.array([-1 if part is None else len(part) for part in parts], np.int64)
-    at = np.cumsum(np.maximum(lengths, 0)) - np.maximum(lengths, 0)
+    positions = np.cumsum(np.maximum(lengths, 0)) - np.maximum(lengths, 0)
     none = np.full(len(messages), -1, np.int64)
     return Records(
         buffer=np.frombuffer(b"".join(part or b"" for part in parts), np.uint8),
@@ -215,25 +229,25 @@ def _pack(messages: list[Message]) -> Records:
         producer_id=none,
         producer_epoch=none,
         control=np.zeros(len(messages), np.bool_),
-        key_at=at[0::2],
+        key_at=positions[0::2],
         key_length=lengths[0::2],
-        value_at=at[1::2],
+        value_at=positions[1::2],
         value_length=lengths[1::2],
         headers_at=none,
     )
 
 
-def _merged(first: Records, second: Records) -> Records:
-    """Put the records of both in log order; the second are of message sets."""
-    shift = len(first.buffer)
-    moved = {name: getattr(second, name) + shift for name in ("key_at", "value_at")}
-    columns = (np.concatenate([getattr(first, n), moved.get(n, getattr(second, n))]) for n in Records.COLUMNS)
-    whole = Records(_joined([first.buffer, second.buffer]), first.spans, *columns)
-    return whole.where(np.argsort(whole.log_offset, kind="stable"))
+def _merged(modern: Records, legacy: Records) -> Records:
+    """Return the records of both in log order; `legacy` are those of message sets."""
+    shift = len(modern.buffer)
+    moved = {name: getattr(legacy, name) + shift for name in ("key_at", "value_at")}
+    columns = (np.concatenate([getattr(modern, n), moved.get(n, getattr(legacy, n))]) for n in Records.COLUMNS)
+    merged = Records(_joined([modern.buffer, legacy.buffer]), modern.spans, *columns)
+    return merged.where(np.argsort(merged.log_offset, kind="stable"))
 
 
 def _joined(parts: list[Bytes]) -> Bytes:
-    """Concatenate, read-only as the bytes of a log are: the compiled loops know one kind of buffer."""
-    whole = np.concatenate(parts)
-    whole.flags.writeable = False
-    return whole
+    """Return the concatenated buffers, read-only like the bytes of a log: the kernels are compiled for that type."""
+    joined = np.concatenate(parts)
+    joined.flags.writeable = False
+    return joined

@@ -1,4 +1,4 @@
-"""Strings that stand anywhere in a buffer, as one Arrow column: copied once, no object a string."""
+"""Copies strings from a buffer into an Arrow column, without a Python object for each string."""
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,10 @@ from offsetlake.kafka.batches.kernels import Bytes, Ints
 def strings(
     buffer: Bytes, positions: Ints, lengths: Ints, absent: npt.NDArray[np.bool_] | None = None
 ) -> pa.StringArray:
-    """Give the strings at some positions, null where `absent`, of length 0 there; UTF-8 or not is not asked."""
+    """Return the strings at some positions as a column; null where `absent`, whose lengths must be 0.
+
+    Whether the bytes are UTF-8 is not checked.
+    """
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     data = np.empty(offsets[-1], np.uint8)

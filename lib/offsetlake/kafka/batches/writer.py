@@ -1,4 +1,4 @@
-"""Columns to record batches: what the project itself appends to a log, one batch for all that must hold together."""
+"""Writes record batches: the records of one batch are appended to a log together or not at all."""
 
 import struct
 from collections.abc import Generator, Iterable
@@ -8,11 +8,12 @@ import google_crc32c
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 MAGIC, NO_CODEC = 2, 0
-BASE_SEQUENCE = 0  # what a coordinator writes, of each batch of a transaction too
+BASE_SEQUENCE = 0  # what a group coordinator writes, also in each batch of a transaction
+
 Headers = list[tuple[str, bytes]]
 NO_HEADERS: Headers = []
-_MARKER_HEAD, _MARKER_CRC = struct.Struct(">qiib"), struct.Struct(">I")  # of a control batch, up to its checksum
-_MARKER = struct.Struct(">hiqqqhiibbbbbhhbhib")  # all behind that: one record
+_MARKER_HEAD, _MARKER_CRC = struct.Struct(">qiib"), struct.Struct(">I")  # a control batch up to its checksum
+_MARKER = struct.Struct(">hiqqqhiibbbbbhhbhib")  # the rest of the batch, which contains one record
 _MARKER_SIZE, _TRANSACTIONAL_CONTROL, _NO_SEQUENCE, _NO_LEADER_EPOCH, _COORDINATOR_EPOCH = 66, 0x30, -1, -1, 0
 _RECORD_SIZE, _KEY_SIZE, _VALUE_SIZE = 2 * 16, 2 * 4, 2 * 6  # as zigzag varints
 
@@ -21,14 +22,14 @@ Record = tuple[bytes, bytes | None]
 
 
 class Batch(NamedTuple):
-    """A record batch whose base offset is still 0, and how many records it holds."""
+    """A record batch, whose base offset is 0 until it is appended, and the number of its records."""
 
     data: bytearray
     records: int
 
 
 class Producer(NamedTuple):
-    """A producer, as requests and record batches name it."""
+    """The ID and the epoch of a producer."""
 
     id: int
     epoch: int
@@ -40,12 +41,16 @@ NO_PRODUCER = Producer(-1, -1)
 def record_batch(
     timestamp: int, records: Iterable[Record], headers: Headers = NO_HEADERS, producer: Producer = NO_PRODUCER
 ) -> Batch:
-    """Lay records out as one uncompressed batch of magic 2; `timestamp` in ms is that of every record.
+    """Return an uncompressed batch with magic 2.
 
-    The first record gets the headers. With a producer it is a batch of its transaction.
+    Args:
+        timestamp: The timestamp of every record, in milliseconds since the epoch.
+        records: Keys and values.
+        headers: The headers of the first record.
+        producer: The producer to whose transaction the batch belongs.
     """
     builder = _builder(producer)
-    append, count = builder.append, 0  # a million a second: benchmarks/results.md, emit
+    append, count = builder.append, 0  # a million records a second: benchmarks/results.md, emit
     for key, value in records:
         append(count, timestamp, key, value, headers)
         headers = NO_HEADERS
@@ -56,7 +61,7 @@ def record_batch(
 def record_batch_in_steps(
     timestamp: int, records: Iterable[Record], headers: Headers, step: int, producer: Producer = NO_PRODUCER
 ) -> Generator[int, None, Batch]:
-    """Do what `record_batch` does; yields after every `step` records."""
+    """Return the same batch as `record_batch`, and yield after every `step` records."""
     builder = _builder(producer)
     count = 0
     for key, value in records:
@@ -76,7 +81,7 @@ def _builder(producer: Producer) -> DefaultRecordBatchBuilder:
 
 
 def marker_batch(timestamp: int, producer: Producer, *, committed: bool) -> Batch:
-    """Lay out the control batch that ends a transaction, COMMIT or ABORT (KIP-98)."""
+    """Return the control batch that commits or aborts a transaction (KIP-98)."""
     body = _MARKER.pack(
         _TRANSACTIONAL_CONTROL, 0, timestamp, timestamp, *producer, _NO_SEQUENCE, 1,
         _RECORD_SIZE, 0, 0, 0, _KEY_SIZE, 0, committed, _VALUE_SIZE, 0, _COORDINATOR_EPOCH, 0,

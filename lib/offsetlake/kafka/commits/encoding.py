@@ -35,7 +35,6 @@ def offset_commit_value(
         commit_timestamp: Milliseconds since the epoch.
         expire_timestamp: Milliseconds since the epoch; -1 for no expiry.
         topic_id: 16 bytes; ZERO_UUID if it is unknown.
-
     """
     if expire_timestamp >= 0:
         times = _INT64_INT64.pack(commit_timestamp, expire_timestamp)

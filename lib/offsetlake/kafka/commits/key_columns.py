@@ -1,4 +1,4 @@
-"""The keys of many offsets at a time, by columns."""
+"""Encodes the keys of many offset commits from columns."""
 
 import struct
 
@@ -12,9 +12,13 @@ _RECORD_TYPE = struct.pack(">h", OffsetsRecordType.OFFSET_COMMIT)
 
 
 def offset_keys(offsets: pa.Table) -> pa.Array:
-    """Encode the OffsetCommitKeys, record type 1, of offsets; ValueError if a name is too long.
+    """Return the OffsetCommitKeys, record type 1, of offsets; null where the topic is null.
 
-    Columns group_id (string), topic (string), partition (int32); the key is null where the topic is.
+    Args:
+        offsets: Columns `group_id` (string), `topic` (string) and `partition` (int32).
+
+    Raises:
+        ValueError: A group ID or a topic is too long.
     """
     partitions = pc.fill_null(offsets["partition"], 0).to_numpy().astype(">i4")
     numbers = pa.Array.from_buffers(pa.binary(4), len(partitions), [None, pa.py_buffer(partitions)])
@@ -23,7 +27,7 @@ def offset_keys(offsets: pa.Table) -> pa.Array:
 
 
 def _strings(texts: pa.Array) -> pa.Array:
-    """Encode strings as `encoded_string` does, each that repeats once."""
-    repeating = texts.dictionary_encode()
-    encoded = [encoded_string(text) for text in repeating.dictionary.to_pylist()]
-    return pa.array(encoded, pa.binary()).take(repeating.indices)
+    """Return `encoded_string` of each text, computed once for each distinct text."""
+    distinct = texts.dictionary_encode()
+    encoded = [encoded_string(text) for text in distinct.dictionary.to_pylist()]
+    return pa.array(encoded, pa.binary()).take(distinct.indices)

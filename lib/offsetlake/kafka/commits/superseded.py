@@ -1,8 +1,8 @@
-"""Which offset records are followed by a newer one of their key in the same chunk of the log.
+"""Marks offset records that a later record with the same key in the same chunk of the log supersedes.
 
-A first cut of the reduction to the latest, where it costs least: compaction need not look at such records at all. A
-commit counts as superseded by a commit only, since even one that a tombstone removed has made its group. Commits of
-transactions and commits in parts are no matter of a chunk: they neither are superseded nor supersede.
+This is the cheapest step of the reduction to the latest offsets: compaction skips the marked records. Only a commit
+supersedes a commit, because a commit that a tombstone deletes has still created its group. Whether transactional
+commits and commits in parts take effect depends on records outside the chunk, so they are never marked and mark none.
 """
 
 import numpy as np
@@ -14,25 +14,29 @@ from offsetlake.kafka.batches.reader import Records
 _FNV_BASIS, _FNV_PRIME = np.uint64(14695981039346656037), np.uint64(1099511628211)
 
 
-def superseded(records: Records, decided: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Mark decided commits that a decided commit of their key follows, and tombstones any decided record follows.
+def superseded(records: Records, final: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Return a mask of the superseded records; keys are compared byte by byte.
 
-    `records` are offset commits in log order, `decided` a bool a record. Keys are compared byte for byte.
+    A final commit is superseded by a later final commit with its key, a final tombstone by any later final record.
+
+    Args:
+        records: Offset commits in log order.
+        final: Whether the effect of each record is known from the chunk alone.
     """
     slots = np.full(1 << max(4, int(len(records) * 2).bit_length()), -1, np.int64)
     marked = np.zeros(len(records), np.bool_)
-    _mark(records.buffer, records.key_at, records.key_length, records.value_length >= 0, decided, slots, marked)
+    _mark(records.buffer, records.key_at, records.key_length, records.value_length >= 0, final, slots, marked)
     return marked
 
 
 @njit(cache=True, nogil=True)
-def _mark(buffer, key_at, key_length, is_commit, decided, slots, marked):  # type: ignore[no-untyped-def]
-    """Go through the records from the last; `slots` is an empty hash table of row numbers, a power of two long."""
+def _mark(buffer, key_at, key_length, is_commit, final, slots, marked):  # type: ignore[no-untyped-def]
+    """Mark records from the last to the first; `slots` is an empty hash table whose size is a power of two."""
     mask = np.uint64(len(slots) - 1)
     for row in range(len(key_at) - 1, -1, -1):
-        if not decided[row]:
+        if not final[row]:
             continue
-        start, length = key_at[row] + 2, key_length[row] - 2  # behind the record type, 0 or 1
+        start, length = key_at[row] + 2, key_length[row] - 2  # after the record type, 0 or 1
         code = _FNV_BASIS
         for i in range(length):
             code = (code ^ np.uint64(buffer[start + i])) * _FNV_PRIME
@@ -47,11 +51,11 @@ def _mark(buffer, key_at, key_length, is_commit, decided, slots, marked):  # typ
 
 @njit(cache=True, nogil=True)
 def _same(buffer, start, length, key_at, key_length, row):  # type: ignore[no-untyped-def]
-    """Compare a key with that of another row."""
+    """Return whether a key equals that of another row."""
     if key_length[row] - 2 != length:
         return False
     other = key_at[row] + 2
-    for i in range(length - 1, -1, -1):  # noqa: SIM110 - compiled; from the end, as partitions differ most often
+    for i in range(length - 1, -1, -1):  # noqa: SIM110 - compiled; from the end, where the partitions are
         if buffer[start + i] != buffer[other + i]:
             return False
     return True

@@ -1,8 +1,8 @@
-"""Messages from bytes to plain dicts and back, driven by their schemas; each schema is compiled once a version.
+"""Decodes messages into dicts and encodes them, by their schemas; each version of a schema is compiled once.
 
-A value is a dict with the schema's names: integers as int, `string` as str, `bytes` as bytes, `uuid` as Kafka's
-22-character url-safe base64 text, structs as dicts, arrays as lists, null as None. Fields that a version does not
-have are absent; so are tagged fields equal to their default, which is how Kafka writes and prints them.
+A message is a dict with the schema's field names: integers are int, `string` is str, `bytes` is bytes, `uuid` is text
+(`offsetlake.kafka.uuid`), structs are dicts, arrays are lists and null is None. Fields that a version does not have are
+absent, and so are tagged fields equal to their default, which is how Kafka writes and prints them.
 """
 
 from collections.abc import Mapping
@@ -17,31 +17,33 @@ from offsetlake.kafka.records.writers import Step, Writer
 
 
 def decode(schema: Schema, version: int, buffer: bytes, offset: int = 0) -> tuple[dict[str, Any], int]:
-    """Read the message at `offset`: its value, and the offset of the first byte after it.
+    """Return the message at byte `offset` of a buffer, and the position after it.
 
-    Raises UndecodableRecord, naming the field and the byte, if the version is unknown or the bytes are no such message.
+    Raises:
+        UndecodableRecord: The version is unknown or the bytes are malformed; the error names the field and the byte.
     """
     value, end = _compiled_reader(schema, version)(buffer, offset)
     return value, end
 
 
 def encode(schema: Schema, version: int, value: Mapping[str, Any]) -> bytes:
-    """Write a message; fields that the version does not have are dropped, as Kafka does.
+    """Return the bytes of a message; like Kafka, drop fields that the version does not have.
 
-    Raises ValueError if the schema has no such version or it cannot hold the value.
+    Raises:
+        ValueError: The schema has no such version, or the version cannot represent the value.
     """
     out = bytearray()
     try:
         _compiled_writer(schema, version)(out, value)
     except ValueError as error:
-        raise ValueError(f"{schema.name} version {version} cannot be written: {error}") from error
+        raise ValueError(f"{schema.name} version {version} cannot be encoded: {error}") from error
     return bytes(out)
 
 
 @cache
 def _compiled_reader(schema: Schema, version: int) -> Reader:
     if not schema.valid.has(version):
-        raise UndecodableRecord(f"{schema.name} version {version} is unknown; known: {schema.valid}")
+        raise UndecodableRecord(f"{schema.name} version {version} is unknown: expected {schema.valid}")
     return _struct_reader(schema.fields, version, schema.name, compact=schema.flexible.has(version))
 
 
@@ -87,7 +89,7 @@ def _element_reader(field: Field, version: int, where: str, *, nullable: bool, c
 @cache
 def _compiled_writer(schema: Schema, version: int) -> Writer:
     if not schema.valid.has(version):
-        raise ValueError(f"known versions: {schema.valid}")
+        raise ValueError(f"expected version {schema.valid}")
     return _struct_writer(schema.fields, version, compact=schema.flexible.has(version))
 
 

@@ -1,4 +1,4 @@
-"""What members of a classic group of protocol type "consumer" say in their blobs: subscription and assignment."""
+"""Decodes the subscriptions and assignments of members of classic groups with the protocol type "consumer"."""
 
 import struct
 from collections.abc import Mapping
@@ -10,17 +10,17 @@ from offsetlake.kafka.records.schema import Schema, load_schema
 
 
 def decode_subscription(blob: bytes) -> tuple[Mapping[str, Any] | None, bool]:
-    """Read a ConsumerProtocolSubscription, and tell whether all of the blob is in what was read.
+    """Return a ConsumerProtocolSubscription, and whether it contains everything that is in the blob.
 
-    Versions 0 to 3 are read in full. Of a higher version, or one whose later fields are damaged, the topics and the
-    user data are read, which stand first in all versions and are all a broker reads. None is an unknown subscription:
-    a version below 0, or even those fields are cut off.
+    Versions 0 to 3 are decoded completely. If the version is higher or later fields are malformed, only the topics and
+    the user data are decoded: they come first in all versions, and brokers read nothing else. The subscription is None
+    if the version is negative or even those fields are malformed.
     """
     return _decode(load_schema("ConsumerProtocolSubscription"), blob, unknown_version=0)
 
 
 def decode_assignment(blob: bytes) -> tuple[Mapping[str, Any] | None, bool]:
-    """Read a ConsumerProtocolAssignment as `decode_subscription` does; versions above 3 are read as version 3."""
+    """Return a ConsumerProtocolAssignment like `decode_subscription`; versions above 3 are decoded as version 3."""
     return _decode(load_schema("ConsumerProtocolAssignment"), blob, unknown_version=3)
 
 

@@ -1,4 +1,4 @@
-"""The records of the coordinator topics: their types, from bytes to dicts, and to bytes what the project writes."""
+"""Record types of the coordinator topics, decoding of records into dicts, and encoding of those that are written."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ TRANSACTIONS_TOPIC = "__transaction_state"
 
 
 class OffsetsRecordType(IntEnum):
-    """The record types of `__consumer_offsets`: the int16 a key begins with."""
+    """Record types of `__consumer_offsets`: the int16 at the start of a key."""
 
     LEGACY_OFFSET_COMMIT = 0
     OFFSET_COMMIT = 1
@@ -48,29 +48,28 @@ class OffsetsRecordType(IntEnum):
 
 
 class ShareStateRecordType(IntEnum):
-    """The record types of `__share_group_state`: the int16 a key begins with."""
+    """Record types of `__share_group_state`: the int16 at the start of a key."""
 
     SHARE_SNAPSHOT = 0
     SHARE_UPDATE = 1
 
 
 class TransactionStateRecordType(IntEnum):
-    """The one record type of `__transaction_state`."""
+    """Record types of `__transaction_state`: the int16 at the start of a key."""
 
     TRANSACTION_LOG = 0
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedRecord:
-    """One coordinator record, its parts with the names and values of Kafka's JSON (bytes as `bytes`).
+    """A record of a coordinator topic, with the field names and values of Kafka's JSON (bytes as `bytes`).
 
-    | field         | is |
-    |---------------|----|
-    | record_type   | the int16 the key begins with |
-    | name          | Kafka's name of the record, such as `GroupMetadata` |
-    | key           | the fields of the key |
-    | value_version | None of a tombstone |
-    | value         | the fields of the value, None of a tombstone; tagged fields at their default are absent |
+    Attributes:
+        record_type: The int16 at the start of the key.
+        name: Kafka's name of the record, such as `GroupMetadata`.
+        key: The fields of the key.
+        value_version: The version of the value; None for a tombstone.
+        value: The fields of the value without tagged fields at their default; None for a tombstone.
     """
 
     record_type: int
@@ -87,29 +86,31 @@ class _RecordSchema(NamedTuple):
 
 
 def decode_record(topic: str, key: bytes | None, value: bytes | None) -> DecodedRecord:
-    """Decode a record of one of the coordinator topics; a null value is a tombstone.
+    """Decode a record of a coordinator topic; a null value is a tombstone.
 
-    In GroupMetadata, members of protocol type "consumer" have `subscription` and `assignment` as dicts, None where
-    their bytes cannot be read; what such a dict does not tell of the bytes stays beside it as base64 text, in
-    `subscriptionBytes` and `assignmentBytes`. Members of other protocol types have them as base64 text.
+    In GroupMetadata, `subscription` and `assignment` of members with the protocol type "consumer" are dicts, or None if
+    they are malformed. If a dict does not contain all of the bytes, the bytes are added as base64 text, as
+    `subscriptionBytes` or `assignmentBytes`. For other protocol types, both fields are base64 text. Like in a broker,
+    bytes after a message are ignored.
 
-    Raises UndecodableRecord for a null or short key, an unknown record type or value version, an empty value that is
-    not null, and bytes that are no such message; bytes behind the message are ignored, as brokers do.
+    Raises:
+        UndecodableRecord: The key is null or too short, the record type or the value version is unknown, the value is
+            empty but not null, or the key or the value is malformed.
     """
     if key is None:
         raise UndecodableRecord("the key is null")
     if len(key) < 2:
-        raise UndecodableRecord(f"the key is {len(key)} bytes long: too short for a record type")
+        raise UndecodableRecord(f"the key is too short for a record type: {len(key)} bytes")
     record_type = int.from_bytes(key[:2], signed=True)
     schema = _record_schemas(topic).get(record_type)
     if schema is None:
-        raise UndecodableRecord(f"record type {record_type} of {topic} is unknown")
+        raise UndecodableRecord(f"the record type {record_type} is unknown in {topic}")
     fields, _ = decode(schema.key, 0, key, 2)
     if value is None:
         return DecodedRecord(record_type, schema.name, fields, None, None)
     if len(value) < 2:
-        said = f"{len(value)} byte long: too short for a version" if value else "empty; a tombstone would be null"
-        raise UndecodableRecord(f"the {schema.value.name} is {said}")
+        problem = "too short for a version: 1 byte" if value else "empty; the value of a tombstone is null"
+        raise UndecodableRecord(f"the {schema.value.name} is {problem}")
     version = int.from_bytes(value[:2], signed=True)
     content, _ = decode(schema.value, version, value, 2)
     if topic == OFFSETS_TOPIC and record_type == OffsetsRecordType.GROUP_METADATA:
@@ -118,17 +119,25 @@ def decode_record(topic: str, key: bytes | None, value: bytes | None) -> Decoded
 
 
 def to_json(decoded_part: Mapping[str, Any]) -> str:
-    """Print a key or value of a DecodedRecord as kafka-dump-log prints its `data`: compact, bytes as base64."""
+    """Return a key or value of a DecodedRecord as compact JSON with bytes as base64, like `data` of kafka-dump-log."""
     return json.dumps(decoded_part, ensure_ascii=False, separators=(",", ":"), default=_base64)
 
 
 def encode_key(topic: str, record_type: int, key: Mapping[str, Any]) -> bytes:
-    """Encode the key of any record, such as a group's tombstone; raises ValueError if it cannot hold `key`."""
+    """Return the key of a record.
+
+    Raises:
+        ValueError: The schema of the key cannot represent `key`.
+    """
     return struct.pack(">h", record_type) + encode(_record_schemas(topic)[record_type].key, 0, key)
 
 
 def encode_transaction_state(transactional_id: str, value: Mapping[str, Any]) -> tuple[bytes, bytes]:
-    """Encode the key, and the value in version 1, of a transactional id; raises ValueError if they cannot hold it."""
+    """Return the key and the value, in version 1, of a transactional ID.
+
+    Raises:
+        ValueError: The schemas cannot represent the ID or the value.
+    """
     key = {"transactionalId": transactional_id}
     return (
         encode_key(TRANSACTIONS_TOPIC, TransactionStateRecordType.TRANSACTION_LOG, key),

@@ -34,7 +34,6 @@ def group_tombstone_keys(group_id: str, group_type: str) -> list[bytes]:
 
     Raises:
         ValueError: The ID is too long.
-
     """
     name = encoded_string(group_id)
     return [_INT16.pack(record_type) + name for record_type in _RECORD_TYPES[group_type]]

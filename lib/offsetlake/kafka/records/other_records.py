@@ -1,6 +1,6 @@
-"""All that is no offset commit, decoded record by record: markers, group and share records, the undecodable.
+"""Decodes records that are not offset commits: transaction markers, group records, share records, quarantined ones.
 
-These are few beside the commits; their values go on as JSON, as Kafka's own tools print them.
+They are few compared to the commits, so they are decoded one by one, into the JSON that Kafka's tools print.
 """
 
 import struct
@@ -43,25 +43,32 @@ def decode_others(
     commits: Records,
     undecodable: Mapping[int, str],
 ) -> pa.RecordBatch:
-    """Decode every record of a chunk that is no offset commit; quarantine those of `commits` that are undecodable.
+    """Decode the records of a chunk that are not offset commits, and return the quarantined rows of the chunk.
 
-    | column                    | type         | is |
-    |---------------------------|--------------|----|
-    | log_offset, log_timestamp | int64        | timestamp in ms, null where the batch has none |
-    | kind                      | string       | the table it belongs to, such as `group_records` or `quarantine` |
-    | record_type, record_name  | int32, string | what the key says it is |
-    | key, value                | string       | JSON; a null value is a tombstone |
-    | value_version             | int32        | |
-    | producer_id, _epoch       | int64, int32 | null = none |
-    | marker, coordinator_epoch | string, int32 | `COMMIT` or `ABORT`, of markers |
-    | reason                    | string       | why a record is in quarantine |
-    | key_bytes, value_bytes    | binary       | of quarantined records; a corrupt batch is in value_bytes |
+    Args:
+        topic: The topic of the log.
+        others: The records that are not offset commits.
+        corrupt: The corrupt regions of the chunk.
+        commits: The offset commits of the chunk.
+        undecodable: {row of `commits`: reason} for the undecodable ones.
 
-    Kinds: `transaction_markers`, `group_records`, `share_state_records`, `quarantine`.
+    The kinds are `transaction_markers`, `group_records`, `share_state_records` and `quarantine`.
+
+    | Column                    | Type          | Description |
+    |---------------------------|---------------|-------------|
+    | log_offset, log_timestamp | int64         | The timestamp is in ms since the epoch; null if the batch has none |
+    | kind                      | string        | The table that the row belongs to |
+    | record_type, record_name  | int32, string | The record type in the key and its name |
+    | key, value                | string        | JSON; a null value is a tombstone |
+    | value_version             | int32         | |
+    | producer_id, _epoch       | int64, int32  | null = none |
+    | marker, coordinator_epoch | string, int32 | For markers: `COMMIT` or `ABORT` |
+    | reason                    | string        | Why the record is quarantined |
+    | key_bytes, value_bytes    | binary        | For quarantined records; the value is a corrupt batch |
     """
     rows = [_corrupt_row(region) for region in corrupt]
     rows += [_quarantined(commits, row, reason) for row, reason in sorted(undecodable.items())]
-    rows += [row for at in range(len(others)) if (row := _decoded(topic, others, at))]
+    rows += [decoded for row in range(len(others)) if (decoded := _decoded(topic, others, row))]
     return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
 
 
@@ -111,10 +118,10 @@ def _decoded(topic: str, records: Records, row: int) -> dict[str, Any] | None:
 
 
 def _marker(records: Records, row: int) -> dict[str, Any] | None:
-    """Read an end-of-transaction marker; control records of other types end no transaction and are passed over."""
+    """Return the row of a transaction marker; None for control records of other types."""
     key, value = records.key(row) or b"", records.value(row) or b""
     if len(key) < 4 or (len(value) < 6 and struct.unpack_from(">h", key, 2)[0] in _MARKERS):
-        return _quarantined(records, row, "the control record is cut off")
+        return _quarantined(records, row, "the control record is truncated")
     marker = _MARKERS.get(struct.unpack_from(">h", key, 2)[0])
     if marker is None:
         return None

@@ -1,6 +1,9 @@
-"""Reads Kafka's primitive encodings: every reader is made once for a field and says that field's name when it fails.
+"""Reads Kafka's primitive types for the records of a log, one value at a time.
 
-A reader takes (buffer, position) and gives (value, position after it); it raises UndecodableRecord, nothing else.
+A reader is created once for each field; it takes a buffer and a position, returns a value and the position after it,
+and raises only UndecodableRecord, which names the field. Offset commits are read by compiled loops into columns
+(`batches.kernels`), and requests by cursors that reject a malformed request as a whole (`serve.protocol.wire`): those
+read untrusted input on the path of every request and need no field names.
 """
 
 import struct
@@ -14,12 +17,12 @@ from offsetlake.kafka.uuid import uuid_text
 Reader = Callable[[bytes, int], tuple[Any, int]]
 
 INTEGERS = {"int8": "b", "int16": "h", "uint16": "H", "int32": "i", "int64": "q"}
-MAX_STRING = 2**15 - 1
+MAX_STRING = 2**15 - 1  # bytes
 MAX_INT32 = 2**31 - 1
 
 
 class Tagged(NamedTuple):
-    """How to read one tagged field; a value equal to the default counts as absent."""
+    """Describes how to read a tagged field; a value equal to the default counts as absent."""
 
     name: str
     read: Reader
@@ -27,7 +30,7 @@ class Tagged(NamedTuple):
 
 
 def integer(type_: str, where: str) -> Reader:
-    """Big-endian, of fixed width."""
+    """Return a reader of a big-endian integer of fixed width."""
     layout = struct.Struct(f">{INTEGERS[type_]}")
     unpack_from, size = layout.unpack_from, layout.size
 
@@ -35,18 +38,18 @@ def integer(type_: str, where: str) -> Reader:
         try:
             return unpack_from(buffer, at)[0], at + size
         except struct.error:
-            raise _cut_off(where, at) from None
+            raise _truncated(where, at) from None
 
     return read
 
 
 def uuid(where: str) -> Reader:
-    """16 bytes, as the 22 characters Kafka prints."""
+    """Return a reader of a UUID, whose value is the text form."""
 
     def read(buffer: bytes, at: int) -> tuple[str, int]:
         end = at + 16
         if end > len(buffer):
-            raise _cut_off(where, at)
+            raise _truncated(where, at)
         return _uuid_text(buffer[at:end]), end
 
     return read
@@ -56,7 +59,7 @@ _uuid_text = lru_cache(maxsize=4096)(uuid_text)  # the records of a log contain 
 
 
 def string(where: str, *, nullable: bool, compact: bool) -> Reader:
-    """UTF-8 behind its length: an int16, or compact."""
+    """Return a reader of UTF-8 after its length, which is an int16 or compact."""
     read_length = _length("int16", where, nullable=nullable, compact=compact)
 
     def read(buffer: bytes, at: int) -> tuple[str | None, int]:
@@ -65,9 +68,9 @@ def string(where: str, *, nullable: bool, compact: bool) -> Reader:
             return None, start
         end = start + length
         if end > len(buffer):
-            raise _cut_off(where, at)
+            raise _truncated(where, at)
         if length > MAX_STRING:
-            raise UndecodableRecord(f"{where} at byte {at} is {length} bytes long; a string has {MAX_STRING} at most")
+            raise UndecodableRecord(f"{where} at byte {at} has {length} bytes, but a string has at most {MAX_STRING}")
         try:
             return buffer[start:end].decode(), end
         except UnicodeDecodeError:
@@ -77,7 +80,7 @@ def string(where: str, *, nullable: bool, compact: bool) -> Reader:
 
 
 def bytes_(where: str, *, nullable: bool, compact: bool) -> Reader:
-    """Bytes behind their length: an int32, or compact."""
+    """Return a reader of bytes after their length, which is an int32 or compact."""
     read_length = _length("int32", where, nullable=nullable, compact=compact)
 
     def read(buffer: bytes, at: int) -> tuple[bytes | None, int]:
@@ -86,21 +89,21 @@ def bytes_(where: str, *, nullable: bool, compact: bool) -> Reader:
             return None, start
         end = start + length
         if end > len(buffer):
-            raise _cut_off(where, at)
+            raise _truncated(where, at)
         return buffer[start:end], end
 
     return read
 
 
 def array(read_element: Reader, where: str, *, nullable: bool, compact: bool) -> Reader:
-    """Elements behind their count: an int32, or compact. Every element takes a byte at least."""
+    """Return a reader of elements of at least one byte after their count, which is an int32 or compact."""
     read_count = _length("int32", where, nullable=nullable, compact=compact)
 
     def read(buffer: bytes, at: int) -> tuple[list[Any] | None, int]:
         count, position = read_count(buffer, at)
         if count < 0:
             return None, position
-        _refuse_absurd(where, at, count, len(buffer) - position)
+        _check_size(where, at, count, len(buffer) - position)
         values = []
         for _ in range(count):
             value, position = read_element(buffer, position)
@@ -111,7 +114,7 @@ def array(read_element: Reader, where: str, *, nullable: bool, compact: bool) ->
 
 
 def integer_array(type_: str, where: str, *, nullable: bool, compact: bool) -> Reader:
-    """Do what `array` of `integer` does, in one step."""
+    """Return a faster equivalent of `array` with an `integer` reader."""
     read_count = _length("int32", where, nullable=nullable, compact=compact)
     code = INTEGERS[type_]
     size = struct.calcsize(f">{code}")
@@ -120,14 +123,14 @@ def integer_array(type_: str, where: str, *, nullable: bool, compact: bool) -> R
         count, start = read_count(buffer, at)
         if count < 0:
             return None, start
-        _refuse_absurd(where, at, count * size, len(buffer) - start)
+        _check_size(where, at, count * size, len(buffer) - start)
         return list(struct.unpack_from(f">{count}{code}", buffer, start)), start + count * size
 
     return read
 
 
 def struct_(steps: Sequence[tuple[str, Reader]], tagged: dict[int, Tagged] | None, where: str) -> Reader:
-    """Fields in order, then the tag buffer of a flexible version; `tagged` is None if it is not flexible."""
+    """Return a reader of fields in order and, unless `tagged` is None, the tag buffer of a flexible version."""
 
     def read(buffer: bytes, at: int) -> tuple[dict[str, Any], int]:
         value = {}
@@ -143,7 +146,7 @@ def struct_(steps: Sequence[tuple[str, Reader]], tagged: dict[int, Tagged] | Non
 
 
 def nullable_struct(read_struct: Reader, where: str) -> Reader:
-    """Read an int8 and a struct; the int8 is below 0 where the struct is null."""
+    """Return a reader of a struct after an int8, which is negative if the struct is null."""
     read_marker = integer("int8", where)
 
     def read(buffer: bytes, at: int) -> tuple[dict[str, Any] | None, int]:
@@ -154,7 +157,7 @@ def nullable_struct(read_struct: Reader, where: str) -> Reader:
 
 
 def nullable_tagged_struct(read_struct: Reader, where: str) -> Reader:
-    """Read an unsigned varint and a struct; the varint is 0 where the struct is null. So only as a tagged field."""
+    """Return a reader of a tagged struct after an unsigned varint, which is 0 if the struct is null."""
 
     def read(buffer: bytes, at: int) -> tuple[dict[str, Any] | None, int]:
         marker, at = _unsigned_varint(buffer, at, where)
@@ -164,27 +167,29 @@ def nullable_tagged_struct(read_struct: Reader, where: str) -> Reader:
 
 
 def _tag_buffer(value: dict[str, Any], tagged: dict[int, Tagged], where: str, buffer: bytes, at: int) -> int:
-    """Add the tagged fields that are not at their default to `value`; unknown ones are passed over."""
+    """Add the tagged fields that differ from their default to `value`, skip unknown ones, and return the end."""
     count, at = _unsigned_varint(buffer, at, where)
     for _ in range(count):
         tag, at = _unsigned_varint(buffer, at, where)
         size, at = _unsigned_varint(buffer, at, where)
         end = at + size
         if end > len(buffer):
-            raise _cut_off(f"{where}, tag {tag}", at)
+            raise _truncated(f"{where}, tag {tag}", at)
         if tag in tagged:
             name, read, default = tagged[tag]
-            found, read_to = read(buffer, at)
-            if read_to != end:
-                raise UndecodableRecord(f"{where}.{name} at byte {at} takes {read_to - at} bytes, its tag says {size}")
-            if found != default:
-                value[name] = found
+            field, field_end = read(buffer, at)
+            if field_end != end:
+                raise UndecodableRecord(
+                    f"{where}.{name} at byte {at} has {field_end - at} bytes, but its tag states {size}"
+                )
+            if field != default:
+                value[name] = field
         at = end
     return at
 
 
 def _length(type_: str, where: str, *, nullable: bool, compact: bool) -> Callable[[bytes, int], tuple[int, int]]:
-    """Read a length or count; -1 is null, and given only where null is allowed."""
+    """Return a reader of a length or count; -1, for null, only if the field is nullable."""
     read_integer = integer(type_, where)
 
     def read(buffer: bytes, at: int) -> tuple[int, int]:
@@ -199,9 +204,9 @@ def _length(type_: str, where: str, *, nullable: bool, compact: bool) -> Callabl
 
     def _null(length: int, at: int) -> int:
         if length < -1:
-            raise UndecodableRecord(f"{where} at byte {at} has the length {length}")
+            raise UndecodableRecord(f"{where} at byte {at} has the invalid length {length}")
         if not nullable:
-            raise UndecodableRecord(f"{where} at byte {at} is null, which it cannot be")
+            raise UndecodableRecord(f"{where} at byte {at} is null, but the field is not nullable")
         return length
 
     return read_compact if compact else read
@@ -217,16 +222,16 @@ def _unsigned_varint(buffer: bytes, at: int, where: str) -> tuple[int, int]:
             return result, at + position + 1
     else:
         if at + 5 > len(buffer):
-            raise _cut_off(where, at)
+            raise _truncated(where, at)
     raise UndecodableRecord(f"{where} at byte {at} has a length, count or tag above {MAX_INT32}")
 
 
-def _refuse_absurd(where: str, at: int, needed: int, left: int) -> None:
+def _check_size(where: str, at: int, needed: int, left: int) -> None:
     if needed > left:
         raise UndecodableRecord(
-            f"{where} at byte {at} is cut off: its elements take {needed} bytes or more, {left} are left"
+            f"{where} at byte {at} is truncated: its elements need at least {needed} bytes, but {left} remain"
         )
 
 
-def _cut_off(where: str, at: int) -> UndecodableRecord:
-    return UndecodableRecord(f"{where} at byte {at} is cut off")
+def _truncated(where: str, at: int) -> UndecodableRecord:
+    return UndecodableRecord(f"{where} at byte {at} is truncated")

@@ -1,6 +1,6 @@
-"""Kafka's record schemas as data: one JSON file a message in `schemas/kafka`, in the shape of Kafka's own files.
+"""Loads Kafka's message schemas from `schemas/kafka`: a JSON file for each message, in the format of Kafka's files.
 
-A file says where its message belongs (`topic`, `recordType`), so a new file is a new record type.
+A file states the topic and the record type of its message (`topic`, `recordType`), so a new file adds a record type.
 """
 
 import json
@@ -16,14 +16,14 @@ _ZERO_VALUES = {"string": "", "bytes": b"", "uuid": ZERO_UUID_TEXT}
 
 
 class Versions(NamedTuple):
-    """The versions from `first` to `last`, both included; none if `last` is below `first`."""
+    """The versions from `first` to `last`, inclusive; none if `last` is less than `first`."""
 
     first: int
     last: int
 
     @classmethod
     def parse(cls, text: str) -> "Versions":
-        """Read `0-4`, `2+`, `1` or `none`."""
+        """Parse `0-4`, `2+`, `1` or `none`."""
         if text == "none":
             return cls(0, -1)
         first, dash, last = text.removesuffix("+").partition("-")
@@ -32,7 +32,7 @@ class Versions(NamedTuple):
         return cls(int(first), int(last) if dash else int(first))
 
     def has(self, version: int) -> bool:
-        """Tell whether `version` is one of them."""
+        """Return whether a version is one of them."""
         return self.first <= version <= self.last
 
     def __str__(self) -> str:
@@ -41,17 +41,20 @@ class Versions(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Field:
-    """One field of a message or of a struct inside it.
+    """A field of a message or of a struct.
 
-    | attribute | is |
-    |-----------|----|
-    | type      | `int8` to `int64`, `uint16`, `uuid`, `string`, `bytes`, or a struct's name; of arrays the elements' |
-    | versions  | the versions that have the field |
-    | nullable  | the versions where it may be null |
-    | tagged    | the versions where it is tagged, with `tag` as its number |
-    | required  | an encoder must be given it: it is not tagged and the schema states no default |
-    | default   | what an absent tagged field stands for |
-    | fields    | of a struct or an array of structs, else None |
+    Attributes:
+        name: The name of the field.
+        type: `int8` to `int64`, `uint16`, `uuid`, `string`, `bytes` or the name of a struct; for an array, the type of
+            its elements.
+        is_array: Whether the field is an array.
+        versions: The versions that have the field.
+        nullable: The versions in which the field may be null.
+        tagged: The versions in which the field is tagged.
+        tag: The number of the tag; -1 if the field is never tagged.
+        required: Whether the encoder needs a value: the field is not tagged and has no default in the schema.
+        default: The value that an absent field has.
+        fields: The fields of a struct or of an array of structs, else None.
     """
 
     name: str
@@ -68,9 +71,9 @@ class Field:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Schema:
-    """A message in all its versions; `record_type` and `topic` are None if it is no record of its own.
+    """A message in all its versions; `record_type` and `topic` are None if it is not a record.
 
-    Two schemas are the same only if they are the same object.
+    Schemas are compared by identity.
     """
 
     name: str
@@ -83,7 +86,7 @@ class Schema:
 
 @cache
 def load_schema(name: str) -> Schema:
-    """Read one message, such as `OffsetCommitValue`, from `schemas/kafka`."""
+    """Return the schema of a message, such as `OffsetCommitValue`."""
     spec = json.loads(resource("schemas", "kafka", f"{name}.json").read_text(encoding="utf-8"))
     structs = {struct["name"]: struct["fields"] for struct in spec.get("commonStructs", ())}
     return Schema(
@@ -97,7 +100,7 @@ def load_schema(name: str) -> Schema:
 
 
 def load_schemas() -> Iterator[Schema]:
-    """Read every message there is, by name."""
+    """Return the schemas of all messages, ordered by name."""
     files = (entry.name for entry in resource("schemas", "kafka").iterdir())
     return (load_schema(name.removesuffix(".json")) for name in sorted(files) if name.endswith(".json"))
 
@@ -125,7 +128,7 @@ def _field(spec: dict[str, Any], structs: Mapping[str, list[dict[str, Any]]]) ->
 
 
 def _zero(element: str, is_array: bool, fields: tuple[Field, ...] | None) -> Any:
-    """Give the default of a field whose schema states none; of a struct it holds the defaults of its fields."""
+    """Return the default of a field without one in the schema; a struct has the defaults of its fields."""
     if is_array:
         return []
     if fields is not None:

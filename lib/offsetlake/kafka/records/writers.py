@@ -1,6 +1,7 @@
-"""Writes Kafka's primitive encodings: every writer is made once for a field and appends one value to a bytearray.
+"""Writes Kafka's primitive types for the records of a log, one value at a time.
 
-A writer raises ValueError where the encoding cannot hold the value.
+A writer is created once for each field; it appends a value to a bytearray and raises ValueError if the type cannot
+represent the value.
 """
 
 import struct
@@ -16,7 +17,7 @@ Writer = Callable[[bytearray, Any], None]
 
 
 class Step(NamedTuple):
-    """How to write one field of a struct; `tag` is None if it is not tagged."""
+    """Describes how to write a field of a struct; `tag` is None if the field is not tagged."""
 
     name: str
     write: Writer
@@ -26,31 +27,31 @@ class Step(NamedTuple):
 
 
 def integer(type_: str) -> Writer:
-    """Big-endian, of fixed width."""
+    """Return a writer of a big-endian integer of fixed width."""
     layout = struct.Struct(f">{INTEGERS[type_]}")
 
     def write(out: bytearray, value: Any) -> None:
         try:
             out += layout.pack(value)
         except struct.error:
-            raise ValueError(f"{value!r} is no {type_}") from None
+            raise ValueError(f"{value!r} is not an {type_}") from None
 
     return write
 
 
 def uuid(out: bytearray, value: Any) -> None:
-    """Write 16 bytes, from the 22 characters Kafka prints."""
+    """Write a UUID, given as text."""
     out += uuid_bytes(value)
 
 
 def string(*, nullable: bool, compact: bool) -> Writer:
-    """UTF-8 behind its length: an int16, or compact."""
+    """Return a writer of UTF-8 after its length, which is an int16 or compact."""
     write_length = _length("int16", nullable=nullable, compact=compact)
 
     def write(out: bytearray, value: Any) -> None:
         data = None if value is None else value.encode()
         if data is not None and len(data) > MAX_STRING:
-            raise ValueError(f"a string has {MAX_STRING} bytes at most, not {len(data)}")
+            raise ValueError(f"the string has {len(data)} bytes, but the maximum is {MAX_STRING}")
         write_length(out, data)
         out += data or b""
 
@@ -58,7 +59,7 @@ def string(*, nullable: bool, compact: bool) -> Writer:
 
 
 def bytes_(*, nullable: bool, compact: bool) -> Writer:
-    """Bytes behind their length: an int32, or compact."""
+    """Return a writer of bytes after their length, which is an int32 or compact."""
     write_length = _length("int32", nullable=nullable, compact=compact)
 
     def write(out: bytearray, value: Any) -> None:
@@ -69,7 +70,7 @@ def bytes_(*, nullable: bool, compact: bool) -> Writer:
 
 
 def array(write_element: Writer, *, nullable: bool, compact: bool) -> Writer:
-    """Elements behind their count: an int32, or compact."""
+    """Return a writer of elements after their count, which is an int32 or compact."""
     write_count = _length("int32", nullable=nullable, compact=compact)
 
     def write(out: bytearray, value: Any) -> None:
@@ -81,14 +82,14 @@ def array(write_element: Writer, *, nullable: bool, compact: bool) -> Writer:
 
 
 def struct_(steps: Sequence[Step], *, flexible: bool) -> Writer:
-    """Fields in order, then the tag buffer of a flexible version; a tagged field at its default is left out."""
+    """Return a writer of fields in order and, in a flexible version, tagged fields that differ from their default."""
     plain = [step for step in steps if step.tag is None]
     tagged = sorted((step for step in steps if step.tag is not None), key=lambda step: step.tag or 0)
 
     def write(out: bytearray, value: Any) -> None:
         for step in plain:
             if step.required and step.name not in value:
-                raise ValueError(f"{step.name} is missing")
+                raise ValueError(f"{step.name} is required")
             _named(step, out, value.get(step.name, step.default))
         if not flexible:
             return
@@ -105,7 +106,7 @@ def struct_(steps: Sequence[Step], *, flexible: bool) -> Writer:
 
 
 def nullable_struct(write_struct: Writer, *, null: bytes) -> Writer:
-    """Write a 1 and a struct, or for null the byte `null` alone: -1, but 0 in a tagged field."""
+    """Return a writer of the byte 1 and a struct; null is only the byte `null`, which is -1, or 0 in a tagged field."""
 
     def write(out: bytearray, value: Any) -> None:
         out += null if value is None else b"\x01"
@@ -127,7 +128,7 @@ def _length(type_: str, *, nullable: bool, compact: bool) -> Writer:
 
     def write(out: bytearray, value: Any) -> None:
         if value is None and not nullable:
-            raise ValueError("it cannot be null")
+            raise ValueError("the field is not nullable")
         length = -1 if value is None else len(value)
         if compact:
             out += unsigned_varint(length + 1)
@@ -152,9 +153,8 @@ def encoded_string(text: str) -> bytes:
 
     Raises:
         ValueError: The string is too long.
-
     """
     data = text.encode()
     if len(data) > MAX_STRING:
-        raise ValueError(f"a name has {MAX_STRING} bytes at most, not {len(data)}")
+        raise ValueError(f"the name has {len(data)} bytes, but the maximum is {MAX_STRING}")
     return _INT16.pack(len(data)) + data

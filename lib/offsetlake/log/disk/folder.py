@@ -17,11 +17,11 @@ from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.batches import kernels
 from offsetlake.kafka.batches.framing import (
     batches_of_segment,
-    checksum_holds,
     damage_between,
+    end_of_last_valid,
     find_batch,
+    has_valid_checksum,
     headers,
-    true_end,
 )
 from offsetlake.kafka.batches.kernels import Bytes, Ints
 from offsetlake.kafka.batches.reader import CorruptRegion
@@ -190,7 +190,7 @@ def _segment_slices(
         return int(starts[batch - 1] + kernels.batch_size(buffer, starts[batch - 1])) if batch else 0
 
     first = int(np.searchsorted(lasts, offsets.start))
-    if first < len(firsts) and firsts[first] < offsets.start and not checksum_holds(buffer, int(starts[first])):
+    if first < len(firsts) and firsts[first] < offsets.start and not has_valid_checksum(buffer, int(starts[first])):
         first += 1  # a damaged batch across the start belongs to the stretch before
     stop = int(np.searchsorted(firsts, offsets.end))
     begin = stop_before(first) if behind[first] == offsets.start else int(starts[first])
@@ -247,8 +247,8 @@ def _usable(chunk: Bytes, offsets: OffsetRange) -> Ints:
     outside = (lasts < offsets.start) | (firsts >= offsets.end) & modern
     if outside.any():
         positions = positions[: int(np.argmax(outside))]
-    whole = len(positions) and checksum_holds(chunk, 0)
-    return positions[positions < true_end(chunk, positions)] if whole else positions[:0]
+    whole = len(positions) and has_valid_checksum(chunk, 0)
+    return positions[positions < end_of_last_valid(chunk, positions)] if whole else positions[:0]
 
 
 def _corrupt(path: Path, buffer: Bytes, start: int, stop: int, between: OffsetRange) -> Iterator[CorruptRegion]:
