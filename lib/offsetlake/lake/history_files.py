@@ -1,7 +1,7 @@
 """History, read as files: which hold the rows of some ingest runs, and the rows of some log partitions in them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,9 @@ import pyarrow.parquet as pq
 from offsetlake.lake.definitions import definition
 from offsetlake.lake.files import active_files, repeating_as_dictionaries, table_schema
 from offsetlake.lake.lake import Lake
+
+ALL_RUNS = 2**63 - 1
+"""A number above those of all runs."""
 
 _BATCH_ROWS = 1 << 17
 
@@ -74,6 +77,12 @@ class History(RecordSource):
     from_run: int
     through_run: int
     files: dict[str, list[HistoryFile]]
+
+    @classmethod
+    def open(cls, lake: Lake, tables: Iterable[str], from_run: int = 0, through_run: int = ALL_RUNS) -> "History":
+        """Return the history of a span of ingest runs in these tables, by default of all runs."""
+        files = {table: history_files(lake, table, from_run, through_run) for table in tables}
+        return cls(lake, from_run, through_run, files)
 
     def partitions(self) -> list[int]:
         """Log partitions that may have rows."""

@@ -1,22 +1,22 @@
-"""The records of history that count: what is left of it without open and aborted transactions, and half commits."""
+"""The records of history that took effect: without open and aborted transactions and incomplete commits in parts."""
 
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.lake.history_files import History, history_files, partition_rows
+from offsetlake.lake.history_files import History, partition_rows
 from offsetlake.lake.lake import Lake
+from offsetlake.queries.history_reduction import COMMIT_TABLES, deciding_rows
 from offsetlake.rules import policy
-from offsetlake.rules.reduction import KEY, PART, Reduction
+from offsetlake.rules.reduction import KEY, Reduction
 
-_TABLES = ("offset_commits", "transaction_markers")
 _COLUMNS = [
     "ingest_run", "log_partition", "log_offset", "kind", *KEY, "committed_offset", "commit_timestamp", "producer_id",
 ]  # fmt: skip
 
 
-_ROWS_AT_ONCE = 1_000_000  # about: what bounds memory; to read each log partition by itself reads most files over again
+_ROWS_AT_ONCE = 1_000_000  # approximate bound; to read each log partition by itself would read most files repeatedly
 
 
 def decided_until(
@@ -26,22 +26,27 @@ def decided_until(
     pattern: str | None = None,
     within: Sequence[int] | None = None,
 ) -> Iterator[pa.Table]:
-    """Give the commits that count and the tombstones that an ingest and those before it read.
+    """Yield the commits that took effect and the tombstones, as an ingest and those before it read them.
 
-    Whole log partitions at a time; `where` chooses rows, and `pattern` groups by their names; `within`
-    names the log partitions to read, all without it. Columns are those of
-    `offset_commits` that say who, where and when.
+    Some log partitions at a time, each completely. The columns are those of `offset_commits` that identify, place and
+    time a commit.
+
+    Args:
+        lake: The lake to read.
+        run_id: The newest ingest run whose records are read.
+        where: Condition that chooses rows.
+        pattern: Pattern that the names of the groups must match.
+        within: The log partitions to read; all by default.
+
     """
-    history = History(lake, 0, run_id, {table: history_files(lake, table, 0, run_id) for table in _TABLES})
+    history = History.open(lake, COMMIT_TABLES, 0, run_id)
     partitions = history.partitions() if within is None else within
     chosen = pc.field("ingest_run") <= run_id
     if where is not None:
         chosen &= where
     step = max(1, len(partitions) * _ROWS_AT_ONCE // max(lake.count("offset_commits"), 1))
     for some in (partitions[start : start + step] for start in range(0, len(partitions), step)):
-        # All parts, also those of other keys: a commit is complete by what is there of it, not by what is asked for.
-        parts = history.rows("offset_commits", some, pc.field("commit_id").is_valid(), [*PART])
-        reduction = Reduction(history.rows("transaction_markers", some), parts)
+        reduction = Reduction(*deciding_rows(history, some))
         rows = partition_rows(
             lake, "offset_commits", history.files["offset_commits"], some, chosen, _COLUMNS, alone=True
         )

@@ -1,4 +1,4 @@
-"""What runs changed: the groups with the most commits in an ingest; and the runs themselves."""
+"""The list of runs, and the groups with the most commits in an ingest."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -9,10 +9,11 @@ import pyarrow.compute as pc
 from offsetlake.lake import runs
 from offsetlake.lake.definitions import current_name
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.statements import statement
 from offsetlake.queries.questions import quoted
 
 UNFINISHED = "unfinished"
-"""The outcome of a run that is under way or was cut short: its row is not in `runs` yet."""
+"""The outcome of a run that is running or was interrupted: its row is not in `runs` yet."""
 
 _WRITTEN = ("planned", "withdrawn", "emitted", "done", "gone", "refused")
 """Outcomes that a run writes to a row of `tombstones` or `alterations`, among its counts."""
@@ -21,10 +22,10 @@ _WRITTEN = ("planned", "withdrawn", "emitted", "done", "gone", "refused")
 class Changes(NamedTuple):
     """What ingest runs read, by group.
 
-    | field  | is |
-    |--------|----|
-    | most   | the groups with the most commits and tombstones, the most first |
-    | groups | how many groups have one |
+    | field  | description |
+    |--------|-------------|
+    | most   | the groups with the most commits and tombstones, in descending order |
+    | groups | number of groups with a commit or tombstone |
     """
 
     most: pa.Table
@@ -32,43 +33,27 @@ class Changes(NamedTuple):
 
 
 def changes(lake: Lake, ingest_runs: Sequence[int], limit: int) -> Changes:
-    """Return what these ingest runs changed. It reads the rows of the runs, and of the state those of `limit` groups.
+    """Return what these ingest runs changed; reads the rows of the runs, and the state of `limit` groups.
 
-    | column          | is |
-    |-----------------|----|
+    | column          | description |
+    |-----------------|-------------|
     | group_id        | the group |
-    | commits, tombstones | how many records of each kind the runs read |
-    | changed_offsets | how many offsets these are of |
-    | offsets         | how many offsets the group has now |
-    | last_timestamp  | when the newest of the records was appended; null where the log does not say |
+    | commits, tombstones | number of records of each kind that the runs read |
+    | changed_offsets | number of offsets that these records are about |
+    | offsets         | number of offsets the group has now |
+    | last_timestamp  | when the newest of the records was appended; null if the log has no timestamps |
     """
-    of_runs = f"ingest_run IN ({', '.join(map(str, ingest_runs))})"
-    counted = lake.query(
-        f"""
-        SELECT group_id, array_agg(DISTINCT log_partition) AS log_partitions,
-          sum(CASE WHEN kind = 'commit' THEN 1 ELSE 0 END) AS commits,
-          sum(CASE WHEN kind = 'tombstone' THEN 1 ELSE 0 END) AS tombstones
-        FROM offset_commits WHERE {of_runs} GROUP BY group_id
-        ORDER BY count(*) DESC, max(log_timestamp) DESC NULLS LAST, group_id""",  # noqa: S608 - numbers
-        "offset_commits",
-    )
+    numbers = ", ".join(map(str, ingest_runs))
+    counted = lake.query(statement("busiest_groups", runs=numbers), "offset_commits")
     most = counted.slice(0, limit)
     if not most.num_rows:
         return Changes(most, 0)
-    names = f"group_id IN ({', '.join(quoted(name) for name in most['group_id'].to_pylist())})"
-    placed = pc.unique(pc.list_flatten(most["log_partitions"])).to_pylist()
-    partitions = f"log_partition IN ({', '.join(map(str, placed))})"  # skips files
+    groups = ", ".join(quoted(name) for name in most["group_id"].to_pylist())
+    partitions = ", ".join(map(str, pc.unique(pc.list_flatten(most["log_partitions"])).to_pylist()))
     changed = lake.query(
-        f"""
-        SELECT group_id, count(DISTINCT concat(topic, ':', partition)) AS changed_offsets,
-          max(log_timestamp) AS last_timestamp
-        FROM offset_commits WHERE {of_runs} AND {partitions} AND {names} GROUP BY group_id""",  # noqa: S608
-        "offset_commits",
+        statement("changed_offsets", runs=numbers, groups=groups, partitions=partitions), "offset_commits"
     )
-    state = lake.query(
-        f"SELECT group_id, count(*) AS offsets FROM offsets WHERE {partitions} AND {names} GROUP BY group_id",  # noqa: S608
-        "offsets",
-    )
+    state = lake.query(statement("offset_counts", groups=groups, partitions=partitions), "offsets")
     columns = ["group_id", "commits", "tombstones", "changed_offsets", "offsets", "last_timestamp"]
     joined = most.append_column("place", pa.array(range(most.num_rows)))
     joined = joined.drop_columns(["log_partitions"])  # a join takes no lists
@@ -79,12 +64,12 @@ def changes(lake: Lake, ingest_runs: Sequence[int], limit: int) -> Changes:
 
 
 def list_runs(lake: Lake) -> pa.Table:
-    """Return the runs, newest first, also those that are not finished.
+    """Return the runs, newest first, including unfinished ones.
 
-    | column      | is |
-    |-------------|----|
+    | column      | description |
+    |-------------|-------------|
     | run_id, job, started_at, finished_at, log, through_run, counts, notes | as in `runs` |
-    | outcome     | done, nothing new, or unfinished: under way, or cut short |
+    | outcome     | done, nothing new, or unfinished: running, or interrupted |
     | duration_ms | from start to finish; null while unfinished |
     | records_read | log records that an ingest read into history; null for other jobs |
     | rows_written | rows that an ingest added to history, or that another job added to or changed in its decisions; \

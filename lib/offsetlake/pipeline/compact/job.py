@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from offsetlake.lake import runs
 from offsetlake.lake.files import commit, committed
 from offsetlake.lake.foreign.guard import writing
-from offsetlake.lake.history_files import History, history_files
+from offsetlake.lake.history_files import History
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import leaves
 from offsetlake.pipeline.compact.task import COMPACTED, Compaction, compact_partitions
@@ -65,8 +65,7 @@ def _left(lake: Lake, plan: runs.CompactPlan) -> list[str]:
 
 def _apply(spark: "SparkSession | None", lake: Lake, plan: runs.CompactPlan, say: Callable[[str], None]) -> None:
     first, last = plan.from_run, plan.through_run
-    files = {table: history_files(lake, table, first, last) for table in HISTORY}
-    history = History(lake, first, last, files)
+    history = History.open(lake, HISTORY, first, last)
     before = {table: leaves(lake, table, version) for table, version in plan.versions.items()}
     partitions = history.partitions()
     say(f"compacting {len(partitions)} log partitions of history")

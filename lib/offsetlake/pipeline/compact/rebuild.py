@@ -14,7 +14,7 @@ from offsetlake.lake.definitions import TABLES, add_checks, definition
 from offsetlake.lake.files import FileChanges, active_files, commit, committed
 from offsetlake.lake.foreign.guard import STATE, record, refuse_changed
 from offsetlake.lake.foreign.remake import replace_table, take_features_away
-from offsetlake.lake.history_files import History, history_files
+from offsetlake.lake.history_files import History
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.compact.job import HISTORY
 from offsetlake.pipeline.compact.job import JOB as COMPACT
@@ -130,7 +130,7 @@ def _rebuild(
 ) -> None:
     """Rebuild tables that cover the same of history."""
     through, chosen = part
-    history = History(lake, 1, through, {table: history_files(lake, table, 1, through) for table in HISTORY})
+    history = History.open(lake, HISTORY, 1, through)
     partitions = [p for p in history.partitions() if chosen is None or p in chosen]
     task = partial(compact_partitions, Compaction(history, {table: {} for table in COMPACTED}, tables))
     session = spark() if partitions else None

@@ -16,6 +16,7 @@ from offsetlake.lake.foreign.guard import STATE
 from offsetlake.lake.history_files import RecordSource
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import Leaf, read_leaves, rewrite, touched
+from offsetlake.queries.history_reduction import deciding_rows
 from offsetlake.rules.group_replay import ReplayedGroups, replay_groups
 from offsetlake.rules.reduction import KEY, PART, Latest, Reduction, merged
 
@@ -66,7 +67,12 @@ def reduced(compaction: Compaction, partitions: Sequence[int]) -> Reduced:
     history = compaction.history
     waiting = _pending_before(compaction, partitions)
     waiting_parts = waiting.filter(pc.is_valid(waiting["commit_id"]))
-    reduction = Reduction(history.rows("transaction_markers", partitions), _parts(history, partitions, waiting_parts))
+    # Only these parts and those that waited for the rest of their commit bear on the new parts. A complete commit has
+    # all its parts in one run, or its first part in `waiting`: parts have successive log offsets, so when the first
+    # ones were read no record followed them, and none had overwritten their keys.
+    markers, new_parts = deciding_rows(history, partitions)
+    parts = pa.concat_tables([new_parts, waiting_parts.select(PART)], promote_options="default")
+    reduction = Reduction(markers, parts)
     commits = Latest(("group_id",))
     for batch in history.batches("offset_commits", partitions, ~pc.field("superseded")):
         reduction.add(batch)
@@ -89,16 +95,6 @@ def compact_partitions(compaction: Compaction, partitions: Sequence[int]) -> dic
     if "pending_offsets" in compaction.tables and (new.waiting.num_rows or new.reduction.has_open()):
         _pending(compaction, partitions, still_pending(compaction, partitions, new), exchanges["pending_offsets"])
     return exchanges
-
-
-def _parts(history: RecordSource, partitions: Sequence[int], waiting: pa.Table) -> pa.Table:
-    """Give the places of all parts that bear on new ones: the new ones, and those that waited for the rest.
-
-    Nothing else does. A commit that is complete has all its parts in one run, or its first in `waiting`: they stand
-    behind each other, so when those were read nothing stood behind them, and nothing had overwritten their keys.
-    """
-    new = history.rows("offset_commits", partitions, pc.field("commit_id").is_valid(), [*PART])
-    return pa.concat_tables([new, waiting.select(PART)], promote_options="default")
 
 
 def _made_by(records: pa.Table) -> pa.Table:

@@ -18,16 +18,11 @@ from offsetlake.pipeline.emit.decisions import BY_HAND, DECIDED
 from offsetlake.pipeline.emit.log_writer import Writer, open_writer
 from offsetlake.pipeline.emit.task import Emission
 from offsetlake.pipeline.ingest.plan import check_same_log
+from offsetlake.queries.questions import outcomes
 
 JOB = "emit"
 
-_PLANNED_BY_RETENTION = f"""
-SELECT count(*) AS n FROM (
-  SELECT outcome, rule, row_number() OVER (
-    PARTITION BY group_id, topic, "partition", judged_offset ORDER BY run_id DESC
-  ) AS newest FROM tombstones
-) WHERE newest = 1 AND outcome = 'planned' AND rule <> '{BY_HAND}'
-"""  # noqa: S608 - a constant of ours
+_PLANNED_BY_RETENTION = f"outcome = 'planned' AND rule <> '{BY_HAND}'"
 ROWS_A_PASS = 1 << 21  # decisions in memory at a time, about
 CUT_SHORT = "was cut short: what it had planned, and not written, the next emit goes on with"
 
@@ -79,7 +74,7 @@ def _refuse_what_was_not_judged_since(lake: Lake) -> None:
     compacted, judged = runs.last_run(lake, "compact", "done"), runs.last_run(lake, "expire")
     if judged and (compacted is None or judged.run_id > compacted.run_id):
         return
-    if lake.query(_PLANNED_BY_RETENTION, "tombstones")["n"][0].as_py():
+    if outcomes(lake, _PLANNED_BY_RETENTION).num_rows:
         raise LakeUnusable(
             "tombstones are planned, but the tables were brought up to date since: judge them again with "
             "`offsetlake expire` first"

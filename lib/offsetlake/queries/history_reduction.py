@@ -1,0 +1,65 @@
+"""What every reduction of history to state starts from: log partitions in portions, their markers and parts.
+
+`offsetlake.rules.reduction.Reduction` decides which records take effect. The modules of this package and the
+compaction give it the rows of history that this module reads.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offsetlake.lake.files import table_schema
+from offsetlake.lake.history_files import History, RecordSource
+from offsetlake.lake.portions import portions
+from offsetlake.rules.reduction import PART, Reduction
+
+COMMIT_TABLES = ("offset_commits", "transaction_markers")
+"""The tables of history that determine the offsets."""
+
+Advance = Callable[[int, int], None]
+"""Called with the number of records read and the number of all records."""
+
+
+def deciding_rows(
+    source: RecordSource,
+    partitions: Sequence[int],
+    where: pc.Expression | None = None,
+    part_columns: Sequence[str] = PART,
+) -> tuple[pa.Table, pa.Table]:
+    """Return the markers of some log partitions, and the places of all parts of commits in parts there.
+
+    These are the arguments of `Reduction`. The parts include those of other keys than are asked for, because a commit
+    in parts is complete if all its parts are there.
+    """
+    is_part = pc.field("commit_id").is_valid()
+    parts = source.rows("offset_commits", partitions, is_part if where is None else is_part & where, [*part_columns])
+    return source.rows("transaction_markers", partitions, where), parts
+
+
+def commits_in_force(reduction: Reduction) -> pa.Table:
+    """Return the newest decided commit of each key whose newest decided record is no tombstone."""
+    rows = reduction.decided()
+    if rows is None:
+        return table_schema("offset_commits").empty_table()
+    return rows.filter(pc.equal(rows["kind"], "commit"))
+
+
+def appended_until(instant_ms: int) -> pc.Expression:
+    """Return the condition for records appended by an instant, or without a timestamp (Kafka before 0.10)."""
+    return pc.field("log_timestamp").is_null() | (pc.field("log_timestamp") <= instant_ms)
+
+
+def partitions_in_portions(history: History, rows_at_once: int, advance: Advance) -> Iterator[list[int]]:
+    """Yield the log partitions of history some at a time, of about `rows_at_once` rows, which bounds memory.
+
+    `advance` is called after each portion.
+    """
+    partitions = history.partitions()
+    parts = portions({table: history.lake.delta_table(table) for table in history.files}, 0, rows_at_once)
+    done, total = 0, sum(part.rows for part in parts)
+    for part in parts:
+        if some := [partition for partition in partitions if part.has(partition)]:
+            yield some
+        done += part.rows
+        advance(done, total)
