@@ -13,7 +13,7 @@ from offsetlake.lake import commits
 from offsetlake.lake.foreign import guard
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.runs import Report
-from offsetlake.lake.state_files import leaves
+from offsetlake.lake.state_files import list_state_files
 from offsetlake.pipeline import runner
 from offsetlake.pipeline.compact import job as compact_job
 from offsetlake.pipeline.compact.job import compact
@@ -56,7 +56,7 @@ def rebuilt(lake: Lake, *tables: str, log_partition: int | None = None) -> Repor
 
 
 def two_log_partitions(lake: Lake) -> list[int]:
-    return sorted(leaves(lake, "offsets", lake.versions("offsets")["offsets"]))[:2]
+    return sorted(list_state_files(lake, "offsets", lake.versions("offsets")["offsets"]))[:2]
 
 
 def test_each_commit_is_read_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,12 +87,12 @@ def test_rearranged_state_is_read_as_before_and_written_as_leaves_again(lake: La
     optimize(lake, "offsets")
     assert guard.state_versions(lake) == versions, "a reader writes nothing, and reads the version before"
     with pytest.raises(LakeUnusable, match="`offsetlake compact` arranges them again"):
-        leaves(lake, "offsets", versions["offsets"] + 1)
+        list_state_files(lake, "offsets", versions["offsets"] + 1)
     (said,) = verify(lake)
     assert said.startswith(f"table offsets: version {versions['offsets'] + 1} (OPTIMIZE by delta-rs")
     assert said.endswith("rearranged files and kept all rows: adapted to; 1 files written anew")
     assert guard.state_versions(lake)["offsets"] == versions["offsets"] + 2
-    assert len(leaves(lake, "offsets", versions["offsets"] + 2)) == 24
+    assert len(list_state_files(lake, "offsets", versions["offsets"] + 2)) == 24
     assert state(lake) == before
     assert verify(lake) == []
 

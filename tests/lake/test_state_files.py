@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from offsetlake.lake import state_files
 from offsetlake.lake.files import commit, table_schema
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.state_files import leaves, read_leaves, rewrite
+from offsetlake.lake.state_files import list_state_files, read_state_files, rewrite
 
 GROUPS = st.sampled_from([*"abcdefghij", "ж", "a\U0001f600", ""])
 CHANGES = st.dictionaries(GROUPS, st.integers(0, 3), min_size=1, max_size=6)
@@ -34,7 +34,7 @@ def _rows(lake: Lake, change: dict[str, int], run: int) -> pa.Table:
 @settings(max_examples=12, deadline=None)
 def test_leaves_hold_what_a_dict_holds(steps: list[dict[str, int]], size: int) -> None:
     held: dict[str, tuple[int, int]] = {}
-    before, state_files.LEAF_ROWS = state_files.LEAF_ROWS, size
+    before, state_files.STATE_FILE_ROWS = state_files.STATE_FILE_ROWS, size
     try:
         with TemporaryDirectory() as folder:
             lake = Lake.create(Path(folder) / "lake")
@@ -44,11 +44,11 @@ def test_leaves_hold_what_a_dict_holds(steps: list[dict[str, int]], size: int) -
                 held |= {group: (count, run) for group, count in change.items() if count}
                 _assert_held(lake, held)
     finally:
-        state_files.LEAF_ROWS = before
+        state_files.STATE_FILE_ROWS = before
 
 
 def _step(lake: Lake, change: dict[str, int], run: int) -> None:
-    of = leaves(lake, "offsets", lake.versions("offsets")["offsets"]).get(3, [])
+    of = list_state_files(lake, "offsets", lake.versions("offsets")["offsets"]).get(3, [])
     new = _rows(lake, change, run)
 
     def combine(old: pa.Table, changed: pa.Table) -> pa.Table:
@@ -58,18 +58,18 @@ def _step(lake: Lake, change: dict[str, int], run: int) -> None:
 
     changed = pa.table({"group_id": pa.array(list(change), pa.string())})
     exchange = rewrite(lake, "offsets", of, changed, combine)
-    untouched = {leaf.path for leaf in of} - set(exchange.removed)
+    untouched = {state_file.path for state_file in of} - set(exchange.removed)
     commit(lake, "offsets", [exchange], "test", run)
-    now = leaves(lake, "offsets", lake.versions("offsets")["offsets"]).get(3, [])
-    assert untouched <= {leaf.path for leaf in now}
+    now = list_state_files(lake, "offsets", lake.versions("offsets")["offsets"]).get(3, [])
+    assert untouched <= {state_file.path for state_file in now}
 
 
 def _assert_held(lake: Lake, held: dict[str, tuple[int, int]]) -> None:
-    of = leaves(lake, "offsets", lake.versions("offsets")["offsets"]).get(3, [])
-    spans = [sorted(read_leaves(lake, "offsets", [leaf])["group_id"].to_pylist()) for leaf in of]
+    of = list_state_files(lake, "offsets", lake.versions("offsets")["offsets"]).get(3, [])
+    spans = [sorted(read_state_files(lake, "offsets", [state_file])["group_id"].to_pylist()) for state_file in of]
     for span, behind in pairwise(spans):
         assert span[-1] < behind[0]
-    found = read_leaves(lake, "offsets", of).to_pylist()
+    found = read_state_files(lake, "offsets", of).to_pylist()
     assert sorted((row["group_id"], row["partition"], row["committed_offset"]) for row in found) == sorted(
         (group, at, run) for group, (count, run) in held.items() for at in range(count)
     )

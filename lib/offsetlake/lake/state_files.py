@@ -1,7 +1,7 @@
-"""The tables of latest state, kept as sorted leaves: each file holds a range of the groups of one log partition.
+"""State files: the sorted files of the state tables, each with a range of the groups of one log partition.
 
-A compaction reads and rewrites only the leaves its groups fall into, several log partitions side by side. Another
-program may rearrange the files; `offsetlake.lake.foreign.layout` brings them back into this form.
+A compaction reads and rewrites only the state files that contain its groups, several log partitions in parallel. If
+another program rearranges the files, `offsetlake.lake.foreign.layout` restores this form.
 """
 
 from bisect import bisect_right
@@ -19,39 +19,47 @@ from offsetlake.lake.files import FileChanges, TableFile, active_files, repeatin
 from offsetlake.lake.lake import Lake
 from offsetlake.util.row_codes import order_codes
 
-LEAF_ROWS = 100_000
+STATE_FILE_ROWS = 100_000
+"""Rows of a state file; more only if its last group has more."""
 
 _ORDER = ("group_id", "topic", "partition", "member_id")
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
-    """One file of a state table: the groups from `first_group` up to the next leaf's, of one log partition."""
+class StateFile:
+    """A file of a state table: the groups of one log partition from `first_group` up to that of the next file."""
 
     path: str
     log_partition: int
     first_group: str
 
 
-def leaves(lake: Lake, table: str, version: int) -> dict[int, list[Leaf]]:
-    """List the leaves of a state table at a Delta version: by log partition, in the order of their groups."""
+def list_state_files(lake: Lake, table: str, version: int) -> dict[int, list[StateFile]]:
+    """Return the state files of a table at a Delta version: by log partition, in the order of their groups.
+
+    Raises LakeUnusable if another program rearranged the files.
+    """
     files = active_files(lake, table, version)
     if out_of_layout(files):
         raise LakeUnusable(
             f"the files of table {table} of the lake {lake.path} were rearranged by another program: "
             "`offsetlake compact` arranges them again"
         )
-    found: dict[int, list[Leaf]] = {}
+    by_partition: dict[int, list[StateFile]] = {}
     for row in files:
-        leaf = Leaf(row["path"], row["min.log_partition"], row["min.group_id"])
-        found.setdefault(leaf.log_partition, []).append(leaf)
-    return {partition: sorted(of, key=lambda leaf: leaf.first_group) for partition, of in found.items()}
+        file = StateFile(row["path"], row["min.log_partition"], row["min.group_id"])
+        by_partition.setdefault(file.log_partition, []).append(file)
+    return {
+        partition: sorted(state_files, key=lambda file: file.first_group)
+        for partition, state_files in by_partition.items()
+    }
 
 
 def out_of_layout(files: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the files, as `active_files` lists them, that are no leaves: others have rows of the same range.
+    """Return the files, as `active_files` lists them, that are no state files, because their ranges overlap.
 
-    A file without statistics, or with rows of several log partitions, is none, nor is a file that overlaps it.
+    These are files with rows of several log partitions, and files that overlap another one. If a file has no
+    statistics, all files are returned.
     """
     bounds = ("min.log_partition", "max.log_partition", "min.group_id", "max.group_id")
     if any(file.get(name) is None for file in files for name in bounds):
@@ -61,70 +69,85 @@ def out_of_layout(files: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for file in files:
         for partition in range(file["min.log_partition"], file["max.log_partition"] + 1):
             by_partition.setdefault(partition, []).append(file)
-    for of_one in by_partition.values():
-        of_one.sort(key=lambda file: str(file["min.group_id"]))
-        reaching = of_one[0]
-        for file in of_one[1:]:
-            if file["min.group_id"] <= reaching["max.group_id"]:
-                wrong |= {reaching["path"]: reaching, file["path"]: file}
-            reaching = max(reaching, file, key=lambda one: str(one["max.group_id"]))
+    for in_partition in by_partition.values():
+        in_partition.sort(key=lambda file: str(file["min.group_id"]))
+        farthest = in_partition[0]
+        for file in in_partition[1:]:
+            if file["min.group_id"] <= farthest["max.group_id"]:
+                wrong |= {farthest["path"]: farthest, file["path"]: file}
+            farthest = max(farthest, file, key=lambda one: str(one["max.group_id"]))
     return [*wrong.values()]
 
 
-def read_leaves(lake: Lake, table: str, of: Iterable[Leaf], columns: Sequence[str] | None = None) -> pa.Table:
-    """Read whole leaves, all columns if none are named; columns that repeat come as dictionaries."""
+def read_state_files(
+    lake: Lake, table: str, state_files: Iterable[StateFile], columns: Sequence[str] | None = None
+) -> pa.Table:
+    """Read whole state files, by default all columns; columns with repeated values are dictionaries.
+
+    Raises LakeUnusable if a file was removed.
+    """
     schema = repeating_as_dictionaries(table)
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns])
     repeating = [column.name for column in schema if pa.types.is_dictionary(column.type)]
     parts = [schema.empty_table()]
-    for leaf in of:
-        path = lake.table_path(table) / leaf.path
+    for file in state_files:
+        path = lake.table_path(table) / file.path
         try:
             parts.append(pq.read_table(path, schema=schema, read_dictionary=repeating or None, use_threads=False))
         except FileNotFoundError as error:
             raise LakeUnusable(
-                f"{path}, a file of table {table}, is gone: where another program rearranged and vacuumed the table, "
+                f"{path}, a file of table {table}, is missing: if another program rearranged and vacuumed the table, "
                 "`offsetlake compact` adapts to that"
             ) from error
     return pa.concat_tables(parts)
 
 
-def touched(of: Sequence[Leaf], groups: Iterable[str]) -> list[tuple[list[Leaf], list[str]]]:
-    """Sort groups by the leaf of one log partition their rows are or belong in: none where it has no leaf yet."""
-    firsts = [leaf.first_group for leaf in of]
-    found: dict[int, list[str]] = {}
+def files_of_groups(state_files: Sequence[StateFile], groups: Iterable[str]) -> list[tuple[list[StateFile], list[str]]]:
+    """Assign groups to the state file of one log partition that contains them, or into whose range they fall.
+
+    The list of files is empty if the log partition has no state file yet, else it has one.
+    """
+    firsts = [file.first_group for file in state_files]
+    by_index: dict[int, list[str]] = {}
     for group in groups:
-        found.setdefault(max(bisect_right(firsts, group) - 1, 0), []).append(group)
-    return [([*of[at : at + 1]], names) for at, names in found.items()]
+        by_index.setdefault(max(bisect_right(firsts, group) - 1, 0), []).append(group)
+    return [([*state_files[index : index + 1]], names) for index, names in by_index.items()]
 
 
 def rewrite(
-    lake: Lake, table: str, of: Sequence[Leaf], changed: pa.Table, combine: Callable[[pa.Table, pa.Table], pa.Table]
+    lake: Lake,
+    table: str,
+    state_files: Sequence[StateFile],
+    changed: pa.Table,
+    combine: Callable[[pa.Table, pa.Table], pa.Table],
 ) -> FileChanges:
-    """Rewrite the leaves of one log partition that changes fall into.
+    """Rewrite the state files of one log partition into which changes fall.
 
-    `changed` has a column group_id; `combine` makes of the rows of a leaf and the changes to its groups the rows to be.
+    `changed` has a column group_id. `combine` returns the new rows of a file, given its old rows and the changes to its
+    groups.
     """
-    exchange = FileChanges()
-    for old, groups in touched(of, pc.unique(changed["group_id"]).to_pylist()):
-        here = changed if len(of) < 2 else changed.filter(pc.is_in(changed["group_id"], pa.array(groups, pa.string())))
-        for rows in parted(combine(read_leaves(lake, table, old), here)):
+    changes = FileChanges()
+    for old, groups in files_of_groups(state_files, pc.unique(changed["group_id"]).to_pylist()):
+        of_file = changed
+        if len(state_files) > 1:
+            of_file = changed.filter(pc.is_in(changed["group_id"], pa.array(groups, pa.string())))
+        for rows in split_sorted(combine(read_state_files(lake, table, old), of_file)):
             file = TableFile(lake, table)
             file.write(rows)
-            exchange.added += file.close()
-        exchange.removed += [leaf.path for leaf in old]
-    return exchange
+            changes.added += file.close()
+        changes.removed += [file.path for file in old]
+    return changes
 
 
-def parted(rows: pa.Table) -> Iterator[pa.Table]:
-    """Cut rows, sorted, into leaves of about LEAF_ROWS, never parting a group."""
+def split_sorted(rows: pa.Table) -> Iterator[pa.Table]:
+    """Sort rows and split them into state files of about STATE_FILE_ROWS rows, but never split a group."""
     order = [name for name in _ORDER if name in rows.column_names]
     ordered = rows.take(np.argsort(order_codes(rows, order), kind="stable"))
     groups = order_codes(ordered, order[:1])
     start = 0
     while start < len(groups):
-        end = min(start + LEAF_ROWS, len(groups))
+        end = min(start + STATE_FILE_ROWS, len(groups))
         end = int(np.searchsorted(groups, groups[end - 1], side="right"))
         yield ordered.slice(start, end - start)
         start = end

@@ -1,6 +1,6 @@
 """Upkeep of the Delta tables: small files made one, files of no use removed, Delta's own log kept short.
 
-The tables of latest state are never compacted here: their files are sorted leaves (`offsetlake.lake.state_files`).
+The tables of latest state are never compacted here: see `offsetlake.lake.state_files`.
 """
 
 from datetime import timedelta

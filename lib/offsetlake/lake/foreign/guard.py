@@ -67,7 +67,7 @@ def _verified(lake: Lake) -> dict[str, int]:
 
 
 def state_versions(lake: Lake, tables: Sequence[str] = STATE) -> dict[str, int]:
-    """Return the versions at which to read state tables: the newest with all rows, in files that are sorted leaves.
+    """Return the versions at which to read state tables: the newest with all rows in state files.
 
     Raises TableChanged where another program changed one.
     """

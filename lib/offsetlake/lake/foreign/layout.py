@@ -1,4 +1,4 @@
-"""State tables that another program rearranged: their rows are written into sorted leaves again."""
+"""Restores the state files of tables whose files another program rearranged."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -14,15 +14,16 @@ from offsetlake.errors import LakeUnusable
 from offsetlake.lake.commits import ours
 from offsetlake.lake.files import TableFile, active_files, table_schema
 from offsetlake.lake.lake import Lake, disk_errors
-from offsetlake.lake.state_files import out_of_layout, parted
+from offsetlake.lake.state_files import out_of_layout, split_sorted
 
-_ROWS_AT_ONCE = 2_000_000  # about: what bounds memory
+_ROWS_AT_ONCE = 2_000_000  # approximate bound of memory
 
 
 def lay_out(lake: Lake, table: str) -> int:
-    """Rewrite the files of a state table that are no sorted leaves; return how many there were.
+    """Rewrite the files of a state table that are no state files; return their number.
 
-    One commit, marked as no change of data. Raises LakeUnusable where a file does not hold the rows it should.
+    The rows are rewritten in one commit that is marked as no change of data. Raises LakeUnusable if the files do not
+    contain as many rows as the Delta log records.
     """
     target = lake.delta_table(table)
     wrong = out_of_layout(active_files(lake, table, target))
@@ -31,11 +32,11 @@ def lay_out(lake: Lake, table: str) -> int:
     now = int(time.time() * 1000)
     actions: list[AddAction | RemoveAction] = [RemoveAction(file["path"], False, now) for file in wrong]
     rows = 0
-    for leaf in _sorted(lake, table, wrong):
+    for part in _sorted(lake, table, wrong):
         file = TableFile(lake, table)
-        file.write(leaf)
+        file.write(part)
         actions += [replace(action, data_change=False) for action in file.close()]
-        rows += leaf.num_rows
+        rows += part.num_rows
     counts = [file["num_records"] for file in wrong]
     if None not in counts and sum(counts) != rows:
         raise LakeUnusable(
@@ -50,7 +51,7 @@ def lay_out(lake: Lake, table: str) -> int:
 
 
 def _sorted(lake: Lake, table: str, files: Sequence[dict[str, Any]]) -> Iterator[pa.Table]:
-    """Read the rows of files, some log partitions at a time, as the rows of leaves."""
+    """Yield the rows of files as the rows of state files, some log partitions at a time."""
     paths = [str(lake.table_path(table) / file["path"]) for file in files]
     found = ds.dataset(paths, schema=table_schema(table))
     counts = found.to_table(["log_partition"]).group_by("log_partition").aggregate([("log_partition", "count")])
@@ -60,4 +61,4 @@ def _sorted(lake: Lake, table: str, files: Sequence[dict[str, Any]]) -> Iterator
         some = partitions[at : at + step]
         rows = found.to_table(filter=pc.field("log_partition").isin(some))
         for partition in some:
-            yield from parted(rows.filter(pc.equal(rows["log_partition"], partition)))
+            yield from split_sorted(rows.filter(pc.equal(rows["log_partition"], partition)))

@@ -10,7 +10,7 @@ from offsetlake.lake.files import commit, committed
 from offsetlake.lake.foreign.guard import writing
 from offsetlake.lake.history_files import History
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.state_files import leaves
+from offsetlake.lake.state_files import list_state_files
 from offsetlake.pipeline.compact.task import COMPACTED, Compaction, compact_partitions
 from offsetlake.pipeline.ingest.job import JOB as INGEST
 from offsetlake.pipeline.parallel import chunk_partitions, distribute
@@ -66,7 +66,7 @@ def _left(lake: Lake, plan: runs.CompactPlan) -> list[str]:
 def _apply(spark: "SparkSession | None", lake: Lake, plan: runs.CompactPlan, say: Callable[[str], None]) -> None:
     first, last = plan.from_run, plan.through_run
     history = History.open(lake, HISTORY, first, last)
-    before = {table: leaves(lake, table, version) for table, version in plan.versions.items()}
+    before = {table: list_state_files(lake, table, version) for table, version in plan.versions.items()}
     partitions = history.partitions()
     say(f"compacting {len(partitions)} log partitions of history")
     task = partial(compact_partitions, Compaction(history, before))

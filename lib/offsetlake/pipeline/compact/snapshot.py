@@ -20,7 +20,7 @@ from offsetlake.lake.files import table_schema
 from offsetlake.lake.foreign.guard import state_versions
 from offsetlake.lake.history_files import RecordSource
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.state_files import Leaf, leaves, read_leaves, touched
+from offsetlake.lake.state_files import StateFile, files_of_groups, list_state_files, read_state_files
 from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition, OffsetRange
 from offsetlake.log.reading import decode, plan_readers
@@ -147,15 +147,15 @@ def read_snapshot(
 
 def _compacted(
     lake: Lake,
-) -> tuple[dict[tuple[str, int], int], dict[str, dict[int, list[Leaf]]], dict[str, int]]:
-    """Give the log offsets the compacted tables cover, their leaves and versions, all as one compaction left them."""
+) -> tuple[dict[tuple[str, int], int], dict[str, dict[int, list[StateFile]]], dict[str, int]]:
+    """Give the log offsets the compacted tables cover, their state files and versions, as one compaction left them."""
     while True:
         last = runs.last_run(lake, "compact")
         positions, plan = runs.compacted_positions(lake), runs.unfinished_plan(lake, "compact", runs.CompactPlan)
         now = state_versions(lake)
         versions = plan.versions if plan else now
         if runs.last_run(lake, "compact") == last and runs.unfinished_plan(lake, "compact", runs.CompactPlan) == plan:
-            found = {table: leaves(lake, table, version) for table, version in versions.items()}
+            found = {table: list_state_files(lake, table, version) for table, version in versions.items()}
             return positions, found, versions
 
 
@@ -212,8 +212,12 @@ def _overtaken(compaction: Compaction, pending: pa.Table, decided: pa.Table | No
         groups.setdefault(row["log_partition"], set()).add(row["group_id"])
     counting = [_place(table_schema("offsets").empty_table())]
     for partition, names in groups.items():
-        of = [leaf for found, _ in touched(compaction.leaves["offsets"].get(partition, []), names) for leaf in found]
-        rows = read_leaves(compaction.lake, "offsets", of, _PLACE)
+        of = [
+            state_file
+            for found, _ in files_of_groups(compaction.state_files["offsets"].get(partition, []), names)
+            for state_file in found
+        ]
+        rows = read_state_files(compaction.lake, "offsets", of, _PLACE)
         counting.append(
             _place(rows.filter(pc.is_in(rows["group_id"].cast(pa.string()), pa.array([*names], pa.string()))))
         )
@@ -244,4 +248,4 @@ def _offsets(
 
 
 def _stored(compaction: Compaction, table: str, partition: int, columns: Sequence[str] | None = None) -> pa.Table:
-    return read_leaves(compaction.lake, table, compaction.leaves[table].get(partition, []), columns)
+    return read_state_files(compaction.lake, table, compaction.state_files[table].get(partition, []), columns)

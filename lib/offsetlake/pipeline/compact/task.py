@@ -1,4 +1,4 @@
-"""The compaction of some log partitions, as it runs in a Spark task: history and old leaves in, new leaves out.
+"""The compaction of some log partitions, as it runs in a Spark task: history and old state files in, new ones out.
 
 Everything that bears on a group stands in one log partition, so each is compacted by itself.
 """
@@ -15,7 +15,7 @@ from offsetlake.lake.files import FileChanges, table_schema
 from offsetlake.lake.foreign.guard import STATE
 from offsetlake.lake.history_files import RecordSource
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.state_files import Leaf, read_leaves, rewrite, touched
+from offsetlake.lake.state_files import StateFile, files_of_groups, read_state_files, rewrite
 from offsetlake.queries.history_reduction import deciding_rows
 from offsetlake.rules.group_replay import ReplayedGroups, replay_groups
 from offsetlake.rules.reduction import KEY, PART, Latest, Reduction, merged
@@ -27,13 +27,13 @@ _NEWEST_COMMIT = ["log_partition", "group_id", "log_offset"]
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What all tasks of one compaction share: new records, and the leaves of the tables as the plan pins them.
+    """What all tasks of one compaction share: new records, and the state files of the tables as the plan pins them.
 
     Only `tables` are written.
     """
 
     history: RecordSource
-    leaves: dict[str, dict[int, list[Leaf]]]
+    state_files: dict[str, dict[int, list[StateFile]]]
     tables: Collection[str] = STATE
 
     @property
@@ -105,14 +105,16 @@ def _of(rows: pa.Table, partition: int) -> pa.Table:
     return rows.filter(pc.equal(rows["log_partition"], partition))
 
 
-def _leaves(compaction: Compaction, table: str, partition: int) -> list[Leaf]:
-    return compaction.leaves[table].get(partition, [])
+def _state_files(compaction: Compaction, table: str, partition: int) -> list[StateFile]:
+    return compaction.state_files[table].get(partition, [])
 
 
 def _pending_before(compaction: Compaction, partitions: Sequence[int]) -> pa.Table:
     """Give what waited for its marker or for other parts before, in the columns of `offset_commits`."""
-    of = [leaf for partition in partitions for leaf in _leaves(compaction, "pending_offsets", partition)]
-    rows = read_leaves(compaction.lake, "pending_offsets", of)
+    of = [
+        state_file for partition in partitions for state_file in _state_files(compaction, "pending_offsets", partition)
+    ]
+    rows = read_state_files(compaction.lake, "pending_offsets", of)
     made = {
         "kind": pc.if_else(pc.is_null(rows["committed_offset"]), "tombstone", "commit"),
         "superseded": pa.repeat(pa.scalar(value=False), rows.num_rows),
@@ -128,7 +130,7 @@ def _nullable(schema: pa.Schema) -> pa.Schema:
 
 
 def _offsets(compaction: Compaction, partition: int, decided: pa.Table) -> FileChanges:
-    return rewrite(compaction.lake, "offsets", _leaves(compaction, "offsets", partition), decided, merged)
+    return rewrite(compaction.lake, "offsets", _state_files(compaction, "offsets", partition), decided, merged)
 
 
 def replayed_groups(compaction: Compaction, partition: int, commits: pa.Table | None) -> ReplayedGroups:
@@ -138,8 +140,8 @@ def replayed_groups(compaction: Compaction, partition: int, commits: pa.Table | 
         commits = table_schema("offset_commits").empty_table().select(_NEWEST_COMMIT)
     commits = _of(commits, partition)
     named = {*pc.unique(records["group_id"]).to_pylist(), *commits["group_id"].to_pylist()}
-    of = touched(_leaves(compaction, "groups", partition), named)
-    before = read_leaves(compaction.lake, "groups", [leaf for leaves, _ in of for leaf in leaves])
+    of = files_of_groups(_state_files(compaction, "groups", partition), named)
+    before = read_state_files(compaction.lake, "groups", [file for files, _ in of for file in files])
     return replay_groups(records, commits, before.filter(pc.is_in(before["group_id"], pa.array(named, pa.string()))))
 
 
@@ -157,7 +159,7 @@ def _groups(
         changed = pa.table({"group_id": pa.array(replayed.group_ids, pa.string())})
         combine = partial(replaced_groups, pa.Table.from_pylist(rows[table], schema=schema))
         exchanges[table].append(
-            rewrite(compaction.lake, table, _leaves(compaction, table, partition), changed, combine)
+            rewrite(compaction.lake, table, _state_files(compaction, table, partition), changed, combine)
         )
 
 
@@ -181,8 +183,8 @@ def _pending(
 ) -> None:
     """Replace the rows of `pending_offsets` of these log partitions."""
     for partition in partitions:
-        of = _leaves(compaction, "pending_offsets", partition)
-        exchange = FileChanges(removed=[leaf.path for leaf in of])
+        of = _state_files(compaction, "pending_offsets", partition)
+        exchange = FileChanges(removed=[state_file.path for state_file in of])
         if pending is not None:
             exchange.added = rewrite(compaction.lake, "pending_offsets", [], _of(pending, partition), _only_new).added
         exchanges.append(exchange)

@@ -11,7 +11,7 @@ from offsetlake.kafka.records.coordinator_records import OffsetsRecordType
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.foreign.guard import state_versions
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.state_files import Leaf, leaves, read_leaves, touched
+from offsetlake.lake.state_files import StateFile, files_of_groups, list_state_files, read_state_files
 from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition, OffsetRange
 from offsetlake.log.reading import decode, plan_readers
@@ -36,17 +36,19 @@ class Tables:
 
     lake: Lake
     positions: dict[tuple[str, int], int]
-    leaves: dict[str, dict[int, list[Leaf]]] = field(init=False)
+    state_files: dict[str, dict[int, list[StateFile]]] = field(init=False)
 
     def __post_init__(self) -> None:
-        found = {table: leaves(self.lake, table, version) for table, version in state_versions(self.lake).items()}
-        object.__setattr__(self, "leaves", found)
+        found = {
+            table: list_state_files(self.lake, table, version) for table, version in state_versions(self.lake).items()
+        }
+        object.__setattr__(self, "state_files", found)
 
     def rows(self, table: str, partition: int, groups: pa.Array, columns: Sequence[str]) -> pa.Table:
         """Read the rows of these groups, all of one log partition; text columns that repeat come as dictionaries."""
-        of = self.leaves[table].get(partition, [])
-        wanted = [leaf for found, _ in touched(of, groups.to_pylist()) for leaf in found]
-        rows = read_leaves(self.lake, table, wanted, columns)
+        of = self.state_files[table].get(partition, [])
+        wanted = [state_file for found, _ in files_of_groups(of, groups.to_pylist()) for state_file in found]
+        rows = read_state_files(self.lake, table, wanted, columns)
         return rows.filter(pc.is_in(rows["group_id"].cast(pa.string()), groups))
 
 

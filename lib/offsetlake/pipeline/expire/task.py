@@ -1,4 +1,4 @@
-"""The judgement of some log partitions, as it runs in a Spark task: leaves of the state tables in, decisions out."""
+"""The judgement of some log partitions, as it runs in a Spark task: state files in, decisions out."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from offsetlake.lake.files import FileChanges, TableFile, table_schema
 from offsetlake.lake.history_files import HistoryFile, partition_rows
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.state_files import Leaf, leaves, read_leaves
+from offsetlake.lake.state_files import StateFile, list_state_files, read_state_files
 from offsetlake.pipeline.emit.decisions import BY_HAND, TOMBSTONE, replaced, standing
 from offsetlake.rules.policy import RetentionPolicy
 from offsetlake.rules.reduction import KEY
@@ -43,10 +43,10 @@ _EVIDENCE = ("rule", "retention_ms")
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What all tasks of one judgement share. `now` is ms since the epoch, `leaves` are as the plan pins the tables."""
+    """What all tasks of one judgement share. `now` is ms since the epoch, `state_files` are those of the plan."""
 
     lake: Lake
-    leaves: dict[str, dict[int, list[Leaf]]]
+    state_files: dict[str, dict[int, list[StateFile]]]
     policy: RetentionPolicy
     now: int
     deleted_topics: tuple[str, ...] = ()
@@ -54,20 +54,20 @@ class Judgement:
     @property
     def partitions(self) -> list[int]:
         """Log partitions that have groups or offsets."""
-        return sorted({partition for table in ("offsets", "groups") for partition in self.leaves[table]})
+        return sorted({partition for table in ("offsets", "groups") for partition in self.state_files[table]})
 
 
 def judgement(
     lake: Lake, versions: dict[str, int], policy: RetentionPolicy, now: int, deleted_topics: Sequence[str] = ()
 ) -> Judgement:
     """Judge the tables JUDGED at these Delta versions."""
-    of = {table: leaves(lake, table, versions[table]) for table in JUDGED}
+    of = {table: list_state_files(lake, table, versions[table]) for table in JUDGED}
     return Judgement(lake, of, policy, now, tuple(deleted_topics))
 
 
 @dataclass(slots=True)
-class JudgedLeaf:
-    """Offsets of one leaf, `_OF_OFFSETS`, their evaluations, and the retention in ms that held for each."""
+class JudgedFile:
+    """Offsets of one state file, `_OF_OFFSETS`, their evaluations, and the retention in ms that held for each."""
 
     offsets: pa.Table
     evaluations: Evaluations
@@ -76,7 +76,7 @@ class JudgedLeaf:
 
 @dataclass(slots=True)
 class JudgedPartition:
-    """The groups of one log partition, and while its leaves go by, what is counted of each group."""
+    """The groups of one log partition, and while its state files are read, what is counted of each group."""
 
     groups: GroupFacts
     pending: pa.Table
@@ -89,9 +89,9 @@ class JudgedPartition:
         self.stored, self.expired = np.zeros(count, np.int64), np.zeros(count, np.int64)
         self.newest = pc.fill_null(self.groups.rows["log_offset"], -1).to_numpy().copy()
 
-    def judged(self, of: Judgement, leaf: Leaf) -> JudgedLeaf:
-        """Judge the offsets of one leaf."""
-        offsets = read_leaves(of.lake, "offsets", [leaf], _OF_OFFSETS)
+    def judged(self, of: Judgement, state_file: StateFile) -> JudgedFile:
+        """Judge the offsets of one state file."""
+        offsets = read_state_files(of.lake, "offsets", [state_file], _OF_OFFSETS)
         retention = of.policy.retention(offsets)
         found = evaluate(offsets, self.groups, self.pending, of.now, retention, of.deleted_topics)
         count = len(self.stored)
@@ -99,10 +99,10 @@ class JudgedPartition:
         self.expired += np.bincount(found.group[found.expires], minlength=count + 1)[:count]
         has_group = found.group < count
         np.maximum.at(self.newest, found.group[has_group], offsets["log_offset"].to_numpy()[has_group])
-        return JudgedLeaf(offsets, found, retention)
+        return JudgedFile(offsets, found, retention)
 
     def groups_that_go(self) -> npt.NDArray[np.bool_]:
-        """Tell of each group whether nothing is left of it, once all leaves have gone by."""
+        """Tell of each group whether nothing is left of it, once all state files have been read."""
         return groups_left_with_nothing(self.groups, self.stored, self.expired, self.pending)
 
 
@@ -110,7 +110,7 @@ def open_partition(of: Judgement, partition: int) -> JudgedPartition:
     """Read the groups and pending offsets of one log partition."""
 
     def rows(table: str, columns: Sequence[str]) -> pa.Table:
-        return read_leaves(of.lake, table, of.leaves[table].get(partition, []), columns)
+        return read_state_files(of.lake, table, of.state_files[table].get(partition, []), columns)
 
     return JudgedPartition(GroupFacts(rows("groups", _OF_GROUPS)), rows("pending_offsets", _OF_PENDING))
 
@@ -131,8 +131,8 @@ def plan_tombstones(
         before = standing(rows, TOMBSTONE, ("planned", "emitted"))
         there = _about_groups_there(before, judged.groups)
         going = [table_schema("tombstones").empty_table()]
-        for leaf in of.leaves["offsets"].get(partition, []):
-            found = judged.judged(of, leaf)
+        for state_file in of.state_files["offsets"].get(partition, []):
+            found = judged.judged(of, state_file)
             rules, times = np.unique(found.evaluations.rule, return_counts=True)
             counts.update({RULES[rule]: int(count) for rule, count in zip(rules, times, strict=True)})
             going.append(_decisions(of, run_id, judged.groups, found))
@@ -170,8 +170,8 @@ def _compared(going: pa.Table, before: pa.Table, there: Bools) -> tuple[pa.Table
     return going.filter(pa.array(~known)), {outcome: before.filter(pa.array(rows)) for outcome, rows in over.items()}
 
 
-def _decisions(of: Judgement, run_id: int, groups: GroupFacts, judged: JudgedLeaf) -> pa.Table:
-    """Make the rows of `tombstones` for the offsets of a leaf that go."""
+def _decisions(of: Judgement, run_id: int, groups: GroupFacts, judged: JudgedFile) -> pa.Table:
+    """Make the rows of `tombstones` for the offsets of a state file that go."""
     going = np.flatnonzero(judged.evaluations.expires)
     offsets, found = judged.offsets.take(going), judged.evaluations
     rule, clock, group = found.rule[going], found.clock[going], found.group[going]

@@ -72,10 +72,10 @@ def _of_partition(
     count = groups.num_rows
     goes = {name: np.zeros(count, np.int64) for name in horizons}
     kept, following = np.zeros(count, np.int64), np.full(count, NEVER, np.int64)
-    for leaf in present.leaves["offsets"].get(partition, []):
-        found = judged.judged(present, leaf).evaluations
+    for state_file in present.state_files["offsets"].get(partition, []):
+        found = judged.judged(present, state_file).evaluations
         if changed and judged_too:
-            judged_too.judged(changed, leaf)
+            judged_too.judged(changed, state_file)
         known = found.group < count
         group, expires_at = found.group[known], found.expires_at[known]
         for name, ahead in horizons.items():
