@@ -153,7 +153,7 @@ def test_offsets_as_of(run: Run, instant: str, committed: int | None) -> None:
         (
             ["groups", "--lake", "nowhere"],
             6,
-            "no lake in nowhere: `offsetlake run --lake nowhere --log FOLDER` makes one",
+            "no lake in nowhere: `offsetlake run --lake nowhere --log FOLDER` creates one",
         ),
         (["groups", "--state", "Happy"], 2, "states are Empty"),
         (["groups", "--type", "odd"], 2, "'odd' is not one of"),
@@ -319,7 +319,7 @@ def test_a_lake_of_an_older_version_answers_and_says_what_it_lacks(run: Run, rea
     )
     for question in ("tombstones", "audit-events"):
         code, _, err = run(question, "--lake", real)
-        assert (code, "older offsetlake made it: the next job that writes adds what is missing" in err) == (6, True)
+        assert (code, "an older offsetlake made the lake: the next job that writes adds it" in err) == (6, True)
     assert run("expire", "--lake", real)[0] == 0
     assert [run(question, "--lake", real)[0] for question in ("tombstones", "audit-events")] == [0, 0]
 
@@ -328,7 +328,7 @@ def test_a_plan_that_is_no_plan_is_named(run: Run, real: str) -> None:
     (Path(real) / "plan-expire.json").write_text("garbage")
     code, _, err = run("expire", "--lake", real)
     assert code == 6
-    assert f"{real}/plan-expire.json is no JSON" in err
+    assert f"{real}/plan-expire.json is not valid JSON" in err
 
 
 def test_what_if_compares_and_writes_nothing(run: Run, real: str) -> None:

@@ -132,7 +132,7 @@ def test_a_check_refuses_folders_of_others(run: Run, tmp_path: Path) -> None:
     (tmp_path / "l" / "photos").mkdir()
     code, _, err = run("serve", "--config", file, "--check")
     assert code == 6
-    assert "is not empty and no lake" in err
+    assert "is not empty and does not contain an offsetlake lake" in err
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ WEEK = 7 * 86_400_000
 
 @pytest.fixture(autouse=True)
 def _few_files_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_upkeep, "FEWEST", 2)
+    monkeypatch.setattr(table_upkeep, "MIN_SMALL_FILES", 2)
 
 
 def _segments(log: Path) -> dict[str, list[int]]:
@@ -338,7 +338,7 @@ def test_entries_of_deltas_log_that_are_old_go_and_nothing_with_them(lake: Lake,
 
 def test_done_again_it_has_nothing_to_do(lake: Lake, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert upkeep(lake, log).outcome == "done"
-    monkeypatch.setattr(table_upkeep, "FEWEST", 4)
+    monkeypatch.setattr(table_upkeep, "MIN_SMALL_FILES", 4)
     again = upkeep(lake, log)
     assert (again.outcome, {*again.counts.values()}) == ("nothing new", {0})
 

@@ -212,7 +212,7 @@ def check_snapshot(made: Made, lake: Lake, table: str, *, vacuumed: bool) -> Non
 
 def make_good(lake: Lake, sql: Callable[..., None], table: str, sentence: str) -> None:
     """Do as the sentence says."""
-    if "takes them away" in sentence:
+    if "remove them with" in sentence:
         rebuilt(lake, table)
         return
     with pytest.raises(TableChanged):

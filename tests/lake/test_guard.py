@@ -90,7 +90,7 @@ def test_rearranged_state_is_read_as_before_and_written_as_leaves_again(lake: La
         list_state_files(lake, "offsets", versions["offsets"] + 1)
     (said,) = verify(lake)
     assert said.startswith(f"table offsets: version {versions['offsets'] + 1} (OPTIMIZE by delta-rs")
-    assert said.endswith("rearranged files and kept all rows: adapted to; 1 files written anew")
+    assert said.endswith("rearranged files and kept all rows: verified, and 1 files rewritten")
     assert guard.state_versions(lake)["offsets"] == versions["offsets"] + 2
     assert len(list_state_files(lake, "offsets", versions["offsets"] + 2)) == 24
     assert state(lake) == before

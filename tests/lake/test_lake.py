@@ -45,7 +45,7 @@ def test_a_new_lake_has_every_table_empty(folder: Path) -> None:
 def test_a_table_that_is_gone_is_named(folder: Path) -> None:
     lake = Lake.create(folder)
     shutil.rmtree(lake.table_path("offsets"))
-    with pytest.raises(LakeUnusable, match=f"table offsets of the lake {lake.path} is gone: restore its folder"):
+    with pytest.raises(LakeUnusable, match=f"table offsets of the lake {lake.path} is missing: restore its folder"):
         lake.count("offsets")
 
 
@@ -66,7 +66,7 @@ def test_a_folder_of_other_things_is_no_place_for_a_lake(folder: Path) -> None:
     folder.mkdir()
     (folder / "thesis.tex").touch()
     for opening in (Lake.create, Lake.check):
-        with pytest.raises(LakeUnusable, match="not empty and no lake"):
+        with pytest.raises(LakeUnusable, match="is not empty and does not contain an offsetlake lake"):
             opening(folder)
     assert (folder / "thesis.tex").exists()
 

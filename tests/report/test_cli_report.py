@@ -32,7 +32,7 @@ def test_the_page_is_written_and_told(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        (("--lake", "none"), 6, "no lake in none: `offsetlake run --lake none --log FOLDER` makes one"),
+        (("--lake", "none"), 6, "no lake in none: `offsetlake run --lake none --log FOLDER` creates one"),
         (("--group", "payments"), 2, "no group like 'payments' is in history"),
         (("--since", "noon"), 2, "'noon' is no instant"),
         (("--to", "lake/lock/report.html"), 2, "cannot be written to lake/lock/report.html: File exists"),

@@ -1,6 +1,7 @@
-"""Answers larger than memory: rows kept in files of the process's own, read again batch by batch.
+"""Answers larger than memory: rows in scratch files of the process, read again batch by batch.
 
-Both classes offer what writing an answer takes of `pyarrow.Table`: schema, num_rows, slice, select and to_batches.
+Both classes have the methods of `pyarrow.Table` that writing an answer uses: schema, num_rows, slice, select and
+to_batches.
 """
 
 import uuid
@@ -23,7 +24,7 @@ _NAME = "answer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rows:
-    """Rows outside memory, with the properties that a table has."""
+    """Rows outside memory, with the properties of a table."""
 
     schema: pa.Schema
     num_rows: int
@@ -35,7 +36,7 @@ class _Rows:
 
     @property
     def num_columns(self) -> int:
-        """How many columns there are."""
+        """Number of columns."""
         return len(self.schema)
 
     def select(self, names: Sequence[str]) -> Self:
@@ -45,13 +46,13 @@ class _Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SortedAnswer(_Rows):
-    """Rows that were found in parts, in the order of an ORDER BY over all of them; sorted when they are read."""
+    """Rows collected in parts and sorted by an ORDER BY when they are read."""
 
     table: DeltaTable
     order: str
 
     def slice(self, offset: int = 0, length: int | None = None) -> "SortedAnswer | pa.Table":
-        """Return some rows: a table, or this where it is all rows."""
+        """Return some rows: a table, or this object if these are all rows."""
         if offset == 0 and (length is None or length >= self.num_rows):
             return self
         limited = f"OFFSET {offset}" if length is None else f"LIMIT {length} OFFSET {offset}"
@@ -90,7 +91,7 @@ class PartedAnswer:
         write_deltalake(self._folder, pa.RecordBatchReader.from_batches(part.schema, counted()), mode="append")
 
     def answer(self) -> SortedAnswer:
-        """Return all rows added; at least one part must have been."""
+        """Return all rows added; at least one part must have been added."""
         table = DeltaTable(self._folder)
         return SortedAnswer(table=table, schema=self._schema, order=self._order, num_rows=self._rows)
 
@@ -102,23 +103,23 @@ class KeptAnswer(_Rows):
     path: Path
 
     def slice(self, offset: int = 0, length: int | None = None) -> "KeptAnswer | pa.Table":
-        """Return the first rows: a table, or this where it is all rows."""
+        """Return some rows: a table, or this object if these are all rows."""
         if offset == 0 and (length is None or length >= self.num_rows):
             return self
-        wanted, found = offset + (self.num_rows if length is None else length), []
+        wanted, batches = offset + (self.num_rows if length is None else length), []
         for batch in self.to_batches(MAX_ROWS_IN_MEMORY):
-            found.append(batch.slice(0, wanted))
+            batches.append(batch.slice(0, wanted))
             wanted -= batch.num_rows
             if wanted <= 0:
                 break
-        return pa.Table.from_batches(found, self.schema).slice(offset)
+        return pa.Table.from_batches(batches, self.schema).slice(offset)
 
     def to_batches(self, max_chunksize: int) -> Iterator[pa.RecordBatch]:
         """Read all rows in batches of at most `max_chunksize` rows."""
         with pa.OSFile(str(self.path)) as file:
             reader = pa.ipc.open_file(file)
-            for at in range(reader.num_record_batches):
-                batch = reader.get_batch(at).select(self.schema.names)
+            for index in range(reader.num_record_batches):
+                batch = reader.get_batch(index).select(self.schema.names)
                 for start in range(0, batch.num_rows, max_chunksize):
                     yield batch.slice(start, max_chunksize)
 
@@ -128,7 +129,7 @@ def kept(found: pa.RecordBatchReader) -> pa.Table | KeptAnswer:
     batches: list[pa.RecordBatch] = []
     for batch in found:
         batches.append(batch)
-        if sum(each.num_rows for each in batches) > MAX_ROWS_IN_MEMORY:
+        if sum(part.num_rows for part in batches) > MAX_ROWS_IN_MEMORY:
             return _in_file(found.schema, chain(batches, found))
     return pa.Table.from_batches(batches, found.schema)
 

@@ -1,8 +1,8 @@
-"""Commits that others made to a table: found in its Delta log, and sorted into rearranged files and changed rows.
+"""Commits of other programs to a table: read from its Delta log, and classified by whether they changed rows.
 
-A commit of ours carries a transaction identifier whose application begins with `offsetlake-`. Of the others, one that
-adds and removes files with `dataChange` false keeps the rows (OPTIMIZE, REORG, clustering); any other change of files
-changes rows, unless a later commit (RESTORE) brings exactly the former files back.
+A commit of ours has a transaction identifier whose application starts with `offsetlake-`. Among the others, a commit
+whose added and removed files have `dataChange` false keeps the rows (OPTIMIZE, REORG, clustering). Any other commit
+that adds or removes files changes rows, unless a later commit (RESTORE) restores exactly the former files.
 """
 
 import json
@@ -21,35 +21,35 @@ _OURS = "offsetlake-"
 _REBUILT, _EVERYTHING = "offsetlake.rebuilt", "all"
 
 File = tuple[str, str]
-"""A data file as Delta tells files apart: its path, and its deletion vector (empty: none)."""
+"""A data file as Delta identifies it: by its path and its deletion vector (empty if it has none)."""
 
 
 def app_id(job: str) -> str:
-    """Return the name under which Delta keeps the newest run of a job with the table."""
+    """Return the application identifier under which the Delta log keeps the newest run of a job."""
     return f"{_OURS}{job}"
 
 
 def ours(job: str, number: int) -> CommitProperties:
-    """Return what marks a commit as ours."""
+    """Return the properties that mark a commit as ours."""
     return CommitProperties(app_transactions=[Transaction(app_id(job), number)])
 
 
 def rebuilt(job: str, number: int, log_partitions: list[int] | None) -> CommitProperties:
-    """Return what marks a commit that rebuilt a table, or only some log partitions of it."""
+    """Return the properties that mark a commit that rebuilt a table, or some of its log partitions."""
     named = _EVERYTHING if log_partitions is None else ",".join(map(str, log_partitions))
     return CommitProperties(app_transactions=[Transaction(app_id(job), number)], custom_metadata={_REBUILT: named})
 
 
 @dataclass(slots=True)
 class Commit:
-    """One commit, as far as its place in the table's history depends on it.
+    """A commit, as far as its classification needs it.
 
-    | field | is |
-    |-------|----|
+    | field | description |
+    |-------|-------------|
     | added, removed | its data files; `added` with their statistics, as JSON |
     | keeps_rows | whether all its files are marked as no change of data |
     | alters | whether it changes the schema, the properties or the protocol of the table |
-    | rebuilt | the log partitions it rebuilt; empty: all |
+    | rebuilt | the log partitions it rebuilt; empty means all |
     """
 
     table: str
@@ -63,7 +63,7 @@ class Commit:
     rebuilt: frozenset[int] | None = None
 
     def __str__(self) -> str:
-        """Name the commit: its version, the operation, who made it and when."""
+        """Return the version of the commit, its operation, who made it and when."""
         engine = self.info.get("engineInfo", "an unknown engine")
         user = f", user {self.info['userName']}" if self.info.get("userName") else ""
         when = f", {to_iso(self.info['timestamp'])}" if "timestamp" in self.info else ""
@@ -71,14 +71,14 @@ class Commit:
 
 
 class _Files:
-    """The files others added and removed, as a difference to those before: equal differences are equal rows."""
+    """The files that others added and removed, compared to those before: equal differences mean equal rows."""
 
     def __init__(self) -> None:
         self._before: dict[File, bool] = {}
         self._now: dict[File, bool] = {}
 
     def apply(self, commit: Commit) -> frozenset[File]:
-        """Take in the files of a commit; return those that are there and were not, and the other way round."""
+        """Apply the files of a commit; return the files that exist now and did not before, or the reverse."""
         for file in commit.removed:
             self._before.setdefault(file, True)
             self._now[file] = False
@@ -90,16 +90,16 @@ class _Files:
 
 @dataclass(slots=True)
 class Findings:
-    """What others did to a table since a version that was verified.
+    """What other programs did to a table since its last verified version.
 
-    | field      | is |
-    |------------|----|
+    | field      | description |
+    |------------|-------------|
     | version    | the newest version |
-    | readable   | the newest version with all rows whose files only we arranged |
+    | readable   | the newest version with all rows in files that only we arranged |
     | rearranged | commits that only rearranged files |
-    | changed    | commits that changed rows, and that no rebuild has made good |
+    | changed    | commits that changed rows, and that no rebuild has repaired |
     | altered    | the newest commit that changed the schema, the properties or the protocol |
-    | missing    | a sentence where commits cannot be read any more |
+    | missing    | a message if commits can no longer be read |
     | mended     | log partitions rebuilt since the last of `changed` |
     | overlaid   | whether we have written since the first of `changed` |
     """
@@ -116,7 +116,7 @@ class Findings:
     _same_rows: set[frozenset[File]] = field(default_factory=lambda: {frozenset()})
 
     def take_in(self, commit: Commit) -> None:
-        """Take in the next commit."""
+        """Add the next commit to the findings."""
         self.version = commit.version
         if commit.is_ours:
             self._ours(commit)
@@ -148,7 +148,7 @@ class Findings:
 
 
 def follow(folder: Path, table: str, since: int | None) -> Findings:
-    """Read the commits to the table in `folder` after version `since`; all its log still has where that is None."""
+    """Return the findings about the table in `folder` after version `since`; None means all commits in its log."""
     log = folder / "_delta_log"
     first = min(_versions(log), default=0) if since is None else since + 1
     found = Findings(first - 1, first - 1)
@@ -172,18 +172,18 @@ def _commits(log: Path, table: str, first: int) -> Iterator[Commit]:
 
 
 def _missing(log: Path, since: int | None, newest: int) -> str:
-    """Return a text on which commits are no longer in the log, or that there are fewer than before."""
+    """Return a message if commits are no longer in the log, or if there are fewer than before."""
     pointer = log / "_last_checkpoint"
     checkpoint = json.loads(pointer.read_text(encoding="utf-8"))["version"] if pointer.exists() else -1
     if checkpoint > newest:
-        return f"its log has no version {newest + 1} any more, which was not verified yet"
+        return f"because its log no longer has version {newest + 1}, which was not verified yet"
     if since is not None and newest == since and checkpoint < since and since not in _versions(log):
-        return f"it is at an older version than {since}, which was verified: an older copy took its place"
+        return f"because its version is older than {since}, which was verified: an older copy has replaced it"
     return ""
 
 
 def _read(table: str, version: int, text: str) -> Commit:
-    """Read a commit; of one of ours only that it is."""
+    """Read a commit; of our own commits only that they are ours."""
     commit = Commit(table, version)
     lines = text.splitlines()
     transactions = (json.loads(line)["txn"] for line in lines if line.startswith('{"txn"'))
@@ -215,10 +215,10 @@ def _take_in(commit: Commit, kind: str, action: dict[str, Any]) -> None:
 
 
 def _touched(folder: Path, changed: list[Commit]) -> set[int]:
-    """Return the log partitions whose rows the commits may have changed; where that is not known, one that is none."""
+    """Return the log partitions whose rows the commits may have changed; -1 stands for unknown ones."""
     try:
         before = pa.table(DeltaTable(folder, version=changed[0].version - 1).get_add_actions(flatten=True)).to_pylist()
-    except DeltaError:  # the log has that version no more
+    except DeltaError:  # the log no longer has that version
         return {-1}
     spans = {row["path"]: (row.get("min.log_partition"), row.get("max.log_partition")) for row in before}
     found: set[int] = set()

@@ -1,8 +1,8 @@
-"""What the tables are: one JSON file each in `schemas/tables/`, read here, made and brought up to date here.
+"""Definitions of the tables, one JSON file each in `schemas/tables/`: read, created and upgraded here.
 
-A definition only allows more. Whoever changes a table appends a column or a check whose `since` is one above
-LAKE_VERSION, or lets a column be null or a check go, and raises LAKE_VERSION; a lake of an older version follows when
-it is next opened for writing. A check that says something else has another name.
+A change of a definition may only allow more. To change a table, append a column or a check whose `since` is
+LAKE_VERSION + 1, or make a column nullable, or remove a check, or change a comment; then increment LAKE_VERSION. A lake
+of an older version is upgraded when it is next opened for writing. A check with another condition needs another name.
 """
 
 import json
@@ -38,12 +38,12 @@ FORMER_NAMES = {"acts": "audit_events"}
 """Tables by the names they had before lake version 6."""
 
 _OURS = ours("create", LAKE_VERSION)
-_CHECK = "delta.constraints."  # what the name of a check stands behind among a table's properties
+_CHECK = "delta.constraints."  # prefix of the names of checks among the properties of a table
 
 
 @dataclass(frozen=True, slots=True)
 class TableDefinition:
-    """One table as its file says: columns and checks as JSON objects with `since`, Delta's own type names."""
+    """The definition of a table: columns and checks as JSON objects with `since`, and types by their names in Delta."""
 
     name: str
     comment: str
@@ -53,16 +53,16 @@ class TableDefinition:
 
     @property
     def column_names(self) -> list[str]:
-        """Names in the table's order."""
+        """Names of the columns, in the order of the table."""
         return [column["name"] for column in self.columns]
 
     @property
     def repeating(self) -> list[str]:
-        """Columns of strings of which few are different: files keep them as dictionaries."""
+        """Columns of strings with few different values, which files store as dictionaries."""
         return [column["name"] for column in self.columns if column.get("repeats")]
 
     def fields(self, since: int = 0) -> list[Field]:
-        """Columns that came after lake version `since`, as Delta fields with their comments."""
+        """Return the columns that were added after lake version `since`, as Delta fields with comments."""
         return [Field.from_json(json.dumps(_delta_field(c))) for c in self.columns if c["since"] > since]
 
 
@@ -73,7 +73,7 @@ def _delta_field(column: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def definition(table: str) -> TableDefinition:
-    """Read the definition of one of TABLES."""
+    """Return the definition of one of TABLES."""
     stored = json.loads(resource("schemas", "tables", f"{table}.json").read_text(encoding="utf-8"))
     return TableDefinition(
         name=stored["name"],
@@ -89,49 +89,54 @@ def current_name(table: str) -> str:
     return FORMER_NAMES.get(table, table)
 
 
-def create_table(path: Path, of: TableDefinition) -> None:
-    """Make the table, empty, with all its columns and checks; where a killed run left it half made, finish it."""
+def create_table(path: Path, wanted: TableDefinition) -> None:
+    """Create the empty table with all columns and checks; completes a table that a killed run left incomplete."""
     table = DeltaTable.create(
-        path, Schema(of.fields()), mode="ignore", name=of.name, description=of.comment, configuration=of.properties,
+        path,
+        Schema(wanted.fields()),
+        mode="ignore",
+        name=wanted.name,
+        description=wanted.comment,
+        configuration=wanted.properties,
         commit_properties=_OURS,
-    )  # fmt: skip
-    add_checks(table, of, since=0)
+    )
+    add_checks(table, wanted, since=0)
 
 
-def upgrade_table(path: Path, of: TableDefinition, from_version: int) -> None:
-    """Bring a table of lake version `from_version` to its definition; run again, it changes nothing."""
+def upgrade_table(path: Path, wanted: TableDefinition, from_version: int) -> None:
+    """Upgrade a table of lake version `from_version` to its definition; idempotent."""
     table = DeltaTable(path)
     present = {field.name: field for field in table.schema().fields}
-    missing = [field for field in of.fields(from_version) if field.name not in present]
+    missing = [field for field in wanted.fields(from_version) if field.name not in present]
     if missing:
         table.alter.add_columns(missing, commit_properties=_OURS)
-    _loosen(table, of, present)
-    add_checks(table, of, since=from_version)
+    _loosen(table, wanted, present)
+    add_checks(table, wanted, since=from_version)
 
 
-def _loosen(table: DeltaTable, of: TableDefinition, present: Mapping[str, Field]) -> None:
-    """Drop the checks and NOT NULLs that the definition has no more, and say what it says now."""
-    kept = {f"{_CHECK}{check['name']}" for check in of.checks}
+def _loosen(table: DeltaTable, wanted: TableDefinition, present: Mapping[str, Field]) -> None:
+    """Drop checks and NOT NULL constraints that the definition no longer has, and update names and comments."""
+    kept = {f"{_CHECK}{check['name']}" for check in wanted.checks}
     for name in table.metadata().configuration:
         if name.startswith(_CHECK) and name not in kept:
             table.alter.drop_constraint(name.removeprefix(_CHECK), commit_properties=_OURS)
-    for field in (each for each in of.fields() if each.name in present):
+    for field in (field for field in wanted.fields() if field.name in present):
         if field.nullable and not present[field.name].nullable:
             table.alter.drop_column_not_null(field.name, commit_properties=_OURS)
         if field.metadata != present[field.name].metadata:
             table.alter.set_column_metadata(field.name, field.metadata, commit_properties=_OURS)
-    if table.metadata().name != of.name:
-        table.alter.set_table_name(of.name, commit_properties=_OURS)
-    if table.metadata().description != of.comment:
-        table.alter.set_table_description(of.comment, commit_properties=_OURS)
+    if table.metadata().name != wanted.name:
+        table.alter.set_table_name(wanted.name, commit_properties=_OURS)
+    if table.metadata().description != wanted.comment:
+        table.alter.set_table_description(wanted.comment, commit_properties=_OURS)
 
 
-def add_checks(table: DeltaTable, of: TableDefinition, since: int) -> None:
-    """Add the checks that came after lake version `since`, where they are not there."""
+def add_checks(table: DeltaTable, wanted: TableDefinition, since: int) -> None:
+    """Add the checks that were added after lake version `since`, unless the table has them."""
     present = table.metadata().configuration
     missing = {
         check["name"]: check["sql"]
-        for check in of.checks
+        for check in wanted.checks
         if check["since"] > since and f"{_CHECK}{check['name']}" not in present
     }
     if missing:

@@ -14,25 +14,25 @@ from offsetlake.lake.views import View
 from offsetlake.util.memory_limit import limited
 
 ENGINE_BYTES = 384 << 20
-"""What sorts, joins and aggregations of one query may hold; sorts and aggregations spill what is above it."""
+"""Memory for the sorts, joins and aggregations of a query; sorts and aggregations spill what exceeds it."""
 
 TOO_LARGE = (
     "the query needs more than 1 GB of memory: narrow it, for example by --group, --topic or --since, or in SQL by "
     "WHERE group_id = '…'"
 )
-_UNFILTERED = "every_"  # what the name of a table stands behind that a view of the same name filters
+_UNFILTERED = "every_"  # prefix of the name of a table that a view of the original name filters
 SPILLING = {
     "datafusion.execution.target_partitions": "1",
-    "datafusion.execution.sort_spill_reservation_bytes": str(64 << 20),  # of each sort, to merge what it has spilled
+    "datafusion.execution.sort_spill_reservation_bytes": str(64 << 20),  # per sort, to merge what it has spilled
     "datafusion.execution.batch_size": "4096",
 }
-"""Settings with which a sort of any size fits: one at a time, which takes longer, in less than ENGINE_BYTES."""
+"""Settings with which sorts of any size fit into less than ENGINE_BYTES: one at a time, which takes longer."""
 SPILLING_BYTES = 320 << 20
 _EXHAUSTED = "Resources exhausted"
 
 
 class Engine:
-    """One session: tables and views by name, then any number of queries."""
+    """A session: tables and views by name, then any number of queries."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ def _batches(found: pa.RecordBatchReader, schema: pa.Schema) -> Iterable[pa.Reco
 
 
 def _explained(error: Exception) -> Exception:
-    """Return the error to raise for one of the engine's."""
+    """Return the error to raise for an error of the engine."""
     if _EXHAUSTED not in str(error):
         return error
     return NotEnoughMemory(TOO_LARGE)
@@ -95,13 +95,13 @@ def _explained(error: Exception) -> Exception:
 
 @contextmanager
 def limited_memory() -> Iterator[None]:
-    """End the process with the words and the exit code of NotEnoughMemory if queries make it too large meanwhile."""
+    """Exit with the message and code of NotEnoughMemory if queries make the process too large inside the block."""
     with limited(NotEnoughMemory.exit_code, TOO_LARGE, lambda: _scratch().cleanup()):
         yield
 
 
 def scratch_folder() -> str:
-    """Return the folder of this process for what does not fit into memory; it is removed when the process ends."""
+    """Return the scratch folder of this process for data larger than memory; it is removed when the process ends."""
     return _scratch().name
 
 
@@ -111,7 +111,7 @@ def _scratch() -> "tempfile.TemporaryDirectory[str]":
 
 
 def _common(kind: pa.DataType) -> pa.DataType:
-    """Return the type pyarrow can work with: it cannot filter or compare the engine's views of strings."""
+    """Return the type to convert to: pyarrow cannot filter or compare the string views of the engine."""
     if pa.types.is_string_view(kind):
         return pa.string()
     if pa.types.is_binary_view(kind):

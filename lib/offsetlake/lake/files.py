@@ -1,8 +1,8 @@
-"""Data files of tables, written side by side by Spark's tasks, and the commit that makes them part of their table.
+"""Data files of tables, written by tasks in parallel, and the commit that makes them part of their table.
 
-A commit exchanges files for others in one step, tagged with its run: Delta keeps the newest run number of each job in
-the commit itself, so a job that was killed and runs again passes over the tables it had already written. A file that no
-commit names is no part of its table: what a killed task leaves behind is never seen, and goes with the next VACUUM.
+A commit replaces files by others atomically, tagged with its run: the Delta log keeps the newest run number of each
+job, so that a resumed job skips the tables that it has already written. A file that no commit references is not part of
+its table: files that a killed task has left are never read, and `maintain` vacuums them.
 """
 
 import json
@@ -31,14 +31,14 @@ ROWS_A_GROUP = 1 << 18
 
 @dataclass(slots=True)
 class FileChanges:
-    """What a commit is to do to one table: files to add, and paths of files to take away."""
+    """The changes of a commit to one table: files to add, and paths of files to remove."""
 
     added: list[AddAction] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
 
 
 class TableFile:
-    """One new data file of a table, written batch by batch; it exists only if there are rows.
+    """Writes a new data file of a table batch by batch; without rows no file is created.
 
     Every row is checked against the constraints of the table: CheckFailed is raised before a commit can name the file.
     """
@@ -53,7 +53,7 @@ class TableFile:
         self._waiting: list[pa.Table] = []
 
     def write(self, rows: pa.Table) -> None:
-        """Add rows: the columns of the table, in any order, and others, which are passed over."""
+        """Add rows with the columns of the table, in any order; other columns are ignored."""
         if not rows.num_rows:
             return
         self._waiting.append(rows.select(self._schema.names).cast(_held_as(rows.schema, self._schema)))
@@ -61,7 +61,7 @@ class TableFile:
             self._flush()
 
     def write_rows(self, rows: list[dict[str, Any]]) -> None:
-        """Add rows given as dicts, as `write`."""
+        """Add rows given as dicts."""
         if rows:
             self.write(pa.Table.from_pylist(rows, schema=self._schema))
 
@@ -86,7 +86,7 @@ class TableFile:
                 self._writer.write_table(part, row_group_size=ROWS_A_GROUP)
 
     def close(self) -> list[AddAction]:
-        """Finish the file and give what a commit says of it: nothing if no row came."""
+        """Finish the file and return its action for a commit: none if it has no rows."""
         if self._waiting:
             self._flush()
         if self._writer is None:
@@ -112,7 +112,7 @@ class TableFile:
 
 @dataclass(slots=True)
 class _Statistics:
-    """Bounds of one column, by which readers skip files."""
+    """Minimum, maximum and null count of a column, by which readers skip files."""
 
     smallest: Any = None
     largest: Any = None
@@ -130,27 +130,27 @@ class _Statistics:
 
 @cache
 def table_schema(table: str) -> pa.Schema:
-    """Columns of a table, as its definition and so every lake that is up to date has them."""
+    """Return the columns of a table as its definition has them, and every lake of the current version."""
     return pa.schema(Schema(definition(table).fields()).to_arrow())
 
 
 @cache
 def repeating_as_dictionaries(table: str) -> pa.Schema:
-    """Columns of a table as `table_schema` has them, but texts that repeat as dictionaries."""
+    """Return the columns of a table as `table_schema` does, but repeated texts as dictionaries."""
     repeating, as_dictionary = definition(table).repeating, pa.dictionary(pa.int32(), pa.string())
     schema = table_schema(table)
     return pa.schema([of.with_type(as_dictionary) if of.name in repeating else of for of in schema])
 
 
 def _held_as(given: pa.Schema, schema: pa.Schema) -> pa.Schema:
-    """Keep the columns that are given as dictionaries as dictionaries."""
+    """Return the schema with the columns as dictionaries that are given as dictionaries."""
     types = [given.field(column.name).type for column in schema]
     columns = zip(schema, types, strict=True)
     return pa.schema([c.with_type(given_as) if pa.types.is_dictionary(given_as) else c for c, given_as in columns])
 
 
 def _without_unused(rows: pa.Table) -> pa.Table:
-    """Make each dictionary one, of just the values its column has: Parquet keeps it as it is given."""
+    """Unify the dictionaries of each column and drop unused values, which Parquet would otherwise store."""
     for at, column in enumerate(rows.schema):
         if pa.types.is_dictionary(column.type):
             array = rows[at].unify_dictionaries().combine_chunks()
@@ -162,7 +162,7 @@ def _without_unused(rows: pa.Table) -> pa.Table:
 
 
 def _row_groups(rows: pa.Table) -> list[pa.Table]:
-    """Keep superseded commits in row groups of their own: who looks for the latest skips them whole."""
+    """Split rows so that superseded commits have their own row groups, which readers of the latest ones skip."""
     if "superseded" not in rows.column_names:
         return [rows]
     parts = (rows.filter(chosen) for chosen in (pc.invert(rows["superseded"]), rows["superseded"]))
@@ -170,7 +170,7 @@ def _row_groups(rows: pa.Table) -> list[pa.Table]:
 
 
 def _indexed(table: str) -> list[str]:
-    """Columns Delta keeps statistics of: those the definition names, or all of simple type."""
+    """Return the columns with statistics: those that the definition names, or all of simple types."""
     of = definition(table)
     named = of.properties.get("delta.dataSkippingStatsColumns")
     return named.split(",") if named else [c["name"] for c in of.columns if c["type"] in ("long", "integer", "string")]
@@ -179,26 +179,28 @@ def _indexed(table: str) -> list[str]:
 def commit(
     lake: Lake,
     table: str,
-    exchanges: Iterable[FileChanges],
+    changes: Iterable[FileChanges],
     job: str,
     run_id: int,
     properties: CommitProperties | None = None,
 ) -> None:
-    """Add and take away the files of all exchanges in one commit; a no-op where this run already did.
+    """Apply all file changes in one commit; does nothing if this run already did.
 
-    Raises LakeBusy where another program has rearranged the files that are to be taken away.
+    Raises LakeBusy if another program has rearranged the files to remove.
     """
-    made = list(exchanges)
+    all_changes = list(changes)
     now = int(time.time() * 1000)
-    actions: list[AddAction | RemoveAction] = [action for exchange in made for action in exchange.added]
-    removed = [path for exchange in made for path in exchange.removed]
+    actions: list[AddAction | RemoveAction] = [action for of_task in all_changes for action in of_task.added]
+    removed = [path for of_task in all_changes for path in of_task.removed]
     actions += [RemoveAction(path, True, now) for path in removed]
     if not actions or committed(lake, table, job, run_id):
         return
     target = lake.delta_table(table)
-    # A commit may remove files that are not there: their rows would then be in the table twice.
+    # Delta accepts the removal of files that are not in the table: their rows would then be in it twice.
     if removed and not {*removed} <= {file["path"] for file in active_files(lake, table, target)}:
-        raise LakeBusy(f"another program rearranged the files of table {table} of {lake.path} meanwhile: run it again")
+        raise LakeBusy(
+            f"another program rearranged the files of table {table} of {lake.path} meanwhile: run the command again"
+        )
     with disk_errors(lake.path):
         once = properties or ours(job, run_id)
         target.create_write_transaction(actions, "append", target.schema(), commit_properties=once)
@@ -210,10 +212,10 @@ def committed(lake: Lake, table: str, job: str, run_id: int) -> bool:
 
 
 def active_files(lake: Lake, table: str, at: DeltaTable | int | None = None) -> list[dict[str, Any]]:
-    """List the data files of a table, now or at a version, with their statistics as `min.column`, `max.column`.
+    """Return the data files of a table, at a version or now, with their statistics as `min.column`, `max.column`.
 
-    They can be read as plain Parquet: raises TableChanged where a reader has to know deletion vectors, or columns that
-    are named otherwise in the files.
+    The files can be read as plain Parquet: raises TableChanged if they have deletion vectors, or columns with other
+    names in the files.
     """
     target = at if isinstance(at, DeltaTable) else lake.delta_table(table, at)
     protocol = target.protocol()
@@ -223,15 +225,15 @@ def active_files(lake: Lake, table: str, at: DeltaTable | int | None = None) -> 
             why = "has deletion vectors"
         if why:
             raise TableChanged(
-                f"table {table} of the lake {lake.path} {why}, which only others write: `offsetlake rebuild` brings "
-                "tables of latest state back, RESTORE in Spark the others"
+                f"table {table} of the lake {lake.path} {why}, written by another program: restore a state table "
+                "with `offsetlake rebuild`, any other table with RESTORE in Spark"
             )
     files: list[dict[str, Any]] = pa.table(target.get_add_actions(flatten=True)).to_pylist()
     return files
 
 
 def renamed_columns(target: DeltaTable, names: Iterable[str]) -> str:
-    """Return which of these columns a table lacks, or has under another name in its files; empty for none."""
+    """Return a message with the columns that a table lacks or that have other names in its files; empty if none."""
     physical = {f.name: f.metadata.get("delta.columnMapping.physicalName", f.name) for f in target.schema().fields}
     wrong = sorted(name for name in names if physical.get(name) != name)
-    return f"lacks columns of ours, or has them under other names: {', '.join(wrong)}" if wrong else ""
+    return f"lacks columns, or has them under other names: {', '.join(wrong)}" if wrong else ""

@@ -1,4 +1,4 @@
-"""History, read as files: which hold the rows of some ingest runs, and the rows of some log partitions in them."""
+"""Reads history by file: the files with rows of some ingest runs, and their rows of some log partitions."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ _BATCH_ROWS = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class HistoryFile:
-    """A file of a history table, and the log partitions it may hold."""
+    """A file of a history table, and the range of log partitions it may contain."""
 
     path: str
     first_partition: int
@@ -30,7 +30,7 @@ class HistoryFile:
 
 
 def history_files(lake: Lake, table: str, from_run: int, through_run: int) -> list[HistoryFile]:
-    """List the files that may hold rows of these ingest runs."""
+    """Return the files that may contain rows of these ingest runs."""
     files = active_files(lake, table)
     if any(row.get("min.ingest_run") is None for row in files):  # written by others, without statistics
         return partition_files(lake, table)
@@ -43,7 +43,7 @@ def history_files(lake: Lake, table: str, from_run: int, through_run: int) -> li
 
 @dataclass(frozen=True, slots=True)
 class RecordSource(ABC):
-    """Rows of history tables, wherever they are, by log partition."""
+    """A source of rows of history tables by log partition."""
 
     lake: Lake
 
@@ -55,7 +55,7 @@ class RecordSource(ABC):
         where: pc.Expression | None = None,
         columns: list[str] | None = None,
     ) -> Iterator[pa.Table]:
-        """Give the rows of some log partitions, batch by batch, all columns if none are named."""
+        """Yield the rows of some log partitions batch by batch, by default all columns."""
 
     def rows(
         self,
@@ -64,7 +64,7 @@ class RecordSource(ABC):
         where: pc.Expression | None = None,
         columns: list[str] | None = None,
     ) -> pa.Table:
-        """Give rows of some log partitions as one table, where they are few beside the commits."""
+        """Return rows of some log partitions as one table; for rows that are few compared to the commits."""
         schema = table_schema(table)
         wanted = pa.schema([schema.field(name) for name in columns]) if columns else schema
         return pa.concat_tables([wanted.empty_table(), *self.batches(table, partitions, where, columns)])
@@ -72,7 +72,7 @@ class RecordSource(ABC):
 
 @dataclass(frozen=True, slots=True)
 class History(RecordSource):
-    """Rows of a span of ingest runs: the files by table, made on the driver, read in tasks."""
+    """The rows of a range of ingest runs: the driver lists the files by table, tasks read them."""
 
     from_run: int
     through_run: int
@@ -85,7 +85,7 @@ class History(RecordSource):
         return cls(lake, from_run, through_run, files)
 
     def partitions(self) -> list[int]:
-        """Log partitions that may have rows."""
+        """Return the log partitions that may have rows."""
         of_all = [file for files in self.files.values() for file in files]
         return sorted({p for file in of_all for p in range(file.first_partition, file.last_partition + 1)})
 
@@ -96,7 +96,7 @@ class History(RecordSource):
         where: pc.Expression | None = None,
         columns: list[str] | None = None,
     ) -> Iterator[pa.Table]:
-        """Read the rows of some log partitions, batch by batch, all columns if none are named."""
+        """Yield the rows of some log partitions batch by batch, by default all columns."""
         low, high = min(partitions), max(partitions)
         files = [f for f in self.files[table] if f.first_partition <= high and f.last_partition >= low]
         if not files:
@@ -119,7 +119,7 @@ class History(RecordSource):
 
 
 def partition_files(lake: Lake, table: str, version: int | None = None) -> list[HistoryFile]:
-    """List the files of a table, now or at a Delta version, of any table that has a column log_partition."""
+    """Return the files of any table with a column log_partition, at a Delta version or the newest one."""
     return [_history_file(lake, table, row) for row in active_files(lake, table, version)]
 
 
@@ -141,9 +141,9 @@ def partition_rows(
     *,
     alone: bool = False,
 ) -> pa.Table:
-    """Read the rows that some files of a table have of these log partitions, all columns if none are named.
+    """Return the rows of these log partitions in some files of a table, by default all columns.
 
-    `alone`: for many rows where no other task runs; by threads, and texts that repeat come as dictionaries.
+    With `alone`, for many rows while no other task runs, threads read them, and repeated texts are dictionaries.
     """
     low, high = min(partitions), max(partitions)
     paths = [lake.table_path(table) / f.path for f in files if f.first_partition <= high and f.last_partition >= low]

@@ -1,4 +1,4 @@
-"""A lake: a folder of Delta tables, the version they are at, and the lock that lets one job write at a time."""
+"""A lake: a folder of Delta tables, its version, and the lock that only one writing job holds at a time."""
 
 import errno
 import fcntl
@@ -24,61 +24,61 @@ from offsetlake.util.atomic_files import replacing, temporary_of, to_disk
 WAIT_SECONDS = 60
 _MARKER = "offsetlake.json"
 LOCK = "lock"
-_ENTRY = f"{'[0-9]' * 20}.json"  # of a table's Delta log: a version, whole once it is there
+_ENTRY = f"{'[0-9]' * 20}.json"  # an entry of a Delta log, which is complete when it exists
 
 
 class Lake:
-    """One lake, holding one log. Make with `create` or `open`; both are cheap."""
+    """A lake with the data of one log. Use `create` or `open`; both are cheap."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
 
     @classmethod
     def open(cls, path: Path) -> "Lake":
-        """Open a lake for reading; LakeUnusable where there is none or a newer program made it."""
+        """Return a lake for reading; raise LakeUnusable if there is none or a newer program made it."""
         lake = cls(path)
         if lake.version() == 0:
-            raise LakeUnusable(f"no lake in {path}: `offsetlake run --lake {path} --log FOLDER` makes one")
+            raise LakeUnusable(f"no lake in {path}: `offsetlake run --lake {path} --log FOLDER` creates one")
         return lake
 
     @classmethod
     def create(cls, path: Path) -> "Lake":
-        """Open a lake for writing: made if there is none, brought up to date if an older program made it."""
+        """Return a lake for writing; create it if there is none, upgrade it if an older program made it."""
         lake = cls(path)
         if lake.version() < LAKE_VERSION:
             with disk_errors(lake.path):
-                lake._bring_up_to_date()
+                lake._upgrade()
         return lake
 
     @classmethod
     def check(cls, path: Path) -> None:
-        """Raise LakeUnusable where `create` would: something else is there, or a newer program made the lake."""
+        """Raise LakeUnusable if `create` would: the folder has other content, or a newer program made the lake."""
         lake = cls(path)
         if lake.version() == 0 and path.exists():
-            lake._refuse_strangers()
+            lake._refuse_other_content()
 
     def version(self) -> int:
-        """Return the version the tables are at, 0 where there is no lake yet; raises LakeUnusable."""
+        """Return the version of the lake, 0 if there is no lake yet; raises LakeUnusable."""
         marker = self.path / _MARKER
         try:
             version = int(json.loads(marker.read_text(encoding="utf-8"))["version"])
         except FileNotFoundError:
             return 0
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise LakeUnusable(f"{marker} cannot be read ({error}): is {self.path} a lake?") from error
+            raise LakeUnusable(f"cannot read {marker} ({error}): check that {self.path} is a lake") from error
         if version > LAKE_VERSION:
             raise LakeUnusable(
                 f"the lake {self.path} is at version {version}, written by a newer offsetlake; "
-                f"this one knows versions up to {LAKE_VERSION}: upgrade offsetlake"
+                f"this version supports lakes up to version {LAKE_VERSION}: upgrade offsetlake"
             )
         return version
 
-    def _bring_up_to_date(self) -> None:
+    def _upgrade(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         with self.lock("create"):
             version = self.version()
             if version == 0:
-                self._refuse_strangers()
+                self._refuse_other_content()
             self._rename_tables()
             for table in TABLES:
                 if DeltaTable.is_deltatable(str(self.table_path(table))):
@@ -101,11 +101,14 @@ class Lake:
             old.rename(new)
             to_disk(self.path)
 
-    def _refuse_strangers(self) -> None:
+    def _refuse_other_content(self) -> None:
         known = {*TABLES, *FORMER_NAMES, LOCK, temporary_of(Path(_MARKER)).name}
-        strangers = {entry.name for entry in self.path.iterdir()} - known
-        if strangers:
-            raise LakeUnusable(f"{self.path} is not empty and no lake: name an empty or a new folder with --lake")
+        others = {entry.name for entry in self.path.iterdir()} - known
+        if others:
+            raise LakeUnusable(
+                f"the folder {self.path} is not empty and does not contain an offsetlake lake: "
+                "name an empty or a new folder with --lake"
+            )
 
     def table_path(self, table: str) -> Path:
         """Return the folder of a table; in a lake that is not upgraded yet it may have the table's former name."""
@@ -115,46 +118,46 @@ class Lake:
         return self.path / table
 
     def delta_table(self, table: str, version: int | None = None) -> DeltaTable:
-        """Open one table, at a Delta version or as it is now; LakeUnusable where it is gone or not there yet."""
+        """Open a table, at a Delta version or the newest one; raise LakeUnusable if the table is missing."""
         try:
             return DeltaTable(self.table_path(table), version=version)
         except TableNotFoundError as error:
             if self.version() < LAKE_VERSION:
-                why = "is not there yet, an older offsetlake made it: the next job that writes adds what is missing"
+                why = "is missing, because an older offsetlake made the lake: the next job that writes adds it"
             else:
-                why = "is gone: restore its folder, or read the log into a new lake"
+                why = "is missing: restore its folder, or read the log into a new lake"
             raise LakeUnusable(f"table {table} of the lake {self.path} {why}") from error
 
     def versions(self, *tables: str) -> dict[str, int]:
-        """Delta versions the tables are at now: those named, all there are if none is named."""
+        """Return the Delta versions of the named tables, by default of all tables."""
         return {table: self._version_of(table) for table in tables or self.tables()}
 
     def _version_of(self, table: str) -> int:
-        """Give a table's Delta version by the names in its log: to open the table reads what they hold."""
-        found = [int(entry.stem) for entry in (self.table_path(table) / "_delta_log").glob(_ENTRY)]
-        return max(found) if found else self.delta_table(table).version()
+        """Return the Delta version of a table by the names in its log; opening the table would read the entries."""
+        versions = [int(entry.stem) for entry in (self.table_path(table) / "_delta_log").glob(_ENTRY)]
+        return max(versions) if versions else self.delta_table(table).version()
 
     def tables(self) -> list[str]:
-        """Name the tables there are; a lake that an older program made lacks the newer ones until a job writes."""
+        """Return the tables that exist; a lake of an older program lacks the newer ones until a job writes."""
         return [table for table in TABLES if DeltaTable.is_deltatable(str(self.table_path(table)))]
 
     def check_up_to_date(self) -> None:
-        """Raise LakeUnusable where an older program made the lake: the views need what its tables lack."""
+        """Raise LakeUnusable if an older program made the lake, because its tables lack columns that the views need."""
         if self.version() < LAKE_VERSION:
             raise LakeUnusable(
-                f"an older offsetlake made the lake {self.path}, and its tables lack what the views need: "
-                "the next job that writes adds it"
+                f"an older offsetlake made the lake {self.path}, and its tables lack columns that the views need: "
+                "the next job that writes adds them"
             )
 
     def columns(self, table: str) -> list[str]:
-        """Names of a table's columns; a lake that an older program made lacks the newer ones until a job writes."""
+        """Return the columns of a table by name; a lake of an older program lacks the newer ones until a job writes."""
         return [field.name for field in self.delta_table(table).schema().fields]
 
     def query(self, sql: str, *tables: str, **at: int) -> pa.Table:
-        """Answer SQL (DataFusion's dialect) over the named tables and views, without Spark.
+        """Run SQL (DataFusion's dialect) over the named tables and views, without Spark.
 
-        Where none is named: over all tables there are, and the views that the statement names. `at` pins a table to a
-        Delta version: `query(sql, offsets=3)`.
+        By default over all tables, and the views that the statement names. `at` pins tables to Delta versions:
+        `query(sql, offsets=3)`.
         """
         names = tables if tables or at else (*self.tables(), *named_in(sql))
         return self.engine(names, at).query(sql)
@@ -167,29 +170,30 @@ class Lake:
         settings: Mapping[str, str] | None = None,
         instead: Mapping[str, DeltaTable] | None = None,
     ) -> Engine:
-        """Open the SQL engine over the named tables and views, and those they are built on.
+        """Return an SQL engine over the named tables and views, and those they are built on.
 
         `at` pins tables to Delta versions; `only` maps tables to SQL conditions that their rows must satisfy;
-        `settings` are the engine's; `instead` maps names of tables to tables that are read in place of the lake's.
+        `settings` are those of the engine; `instead` maps names of tables to tables to read in place of the lake's.
         """
         registered, views = needed((*names, *at))
         if views:
             self.check_up_to_date()
-        others = instead or {}
+        replacements = instead or {}
         opened = {
-            table: others[table] if table in others else self.delta_table(table, at.get(table)) for table in registered
+            table: replacements[table] if table in replacements else self.delta_table(table, at.get(table))
+            for table in registered
         }
         return Engine(opened, views, only, settings)
 
     def count(self, table: str, condition: str = "true") -> int:
-        """Count the rows of a table for which an SQL condition holds."""
+        """Return the number of rows of a table that satisfy an SQL condition."""
         return int(self.query(f"SELECT count(*) AS n FROM {table} WHERE {condition}", table)["n"][0].as_py())  # noqa: S608
 
     @contextmanager
     def lock(self, job: str, waiting: Callable[[str], None] = lambda _: None) -> Iterator[None]:
-        """Hold the lake for one writing job; the kernel frees it when the process ends, however it ends.
+        """Lock the lake for a writing job; the kernel releases the lock when the process ends for whatever reason.
 
-        Waits WAIT_SECONDS for another job, saying so through `waiting`, then raises LakeBusy.
+        If another job has the lock, calls `waiting` with a message and waits WAIT_SECONDS, then raises LakeBusy.
         """
         with disk_errors(self.path):
             file = (self.path / LOCK).open("ab", buffering=0)
@@ -202,7 +206,7 @@ class Lake:
 
     def _acquire(self, handle: int, waiting: Callable[[str], None]) -> None:
         deadline = time.monotonic() + WAIT_SECONDS
-        said = False
+        reported = False
         while True:
             try:
                 return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -210,34 +214,34 @@ class Lake:
                 holder = (self.path / LOCK).read_text(encoding="utf-8") or "another job"
                 if time.monotonic() > deadline:
                     raise LakeBusy(f"{holder} still writes to {self.path} after {WAIT_SECONDS} s: try again") from error
-                if not said:
+                if not reported:
                     waiting(f"waiting for {holder}, which writes to {self.path}")
-                said = True
-                time.sleep(0.2)  # flock has no call that waits with a limit
+                reported = True
+                time.sleep(0.2)  # flock cannot wait with a timeout
 
     def write_file(self, name: str, content: dict[str, Any]) -> None:
-        """Replace a small JSON file of the lake so that a kill leaves the old or the new one, never half of one."""
+        """Replace a small JSON file of the lake; a kill leaves the old or the new file, never a partial one."""
         with replacing(self.path / name) as file:
             file.write_text(json.dumps(content), encoding="utf-8")
 
     def read_file(self, name: str) -> dict[str, Any] | None:
-        """Read what `write_file` wrote; None where there is no such file."""
+        """Return what `write_file` wrote, or None if there is no such file."""
         file = self.path / name
         try:
             return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
         except ValueError as error:
             raise LakeUnusable(
-                f"{file} is no JSON ({error}): remove it, and the job whose plan it was begins anew"
+                f"{file} is not valid JSON ({error}): remove it, and the job whose plan it was starts anew"
             ) from error
 
     def remove_file(self, name: str) -> None:
-        """Remove what `write_file` wrote."""
+        """Remove a file that `write_file` wrote."""
         (self.path / name).unlink(missing_ok=True)
 
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn what the operating system says of a full, read-only or forbidden disk into LakeUnusable."""
+    """Raise LakeUnusable for errors of the operating system about a full, read-only or forbidden disk."""
     try:
         yield
     except (OSError, DeltaError) as error:
@@ -252,7 +256,7 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 
 def _os_error(error: Exception) -> int | None:
-    """Give the number of an error of the operating system; deltalake has it in its text only."""
+    """Return the number of an error of the operating system, which deltalake has only in its text."""
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno
     named = re.search(r"\(os error (\d+)\)", str(error))

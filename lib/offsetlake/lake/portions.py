@@ -1,4 +1,4 @@
-"""Log partitions, divided so that the rows of each portion fit into memory: all that concerns a group is in one."""
+"""Divides log partitions into portions whose rows fit into memory; all records of a group are in one portion."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -9,19 +9,19 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 ROWS_AT_ONCE = 1 << 18
-"""Rows of a portion, about; a portion never divides a log partition."""
+"""Approximate number of rows of a portion; a log partition is never divided."""
 
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """A range of log partitions, and about how many rows it has. An end that is None is open."""
+    """A range of log partitions with its approximate number of rows. None means that this side is unbounded."""
 
     first: int | None
     last: int | None
     rows: int
 
     def has(self, partition: int) -> bool:
-        """Check whether a log partition is in it."""
+        """Check whether the portion contains a log partition."""
         return (self.first is None or partition >= self.first) and (self.last is None or partition <= self.last)
 
     @property
@@ -35,10 +35,10 @@ class Portion:
 
 
 def portions(tables: Mapping[str, DeltaTable], since: int, rows_at_once: int) -> list[Portion]:
-    """Divide the log partitions of some tables by how many rows the statistics of their files say these have.
+    """Divide the log partitions of some tables by their numbers of rows according to the statistics of the files.
 
-    Files of history with no record of an ingest run after `since` do not count. All portions together are all log
-    partitions there can be; a table whose files have no statistics counts as one log partition.
+    Files of history without records of ingest runs after `since` do not count. The portions together cover all possible
+    log partitions. The rows of files without statistics count as one log partition.
     """
     rows: Counter[int] = Counter()
     for table in tables.values():

@@ -1,4 +1,4 @@
-"""Any SELECT a person writes, over all tables and views of a lake; ours over tables of the past. They only read."""
+"""Runs SELECT statements of users over a lake, and our own over older versions of tables. They only read."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -18,13 +18,13 @@ _READS = re.compile(r"(\s|--[^\n]*\n|/\*.*?\*/)*(SELECT\b|WITH\b|VALUES\b|\()", 
 
 
 def select(lake: Lake, statement: str) -> Answer:
-    """Answer any SELECT over tables and views; BadRequest, with the engine's words, where it is none or is wrong."""
+    """Run a SELECT over tables and views; raise BadRequest with the message of the engine if it is invalid."""
     query = statement.strip().rstrip(";")
     if not _READS.match(query):
-        raise BadRequest(f"only SELECT is answered, over the tables {', '.join(TABLES)}")
+        raise BadRequest(f"only SELECT statements are allowed, over the tables {', '.join(TABLES)}")
     engine = lake.engine((*lake.tables(), *named_in(query)), {}, settings=SPILLING)
     try:
-        # Nothing that writes can stand in parentheses, nor can a second statement.
+        # Neither a statement that writes nor a second statement is valid in parentheses.
         engine.query(f"EXPLAIN SELECT * FROM ({query}\n)")  # noqa: S608
         return kept(_distinct(engine.stream(query)))
     except (DeltaError, pa.ArrowException) as error:
@@ -34,26 +34,26 @@ def select(lake: Lake, statement: str) -> Answer:
 
 
 def select_at(lake: Lake, statement: str, versions: Mapping[str, int]) -> pa.Table:
-    """Answer a SELECT of ours over tables at these Delta versions; LakeUnusable where one cannot be read."""
+    """Run a SELECT over tables at these Delta versions; raise LakeUnusable if one cannot be read."""
     with readable(lake, versions):
         return lake.query(statement, **versions)
 
 
 @contextmanager
 def readable(lake: Lake, versions: Mapping[str, int]) -> Iterator[None]:
-    """Raise LakeUnusable where tables cannot be read at these Delta versions."""
+    """Raise LakeUnusable if tables cannot be read at these Delta versions."""
     try:
         yield
     except (DeltaError, pa.ArrowException, LakeUnusable) as error:
         at = ",".join(f"{table}={version}" for table, version in versions.items())
         raise LakeUnusable(
-            f"the lake {lake.path} cannot be read at versions {at}: {error}. Files that only old versions name go with "
-            "`offsetlake maintain`, and versions of an older offsetlake may lack columns: ask of newer ones"
+            f"the lake {lake.path} cannot be read at versions {at}: {error}. `offsetlake maintain` removes the "
+            "files of old versions, and versions of an older offsetlake may lack columns: use newer versions"
         ) from error
 
 
 def _distinct(found: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """Tell columns of the same name apart, as a join gives them: `group_id`, `group_id_2`."""
+    """Give columns of the same name different names, as joins return them: `group_id`, `group_id_2`."""
     names: list[str] = []
     for name in found.schema.names:
         same = found.schema.names[: len(names)].count(name)

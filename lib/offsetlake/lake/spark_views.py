@@ -1,4 +1,4 @@
-"""The tables and views of a lake as Spark SQL's own: for `spark-sql`, and for a session of one's own."""
+"""The tables and views of a lake in Spark SQL: for `spark-sql` and for sessions of users."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 @lists_arguments
 def register_views(spark: "SparkSession", lake: str | Path) -> None:
-    """Make the tables and views of a lake known to a session that has Delta, as temporary views.
+    """Register the tables and views of a lake as temporary views of a session that has Delta.
 
-    Raises LakeUnusable where there is no lake, TableChanged where another program changed one of its tables.
+    Raises LakeUnusable if there is no lake, TableChanged if another program changed one of its tables.
     """
     for statement in spark_statements(open_verified(Path(lake))):
         spark.sql(statement)
 
 
 def spark_statements(lake: Lake) -> Iterator[str]:
-    """Give the statements that make a session's temporary views of a lake's tables, then of the views over them."""
+    """Yield the statements that create temporary views of the tables of a lake, then of the views over them."""
     lake.check_up_to_date()
     for table in TABLES:
         path = _text(str(lake.table_path(table)))
-        # Not `AS SELECT`: that would look the table up again in every view that names it, and in every view over those.
+        # `AS SELECT` would resolve the table again in every view that names it, and in every view over those.
         yield f"CREATE OR REPLACE TEMPORARY VIEW {table} USING delta OPTIONS (path {path})"
     for view in views().values():
         columns = ", ".join(f"{name} COMMENT {_text(comment)}" for name, comment in view.columns.items())

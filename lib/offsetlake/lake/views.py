@@ -1,11 +1,11 @@
-"""The views over the tables: one file each in `schemas/views/`, one SELECT that DataFusion and Spark SQL both run.
+"""The views over the tables: one file each in `schemas/views/`, with a SELECT that both DataFusion and Spark SQL run.
 
-A file begins with comments: what the view answers; notes; its columns, each a line of three blanks, name and meaning
-(farther in: the meaning goes on); `worst first:`, an ORDER BY; `since:`, the column that says when; `least important:`,
-optional, the columns that a narrow terminal does not show, the first to be dropped first. A view may build on others:
-it names them as it names tables. ` by log partition`, a line of its own: the view has a column group_id, and its rows
-of a group follow from the group's history in one log partition, with the markers and the commits in parts there, so it
-can be computed for some log partitions, or some groups of one, at a time.
+A file starts with comments: the question that the view answers; notes; and the columns, each in a line with three
+blanks, the name and the meaning (lines with more blanks continue the meaning). Then follow `worst first:`, an ORDER BY;
+`since:`, the column with the time; and `least important:`, optional, the columns that a narrow terminal omits, in this
+order. A view may be built on others, which it names like tables. The line ` by log partition` says that the rows of a
+group depend only on the history of its log partition, so that the view can be
+computed for some log partitions, or some groups of one, at a time.
 """
 
 import re
@@ -25,16 +25,16 @@ _NAMED = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)")
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One view as its file says.
+    """A view as its file defines it.
 
-    | field   | is |
-    |---------|----|
-    | answers | the question it answers, in words |
-    | columns | names in their order, with what each means |
-    | order   | an ORDER BY that puts first what is worth looking at |
-    | since   | the column, ms since the epoch, that says when |
-    | least_important | columns that a narrow terminal does not show, the first to be dropped first |
-    | by_log_partition | whether it can be asked for the history of some log partitions at a time |
+    | field   | description |
+    |---------|-------------|
+    | answers | the question it answers |
+    | columns | names in their order, with their meanings |
+    | order   | an ORDER BY that puts the rows that need attention first |
+    | since   | the column with the time, ms since the epoch |
+    | least_important | columns that a narrow terminal omits, in this order |
+    | by_log_partition | whether it can be queried some log partitions at a time |
     | select  | its SELECT |
     | uses    | names of the tables and views it reads |
     """
@@ -52,7 +52,7 @@ class View:
 
 @cache
 def views() -> dict[str, View]:
-    """Read all views; each behind those it builds on."""
+    """Return all views, each after those it is built on."""
     files = [file for file in resource("schemas", "views").iterdir() if file.name.endswith(".sql")]
     texts = {file.name.removesuffix(".sql"): file.read_text(encoding="utf-8") for file in files}
     known = {name: _parsed(name, text, {*texts, *TABLES}) for name, text in sorted(texts.items())}
@@ -61,7 +61,7 @@ def views() -> dict[str, View]:
 
 
 def needed(names: Iterable[str]) -> tuple[set[str], list[View]]:
-    """Give the tables and the views that some tables and views take, these included; views in an order to make them."""
+    """Return the tables and views that the named ones depend on, including these; views in the order of creation."""
     wanted = {*names}
     for view in reversed(views().values()):
         if view.name in wanted:
@@ -70,7 +70,7 @@ def needed(names: Iterable[str]) -> tuple[set[str], list[View]]:
 
 
 def named_in(statement: str) -> set[str]:
-    """Give the views that an SQL statement may name."""
+    """Return the views that an SQL statement may name."""
     return views().keys() & set(re.findall(r"\w+", statement))
 
 

@@ -72,7 +72,7 @@ class Place:
         judge(InProcess(), self.create())
 
     def maintain(self) -> None:
-        table_upkeep.FEWEST = 2  # every table has something to do
+        table_upkeep.MIN_SMALL_FILES = 2  # every table has something to do
         upkeep(self.create(), self.folder / "log")
 
     def rebuild(self) -> None:

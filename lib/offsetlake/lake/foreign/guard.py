@@ -1,7 +1,7 @@
-"""What others did to the tables: adapted to or refused before a job or a question reads them.
+"""Detects commits of other programs before a job or a query reads a table: adapts to them or refuses the table.
 
-The version of each table up to which its commits were verified is kept in a file of the lake, so that each commit is
-read once, however long the history of a table is.
+A file of the lake contains the version of each table up to which its commits are verified, so that each commit is read
+once, however long the history of a table is.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,10 +16,10 @@ from offsetlake.lake.foreign.layout import lay_out
 from offsetlake.lake.lake import Lake, disk_errors
 
 STATE = ("offsets", "pending_offsets", "groups", "group_members")
-"""The tables of latest state: history can rebuild them."""
+"""The state tables, which can be rebuilt from history."""
 
 _VERIFIED = "verified.json"
-_NAMED = 3  # commits named in a sentence
+_NAMED = 3  # commits named in a message
 
 WRITABLE = {
     "appendOnly", "changeDataFeed", "checkConstraints", "columnMapping", "deletionVectors", "invariants",
@@ -30,9 +30,9 @@ WRITABLE = {
 
 @contextmanager
 def writing(lake: Lake, job: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Lock the lake for one writing job, and adapt to what others did to its tables.
+    """Lock the lake for a writing job, and adapt to commits of other programs to its tables.
 
-    Raises LakeBusy as `Lake.lock`, TableChanged where another program changed rows or columns.
+    Raises LakeBusy as `Lake.lock`, and TableChanged if another program changed rows or columns.
     """
     with lake.lock(job, say):
         adapt(lake, say)
@@ -40,14 +40,14 @@ def writing(lake: Lake, job: str, say: Callable[[str], None]) -> Iterator[None]:
 
 
 def open_verified(path: Path) -> Lake:
-    """Open a lake for reading as `Lake.open`; raises TableChanged too, where another program changed a table."""
+    """Return a lake for reading as `Lake.open`; also raise TableChanged if another program changed a table."""
     lake = Lake.open(path)
     refuse_changed(lake)
     return lake
 
 
 def refuse_changed(lake: Lake, *tables: str) -> dict[str, Findings]:
-    """Return what others did to the tables, all if none is named; raises TableChanged where they changed one."""
+    """Return the findings about the named tables, by default all; raise TableChanged if one was changed."""
     found = findings(lake, *tables)
     for table, of_table in found.items():
         if why := _why_refused(lake, table, of_table):
@@ -56,7 +56,7 @@ def refuse_changed(lake: Lake, *tables: str) -> dict[str, Findings]:
 
 
 def findings(lake: Lake, *tables: str) -> dict[str, Findings]:
-    """Return what others did to the tables since they were verified."""
+    """Return the findings about the named tables, by default all, since they were verified."""
     verified = _verified(lake)
     return {table: follow(lake.table_path(table), table, verified.get(table)) for table in tables or lake.tables()}
 
@@ -69,29 +69,29 @@ def _verified(lake: Lake) -> dict[str, int]:
 def state_versions(lake: Lake, tables: Sequence[str] = STATE) -> dict[str, int]:
     """Return the versions at which to read state tables: the newest with all rows in state files.
 
-    Raises TableChanged where another program changed one.
+    Raises TableChanged if another program changed one.
     """
     return {table: of_table.readable for table, of_table in refuse_changed(lake, *tables).items()}
 
 
 def adapt(lake: Lake, say: Callable[[str], None]) -> None:
-    """Adapt to what others did to the tables; the caller holds the lake's lock. Raises TableChanged."""
+    """Adapt to commits of other programs to the tables; the caller has the lock of the lake. Raises TableChanged."""
     found = refuse_changed(lake)
     for table, of_table in found.items():
         if unknown := foreign_features(lake, table) if of_table.altered else set():
             raise TableChanged(
                 f"{_named(lake, table)} has table features that deltalake cannot write since {of_table.altered}: "
-                f"{', '.join(sorted(unknown))}; `offsetlake rebuild --table {table}` takes them away"
+                f"{', '.join(sorted(unknown))}; remove them with `offsetlake rebuild --table {table}`"
             )
         if of_table.rearranged:
             files = lay_out(lake, table) if table in STATE else 0
-            again = f"; {files:,} files written anew" if files else ""
-            say(f"table {table}: {_listed(of_table.rearranged)} rearranged files and kept all rows: adapted to{again}")
+            again = f", and {files:,} files rewritten" if files else ""
+            say(f"table {table}: {_listed(of_table.rearranged)} rearranged files and kept all rows: verified{again}")
     record(lake, {table: of_table.version for table, of_table in found.items()})
 
 
 def record(lake: Lake, versions: Mapping[str, int]) -> None:
-    """Note that the commits to these tables are verified up to these versions."""
+    """Record that the commits to these tables are verified up to these versions."""
     before = _verified(lake)
     now = before | dict(versions)
     if now != before:
@@ -100,15 +100,15 @@ def record(lake: Lake, versions: Mapping[str, int]) -> None:
 
 
 def foreign_features(lake: Lake, table: str) -> set[str]:
-    """Return the table features for which deltalake refuses to commit."""
+    """Return the features of a table with which deltalake cannot commit."""
     protocol = lake.delta_table(table).protocol()
     return {*(protocol.writer_features or ()), *(protocol.reader_features or ())} - WRITABLE
 
 
 def _why_refused(lake: Lake, table: str, found: Findings) -> str:
-    """Return why a table must not be read, and what to do; empty if it may be read."""
+    """Return why a table must not be read and what to do, or an empty string if it may be read."""
     if found.missing:
-        return f"{_named(lake, table)} cannot be verified, {found.missing}: {_remedy(lake, table, found)}"
+        return f"{_named(lake, table)} cannot be verified {found.missing}: {_remedy(lake, table, found)}"
     if found.changed:
         return (
             f"rows of {_named(lake, table)} were changed by another program, {_listed(found.changed)}: "
@@ -117,7 +117,7 @@ def _why_refused(lake: Lake, table: str, found: Findings) -> str:
     if found.altered:
         known = [column["name"] for column in definition(table).columns if column["since"] <= lake.version()]
         if why := renamed_columns(lake.delta_table(table), known):
-            again = f"run `offsetlake rebuild --table {table}`" if table in STATE else "give them their names again"
+            again = f"run `offsetlake rebuild --table {table}`" if table in STATE else "restore their names"
             return f"{_named(lake, table)} {why}; last altered by {found.altered}: {again}"
     return ""
 
@@ -133,8 +133,8 @@ def _listed(commits: Sequence[Commit]) -> str:
 
 def _remedy(lake: Lake, table: str, found: Findings) -> str:
     if table in STATE:
-        return f"run `offsetlake rebuild --table {table}`, which makes it anew from history"
+        return f"run `offsetlake rebuild --table {table}`, which rebuilds it from history"
     if found.changed and not found.overlaid:
         back = f"RESTORE TABLE delta.`{lake.table_path(table)}` TO VERSION AS OF {found.changed[0].version - 1}"
-        return f"nothing can rebuild it; put it back with Spark, {back}, or read the log into a new lake"
-    return "nothing can rebuild it; put a copy of the lake back, or read the log into a new one"
+        return f"it cannot be rebuilt; restore it with Spark, {back}, or read the log into a new lake"
+    return "it cannot be rebuilt; restore a copy of the lake, or read the log into a new lake"

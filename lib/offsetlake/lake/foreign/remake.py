@@ -1,4 +1,4 @@
-"""Tables made anew in their place: all rows exchanged in one commit, and table features of others taken away."""
+"""Replaces tables in place: all rows in one commit, or the table features that other programs added."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from offsetlake.lake.lake import Lake, disk_errors
 from offsetlake.util.atomic_files import temporary_of, to_disk
 from offsetlake.util.times import now_ms
 
-# What table features leave behind in a table that no longer has them.
+# Properties that table features leave in a table that no longer has them.
 _PROPERTIES = ("delta.enableRowTracking", "delta.rowTracking", "delta.enableInCommitTimestamps")
 _MORE_PROPERTIES = ("delta.inCommitTimestamp", "delta.enableTypeWidening", "clusteringColumns")
 _DOMAINS = {"clustering": "delta.clustering", "rowTracking": "delta.rowTracking"}
@@ -26,29 +26,29 @@ _DOMAINS = {"clustering": "delta.clustering", "rowTracking": "delta.rowTracking"
 def replace_table(lake: Lake, table: str, added: Sequence[AddAction], job: str, run_id: int) -> None:
     """Replace all rows of a table by new files, and its schema and properties by its definition, in one commit.
 
-    A no-op where this run already did. The table has no checks then: `add_checks` follows, in a commit of its own.
+    Does nothing if this run already did. Afterwards the table has no checks: call `add_checks`.
     """
-    of = definition(table)
+    table_definition = definition(table)
     if committed(lake, table, job, run_id):
         return
     with disk_errors(lake.path):
         create_table_with_add_actions(
             str(lake.table_path(table)),
-            Schema(of.fields()),
+            Schema(table_definition.fields()),
             [*added],
             mode="overwrite",
-            name=of.name,
-            description=of.comment,
-            configuration=of.properties,
+            name=table_definition.name,
+            description=table_definition.comment,
+            configuration=table_definition.properties,
             commit_properties=rebuilt(job, run_id, None),
         )
 
 
 def take_features_away(lake: Lake, table: str) -> set[str]:
-    """Drop the table features that deltalake cannot write, where another program added some; return them.
+    """Drop the table features that deltalake cannot write, if another program added some; return them.
 
-    No row changes. deltalake drops no feature, and Spark not all of them, so that this writes the commit itself: as
-    atomically as they do, by a link that fails where there is such a version. Raises LakeBusy where there is.
+    No row changes. deltalake cannot drop features, and Spark cannot drop all of them, so this function writes the
+    commit itself, as atomically as they do, by a hard link, which fails if the version exists. Raises LakeBusy then.
     """
     unknown = foreign_features(lake, table)
     if not unknown:
@@ -62,18 +62,21 @@ def take_features_away(lake: Lake, table: str) -> set[str]:
         try:
             os.link(temporary, file)
         except FileExistsError as error:
-            raise LakeBusy(f"another program writes to table {table} of {lake.path}: run it again") from error
+            raise LakeBusy(
+                f"another program is writing to table {table} of {lake.path}: run the command again"
+            ) from error
         finally:
             temporary.unlink()
     return unknown
 
 
 def _dropping(lake: Lake, table: str, unknown: set[str]) -> list[dict[str, Any]]:
-    """Return the actions of a commit that drops table features, with the properties and domains that are theirs."""
+    """Return the actions of a commit that drops table features with their properties and domains."""
     target = lake.delta_table(table)
     protocol, metadata = target.protocol(), target.metadata()
     readers, writers = (
-        [f for f in of or () if f in WRITABLE] for of in (protocol.reader_features, protocol.writer_features)
+        [feature for feature in features or () if feature in WRITABLE]
+        for features in (protocol.reader_features, protocol.writer_features)
     )
     read = {"minReaderVersion": 3, "readerFeatures": readers} if readers else {}
     kept = {k: v for k, v in metadata.configuration.items() if not k.startswith((*_PROPERTIES, *_MORE_PROPERTIES))}
