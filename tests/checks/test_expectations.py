@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 
 from offsetlake.checks import expectations
 from offsetlake.checks.expectations import (
-    MOST_COUNTED,
+    MAX_COUNTED_ROWS,
     NOTHING,
     Evidence,
     Suite,
@@ -389,7 +389,7 @@ def test_nothing_is_there_to_look_at_in_a_new_lake(tmp_path: Path) -> None:
 
 
 def test_of_many_rows_some_are_counted_and_few_told() -> None:
-    rows = [{"group_id": f"g\x1b{number}", "topic": None, "log_offset": 7} for number in range(MOST_COUNTED)]
+    rows = [{"group_id": f"g\x1b{number}", "topic": None, "log_offset": 7} for number in range(MAX_COUNTED_ROWS)]
     assert str(Evidence(rows[:1], 9)) == "1 row: group_id=g\\x1b0 log_offset=7"
     assert str(Evidence(rows[:4], 9)).startswith("4 rows: group_id=g\\x1b0 log_offset=7; ")
     assert str(Evidence(rows, 9)).startswith("1,000 or more rows: ")
@@ -399,7 +399,7 @@ def test_of_many_rows_some_are_counted_and_few_told() -> None:
 
 def test_tables_that_are_being_written_are_not_judged(lake: Lake) -> None:
     runs.begin(lake, "compact", runs.Plan())
-    with pytest.raises(LakeBusy, match=r"run \d+ of compact in .* still runs or was cut short"):
+    with pytest.raises(LakeBusy, match=r"run \d+ of compact in .* is running or was interrupted"):
         pinned(lake, SUITES.values(), {})
     everything = lake.versions(*SUITES["after_compact"].tables)
     assert pinned(lake, [SUITES["after_compact"]], everything) == everything

@@ -99,7 +99,7 @@ def test_diff(run: Run, options: tuple[str, ...], expected: list[tuple[object, .
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("audit nope", "no view 'nope'; views are changes, commit_outcomes"),
+        ("audit nope", "unknown view 'nope'; views are changes, commit_outcomes"),
         ("audit changes --group nobody-*", "no group like 'nobody-*' is in history, as far as the lake"),
         ("audit changes --topic nope", "nobody ever committed an offset of topic nope, as far as the lake"),
         ("audit idle_groups --topic a", "idle_groups has no column topic: leave --topic out; its columns: group_id"),

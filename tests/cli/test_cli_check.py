@@ -81,7 +81,7 @@ def test_versions_of_then_are_judged_as_they_were(run: Run, broken: Lake) -> Non
     before = f"offsets={now['offsets'] - 1}"
     code, _, err = checked(run, "--suite", "after_compact", "--versions", before)
     assert code == 2
-    assert f"offsets is at version {now['offsets']} by now: beside its version {now['offsets'] - 1} name" in err
+    assert f"offsets is at version {now['offsets']} by now: with its version {now['offsets'] - 1}, also name" in err
     others = (
         "offset_commits",
         "transaction_markers",
@@ -105,7 +105,7 @@ def test_versions_of_then_are_judged_as_they_were(run: Run, broken: Lake) -> Non
 def test_an_empty_lake_has_nothing_to_look_at(run: Run, tmp_path: Path) -> None:
     Lake.create(tmp_path / "lake")
     code, rows, err = checked(run)
-    assert (code, {row["observed"] for row in rows}) == (0, {"nothing to look at"})
+    assert (code, {row["observed"] for row in rows}) == (0, {"nothing to check"})
     assert f"{len(rows)} of {len(rows)} had nothing to look at: their tables are empty" in err
 
 

@@ -12,12 +12,12 @@ pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 
 def test_of_a_full_lake_all_holds_but_what_one_of_every_record_type_holds(full_lake: Lake, tmp_path: Path) -> None:
-    from offsetlake.checks.runner import judged  # noqa: PLC0415 - seconds, of every worker that collects tests
+    from offsetlake.checks.runner import evaluate  # noqa: PLC0415 - seconds, of every worker that collects tests
 
     suites = read_suites([])
     pins = pinned(full_lake, suites, {})
     found = {suite.name: evidence(full_lake, suite, pins, since=0) for suite in suites}
-    answer = judged(suites, found, pins, tmp_path / "pages", lambda _: None)
+    answer = evaluate(suites, found, pins, tmp_path / "pages", lambda _: None)
     (broken,) = [row for row in answer.to_pylist() if not row["success"]]
     odd = [
         row
@@ -27,4 +27,4 @@ def test_of_a_full_lake_all_holds_but_what_one_of_every_record_type_holds(full_l
     assert {row["log_partition"] for row in odd} == {200}
     assert broken["expectation"].startswith("committed offsets are -1 or above")
     assert broken["observed"].startswith(f"{len(odd)} rows: ")
-    assert "nothing to look at" not in answer["observed"].to_pylist()
+    assert "nothing to check" not in answer["observed"].to_pylist()

@@ -217,7 +217,7 @@ def make_good(lake: Lake, sql: Callable[..., None], table: str, sentence: str) -
         return
     with pytest.raises(TableChanged):
         rebuilt(lake, "offsets")
-    if "names again" in sentence:
+    if "restore their names" in sentence:
         sql(lake, table, "ALTER TABLE {t} RENAME COLUMN g TO group_id")
         return
     version = int(re.search(r"VERSION AS OF (\d+)", sentence)[1])  # type: ignore[index]

@@ -1,8 +1,9 @@
-"""What has to hold of a lake: suites of expectations, read from `schemas/expectations/`, and what breaks them.
+"""Expectations about a lake: the suites in `schemas/expectations/`, and the rows that violate them.
 
-A suite is one of Great Expectations, in TOML. Each expectation is about a column that counts the rows a query of ours
-finds, its `meta.broken_by`; the queries are asked of pinned versions of the tables, a few log partitions at a time, and
-of history only what is new, unless all of it is asked for. `offsetlake.checks.runner` has the counts judged.
+A suite is a suite of Great Expectations, in TOML. Each expectation is about a column that counts the rows that a query,
+its `meta.broken_by`, returns. The queries run over pinned versions of the tables, some log partitions at a time, and
+over new history only, unless all of it is requested. `offsetlake.checks.runner` has Great Expectations evaluate the
+counts.
 """
 
 import re
@@ -20,12 +21,14 @@ from offsetlake.lake.select import readable, select_at
 from offsetlake.util.escaping import visible
 from offsetlake.util.resources import resource
 
-MOST_COUNTED = 1000  # rows: that a rule is broken oftener tells nothing more
+MAX_COUNTED_ROWS = 1000
+"""Maximum number of rows that are counted per expectation; more would tell nothing new."""
+
 SINCE = "{since}"
-MAX_ROWS_LOOKED_AT = 4_000_000
-"""Of more new rows a gate asks about some log partitions, others each time, unless it is asked for all history."""
-NOTHING = "nothing to look at"
-_TOLD = 3  # rows
+MAX_CHECKED_ROWS = 4_000_000
+"""With more new rows than this, a gate checks some of the log partitions, others each time."""
+NOTHING = "nothing to check"
+_SHOWN_ROWS = 3
 _SUFFIX = ".toml"
 _HISTORY = (
     "offset_commits",
@@ -37,9 +40,9 @@ _HISTORY = (
 )
 _STATE = ("offsets", "pending_offsets", "groups", "group_members")
 _BY_LOG_PARTITION = (*_HISTORY[:3], *_STATE, "tombstones", "alterations")
-_ROWS_AT_ONCE = 1 << 17  # fewer than other queries: Great Expectations takes its share of the memory
+_ROWS_AT_ONCE = 1 << 17  # fewer than in other queries, because Great Expectations needs memory too
 _COMPACTED = "SELECT coalesce(max(through_run), 0) AS run_id FROM runs WHERE job = 'compact'"
-_STRIDE = 7919  # a prime: successive compactions have parts of the log sampled that are far from each other
+_STRIDE = 7919  # a prime, so that successive compactions sample distant parts of the log
 _CHANGED = """
 SELECT DISTINCT stretch['partition'] AS log_partition FROM (
   SELECT unnest(ranges) AS stretch FROM runs WHERE job = 'ingest' AND run_id > {since}
@@ -50,9 +53,9 @@ Advance = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """One rule of a suite: `broken_by` is the query for the rows that break it.
+    """An expectation of a suite; `broken_by` is the query for the rows that violate it.
 
-    It runs over a few log partitions at a time, or over all at once if `whole`.
+    The query runs over some log partitions at a time, or over all at once if `whole` is set.
     """
 
     type: str
@@ -64,50 +67,50 @@ class Expectation:
 
     @property
     def column(self) -> str:
-        """Name under which the rows that break it are counted."""
+        """Name of the column that counts the violating rows."""
         return str(self.kwargs["column"])
 
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """The rules of one gate. In its queries SINCE stands for the ingest run after which history is asked about."""
+    """The expectations of a gate. In its queries, SINCE is the ingest run after which history is checked."""
 
     name: str
     expectations: tuple[Expectation, ...]
     new_since: str
-    """The query for the ingest run after which history is new; empty where history is not asked about."""
+    """The query for the ingest run after which history is new; empty if history is not checked."""
     changed_only: bool
-    """Whether of the state tables only log partitions with new history are asked about."""
+    """Whether only log partitions with new history are checked in the state tables."""
 
     @property
     def tables(self) -> list[str]:
-        """Tables the queries name."""
+        """The tables that the queries name."""
         words = {word for each in self.expectations for word in re.findall(r"\w+", each.broken_by)}
         return [table for table in TABLES if table in words]
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What breaks an expectation: rows, MOST_COUNTED at the most; `size` is how many its table has."""
+    """At most MAX_COUNTED_ROWS rows that violate an expectation; `size` is the number of rows of its table."""
 
     rows: Sequence[Mapping[str, Any]]
     size: int
     sampled: str = ""
-    """Which part of the table was looked at, in words; empty if it was all that was to be looked at."""
+    """A description of the part of the table that was checked; empty if it is all that had to be checked."""
 
     def __str__(self) -> str:
         if not self.rows:
             return f"none of {self.size:,} rows{self.sampled and f', {self.sampled}'}" if self.size else NOTHING
-        count = f"{len(self.rows):,}{' or more' if len(self.rows) == MOST_COUNTED else ''}"
-        return f"{count} row{'' if count == '1' else 's'}: {'; '.join(map(_told, self.rows[:_TOLD]))}"
+        count = f"{len(self.rows):,}{' or more' if len(self.rows) == MAX_COUNTED_ROWS else ''}"
+        return f"{count} row{'' if count == '1' else 's'}: {'; '.join(map(_formatted, self.rows[:_SHOWN_ROWS]))}"
 
 
-def _told(row: Mapping[str, Any]) -> str:
+def _formatted(row: Mapping[str, Any]) -> str:
     return " ".join(f"{name}={visible(str(value))}" for name, value in row.items() if value is not None)
 
 
 def read_suites(names: Sequence[str]) -> list[Suite]:
-    """Read the suites named, all where none is; BadRequest for one that there is not."""
+    """Return the named suites, by default all; raise BadRequest for an unknown name."""
     files = {file.name.removesuffix(_SUFFIX): file for file in resource("schemas", "expectations").iterdir()}
     if unknown := [name for name in names if name not in files]:
         raise BadRequest(f"there is no suite {unknown[0]!r}; suites are {', '.join(sorted(files))}")
@@ -128,10 +131,11 @@ def _suite(stored: Mapping[str, Any]) -> Suite:
 
 
 def pinned(lake: Lake, suites: Iterable[Suite], named: Mapping[str, int]) -> dict[str, int]:
-    """Give the Delta version of each table that the suites look at: as named, else that of now.
+    """Return the Delta version of each table that the suites check: the named version or the newest one.
 
-    All have to be of one moment: beside an older version the others must be named too. Raises BadRequest where they are
-    not, or one is not there yet; LakeBusy where a job that writes to them has not finished.
+    The versions must belong to one state of the lake: with an older version of a table, those of the other tables must
+    be named too. Raises BadRequest if they are not, or if a version does not exist yet, and LakeBusy if a job that
+    writes to the tables has not finished.
     """
     of_all = [suite.tables for suite in suites]
     tables = [table for table in TABLES if any(table in of for of in of_all)]
@@ -145,22 +149,22 @@ def pinned(lake: Lake, suites: Iterable[Suite], named: Mapping[str, int]) -> dic
             raise BadRequest(f"there is no version {version} of {table} yet: it is at {now[table]}")
         if version < now[table] and left:
             raise BadRequest(
-                f"{table} is at version {now[table]} by now: beside its version {version} name those of then of "
-                f"{', '.join(left)} too"
+                f"{table} is at version {now[table]} by now: with its version {version}, also name the versions of "
+                f"that time of {', '.join(left)}"
             )
     return {table: named.get(table, now[table]) for table in tables}
 
 
 def _at_rest(lake: Lake, tables: Sequence[str]) -> dict[str, int]:
-    """Read the versions of now while no job writes: neither before nor behind may a run be unfinished."""
-    runs.refuse_unfinished(lake, "still runs or was cut short")
+    """Return the newest versions while no job writes: no run may be unfinished before or after they are read."""
+    runs.refuse_unfinished(lake, "is running or was interrupted")
     versions = lake.versions(*tables)
-    runs.refuse_unfinished(lake, "still runs or was cut short")
+    runs.refuse_unfinished(lake, "is running or was interrupted")
     return versions
 
 
 def first_run(lake: Lake, suite: Suite, versions: Mapping[str, int], held_back: int | None = None) -> int:
-    """Return the ingest run after which a gate asks about history: `held_back`, or the last run that is not new."""
+    """Return the ingest run after which a gate checks history: `held_back`, or the last run that is not new."""
     if held_back is not None or not suite.new_since:
         return held_back or 0
     return int(select_at(lake, suite.new_since, {"runs": versions["runs"]})["run_id"][0].as_py())
@@ -174,11 +178,11 @@ def evidence(
     max_rows: int | None = None,
     advance: Advance = lambda _done, _total: None,
 ) -> list[Evidence]:
-    """Look for what breaks each expectation of a suite; LakeUnusable where a version cannot be read.
+    """Return the rows that violate each expectation of a suite; raise LakeUnusable if a version cannot be read.
 
-    Of history only the records of ingest runs after `since` are asked about. If these and the state they are compared
-    with have more than about `max_rows` rows, some log partitions are asked about, others after each compaction.
-    `advance` is called with the number of rows looked at and the number of all.
+    Only the history of ingest runs after `since` is checked. If it and the state it is compared with have more than
+    about `max_rows` rows, some log partitions are checked, others after each compaction. `advance` is called with the
+    number of rows checked and the number of all rows.
     """
     at = {table: versions[table] for table in suite.tables}
     counted = {each.table: f"SELECT count(*) AS size FROM {each.table}" for each in suite.expectations}  # noqa: S608
@@ -186,7 +190,7 @@ def evidence(
     through = select_at(lake, _COMPACTED, {"runs": at["runs"]})["run_id"][0].as_py()
     history = {table: f"ingest_run > {since} AND ingest_run <= {through}" for table in _HISTORY if table in at}
     found: dict[str, list[Mapping[str, Any]]] = {each.column: [] for each in suite.expectations}
-    _look(lake, [each for each in suite.expectations if each.whole], at, history, since, found)
+    _collect(lake, [each for each in suite.expectations if each.whole], at, history, since, found)
     in_parts = [each for each in suite.expectations if not each.whole]
     by_partition = {table: history.get(table, "true") for table in _BY_LOG_PARTITION if table in at}
     if suite.changed_only and since:
@@ -196,7 +200,7 @@ def evidence(
     done, total = 0, sum(part.rows for part in chosen)
     for part in chosen:
         only = {table: f"{condition} AND {part.condition}" for table, condition in by_partition.items()}
-        _look(lake, in_parts, at, only, since, found)
+        _collect(lake, in_parts, at, only, since, found)
         done += part.rows
         advance(done, total)
     sampled = f"in {len(chosen)} of {len(parts)} parts of the log" if len(chosen) < len(parts) else ""
@@ -206,7 +210,7 @@ def evidence(
 
 
 def _sample(parts: Sequence[Portion], turn: int, max_rows: int) -> list[Portion]:
-    """Choose portions with about `max_rows` rows, at least one; others in each turn, so that in time all are chosen."""
+    """Choose at least one portion and about `max_rows` rows; each turn chooses others, so that all get chosen."""
     chosen: list[Portion] = []
     for at in range(len(parts)):
         if chosen and sum(part.rows for part in chosen) + parts[at].rows > max_rows:
@@ -215,7 +219,7 @@ def _sample(parts: Sequence[Portion], turn: int, max_rows: int) -> list[Portion]
     return chosen
 
 
-def _look(
+def _collect(
     lake: Lake,
     expectations: Iterable[Expectation],
     at: Mapping[str, int],
@@ -223,16 +227,16 @@ def _look(
     since: int,
     found: Mapping[str, list[Mapping[str, Any]]],
 ) -> None:
-    """Add the rows that break expectations, MOST_COUNTED of each at the most, to those found before."""
+    """Add the rows that violate expectations to those found before, at most MAX_COUNTED_ROWS per expectation."""
     with readable(lake, at):
         engine = lake.engine((), at, only)
         for each in expectations:
-            if left := MOST_COUNTED - len(found[each.column]):
+            if left := MAX_COUNTED_ROWS - len(found[each.column]):
                 query = each.broken_by.replace(SINCE, str(since))
                 found[each.column].extend(engine.query(f"{query} LIMIT {left}").to_pylist())
 
 
 def _changed(lake: Lake, at: Mapping[str, int], since: int) -> str:
-    """Return the condition for the log partitions that have new records."""
+    """Return the condition for the log partitions with new records."""
     changed = select_at(lake, _CHANGED.format(since=since), {"runs": at["runs"]})["log_partition"].to_pylist()
     return f"log_partition IN ({', '.join(map(str, changed))})" if changed else "false"

@@ -1,4 +1,4 @@
-"""What gates hold back: where one failed, the next asks of the same history again, until that holds or is accepted."""
+"""History that gates hold back: after a failure the next gate checks it again, until it passes or is accepted."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -10,29 +10,29 @@ _FILE = "gates.json"
 
 
 def held_back(lake: Lake) -> dict[str, int]:
-    """Give by suite the run of ingest behind which history has not passed; suites whose last gate passed have none."""
+    """Return by suite the ingest run after which history is held back; suites whose last gate passed are missing."""
     return lake.read_file(_FILE) or {}
 
 
 def settle(lake: Lake, suites: Sequence[Suite], versions: Mapping[str, int], failed: Collection[str]) -> None:
-    """Keep in mind what the gates of these suites did not let pass, and forget what passes now."""
+    """Record the history that failed the gates of these suites, and release the history that passed."""
     held = held_back(lake)
     kept = {name: run for name, run in held.items() if name not in {suite.name for suite in suites}}
     for suite in suites:
         if suite.name in failed and suite.new_since:
             kept[suite.name] = held.get(suite.name, select_at(lake, suite.new_since, versions)["run_id"][0].as_py())
-    _keep(lake, held, kept)
+    _write(lake, held, kept)
 
 
 def accept(lake: Lake, suites: Sequence[Suite]) -> None:
-    """Have the next gates ask only of what compactions take in from now on; a person has looked at all before."""
+    """Let the next gates check only history that is compacted from now on; a person has examined all before."""
     held = held_back(lake)
     compacted = lake.query("SELECT max(through_run) AS run_id FROM runs WHERE job = 'compact'", "runs")
     run = compacted["run_id"][0].as_py() or 0
-    _keep(lake, held, held | {suite.name: run for suite in suites if suite.new_since})
+    _write(lake, held, held | {suite.name: run for suite in suites if suite.new_since})
 
 
-def _keep(lake: Lake, before: Mapping[str, int], now: dict[str, int]) -> None:
+def _write(lake: Lake, before: Mapping[str, int], now: dict[str, int]) -> None:
     if now != before:
         with disk_errors(lake.path):
             lake.write_file(_FILE, now)

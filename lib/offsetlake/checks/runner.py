@@ -1,4 +1,4 @@
-"""What Great Expectations says of a lake, and its HTML pages about it. No other module imports that library."""
+"""Evaluates expectations with Great Expectations and writes its HTML pages; the only module that imports it."""
 
 import html
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 
-os.environ["GX_ANALYTICS_ENABLED"] = "false"  # its telemetry; read when it is imported
+os.environ["GX_ANALYTICS_ENABLED"] = "false"  # telemetry, which is read on import
 
 import great_expectations as gx
 from great_expectations.data_context import EphemeralDataContext
@@ -27,39 +27,39 @@ _ANSWER = pa.schema(
 )
 
 
-def judged(
+def evaluate(
     suites: Sequence[Suite],
     evidence: Mapping[str, Sequence[Evidence]],
     versions: Mapping[str, int],
     docs: Path | None,
     say: Callable[[str], None],
 ) -> pa.Table:
-    """Return for each expectation of the suites whether it holds of the tables at these Delta versions.
+    """Return for each expectation of the suites whether the tables satisfy it at these Delta versions.
 
-    | column      | is |
-    |-------------|----|
-    | suite       | its name |
-    | expectation | what has to hold, in words |
-    | table, version | what it is about, and at which Delta version |
-    | success     | whether it holds |
-    | observed    | how many rows break it and the first of them; or of how many none does |
+    | column      | description |
+    |-------------|-------------|
+    | suite       | name of the suite |
+    | expectation | description of the expectation |
+    | table, version | the table, and its Delta version |
+    | success     | whether the table satisfies the expectation |
+    | observed    | number of violating rows and the first of them, or the number of rows checked |
 
-    `evidence` is what `expectations.evidence` has found, by suite. Pages about it are written to the folder `docs`,
-    where one is named. Raises BadRequest where the folder cannot be written.
+    `evidence` is by suite what `expectations.evidence` returned. HTML pages are written to the folder `docs`, if it is
+    named. Raises BadRequest if the folder cannot be written.
     """
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
     rows = []
     for suite in suites:
         found = evidence[suite.name]
-        held = _held(context, suite, found, versions)
+        succeeded = _validate(context, suite, found, versions)
         rows += [
             {
                 "suite": suite.name,
                 "expectation": each.description,
                 "table": each.table,
                 "version": versions[each.table],
-                "success": held[each.column],
+                "success": succeeded[each.column],
                 "observed": str(seen),
             }
             for each, seen in zip(suite.expectations, found, strict=True)
@@ -70,10 +70,10 @@ def judged(
     return pa.Table.from_pylist(rows, schema=_ANSWER)
 
 
-def _held(
+def _validate(
     context: EphemeralDataContext, suite: Suite, found: Sequence[Evidence], versions: Mapping[str, int]
 ) -> dict[str, bool]:
-    """Have the counts of rows judged, one column an expectation; tells by column whether it holds."""
+    """Validate the counts of violating rows; return by column whether the expectation is satisfied."""
     counts = pd.DataFrame({each.column: [len(seen.rows)] for each, seen in zip(suite.expectations, found, strict=True)})
     rules = [
         {"type": each.type, "kwargs": dict(each.kwargs), "description": _on_page(each, versions, seen)}
@@ -90,7 +90,7 @@ def _held(
 
 
 def _on_page(expectation: Expectation, versions: Mapping[str, int], seen: Evidence) -> str:
-    """Say on a page of HTML what has to hold and what was seen; the names in it come from anybody."""
+    """Return the HTML that describes an expectation and its evidence; names in it are untrusted."""
     where = f"{expectation.table} at version {versions[expectation.table]}"
     return html.escape(f"{expectation.description}. In {where}: {seen}").replace("$", "&#36;")
 

@@ -92,7 +92,8 @@ def _groups_of(history: History, partitions: Sequence[int], instant_ms: int, wan
     newest_commits = Latest(("group_id",))
     for batch in history.batches("offset_commits", partitions, wanted):
         reduction.add(batch)
-        newest_commits.add(reduction.complete_only(batch.filter(pc.equal(batch["kind"], "commit"))).select(_NEWEST_COMMIT))
+        commits_only = batch.filter(pc.equal(batch["kind"], "commit"))
+        newest_commits.add(reduction.complete_only(commits_only).select(_NEWEST_COMMIT))
     commits = newest_commits.result()
     if commits is None:
         commits = table_schema("offset_commits").empty_table().select(_NEWEST_COMMIT)

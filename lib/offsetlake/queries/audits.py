@@ -1,4 +1,4 @@
-"""The views as a person asks them: the rows of one, of some groups, first what is worth looking at."""
+"""Queries over the views: rows of a view, optionally of some groups, those that need attention first."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -27,16 +27,17 @@ def audit(
     limit: int | None = None,
     advance: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Answer:
-    """Rows of a view in its order; of the groups like `pattern`, of one topic, since an instant, where named.
+    """Return rows of a view in its order: of the groups that match `pattern`, of a topic, since an instant, if named.
 
-    A view of history is asked for some log partitions at a time, and for some groups of a large one, which bounds
-    memory; `advance` is called after each with how many records were looked at, and of how many.
+    A view of history is computed for some log partitions at a time, or some groups of a large one, which bounds
+    memory; `advance` is called after each
+    portion with the number of records read and the number of all records.
 
-    Raises BadRequest for a view there is not, one that is not by group or topic where those are named, a lake without
-    history, and groups or a topic that history does not have; LakeUnusable where an older program made the lake.
+    Raises BadRequest for an unknown view, for a pattern or topic if the view has no such column, for a lake without
+    history, and for groups or a topic that history does not have; LakeUnusable if an older program made the lake.
     """
     if name not in views():
-        raise BadRequest(f"no view {name!r}; views are {', '.join(sorted(views()))}")
+        raise BadRequest(f"unknown view {name!r}; views are {', '.join(sorted(views()))}")
     view = views()[name]
     if not has_history(lake):
         raise BadRequest(f"the lake {lake.path} holds no history yet: `offsetlake run` reads the log")
@@ -113,12 +114,12 @@ def _only(portion: Portion, groups: str, tables: Iterable[str]) -> dict[str, str
 
 
 def has_history(lake: Lake) -> bool:
-    """Tell whether a record of any group was ever read."""
+    """Check whether a record of any group was ever read."""
     return bool(lake.query(f"SELECT * FROM ({_GROUPS}) LIMIT 1", "offset_commits", "group_records").num_rows)  # noqa: S608
 
 
 def of_groups(lake: Lake, pattern: str) -> str:
-    """Give the SQL condition that holds for the groups like the pattern; BadRequest where history has none."""
+    """Return the SQL condition for the groups that match the pattern; raise BadRequest if history has none."""
     return f"group_id IN ({', '.join(map(quoted, known_groups(lake, pattern)))})"
 
 

@@ -1,4 +1,4 @@
-"""Offsets at two instants, side by side."""
+"""Differences between the offsets at two instants."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from offsetlake.queries.replayed import first_rows, replayed
 from offsetlake.rules.reduction import KEY
 from offsetlake.util.times import to_iso
 
-_EXACT = pa.decimal128(20)  # holds the difference of any two offsets
+_EXACT = pa.decimal128(20)  # wide enough for the difference of any two offsets
 
 
 def diff(
@@ -26,20 +26,21 @@ def diff(
     limit: int | None = None,
     advance: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> pa.Table:
-    """Offsets that were not the same at two instants (ms since the epoch), of one group or topic where named; by key.
+    """Return the offsets that differ between two instants (ms since the epoch), of a group or topic if named; by key.
 
-    | column      | is |
-    |-------------|----|
+    | column      | description |
+    |-------------|-------------|
     | group_id, topic, partition | the key |
-    | from_offset | the offset in force at the first instant; null: none |
-    | to_offset   | at the second; null: none |
-    | difference  | to_offset less from_offset; null where one of them is |
+    | from_offset | the offset in force at the first instant; null if there was none |
+    | to_offset   | the offset in force at the second instant; null if there was none |
+    | difference  | to_offset minus from_offset; null if one of them is null |
 
-    `advance` is called with how many records were looked at, and of how many. Raises BadRequest where the second
-    instant is before the first, the first before history, or nobody ever committed for the group and topic.
+    `advance` is called with the number of records read and the number of all records. Raises BadRequest if the second
+    instant is before the first, if the first is before history, or if no offset of the group and topic was ever
+    committed.
     """
     if to_ms < from_ms:
-        raise BadRequest(f"--to {to_iso(to_ms)} is before --from {to_iso(from_ms)}: exchange them")
+        raise BadRequest(f"--to {to_iso(to_ms)} is before --from {to_iso(from_ms)}: swap them")
     for instant in (from_ms, to_ms):
         check_known(lake, instant)
     if group_id is not None or topic is not None:
@@ -51,7 +52,7 @@ def diff(
 
 
 def _compared(before: pa.Table, after: pa.Table) -> pa.Table:
-    """Return the offsets of some keys that are not the same at two instants, without an order."""
+    """Return the offsets of some keys that differ between two instants, without an order."""
     then, now = (rows.rename_columns([*KEY, name]) for rows, name in ((before, "from_offset"), (after, "to_offset")))
     both = then.join(now, [*KEY], join_type="full outer")
     same = pc.fill_null(pc.equal(both["from_offset"], both["to_offset"]), fill_value=False)

@@ -1,9 +1,11 @@
-"""How far behind every group is, in records and in time, and how it does: from history and the ends on record.
+"""The lag of every group, in records and in time, and its status, from history and recorded log end offsets.
 
-Everything is as the newest ingest that recorded ends knew it: the commits read up to it, against the ends it was told.
+All values are those of the newest ingest that recorded log end offsets: the commits read up to it, compared with the
+log end offsets that it recorded.
 """
 
 from collections.abc import Iterator, Sequence
+from enum import IntEnum
 
 import numpy as np
 import pyarrow as pa
@@ -21,36 +23,48 @@ from offsetlake.util.row_codes import Ints, rows_in
 from offsetlake.util.times import about, to_duration, to_iso
 
 _LONGER_THAN_KNOWN = 2**63 - 1  # ms
-_END_UNKNOWN = -1  # stands for the severity of a partition whose log end is not known: below all others
+_END_UNKNOWN = -1  # severity of a partition whose log end offset is unknown: below all others
+
+
+class _Reason(IntEnum):
+    """Why a status is UNKNOWN, as an index of _REASONS."""
+
+    LOG_END_UNKNOWN = 0
+    STATUS_KNOWN = 1
+    ONE_COMMIT = 2
+    ONE_LOG_END = 3
+
+
+_REASONS = pa.array(["log end unknown", None, "1 commit seen", "log end seen once"])
 
 
 class NoOffset(BadRequest):
-    """No group or topic that was asked about has an offset."""
+    """No group or topic that the query names has an offset."""
 
 
 def lag_of_partitions(
     lake: Lake, pattern: str | None = None, topic: str | None = None, now: int | None = None
 ) -> pa.Table:
-    """Give the lag of each group in each partition it has an offset of, the worst first.
+    """Return the lag of each group in each partition it has an offset of, the worst first.
 
-    `now`, ms since the epoch, is the instant judged for: of what was read and asked later nothing is known then.
-    Without it, each partition is judged for when its end was asked last.
+    `now`, ms since the epoch, is the instant of the evaluation: what was read or recorded later is ignored. By default
+    each partition is evaluated at the time when its log end offset was last recorded.
 
-    | column           | is |
-    |------------------|----|
+    | column           | description |
+    |------------------|-------------|
     | group_id, topic, partition | the key |
     | status           | one of STATUSES, by `offsetlake.rules.consumer_status` |
-    | why              | of the status UNKNOWN: too few commits, too few observations of the log end, or none |
-    | committed_offset | the newest that counts |
-    | end_offset       | where the partition ended; null: the last ingest was not told, its notes say why |
-    | lag              | the one less the other; below zero the partition lost records, or was made anew |
-    | lag_ms           | how long ago the committed offset was the end; null: longer than ends are on record |
-    | lag_at_least_ms  | the same, or how long ends are on record |
-    | commit_timestamp | of the newest commit, ms |
-    | commits          | how many commits the status rests on, 10 at the most |
-    | asked_timestamp  | when the end was asked, ms |
+    | why              | reason of the status UNKNOWN: too few commits, too few observations of the log end, or none |
+    | committed_offset | the newest committed offset that took effect |
+    | end_offset       | log end offset; null if the last ingest could not learn it, see its notes |
+    | lag              | end_offset minus committed_offset; negative if the partition lost records or was recreated |
+    | lag_ms           | time since the committed offset was the log end; null if longer ago than recorded |
+    | lag_at_least_ms  | the same, or the time since log end offsets are recorded |
+    | commit_timestamp | timestamp of the newest commit, ms |
+    | commits          | number of commits that determine the status, at most 10 |
+    | asked_timestamp  | when the log end offset was recorded, ms |
 
-    Raises BadRequest where no ends are on record, or no group or topic like this has an offset.
+    Raises BadRequest if no log end offsets are recorded, or if no such group or topic has an offset.
     """
     run = newest_asked(lake, now)
     if run is None:
@@ -65,7 +79,7 @@ def lag_of_partitions(
 
 
 def _lag(windows: Windows, current: pa.Table, recorded: Ends, now: int | None) -> pa.Table:
-    """Return the lag of some partitions from the log end offsets `current`, and those recorded before."""
+    """Return the lag of some partitions, given the log end offsets `current` and those recorded before."""
     at, newest = rows_in(windows.keys, current, ("topic", "partition")), windows.newest
     unknown, committed, partitions = at == UNKNOWN, windows.offsets[newest], recorded.partitions(windows.keys)
     end, asked = current["end_offset"].to_numpy()[at], current["asked_timestamp"].to_numpy()[at]
@@ -92,18 +106,18 @@ def _lag(windows: Windows, current: pa.Table, recorded: Ends, now: int | None) -
 
 
 def lag_of_groups(partitions: pa.Table) -> pa.Table:
-    """Give the lag of each group, the worst first, from what `lag_of_partitions` gives.
+    """Return the lag of each group, the worst first, from the result of `lag_of_partitions`.
 
-    | column     | is |
-    |------------|----|
+    | column     | description |
+    |------------|-------------|
     | group_id   | the group |
-    | status, why | those of its worst partition; one whose log end is unknown counts only if all are |
-    | lag        | records it is behind, all partitions together whose end is known |
-    | lag_ms     | of the partition that is behind for longest; null: for longer than ends are on record |
-    | lag_at_least_ms | the same, or how long ends are on record |
-    | partitions | how many it has offsets of |
-    | not_ok     | how many of them raise an alarm: WARN, STOP, STALL or REWIND |
-    | topic, partition | the worst |
+    | status, why | those of its worst partition; partitions with unknown log end count only if all are unknown |
+    | lag        | lag in records, summed over all partitions with known log end |
+    | lag_ms     | the longest lag in time of a partition; null if it is longer than log end offsets are recorded |
+    | lag_at_least_ms | the same, or the time since log end offsets are recorded |
+    | partitions | number of partitions it has offsets of |
+    | not_ok     | number of them with an alarm: WARN, STOP, STALL or REWIND |
+    | topic, partition | the worst partition |
     """
     severity = pc.index_in(partitions["status"], pa.array(STATUSES))
     severity = pc.if_else(pc.is_null(partitions["end_offset"]), _END_UNKNOWN, severity)
@@ -133,7 +147,7 @@ def lag_of_groups(partitions: pa.Table) -> pa.Table:
 
 
 def behind(lags: pa.Table) -> list[str | None]:
-    """Return for how long groups or partitions have been behind, for people; `>2h`: at least so long."""
+    """Return the lag in time of groups or partitions for people; `>2h` means at least two hours."""
     columns = (lags[name].to_pylist() for name in ("lag_ms", "lag_at_least_ms"))
     return [
         to_duration(about(exact)) if exact is not None else f">{to_duration(about(least))}" if least else None
@@ -149,13 +163,13 @@ def shown_status(lags: pa.Table) -> list[str]:
 
 def _why(severity: Ints, commits: Ints) -> pa.Array:
     """Return why a status is UNKNOWN; null for other statuses."""
-    reasons = pa.array(["log end unknown", None, "1 commit seen", "log end seen once"])
-    cases = [severity == _END_UNKNOWN, severity != Status.UNKNOWN, commits < MIN_COMMITS]
-    return reasons.take(pa.array(np.select(cases, [0, 1, 2], 3)))
+    conditions = [severity == _END_UNKNOWN, severity != Status.UNKNOWN, commits < MIN_COMMITS]
+    reasons = [_Reason.LOG_END_UNKNOWN, _Reason.STATUS_KNOWN, _Reason.ONE_COMMIT]
+    return _REASONS.take(pa.array(np.select(conditions, reasons, _Reason.ONE_LOG_END)))
 
 
 def _worst_first(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Sort rows by severity, which becomes their status, and by lag; those whose log end is not known come last."""
+    """Sort rows by severity, which becomes their status, and by lag; rows with unknown log end come last."""
     order = [("severity", "descending"), ("lag", "descending"), *((name, "ascending") for name in key)]
     rows = rows.sort_by(order)
     severity = rows["severity"].to_numpy()
@@ -176,7 +190,7 @@ def _nothing_asked(lake: Lake, now: int | None) -> BadRequest:
     first = lake.query("SELECT min(asked_timestamp) AS at FROM log_ends", "log_ends")["at"][0].as_py()
     if first is None or now is None:
         return BadRequest(
-            f"where topics end is not on record in the lake {lake.path}: only a cycle over a live cluster asks, "
-            "`offsetlake run --bootstrap HOST:PORT`; a log in a folder does not say"
+            f"the lake {lake.path} has no log end offsets of topics: only a cycle over a live cluster records them, "
+            "`offsetlake run --bootstrap HOST:PORT`"
         )
-    return BadRequest(f"ends are on record since {to_iso(first)}: nothing is known of {to_iso(now)}, before it")
+    return BadRequest(f"log end offsets are recorded since {to_iso(first)}: {to_iso(now)} is before that")

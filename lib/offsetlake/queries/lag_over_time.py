@@ -1,4 +1,4 @@
-"""How far behind a group was over time: its lag each time it was asked where partitions end."""
+"""The lag of a group over time: at each ingest that recorded log end offsets."""
 
 import numpy as np
 import pyarrow as pa
@@ -15,22 +15,22 @@ _PARTITION = ("topic", "partition")
 
 
 def lag_over_time(lake: Lake, group_id: str) -> pa.Table:
-    """Give the lag of a group each time ends were recorded of partitions it had an offset of, the oldest first.
+    """Return the lag of a group at each ingest that recorded log end offsets of its partitions, the oldest first.
 
-    | column          | is |
-    |-----------------|----|
-    | ingest_run      | the run that asked: runs.run_id |
-    | asked_timestamp | when it asked, ms since the epoch; for the last time, if twice |
-    | lag             | records the group was behind by the commits read so far, these partitions together |
-    | partitions      | how many these are |
+    | column          | description |
+    |-----------------|-------------|
+    | ingest_run      | the run that recorded the log end offsets: runs.run_id |
+    | asked_timestamp | when it asked the cluster, ms since the epoch; the last time if it asked twice |
+    | lag             | lag of the group in records, summed over these partitions, by the commits read so far |
+    | partitions      | number of these partitions |
 
-    Raises BadRequest where no ends are on record, or the group had committed nothing by then.
+    Raises BadRequest if no log end offsets are recorded, or if the group had committed nothing by then.
     """
     run = newest_asked(lake)
     is_group = pc.field("group_id") == group_id
     records = [] if run is None else [*decided_until(lake, run, is_group, within=_log_partitions(lake, group_id))]
     if run is None or not any(part.num_rows for part in records):
-        raise BadRequest(f"no lag of group {group_id!r} is known: `offsetlake lag --group` says why")
+        raise BadRequest(f"the lag of group {group_id!r} is not known: `offsetlake lag --group` shows the reason")
     rows = pa.concat_tables(records)
     rows = rows.take(pa.array(np.argsort(order_codes(rows, (*_PARTITION, "log_offset")))))
     ends = ends_until(lake, run)
@@ -47,7 +47,7 @@ def lag_over_time(lake: Lake, group_id: str) -> pa.Table:
 
 
 def _log_partitions(lake: Lake, group_id: str) -> list[int]:
-    """Return the log partitions that have commits of a group: one, unless the log topic was given more partitions."""
+    """Return the log partitions with commits of a group: one, unless partitions were added to the log topic."""
     found = lake.query(
         f"SELECT DISTINCT log_partition FROM offset_commits WHERE group_id = {quoted(group_id)}",  # noqa: S608
         "offset_commits",

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import typer
 
 from offsetlake.checks import gates
-from offsetlake.checks.expectations import MAX_ROWS_LOOKED_AT, NOTHING, evidence, first_run, pinned, read_suites
+from offsetlake.checks.expectations import MAX_CHECKED_ROWS, NOTHING, evidence, first_run, pinned, read_suites
 from offsetlake.cli.commands.options import JOBS, ConfigOption, FormatOption, LakeOption, app, examples, opened
 from offsetlake.cli.output import Progress, tell, write
 from offsetlake.errors import BadRequest, CheckFailed
@@ -80,11 +80,11 @@ def check(
         for each in suites:
             progress.say(f"looking for what breaks {each.name}")
             since = 0 if full else first_run(at, each, pins, held_back.get(each.name))
-            found[each.name] = evidence(at, each, pins, since, None if full else MAX_ROWS_LOOKED_AT, progress.advance)
+            found[each.name] = evidence(at, each, pins, since, None if full else MAX_CHECKED_ROWS, progress.advance)
         # Seconds of importing Great Expectations, and memory: only once the queries have given theirs back.
-        from offsetlake.checks.runner import judged  # noqa: PLC0415
+        from offsetlake.checks.runner import evaluate  # noqa: PLC0415
 
-        answer = judged(suites, found, pins, docs, progress.say)
+        answer = evaluate(suites, found, pins, docs, progress.say)
     write(answer, settings.format, _SHOWN)
     tell(f"looked at versions {','.join(f'{table}={version}' for table, version in pins.items())}")
     if empty := pc.sum(pc.equal(answer["observed"], NOTHING)).as_py():
