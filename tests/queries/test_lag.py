@@ -226,7 +226,7 @@ def test_a_group_over_time(lake: Lake) -> None:
     assert over_time("orphan") == [(1, 1000, 2, 1), (4, 4000, 0, 1)]  # gone, and made anew
     assert over_time("deleted") == []
     for group in ("late", "nobody"):
-        with pytest.raises(BadRequest, match=f"no lag of group '{group}' is known"):
+        with pytest.raises(BadRequest, match=f"the lag of group '{group}' is not known"):
             lag_over_time(lake, group)
 
 
@@ -273,7 +273,7 @@ def test_the_command_for_people(run: Run, lake: Lake) -> None:
         (["--now", "yesterday"], "error: 'yesterday' is no instant"),
         (["--status", "GOOD"], "GOOD"),
         (["--over-time"], "error: --over-time is of one group"),
-        (["--over-time", "--group", "nobody"], "error: no lag of group 'nobody' is known"),
+        (["--over-time", "--group", "nobody"], "error: the lag of group 'nobody' is not known"),
     ],
 )
 def test_the_command_refuses_in_a_sentence(run: Run, lake: Lake, options: list[str], says: str) -> None:
