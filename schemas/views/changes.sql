@@ -1,32 +1,33 @@
--- Every change of every offset: from what to what, of which kind, and by whose decision, as far as anybody knows.
+-- Every change of every offset: old and new value, kind of change, and the decision that caused it, if known.
 --
--- The first that fits tells the kind:
--- * expiry: a tombstone that retention planned and `emit` wrote; or one that came without us (a broker's own) for a
--- commit that retention had planned to let go.
--- * delete: any other tombstone. Whether a tool, a client or a broker that nobody had judged for wrote it, no log tells.
--- * undelete: a run of ours set an offset where a tombstone had taken one.
--- * reset: a run of ours set it (`repair` sets what was there, and is no reset); or a plain commit came while a group that
--- had members had none: no member can have sent it, a tool did, or a consumer that assigns partitions to itself.
--- * rewind: less than was in force, and nothing above explains it.
--- * skip ahead: a step ahead longer than all other steps ahead of that offset together, where there are at least two
--- others. No length is too long in itself; a burst after a quiet time can look the same.
--- * commit: all else, also the first one and one of the value there was.
--- A tombstone of a group alone, which hides its offsets until it commits again, is no change of any offset.
+-- The kind of a change is the first that applies:
+-- * expiry: a tombstone that retention planned and `emit` wrote, or one that another program wrote (such as the broker)
+-- for a commit whose tombstone retention had planned.
+-- * delete: any other tombstone. The log does not tell whether a tool, a client, or a broker wrote it.
+-- * undelete: a run of offsetlake set an offset that a tombstone had deleted.
+-- * reset: a run of offsetlake set the offset (but `repair` restores the former value, which is no reset); or a plain
+-- commit was made while a group that had had members had none, so that not a member but a tool made it, or a consumer
+-- that assigns its partitions itself.
+-- * rewind: a value lower than the one in force, and none of the above explains it.
+-- * skip ahead: an increase larger than all other increases of that offset together, if there are at least two others.
+-- No absolute length is too large; a burst after a quiet time can look the same.
+-- * commit: all others, including the first commit and a commit of the same value.
+-- The tombstone of a group, which hides its offsets until it commits again, is no change of an offset.
 --
 --   group_id            consumer group
---   topic               topic the offset is of
+--   topic               topic of the offset
 --   partition           partition of that topic
---   effective_timestamp when it took effect, ms since the epoch; null: the log does not say
+--   effective_timestamp when it took effect, in ms since the epoch; null if the log has no timestamps
 --   change              expiry, delete, undelete, reset, rewind, skip ahead or commit
---   old_offset          the offset before; null: none, or history does not have it
---   new_offset          the offset after; null: none
---   difference          new_offset less old_offset; null where one of them is
---   run_id              run of ours that decided it: runs.run_id; null: none
---   decision            its strategy (`alterations`) or rule (`tombstones`)
---   evidence            what the decision rests on
---   producer_id         transactional producer; null: none
+--   old_offset          the offset before; null if there was none, or history does not have it
+--   new_offset          the offset after; null if there is none
+--   difference          new_offset minus old_offset; null if one of them is null
+--   run_id              run of offsetlake that decided it: runs.run_id; null if none did
+--   decision            strategy (of `alterations`) or rule (of `tombstones`) of the decision
+--   evidence            basis of the decision
+--   producer_id         id of the transactional producer; null for a commit without a transaction
 --   log_partition       partition of the log topic
---   log_offset          where the commit or tombstone stands in it
+--   log_offset          log offset of the commit or tombstone
 --
 -- worst first: effective_timestamp DESC, log_partition, log_offset DESC
 -- since: effective_timestamp

@@ -1,24 +1,26 @@
--- Every commit and tombstone ever read, and what became of it: the view the others of history build on.
+-- Every commit and tombstone ever read, and its outcome: the basis of the other views of history.
 --
--- A record counts from its effective_log_offset on: a plain one and a tombstone at once, a transactional commit from its
--- producer's next marker on if that says COMMIT (matched by producer alone), a part of a commit in parts from the last
--- part on. Timestamps decide nothing.
+-- A record takes effect at its effective_log_offset: a plain commit and a tombstone at once; a transactional commit at
+-- the next marker of its producer, if that is COMMIT (matched by the producer id alone); a part of a commit in parts at
+-- the last part. Timestamps do not matter.
 --
---   group_id              consumer group
---   topic                 topic the offset is of
---   partition             partition of that topic
---   log_partition         partition of the log topic
---   log_offset            where the record stands in it
---   log_timestamp         when it was appended, ms since the epoch; null: the log does not say
---   kind                  commit or tombstone
---   committed_offset      the offset committed; null in a tombstone
---   leader_epoch          leader epoch of the record before it; null: unknown
---   metadata              free text of the committing client
---   commit_timestamp      when the commit was made, ms since the epoch
---   producer_id           transactional producer; null: none
---   outcome               committed, aborted, open: of its transaction; partial: a part that does not count; null: counts
---   effective_log_offset  log offset from which on it counts; null: it never did, or does not yet
---   effective_timestamp   when it began to count, ms since the epoch; null: as above, or the log does not say
+--   group_id             consumer group
+--   topic                topic of the offset
+--   partition            partition of that topic
+--   log_partition        partition of the log topic
+--   log_offset           log offset of the record
+--   log_timestamp        when it was appended, in ms since the epoch; null if the log has no timestamps
+--   kind                 commit or tombstone
+--   committed_offset     the committed offset; null in a tombstone
+--   leader_epoch         leader epoch of the last consumed record; null if unknown
+--   metadata             text that the client committed with the offset
+--   commit_timestamp     when the offset was committed, in ms since the epoch
+--   producer_id          id of the transactional producer; null for a commit without a transaction
+--   outcome              committed, aborted or open: outcome of its transaction; partial: part of an incomplete commit
+--                        in parts; null for other records
+--   effective_log_offset log offset at which it took effect; null if it has not
+--   effective_timestamp  when it took effect, in ms since the epoch; null if it has not, or if the log has no
+--                        timestamps
 --
 -- worst first: log_partition, log_offset DESC
 -- since: log_timestamp

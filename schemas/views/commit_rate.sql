@@ -1,15 +1,15 @@
--- Who commits how often, and how much of it for nothing: commits by group, topic and day.
+-- How often each group commits, and how many commits are redundant: commits by group, topic and day.
 --
--- Counted are commits that took effect; a redundant one says what was in force already. Days and hours are UTC, by the
--- clock of the log; commits without a timestamp are in no row.
+-- Commits that took effect are counted; a redundant commit repeats the value in force. Days and hours are in UTC, by
+-- the timestamps of the log; commits without a timestamp are omitted.
 --
 --   group_id               consumer group
 --   topic                  topic of the offsets
---   day_timestamp          when the day begins, ms since the epoch
---   commits                offsets committed on that day
---   redundant              of these, how many changed nothing
---   busiest_hour_timestamp when the hour of most commits begins, ms since the epoch
---   busiest_hour_commits   offsets committed in that hour
+--   day_timestamp          start of the day, in ms since the epoch
+--   commits                number of offsets committed on that day
+--   redundant              number of these commits that changed nothing
+--   busiest_hour_timestamp start of the hour with the most commits, in ms since the epoch
+--   busiest_hour_commits   number of offsets committed in that hour
 --
 -- worst first: redundant DESC, commits DESC, group_id, topic, day_timestamp
 -- since: day_timestamp

@@ -1,21 +1,21 @@
--- Every commit and tombstone that took effect, beside the value in force before it: what changes, rates and stalls are
--- read off.
+-- Every commit and tombstone that took effect, with the value in force before it: the basis for changes, rates and
+-- stalls.
 --
--- In the order in which they took effect in the log, one at a time of each offset: a commit that a newer one had overtaken
--- when it came to count, or that counts together with a newer one of its transaction, never took effect.
+-- The steps of an offset are in the order in which they took effect. A commit never took effect if a newer commit was
+-- in force when it was decided, or if a newer commit of the same offset took effect together with it.
 --
 --   group_id             consumer group
---   topic                topic the offset is of
+--   topic                topic of the offset
 --   partition            partition of that topic
 --   log_partition        partition of the log topic
---   log_offset           where the record stands in it
---   effective_log_offset log offset from which on it counted
---   effective_timestamp  when that was, ms since the epoch; null: the log does not say
+--   log_offset           log offset of the record
+--   effective_log_offset log offset at which it took effect
+--   effective_timestamp  when it took effect, in ms since the epoch; null if the log has no timestamps
 --   kind                 commit or tombstone
---   old_offset           the offset in force before; null: none
---   new_offset           the offset in force from then on; null: none
---   old_log_offset       where the record before it of the key stands; null: history has none
---   producer_id          transactional producer; null: none
+--   old_offset           the offset in force before; null if there was none
+--   new_offset           the offset in force afterwards; null if there is none
+--   old_log_offset       log offset of the preceding step of the offset; null if history has none
+--   producer_id          id of the transactional producer; null for a commit without a transaction
 --
 -- worst first: log_partition, effective_log_offset DESC, log_offset DESC
 -- since: effective_timestamp

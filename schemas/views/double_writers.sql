@@ -1,21 +1,22 @@
--- Which offsets two writers commit in turns: two producers, or two consumers that both think the partition is theirs.
+-- Which offsets two writers commit in turns: two producers, or two consumers that both believe they own the partition.
 --
--- A commit does not name the member that sent it. So a turn is counted where a producer commits again behind another one
--- (A, B, A; no producer counts as one), and, of one and the same, where a commit goes back and the next one goes on from
--- where it was before (100, 70, 110): somebody had not seen the step back. One turn can be innocent: a partition that
--- moved to another producer and home again, a rewind that caught up within one commit. Many cannot.
+-- A commit does not name the member that sent it. So a turn is counted if a producer commits again after another one
+-- (A, B, A; commits without a producer count as one producer), and, for commits of one producer, if a commit goes back
+-- and the next one continues from the value before (100, 70, 110): its sender had not seen the step back. A single turn
+-- can be innocent: a partition that moved to another producer and back, or a rewind that was caught up within one
+-- commit. Many turns are not.
 --
--- A turn does not count if one of its commits was set by a decision of ours (a reset, restore, undelete or repair), or is
--- one that the view `changes` calls a reset: a plain commit while the group, which had members, had none.
+-- A turn does not count if one of its commits was set by a decision of offsetlake (reset, restore, undelete or repair),
+-- or is a reset in the view `changes`: a plain commit while the group, which had had members, had none.
 --
---   group_id       consumer group
---   topic          topic the offset is of
---   partition      partition of that topic
---   turns          how often somebody went on as if the commit before were not there
---   producers      how many transactional producers took part in these turns
---   last_timestamp when the last turn was, ms since the epoch; null: the log does not say
---   log_partition  partition of the log topic
---   last_log_offset where that commit stands in it
+--   group_id        consumer group
+--   topic           topic of the offset
+--   partition       partition of that topic
+--   turns           number of turns
+--   producers       number of transactional producers that took part in these turns
+--   last_timestamp  when the last turn was, in ms since the epoch; null if the log has no timestamps
+--   log_partition   partition of the log topic
+--   last_log_offset log offset of that commit
 --
 -- worst first: turns DESC, group_id, topic, partition
 -- since: last_timestamp
@@ -47,7 +48,7 @@ commits_of_turns AS (
   FROM turns CROSS JOIN (SELECT 0 AS back UNION ALL SELECT 1 AS back UNION ALL SELECT 2 AS back) AS places
   WHERE back < commits
 ),
-judged AS (
+evaluated AS (
   SELECT of_turns.group_id, of_turns.topic, of_turns.partition, of_turns.log_partition, of_turns.log_offset,
     of_turns.effective_timestamp, of_turns.producer_id,
     max(CASE WHEN alterations.log_offset IS NOT NULL OR empty_periods.group_id IS NOT NULL THEN 1 ELSE 0 END) OVER (
@@ -64,5 +65,5 @@ judged AS (
 )
 SELECT group_id, topic, partition, count(DISTINCT log_offset) AS turns, count(DISTINCT producer_id) AS producers,
   max(effective_timestamp) AS last_timestamp, log_partition, max(log_offset) AS last_log_offset
-FROM judged WHERE is_set = 0
+FROM evaluated WHERE is_set = 0
 GROUP BY group_id, topic, partition, log_partition

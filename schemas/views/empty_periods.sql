@@ -1,13 +1,14 @@
--- When groups that had members had none: whoever commits then is no member, but a person's tool or a job.
+-- When groups that had had members had none: a commit at that time comes from a tool or a job, not from a member.
 --
--- Told by the group records: of classic groups by the members in them, of consumer and streams groups by the members that
--- came and went. A group that never had a member is in no row: it only commits.
+-- The periods are derived from the group records: for classic groups from the members in each record, for consumer and
+-- streams groups from the members that joined and left. A group that never had a member, which only commits, is
+-- omitted.
 --
 --   group_id        group
 --   log_partition   partition of the log topic
---   from_log_offset log offset of the record that says the last member went
---   to_log_offset   log offset of the next record about its members, not included; null: still so
---   from_timestamp  when the last member went, ms since the epoch; null: the log does not say
+--   from_log_offset log offset of the record with which the last member left
+--   to_log_offset   log offset of the next record about its members, exclusive; null if the group is still empty
+--   from_timestamp  when the last member left, in ms since the epoch; null if the log has no timestamps
 --
 -- worst first: from_timestamp DESC, group_id
 -- since: from_timestamp

@@ -1,15 +1,15 @@
--- Which offsets go next, and when, if nothing else happens: by the seven days a broker keeps them unless told otherwise.
+-- Which offsets expire next, and when, with the seven days of retention that a broker has by default.
 --
--- With another retention, by your policy of groups and topics: `offsetlake expire --what-if`.
+-- With other retention times, by your policy for groups and topics: `offsetlake expire --what-if`.
 --
 --   group_id          consumer group
---   topic             topic the offset is of
+--   topic             topic of the offset
 --   partition         partition of that topic
---   committed_offset  the offset that goes
---   expires_timestamp when it goes, ms since the epoch
---   remaining_ms      from the newest record the lake has read until then; below 0: it may go at any time
---   clock             the clock that counts for it: see retention_clocks
---   clock_timestamp   what that clock says, ms since the epoch
+--   committed_offset  the offset that expires
+--   expires_timestamp when it expires, in ms since the epoch
+--   remaining_ms      time from the newest record in the lake until then; negative if it may expire at any time
+--   clock             the clock that determines its age: see retention_clocks
+--   clock_timestamp   value of that clock, in ms since the epoch
 --   state             state of the group
 --
 -- worst first: expires_timestamp, group_id, topic, partition

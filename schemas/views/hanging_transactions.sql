@@ -1,15 +1,15 @@
--- Which transactions are open, since when, and which groups' offsets wait for their end: the oldest first.
+-- Which transactions are open, since when, and which offsets of which groups wait for them, oldest first.
 --
--- What waits cannot expire nor be changed by hand, and the log cannot be cut behind the first of it.
+-- Offsets that wait cannot expire or be changed by hand, and the log cannot be cut after the first of them.
 --
 --   producer_id      producer whose transaction is open
 --   log_partition    partition of the log topic
---   first_log_offset the first record of it that still matters
---   first_timestamp  when that was appended, ms since the epoch; null: the log does not say
---   age_ms           from then to the newest record the lake has read
---   group_id         consumer group: a row for each that waits
---   topics           of how many topics
---   offsets          how many offsets of that group wait
+--   first_log_offset log offset of its first record that waits
+--   first_timestamp  when that record was appended, in ms since the epoch; null if the log has no timestamps
+--   age_ms           time from then to the newest record in the lake
+--   group_id         consumer group; one row for each group that waits
+--   topics           number of topics
+--   offsets          number of offsets of the group that wait
 --
 -- worst first: age_ms DESC, producer_id, log_partition, group_id
 -- since: first_timestamp

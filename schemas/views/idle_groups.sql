@@ -1,12 +1,13 @@
--- Which groups have long committed nothing: all that have offsets, the longest idle first.
+-- Which groups have not committed for long: all groups with offsets, the longest idle first.
 --
 --   group_id              consumer group
---   group_type            classic, consumer, share or streams; null: a tombstone of the group hides its offsets
---   state                 its state; null as above
---   member_count          its members: one that has some and commits nothing is stuck, or reads quiet topics
---   offsets               how many offsets it has
---   last_commit_timestamp when the newest of them was committed, ms since the epoch
---   idle_ms               from then to the newest record the lake has read
+--   group_type            classic, consumer, share or streams; null if a tombstone of the group hides its offsets
+--   state                 state of the group; null as for group_type
+--   member_count          number of members; a group with members that commits nothing is stuck, or its topics are
+--                         quiet
+--   offsets               number of its offsets
+--   last_commit_timestamp when the newest of its offsets was committed, in ms since the epoch
+--   idle_ms               time from then to the newest record in the lake
 --
 -- worst first: idle_ms DESC, group_id
 -- since: last_commit_timestamp

@@ -1,8 +1,8 @@
--- How late it is for the lake: when the newest record it has read was appended. Ages in the other views are up to then.
+-- The clock of the lake: when the newest record in it was appended. The other views compute ages up to that time.
 --
--- One row. A lake that is behind its log would otherwise take every group for idle.
+-- The view has one row. With the current time instead, every group of a lake that lags its log would look idle.
 --
---   clock_timestamp when the newest record was appended, ms since the epoch; null: no record says
+--   clock_timestamp when the newest record was appended, in ms since the epoch; null if no record has a timestamp
 --
 -- worst first: clock_timestamp
 -- since: clock_timestamp

@@ -1,13 +1,13 @@
--- Who makes the log grow: records of each group and day, offsets and all else.
+-- Which groups make the log grow: their records by day, for offsets and for all else.
 --
--- Records, not bytes: the tables do not keep how large a record was. Days are UTC; a record without a timestamp has none.
+-- Records are counted, not bytes: the tables do not have the sizes of records. Days are in UTC.
 --
---   group_id       group
---   day_timestamp  when the day begins, ms since the epoch; null: the log does not say
---   records        records of the group appended on that day
---   commits        of these, commits of offsets
---   tombstones     tombstones of offsets
---   group_records  records about the group itself and its members
+--   group_id      group
+--   day_timestamp start of the day, in ms since the epoch; null if the log has no timestamps
+--   records       number of records of the group appended on that day
+--   commits       number of these that are commits of offsets
+--   tombstones    number of these that are tombstones of offsets
+--   group_records number of these that are about the group and its members
 --
 -- worst first: records DESC, group_id, day_timestamp
 -- since: day_timestamp

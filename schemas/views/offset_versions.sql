@@ -1,23 +1,24 @@
--- Every value an offset ever had, from when to when: offsets at an instant, and the difference of two, are plain WHEREs.
+-- Every value that an offset ever had, with its period: a WHERE clause answers for any instant or difference.
 --
--- What a broker served at the instant T (ms): from_timestamp <= T AND (to_timestamp > T OR to_timestamp IS NULL). That is
--- what `offsets --as-of` gives, as long as the markers of a transaction's producer are in the order of their timestamps.
--- A commit that a newer one had overtaken before it counted was never in force, and is left out; one replaced within its
--- own millisecond is from and to the same. Where there is no row for an instant, the group had no offset there.
+-- The offsets a broker served at the instant T (ms): from_timestamp <= T AND (to_timestamp > T OR to_timestamp IS
+-- NULL). The result is that of `offsets --as-of` if the markers of each transactional producer are in the order of
+-- their timestamps. A commit that was never in force, because a newer one had taken effect before it, is omitted; one
+-- that was replaced within the same millisecond has from_timestamp = to_timestamp. If there is no row for an instant,
+-- the group had no offset then.
 --
 --   group_id         consumer group
---   topic            topic the offset is of
+--   topic            topic of the offset
 --   partition        partition of that topic
 --   committed_offset the offset in force
---   from_timestamp   since when it was, ms since the epoch; 0: the log does not say
---   to_timestamp     until when, ms since the epoch, not included; null: still in force
+--   from_timestamp   start of the period, in ms since the epoch; 0 if the log has no timestamps
+--   to_timestamp     end of the period, exclusive, in ms since the epoch; null if the offset is still in force
 --   log_partition    partition of the log topic
---   log_offset       where the commit stands in it
---   to_log_offset    where the commit or tombstone stands that took its place; null: still in force
---   leader_epoch     leader epoch of the record before it; null: unknown
---   metadata         free text of the committing client
---   commit_timestamp when the commit was made, ms since the epoch
---   producer_id      transactional producer; null: none
+--   log_offset       log offset of the commit
+--   to_log_offset    log offset of the commit or tombstone that replaced it; null if it is still in force
+--   leader_epoch     leader epoch of the last consumed record; null if unknown
+--   metadata         text that the client committed with the offset
+--   commit_timestamp when the offset was committed, in ms since the epoch
+--   producer_id      id of the transactional producer; null for a commit without a transaction
 --
 -- worst first: group_id, topic, partition, from_timestamp DESC, log_offset DESC
 -- since: from_timestamp

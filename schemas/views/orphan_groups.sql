@@ -1,23 +1,25 @@
--- Which groups no consumer uses any more, or hold offsets of topics that nobody reads, and since when: candidates for
--- `offsetlake cleanup`.
+-- Which groups no consumer uses any more, or have offsets of topics that no consumer reads, and since when: candidates
+-- for `offsetlake cleanup`.
 --
--- Only offsets that have been idle count: not committed for two days up to the newest record the lake has read, so that a
--- nightly job is not listed between two of its runs. A group that commits without membership, as a consumer does that
--- assigns its partitions itself, is not listed while it commits.
+-- Only idle offsets count: those not committed for two days before the newest record in the lake, so that a nightly job
+-- is not listed between two of its runs. A group that commits without members, as a consumer does that assigns its
+-- partitions itself, is not listed while it commits.
 --
--- A group is listed if a tombstone has removed it and offsets are left; if some of its topics were found deleted (by an
--- `expire` that asked a live cluster: the log does not tell); if it has no members, and no group whose members read any of
--- its topics has offsets of it; or if it has members and offsets of topics they are not subscribed to.
+-- A group is listed if a tombstone has deleted it and offsets are left; if some of its topics do not exist any more (as
+-- an `expire` with a live cluster found; the log does not tell); if it has no members, and no group with members that
+-- reads any of its topics has offsets of it; or if it has members, and offsets of topics to which they do not
+-- subscribe.
 --
 --   group_id            consumer group
 --   why                 group_gone, topics_deleted, nobody_reads or not_subscribed: the first that applies
---   state               state of the group; null: it was removed
+--   state               state of the group; null if it was deleted
 --   topics              number of topics it has offsets of
---   deleted_topics      number of these topics that were found deleted
---   unsubscribed_topics number of them its members, or if it has none anybody's members, are not subscribed to
---   offsets             number of offsets it has
---   since_timestamp     the newest commit of the offsets in question, ms since the epoch: since then they are idle
---   idle_ms             from then to the newest record the lake has read
+--   deleted_topics      number of these topics that do not exist any more
+--   unsubscribed_topics number of these topics to which its members (without members: the members of any group) do not
+--                       subscribe
+--   offsets             number of its offsets
+--   since_timestamp     newest commit of these idle offsets, in ms since the epoch
+--   idle_ms             time from then to the newest record in the lake
 --
 -- worst first: offsets DESC, group_id
 -- since: since_timestamp

@@ -1,17 +1,17 @@
--- Which offsets went back with no decision to explain it, how often and how far: records were consumed again.
+-- Which offsets went back without a decision that explains it, how often and how far: records were consumed again.
 --
--- Each is a `rewind` of the view `changes`, where its rules are: not a reset, by a run of ours or while the group had no
--- member.
+-- Each regression is a `rewind` of the view `changes`, which describes the rules: it is not a reset, neither by a run
+-- of offsetlake nor while the group had no members.
 --
---   group_id       consumer group
---   topic          topic the offset is of
---   partition      partition of that topic
---   regressions    how often it went back
---   records_again  by how many offsets in all
---   farthest       by how many at most
---   last_timestamp when it last did, ms since the epoch; null: the log does not say
---   log_partition  partition of the log topic
---   last_log_offset where that commit stands in it
+--   group_id        consumer group
+--   topic           topic of the offset
+--   partition       partition of that topic
+--   regressions     number of regressions
+--   records_again   sum of the distances
+--   farthest        largest distance
+--   last_timestamp  when the last regression was, in ms since the epoch; null if the log has no timestamps
+--   log_partition   partition of the log topic
+--   last_log_offset log offset of that commit
 --
 -- worst first: records_again DESC, group_id, topic, partition
 -- since: last_timestamp

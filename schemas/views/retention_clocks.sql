@@ -1,18 +1,19 @@
--- For every stored offset: which clock retention goes by, what it says, and what keeps the offset whatever its age.
+-- For every stored offset: the clock from which its retention counts, and what keeps the offset at any age.
 --
--- The rule of a broker since Kafka 2.1 (KIP-211), as `expire` applies it, but for the two things the tables do not hold:
--- how long your retention is, and which topics a live cluster has no more.
+-- The rules are those of a broker since Kafka 2.1 (KIP-211), as `expire` applies them, except for what the tables do
+-- not have: your retention times, and the topics that do not exist any more in a live cluster.
 --
---   group_id        consumer group
---   topic           topic the offset is of
---   partition       partition of that topic
---   committed_offset the offset committed
---   group_type      classic, consumer, share or streams; null: a tombstone of the group hides the offset
---   state           state of the group; null as above
---   kept_by         no_group, share_group, active_group, subscribed or pending_transaction; null: its age decides
---   clock           expire_timestamp (of old clients), state_timestamp (the group's: since when it is Empty) or commit_timestamp
---   clock_timestamp what that clock says, ms since the epoch; the offset goes then, if the clock is expire_timestamp, else
---                   when it is as long ago as the retention
+--   group_id         consumer group
+--   topic            topic of the offset
+--   partition        partition of that topic
+--   committed_offset the committed offset
+--   group_type       classic, consumer, share or streams; null if a tombstone of the group hides the offset
+--   state            state of the group; null as for group_type
+--   kept_by          no_group, share_group, active_group, subscribed or pending_transaction; null if the age decides
+--   clock            expire_timestamp (set by old clients), state_timestamp (since when the group is Empty) or
+--                    commit_timestamp
+--   clock_timestamp  value of the clock, in ms since the epoch; the offset expires at this time if the clock is
+--                    expire_timestamp, otherwise when the retention time has passed since then
 --
 -- worst first: clock_timestamp, group_id, topic, partition
 -- since: clock_timestamp

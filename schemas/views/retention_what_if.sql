@@ -1,16 +1,17 @@
--- How many offsets of each group would be gone by now, were they kept for 1, 3, 7, 14 or 30 days.
+-- How many offsets of each group would have expired with a retention of 1, 3, 7, 14 or 30 days.
 --
--- Judged at the newest record the lake has read. By your own policy, and for an instant you name: `expire --what-if`.
+-- The offsets are evaluated at the newest record in the lake. With your own policy and for any instant: `expire --what-
+-- if`.
 --
---   group_id        consumer group
---   offsets         how many offsets it has
---   kept            how many of them stay whatever their age: see kept_by of retention_clocks
---   gone_with_1d    how many would be gone with a retention of one day
---   gone_with_3d    with three days
---   gone_with_7d    with seven days, which is a broker's default
---   gone_with_14d   with fourteen
---   gone_with_30d   with thirty
---   oldest_timestamp what the oldest clock of those says that do not stay, ms since the epoch; null: all stay
+--   group_id         consumer group
+--   offsets          number of its offsets
+--   kept             number of offsets that are kept at any age: see kept_by of retention_clocks
+--   gone_with_1d     number of offsets expired with a retention of one day
+--   gone_with_3d     with three days
+--   gone_with_7d     with seven days, which is the default of a broker
+--   gone_with_14d    with fourteen days
+--   gone_with_30d    with thirty days
+--   oldest_timestamp oldest clock of the offsets that can expire, in ms since the epoch; null if there are none
 --
 -- worst first: gone_with_7d DESC, gone_with_1d DESC, group_id
 -- since: oldest_timestamp

@@ -1,17 +1,17 @@
--- Which offsets are committed again and again at one value, though there is more to read: another group has read on.
+-- Which offsets are committed repeatedly with one value although there is more to read: another group has read further.
 --
--- That there is more is known from the offsets of other groups alone: lag by the ends of a topic's own log is not in the
--- history. A group that does not commit at all is in idle_groups.
+-- That there is more to read is known only from the offsets of other groups: this view does not use log end offsets. A
+-- group that does not commit at all is in idle_groups.
 --
 --   group_id         consumer group
---   topic            topic the offset is of
+--   topic            topic of the offset
 --   partition        partition of that topic
---   committed_offset where it stands
---   known_behind     how many offsets farther the farthest group is: so many records at least there are to read
---   commits          how often it committed that value since it got there, the first time included
---   since_timestamp  when it got there, ms since the epoch; null: the log does not say
---   last_timestamp   when it last committed it, ms since the epoch
---   stalled_ms       from the one to the other
+--   committed_offset the repeated offset
+--   known_behind     distance to the farthest group: at least as many records are left to read
+--   commits          number of commits of that value, including the first
+--   since_timestamp  when the value was first committed, in ms since the epoch; null if the log has no timestamps
+--   last_timestamp   when the value was last committed, in ms since the epoch
+--   stalled_ms       time from the first to the last commit
 --
 -- worst first: known_behind DESC, group_id, topic, partition
 -- since: last_timestamp
@@ -19,7 +19,7 @@
 -- by log partition
 WITH
 farthest AS (SELECT topic, partition, max(committed_offset) AS reached FROM offsets GROUP BY topic, partition),
-behind AS (
+lagging AS (
   SELECT offsets.group_id, offsets.topic, offsets.partition, farthest.reached
   FROM offsets JOIN farthest ON farthest.topic = offsets.topic AND farthest.partition = offsets.partition
   WHERE offsets.committed_offset < farthest.reached
@@ -39,10 +39,10 @@ stays AS (
   FROM moves GROUP BY group_id, topic, partition, moved_at
 )
 SELECT stays.group_id, stays.topic, stays.partition, stays.committed_offset,
-  CAST(behind.reached AS DECIMAL(20)) - CAST(stays.committed_offset AS DECIMAL(20)) AS known_behind,
+  CAST(lagging.reached AS DECIMAL(20)) - CAST(stays.committed_offset AS DECIMAL(20)) AS known_behind,
   stays.commits, stays.since_timestamp, stays.last_timestamp,
   stays.last_timestamp - stays.since_timestamp AS stalled_ms
 FROM stays
-JOIN behind
-  ON behind.group_id = stays.group_id AND behind.topic = stays.topic AND behind.partition = stays.partition
+JOIN lagging
+  ON lagging.group_id = stays.group_id AND lagging.topic = stays.topic AND lagging.partition = stays.partition
 WHERE stays.moved_at = stays.last_moved_at AND stays.commits > 1

@@ -248,11 +248,11 @@ FAULTS: list[tuple[str, Fault, Row]] = [
     ),
     # The offset was committed again, or is gone, and nobody has judged that.
     (
-        "judged_what_does_not_stand",
+        "planned_for_other_commits",
         update("offsets", OF_AB_TEST, log_offset=f"{FAR}"),
         {"group_id": "ab-test", "topic": "orders", "partition": 1, "log_offset": FAR},
     ),
-    ("judged_what_does_not_stand", delete("offsets", OF_AB_TEST), {"group_id": "ab-test", "log_offset": None}),
+    ("planned_for_other_commits", delete("offsets", OF_AB_TEST), {"group_id": "ab-test", "log_offset": None}),
     (
         "planned_before_their_time",
         update("tombstones", OF_AB_TEST, clock_timestamp="judged_timestamp"),
@@ -276,12 +276,12 @@ FAULTS: list[tuple[str, Fault, Row]] = [
     (
         "groups_in_use_planned",
         update("groups", "group_id = 'ab-test'", state="'Stable'"),
-        {"group_id": "ab-test", "state": "Stable", "offsets_that_stay": 0},
+        {"group_id": "ab-test", "state": "Stable", "offsets_kept": 0},
     ),
     (
         "groups_in_use_planned",
         append("offsets", OF_AB_TEST, partition=77),
-        {"group_id": "ab-test", "offsets_that_stay": 1},
+        {"group_id": "ab-test", "offsets_kept": 1},
     ),
     (
         "emissions_with_other_rows",
