@@ -9,8 +9,8 @@ A request writes one batch with records of one group. Brokers ignore the headers
 | `act.client`    | The client ID; for a job its command; absent if unknown |
 | `act.address`   | Host and port of the client; for a job its host; absent if unknown |
 
-The first two are required. Headers on other records of the batch are ignored. The names are part of the format of the log
-and keep the prefix `act.`; the table that `ingest` writes the events to is `audit_events`.
+The first two are required. Headers on other records of the batch are ignored. The names are part of the format of the
+log and keep the prefix `act.`; the table that `ingest` writes the events to is `audit_events`.
 """
 
 from offsetlake.kafka.batches.writer import Headers
