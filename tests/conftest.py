@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
-from offsetlake.cli import main, output
+from offsetlake.cli import main, progress
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.spark import build_session
 from support.broker.broker import Broker
@@ -43,7 +43,8 @@ LONGEST = (
 for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):  # short lives: do not optimize for long
     os.environ[variable] = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
-os.environ.pop("COLUMNS", None)  # workers of pytest-xdist have it: tables are as in a pipe, not as in a terminal
+os.environ.pop("COLUMNS", None)  # set by pytest-xdist; without it, tables are not limited to a terminal's width
+os.unsetenv("COLUMNS")  # set by readline, which pytest imports, in the environment of child processes only
 
 settings.register_profile("offsetlake", deadline=None)  # no timed assertion, not even Hypothesis's own
 settings.load_profile("offsetlake")
@@ -104,7 +105,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
     for name in [name for name in os.environ if name.startswith("OFFSETLAKE_") and name != "OFFSETLAKE_JARS"]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(output, "FIRST_LINE_SECONDS", 3600.0)  # what it prints must not depend on how fast it is
+    monkeypatch.setattr(progress, "FIRST_LINE_SECONDS", 3600.0)  # what it prints must not depend on how fast it is
     handler = signal.getsignal(signal.SIGINT)
 
     def running(*arguments: str) -> tuple[int, str, str]:

@@ -1,4 +1,4 @@
-"""The command line as its users meet it: what goes where, exit codes, formats."""
+"""The command line: standard output, standard error, exit codes and formats."""
 
 import csv
 import io
@@ -36,7 +36,7 @@ COMMAND = [sys.executable, "-m", "offsetlake.cli"]
 
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A lake in the folder the command takes where none is named."""
+    """A small lake in the default folder."""
     monkeypatch.chdir(tmp_path)
     small_lake(
         tmp_path / "lake",
@@ -65,7 +65,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("lake")
-def test_json_is_an_object_a_line_with_all_columns(run: Run) -> None:
+def test_json_has_an_object_per_line_with_all_columns(run: Run) -> None:
     code, out, err = run("offsets", "--format", "json")
     assert (code, err) == (0, "")
     (row,) = [json.loads(line) for line in out.splitlines()]
@@ -89,7 +89,7 @@ def test_csv_has_a_header_and_all_columns(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("lake")
-def test_a_table_is_for_people(run: Run) -> None:
+def test_table_aligns_numbers_and_escapes_controls(run: Run) -> None:
     code, out, err = run("offsets")
     assert (code, err) == (0, "")
     head, row = out.splitlines()
@@ -104,20 +104,22 @@ def test_a_table_is_for_people(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("lake")
-def test_a_terminal_gets_a_drawn_table_with_names_as_they_are() -> None:
-    ours, theirs = pty.openpty()
+def test_terminal_table_has_a_rule_and_no_markup() -> None:
+    main_end, terminal_end = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "150"}
-    done = subprocess.run([*COMMAND, "groups"], stdout=theirs, stderr=subprocess.PIPE, env=environment, check=True)
-    os.close(theirs)
-    shown = os.read(ours, 1 << 16).decode()
-    os.close(ours)
+    done = subprocess.run(
+        [*COMMAND, "groups"], stdout=terminal_end, stderr=subprocess.PIPE, env=environment, check=True
+    )
+    os.close(terminal_end)
+    shown = os.read(main_end, 1 << 16).decode()
+    os.close(main_end)
     assert done.stderr == b""
     assert "─" in shown
     assert "[red]x" in shown
 
 
 @pytest.mark.usefixtures("lake")
-def test_history(run: Run) -> None:
+def test_history_lists_commits_newest_first_with_resets(run: Run) -> None:
     code, out, err = run("history", "--group", "g", "--topic", "t", "--partition", "0", "--format", "json")
     assert (code, err) == (0, "")
     rows = [json.loads(line) for line in out.splitlines()]
@@ -133,11 +135,11 @@ def test_history(run: Run) -> None:
 
 @pytest.mark.usefixtures("lake")
 @pytest.mark.parametrize(
-    ("instant", "committed"),
+    ("as_of", "committed"),
     [("1000", 5), ("1970-01-01T00:00:02.5", 5), ("1970-01-01T01:00:03+01:00", 3), ("4000", None), ("2030-01-01", 4)],
 )
-def test_offsets_as_of(run: Run, instant: str, committed: int | None) -> None:
-    code, out, _ = run("offsets", "--as-of", instant, "--format", "json")
+def test_offsets_as_of_a_time(run: Run, as_of: str, committed: int | None) -> None:
+    code, out, _ = run("offsets", "--as-of", as_of, "--format", "json")
     assert code == 0
     assert [json.loads(line)["committed_offset"] for line in out.splitlines()] == (
         [] if committed is None else [committed]
@@ -162,7 +164,7 @@ def test_offsets_as_of(run: Run, instant: str, committed: int | None) -> None:
         (["offsets", "--limit", "-1"], 2, "'--limit'"),
         (["audit-events", "--since", "yesterday"], 2, "'yesterday' is no instant"),
         (["sql", "SELECT nope FROM offsets"], 2, "No field named nope"),
-        (["groups", "--config", "nowhere.toml"], 2, "nowhere.toml cannot be read"),
+        (["groups", "--config", "nowhere.toml"], 2, "Cannot read nowhere.toml"),
         (["bogus"], 2, "No such command 'bogus'"),
         (["run"], 2, "name one log"),
         (["run", "--log", "nowhere", "--lake", "new"], 3, "no folder nowhere"),
@@ -176,19 +178,19 @@ def test_offsets_as_of(run: Run, instant: str, committed: int | None) -> None:
         (["maintain", "--bootstrap", "127.0.0.1:1"], 2, "No such option"),
     ],
 )
-def test_errors_are_one_line_and_an_exit_code(
+def test_error_is_one_line_and_an_exit_code(
     run: Run, tmp_path: Path, arguments: list[str], code: int, says: str
 ) -> None:
-    left, out, err = run(*arguments)
-    assert left == code
+    exit_code, out, err = run(*arguments)
+    assert exit_code == code
     assert out == ""
     assert err.splitlines()[-1].startswith("error: ")
     assert says in err.splitlines()[-1]
     assert "Traceback" not in err
-    assert not (tmp_path / "new").exists(), "a mistake leaves no lake behind"
+    assert not (tmp_path / "new").exists(), "a failed command creates no lake"
 
 
-def test_what_is_our_mistake_keeps_its_trace(run: Run, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_error_has_a_traceback_and_code_70(run: Run, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
@@ -199,13 +201,13 @@ def test_what_is_our_mistake_keeps_its_trace(run: Run, lake: Path, monkeypatch: 
     assert "ZeroDivisionError" in err
 
 
-def test_the_environment_and_files_are_heard(run: Run, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_come_from_the_environment_and_a_file(run: Run, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (lake.parent / "settings.toml").write_text('format = "csv"')
     monkeypatch.setenv("OFFSETLAKE_LAKE", str(lake))
     assert run("groups", "--config", "settings.toml")[1].startswith("group_id,group_type")
 
 
-def test_help_and_version(run: Run) -> None:
+def test_help_lists_every_command_with_examples(run: Run) -> None:
     assert run("--version")[1].startswith("offsetlake ")
     code, out, _ = run()
     assert code == 0
@@ -215,7 +217,7 @@ def test_help_and_version(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("lake")
-def test_who_stops_reading_is_not_scolded() -> None:
+def test_closed_pipe_is_no_error() -> None:
     tables = ", ".join(f"offset_commits AS {name}" for name in "abcdefghi")
     many = f"SELECT a.log_offset AS value FROM {tables}"  # 4^9 rows
     shown = subprocess.Popen([*COMMAND, "sql", many, "--format", "csv"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -231,21 +233,21 @@ def test_who_stops_reading_is_not_scolded() -> None:
 @pytest.mark.usefixtures("lake")
 @pytest.mark.parametrize("arguments", ["groups", "groups --format json", "views", "sql 'SELECT 1 AS x' --format csv"])
 @pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
-def test_without_standard_output_a_command_ends_quietly(arguments: str, closed: str) -> None:
+def test_command_succeeds_without_standard_output(arguments: str, closed: str) -> None:
     command = f"exec {shlex.join(COMMAND)} {arguments} {closed}"
     done = subprocess.run(["/bin/sh", "-c", command], stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
 
 
 @pytest.mark.usefixtures("lake")
-def test_ctrl_c_while_modules_are_loaded() -> None:
+def test_ctrl_c_during_imports_exits_with_130() -> None:
     command = [sys.executable, "-X", "importtime", *COMMAND[1:], "groups"]
     starting = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert starting.stderr is not None
     while "offsetlake.util.escaping" not in (line := starting.stderr.readline()):
-        assert line, "it ended before it was interrupted"
+        assert line, "the process ended before the interrupt"
     while "import time" not in (line := starting.stderr.readline()) or "offsetlake" in line:
-        assert line, "it ended before it was interrupted"
+        assert line, "the process ended before the interrupt"
     starting.send_signal(signal.SIGINT)
     _, err = starting.communicate(timeout=60)
     assert starting.returncode == 130
@@ -253,13 +255,13 @@ def test_ctrl_c_while_modules_are_loaded() -> None:
 
 
 @pytest.mark.usefixtures("lake")
-def test_output_that_takes_no_more() -> None:
+def test_full_disk_is_an_error() -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run([*COMMAND, "groups"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert done.stderr.startswith("error: the answer cannot be written: No space left on device")
+    assert done.stderr.startswith("error: Cannot write the answer: No space left on device.")
 
 
-def test_instants() -> None:
+def test_timestamps_are_read_and_written() -> None:
     assert times.to_ms("-5") == -5
     assert times.to_ms("1969-12-31T23:59:59.9999") == -1
     assert times.to_ms("2026-01-31") == 1_769_817_600_000
@@ -276,38 +278,39 @@ DURATIONS = {
 
 
 @pytest.mark.parametrize(("text", "ms"), DURATIONS.items())
-def test_durations(text: str, ms: int) -> None:
+def test_duration_is_read_in_ms(text: str, ms: int) -> None:
     assert times.duration_ms(text) == ms
 
 
 @pytest.mark.parametrize("text", ["", "7", "d", "1y", "-1h", "1.5h", "P", "PT", "P1DT", "P1H", "PT1D", "PT-1H", "P1M"])
-def test_what_is_no_duration(text: str) -> None:
+def test_invalid_duration_is_an_error(text: str) -> None:
     with pytest.raises(errors.BadRequest, match="is no duration: write a whole number and ms, s, m, h, d, w"):
         times.duration_ms(text)
 
 
 @pytest.fixture
 def real(tmp_path: Path, broker_lake: Lake) -> str:
-    """A lake of the bundled log, compacted."""
+    """A compacted lake of the bundled log."""
     return str(shutil.copytree(broker_lake.path, tmp_path / "real"))
 
 
-def test_expire_plans_and_tombstones_tells(run: Run, real: str) -> None:
+def test_expire_plans_and_tombstones_shows_the_plan(run: Run, real: str) -> None:
     code, out, _ = run("expire", "--lake", real, "--now", "2026-12-01")
     assert code == 0
     assert (
-        "Judged 196 offsets: 185 are to go, and 31 groups; 216 tombstones planned, which `offsetlake emit` sends" in out
+        "Evaluated 196 offsets: 185 expire, and 31 groups are deleted; planned 216 tombstones, which `offsetlake emit` "
+        "writes" in out
     )
-    assert f"What goes and why: offsetlake tombstones --lake {real}" in out
+    assert f"To see what expires and why: offsetlake tombstones --lake {real}" in out
     rows = [json.loads(line) for line in run("tombstones", "--lake", real, "--format", "json")[1].splitlines()]
     assert len(rows) == 216
     assert rows[0]["outcome"] == "planned"
     assert list(rows[0]) == [column["name"] for column in definition("tombstones").columns]
-    assert "216 tombstones" not in run("expire", "--lake", real, "--now", "2026-12-02")[1]
-    assert run("offsets", "--lake", real, "--format", "csv")[1].count("\n") == 197, "nothing goes by planning"
+    assert "planned 216" not in run("expire", "--lake", real, "--now", "2026-12-02")[1]
+    assert run("offsets", "--lake", real, "--format", "csv")[1].count("\n") == 197, "planning deletes nothing"
 
 
-def test_a_lake_of_an_older_version_answers_and_says_what_it_lacks(run: Run, real: str) -> None:
+def test_lake_of_an_older_version_answers_except_for_missing_tables(run: Run, real: str) -> None:
     (Path(real) / "offsetlake.json").write_text('{"version": 1}')
     before = run(*shlex.split(HISTORY.format(lake=real)))
     for table in ("tombstones", "audit_events"):
@@ -324,7 +327,7 @@ def test_a_lake_of_an_older_version_answers_and_says_what_it_lacks(run: Run, rea
     assert [run(question, "--lake", real)[0] for question in ("tombstones", "audit-events")] == [0, 0]
 
 
-def test_a_plan_that_is_no_plan_is_named(run: Run, real: str) -> None:
+def test_corrupt_plan_file_is_an_error(run: Run, real: str) -> None:
     (Path(real) / "plan-expire.json").write_text("garbage")
     code, _, err = run("expire", "--lake", real)
     assert code == 6
@@ -357,11 +360,11 @@ def test_what_if_compares_and_writes_nothing(run: Run, real: str) -> None:
         (["--retention", "999999999999d"], "error: 999999999999d is no duration anyone waits for: at most 2932896d"),
         (["--now", "tomorrow"], "error: 'tomorrow' is no instant"),
         (["--now", "99999999999999999999"], "error: 99999999999999999999 ms is no instant: years 1 to 9999 are known"),
-        (["--group", "a*"], "error: --group goes with --what-if"),
-        (["--what-if", "--compacted-by", "2"], "error: --compacted-by does not go with --what-if"),
+        (["--group", "a*"], "error: --group requires --what-if"),
+        (["--what-if", "--compacted-by", "2"], "error: --compacted-by cannot be combined with --what-if"),
     ],
 )
-def test_what_expire_cannot_make_sense_of(run: Run, real: str, arguments: list[str], says: str) -> None:
+def test_invalid_expire_arguments_are_errors(run: Run, real: str, arguments: list[str], says: str) -> None:
     code, out, err = run("expire", "--lake", real, *arguments)
     assert (code, out) == (2, "")
     assert err.startswith(says)
@@ -369,44 +372,46 @@ def test_what_expire_cannot_make_sense_of(run: Run, real: str, arguments: list[s
 
 @pytest.fixture
 def cut_log(tmp_path: Path) -> Path:
-    """The bundled log without what makes it a broker's own, in segments of eight batches."""
+    """The bundled log without `meta.properties`, in segments of eight batches."""
     log = tmp_path / "log"
     shutil.copytree(FIXTURES / "broker-log", log, ignore=shutil.ignore_patterns("meta.properties"))
     for segment in [*log.glob("*/*.log")]:
-        data, at, starts = segment.read_bytes(), 0, []
-        while at < len(data):
-            base, length = struct.unpack_from(">qi", data, at)
-            starts.append((base, at))
-            at += 12 + length
+        data, position, starts = segment.read_bytes(), 0, []
+        while position < len(data):
+            base, length = struct.unpack_from(">qi", data, position)
+            starts.append((base, position))
+            position += 12 + length
         for (base, start), (_, end) in pairwise([*starts[::8], (0, len(data))]):
             (segment.parent / f"{base:020d}.log").write_bytes(data[start:end])
     return log
 
 
-def test_maintain_cuts_the_log_it_is_given(run: Run, real: str, cut_log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_maintain_cuts_the_named_log_after_a_dry_run(
+    run: Run, real: str, cut_log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = {path: path.stat().st_mtime_ns for folder in (Path(real), cut_log) for path in folder.rglob("*")}
-    code, told, _ = run("maintain", "--dry-run", "--lake", real, "--log", str(cut_log))
+    code, preview, _ = run("maintain", "--dry-run", "--lake", real, "--log", str(cut_log))
     after = {path: path.stat().st_mtime_ns for folder in (Path(real), cut_log) for path in folder.rglob("*")}
-    assert (code, after) == (0, before), "only told"
-    lines = [line.split(maxsplit=5) for line in told.splitlines()]
-    assert told.startswith(f"Of the log {cut_log} 23 segments (72,913 bytes) would go\nlog_partition  ")
+    assert (code, after) == (0, before), "a dry run changes nothing"
+    lines = [line.split(maxsplit=5) for line in preview.splitlines()]
+    assert preview.startswith(f"23 segments (72,913 bytes) of the log {cut_log} would be deleted.\nlog_partition  ")
     assert ["__consumer_offsets-9", "111", "2", "5814", "0"] in lines
     held = "an open transaction of producer 1 at offset 15"
     assert ["__consumer_offsets-39", "15", "0", "0", "3", held] in lines
-    assert told.endswith("Nothing was written: without --dry-run it is done\n")
+    assert preview.endswith("Nothing was changed: run the command without --dry-run to do it.\n")
 
     monkeypatch.setenv("OFFSETLAKE_LOG", str(cut_log))
-    assert "The log was not touched: --log names one to cut" in run("maintain", "--lake", real)[1]
+    assert "The log was not changed: select a log to cut with --log" in run("maintain", "--lake", real)[1]
     code, out, err = run("maintain", "--lake", real, "--log", str(cut_log))
     assert code == 0
     assert "deleting 23 segments of 19 log partitions" in err
     assert out.startswith(f"Deleted 23 segments (72,913 bytes) of the log {cut_log}\n")
     assert f"NOTE  __consumer_offsets-39: 3 segments held in the log: {held}" in out
-    assert f"Deleted nothing of the log {cut_log}" in run("maintain", "--lake", real, "--log", str(cut_log))[1]
-    assert "nothing would go" in run("maintain", "--dry-run", "--lake", real, "--log", str(cut_log))[1]
+    assert f"Deleted no segment of the log {cut_log}" in run("maintain", "--lake", real, "--log", str(cut_log))[1]
+    assert "No segment of the log" in run("maintain", "--dry-run", "--lake", real, "--log", str(cut_log))[1]
 
 
-def test_what_maintain_refuses(run: Run, real: str, cut_log: Path) -> None:
+def test_maintain_refuses_other_logs_and_unfinished_runs(run: Run, real: str, cut_log: Path) -> None:
     shutil.copy(FIXTURES / "broker-log" / "meta.properties", cut_log)
     code, _, err = run("maintain", "--lake", real, "--log", str(cut_log))
     assert (code, "broker's own folder" in err) == (7, True)
@@ -418,13 +423,13 @@ def test_what_maintain_refuses(run: Run, real: str, cut_log: Path) -> None:
 
 
 @pytest.mark.jvm
-def test_run_then_run_again_then_ask(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_and_the_commands_that_it_suggests(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = FIXTURES / "real-log"
     first = subprocess.run([*COMMAND, "run", "--log", log], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert "WARNING" not in first.stderr, "what Spark's JVM says is kept back"
-    said = [line.split("  ")[-1].partition(":")[0] for line in first.stderr.splitlines()]
-    said = [*dict.fromkeys(line.split(" ")[0] for line in said if not line.startswith("running"))]
-    assert said == ["looking", "reading", "starting", "compacting"], "with progress of what takes seconds in between"
+    assert "WARNING" not in first.stderr, "warnings of the JVM are suppressed"
+    steps = [line.split("  ")[-1].partition(":")[0] for line in first.stderr.splitlines()]
+    steps = [*dict.fromkeys(line.split(" ")[0] for line in steps if not line.startswith("running"))]
+    assert steps == ["looking", "reading", "starting", "compacting"], "progress of slow steps is between them"
     assert "Read 160 records of 18 log partitions" in first.stdout
     assert "33 commits" in first.stdout
     commands = [line.strip() for line in first.stdout.splitlines() if line.startswith("  offsetlake ")]
@@ -436,19 +441,19 @@ def test_run_then_run_again_then_ask(run: Run, tmp_path: Path, monkeypatch: pyte
     assert "Nothing new" in second
     assert "Nothing to compact" in second
     records = read_log(log)
-    for instant in sorted({record.log_timestamp for record in records})[::20]:
-        answer = run("offsets", "--as-of", str(instant), "--format", "json")[1]
-        found = {
+    for timestamp in sorted({record.log_timestamp for record in records})[::20]:
+        answer = run("offsets", "--as-of", str(timestamp), "--format", "json")[1]
+        offsets = {
             (r["group_id"], r["topic"], r["partition"]): r["committed_offset"]
             for r in map(json.loads, answer.splitlines())
         }
-        assert found == {key: value.committed_offset for key, value in replay(records, instant).committed.items()}
+        assert offsets == {key: value.committed_offset for key, value in replay(records, timestamp).committed.items()}
 
 
 @pytest.mark.jvm
-@pytest.mark.parametrize(("said", "pause"), [("starting Spark", 0.5), ("compacting", 0)])
-def test_ctrl_c_leaves_quietly_and_the_next_run_goes_on(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, pause: float
+@pytest.mark.parametrize(("step", "pause"), [("starting Spark", 0.5), ("compacting", 0)])
+def test_interrupted_run_is_finished_by_the_next_run(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, pause: float
 ) -> None:
     arguments = ["run", "--log", str(FIXTURES / "real-log")]
     running = subprocess.Popen(
@@ -460,19 +465,19 @@ def test_ctrl_c_leaves_quietly_and_the_next_run_goes_on(
         start_new_session=True,
     )
     assert running.stderr is not None
-    while said not in (line := running.stderr.readline()):
-        assert line, "it ended before it was told to"
+    while step not in (line := running.stderr.readline()):
+        assert line, "the process ended before the interrupt"
     time.sleep(pause)
     os.killpg(running.pid, signal.SIGINT)
     out, err = running.communicate(timeout=60)
     assert (running.returncode, out, err) == (130, "", "")
-    assert _group_ends(running.pid), "no JVM stays behind"
+    assert _group_ends(running.pid), "the JVM ends too"
     monkeypatch.setattr(runner, "LazySession", NoSpark)
     assert "finished after an interruption" in run(*arguments)[1]
 
 
 def _group_ends(group: int) -> bool:
-    """Whether all processes of a group end by themselves within a minute."""
+    """Return whether all processes of a process group end within a minute."""
     for _ in range(600):
         try:
             os.killpg(group, 0)

@@ -1,4 +1,4 @@
-"""`audit`, `diff` and `views` as their users meet them: what is answered, what is refused, and with which exit code."""
+"""`audit`, `diff` and `views` through the command line: answers, errors and exit codes."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from offsetlake.cli import output
+from offsetlake.cli import progress
 from offsetlake.errors import NotEnoughMemory
 from offsetlake.lake import engine
 from offsetlake.lake.definitions import TABLES
@@ -21,34 +21,34 @@ from support.queries.lakes import Row, commit, small_lake, tombstone
 FAR = 2**63 - 1
 
 
-def of(group_id: str, topic: str, *rows: Row) -> list[Row]:
+def in_group(group_id: str, topic: str, *rows: Row) -> list[Row]:
     return [{**row, "group_id": group_id, "topic": topic} for row in rows]
 
 
 @pytest.fixture
 def lake(tmp_path: Path, run: Run) -> Path:
-    """A lake in the folder the command takes where none is named; the clock stands at the log offset."""
+    """A lake in the default folder; the timestamp of each record equals its log offset."""
     small_lake(
         tmp_path / "lake",
         offset_commits=[
-            *of("billing-1", "a", commit(1_000, 5), commit(2_000, 9), commit(3_000, 7)),
-            *of("billing-2", "a", commit(1_500, FAR), commit(2_500, -FAR - 1)),
-            *of("billing-2", "b", commit(1_600, 4), tombstone(2_600)),
-            *of("it's", "a", commit(1_700, 1)),
+            *in_group("billing-1", "a", commit(1_000, 5), commit(2_000, 9), commit(3_000, 7)),
+            *in_group("billing-2", "a", commit(1_500, FAR), commit(2_500, -FAR - 1)),
+            *in_group("billing-2", "b", commit(1_600, 4), tombstone(2_600)),
+            *in_group("it's", "a", commit(1_700, 1)),
         ],
     )
     return tmp_path / "lake"
 
 
-def asked(run: Run, *arguments: str) -> list[dict[str, Any]]:
-    """The answer of a command that must succeed."""
+def query(run: Run, *arguments: str) -> list[dict[str, Any]]:
+    """Return the answer of a command, which must succeed."""
     code, out, err = run(*arguments, "--format", "json")
     assert (code, err) == (0, "")
     return [json.loads(line) for line in out.splitlines()]
 
 
-def test_audit_tells_which_views_there_are(run: Run) -> None:
-    listed = asked(run, "audit")
+def test_audit_without_a_view_lists_all_views(run: Run) -> None:
+    listed = query(run, "audit")
     assert {row["view"]: row["answers"] for row in listed} == {name: view.answers for name, view in views().items()}
 
 
@@ -64,13 +64,13 @@ def test_audit_tells_which_views_there_are(run: Run) -> None:
         (("--since", "1970-01-01T00:00:09"), []),
     ],
 )
-def test_audit(run: Run, options: tuple[str, ...], changes: list[int]) -> None:
-    assert [row["log_offset"] for row in asked(run, "audit", "changes", *options)] == changes
+def test_audit_applies_its_filters(run: Run, options: tuple[str, ...], changes: list[int]) -> None:
+    assert [row["log_offset"] for row in query(run, "audit", "changes", *options)] == changes
 
 
 @pytest.mark.usefixtures("lake")
-def test_a_view_tells_the_worst_first(run: Run) -> None:
-    assert [row["records_again"] for row in asked(run, "audit", "regressions")] == [2 * FAR + 1, 2]
+def test_audit_returns_the_worst_rows_first(run: Run) -> None:
+    assert [row["records_again"] for row in query(run, "audit", "regressions")] == [2 * FAR + 1, 2]
 
 
 @pytest.mark.usefixtures("lake")
@@ -89,10 +89,12 @@ def test_a_view_tells_the_worst_first(run: Run) -> None:
         (("--group", "it's"), []),
     ],
 )  # fmt: skip
-def test_diff(run: Run, options: tuple[str, ...], expected: list[tuple[object, ...]]) -> None:
-    found = asked(run, "diff", "--from", "1999", "--to", "2999", *options)
+def test_diff_returns_offsets_that_differ(
+    run: Run, options: tuple[str, ...], expected: list[tuple[object, ...]]
+) -> None:
+    rows = query(run, "diff", "--from", "1999", "--to", "2999", *options)
     columns = ("group_id", "topic", "from_offset", "to_offset", "difference")
-    assert [tuple(row[name] for name in columns) for row in found] == expected
+    assert [tuple(row[name] for name in columns) for row in rows] == expected
 
 
 @pytest.mark.usefixtures("lake")
@@ -124,12 +126,12 @@ def test_diff(run: Run, options: tuple[str, ...], expected: list[tuple[object, .
         ("report --group no*", "no group like 'no*' is in history, as far as the lake"),
     ],
 )
-def test_what_makes_no_sense_is_told_in_a_sentence(run: Run, arguments: str, says: str) -> None:
+def test_invalid_arguments_are_one_line_and_exit_code_2(run: Run, arguments: str, says: str) -> None:
     code, out, err = run(*arguments.split())
     assert (code, out) == (2, "")
     assert says in err
     assert err.splitlines()[-1].startswith("error: ")
-    assert err.count("\n") == 1 or arguments.startswith("report")  # which says what it does
+    assert err.count("\n") == 1 or arguments.startswith("report")  # which also writes progress
 
 
 @pytest.mark.usefixtures("lake")
@@ -144,7 +146,7 @@ def test_what_makes_no_sense_is_told_in_a_sentence(run: Run, arguments: str, say
         "expire --what-if --group b*",
     ],
 )
-def test_a_group_there_is_may_have_no_answer(run: Run, arguments: str) -> None:
+def test_known_group_without_rows_is_no_error(run: Run, arguments: str) -> None:
     code, out, err = run(*arguments.split(), "--format", "csv")
     assert (code, out.count("\n"), err) == (0, 1, "")
 
@@ -157,7 +159,7 @@ def test_a_group_there_is_may_have_no_answer(run: Run, arguments: str) -> None:
         ("history --group g --topic a --partition 0", "nobody ever committed an offset of group g"),
     ],
 )
-def test_a_lake_without_history(run: Run, tmp_path: Path, arguments: str, says: str) -> None:
+def test_lake_without_history_is_an_error(run: Run, tmp_path: Path, arguments: str, says: str) -> None:
     small_lake(tmp_path / "lake")
     code, out, err = run(*arguments.split())
     assert (code, out) == (2, "")
@@ -165,24 +167,24 @@ def test_a_lake_without_history(run: Run, tmp_path: Path, arguments: str, says: 
 
 
 @pytest.mark.parametrize("arguments", ["audit changes", "views", "sql 'SELECT * FROM changes'"])
-def test_a_lake_of_an_older_program(run: Run, lake: Path, arguments: str) -> None:
+def test_lake_of_an_older_version_is_an_error(run: Run, lake: Path, arguments: str) -> None:
     (lake / "offsetlake.json").write_text('{"version": 2}')
     command, *rest = arguments.split(maxsplit=1)
-    code, out, err = run(command, *(each.strip("'") for each in rest))
+    code, out, err = run(command, *(word.strip("'") for word in rest))
     assert (code, out) == (6, "")
     assert "an older offsetlake made the lake" in err
 
 
-def test_a_missing_table(run: Run, lake: Path) -> None:
+def test_missing_table_fails_only_views_that_read_it(run: Run, lake: Path) -> None:
     shutil.rmtree(lake / "alterations")
     code, out, err = run("audit", "changes")
     assert (code, out) == (6, "")
     assert "table alterations of the lake" in err
     assert "is gone" in err
-    assert len(asked(run, "audit", "commit_steps")) == 8  # it does not need that table
+    assert len(query(run, "audit", "commit_steps")) == 8  # this view does not read that table
 
 
-def test_views_prints_statements_for_spark(run: Run, lake: Path) -> None:
+def test_views_prints_a_statement_for_each_table_and_view(run: Run, lake: Path) -> None:
     code, out, err = run("views", "--lake", str(lake))
     assert (code, err) == (0, "")
     statements = [statement.strip() for statement in out.split(";\n\n")]
@@ -195,14 +197,12 @@ def test_views_prints_statements_for_spark(run: Run, lake: Path) -> None:
     ("arguments", "says"),
     [
         (["sql", "SELECT 1"], "running the query"),
-        (["audit", "changes"], "asking changes"),
+        (["audit", "changes"], "querying changes"),
         (["groups", "--as-of", "3000"], "looking up groups as of 3000"),
         (["offsets", "--as-of", "3000"], "looking up offsets as of 3000"),
     ],
 )
-def test_a_question_that_takes_long_says_so(
-    run: Run, monkeypatch: pytest.MonkeyPatch, arguments: list[str], says: str
-) -> None:
+def test_slow_query_writes_its_step(run: Run, monkeypatch: pytest.MonkeyPatch, arguments: list[str], says: str) -> None:
     class Fired(threading.Timer):
         def start(self) -> None:
             if self.args:
@@ -210,7 +210,7 @@ def test_a_question_that_takes_long_says_so(
 
         def cancel(self) -> None: ...
 
-    monkeypatch.setattr(output.threading, "Timer", Fired)
+    monkeypatch.setattr(progress.threading, "Timer", Fired)
     code, _, err = run(*arguments)
     assert (code, err.splitlines()[0].split("s  ")[1]) == (0, says)
 
@@ -230,7 +230,7 @@ def test_a_question_that_takes_long_says_so(
     ],
     ids=" ".join,
 )
-def test_a_command_that_reads_history_runs_under_the_memory_limit(
+def test_commands_that_read_history_run_under_the_memory_limit(
     run: Run, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextmanager

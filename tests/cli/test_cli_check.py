@@ -1,4 +1,4 @@
-"""`offsetlake check` as a schedule meets it: what it tells, its exit codes, its pages."""
+"""`offsetlake check`: its output, exit codes and HTML pages."""
 
 import json
 import shutil
@@ -19,18 +19,17 @@ ODD_NAME = "<script>alert($column)</script>"
 
 @pytest.fixture
 def lake(broker_lake: Lake, tmp_path: Path) -> Lake:
-    """A real broker's log, in the folder the command takes where none is named."""
+    """A lake of the log of a real broker, in the default folder."""
     return Lake.open(Path(shutil.copytree(broker_lake.path, tmp_path / "lake")))
 
 
 @pytest.fixture
 def broken(lake: Lake) -> Lake:
-    """An offset that is in the table twice, once under a name that no group has."""
-    of = lake.delta_table("offsets")
-    of.update(
+    """A lake with an offset of a group that does not exist."""
+    lake.delta_table("offsets").update(
         updates={"group_id": f"'{ODD_NAME}'"},
         predicate="group_id = 'ab-test' AND \"partition\" = 2",
-        commit_properties=ours("fault", 1),  # what others change is refused before any check
+        commit_properties=ours("fault", 1),  # changes of other programs are refused before any check
     )
     return lake
 
@@ -41,7 +40,7 @@ def checked(run: Run, *arguments: str) -> tuple[int, list[dict[str, Any]], str]:
 
 
 @pytest.mark.slow
-def test_what_holds_is_told_with_the_versions_looked_at(run: Run, lake: Lake) -> None:
+def test_met_expectations_are_reported_with_table_versions(run: Run, lake: Lake) -> None:
     code, rows, err = checked(run)
     assert code == 0, err
     assert {row["suite"] for row in rows} == {"after_compact", "after_expire", "after_emit"}
@@ -50,24 +49,24 @@ def test_what_holds_is_told_with_the_versions_looked_at(run: Run, lake: Lake) ->
     now = lake.versions(*{row["table"] for row in rows})
     assert {row["table"]: row["version"] for row in rows} == now
     assert f"offsets={now['offsets']}," in err
-    assert "had nothing to look at" in err, "no tombstone is planned or emitted"
+    assert "had no rows to check" in err, "no tombstone is planned or emitted"
     (once,) = [row for row in rows if row["expectation"] == "each group, topic and partition is in offsets once"]
     assert once["observed"] == f"none of {lake.count('offsets')} rows"
     assert not (Path.home() / ".great_expectations").exists()
 
 
 @pytest.mark.slow
-def test_a_gate_that_fails_says_which_group_and_rule_and_writes_pages(run: Run, broken: Lake) -> None:
+def test_failed_expectation_names_group_and_rule_and_writes_pages(run: Run, broken: Lake) -> None:
     code, rows, err = checked(run, "--suite", "after_compact", "--docs", "pages")
     assert code == 9
     failed = [row for row in rows if not row["success"]]
     rule = "each group that has offsets is in groups, unless its own tombstone stands behind them"
-    told = f"1 row: group_id={ODD_NAME} log_partition=18 log_offset=2"
-    assert [row["observed"] for row in failed if row["expectation"] == rule] == [told]
+    observed = f"1 row: group_id={ODD_NAME} log_partition=18 log_offset=2"
+    assert [row["observed"] for row in failed if row["expectation"] == rule] == [observed]
     (line,) = [line for line in err.splitlines() if line.startswith("error: ")]
     version = broken.versions("groups")["groups"]
-    assert f"after_compact: {rule}; found in groups at version {version}: {told}" in line
-    assert line.startswith(f"error: {len(failed)} of {len(rows)} do not hold. ")
+    assert f"after_compact: {rule}; in groups at version {version}: {observed}" in line
+    assert line.startswith(f"error: {len(failed)} of {len(rows)} expectations failed. ")
     pages = [page.read_text(encoding="utf-8") for page in Path("pages").rglob("*.html")]
     (page,) = [page for page in pages if rule in page and "In groups at version" in page and "Failed" in page]
     assert "group_id=&lt;script&gt;alert(&#36;column)&lt;/script&gt; log_partition=18" in page
@@ -75,7 +74,7 @@ def test_a_gate_that_fails_says_which_group_and_rule_and_writes_pages(run: Run, 
 
 
 @pytest.mark.slow
-def test_versions_of_then_are_judged_as_they_were(run: Run, broken: Lake) -> None:
+def test_check_of_older_versions_reads_them_until_they_are_vacuumed(run: Run, broken: Lake) -> None:
     now = broken.versions("offset_commits", "offsets")
     assert checked(run, "--suite", "after_compact", "--versions", f"offsets={now['offsets']}")[0] == 9
     before = f"offsets={now['offsets'] - 1}"
@@ -102,11 +101,11 @@ def test_versions_of_then_are_judged_as_they_were(run: Run, broken: Lake) -> Non
 
 
 @pytest.mark.slow
-def test_an_empty_lake_has_nothing_to_look_at(run: Run, tmp_path: Path) -> None:
+def test_empty_lake_has_no_rows_to_check(run: Run, tmp_path: Path) -> None:
     Lake.create(tmp_path / "lake")
     code, rows, err = checked(run)
     assert (code, {row["observed"] for row in rows}) == (0, {"nothing to check"})
-    assert f"{len(rows)} of {len(rows)} had nothing to look at: their tables are empty" in err
+    assert f"{len(rows)} of {len(rows)} expectations had no rows to check: their tables are empty" in err
 
 
 @pytest.mark.parametrize(
@@ -114,31 +113,35 @@ def test_an_empty_lake_has_nothing_to_look_at(run: Run, tmp_path: Path) -> None:
     [
         (["--lake", "nowhere"], 6, "no lake in nowhere"),
         (["--suite", "after_lunch"], 2, "there is no suite 'after_lunch'; suites are after_compact, after_emit"),
-        (["--versions", "offsets"], 2, "'offsets' is no table and version: write offsets=12,groups=7"),
-        (["--versions", "offsets=-1"], 2, "'offsets=-1' is no table and version"),
-        (["--versions", "offsets=1,offsets=2"], 2, "names a table twice"),
+        (
+            ["--versions", "offsets"],
+            2,
+            "Invalid --versions 'offsets': expected TABLE=VERSION pairs such as offsets=12,groups=7",
+        ),
+        (["--versions", "offsets=-1"], 2, "Invalid --versions 'offsets=-1'"),
+        (["--versions", "offsets=1,offsets=2"], 2, "a table is named twice"),
         (["--versions", "orders=1"], 2, "there is no table 'orders'; tables are offset_commits"),
         (["--versions", "offsets=999"], 2, "there is no version 999 of offsets yet: it is at"),
     ],
 )
 @pytest.mark.usefixtures("lake")
-def test_bad_input_is_told_in_a_line(run: Run, arguments: list[str], code: int, says: str) -> None:
-    left, out, err = run("check", *arguments)
-    assert (left, out) == (code, "")
+def test_invalid_arguments_are_one_line(run: Run, arguments: list[str], code: int, says: str) -> None:
+    exit_code, out, err = run("check", *arguments)
+    assert (exit_code, out) == (code, "")
     assert says in err
     assert err.count("\n") == 1
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("lake")
-def test_pages_that_cannot_be_written_are_told_in_a_line(run: Run, tmp_path: Path) -> None:
+def test_unwritable_pages_are_an_error(run: Run, tmp_path: Path) -> None:
     (tmp_path / "taken").touch()
     code, _, err = run("check", "--suite", "after_emit", "--docs", "taken")
     assert code == 2
     assert "the pages cannot be written to taken: File exists" in err
 
 
-def test_other_commands_do_without_what_is_slow_to_import() -> None:
+def test_application_does_not_import_slow_libraries() -> None:
     slow = "{'great_expectations', 'matplotlib', 'jinja2'}"
     program = f"import sys, offsetlake.cli.app; print(bool(sys.modules.keys() & {slow}))"
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "False\n"

@@ -1,4 +1,4 @@
-"""`offsetlake serve`: what it is given, and that it becomes the serving process."""
+"""`offsetlake serve`: its settings, and the start of the serving process."""
 
 import json
 import re
@@ -23,32 +23,33 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("", "name the folder of the log to serve and write: --log DIR"),
-        ("--log log --kafka nohost", "--kafka wants HOST:PORT, such as 127.0.0.1:9092, not 'nohost'"),
-        ("--log log --kafka 127.0.0.1:99999", "--kafka wants HOST:PORT"),
+        ("", "Specify the folder of the log to serve and write: --log DIR"),
+        ("--log log --kafka nohost", "Invalid kafka 'nohost': expected HOST:PORT, such as 127.0.0.1:9092."),
+        ("--log log --kafka 127.0.0.1:99999", "Invalid kafka '127.0.0.1:99999': expected HOST:PORT"),
         ("--log log --kafka 0.0.0.0:9092", "only loopback addresses are served"),
         ("--log log --kafka 0.0.0.0:9092 --open-to-anyone", "nobody can connect to 0.0.0.0: say with advertised"),
-        ("--log log --advertised nohost", "--advertised wants HOST:PORT"),
+        ("--log log --advertised nohost", "Invalid advertised 'nohost': expected HOST:PORT"),
         ("--log log --tls-certificate server.pem", "tls_certificate and tls_key are required together"),
         ("--log log --tls-client-ca ca.pem", "tls_client_ca requires TLS"),
         ("--log log --credentials nowhere --rights nowhere", "credentials nowhere cannot be read"),
         ("--log log --credentials nowhere --rights nowhere", "rights nowhere cannot be read"),
-        ("--log log --http 9093", "--http wants HOST:PORT, such as 127.0.0.1:9092, not '9093'"),
+        ("--log log --http 9093", "Invalid http '9093': expected HOST:PORT"),
         ("--log log --http 0.0.0.0:9093", "An HTTP listener on the non-loopback address 0.0.0.0 requires credentials"),
         ("--log log --log-format xml", "'xml'"),
-        ("--log log --topics orders", "'orders' is none"),
-        ("--log log --topics orders:0", "'orders:0' is none"),
-        ("--log log --topics orders:1,orders:2", "--topics names orders twice"),
+        ("--log log --topics orders", "Invalid topics 'orders': expected NAME:PARTITIONS"),
+        ("--log log --topics orders:0", "Invalid topics 'orders:0': expected"),
+        ("--log log --topics orders:1,orders:2", "Invalid topics: the topic orders is named twice"),
         ("--log log --flush never", "'never'"),
-        ("--log log --log-partitions 99999", "it is a number from 1 to 10000"),
-        ("--log log --commits-recorded all", "'all': it is a share of all commits from 0 (none) to 1 (all)"),
-        ("--log log --commits-recorded 1.01", "it is a share of all commits"),
-        ("--log log --commits-recorded nan", "it is a share of all commits"),
+        ("--log log --log-partitions 99999", "Invalid log_partitions '99999': expected a number from 1 to 10000"),
+        (
+            "--log log --commits-recorded all",
+            "Invalid commits_recorded 'all': expected a share of all commits from 0 (none) to 1 (all)",
+        ),
+        ("--log log --commits-recorded 1.01", "expected a share of all commits"),
+        ("--log log --commits-recorded nan", "expected a share of all commits"),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_anything_is_made(
-    run: Run, tmp_path: Path, arguments: str, says: str
-) -> None:
+def test_invalid_setting_is_an_error_and_creates_nothing(run: Run, tmp_path: Path, arguments: str, says: str) -> None:
     code, out, err = run("serve", *arguments.split())
     assert (code, out) == (2, "")
     assert err.startswith("error: ")
@@ -61,31 +62,39 @@ def settings_file(folder: Path, serve: str = "") -> str:
     return "settings.toml"
 
 
-def test_a_check_tells_the_settings_and_makes_nothing(run: Run, tmp_path: Path) -> None:
+def test_check_prints_the_settings_and_creates_nothing(run: Run, tmp_path: Path) -> None:
     file = settings_file(tmp_path, 'kafka = "[::1]:9192"\ntopics = "orders:2"\n')
     code, out, err = run("serve", "--config", file, "--flush", "os", "--check")
     assert (code, err) == (0, "")
-    told = dict(re.split(r" {2,}", line, maxsplit=1) for line in out.splitlines() if "  " in line.rstrip())
-    assert told["setting"] == "value"
-    assert (told["host"], told["port"], told["flush"], told["lake"], told["log"]) == ("::1", "9192", "os", "l", "g")
-    assert told["topics"] == "{'orders': 2}"
-    assert [of.name for of in tmp_path.iterdir()] == [file]
+    shown = dict(re.split(r" {2,}", line, maxsplit=1) for line in out.splitlines() if "  " in line.rstrip())
+    assert shown["setting"] == "value"
+    assert (shown["host"], shown["port"], shown["flush"], shown["lake"], shown["log"]) == (
+        "::1",
+        "9192",
+        "os",
+        "l",
+        "g",
+    )
+    assert shown["topics"] == "{'orders': 2}"
+    assert [path.name for path in tmp_path.iterdir()] == [file]
 
 
-def test_a_check_tells_them_as_the_format_has_it(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_prints_the_settings_in_the_selected_format(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OFFSETLAKE_FORMAT", "json")
     code, out, _ = run("serve", "--config", settings_file(tmp_path), "--http", "127.0.0.1:9093", "--check")
-    told = {of["setting"]: of["value"] for of in map(json.loads, out.splitlines())}
-    assert (code, told["http"], told["log_partitions"], told["rights"]) == (0, "127.0.0.1:9093", "50", None)
-    assert {*told} == {field.name for field in fields(Settings)}
+    shown = {row["setting"]: row["value"] for row in map(json.loads, out.splitlines())}
+    assert (code, shown["http"], shown["log_partitions"], shown["rights"]) == (0, "127.0.0.1:9093", "50", None)
+    assert {*shown} == {field.name for field in fields(Settings)}
 
 
 @pytest.mark.parametrize(
-    ("serve", "all_that_is_wrong"),
+    ("serve", "problems"),
     [
         (
             'flush = "never"\nlog_partitions = 0\nhttp = "9093"\n',
-            ["flush is 'never'", "log_partitions is '0'", "--http wants HOST:PORT"],
+            ["Invalid flush 'never'", "Invalid log_partitions '0'", "Invalid http '9093'"],
         ),
         (
             'kafka = "0.0.0.0:9092"\ncredentials = "nowhere"\nrights = "neither"\ntls_key = "key"\n',
@@ -98,10 +107,10 @@ def test_a_check_tells_them_as_the_format_has_it(run: Run, tmp_path: Path, monke
         ),
     ],
 )
-def test_all_that_is_wrong_is_named_at_once(run: Run, tmp_path: Path, serve: str, all_that_is_wrong: list[str]) -> None:
+def test_check_reports_all_problems_at_once(run: Run, tmp_path: Path, serve: str, problems: list[str]) -> None:
     code, out, err = run("serve", "--config", settings_file(tmp_path, serve), "--check")
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert [what for what in all_that_is_wrong if what not in err] == []
+    assert [problem for problem in problems if problem not in err] == []
 
 
 @pytest.mark.parametrize(
@@ -109,22 +118,24 @@ def test_all_that_is_wrong_is_named_at_once(run: Run, tmp_path: Path, serve: str
     [
         (LAKE_VERSION + 1, 6, f"is at version {LAKE_VERSION + 1}, written by a newer offsetlake"),
         (LAKE_VERSION, 0, ""),
-        (LAKE_VERSION - 1, 0, ""),  # which serving brings up to date
+        (LAKE_VERSION - 1, 0, ""),  # serving upgrades it
     ],
 )
-def test_a_check_looks_at_the_lake(run: Run, tmp_path: Path, version: int, code: int, says: str) -> None:
+def test_check_fails_for_a_lake_of_a_newer_version(
+    run: Run, tmp_path: Path, version: int, code: int, says: str
+) -> None:
     (tmp_path / "l").mkdir()
     (tmp_path / "l" / "offsetlake.json").write_text(json.dumps({"version": version}), encoding="utf-8")
-    found, _, err = run("serve", "--config", settings_file(tmp_path), "--check")
-    assert found == code
+    exit_code, _, err = run("serve", "--config", settings_file(tmp_path), "--check")
+    assert exit_code == code
     assert says in err
 
 
-def test_a_check_refuses_folders_of_others(run: Run, tmp_path: Path) -> None:
+def test_check_refuses_foreign_folders(run: Run, tmp_path: Path) -> None:
     for folder in ("l", "g"):
         (tmp_path / folder).mkdir()
     file = settings_file(tmp_path)
-    assert run("serve", "--config", file, "--check")[0] == 0  # empty folders become a lake and a log
+    assert run("serve", "--config", file, "--check")[0] == 0  # empty folders may become a lake and a log
     (tmp_path / "g" / "meta.properties").touch()
     code, _, err = run("serve", "--config", file, "--check")
     assert code == 7
@@ -136,7 +147,7 @@ def test_a_check_refuses_folders_of_others(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_brokers_own_folder_is_not_served(tmp_path: Path) -> None:
+def test_broker_folder_is_not_served(tmp_path: Path) -> None:
     served = subprocess.run(
         [sys.executable, "-m", "offsetlake.cli", "serve", "--log", str(FIXTURES / "broker-log"), "--lake", "lake"],
         cwd=tmp_path,
@@ -149,7 +160,7 @@ def test_a_brokers_own_folder_is_not_served(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_serves_with_the_settings_of_a_file_until_it_is_told_to_stop(tmp_path: Path) -> None:
+def test_serve_runs_with_a_settings_file_until_sigterm(tmp_path: Path) -> None:
     (tmp_path / "settings.toml").write_text(
         'lake = "l"\nlog = "g"\n[serve]\nkafka = "127.0.0.1:0"\nhttp = "127.0.0.1:0"\ntopics = "orders:2"\n'
     )
@@ -165,16 +176,19 @@ def test_it_serves_with_the_settings_of_a_file_until_it_is_told_to_stop(tmp_path
             if "serving 0 offsets in 0 groups" in line:
                 break
         with WireClient(address) as client:
-            rows = [{"partition_index": of, "committed_offset": 42, "committed_metadata": ""} for of in range(3)]
-            of = {"group_id": "g", "generation_id": -1, "generation_id_or_member_epoch": -1, "member_id": ""}
-            answer = client.ask(OFFSET_COMMIT, 5, of | {"topics": [{"name": "orders", "partitions": rows}]})
+            rows = [
+                {"partition_index": partition, "committed_offset": 42, "committed_metadata": ""}
+                for partition in range(3)
+            ]
+            header = {"group_id": "g", "generation_id": -1, "generation_id_or_member_epoch": -1, "member_id": ""}
+            answer = client.ask(OFFSET_COMMIT, 5, header | {"topics": [{"name": "orders", "partitions": rows}]})
             errors = [int(each["error_code"]) for each in answer["topics"][0]["partitions"]]
             assert errors == [0, 0, UNKNOWN_TOPIC_OR_PARTITION]
-            asked = {"group_id": "g", "topics": [{"name": "orders", "partition_indexes": [0, 1, 2]}]}
-            found = client.ask(OFFSET_FETCH, 5, asked)["topics"][0]["partitions"]
-            assert [each["committed_offset"] for each in found] == [42, 42, -1]
-        asked_by_http = ask(url, "GET", "/v1/offsets", group="g").body["offsets"]
-        assert [each["committed_offset"] for each in asked_by_http] == [42, 42]
+            request = {"group_id": "g", "topics": [{"name": "orders", "partition_indexes": [0, 1, 2]}]}
+            fetched = client.ask(OFFSET_FETCH, 5, request)["topics"][0]["partitions"]
+            assert [each["committed_offset"] for each in fetched] == [42, 42, -1]
+        http_offsets = ask(url, "GET", "/v1/offsets", group="g").body["offsets"]
+        assert [each["committed_offset"] for each in http_offsets] == [42, 42]
         process.send_signal(signal.SIGTERM)
         process.stderr.read()
         assert process.wait(30) == 0

@@ -1,4 +1,4 @@
-"""Where settings come from, which source wins, and what is said of settings that make no sense."""
+"""Sources of settings, their precedence, and errors of invalid settings."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def write(folder: Path, text: str, name: str = "settings.toml") -> str:
     return str(file)
 
 
-def test_the_defaults() -> None:
+def test_defaults() -> None:
     week = 7 * 86_400_000
     serve = {
         "kafka": "127.0.0.1:9092",
@@ -40,7 +40,7 @@ def test_the_defaults() -> None:
     )
 
 
-def test_retention_by_group_and_topic(tmp_path: Path) -> None:
+def test_overrides_are_read_in_order(tmp_path: Path) -> None:
     overrides = """
 [[retention.override]]
 group = "billing-*"
@@ -56,7 +56,7 @@ retention = "90m"
     )
 
 
-def test_overrides_alone_leave_the_default(tmp_path: Path) -> None:
+def test_overrides_without_default_keep_the_built_in_default(tmp_path: Path) -> None:
     file = write(tmp_path, '[[retention.override]]\ngroup = "[]a]"\nretention = "1d"')
     assert load({"config": file}, {}).retention == RetentionPolicy(7 * 86_400_000, (Override("[]a]", "*", 86_400_000),))
 
@@ -64,38 +64,41 @@ def test_overrides_alone_leave_the_default(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ('\n[retention]\ndefault = "7d"\nweeks = 1', "line 4: weeks: unknown; known are default and override"),
-        ("retention = 7", "line 1: retention: write a table [retention] with default and [[retention.override]]"),
-        ('retention = "7d"', "line 1: retention: write a table [retention]"),
-        ("[retention]\ndefault = 7", "line 2: default: a duration is a text in quotes, such as '7d'"),
+        ('\n[retention]\ndefault = "7d"\nweeks = 1', "line 4: weeks: unknown key. Known: default, override"),
+        ("retention = 7", "line 1: retention: expected a table [retention] with default and [[retention.override]]"),
+        ('retention = "7d"', "line 1: retention: expected a table [retention]"),
+        ("[retention]\ndefault = 7", "line 2: default: a duration must be a string such as '7d'"),
         (
             '[retention]\ndefault = "999999999999d"',
             "line 2: default: 999999999999d is no duration anyone",
         ),
-        ('[retention]\noverride = ["a"]', "line 2: override: write [[retention.override]], once for each"),
+        ('[retention]\noverride = ["a"]', "line 2: override: expected one [[retention.override]] for each"),
         (f'{OVERRIDE}group = "[z-a]"\nretention = "1d"', "line 4: group: the pattern '[z-a]' matches nothing"),
         ('[retention]\n\ndefault = "7 days"', "line 3: default: '7 days' is no duration: write a whole number and ms"),
-        ('[retention]\ndefault = "7d"\n[retention.override]\ngroup = "a"', "line 3: override: write [[retention.over"),
+        (
+            '[retention]\ndefault = "7d"\n[retention.override]\ngroup = "a"',
+            "line 3: override: expected one [[retention.over",
+        ),
         (f'{OVERRIDE}group = "a"\nretention = "1y"', "line 5: retention: '1y' is no duration"),
-        (f'{OVERRIDE}grp = "a"\nretention = "1d"', "line 4: grp: unknown; known are group, topic, retention"),
+        (f'{OVERRIDE}grp = "a"\nretention = "1d"', "line 4: grp: unknown key. Known: group, topic, retention"),
         (f'{OVERRIDE}group = "a[b"\nretention = "1d"', "line 4: group: the pattern 'a[b' has a [ without a closing ]"),
         (f'{OVERRIDE}topic = ""\nretention = "1d"', "line 4: topic: a pattern must be a string that is not empty"),
-        (f'{OVERRIDE}retention = "1d"', "line 3: override: an override wants a retention, and a group or topic"),
-        (f'{OVERRIDE}group = "a"\n', "line 3: override: an override wants a retention"),
+        (f'{OVERRIDE}retention = "1d"', "line 3: override: an override needs a retention, and a group or a topic"),
+        (f'{OVERRIDE}group = "a"\n', "line 3: override: an override needs a retention"),
         (
             f'{OVERRIDE}group = "a"\nretention = "1d"\n{SECOND}retention = -1',
-            "line 8: retention: a duration is a text",
+            "line 8: retention: a duration must be a string",
         ),
     ],
 )
-def test_what_is_wrong_with_a_retention_is_named_with_its_line(tmp_path: Path, text: str, says: str) -> None:
+def test_invalid_retention_is_an_error_with_its_line(tmp_path: Path, text: str, says: str) -> None:
     file = write(tmp_path, text)
     with pytest.raises(BadRequest) as failed:
         load({"config": file}, {})
     assert f"{file}, {says}" in str(failed.value)
 
 
-def test_each_source_wins_over_the_one_before(tmp_path: Path) -> None:
+def test_each_source_overrides_the_previous_one(tmp_path: Path) -> None:
     file = write(tmp_path, 'lake = "of-file"\nformat = "csv"')
     environment = {"OFFSETLAKE_LAKE": "of-environment", "PATH": "/bin"}
     assert load({"config": file}, {}).lake == Path("of-file")
@@ -104,18 +107,18 @@ def test_each_source_wins_over_the_one_before(tmp_path: Path) -> None:
     assert load({"config": file, "lake": None}, environment).format == "csv"
 
 
-def test_the_environment_names_the_file(tmp_path: Path) -> None:
+def test_environment_selects_the_settings_file(tmp_path: Path) -> None:
     named, other = write(tmp_path, 'lake = "a"'), write(tmp_path, 'lake = "b"', "other.toml")
     assert load({}, {"OFFSETLAKE_CONFIG": named}).lake == Path("a")
     assert load({"config": other}, {"OFFSETLAKE_CONFIG": named}).lake == Path("b")
 
 
-def test_an_empty_variable_is_none(tmp_path: Path) -> None:
+def test_empty_variable_is_ignored(tmp_path: Path) -> None:
     file = write(tmp_path, 'lake = "of-file"')
     assert load({"config": file}, {"OFFSETLAKE_LAKE": ""}).lake == Path("of-file")
 
 
-def test_a_later_source_chooses_the_other_kind_of_log(tmp_path: Path) -> None:
+def test_later_source_replaces_the_kind_of_log(tmp_path: Path) -> None:
     file = write(tmp_path, 'bootstrap = "broker:9092"')
     assert load({"config": file}, {}).address().connection is not None
     assert load({"config": file, "log": "data"}, {}).address().folder == Path("data")
@@ -126,13 +129,13 @@ def test_a_later_source_chooses_the_other_kind_of_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"log": "data", "bootstrap": "broker:9092"}])
-def test_no_log_or_two(options: dict[str, str | None]) -> None:
+def test_no_log_and_two_logs_are_errors(options: dict[str, str | None]) -> None:
     with pytest.raises(BadRequest, match="name one log"):
         load(options, {}).address()
 
 
 @pytest.mark.parametrize("key", ['"security.protocol"', "security.protocol"])
-def test_kafka_settings_from_every_source(tmp_path: Path, key: str) -> None:
+def test_client_properties_are_merged_from_every_source(tmp_path: Path, key: str) -> None:
     toml = write(tmp_path, f'[kafka]\n{key} = "SASL_PLAINTEXT"\n"request.timeout.ms" = 7000')
     properties = write(
         tmp_path,
@@ -155,20 +158,20 @@ def test_kafka_settings_from_every_source(tmp_path: Path, key: str) -> None:
     )
 
 
-def test_bootstrap_wins_over_that_of_the_properties(tmp_path: Path) -> None:
+def test_bootstrap_option_overrides_the_properties_file(tmp_path: Path) -> None:
     file = write(tmp_path, "bootstrap.servers=a:1")
     assert load({"kafka_config": file, "bootstrap": "b:2"}, {}).bootstrap == "b:2"
     assert load({"kafka_config": file, "log": "data"}, {}).address().folder == Path("data")
 
 
-def test_secrets_are_not_shown(tmp_path: Path) -> None:
+def test_secrets_are_neither_in_repr_nor_in_errors(tmp_path: Path) -> None:
     config = load({}, {"OFFSETLAKE_KAFKA_SASL_PASSWORD": "hush"})
     assert config.kafka == {"sasl.password": "hush"}
     assert "hush" not in repr(config)
-    with pytest.raises(BadRequest) as said:
+    with pytest.raises(BadRequest) as error:
         load({"kafka_config": write(tmp_path, "sasl.username=me\nhush")}, {})
-    assert "line 2" in str(said.value)
-    assert "hush" not in str(said.value)
+    assert "line 2" in str(error.value)
+    assert "hush" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -176,36 +179,36 @@ def test_secrets_are_not_shown(tmp_path: Path) -> None:
     [
         (
             'laek = "x"',
-            "toml: unknown laek; known are lake, log, bootstrap, format, kafka_config, kafka, retention, maintain, s",
+            "toml: unknown laek. Known: lake, log, bootstrap, format, kafka_config, kafka, retention, maintain, s",
         ),
-        ("[kafka]\nsasl.pasword = 'x'", r"table kafka: unknown sasl.pasword; known are bootstrap.servers, security"),
-        ("lake = 3", "lake must be a text in quotes"),
+        ("[kafka]\nsasl.pasword = 'x'", r"table kafka: unknown sasl.pasword. Known: bootstrap.servers, security"),
+        ("lake = 3", "lake must be a string"),
         ("kafka = 3", "kafka must be a table"),
         ("serve = 3", "serve must be a table"),
         (
             "[serve]\nport = 3",
-            "table serve: unknown port; known are kafka, http, topics, flush, log_partitions, log_format",
+            "table serve: unknown port. Known: kafka, http, topics, flush, log_partitions, log_format",
         ),
-        ("[kafka]\nsecurity.protocol = [1]", "security.protocol must be a text, a number, true or false"),
-        ("lake = ", "is no TOML"),
-        ('format = "xml"', "format is 'xml': it is one of table, json, csv"),
+        ("[kafka]\nsecurity.protocol = [1]", "security.protocol must be a string, a number or a boolean"),
+        ("lake = ", "is not valid TOML"),
+        ('format = "xml"', "Invalid format 'xml': expected one of table, json, csv"),
     ],
 )
-def test_files_that_make_no_sense(tmp_path: Path, toml: str, says: str) -> None:
+def test_invalid_settings_file_is_an_error(tmp_path: Path, toml: str, says: str) -> None:
     with pytest.raises(BadRequest, match=says):
         load({"config": write(tmp_path, toml)}, {})
 
 
-def test_variables_and_properties_that_make_no_sense(tmp_path: Path) -> None:
-    with pytest.raises(BadRequest, match="the environment: unknown OFFSETLAKE_LAEK; known are OFFSETLAKE_LAKE, "):
+def test_unknown_variables_and_properties_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match=r"The environment: unknown OFFSETLAKE_LAEK. Known: OFFSETLAKE_LAKE, "):
         load({}, {"OFFSETLAKE_LAEK": "x"})
-    with pytest.raises(BadRequest, match=r"settings.toml: unknown acks; known are bootstrap.servers, "):
+    with pytest.raises(BadRequest, match=r"settings.toml: unknown acks. Known: bootstrap.servers, "):
         load({"kafka_config": write(tmp_path, "acks=1")}, {})
-    with pytest.raises(BadRequest, match="nowhere cannot be read"):
+    with pytest.raises(BadRequest, match="Cannot read nowhere"):
         load({"config": "nowhere"}, {})
 
 
-def test_how_long_a_vacuum_keeps_files(tmp_path: Path) -> None:
+def test_vacuum_retention_is_read_in_ms(tmp_path: Path) -> None:
     file = write(tmp_path, '[maintain]\nvacuum_retention = "36h"')
     assert load({"config": file}, {}).vacuum_retention_ms == 36 * 3_600_000
 
@@ -213,16 +216,16 @@ def test_how_long_a_vacuum_keeps_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("maintain = 7", r"table maintain: write a table \[maintain\] with vacuum_retention"),
-        ("[maintain]\nvacuum_retention = 7", "write a table"),
+        ("maintain = 7", r"table maintain: expected a table \[maintain\] with a key"),
+        ("[maintain]\nvacuum_retention = 7", "expected a table"),
         ('[maintain]\nvacuum_retention = "7 days"', "table maintain: vacuum_retention: '7 days' is no duration"),
-        ('[maintain]\nvacuum_retention = "8d"', "table maintain: vacuum_retention is at most 7d"),
+        ('[maintain]\nvacuum_retention = "8d"', "table maintain: vacuum_retention must be at most 7d"),
         (
             '[maintain]\nvacuum_retention = "1d"\nkeep = "2d"',
-            "table maintain: unknown keep; known are vacuum_retention",
+            "table maintain: unknown keep. Known: vacuum_retention",
         ),
     ],
 )
-def test_a_vacuum_retention_that_makes_no_sense(tmp_path: Path, text: str, says: str) -> None:
+def test_invalid_vacuum_retention_is_an_error(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(BadRequest, match=says):
         load({"config": write(tmp_path, text)}, {})

@@ -1,4 +1,4 @@
-"""Tables, CSV and JSON of any text, width and encoding; what a table leaves out; limits."""
+"""Tables, CSV and JSON of any text, width and encoding; omitted columns of tables; limits."""
 
 import csv
 import io
@@ -33,11 +33,11 @@ HOSTILE = [
 ]  # fmt: skip
 FORMULAS = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"]
 RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-"""Controls but the line feed, and bidirectional overrides."""
+"""Control characters except the line feed, and bidirectional overrides."""
 
 
 def written(answer: pa.Table, style: str, encoding: str = "utf-8") -> str:
-    """What `write` writes to a file in a strict encoding."""
+    """Return what `write` writes to a file in a strict encoding."""
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding=encoding, errors="strict", newline="")
     output.write(answer, style, file=file)
@@ -45,22 +45,22 @@ def written(answer: pa.Table, style: str, encoding: str = "utf-8") -> str:
 
 
 def on_terminal(answer: pa.Table, style: str) -> str:
-    """What `write` writes to a terminal."""
-    ours, theirs = pty.openpty()
-    with os.fdopen(theirs, "w", encoding="utf-8") as terminal:
+    """Return what `write` writes to a terminal."""
+    main_end, terminal_end = pty.openpty()
+    with os.fdopen(terminal_end, "w", encoding="utf-8") as terminal:
         output.write(answer, style, file=terminal)
-    with os.fdopen(ours, "rb") as master:
-        return master.read1(1 << 16).decode().replace("\r\n", "\n")
+    with os.fdopen(main_end, "rb") as reader:
+        return reader.read1(1 << 16).decode().replace("\r\n", "\n")
 
 
 def width_of(line: str) -> int:
-    """How many cells of a terminal a line takes."""
+    """Return the number of terminal cells of a line."""
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "ascii", "utf-16"])
 @pytest.mark.parametrize("style", ["table", "json", "csv"])
-def test_every_name_is_written_in_every_encoding(style: str, encoding: str) -> None:
+def test_names_are_written_unambiguously_in_every_encoding(style: str, encoding: str) -> None:
     answer = pa.table({"name": HOSTILE + FORMULAS, "names": [[name] for name in HOSTILE + FORMULAS]})
     shown = written(answer, style, encoding)
     if style == "json":
@@ -76,7 +76,7 @@ def test_every_name_is_written_in_every_encoding(style: str, encoding: str) -> N
         assert RAW.findall(shown) == []
 
 
-def test_csv_on_a_terminal_neither_controls_it_nor_holds_formulas() -> None:
+def test_csv_on_a_terminal_escapes_controls_and_formulas() -> None:
     answer = pa.table({"name": HOSTILE + FORMULAS, "number": [-5] * len(HOSTILE + FORMULAS)})
     shown = on_terminal(answer, "csv")
     assert RAW.findall(shown) == []
@@ -87,7 +87,7 @@ def test_csv_on_a_terminal_neither_controls_it_nor_holds_formulas() -> None:
     assert "'=1+1,-5\n" in shown
 
 
-def test_a_table_on_a_terminal_does_not_control_it() -> None:
+def test_table_on_a_terminal_escapes_controls() -> None:
     shown = on_terminal(pa.table({"name": HOSTILE}), "table")
     assert RAW.findall(shown) == []
     assert "\n─" in shown
@@ -110,7 +110,7 @@ columns = st.lists(
 
 
 @given(columns=columns, width=st.integers(1, 200), ranks=st.lists(st.integers(1, 4), min_size=12, max_size=12))
-def test_no_line_of_a_table_is_wider_than_the_terminal(
+def test_table_is_not_wider_than_the_terminal(
     columns: Sequence[tuple[str, list[object]]], width: int, ranks: list[int]
 ) -> None:
     answer = pa.table(dict(columns))
@@ -122,7 +122,7 @@ def test_no_line_of_a_table_is_wider_than_the_terminal(
 
 
 @pytest.mark.parametrize("width", [80, 100, 160])
-def test_a_table_that_is_too_wide_names_what_it_leaves_out(
+def test_wide_table_names_dropped_and_shortened_columns(
     width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
@@ -144,10 +144,10 @@ def test_a_table_that_is_too_wide_names_what_it_leaves_out(
     assert max(map(width_of, out.splitlines())) <= width
     assert "…" not in err
     assert "123456789012" in out, "numbers are never cut"
-    told = re.fullmatch(r"Columns at a width of \d+: (.*)\. Use --format json or a wider terminal\.\n", err)
-    left_out = dict(part.split(": ") for part in told[1].split("; ")) if told else {}
+    note = re.fullmatch(r"Columns at a width of \d+: (.*)\. Use --format json or a wider terminal to see .*\n", err)
+    omitted = dict(part.split(": ") for part in note[1].split("; ")) if note else {}
     assert (
-        left_out
+        omitted
         == {
             80: {"not shown": "commit_timestamp, log_offset", "empty and not shown": "empty", "shortened": "group_id"},
             100: {"not shown": "log_offset", "empty and not shown": "empty", "shortened": "group_id"},
@@ -156,32 +156,30 @@ def test_a_table_that_is_too_wide_names_what_it_leaves_out(
     )
     if width == 80:
         cells = {line.split("  ")[0] for line in out.splitlines() if line.startswith("team-a")}
-        assert len(cells) == 2, "the end of a name, by which names differ, is kept"
+        assert len(cells) == 2, "the end of a name, in which names differ, is shown"
 
 
-def test_a_table_without_rows_shows_the_columns_that_fit(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_table_without_rows_has_a_header(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "30")
     output.write(pa.table({name * 8: pa.nulls(0, pa.string()) for name in "abcde"}), "table")
     assert capsys.readouterr() == ("aaaaaaaa  bbbbbbbb  cccccccc\n", "")
 
 
-def test_a_pipe_gets_all_columns_whatever_their_width(capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_in_a_pipe_has_all_columns(capsys: pytest.CaptureFixture[str]) -> None:
     answer = pa.table({f"column_{number}": ["x" * 100] for number in range(30)})
     output.write(answer, "table")
     out, err = capsys.readouterr()
     assert (out.count("x" * 100), err) == (30, "")
 
 
-def test_one_long_name_does_not_make_every_line_long(capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_name_is_shortened_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     names = ["n" * 3000, *(f"group-{number}" for number in range(999))]
     answer = pa.table({"group_id": names, "offset": range(1000)})
     output.write(answer, "table")
     out, err = capsys.readouterr()
     assert len(out) < 1000 * 300
     assert re.search(r"^n+…n+ +0$", out, re.MULTILINE)
-    assert err == "Columns shortened: group_id. Use --format json.\n"
+    assert err == "Columns shortened: group_id. Use --format json to see everything.\n"
     for style in ("json", "csv"):
         assert "n" * 3000 in written(answer, style)
 
@@ -195,26 +193,30 @@ QUESTIONS = [
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_a_table_has_fifty_rows_and_json_and_csv_have_all(run: Run, broker_lake: Lake, question: str) -> None:
-    asked = [*(word.strip("'") for word in re.findall(r"'[^']+'|\S+", question)), "--lake", str(broker_lake.path)]
-    of_json = run(*asked, "--format", "json")[1].splitlines()
-    code, out, err = run(*asked)
+def test_table_has_fifty_rows_unless_limited_and_json_and_csv_have_all(
+    run: Run, broker_lake: Lake, question: str
+) -> None:
+    words = [*(word.strip("'") for word in re.findall(r"'[^']+'|\S+", question)), "--lake", str(broker_lake.path)]
+    json_lines = run(*words, "--format", "json")[1].splitlines()
+    code, out, err = run(*words)
     assert code == 0
-    assert out.count("\n") == 1 + min(50, len(of_json))
-    assert err == (f"… and {len(of_json) - 50:,} more: --limit 0\n" if len(of_json) > 50 else "")
-    assert run(*asked, "--limit", "0")[1].count("\n") == 1 + len(of_json)
-    assert run(*asked, "--limit", "2")[1].count("\n") == 1 + min(2, len(of_json))
-    assert run(*asked, "--limit", "2", "--format", "json")[1].splitlines() == of_json[:2]
-    assert run(*asked, "--limit", "0", "--format", "csv")[1].count("\n") == 1 + len(of_json)
+    assert out.count("\n") == 1 + min(50, len(json_lines))
+    assert err == (
+        f"… and {len(json_lines) - 50:,} more rows: use --limit 0 to write all.\n" if len(json_lines) > 50 else ""
+    )
+    assert run(*words, "--limit", "0")[1].count("\n") == 1 + len(json_lines)
+    assert run(*words, "--limit", "2")[1].count("\n") == 1 + min(2, len(json_lines))
+    assert run(*words, "--limit", "2", "--format", "json")[1].splitlines() == json_lines[:2]
+    assert run(*words, "--limit", "0", "--format", "csv")[1].count("\n") == 1 + len(json_lines)
 
 
 GROUP = "ключ\x1b[31m\x9b1m\u202e😀"
-OF_KEY = ["--group", GROUP, "--topic", "topic-0", "--partition", "0"]
+KEY_OPTIONS = ["--group", GROUP, "--topic", "topic-0", "--partition", "0"]
 
 
 @pytest.fixture(scope="module")
 def hostile_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a lake and its log: the name of a group controls terminals, and only Unicode has it."""
+    """A folder with a lake and its log: the name of a group contains control characters and non-ASCII text."""
     folder = tmp_path_factory.mktemp("hostile")
     world = World(groups=(GROUP, "=2+2"), topics=("topic-0",), partitions=1, log_partitions=2)
     rng = random.Random(1)
@@ -231,7 +233,7 @@ def hostile_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ["groups"], ["groups", "--format", "json"], ["offsets"], ["offsets", "--format", "json"], ["audit-events"],
         ["tombstones"], ["alterations"], ["transactions"], ["runs"], ["views"], ["--help"], ["audit", "--help"],
-        ["audit"], ["audit", "changes"], ["audit", "log_growth"], ["history", *OF_KEY], ["expire", "--what-if"],
+        ["audit"], ["audit", "changes"], ["audit", "log_growth"], ["history", *KEY_OPTIONS], ["expire", "--what-if"],
         ["sql", f"SELECT '{GROUP}' AS \"{GROUP}\" FROM groups"], ["run", "--log", "log"], ["maintain", "--dry-run"],
         ["maintain", "--dry-run", "--log", f"{GROUP}-log"], ["ingest", "--log", f"{GROUP}-log"],
         ["cleanup", GROUP, "--log", "log"], ["reset", GROUP, "--all-topics", "--to-offset", "1", "--log", "log"],
@@ -240,7 +242,7 @@ def hostile_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
     ids=" ".join,
 )  # fmt: skip
-def test_no_command_fails_for_a_name(
+def test_commands_accept_any_group_name_and_escape_it(
     hostile_lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], encoding: str
 ) -> None:
     shutil.copytree(hostile_lake, tmp_path, dirs_exist_ok=True)
@@ -254,7 +256,7 @@ def test_no_command_fails_for_a_name(
     code = main.run(arguments)
     written = "".join(each.getvalue().decode("utf-8" if arguments == ["views"] else encoding) for each in raw)
     assert "Traceback" not in written
-    assert code in (0, 8), written  # 8: a random group may have members, and is refused
+    assert code in (0, 8), written  # 8: a group with members is refused
     assert RAW.findall(written) == []
 
 
@@ -280,7 +282,7 @@ def test_no_command_fails_for_a_name(
         ["credentials", "remove", "{}"],
     ],
 )
-def test_an_error_does_not_echo_controls(run: Run, broker_lake: Lake, arguments: list[str]) -> None:
+def test_errors_escape_controls(run: Run, broker_lake: Lake, arguments: list[str]) -> None:
     hostile = "\x1b]0;owned\x07\x9b31m\u202e"
     os.environ.pop("OFFSETLAKE_LAKE", None)
     lake = [] if arguments[0] in ("{}", "credentials") else ["--lake", str(broker_lake.path)]
@@ -291,22 +293,22 @@ def test_an_error_does_not_echo_controls(run: Run, broker_lake: Lake, arguments:
     assert "Traceback" not in err
 
 
-def test_what_steers_a_terminal_is_spelled_out() -> None:
+def test_visible_escapes_controls() -> None:
     assert visible("a\x1b[2Jb\n\u202e ключ 😀") == "a\\x1b[2Jb\\n\\u202e ключ 😀"
 
 
-def test_a_table_of_offsets_reads_no_more_than_it_shows(
+def test_offsets_table_queries_only_the_rows_it_shows(
     run: Run, broker_lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
     query = Lake.query
 
-    def counted(lake: Lake, sql: str, *tables: str, **at: int) -> pa.Table:
-        found = query(lake, sql, *tables, **at)
-        read.append(found.num_rows)
-        return found
+    def counted(lake: Lake, sql: str, *tables: str, **versions: int) -> pa.Table:
+        rows = query(lake, sql, *tables, **versions)
+        read.append(rows.num_rows)
+        return rows
 
     monkeypatch.setattr(Lake, "query", counted)
     code, out, err = run("offsets", "--lake", str(broker_lake.path))
-    assert (code, out.count("\n"), err) == (0, 51, "… and 146 more: --limit 0\n")
+    assert (code, out.count("\n"), err) == (0, 51, "… and 146 more rows: use --limit 0 to write all.\n")
     assert max(read) == 50

@@ -118,8 +118,8 @@ def test_a_gate_that_fails_ends_the_run(ran: Ran) -> None:
     states = ran.states[STOPPED]
     assert {task for task, state in states.items() if state == "success"} == {"ingest", "compact"}
     assert {task for task, state in states.items() if state == "failed"} == {"check_compacted"}
-    rule = "after_compact: keys are unique; found: group billing"
-    assert f"AirflowFailException: offsetlake check ended with 9: error: 1 of 1 do not hold. {rule}" in ran.said
+    rule = "after_compact: keys are unique; in offsets at version 3: group billing"
+    assert f"AirflowFailException: offsetlake check ended with 9: error: 1 of 1 expectations failed. {rule}" in ran.said
 
 
 def test_a_variable_lets_go_and_the_gate_behind_tells(ran: Ran) -> None:

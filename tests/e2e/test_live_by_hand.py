@@ -36,7 +36,7 @@ def test_a_group_nobody_uses_goes_and_comes_back(live: Live, kind: Protocol | Li
         workload.member(live.broker.bootstrap, group, offsets, kind).close()
     planned = live.ask("cleanup", group)
     assert (planned.code, planned.outcomes()) == (0, dict.fromkeys((*offsets, None), "planned"))
-    assert "3 planned, nothing is done yet. To do it: offsetlake " in planned.err
+    assert "3 changes are planned; nothing was changed. To execute them: offsetlake " in planned.err
     assert live.stands(group) == offsets
     done = live.ask("cleanup", group, "--execute")
     assert (done.code, done.outcomes()) == (0, dict.fromkeys((*offsets, None), "emitted"))
@@ -89,13 +89,13 @@ def test_a_pattern_takes_the_idle_groups_and_tells_of_the_others(live: Live) -> 
     with closing(workload.member(live.broker.bootstrap, "hand-team-busy", {(topic, 0): 1}, "classic")):
         planned = live.ask("cleanup", "hand-team-*")
         assert planned.code == 0
-        assert "6 planned, 2 cannot be done, nothing is done yet" in planned.err
+        assert "6 changes are planned, 2 cannot be made; nothing was changed." in planned.err
         keys = [(row["group_id"], row["topic"] is None) for row in planned.rows]
         assert keys == sorted(keys), "a group's rows are together"
         done = live.ask("cleanup", "hand-team-*", "--execute")
         assert done.code == 8
-        assert "6 done. To undo them:" in done.err
-        assert "error: 2 of 8 refused: see reason" in done.err
+        assert "6 changes were made. To undo them:" in done.err
+        assert "error: 2 of 8 changes were refused: see the column reason." in done.err
         assert live.stands("hand-team-busy") == {(topic, 0): 1}
     assert not any(live.is_there(f"hand-team-idle-{number}") for number in range(3))
     restored = live.ask("restore", "--run", run_to_undo(done), "--execute")
@@ -137,7 +137,7 @@ def test_reset_by_every_strategy(live: Live) -> None:
         assert {number: offset for (_, number), offset in live.stands(group).items()} == expected, options
     nothing = live.ask("reset", group, "--all-topics", "--to-current", "--execute")
     assert (nothing.code, {*nothing.outcomes().values()}) == (0, {"unchanged"})
-    assert "nothing is to be changed" in nothing.err
+    assert "Nothing to change." in nothing.err
     unexpected = live.ask("reset", group, "--all-topics", "--to-offset", "99", "--only-if", "2", "--execute")
     assert (unexpected.code, unexpected.reasons()) == (
         8,

@@ -53,7 +53,7 @@ def test_a_run_tells_what_it_changed(run: Run, log: RandomLog, tmp_path: Path) -
     order = sorted(keys, key=lambda group: (-commits[group] - tombstones[group], -newest[group], group))
     assert len(order) > 10, "the log has more groups than are listed"
 
-    said, listed = out.split(f"Changed in this run: {len(order)} groups; the 10 with the most commits:\n")
+    said, listed = out.split(f"This run changed {len(order)} groups; the 10 with the most commits:\n")
     lines = listed.splitlines()
     assert lines[0].split() == [
         "group_id", "commits", "tombstones", "changed_offsets", "offsets", "last_timestamp",
@@ -64,11 +64,11 @@ def test_a_run_tells_what_it_changed(run: Run, log: RandomLog, tmp_path: Path) -
         numbers = (commits[group], tombstones[group], len(keys[group]), offsets)
         assert line.split()[-5:-1] == [str(number) for number in numbers]
     assert lines[11].startswith(f"and {len(order) - 10} more: offsetlake sql ")
-    assert f"the lake now holds {len(state.committed)} offsets (" in said
+    assert f"the lake now contains {len(state.committed)} offsets (" in said
 
     again = run("run", "--log", "log", "--now", "2000-01-01")[1]
     assert "Nothing new" in again
-    assert "Changed in this run" not in again, "nothing changed, and no group is listed"
+    assert "This run changed" not in again, "nothing changed, and no group is listed"
 
 
 @pytest.mark.usefixtures("log")
@@ -103,7 +103,7 @@ def test_runs_lists_the_runs_newest_first(run: Run, tmp_path: Path) -> None:
             assert row["rows_written"] is None
 
     code, out, err = run("runs", "--limit", "3")
-    assert (code, err) == (0, "… and 4 more: --limit 0\n")
+    assert (code, err) == (0, "… and 4 more rows: use --limit 0 to write all.\n")
     assert out.splitlines()[0].split() == [
         "run_id", "job", "outcome", "started_at", "duration", "records_read", "rows_written", "log", "result",
     ]  # fmt: skip

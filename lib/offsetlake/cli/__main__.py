@@ -1,4 +1,4 @@
-"""Runs the command line: `python -m offsetlake.cli`."""
+"""Runs the command line with `python -m offsetlake.cli`."""
 
 from offsetlake.cli.main import main
 

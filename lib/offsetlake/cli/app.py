@@ -1,11 +1,11 @@
-"""The application behind the command `offsetlake`: what is common to all its commands, in `offsetlake.cli.commands`."""
+"""The Typer application with all commands of `offsetlake.cli.commands`."""
 
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
 
 import typer
 
-# Each adds its commands to `app`, and the help has them in this order.
+# Each module adds its commands to `app`; the help lists them in this order.
 # isort: off
 from offsetlake.cli.commands import jobs  # noqa: F401
 from offsetlake.cli.commands import check  # noqa: F401
@@ -19,7 +19,7 @@ from offsetlake.cli.commands import lag  # noqa: F401
 from offsetlake.cli.commands import audits  # noqa: F401
 from offsetlake.cli.commands import report  # noqa: F401
 from offsetlake.cli.commands import reset  # noqa: F401
-from offsetlake.cli.commands import by_hand  # noqa: F401
+from offsetlake.cli.commands import changes  # noqa: F401
 from offsetlake.cli.commands import snapshot  # noqa: F401
 
 # isort: on
@@ -31,10 +31,10 @@ __all__ = ["app"]
 @app.callback(invoke_without_command=True)
 def offsetlake(
     context: typer.Context,
-    wants_version: Annotated[bool, typer.Option("--version", help="Tell the version and leave.")] = False,
+    print_version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
-    """Consumer offsets as a lakehouse: Kafka's offset commit log in Delta tables, and the questions asked of it."""
-    if wants_version:
+    """Consumer offsets as a lakehouse: loads Kafka's `__consumer_offsets` log into Delta tables, and queries them."""
+    if print_version:
         typer.echo(f"offsetlake {_version()}")
     elif context.invoked_subcommand is None:
         typer.echo(context.get_help())
@@ -44,4 +44,4 @@ def _version() -> str:
     try:
         return version("offsetlake")
     except PackageNotFoundError:
-        return "of a checkout"
+        return "(source checkout)"

@@ -1,4 +1,4 @@
-"""What the commands run with: defaults, `--config FILE`, the environment, options; each wins over the one before."""
+"""The settings of commands: defaults, `--config FILE`, the environment, and options; each overrides the previous."""
 
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -21,35 +21,38 @@ SERVE = (
     "open_to_anyone", "tls_certificate", "tls_key", "tls_client_ca", "credentials", "rights", "max_connections",
     "max_connections_per_address", "commits_per_second",
 )  # fmt: skip
-LONGEST_VACUUM_RETENTION = "7d"  # Delta forgets after that when it was that a file went out of its table
+MAX_VACUUM_RETENTION = (
+    "7d"  # the time for which Delta keeps the tombstones of data files (deletedFileRetentionDuration)
+)
 FORMATS = ("table", "json", "csv")
 PREFIX = "OFFSETLAKE_"
-OTHER_VARIABLES = ("OFFSETLAKE_CONFIG", "OFFSETLAKE_JARS")  # read elsewhere: the file to read here, Spark's jars
+OTHER_VARIABLES = ("OFFSETLAKE_CONFIG", "OFFSETLAKE_JARS")  # not settings: the settings file, and the jars of Spark
 _KAFKA = f"{PREFIX}KAFKA_"
 _VARIABLES = {f"{PREFIX}{key.upper()}": key for key in KEYS if key not in _TABLES}
 _KAFKA_VARIABLES = {f"{_KAFKA}{name.upper().replace('.', '_')}": name for name in SETTINGS}
 
 Layer = dict[str, Any]
-"""One source of settings: some of KEYS; `kafka` holds Kafka's settings by Kafka's names, `retention` a policy.
+"""The settings of one source by KEYS.
 
-`maintain` is ms: how long its vacuum keeps files; `serve` has some of SERVE, as the options of that command.
+`kafka` is a table of client properties by their Kafka names, `retention` a policy,
+`maintain` the vacuum retention in ms, and `serve` a table of SERVE, each value as on the command line.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What a command runs with; secrets are no part of its `repr`.
+    """The settings of a command; its `repr` contains no secrets.
 
-    | field               | is |
-    |---------------------|----|
-    | lake                | folder of the lake |
-    | log                 | folder of the log; at most one of this and bootstrap, unless one source named both |
-    | bootstrap           | `HOST:PORT` of a live cluster |
-    | format              | table, json or csv |
-    | kafka               | settings of the connection by Kafka's names, without `bootstrap.servers` |
-    | retention           | how long offsets are kept |
-    | vacuum_retention_ms | how long `maintain` keeps files that no table names any more |
-    | serve               | of SERVE what is set: as the options of `serve` |
+    | Field               | Description |
+    |---------------------|-------------|
+    | lake                | The folder of the lake. |
+    | log                 | The folder of the log; set together with `bootstrap` only if one source sets both. |
+    | bootstrap           | `HOST:PORT` of a live cluster. |
+    | format              | The output format: table, json or csv. |
+    | kafka               | Client properties by their Kafka names, without `bootstrap.servers`. |
+    | retention           | The retention policy for committed offsets. |
+    | vacuum_retention_ms | How long `maintain` keeps data files that are no longer referenced. |
+    | serve               | The settings of `serve` by SERVE, as on its command line. |
     """
 
     lake: Path
@@ -62,7 +65,7 @@ class Config:
     serve: Mapping[str, str]
 
     def address(self) -> LogAddress:
-        """Name the log to read; BadRequest where none or two are named, or Kafka's settings make no sense."""
+        """Return the address of the log; raise BadRequest for no log, two logs, or invalid client properties."""
         connection = None
         if self.bootstrap is not None:
             connection = KafkaConnection.from_settings({**self.kafka, "bootstrap.servers": self.bootstrap})
@@ -70,9 +73,15 @@ class Config:
 
 
 def load(options: Mapping[str, str | None], environment: Mapping[str, str]) -> Config:
-    """Put the sources together; `options` are KEYS and `config`, None where not given.
+    """Merge all sources of settings.
 
-    Raises BadRequest for a key that is not known, a value of the wrong kind, or a file that cannot be read.
+    Args:
+        options: Command-line options by KEYS and `config`; None if an option was omitted.
+        environment: The environment variables.
+
+    Raises:
+        BadRequest: A key is unknown, a value has the wrong type, or a file cannot be read.
+
     """
     file = options.get("config") or environment.get("OFFSETLAKE_CONFIG")
     given = {key: value for key, value in options.items() if value is not None and key != "config"}
@@ -85,11 +94,11 @@ def load(options: Mapping[str, str | None], environment: Mapping[str, str]) -> C
     ]
     merged: Layer = {"log": None, "bootstrap": None, "kafka": {}, "serve": {}}
     for layer in map(_with_kafka_file, layers):
-        if layer.keys() & {"log", "bootstrap"}:  # the two exclude each other: the later source's choice stands
+        if layer.keys() & {"log", "bootstrap"}:  # mutually exclusive: the later source wins
             merged |= {"log": None, "bootstrap": None}
         merged |= {**layer, **{table: merged[table] | layer.get(table, {}) for table in ("kafka", "serve")}}
     if merged["format"] not in FORMATS:
-        raise BadRequest(f"format is {merged['format']!r}: it is one of {', '.join(FORMATS)}")
+        raise BadRequest(f"Invalid format {merged['format']!r}: expected one of {', '.join(FORMATS)}.")
     vacuum_retention_ms = merged.pop("maintain")
     return Config(**{**merged, "lake": Path(merged["lake"]), "vacuum_retention_ms": vacuum_retention_ms})
 
@@ -98,7 +107,7 @@ def _from_toml(text: str, name: str, retention_ms: int | None = None) -> Layer:
     try:
         layer = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise BadRequest(f"{name} is no TOML: {error}") from error
+        raise BadRequest(f"{name} is not valid TOML: {error}.") from error
     _check_known(layer, KEYS, name)
     for key, known in (("kafka", SETTINGS), ("serve", SERVE)):
         if key in layer:
@@ -109,52 +118,54 @@ def _from_toml(text: str, name: str, retention_ms: int | None = None) -> Layer:
         layer["maintain"] = _vacuum_retention(layer["maintain"], f"{name}, table maintain")
     for key in layer.keys() - {*_TABLES}:
         if not isinstance(layer[key], str):
-            raise BadRequest(f"{name}: {key} must be a text in quotes")
+            raise BadRequest(f"{name}: {key} must be a string.")
     return layer
 
 
 def _vacuum_retention(table: object, where: str) -> int:
     if not isinstance(table, dict) or not isinstance(table.get("vacuum_retention"), str):
-        raise BadRequest(f'{where}: write a table [maintain] with vacuum_retention = "7d" or shorter')
+        raise BadRequest(f'{where}: expected a table [maintain] with a key such as vacuum_retention = "7d".')
     _check_known(table, ("vacuum_retention",), where)
     try:
         retention_ms = duration_ms(table["vacuum_retention"])
     except BadRequest as error:
         raise BadRequest(f"{where}: vacuum_retention: {error}") from error
-    if retention_ms > duration_ms(LONGEST_VACUUM_RETENTION):
-        raise BadRequest(f"{where}: vacuum_retention is at most {LONGEST_VACUUM_RETENTION}: Delta knows no longer")
+    if retention_ms > duration_ms(MAX_VACUUM_RETENTION):
+        raise BadRequest(
+            f"{where}: vacuum_retention must be at most {MAX_VACUUM_RETENTION}: Delta tracks removed files no longer."
+        )
     return retention_ms
 
 
 def _texts(layer: Layer, key: str, known: Iterable[str], name: str) -> dict[str, str]:
-    """Read a table of texts and numbers."""
+    """Read a table of strings, numbers and booleans as strings."""
     if not isinstance(layer[key], dict):
-        raise BadRequest(f"{name}: {key} must be a table")
+        raise BadRequest(f"{name}: {key} must be a table.")
     flat = _flat(layer[key], name)
-    _check_known(flat, tuple(known), f"{name}, table {key}")
+    _check_known(flat, known, f"{name}, table {key}")
     return flat
 
 
 def _flat(table: object, name: str, prefix: str = "") -> dict[str, str]:
-    """Join nested keys: TOML reads `security.protocol = ...` as a table in a table."""
+    """Join nested keys: TOML parses `security.protocol = ...` as a table in a table."""
     if isinstance(table, dict):
         parts = [_flat(value, name, f"{prefix}.{key}" if prefix else key) for key, value in table.items()]
         return {key: value for part in parts for key, value in part.items()}
     if not isinstance(table, str | int | float):
-        raise BadRequest(f"{name}: {prefix} must be a text, a number, true or false")
+        raise BadRequest(f"{name}: {prefix} must be a string, a number or a boolean.")
     return {prefix: str(table).lower() if isinstance(table, bool) else str(table)}
 
 
 def _from_environment(environment: Mapping[str, str]) -> Layer:
-    ours = {name: value for name, value in environment.items() if name.startswith(PREFIX)}
-    known = {**_VARIABLES, **_KAFKA_VARIABLES}
-    _check_known(ours, (*known, *OTHER_VARIABLES), "the environment")
-    layer: Layer = {_VARIABLES[name]: value for name, value in ours.items() if name in _VARIABLES and value}
-    return layer | {"kafka": {_KAFKA_VARIABLES[n]: value for n, value in ours.items() if n in _KAFKA_VARIABLES}}
+    variables = {name: value for name, value in environment.items() if name.startswith(PREFIX)}
+    _check_known(variables, (*_VARIABLES, *_KAFKA_VARIABLES, *OTHER_VARIABLES), "The environment")
+    layer: Layer = {_VARIABLES[name]: value for name, value in variables.items() if name in _VARIABLES and value}
+    kafka = {_KAFKA_VARIABLES[name]: value for name, value in variables.items() if name in _KAFKA_VARIABLES}
+    return layer | {"kafka": kafka}
 
 
 def _with_kafka_file(layer: Layer) -> Layer:
-    """Read the properties file a source names into its Kafka settings, and take their bootstrap servers out."""
+    """Replace `kafka_config` by the client properties in that file, and move `bootstrap.servers` to `bootstrap`."""
     file = layer.get("kafka_config")
     kafka = {**(_from_properties(file) if file else {}), **layer.get("kafka", {})}
     servers = kafka.pop("bootstrap.servers", None)
@@ -165,14 +176,14 @@ def _with_kafka_file(layer: Layer) -> Layer:
 
 
 def _from_properties(file: str) -> dict[str, str]:
-    """Read a Kafka client properties file: `name=value` a line, `#` or `!` begins a comment."""
+    """Read a Kafka client properties file: one `name=value` per line; `#` or `!` begins a comment."""
     settings = {}
     for number, line in enumerate(_read(file).splitlines(), start=1):
         if not line.strip() or line.lstrip()[0] in "#!":
             continue
         name, equals, value = line.partition("=")
-        if not equals:  # the line itself may hold a secret: only its number is told
-            raise BadRequest(f"{file}, line {number} is no `name=value`")
+        if not equals:  # the message must not contain the line, which may contain a secret
+            raise BadRequest(f"{file}, line {number}: expected `name=value`.")
         settings[name.strip()] = value.strip()
     _check_known(settings, SETTINGS, file)
     return settings
@@ -182,9 +193,9 @@ def _read(file: str) -> str:
     try:
         return Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise BadRequest(f"{file} cannot be read: {error}") from error
+        raise BadRequest(f"Cannot read {file}: {error}.") from error
 
 
-def _check_known(given: Mapping[str, object], known: Mapping[str, object] | tuple[str, ...], where: str) -> None:
-    if unknown := sorted(set(given) - set(known)):
-        raise BadRequest(f"{where}: unknown {', '.join(unknown)}; known are {', '.join(known)}")
+def _check_known(settings: Mapping[str, object], known: Iterable[str], where: str) -> None:
+    if unknown := sorted(set(settings) - {*known}):
+        raise BadRequest(f"{where}: unknown {', '.join(unknown)}. Known: {', '.join(known)}.")

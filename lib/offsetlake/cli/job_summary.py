@@ -1,39 +1,31 @@
-"""What a person reads after a job: what was done, what to look at, what to ask next; and what a program reads."""
+"""What jobs did: a summary for people, and rows for programs."""
 
-import os
-import shlex
-import shutil
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from rich.console import Console
 from rich.text import Text
 
+from offsetlake.cli.maintain_preview import segments_text
+from offsetlake.cli.next_commands import command_line, next_commands
 from offsetlake.cli.output import write
 from offsetlake.lake import runs
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.lake import Lake
-from offsetlake.pipeline.maintain.job import Preview
 from offsetlake.pipeline.runner import FinishedJob
-from offsetlake.queries.questions import quoted
 from offsetlake.queries.run_changes import Changes, changes
 from offsetlake.rules.retention import EXPIRING, RULES
 from offsetlake.util.escaping import visible
-from offsetlake.util.times import to_iso
 
-LISTED_GROUPS = 10  # of those that a run changed
-RATED = 1000  # records: reading fewer is over before a rate means anything
+MAX_LISTED_GROUPS = 10
+MIN_RATED_RECORDS = 1000  # a rate of fewer records is not meaningful
 
 _KINDS = {
     "transaction_markers": "transaction markers",
     "group_records": "group records",
     "share_state_records": "share-partition states",
-    "quarantine": "undecodable, kept in quarantine",
-    "audit_events": "audit events: who did what",
+    "quarantine": "undecodable records, kept in quarantine",
+    "audit_events": "audit events",
 }
 _CHANGED_SHOWN = {
     "group_id": 1, "commits": 1, "tombstones": 2, "changed_offsets": 2, "offsets": 3, "last_timestamp": 3,
@@ -41,203 +33,161 @@ _CHANGED_SHOWN = {
 _COMPACTED = {"offsets": "offsets", "pending_offsets": "pending", "groups": "groups", "group_members": "members"}
 
 
-def summarize(lake: Lake, done: list[FinishedJob], flags: list[str]) -> None:
-    """Write to standard output what the jobs did; `flags` are the options a next command needs to find the lake."""
+def print_summary(lake: Lake, jobs: Sequence[FinishedJob], flags: Sequence[str]) -> None:
+    """Write to standard output what the jobs did; `flags` are the options that select the lake."""
     console = Console(highlight=False, soft_wrap=True)
-    for job in done:
+    for job in jobs:
         for line in _LINES[job.row.job](lake, job, flags):
             _print(console, line)
         for note in job.row.notes:
             _print(console, f"NOTE  {note}", "bold yellow")
     undecodable = lake.query("SELECT count(*) AS n FROM quarantine", "quarantine")["n"][0].as_py()
     if undecodable:
-        command = _command("sql", flags, "SELECT log_topic, log_partition, log_offset, reason FROM quarantine")
+        command = command_line("sql", flags, "SELECT log_topic, log_partition, log_offset, reason FROM quarantine")
         _print(console, f"NOTE  {undecodable:,} records could not be decoded: {command}", "bold yellow")
-    ingested = [job.row.run_id for job in done if job.row.job == "ingest" and job.row.outcome == "done"]
-    changed = changes(lake, ingested, LISTED_GROUPS) if ingested else None
+    ingested = [job.row.run_id for job in jobs if job.row.job == "ingest" and job.row.outcome == "done"]
+    changed = changes(lake, ingested, MAX_LISTED_GROUPS) if ingested else None
     if changed and changed.groups:
-        _changed_groups(console, changed, ingested, flags)
-    _print(console, f"The tables are Delta tables in {lake.path}")
-    console.print(Text("Ask next:"))
-    for question in _next_questions(lake, changed, flags):
-        _print(console, f"  {question}")
+        _print_changed_groups(console, changed, ingested, flags)
+    _print(console, f"The Delta tables are in {lake.path}")
+    console.print(Text("Commands to try next:"))
+    for command in next_commands(lake, changed, flags):
+        _print(console, f"  {command}")
 
 
-def _print(console: Console, line: str, style: str = "") -> None:
-    """Print a line; names and paths in it do not control the terminal."""
-    console.print(Text(visible(line), style))
+def as_rows(lake: Lake, jobs: Sequence[FinishedJob]) -> pa.Table:
+    """Return the rows of `runs` of the jobs, with the positions and versions that a caller needs to continue.
 
-
-def as_rows(lake: Lake, done: list[FinishedJob]) -> pa.Table:
-    """Give what the jobs did as rows: the columns of `runs`, and what whoever goes on from here needs.
-
-    | column    | is |
-    |-----------|----|
-    | positions | of a compaction: up to where in the log the compacted tables reach |
-    | versions  | the Delta version of each table as the run left it |
+    | Column    | Type                | Description |
+    |-----------|---------------------|-------------|
+    | positions | as in `runs`        | Of a compaction: the log positions that the compacted tables include. |
+    | versions  | map<string, bigint> | The Delta version of each table after the run. |
     """
     schema = table_schema("runs").append(pa.field("versions", pa.map_(pa.string(), pa.int64())))
-    rows = [job.row.to_row() | {"versions": list(job.row.versions.items())} for job in done]
+    rows = [job.row.to_row() | {"versions": list(job.row.versions.items())} for job in jobs]
     for row in rows:
         if row["job"] == "compact":
-            row["positions"] = [of._asdict() for of in runs.positions_after(lake, row["through_run"])]
+            row["positions"] = [position._asdict() for position in runs.positions_after(lake, row["through_run"])]
     return pa.Table.from_pylist(rows, schema=schema)
 
 
-def _ingested(lake: Lake, job: FinishedJob, _flags: list[str]) -> Iterator[str]:
+def _print(console: Console, line: str, style: str = "") -> None:
+    """Print a line, with control characters of names and paths escaped."""
+    console.print(Text(visible(line), style))
+
+
+def _ingest_lines(lake: Lake, job: FinishedJob, _flags: Sequence[str]) -> Iterator[str]:
     row = job.row
     if row.outcome == "nothing new":
-        yield f"Nothing new: the lake already holds all of {row.log}"
+        yield f"Nothing new: the lake already contains all records of {row.log}"
         return
-    of_tables = row.counts
-    records = sum(of_tables.values()) - of_tables.get("audit_events", 0)  # they are headers of records, not records
-    rate = f": {records / job.seconds:,.0f} a second" if records >= RATED else ""
+    counts = row.counts
+    records = sum(counts.values()) - counts.get("audit_events", 0)  # audit events are in headers of records
     yield (
-        f"Read {records:,} records of {len(row.ranges or ())} log partitions of {row.log} in {job.seconds:.1f} s{rate}"
+        f"Read {records:,} records of {len(row.ranges or ())} log partitions of {row.log} in {job.seconds:.1f} s"
+        f"{_rate(records, job)}"
     )
-    kinds = lake.query(
+    commit_kinds = lake.query(
         f"SELECT kind, count(*) AS n FROM offset_commits WHERE ingest_run = {row.run_id} GROUP BY kind",  # noqa: S608
         "offset_commits",
     )
-    by_kind = {f"{each['kind']}s": each["n"] for each in kinds.to_pylist()}
-    by_kind |= {name: of_tables.get(table, 0) for table, name in _KINDS.items()}
-    for kind, count in by_kind.items():
-        if count:
-            yield f"{count:>14,} {kind}"
+    by_kind = {f"{kind['kind']}s": kind["n"] for kind in commit_kinds.to_pylist()}
+    by_kind |= {name: counts.get(table, 0) for table, name in _KINDS.items()}
+    yield from _count_lines(by_kind)
 
 
-def _compacted(lake: Lake, job: FinishedJob, _flags: list[str]) -> Iterator[str]:
+def _compact_lines(lake: Lake, job: FinishedJob, _flags: Sequence[str]) -> Iterator[str]:
     if job.row.outcome == "nothing new":
         yield "Nothing to compact: the tables are up to date"
         return
-    previous = runs.last_run(lake, "compact", through=job.row.run_id - 1)
-    before, of_tables = previous.counts if previous else {}, job.row.counts
-    counts = ", ".join(
-        f"{of_tables[table]:,} {name} ({of_tables[table] - before.get(table, 0):+,})"
-        for table, name in _COMPACTED.items()
+    previous_run = runs.last_run(lake, "compact", through=job.row.run_id - 1)
+    previous, counts = previous_run.counts if previous_run else {}, job.row.counts
+    totals = ", ".join(
+        f"{counts[table]:,} {name} ({counts[table] - previous.get(table, 0):+,})" for table, name in _COMPACTED.items()
     )
-    yield f"Compacted in {job.seconds:.1f} s; the lake now holds {counts}"
-    if not of_tables["groups"]:
-        yield "No group is left: in this log all groups end deleted or expired. History has their commits."
+    yield f"Compacted in {job.seconds:.1f} s; the lake now contains {totals}"
+    if not counts["groups"]:
+        yield "No group is left: all groups of this log were deleted or expired. Their commits remain in history."
 
 
-def _expired(lake: Lake, job: FinishedJob, flags: list[str]) -> Iterator[str]:
+def _expire_lines(_lake: Lake, job: FinishedJob, flags: Sequence[str]) -> Iterator[str]:
     counts = job.row.counts
-    going = sum(counts.get(rule, 0) for rule, goes in zip(RULES, EXPIRING, strict=True) if goes)
-    judged = sum(counts.get(rule, 0) for rule in RULES)
+    expired = sum(counts.get(rule, 0) for rule, expires in zip(RULES, EXPIRING, strict=True) if expires)
+    evaluated = sum(counts.get(rule, 0) for rule in RULES)
     if counts["withdrawn"]:
-        yield f"{counts['withdrawn']:,} tombstones planned before are withdrawn: they are not to go any more"
+        yield f"Withdrew {counts['withdrawn']:,} planned tombstones: retention now keeps these offsets and groups"
     if counts["gone"]:
-        yield f"{counts['gone']:,} tombstones planned before are not needed any more: what was to go is gone"
-    if not going and not counts.get("nothing_left"):
-        yield f"Judged {judged:,} offsets: none is to go"
+        yield f"Dropped {counts['gone']:,} planned tombstones: these offsets and groups no longer exist"
+    if not expired and not counts.get("nothing_left"):
+        yield f"Evaluated {evaluated:,} offsets: none expires"
         return
     yield (
-        f"Judged {judged:,} offsets: {going:,} are to go, and {counts['nothing_left']:,} groups; "
-        f"{counts['planned']:,} tombstones planned, which `offsetlake emit` sends"
+        f"Evaluated {evaluated:,} offsets: {expired:,} expire, and {counts['nothing_left']:,} groups are deleted; "
+        f"planned {counts['planned']:,} tombstones, which `offsetlake emit` writes"
     )
-    for rule in (*RULES, "nothing_left"):
-        if counts.get(rule):
-            yield f"{counts[rule]:>14,} {rule}"
-    yield f"What goes and why: {_command('tombstones', flags, '--outcome', 'planned')}"
+    yield from _count_lines({rule: counts.get(rule, 0) for rule in (*RULES, "nothing_left")})
+    yield f"To see what expires and why: {command_line('tombstones', flags, '--outcome', 'planned')}"
 
 
-def _emitted(_lake: Lake, job: FinishedJob, flags: list[str]) -> Iterator[str]:
+def _emit_lines(_lake: Lake, job: FinishedJob, flags: Sequence[str]) -> Iterator[str]:
     counts = job.row.counts
     if job.row.outcome == "nothing new":
-        yield "Nothing to emit: nothing is planned"
+        yield "Nothing to emit: no tombstone or alteration is planned"
         return
-    went = sum(counts.get(name, 0) for name in ("emitted", "done"))
-    rate = f": {went / job.seconds:,.0f} a second" if went >= RATED else ""
-    yield f"Wrote {went:,} of what was planned to {job.row.log} in {job.seconds:.1f} s{rate}"
+    written = sum(counts.get(name, 0) for name in ("emitted", "done"))
+    yield (f"Wrote {written:,} planned records to {job.row.log} in {job.seconds:.1f} s{_rate(written, job)}")
     if counts.get("gone"):
-        yield f"{counts['gone']:>14,} were gone already"
+        yield f"{counts['gone']:>14,} not needed: these offsets and groups no longer exist"
     if counts.get("refused"):
-        yield f"{counts['refused']:>14,} refused: {_command('tombstones', flags, '--outcome', 'refused')}"
-    yield "The tables follow with the next ingest and compact"
+        yield f"{counts['refused']:>14,} refused: {command_line('tombstones', flags, '--outcome', 'refused')}"
+    yield "The next ingest and compact update the tables"
 
 
-def _maintained(_lake: Lake, job: FinishedJob, _flags: list[str]) -> Iterator[str]:
+def _maintain_lines(_lake: Lake, job: FinishedJob, _flags: Sequence[str]) -> Iterator[str]:
     counts = job.row.counts
     if job.row.log is None:
-        yield "The log was not touched: --log names one to cut"
+        yield "The log was not changed: select a log to cut with --log"
     elif counts["segments_deleted"]:
-        yield f"Deleted {_segments(counts['segments_deleted'], counts['bytes_deleted'])} of the log {job.row.log}"
+        deleted = segments_text(counts["segments_deleted"], counts["bytes_deleted"])
+        yield f"Deleted {deleted} of the log {job.row.log}"
     else:
-        yield f"Deleted nothing of the log {job.row.log}"
+        yield f"Deleted no segment of the log {job.row.log}"
     yield (
-        f"Compacted {counts['files_compacted']:,} small files of the tables and removed {counts['files_removed']:,} "
-        f"of no use, in {job.seconds:.1f} s"
+        f"Compacted {counts['files_compacted']:,} small files of the tables and vacuumed {counts['files_removed']:,} "
+        f"unreferenced files in {job.seconds:.1f} s"
     )
 
 
-def _rebuilt(_lake: Lake, job: FinishedJob, _flags: list[str]) -> Iterator[str]:
+def _rebuild_lines(_lake: Lake, job: FinishedJob, _flags: Sequence[str]) -> Iterator[str]:
     counts = ", ".join(f"{count:,} {_COMPACTED[table]}" for table, count in job.row.counts.items())
-    yield f"Rebuilt from history in {job.seconds:.1f} s: {counts or 'no table of latest state'}"
+    yield f"Rebuilt from history in {job.seconds:.1f} s: {counts or 'no state table'}"
 
 
-def foretell(found: Preview, log: Path | None) -> None:
-    """Write to standard output what `maintain` would do; `log` is the folder it was asked to cut."""
-    console = Console(highlight=False, soft_wrap=True)
-    if log is None:
-        console.print(Text("The log would not be touched: --log names one to cut"))
-    else:
-        segments, size = sum(len(c.cut.going) for c in found.cuts), sum(c.cut.size for c in found.cuts)
-        going = f"{_segments(segments, size)} would go" if segments else "nothing would go"
-        _print(console, f"Of the log {log} {going}")
-    rows = [
-        {
-            "log_partition": str(each.cut.log_partition),
-            "needed_position": each.need.position,
-            "segments_going": len(each.cut.going),
-            "bytes_going": each.cut.size,
-            "segments_held": each.held,
-            "held_by": each.need.held_by if each.held else None,
-        }
-        for each in found.cuts
-        if each.cut.going or each.held
-    ]
-    if rows:
-        write(pa.Table.from_pylist(rows), "table")
-    if len(found.cuts) > len(rows):
-        console.print(
-            Text(f"{len(found.cuts) - len(rows):,} log partitions have their active segment only, which stays")
-        )
-    console.print(
-        Text(
-            f"Of the tables {sum(found.compacted.values()):,} small files would become fewer, and "
-            f"{sum(found.removed.values()):,} of no use go"
-        )
-    )
-    for table, small in found.compacted.items():
-        if small or found.removed[table]:
-            console.print(Text(f"{small:>14,} to compact, {found.removed[table]:,} to remove: {table}"))
-    console.print(Text("Nothing was written: without --dry-run it is done"))
-
-
-def _segments(count: int, size: int) -> str:
-    return f"{count:,} segment{'' if count == 1 else 's'} ({_megabytes(size)})"
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size:,} bytes"
-
-
-_LINES: dict[str, Callable[[Lake, FinishedJob, list[str]], Iterator[str]]] = {
-    "ingest": _ingested,
-    "compact": _compacted,
-    "expire": _expired,
-    "emit": _emitted,
-    "maintain": _maintained,
-    "rebuild": _rebuilt,
+_LINES: dict[str, Callable[[Lake, FinishedJob, Sequence[str]], Iterator[str]]] = {
+    "ingest": _ingest_lines,
+    "compact": _compact_lines,
+    "expire": _expire_lines,
+    "emit": _emit_lines,
+    "maintain": _maintain_lines,
+    "rebuild": _rebuild_lines,
 }
 
 
-def _changed_groups(console: Console, changed: Changes, ingested: list[int], flags: list[str]) -> None:
-    """Print the groups with the most commits in the log records that this run read."""
+def _rate(records: int, job: FinishedJob) -> str:
+    return f" ({records / job.seconds:,.0f} per second)" if records >= MIN_RATED_RECORDS else ""
+
+
+def _count_lines(counts: dict[str, int]) -> Iterator[str]:
+    for name, count in counts.items():
+        if count:
+            yield f"{count:>14,} {name}"
+
+
+def _print_changed_groups(console: Console, changed: Changes, ingested: Sequence[int], flags: Sequence[str]) -> None:
+    """Print the groups with the most commits in the log records that the runs read."""
     listed = changed.most.num_rows
     which = f"the {listed} with the most commits" if listed < changed.groups else "all of them"
-    console.print(Text(f"\nChanged in this run: {changed.groups:,} groups; {which}:"))
+    console.print(Text(f"\nThis run changed {changed.groups:,} groups; {which}:"))
     write(changed.most, "table", _CHANGED_SHOWN)
     if listed < changed.groups:
         numbers = ", ".join(map(str, ingested))
@@ -245,46 +195,5 @@ def _changed_groups(console: Console, changed: Changes, ingested: list[int], fla
             f"SELECT group_id, count(*) AS records FROM offset_commits WHERE ingest_run IN ({numbers}) "  # noqa: S608
             "GROUP BY group_id ORDER BY records DESC"
         )
-        _print(console, f"and {changed.groups - listed:,} more: {_command('sql', flags, of_run)}")
+        _print(console, f"and {changed.groups - listed:,} more: {command_line('sql', flags, of_run)}")
     console.print()
-
-
-def _next_questions(lake: Lake, changed: Changes | None, flags: list[str]) -> list[str]:
-    """Three commands that have an answer in this lake."""
-    key = _some_key(lake, changed)
-    if key is None:
-        by_type = "SELECT record_name, count(*) AS records FROM group_records GROUP BY record_name"
-        return [_command("groups", flags), _command("sql", flags, by_type), _command("runs", flags)]
-    group, topic, at = ("--group", key["group_id"]), ("--topic", key["topic"]), key["log_timestamp"]
-    instant = () if at is None else ("--as-of", to_iso(at))
-    busiest = (
-        "SELECT group_id, count(*) AS commits FROM offset_commits GROUP BY group_id ORDER BY commits DESC LIMIT 10"
-    )
-    return [
-        _command("history", flags, *group, *topic, "--partition", str(key["partition"])),
-        _command("offsets", flags, *group, *instant),
-        _command("sql", flags, busiest),
-    ]
-
-
-def _command(name: str, flags: list[str], *arguments: str) -> str:
-    return shlex.join([_program(), name, *flags, *arguments])
-
-
-def _program() -> str:
-    """Name the program so that the line can be typed as it is: by its path where it is not on the shell's."""
-    called = Path(sys.argv[0])
-    if called.name != "offsetlake" or shutil.which("offsetlake"):
-        return "offsetlake"
-    return os.path.relpath(called)
-
-
-def _some_key(lake: Lake, changed: Changes | None) -> dict[str, Any] | None:
-    """Return a key that is in `offsets`, of the group that changed most if there is one, or was in it once."""
-    groups = changed.most.filter(pc.greater(changed.most["offsets"], 0))["group_id"].to_pylist() if changed else []
-    of_group = f"WHERE group_id = {quoted(groups[0])} ORDER BY topic, partition" if groups else ""
-    columns = "group_id, topic, partition, log_timestamp"
-    in_state = f"SELECT {columns} FROM offsets {of_group} LIMIT 1"  # noqa: S608
-    in_history = f"SELECT {columns} FROM offset_commits WHERE kind = 'commit' AND producer_id IS NULL LIMIT 1"  # noqa: S608
-    found = lake.query(in_state, "offsets").to_pylist() or lake.query(in_history, "offset_commits").to_pylist()
-    return found[0] if found else None

@@ -1,4 +1,4 @@
-"""Reads the table `retention` of a settings file into a policy, and says by line what is wrong with it."""
+"""Reads the table `retention` of a settings file; errors name the line."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,18 +13,26 @@ _OVERRIDE_KEYS = ("group", "topic", "retention")
 
 
 def read_policy(table: object, text: str, name: str, default_ms: int | None) -> RetentionPolicy:
-    """Read the table; `text` is the file it came from, `name` how to call it, `default_ms` holds where none is given.
+    """Return the policy that the table describes.
 
-    Raises BadRequest that names the line of an error.
+    Args:
+        table: The parsed table.
+        text: The text of the whole file, to find the line of an error.
+        name: The name of the file in error messages.
+        default_ms: The default retention in ms if the table has none; None if the table must have one.
+
+    Raises:
+        BadRequest: The table is invalid; the message contains the line.
+
     """
     where = _Lines(text, name)
     if not isinstance(table, dict):
-        raise where.error(0, "retention", "write a table [retention] with default and [[retention.override]]")
+        raise where.error(0, "retention", "expected a table [retention] with default and [[retention.override]].")
     if unknown := sorted(set(table) - {"default", "override"}):
-        raise where.error(0, unknown[0], "unknown; known are default and override")
+        raise where.error(0, unknown[0], "unknown key. Known: default, override.")
     overrides = table.get("override", [])
     if not isinstance(overrides, list) or not all(isinstance(override, dict) for override in overrides):
-        raise where.error(0, "override", "write [[retention.override]], once for each")
+        raise where.error(0, "override", "expected one [[retention.override]] for each override.")
     if "default" in table or default_ms is None:
         default_ms = _duration(table.get("default"), where, 0, "default")
     return RetentionPolicy(default_ms, tuple(_overrides(overrides, where)))
@@ -34,18 +42,18 @@ def _overrides(overrides: list[Mapping[str, Any]], where: "_Lines") -> Iterator[
     for number, override in enumerate(overrides, start=1):
         for key, value in override.items():
             if key not in _OVERRIDE_KEYS:
-                raise where.error(number, key, f"unknown; known are {', '.join(_OVERRIDE_KEYS)}")
+                raise where.error(number, key, f"unknown key. Known: {', '.join(_OVERRIDE_KEYS)}.")
             if key != "retention" and (problem := pattern_problem(value)):
                 raise where.error(number, key, problem)
         if "retention" not in override or not override.keys() & {"group", "topic"}:
-            raise where.error(number, "", "an override wants a retention, and a group or topic it is for")
+            raise where.error(number, "", "an override needs a retention, and a group or a topic.")
         retention = _duration(override["retention"], where, number, "retention")
         yield Override(override.get("group", "*"), override.get("topic", "*"), retention)
 
 
 def _duration(value: object, where: "_Lines", number: int, key: str) -> int:
     if not isinstance(value, str):
-        raise where.error(number, key, "a duration is a text in quotes, such as '7d'")
+        raise where.error(number, key, "a duration must be a string such as '7d'.")
     try:
         return duration_ms(value)
     except BadRequest as error:
@@ -53,17 +61,18 @@ def _duration(value: object, where: "_Lines", number: int, key: str) -> int:
 
 
 class _Lines:
-    """Finds the line of a key of the table `retention`, or of its override of a number from 1 on, in the TOML text."""
+    """Finds the line of a key of the table `retention`, or of one of its overrides, in the TOML text."""
 
     def __init__(self, text: str, name: str) -> None:
         self._lines, self._name = text.splitlines(), name
 
-    def error(self, override: int, key: str, what: str) -> BadRequest:
+    def error(self, override: int, key: str, problem: str) -> BadRequest:
+        """Return an error with the line of a key; `override` is the number of an override from 1, or 0 for none."""
         header = r"\[\[?\s*retention\s*\.\s*override\s*\]" if override or key == "override" else r"\[\s*retention\s*\]"
-        starts = [at for at, line in enumerate(self._lines) if re.match(rf"\s*{header}", line)]
+        starts = [number for number, line in enumerate(self._lines) if re.match(rf"\s*{header}", line)]
         start = starts[max(override - 1, 0)] if len(starts) >= max(override, 1) else 0
-        following = (at for at in range(start, len(self._lines)) if key and self._begins(at, key))
-        return BadRequest(f"{self._name}, line {next(following, start) + 1}: {key or 'override'}: {what}")
+        matching = (number for number in range(start, len(self._lines)) if key and self._begins(number, key))
+        return BadRequest(f"{self._name}, line {next(matching, start) + 1}: {key or 'override'}: {problem}")
 
-    def _begins(self, at: int, key: str) -> bool:
-        return re.match(rf"""\s*["']?{re.escape(key)}["']?\s*=""", self._lines[at]) is not None
+    def _begins(self, number: int, key: str) -> bool:
+        return re.match(rf"""\s*["']?{re.escape(key)}["']?\s*=""", self._lines[number]) is not None

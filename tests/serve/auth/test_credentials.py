@@ -68,8 +68,8 @@ def test_token_is_printed_once_and_valid_until_it_expires(run: Run, file: Path) 
 @pytest.mark.parametrize(
     ("arguments", "typed", "says"),
     [
-        ("add billing", "", "an empty password lets anybody in"),
-        ("add new\nline", "secret", "is no name"),
+        ("add billing", "", "The password is empty"),
+        ("add new\nline", "secret", "Invalid name"),
         ("token grafana --expires soon", "", "is no duration"),
         ("list", "", "Cannot read credentials file"),
         ("remove nobody", "", "Cannot read credentials file"),
@@ -139,7 +139,7 @@ def test_password_that_is_not_utf_8_is_refused(
     typed = io.TextIOWrapper(io.BytesIO("gr\xfc\xdfe\n".encode("latin-1")), encoding="utf-8", errors=errors)
     monkeypatch.setattr("sys.stdin", typed)
     code, _, err = run("credentials", "add", "billing")
-    assert (code, "a password is UTF-8" in err) == (2, True)
+    assert (code, "The password is not valid UTF-8" in err) == (2, True)
     assert not file.exists()
 
 
@@ -147,7 +147,7 @@ def test_removal_of_an_unknown_name_is_refused(run: Run, monkeypatch: pytest.Mon
     add(run, monkeypatch, "billing", PASSWORD)
     before = file.read_bytes()
     code, _, err = run("credentials", "remove", "nobody")
-    assert (code, "neither a name nor a token 'nobody'" in err) == (2, True)
+    assert (code, "contains no user and no token 'nobody'" in err) == (2, True)
     assert file.read_bytes() == before
 
 

@@ -29,7 +29,10 @@ if words[0] == "check":
            "success": not failed, "observed": "group billing, topic orders, partition 3: 2 rows"}  # fmt: skip
     sys.stdout.write(json.dumps(row) + "\n")
     if failed:
-        sys.stderr.write("error: 1 of 1 do not hold. after_compact: keys are unique; found: group billing\n")
+        sys.stderr.write(
+            "error: 1 of 1 expectations failed. after_compact: keys are unique; in offsets at version 3: "
+            "group billing\n"
+        )
         sys.exit(9)
 elif "EXIT_CODE" in os.environ:
     sys.stderr.write("error: as asked\n")

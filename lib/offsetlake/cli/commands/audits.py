@@ -1,109 +1,89 @@
-"""The commands that ask the views; none of them starts Spark."""
+"""The commands that query the audit views, and compare offsets; none of them starts Spark."""
 
-import os
 from collections.abc import Sequence
 from typing import Annotated
 
 import pyarrow as pa
 import typer
 
-from offsetlake.cli import config
-from offsetlake.cli.commands.options import (
-    QUESTIONS,
-    ConfigOption,
-    FormatOption,
-    GroupPatternOption,
-    LakeOption,
-    LimitOption,
-    TopicOption,
-    app,
-    examples,
-    opened,
-)
-from offsetlake.cli.output import DEFAULT_IMPORTANCE, Progress, tell, write, write_exact
+from offsetlake.cli.commands.context import CommandContext
+from offsetlake.cli.commands.options import LAKE, QUESTIONS, ROWS, GroupPatternOption, TopicOption, command
+from offsetlake.cli.output import DEFAULT_IMPORTANCE, write, write_exact, write_note
+from offsetlake.cli.progress import Progress
 from offsetlake.lake.engine import limited_memory
 from offsetlake.lake.spark_views import spark_statements
 from offsetlake.lake.views import View
 from offsetlake.lake.views import views as all_views
-from offsetlake.queries.audits import audit as rows_of
-from offsetlake.queries.diff import diff as between
+from offsetlake.queries.audits import audit as query_view
+from offsetlake.queries.diff import diff as query_diff
 from offsetlake.util.times import to_ms
 
-LONG_SECONDS = 5  # after which it is said what is faster
+MIN_SLOW_SECONDS = 5  # a query of all groups that takes longer suggests --group
 
 
-@app.command(
-    rich_help_panel=QUESTIONS,
-    epilog=examples(
-        "offsetlake audit",
-        "offsetlake audit changes --group 'bulk-*' --since 2026-11-21T05:38:54",
-        "offsetlake audit commit_rate --limit 10",
-    ),
+@command(
+    QUESTIONS,
+    ROWS | LAKE,
+    "offsetlake audit",
+    "offsetlake audit changes --group 'bulk-*' --since 2026-11-21T05:38:54",
+    "offsetlake audit commit_rate --limit 10",
 )
 @limited_memory()
 def audit(
+    context: CommandContext,
     view: Annotated[
-        str | None, typer.Argument(metavar="[VIEW]", help="The view. [dim]default: tell which there are[/]")
+        str | None, typer.Argument(metavar="[VIEW]", help="The view. [dim]default: list all views[/]")
     ] = None,
     group: GroupPatternOption = None,
     topic: TopicOption = None,
     since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help="Only what was from then on: ms or ISO 8601.")
+        str | None, typer.Option("--since", metavar="TIME", help="Only rows from this time on: ms or ISO 8601.")
     ] = None,
-    limit: LimitOption = None,
-    format_: FormatOption = None,
-    lake: LakeOption = None,
-    config_file: ConfigOption = None,
 ) -> None:
-    """Ask a view: what changed, who went back, who commits too much, what goes soon, and more; worst first."""
+    """Query an audit view: changes, rewound groups, commit rates, upcoming expirations and more; worst first."""
     if view is None:
-        settings = config.load({"lake": lake, "config": config_file, "format": format_}, os.environ)
-        listed = {name: of.answers for name, of in sorted(all_views().items())}
-        return write(pa.table({"view": [*listed], "answers": [*listed.values()]}), settings.format)
-    settings, at = opened(lake, config_file, format_)
+        answers = {name: definition.answers for name, definition in sorted(all_views().items())}
+        write(pa.table({"view": [*answers], "answers": [*answers.values()]}), context.settings.format)
+        return
+    lake = context.open_lake()
     with Progress(quiet=True) as progress:
-        progress.say(f"asking {view}")
-        instant = None if since is None else to_ms(since)
-        found = rows_of(at, view, group, topic, instant, limit or None, progress.advance)
-    if group is None and "group_id" in all_views()[view].columns and progress.seconds > LONG_SECONDS:
-        tell("all groups were looked at: it is faster with --group PATTERN")
-    return write(found, settings.format, _importance(all_views()[view], found.column_names), limit)
+        progress.say(f"querying {view}")
+        since_ms = None if since is None else to_ms(since)
+        rows = query_view(lake, view, group, topic, since_ms, context.max_rows, progress.advance)
+    if group is None and "group_id" in all_views()[view].columns and progress.seconds > MIN_SLOW_SECONDS:
+        write_note("The query read all groups: it is faster with --group PATTERN.")
+    context.write(rows, _importance(all_views()[view], rows.column_names))
 
 
-@app.command(
-    rich_help_panel=QUESTIONS,
-    epilog=examples("offsetlake diff --from 2026-11-21T05:38:48 --to 2026-11-21T05:38:50 --group warehouse"),
+@command(
+    QUESTIONS,
+    ROWS | LAKE,
+    "offsetlake diff --from 2026-11-21T05:38:48 --to 2026-11-21T05:38:50 --group warehouse",
 )
 @limited_memory()
 def diff(
-    from_: Annotated[str, typer.Option("--from", metavar="TIME", help="The first instant: ms or ISO 8601.")],
-    to: Annotated[str, typer.Option("--to", metavar="TIME", help="The second one.")],
+    context: CommandContext,
+    from_: Annotated[str, typer.Option("--from", metavar="TIME", help="The first time: ms or ISO 8601.")],
+    to: Annotated[str, typer.Option("--to", metavar="TIME", help="The second time: ms or ISO 8601.")],
     group: Annotated[str | None, typer.Option("--group", metavar="GROUP", help="Only this group.")] = None,
     topic: TopicOption = None,
-    limit: LimitOption = None,
-    format_: FormatOption = None,
-    lake: LakeOption = None,
-    config_file: ConfigOption = None,
 ) -> None:
-    """Offsets at two instants side by side: those that are not the same, and by how much."""
-    settings, at = opened(lake, config_file, format_)
+    """Compare the offsets at two times: show those that differ, and the difference."""
+    lake = context.open_lake()
     with Progress(quiet=True) as progress:
         progress.say("comparing offsets")
-        found = between(at, to_ms(from_), to_ms(to), group, topic, limit or None, progress.advance)
-    write(found, settings.format, limit=limit)
+        rows = query_diff(lake, to_ms(from_), to_ms(to), group, topic, context.max_rows, progress.advance)
+    context.write(rows)
 
 
-@app.command(
-    rich_help_panel=QUESTIONS,
-    epilog=examples("offsetlake views > lake.sql", "make spark-sql"),
-)
-def views(lake: LakeOption = None, config_file: ConfigOption = None) -> None:
-    """Print the tables and views of the lake as statements for spark-sql with Delta: temporary views, with comments."""
-    _, at = opened(lake, config_file, None)
-    write_exact("".join(f"{statement};\n\n" for statement in spark_statements(at)))
+@command(QUESTIONS, LAKE, "offsetlake views > lake.sql", "make spark-sql")
+def views(context: CommandContext) -> None:
+    """Print statements for spark-sql that create the tables and views of the lake as temporary views with comments."""
+    lake = context.open_lake()
+    write_exact("".join(f"{statement};\n\n" for statement in spark_statements(lake)))
 
 
 def _importance(view: View, columns: Sequence[str]) -> dict[str, int]:
-    """Return the importance of a view's columns (`offsetlake.cli.tables.Column`)."""
+    """Return the importance of the columns of a view (`offsetlake.cli.tables.Column`)."""
     least = {name: number for number, name in enumerate(reversed(view.least_important), DEFAULT_IMPORTANCE + 1)}
     return {name: least.get(name, DEFAULT_IMPORTANCE) for name in columns}

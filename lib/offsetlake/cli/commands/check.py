@@ -1,4 +1,4 @@
-"""`offsetlake check`: what has to hold of the tables, asked as a gate of those who schedule the jobs."""
+"""`offsetlake check`: checks the expectations of the tables, for schedules to stop at."""
 
 import re
 from collections.abc import Mapping
@@ -10,103 +10,104 @@ import typer
 
 from offsetlake.checks import gates
 from offsetlake.checks.expectations import MAX_CHECKED_ROWS, NOTHING, evidence, first_run, pinned, read_suites
-from offsetlake.cli.commands.options import JOBS, ConfigOption, FormatOption, LakeOption, app, examples, opened
-from offsetlake.cli.output import Progress, tell, write
+from offsetlake.cli.commands.context import CommandContext
+from offsetlake.cli.commands.options import FORMAT, JOBS, LAKE, command
+from offsetlake.cli.output import write_note
+from offsetlake.cli.progress import Progress
 from offsetlake.errors import BadRequest, CheckFailed
 
-# As in `cli/commands/questions.py`; the last text wraps.
+# The columns of a table for people, each with its importance (`offsetlake.cli.tables.Column`); the last one wraps.
 _SHOWN = {"suite": 3, "table": 2, "version": 4, "success": 1, "observed": 3, "expectation": 1}
 
 
-@app.command(
-    rich_help_panel=JOBS,
-    epilog=examples(
-        "offsetlake check",
-        "offsetlake check --suite after_compact --versions offsets=2,groups=2 --format json",
-        "offsetlake check --full --docs /var/www/offsetlake",
-        "offsetlake check --gate --suite after_compact",
-        "offsetlake check --accept --suite after_compact",
-    ),
+@command(
+    JOBS,
+    FORMAT | LAKE,
+    "offsetlake check",
+    "offsetlake check --suite after_compact --versions offsets=2,groups=2 --format json",
+    "offsetlake check --full --docs /var/www/offsetlake",
+    "offsetlake check --gate --suite after_compact",
+    "offsetlake check --accept --suite after_compact",
 )
 def check(
+    context: CommandContext,
     suite: Annotated[
         list[str] | None,
-        typer.Option("--suite", metavar="NAME", help="Only this one; may be given again. [dim]default: all[/]"),
+        typer.Option("--suite", metavar="NAME", help="Only this suite; can be repeated. [dim]default: all[/]"),
     ] = None,
     versions: Annotated[
         str | None,
         typer.Option(
-            "--versions", metavar="TABLE=N,...", help="Delta versions to look at. [dim]default: those of now[/]"
+            "--versions", metavar="TABLE=N,...", help="The Delta versions to check. [dim]default: the current ones[/]"
         ),
     ] = None,
     docs: Annotated[
-        Path | None, typer.Option("--docs", metavar="DIR", help="Also write HTML pages about it to this folder.")
+        Path | None,
+        typer.Option("--docs", metavar="DIR", help="Also write HTML pages with the results to this folder."),
     ] = None,
     gate: Annotated[
         bool,
-        typer.Option("--gate", help="Ask also of what this gate did not let pass before; keep in mind what it finds."),
+        typer.Option("--gate", help="Also check what failed this gate before, and record what fails now."),
     ] = False,
     full: Annotated[
-        bool, typer.Option("--full", help="Ask of all history, not only of what is new; as the daily audit does.")
+        bool, typer.Option("--full", help="Check the whole history instead of only new records, as a daily audit.")
     ] = False,
     accept: Annotated[
-        bool, typer.Option("--accept", help="Check nothing: have gates let pass what was compacted until now.")
+        bool,
+        typer.Option("--accept", help="Check nothing: let everything that is compacted so far pass the gates."),
     ] = False,
-    format_: FormatOption = None,
-    lake: LakeOption = None,
-    config_file: ConfigOption = None,
 ) -> None:
-    """Check what has to hold of the tables; leaves with exit code 9 where it does not. It changes no table.
+    """Check the expectations of the tables; exit with code 9 if one is not met. The tables do not change.
 
-    A suite is a gate behind the job it is named for: after_compact, after_expire, after_emit. It asks about the history
-    that the newest compaction took in and the state this can have changed; with --full about everything. With --gate
-    what failed is asked about again by the next gate, and fails, until it is mended or somebody who has looked at it
-    runs --accept.
+    A suite is a gate after the job that it is named for: after_compact, after_expire, after_emit. It checks the history
+    that the newest compaction added and the state that depends on it; with --full, everything. With --gate, what failed
+    is checked again by the next run of the gate, and fails again, until it is corrected or accepted with --accept.
     """
-    settings, at = opened(lake, config_file, format_)
+    lake = context.open_lake()
     suites = read_suites(suite or ())
     if gate and full:
-        raise BadRequest("--gate asks about what is new, --full about everything: give one of them")
+        raise BadRequest("--gate checks new records and --full all records: use one of them.")
     if accept:
         if gate or full or versions or docs:
-            raise BadRequest("--accept checks nothing: it takes --suite only")
-        gates.accept(at, suites)
-        tell(f"what was compacted until now passes: {', '.join(each.name for each in suites if each.new_since)}")
+            raise BadRequest("--accept checks nothing: it can be combined with --suite only.")
+        gates.accept(lake, suites)
+        write_note(f"Accepted what is compacted so far: {', '.join(each.name for each in suites if each.new_since)}")
         return
-    pins = pinned(at, suites, _versions(versions or ""))
-    held_back = gates.held_back(at) if gate else {}
-    found = {}
+    pins = pinned(lake, suites, _versions(versions or ""))
+    held_back = gates.held_back(lake) if gate else {}
+    violations = {}
     with Progress() as progress:
         for each in suites:
-            progress.say(f"looking for what breaks {each.name}")
-            since = 0 if full else first_run(at, each, pins, held_back.get(each.name))
-            found[each.name] = evidence(at, each, pins, since, None if full else MAX_CHECKED_ROWS, progress.advance)
-        # Seconds of importing Great Expectations, and memory: only once the queries have given theirs back.
+            progress.say(f"checking {each.name}")
+            since = 0 if full else first_run(lake, each, pins, held_back.get(each.name))
+            max_rows = None if full else MAX_CHECKED_ROWS
+            violations[each.name] = evidence(lake, each, pins, since, max_rows, progress.advance)
+        # Great Expectations takes seconds and memory to import: only after the queries have released theirs.
         from offsetlake.checks.runner import evaluate  # noqa: PLC0415
 
-        answer = evaluate(suites, found, pins, docs, progress.say)
-    write(answer, settings.format, _SHOWN)
-    tell(f"looked at versions {','.join(f'{table}={version}' for table, version in pins.items())}")
-    if empty := pc.sum(pc.equal(answer["observed"], NOTHING)).as_py():
-        tell(f"{empty} of {answer.num_rows} had nothing to look at: their tables are empty")
-    broken = answer.filter(pc.invert(answer["success"])).to_pylist()
+        rows = evaluate(suites, violations, pins, docs, progress.say)
+    context.write(rows, _SHOWN)
+    write_note(f"Checked versions {','.join(f'{table}={version}' for table, version in pins.items())}")
+    if empty := pc.sum(pc.equal(rows["observed"], NOTHING)).as_py():
+        write_note(f"{empty} of {rows.num_rows} expectations had no rows to check: their tables are empty")
+    failed = rows.filter(pc.invert(rows["success"])).to_pylist()
     if gate:
-        gates.settle(at, suites, pins, {row["suite"] for row in broken})
-    if broken:
-        raise CheckFailed(f"{len(broken)} of {answer.num_rows} do not hold. {'. '.join(map(_told, broken))}")
+        gates.settle(lake, suites, pins, {row["suite"] for row in failed})
+    if failed:
+        raise CheckFailed(f"{len(failed)} of {rows.num_rows} expectations failed. {'. '.join(map(_message, failed))}")
 
 
-def _told(row: Mapping[str, Any]) -> str:
-    return "{suite}: {expectation}; found in {table} at version {version}: {observed}".format_map(row)
+def _message(row: Mapping[str, Any]) -> str:
+    return "{suite}: {expectation}; in {table} at version {version}: {observed}".format_map(row)
 
 
 def _versions(text: str) -> dict[str, int]:
-    """Read `offsets=12,groups=7`; BadRequest where it is not like that."""
+    """Return the versions by table of `offsets=12,groups=7`; raise BadRequest for invalid text."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     for part in parts:
         if not re.fullmatch(r"\w+=[0-9]{1,18}", part):
-            raise BadRequest(f"--versions: {part!r} is no table and version: write offsets=12,groups=7")
-    named = [part.partition("=") for part in parts]
-    if len({table for table, _, _ in named}) < len(named):
-        raise BadRequest("--versions names a table twice")
-    return {table: int(version) for table, _, version in named}
+            raise BadRequest(f"Invalid --versions {part!r}: expected TABLE=VERSION pairs such as offsets=12,groups=7.")
+    pairs = [part.partition("=") for part in parts]
+    if len({table for table, _, _ in pairs}) < len(pairs):
+        raise BadRequest("Invalid --versions: a table is named twice.")
+    return {table: int(version) for table, _, version in pairs}

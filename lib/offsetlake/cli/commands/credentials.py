@@ -1,4 +1,4 @@
-"""`offsetlake credentials`: who may log in to the serving process, by password or by bearer token."""
+"""`offsetlake credentials`: manages the users and bearer tokens of the serving process."""
 
 import fcntl
 import getpass
@@ -13,77 +13,83 @@ import pyarrow as pa
 import typer
 
 from offsetlake.cli import output
-from offsetlake.cli.commands.options import JOBS, app, examples
+from offsetlake.cli.commands.options import JOBS, app, epilog
 from offsetlake.errors import BadRequest
 from offsetlake.serve.auth.credentials import Credentials
 from offsetlake.util.atomic_files import real_path
 from offsetlake.util.times import LAST_INSTANT, duration_ms, now_ms
 
-LONGEST_NAME = 255  # characters
+MAX_NAME_LENGTH = 255  # characters
 _COLUMNS = pa.schema([("name", pa.string()), ("by", pa.string()), ("expires", pa.timestamp("ms", "UTC"))])
 
 commands = typer.Typer(
-    help="Who may log in to `offsetlake serve`, which reads the file again when it changes. It holds no password.",
+    help="Manage the users and tokens of `offsetlake serve`, in a file that it reloads on changes. Passwords are "
+    "stored only as SCRAM verifiers.",
     rich_markup_mode="rich",
 )
 app.add_typer(commands, name="credentials", rich_help_panel=JOBS)
 
 FileOption = Annotated[
-    Path, typer.Option("--file", metavar="FILE", help="The credentials file; made where it is not there.")
+    Path, typer.Option("--file", metavar="FILE", help="The credentials file; created if it does not exist.")
 ]
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name; to Kafka it is User:NAME.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name; the Kafka principal is User:NAME.")]
 DEFAULT_FILE = Path("credentials.json")
 
 
 @commands.command(
-    epilog=examples(
+    epilog=epilog(
         "offsetlake credentials add billing",
         "openssl rand -base64 24 | tee billing.password | offsetlake credentials add billing",
     )
 )
 def add(name: NameArgument, file: FileOption = DEFAULT_FILE) -> None:
-    """Let NAME log in with a password, or with a new one; it is asked for, or read from standard input."""
+    """Add a user NAME, or change its password. The password is prompted for, or read from standard input."""
     _check_name(name)
     password = _password()
     with _changing(file) as known:
         known.add_user(name, password)
 
 
-@commands.command(epilog=examples("offsetlake credentials token grafana --expires 90d"))
+@commands.command(epilog=epilog("offsetlake credentials token grafana --expires 90d"))
 def token(
     name: NameArgument,
-    expires: Annotated[str, typer.Option("--expires", metavar="DURATION", help="How long it is good for.")] = "90d",
+    expires: Annotated[str, typer.Option("--expires", metavar="DURATION", help="How long the token is valid.")] = "90d",
     file: FileOption = DEFAULT_FILE,
 ) -> None:
-    """Make a bearer token for NAME, and print it: it is not kept anywhere."""
+    """Create a bearer token for NAME, and print it. The file contains only a hash of it."""
     _check_name(name)
     until = now_ms() + duration_ms(expires)
     if until > LAST_INSTANT:
-        raise BadRequest(f"--expires {expires}: no instant is as late as that")
+        raise BadRequest(f"Invalid --expires {expires}: the expiry is after the year 9999.")
     with _changing(file) as known:
-        made = known.add_token(name, until)
-    typer.echo(made)
+        secret = known.add_token(name, until)
+    typer.echo(secret)
 
 
-@commands.command("list", epilog=examples("offsetlake credentials list"))
+@commands.command("list", epilog=epilog("offsetlake credentials list"))
 def list_(file: FileOption = DEFAULT_FILE) -> None:
-    """List who may log in, and all tokens by their ids."""
+    """List all users, and all tokens by their ids."""
     known = Credentials.read(file)
     rows: list[dict[str, Any]] = [{"name": name, "by": "password"} for name in known.users]
-    rows += [{"name": of.name, "by": f"token {id_}", "expires": of.expires} for id_, of in known.tokens.items()]
+    rows += [
+        {"name": entry.name, "by": f"token {id_}", "expires": entry.expires} for id_, entry in known.tokens.items()
+    ]
     output.write(pa.Table.from_pylist(rows, _COLUMNS), "table")
 
 
-@commands.command(epilog=examples("offsetlake credentials remove billing", "offsetlake credentials remove grafana"))
+@commands.command(epilog=epilog("offsetlake credentials remove billing", "offsetlake credentials remove grafana"))
 def remove(
-    name: Annotated[str, typer.Argument(metavar="NAME|ID", help="A name, with all its tokens; or the id of a token.")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME|ID", help="A user, which is removed with all its tokens; or the id of a token."),
+    ],
     file: FileOption = DEFAULT_FILE,
 ) -> None:
-    """Let NAME in no more, or take back one token."""
+    """Remove a user with all its tokens, or revoke one token."""
     with _changing(file, new=False) as known:
-        tokens = [id_ for id_, of in known.tokens.items() if name in {id_, of.name}]
+        tokens = [id_ for id_, entry in known.tokens.items() if name in {id_, entry.name}]
         if name not in known.users and not tokens:
-            raise BadRequest(f"{file} knows neither a name nor a token {name!r}: see `offsetlake credentials list`")
+            raise BadRequest(f"{file} contains no user and no token {name!r}: see `offsetlake credentials list`.")
         known.users.pop(name, None)
         for id_ in tokens:
             del known.tokens[id_]
@@ -91,15 +97,15 @@ def remove(
 
 @contextmanager
 def _changing(file: Path, *, new: bool = True) -> Iterator[Credentials]:
-    """Yield what the file has, and write it again: one at a time, or one brings back what another has removed.
+    """Yield the credentials of the file, and write them back; only one process at a time can do so.
 
-    The lock is on the folder of the file itself, whichever symbolic link leads to it.
+    The lock is on the folder of the file, after symbolic links are resolved: the file itself is replaced.
     """
     try:
         file = real_path(file)
-        folder = os.open(file.parent, os.O_RDONLY)  # of the file itself there is soon another one
+        folder = os.open(file.parent, os.O_RDONLY)
     except OSError as error:
-        raise BadRequest(f"credentials {file} cannot be written: {error.strerror}") from error
+        raise BadRequest(f"Cannot write the credentials {file}: {error.strerror}.") from error
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
         known = Credentials() if new and not file.exists() else Credentials.read(file)
@@ -110,27 +116,27 @@ def _changing(file: Path, *, new: bool = True) -> Iterator[Credentials]:
 
 
 def _check_name(name: str) -> None:
-    if not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
-        raise BadRequest(f"{name!r} is no name: it has 1 to {LONGEST_NAME} characters that can be printed")
+    if not name.isprintable() or not 0 < len(name) <= MAX_NAME_LENGTH:
+        raise BadRequest(f"Invalid name {name!r}: expected 1 to {MAX_NAME_LENGTH} printable characters.")
 
 
 def _password() -> str:
-    """Read a password; never from the arguments, which everybody can see."""
+    """Read a password, never from the arguments, which other users of the machine can see."""
     try:
         password = _typed()
         password.encode()
     except UnicodeError as error:
-        raise BadRequest("a password is UTF-8, this one is not: nothing is changed") from error
+        raise BadRequest("The password is not valid UTF-8. Nothing was changed.") from error
     if not password:
-        raise BadRequest("an empty password lets anybody in: nothing is changed")
+        raise BadRequest("The password is empty. Nothing was changed.")
     return password
 
 
 def _typed() -> str:
-    """Read a line, from the terminal without showing it."""
+    """Read a line; from a terminal without echo, and twice."""
     if not sys.stdin.isatty():
         return sys.stdin.readline().rstrip("\r\n")
     password = getpass.getpass("Password: ")
-    if getpass.getpass("Once more: ") != password:
-        raise BadRequest("the two passwords differ: nothing is changed")
+    if getpass.getpass("Repeat the password: ") != password:
+        raise BadRequest("The passwords differ. Nothing was changed.")
     return password

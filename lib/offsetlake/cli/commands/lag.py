@@ -1,4 +1,4 @@
-"""`offsetlake lag`: how far behind groups are, and how they do; how far behind one was over time."""
+"""`offsetlake lag`: lag and status of groups and partitions, now, at a time, or over time."""
 
 from typing import Annotated, Literal
 
@@ -6,26 +6,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
-from offsetlake.cli.commands.options import (
-    QUESTIONS,
-    ConfigOption,
-    FormatOption,
-    GroupPatternOption,
-    LakeOption,
-    LimitOption,
-    TopicOption,
-    app,
-    examples,
-    opened,
-)
-from offsetlake.cli.output import Progress, tell, write
+from offsetlake.cli.commands.context import CommandContext
+from offsetlake.cli.commands.options import LAKE, QUESTIONS, ROWS, GroupPatternOption, TopicOption, command
+from offsetlake.cli.output import write_note
+from offsetlake.cli.progress import Progress
 from offsetlake.errors import BadRequest
 from offsetlake.lake.engine import limited_memory
 from offsetlake.queries.lag import behind, lag_of_groups, lag_of_partitions, shown_status
 from offsetlake.queries.lag_over_time import lag_over_time
 from offsetlake.util.times import to_ms
 
-# As in `cli/commands/questions.py`.
+# The columns of tables for people, each with its importance (`offsetlake.cli.tables.Column`).
 _GROUPS_SHOWN = {
     "group_id": 1, "status": 1, "lag": 1, "behind": 2, "partitions": 3, "not_ok": 2, "topic": 4, "partition": 4,
 }  # fmt: skip
@@ -35,62 +26,62 @@ _PARTITIONS_SHOWN = {
 }  # fmt: skip
 
 
-@app.command(
-    rich_help_panel=QUESTIONS,
-    epilog=examples(
-        "offsetlake lag --lake /lakes/prod --status STOP",
-        "offsetlake lag --lake /lakes/prod --group 'check*' --partitions",
-        "offsetlake lag --lake /lakes/prod --group checkout --over-time --format csv",
-    ),
+@command(
+    QUESTIONS,
+    ROWS | LAKE,
+    "offsetlake lag --lake /lakes/prod --status STOP",
+    "offsetlake lag --lake /lakes/prod --group 'check*' --partitions",
+    "offsetlake lag --lake /lakes/prod --group checkout --over-time --format csv",
 )
 @limited_memory()
 def lag(
+    context: CommandContext,
     group: GroupPatternOption = None,
     topic: TopicOption = None,
     status: Annotated[
         Literal["OK", "UNKNOWN", "WARN", "STOP", "STALL", "REWIND"] | None,
-        typer.Option("--status", help="Only groups, or partitions, that do so."),
+        typer.Option("--status", help="Only groups, or partitions, with this status."),
     ] = None,
     partitions: Annotated[
-        bool, typer.Option("--partitions", help="Each partition; without, each group and its worst partition.")
+        bool, typer.Option("--partitions", help="Show each partition instead of each group with its worst partition.")
     ] = False,
     over_time: Annotated[
-        bool, typer.Option("--over-time", help="Of one group, each time ends were recorded; with --group alone.")
+        bool,
+        typer.Option("--over-time", help="Show the lag of one group each time log end offsets were recorded."),
     ] = False,
     now: Annotated[
         str | None,
         typer.Option(
             "--now",
             metavar="TIME",
-            help="Judge for this instant, by what was known then: ms or ISO 8601. "
-            "[dim]default: when ends were asked last[/]",
+            help="The time to evaluate at, from what was known then: ms or ISO 8601. "
+            "[dim]default: the latest recording of log end offsets[/]",
         ),
     ] = None,
-    limit: LimitOption = None,
-    format_: FormatOption = None,
-    lake: LakeOption = None,
-    config_file: ConfigOption = None,
 ) -> None:
-    """How far behind each group is, in records and in time, and its status: OK, UNKNOWN, WARN, STOP, STALL or REWIND.
+    """Show the lag of each group in records and time, and its status: OK, UNKNOWN, WARN, STOP, STALL or REWIND.
 
-    The status is unknown until two commits of a partition and two observations of its log end are on record.
+    The status is UNKNOWN until two commits of a partition and two observations of its log end offset are recorded.
     """
-    settings, at = opened(lake, config_file, format_)
+    lake = context.open_lake()
     if over_time:
         if group is None or partitions or (topic, status, now) != (None, None, None):
-            raise BadRequest("--over-time is of one group: name it with --group, and no more than that and --limit")
-        write(lag_over_time(at, group), settings.format, limit=limit)
+            raise BadRequest("--over-time requires --group, and cannot be combined with options other than --limit.")
+        context.write(lag_over_time(lake, group))
         return
     with Progress(quiet=True) as progress:
         progress.say("computing lag")
-        found = lag_of_partitions(at, group, topic, None if now is None else to_ms(now))
-    if unknown := found["lag"].null_count:
-        tell(f"{unknown:,} of {found.num_rows:,} partitions: the last cycle was not told where they end")
-    answer = found if partitions else lag_of_groups(found)
+        by_partition = lag_of_partitions(lake, group, topic, None if now is None else to_ms(now))
+    if unknown := by_partition["lag"].null_count:
+        write_note(
+            f"The lag of {unknown:,} of {by_partition.num_rows:,} partitions is unknown: the last cycle did not read "
+            "their log end offsets."
+        )
+    rows = by_partition if partitions else lag_of_groups(by_partition)
     if status is not None:
-        answer = answer.filter(pc.equal(answer["status"], status))
-    answer = answer.append_column("behind", pa.array(behind(answer), pa.string()))
-    if settings.format == "table":
-        at_status = answer.column_names.index("status")
-        answer = answer.set_column(at_status, "status", pa.array(shown_status(answer), pa.string()))
-    write(answer, settings.format, _PARTITIONS_SHOWN if partitions else _GROUPS_SHOWN, limit)
+        rows = rows.filter(pc.equal(rows["status"], status))
+    rows = rows.append_column("behind", pa.array(behind(rows), pa.string()))
+    if context.settings.format == "table":
+        shown = pa.array(shown_status(rows), pa.string())
+        rows = rows.set_column(rows.column_names.index("status"), "status", shown)
+    context.write(rows, _PARTITIONS_SHOWN if partitions else _GROUPS_SHOWN)

@@ -1,33 +1,33 @@
-"""What the commands share: the application they belong to, their common options, and how they open a lake."""
+"""What the commands share: the application that they belong to, and their common options."""
 
-import os
-from dataclasses import replace
-from typing import Annotated, Literal
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, Concatenate, Literal, ParamSpec
 
 import typer
 
-from offsetlake.cli import config
+from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.output import DEFAULT_ROWS
-from offsetlake.errors import TableChanged
-from offsetlake.lake.foreign.guard import refuse_changed
-from offsetlake.lake.lake import Lake
-from offsetlake.lake.runs import last_run
-from offsetlake.log.address import CLUSTER, LogAddress
+
+P = ParamSpec("P")
+Options = dict[str, Any]
+"""Shared options: the annotation of each by its name."""
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
 
-JOBS, BY_HAND, QUESTIONS = "Jobs", "By hand: a plan first", "Questions"
-"""Kinds of commands, as the help has them."""
+JOBS, CHANGES, QUESTIONS = "Jobs", "Changing offsets: the plan first", "Questions"
+"""The panels of commands in the help."""
 
 LakeOption = Annotated[
-    str | None, typer.Option("--lake", metavar="DIR", help="Folder of the lake. [dim]default: lake[/]")
+    str | None, typer.Option("--lake", metavar="DIR", help="The folder of the lake. [dim]default: lake[/]")
 ]
 LogOption = Annotated[
     str | None,
     typer.Option(
         "--log",
         metavar="DIR",
-        help="The log: a broker's data folder, or a copy of it. [dim]default: the log the lake was read from[/]",
+        help="The log: the data folder of a broker, or a copy of it. "
+        "[dim]default: the log that the lake was last read from[/]",
     ),
 ]
 BootstrapOption = Annotated[
@@ -35,14 +35,26 @@ BootstrapOption = Annotated[
 ]
 KafkaConfigOption = Annotated[
     str | None,
-    typer.Option("--kafka-config", metavar="FILE", help="Kafka client properties: security.protocol=... and the like."),
+    typer.Option("--kafka-config", metavar="FILE", help="A Kafka client properties file, with security.protocol etc."),
 ]
 ConfigOption = Annotated[
-    str | None, typer.Option("--config", metavar="FILE", help="Settings in TOML, in place of the built-in defaults.")
+    str | None, typer.Option("--config", metavar="FILE", help="A settings file (TOML) that overrides the defaults.")
 ]
 FormatOption = Annotated[
     Literal["table", "json", "csv"] | None,
-    typer.Option("--format", help="table for people; json (an object a line) and csv have all columns, times in ms."),
+    typer.Option(
+        "--format",
+        help="The output format. table is for people; json (one object per line) and csv have all columns, with times "
+        "in ms.",
+    ),
+]
+JobFormatOption = Annotated[
+    Literal["table", "json", "csv"] | None,
+    typer.Option(
+        "--format",
+        help="The output format. table is a summary; json (one object per line) and csv have the rows of the table "
+        "runs, with the versions of all tables.",
+    ),
 ]
 LimitOption = Annotated[
     int | None,
@@ -51,52 +63,70 @@ LimitOption = Annotated[
         metavar="N",
         min=0,
         max=2**31 - 1,
-        help=f"At most N rows; 0: all. [dim]default: {DEFAULT_ROWS} of a table, all of json and csv[/]",
+        help=f"The maximum number of rows; 0 is unlimited. [dim]default: {DEFAULT_ROWS} for table, else unlimited[/]",
     ),
 ]
+
+LAKE: Options = {"lake": LakeOption, "config": ConfigOption}
+LAKE_AND_LOG: Options = {
+    "lake": LakeOption,
+    "log": LogOption,
+    "bootstrap": BootstrapOption,
+    "kafka_config": KafkaConfigOption,
+    "config": ConfigOption,
+}
+FORMAT: Options = {"format": FormatOption}
+JOB_FORMAT: Options = {"format": JobFormatOption}
+ROWS: Options = {"limit": LimitOption, **FORMAT}
+
 GroupPatternOption = Annotated[
-    str | None, typer.Option("--group", metavar="PATTERN", help="Only groups like this: * ? \\[abc] as in a shell.")
+    str | None,
+    typer.Option("--group", metavar="PATTERN", help="Only groups that match a shell pattern: * ? \\[abc]."),
 ]
 TopicOption = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")]
 NowOption = Annotated[
     str | None,
-    typer.Option("--now", metavar="TIME", help="Judge for this instant: ms or ISO 8601. [dim]default: the clock[/]"),
+    typer.Option(
+        "--now", metavar="TIME", help="The time to evaluate at: ms or ISO 8601. [dim]default: the system clock[/]"
+    ),
 ]
 
 
-def examples(*lines: str) -> str:
-    """Lay out examples for the end of a command's help."""
-    return "[bold]Examples[/]\n\n" + "\n\n".join(f"  {line}" for line in lines)
+def command(
+    panel: str, options: Options, *examples: str
+) -> Callable[[Callable[Concatenate[CommandContext, P], None]], Callable[Concatenate[CommandContext, P], None]]:
+    """Return a decorator that adds a command, named as its function, to the application.
 
+    The first parameter of the function is the context; the other ones are the options of this command only.
 
-def opened(
-    lake: str | None, config_file: str | None, style: str | None, *, as_it_is: bool = False
-) -> tuple[config.Config, Lake]:
-    """Open the lake a question is about; raises TableChanged where another program changed a table.
+    Args:
+        panel: The panel of the help that lists the command.
+        options: The shared options that the command accepts: their values are in the context.
+        examples: Command lines for the end of the command's help.
 
-    With `as_it_is` a table that was changed is only warned of on standard error: the question shows what it holds.
     """
-    settings = config.load({"lake": lake, "config": config_file, "format": style}, os.environ)
-    found = Lake.open(settings.lake)
-    try:
-        refuse_changed(found)
-    except TableChanged as error:
-        if not as_it_is:
-            raise
-        typer.echo(f"warning: {error}", err=True)
-    return settings, found
+
+    def add(function: Callable[Concatenate[CommandContext, P], None]) -> Callable[Concatenate[CommandContext, P], None]:
+        def invoke(typer_context: typer.Context, **values: Any) -> None:
+            shared = {name: values.pop(name) for name in options}
+            function(CommandContext(shared, shared.pop("limit", None), typer_context.obj), **values)  # type: ignore[call-arg]
+
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters = [
+            inspect.Parameter("typer_context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
+            *(own.replace(kind=keyword) for own in [*inspect.signature(function).parameters.values()][1:]),
+            *(inspect.Parameter(name, keyword, default=None, annotation=kind) for name, kind in options.items()),
+        ]
+        invoke.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        invoke.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        help_text = inspect.getdoc(function)
+        name = function.__name__.replace("_", "-")
+        app.command(name, help=help_text, rich_help_panel=panel, epilog=epilog(*examples))(invoke)
+        return function
+
+    return add
 
 
-def log_of(settings: config.Config) -> LogAddress:
-    """Return the log that the settings name; where they name none, the log that the lake was last read from.
-
-    Raises BadRequest where neither names a log.
-    """
-    if settings.log is None and settings.bootstrap is None and settings.lake.exists():
-        ingest = last_run(Lake.open(settings.lake), "ingest")
-        location = ingest.log if ingest else None
-        if location and location.startswith(CLUSTER):
-            settings = replace(settings, bootstrap=location.removeprefix(CLUSTER))
-        else:
-            settings = replace(settings, log=location)
-    return settings.address()
+def epilog(*examples: str) -> str:
+    """Return the end of a command's help with its examples."""
+    return "[bold]Examples[/]\n\n" + "\n\n".join(f"  {line}" for line in examples)

@@ -1,34 +1,31 @@
-"""How a command by which a person changes offsets goes: a plan first; `--execute` acts, and reads back."""
+"""Shows the plan of a change of offsets or, with `--execute`, executes it and shows the outcome."""
 
-import os
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.cli import config
-from offsetlake.cli.commands.options import log_of
-from offsetlake.cli.output import Progress, tell, write, write_exact
+from offsetlake.cli.commands.context import CommandContext
+from offsetlake.cli.output import write, write_exact, write_note
+from offsetlake.cli.progress import Progress
 from offsetlake.errors import Refused
 from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.scratch import scratch
 from offsetlake.log.address import LogAddress
-from offsetlake.log.cluster.admin import ClusterAdmin
 from offsetlake.pipeline import runner
 from offsetlake.pipeline.changes import execute as changes
 from offsetlake.rules.offsets_csv import write_offsets
 from offsetlake.rules.reduction import KEY
 
-# As in `cli/commands/questions.py`, by the headings of a plan.
-OF_TOMBSTONES = {
+# The columns of a plan for people by their headings, each with its importance (`offsetlake.cli.tables.Column`).
+TOMBSTONES_SHOWN = {
     "group_id": 1, "topic": 1, "partition": 1, "current_offset": 2, "group_type": 4, "state": 3, "outcome": 1,
     "reason": 1,
 }  # fmt: skip
-OF_ALTERATIONS = {
+ALTERATIONS_SHOWN = {
     "group_id": 1, "topic": 1, "partition": 1, "current_offset": 1, "requested_offset": 2, "new_offset": 1,
     "difference": 3, "outcome": 1, "reason": 1,
 }  # fmt: skip
@@ -36,115 +33,96 @@ OF_ALTERATIONS = {
 Plan = Callable[[Lake], pa.Table]
 """Makes a plan from a lake that is up to date with its log."""
 
-_PLACES = ("lake", "log", "bootstrap", "kafka_config", "config")
-_IN_ORDER = [(name, "ascending") for name in KEY]  # null, the group itself, comes last
+_SOURCE = ("lake", "log", "bootstrap", "kafka_config", "config")
+_SORTING = [(name, "ascending") for name in KEY]  # null, the group itself, comes last
 
 
-@dataclass(frozen=True, slots=True)
-class CommandContext:
-    """One command at work: the lake, its log, where to say what is going on, and what the command was given."""
+def change_offsets(
+    context: CommandContext, job: str, table: str, plan: Plan, shown: Mapping[str, int], *, execute: bool
+) -> None:
+    """Show a plan or, with `execute`, execute it and show the outcome of each row.
 
-    settings: config.Config
-    lake: Lake
-    log: LogAddress
-    say: Callable[[str], None]
-    options: Mapping[str, str | None]
-    given: Sequence[str]
+    The plan is made from tables that are up to date with the log: those of the lake with `execute`, otherwise those of
+    a temporary copy, so that nothing is written to the lake.
 
-    def command(self, *words: str, of: Collection[str] = _PLACES) -> str:
-        """Return a command with the options that name the lake and the log as they were given, as a person types it."""
-        named = ((f"--{name.replace('_', '-')}", value) for name, value in self.options.items() if value and name in of)
-        return shlex.join(["offsetlake", *words, *(word for pair in named for word in pair)])
+    Args:
+        context: The context of the command.
+        job: The job that the run is recorded as.
+        table: The table in which the plan is stored: `tombstones` or `alterations`.
+        plan: Makes the plan.
+        shown: The columns of the plan for people with their importance.
+        execute: Whether to execute the plan.
 
-    @property
-    def live(self) -> bool:
-        """Whether the log is a live cluster's."""
-        return self.log.connection is not None
+    Raises:
+        Refused: A row was refused or, if nothing is planned, cannot be executed.
 
-    @contextmanager
-    def admin(self) -> "Iterator[ClusterAdmin | None]":
-        """Reach the cluster's admin API, where the log is a live cluster's."""
-        if self.log.connection is None:
-            yield None
-        else:
-            with ClusterAdmin(self.log.connection) as admin:
-                yield admin
-
-    def act(self, job: str, table: str, make: Plan, shown: Mapping[str, int], *, execute: bool) -> None:
-        """Plan and show the plan; with `execute` do it first, and show what came of it.
-
-        A plan is made from tables that are up to date with the log: the lake's own with `execute`, else a copy's, so
-        that nothing is written to the lake. Raises Refused where something asked for was not, or cannot be, done.
-        """
+    """
+    run_id = 0
+    with _opened(context) as (lake, log, say):
         if execute:
-            lake = Lake.create(self.lake.path)
-            runner.catch_up(lake, self.log, self.say)
-            rows, done = changes.execute(lake, self.log, job, table, lambda: make(lake), self.say)
-            runner.catch_up(lake, self.log, self.say)
+            writable = Lake.create(lake.path)
+            runner.catch_up(writable, log, say)
+            rows, run = changes.execute(writable, log, job, table, lambda: plan(writable), say)
+            run_id = run.run_id
+            runner.catch_up(writable, log, say)
         else:
-            with self.planning() as lake:
-                rows = changes.with_outcome(make(lake)).sort_by(_IN_ORDER)
+            with _up_to_date_copy(lake, log, say) as copy:
+                rows = changes.with_outcome(plan(copy)).sort_by(_SORTING)
         refused = changes.count_of(rows, "refused")
         changed = rows.num_rows - refused - changes.count_of(rows, "unchanged")
-        answer = _for_people(rows)
-        write(_with_headings(answer) if self.settings.format == "table" else answer, self.settings.format, shown)
+        answer = _with_difference(rows)
+        style = context.settings.format
+        write(_with_headings(answer) if style == "table" else answer, style, shown)
         if not changed and not refused:
-            tell("nothing is to be changed")
+            write_note("Nothing to change.")
         elif changed and execute:
-            tell(f"{changed:,} done. To undo them: {self.command('restore', '--run', str(done.run_id))}")
+            undo = shlex.join(["offsetlake", "restore", "--run", str(run_id), *context.flags(*_SOURCE)])
+            write_note(f"{changed:,} changes were made. To undo them: {undo}")
         elif changed:
-            but = f", {refused:,} cannot be done" if refused else ""
-            again = shlex.join(["offsetlake", *self.given, "--execute"])
-            tell(f"{changed:,} planned{but}, nothing is done yet. To do it: {again}")
+            impossible = f", {refused:,} cannot be made" if refused else ""
+            again = shlex.join(["offsetlake", *context.arguments, "--execute"])
+            write_note(f"{changed:,} changes are planned{impossible}; nothing was changed. To execute them: {again}")
         if refused and (execute or not changed):
-            raise Refused(f"{refused:,} of {rows.num_rows:,} {'refused' if execute else 'cannot be done'}: see reason")
-
-    @contextmanager
-    def planning(self) -> Iterator[Lake]:
-        """Yield a copy of the lake that is up to date with the log; the lake itself is only read."""
-        with scratch(self.lake) as lake:
-            runner.catch_up(lake, self.log, self.say)
-            yield lake
-
-    def export(self, make: Plan, *, with_group: bool) -> None:
-        """Print the offsets of a plan as kafka-consumer-groups exports them."""
-        with self.planning() as lake:
-            rows = make(lake)
-        rows = rows.rename_columns(["new_offset" if n == "committed_offset" else n for n in rows.column_names])
-        write_exact(write_offsets(rows, with_group=with_group).decode())
+            problem = "were refused" if execute else "cannot be made"
+            raise Refused(f"{refused:,} of {rows.num_rows:,} changes {problem}: see the column reason.")
 
 
-def _for_people(rows: pa.Table) -> pa.Table:
-    """Add the difference of the offsets, and what there is to know of a row to its reason."""
-    if "note" not in rows.column_names:
-        return rows
-    both = (rows[name].cast(pa.decimal128(20)) for name in ("committed_offset", "previous_offset"))
-    reason = pc.coalesce(rows["reason"], rows["note"])
-    rows = rows.set_column(rows.column_names.index("reason"), "reason", reason).drop_columns(["note"])
-    return rows.append_column("difference", pc.subtract(*both))
-
-
-def _with_headings(rows: pa.Table) -> pa.Table:
-    """Call the offsets of a plan what they are to a person: the tables name them by what they are once it is done."""
-    current = "previous_offset" if "previous_offset" in rows.column_names else "committed_offset"
-    headings = {"committed_offset": "new_offset", current: "current_offset"}
-    return rows.rename_columns([headings.get(name, name) for name in rows.column_names])
+def export_plan(context: CommandContext, plan: Plan, *, with_group: bool) -> None:
+    """Print the offsets of a plan as the CSV that `kafka-consumer-groups --export` writes."""
+    with _opened(context) as (lake, log, say), _up_to_date_copy(lake, log, say) as copy:
+        rows = plan(copy)
+    rows = rows.rename_columns(["new_offset" if name == "committed_offset" else name for name in rows.column_names])
+    write_exact(write_offsets(rows, with_group=with_group).decode())
 
 
 @contextmanager
-def hand(
-    lake: str | None,
-    log: str | None,
-    bootstrap: str | None,
-    kafka_config: str | None,
-    config_file: str | None,
-    format_: str | None,
-    given: Sequence[str] = (),
-) -> Iterator[CommandContext]:
-    """Open the lake and the log that the options name; `given` are all arguments of the command."""
-    options = {"lake": lake, "log": log, "bootstrap": bootstrap, "kafka_config": kafka_config, "config": config_file}
-    settings = config.load(options | {"format": format_}, os.environ)
-    address = log_of(settings)
-    opened = open_verified(settings.lake)
+def _opened(context: CommandContext) -> Iterator[tuple[Lake, LogAddress, Callable[[str], None]]]:
+    """Yield the lake, the log, and a function that shows the current step."""
+    log, lake = context.log, open_verified(context.settings.lake)
     with Progress() as progress:
-        yield CommandContext(settings, opened, address, progress.say, options, given)
+        yield lake, log, progress.say
+
+
+@contextmanager
+def _up_to_date_copy(lake: Lake, log: LogAddress, say: Callable[[str], None]) -> Iterator[Lake]:
+    """Yield a temporary copy of the lake that is up to date with the log; the lake itself is only read."""
+    with scratch(lake) as copy:
+        runner.catch_up(copy, log, say)
+        yield copy
+
+
+def _with_difference(rows: pa.Table) -> pa.Table:
+    """Add the difference of the offsets, and show a note in the column of the reason."""
+    if "note" not in rows.column_names:
+        return rows
+    offsets = (rows[name].cast(pa.decimal128(20)) for name in ("committed_offset", "previous_offset"))
+    reason = pc.coalesce(rows["reason"], rows["note"])
+    rows = rows.set_column(rows.column_names.index("reason"), "reason", reason).drop_columns(["note"])
+    return rows.append_column("difference", pc.subtract(*offsets))
+
+
+def _with_headings(rows: pa.Table) -> pa.Table:
+    """Rename the offsets to current_offset and new_offset: the tables name them as they are after the change."""
+    current = "previous_offset" if "previous_offset" in rows.column_names else "committed_offset"
+    headings = {"committed_offset": "new_offset", current: "current_offset"}
+    return rows.rename_columns([headings.get(name, name) for name in rows.column_names])

@@ -1,24 +1,22 @@
-"""The commands that only ask: none of them starts Spark."""
+"""The commands that query the state and history of offsets; none of them starts Spark."""
 
 from typing import Annotated, Literal
 
 import pyarrow as pa
 import typer
 
+from offsetlake.cli import output
+from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.options import (
+    LAKE,
     QUESTIONS,
-    ConfigOption,
-    FormatOption,
+    ROWS,
     GroupPatternOption,
-    LakeOption,
-    LimitOption,
     NowOption,
     TopicOption,
-    app,
-    examples,
-    opened,
+    command,
 )
-from offsetlake.cli.output import Progress, max_rows, write
+from offsetlake.cli.progress import Progress
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.engine import limited_memory
 from offsetlake.lake.select import select
@@ -59,53 +57,49 @@ _TRANSACTIONS_SHOWN = {
 AsOfOption = Annotated[
     str | None,
     typer.Option(
-        "--as-of", metavar="TIME", help="As they were then: ms since the epoch or ISO 8601, UTC unless it says."
+        "--as-of", metavar="TIME", help="The state at this time: ms since the epoch or ISO 8601, UTC by default."
     ),
 ]
 
 
-@app.command(
-    rich_help_panel=QUESTIONS,
-    epilog=examples(
-        "offsetlake offsets --group billing",
-        "offsetlake offsets --as-of 2026-11-21T05:38:54 --format csv",
-    ),
+@command(
+    QUESTIONS,
+    ROWS | LAKE,
+    "offsetlake offsets --group billing",
+    "offsetlake offsets --as-of 2026-11-21T05:38:54 --format csv",
 )
 @limited_memory()
 def offsets(
+    context: CommandContext,
     group: Annotated[str | None, typer.Option("--group", metavar="GROUP", help="Only this group.")] = None,
     topic: TopicOption = None,
     as_of: AsOfOption = None,
-    limit: LimitOption = None,
-    format_: FormatOption = None,
-    lake: LakeOption = None,
-    config_file: ConfigOption = None,
 ) -> None:
-    """Where every group is: the latest committed offset of each group, topic and partition, now or as of a time."""
-    settings, at = opened(lake, config_file, format_)
+    """Show the latest committed offset of each group, topic and partition, now or at a time."""
+    lake = context.open_lake()
     if as_of is None:
-        answer = questions.offsets(at, group, topic, max_rows(limit, settings.format))
-        total = questions.count_offsets(at, group, topic)
+        rows = questions.offsets(lake, group, topic, output.max_rows(context.limit, context.settings.format))
+        total = questions.count_offsets(lake, group, topic)
     else:
         with Progress(quiet=True) as progress:
             progress.say(f"looking up offsets as of {as_of}")
-            answer = offsets_as_of(at, to_ms(as_of), group, topic, limit or None, progress.advance)
-        total = answer.num_rows
-    if not answer.num_rows and (group is not None or topic is not None):
-        questions.check_committed(at, group, topic)
-    write(answer, settings.format, _OFFSETS_SHOWN, limit, total=total)
+            rows = offsets_as_of(lake, to_ms(as_of), group, topic, context.max_rows, progress.advance)
+        total = rows.num_rows
+    if not rows.num_rows and (group is not None or topic is not None):
+        questions.check_committed(lake, group, topic)
+    context.write(rows, _OFFSETS_SHOWN, total)
 
 
-@app.command(
-    rich_help_panel=QUESTIONS,
-    epilog=examples(
-        "offsetlake groups",
-        "offsetlake groups --group 'bulk-*' --state Empty",
-        "offsetlake groups --as-of 2026-11-21T05:38:54",
-    ),
+@command(
+    QUESTIONS,
+    ROWS | LAKE,
+    "offsetlake groups",
+    "offsetlake groups --group 'bulk-*' --state Empty",
+    "offsetlake groups --as-of 2026-11-21T05:38:54",
 )
 @limited_memory()
 def groups(
+    context: CommandContext,
     group: GroupPatternOption = None,
     state: Annotated[str | None, typer.Option("--state", metavar="STATE", help="Only groups in this state.")] = None,
     group_type: Annotated[
@@ -113,155 +107,126 @@ def groups(
         typer.Option("--type", help="Only groups of this type."),
     ] = None,
     as_of: AsOfOption = None,
-    limit: LimitOption = None,
-    format_: FormatOption = None,
-    lake: LakeOption = None,
-    config_file: ConfigOption = None,
 ) -> None:
-    """Every group: type, state, members, subscription, number of offsets, now or as of a time."""
-    settings, at = opened(lake, config_file, format_)
+    """Show the type, state, members, subscription and number of offsets of each group, now or at a time."""
+    lake = context.open_lake()
     if as_of is None:
-        found = questions.groups(at, group, state, group_type)
+        rows = questions.groups(lake, group, state, group_type)
     else:
         with Progress(quiet=True) as progress:
             progress.say(f"looking up groups as of {as_of}")
-            found = groups_as_of(at, to_ms(as_of), group, state, group_type, progress.advance)
-    write(questions.check_known(at, found, group), settings.format, _GROUPS_SHOWN, limit)
+            rows = groups_as_of(lake, to_ms(as_of), group, state, group_type, progress.advance)
+    context.write(questions.check_known(lake, rows, group), _GROUPS_SHOWN)
 
 
-@app.command(
-    rich_help_panel=QUESTIONS,
-    epilog=examples("offsetlake history --group billing --topic orders --partition 0 --limit 20"),
-)
+@command(QUESTIONS, ROWS | LAKE, "offsetlake history --group billing --topic orders --partition 0 --limit 20")
 def history(
+    context: CommandContext,
     group: Annotated[str, typer.Option("--group", metavar="GROUP", help="The group.")],
     topic: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="The topic.")],
     partition: Annotated[int, typer.Option("--partition", metavar="P", help="The partition.")],
-    limit: LimitOption = None,
-    format_: FormatOption = None,
-    lake: LakeOption = None,
-    config_file: ConfigOption = None,
 ) -> None:
-    """Every commit of one partition by one group, newest first: where it was when, what jumped back, and who did it."""
-    settings, at = opened(lake, config_file, format_)
-    questions.check_committed(at, group, topic, partition)
-    answer = questions.history(at, group, topic, partition, limit or None)
-    write(answer, settings.format, _HISTORY_SHOWN, limit)
+    """Show all commits of a group for one partition, newest first, with resets and, if recorded, the principal."""
+    lake = context.open_lake()
+    questions.check_committed(lake, group, topic, partition)
+    context.write(questions.history(lake, group, topic, partition, context.max_rows), _HISTORY_SHOWN)
 
 
-@app.command(
-    rich_help_panel=QUESTIONS,
-    epilog=examples(
-        "offsetlake audit-events --lake example/lake --group 'bill*' --since 2026-01-31T14:00",
-        "offsetlake audit-events --lake example/lake --principal User:carol --format csv",
-    ),
+@command(
+    QUESTIONS,
+    ROWS | LAKE,
+    "offsetlake audit-events --lake example/lake --group 'bill*' --since 2026-01-31T14:00",
+    "offsetlake audit-events --lake example/lake --principal User:carol --format csv",
 )
 def audit_events(
+    context: CommandContext,
     group: GroupPatternOption = None,
     principal: Annotated[
         str | None,
-        typer.Option("--principal", metavar="PRINCIPAL", help="Only by this one: User:alice, os:alice."),
+        typer.Option("--principal", metavar="PRINCIPAL", help="Only events of this principal: User:alice, os:alice."),
     ] = None,
     since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help="Only what was from then on: ms or ISO 8601.")
+        str | None, typer.Option("--since", metavar="TIME", help="Only events from this time on: ms or ISO 8601.")
     ] = None,
-    limit: LimitOption = None,
-    format_: FormatOption = None,
-    lake: LakeOption = None,
-    config_file: ConfigOption = None,
 ) -> None:
-    """List who did what, newest first: deletions and commits that the serving process recorded, and writes of jobs."""
-    settings, at = opened(lake, config_file, format_)
-    found = questions.audit_events(at, group, principal, None if since is None else to_ms(since), limit or None)
-    write(questions.check_known(at, found, group), settings.format, _AUDIT_EVENTS_SHOWN, limit)
+    """Show audit events, newest first: which principal deleted or committed offsets through `serve` or a job."""
+    lake = context.open_lake()
+    rows = questions.audit_events(lake, group, principal, None if since is None else to_ms(since), context.max_rows)
+    context.write(questions.check_known(lake, rows, group), _AUDIT_EVENTS_SHOWN)
 
 
-@app.command(
-    rich_help_panel=QUESTIONS,
-    epilog=examples(
-        'offsetlake sql "SELECT group_id, count(*) AS commits FROM offset_commits GROUP BY group_id"',
-        'offsetlake sql "SELECT * FROM runs" --format json',
-    ),
+@command(
+    QUESTIONS,
+    ROWS | LAKE,
+    'offsetlake sql "SELECT group_id, count(*) AS commits FROM offset_commits GROUP BY group_id"',
+    'offsetlake sql "SELECT * FROM runs" --format json',
 )
 @limited_memory()
 def sql(
+    context: CommandContext,
     statement: Annotated[
         str,
         typer.Argument(
             metavar="SELECT",
-            help=f"A SELECT in DataFusion's dialect, over {', '.join(TABLES)}, and the views of `offsetlake audit`.",
+            help=f"A SELECT statement in DataFusion's dialect over the tables {', '.join(TABLES)} and the views of "
+            "`offsetlake audit`.",
         ),
     ],
-    limit: LimitOption = None,
-    format_: FormatOption = None,
-    lake: LakeOption = None,
-    config_file: ConfigOption = None,
 ) -> None:
-    """Ask anything in SQL, of all tables and views of the lake; it only reads."""
-    settings, at = opened(lake, config_file, format_, as_it_is=True)
+    """Run a read-only SQL query over all tables and views of the lake."""
+    lake = context.open_lake(warn_only=True)
     with Progress(quiet=True) as progress:
         progress.say("running the query")
-        found = select(at, statement)
-    write(found, settings.format, limit=limit)
+        rows = select(lake, statement)
+    context.write(rows)
 
 
-@app.command(
-    rich_help_panel=QUESTIONS,
-    epilog=examples("offsetlake transactions", "offsetlake transactions --open-longer-than 15m --format json"),
+@command(
+    QUESTIONS,
+    ROWS | LAKE,
+    "offsetlake transactions",
+    "offsetlake transactions --open-longer-than 15m --format json",
 )
 def transactions(
+    context: CommandContext,
     open_longer_than: Annotated[
-        str, typer.Option("--open-longer-than", metavar="DURATION", help="Only those: 15m, 1h.")
+        str,
+        typer.Option("--open-longer-than", metavar="DURATION", help="Only transactions that are older: 15m, 1h."),
     ] = "0s",
     now: NowOption = None,
-    limit: LimitOption = None,
-    format_: FormatOption = None,
-    lake: LakeOption = None,
-    config_file: ConfigOption = None,
 ) -> None:
-    """Open transactions: by which producer, since when, and the offsets each blocks; a hanging one is never ended."""
-    settings, at = opened(lake, config_file, format_)
-    instant = now_ms() if now is None else to_ms(now)
-    found = questions.transactions(at, instant, duration_ms(open_longer_than))
-    ages = [None if age is None else to_duration(about(age)) for age in found["age_ms"].to_pylist()]
-    write(found.append_column("age", pa.array(ages, pa.string())), settings.format, _TRANSACTIONS_SHOWN, limit)
+    """Show open transactions: the producer, the age, and the offsets that each blocks. None is ever aborted."""
+    lake = context.open_lake()
+    rows = questions.transactions(lake, now_ms() if now is None else to_ms(now), duration_ms(open_longer_than))
+    ages = [None if age is None else to_duration(about(age)) for age in rows["age_ms"].to_pylist()]
+    context.write(rows.append_column("age", pa.array(ages, pa.string())), _TRANSACTIONS_SHOWN)
 
 
-@app.command(
-    rich_help_panel=QUESTIONS, epilog=examples("offsetlake alterations", "offsetlake alterations --group billing")
-)
+@command(QUESTIONS, ROWS | LAKE, "offsetlake alterations", "offsetlake alterations --group billing")
 def alterations(
+    context: CommandContext,
     group: GroupPatternOption = None,
     outcome: Annotated[
-        Literal["planned", "done", "refused"] | None, typer.Option("--outcome", help="Only those that came to this.")
+        Literal["planned", "done", "refused"] | None,
+        typer.Option("--outcome", help="Only alterations with this outcome."),
     ] = None,
-    limit: LimitOption = None,
-    format_: FormatOption = None,
-    lake: LakeOption = None,
-    config_file: ConfigOption = None,
 ) -> None:
-    """Offsets set by hand or by repair, newest first: from what to what, by which run, and what came of it."""
-    settings, at = opened(lake, config_file, format_)
-    found = questions.alterations(at, group, outcome, limit or None)
-    write(questions.check_known(at, found, group), settings.format, _ALTERATIONS_SHOWN, limit)
+    """Show offsets that were reset, restored or repaired, newest first, with old and new value, run and outcome."""
+    lake = context.open_lake()
+    rows = questions.alterations(lake, group, outcome, context.max_rows)
+    context.write(questions.check_known(lake, rows, group), _ALTERATIONS_SHOWN)
 
 
-@app.command(
-    rich_help_panel=QUESTIONS,
-    epilog=examples("offsetlake tombstones", "offsetlake tombstones --group 'bulk-*' --outcome refused"),
-)
+@command(QUESTIONS, ROWS | LAKE, "offsetlake tombstones", "offsetlake tombstones --group 'bulk-*' --outcome refused")
 def tombstones(
+    context: CommandContext,
     group: GroupPatternOption = None,
     outcome: Annotated[
         Literal["planned", "withdrawn", "emitted", "refused", "gone"] | None,
-        typer.Option("--outcome", help="Only decisions that came to this."),
+        typer.Option("--outcome", help="Only tombstones with this outcome."),
     ] = None,
-    limit: LimitOption = None,
-    format_: FormatOption = None,
-    lake: LakeOption = None,
-    config_file: ConfigOption = None,
 ) -> None:
-    """Decisions on what is to go, or went: each with its rule, its evidence, and what became of it."""
-    settings, at = opened(lake, config_file, format_)
-    found = questions.tombstones(at, group, outcome, limit or None)
-    write(questions.check_known(at, found, group), settings.format, _TOMBSTONES_SHOWN, limit)
+    """Show planned and written tombstones, each with the retention rule, the evidence and the outcome."""
+    lake = context.open_lake()
+    rows = questions.tombstones(lake, group, outcome, context.max_rows)
+    context.write(questions.check_known(lake, rows, group), _TOMBSTONES_SHOWN)

@@ -1,13 +1,16 @@
-"""`offsetlake repair`: what writing in part has left in a log is put right, and what hangs is told."""
+"""`offsetlake repair`: repairs incomplete commits and torn ends of a log, and reports hanging transactions."""
 
+import shlex
 from typing import Annotated
 
 import typer
 
-from offsetlake.cli.commands.options import JOBS, ConfigOption, FormatOption, LakeOption, NowOption, app, examples
-from offsetlake.cli.commands.plans import hand
-from offsetlake.cli.output import tell, write
+from offsetlake.cli.commands.context import CommandContext
+from offsetlake.cli.commands.options import FORMAT, JOBS, LAKE, NowOption, command
+from offsetlake.cli.output import write, write_note
+from offsetlake.cli.progress import Progress
 from offsetlake.errors import BadRequest, Refused
+from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline import runner
 from offsetlake.pipeline.changes import repair as job
@@ -15,57 +18,62 @@ from offsetlake.pipeline.changes.execute import count_of
 from offsetlake.queries import questions
 from offsetlake.util.times import duration_ms, now_ms, to_ms
 
-# As in `cli/commands/questions.py`.
+# The columns of a table for people, each with its importance (`offsetlake.cli.tables.Column`).
 _SHOWN = {
     "group_id": 1, "topic": 1, "partition": 1, "committed_offset": 1, "outcome": 1, "evidence": 4, "log_offset": 3,
     "reason": 1,
 }  # fmt: skip
+_OwnLogOption = Annotated[
+    str | None, typer.Option("--log", metavar="DIR", help="The log to repair: one that offsetlake serves.")
+]
 
 
-@app.command(
-    rich_help_panel=JOBS,
-    epilog=examples(
-        "offsetlake repair --lake example/lake", "offsetlake repair --lake example/lake --open-longer-than 1h"
-    ),
+@command(
+    JOBS,
+    FORMAT | {"log": _OwnLogOption} | LAKE,
+    "offsetlake repair --lake example/lake",
+    "offsetlake repair --lake example/lake --open-longer-than 1h",
 )
 def repair(
+    context: CommandContext,
     open_longer_than: Annotated[
-        str, typer.Option("--open-longer-than", metavar="DURATION", help="A transaction open so long hangs.")
+        str,
+        typer.Option(
+            "--open-longer-than", metavar="DURATION", help="The age from which an open transaction is reported."
+        ),
     ] = "15m",
     now: NowOption = None,
-    format_: FormatOption = None,
-    lake: LakeOption = None,
-    log: Annotated[str | None, typer.Option("--log", metavar="DIR", help="The log to repair: one of our own.")] = None,
-    config_file: ConfigOption = None,
 ) -> None:
-    """Write what counts behind commits that were written in part, cut torn ends off, and tell which transactions hang.
+    """Write offsets again that incomplete commits precede, truncate torn ends, and report hanging transactions.
 
-    A commit with parts missing never counts; its offsets keep their former values, which are written once more at the
-    end of the log. A broker repairs its own log: this is for a log of our own.
+    A commit in parts of which some are missing never takes effect; its offsets keep their previous values, which are
+    written again at the end of the log. The log must be one that offsetlake serves: a broker repairs its own.
     """
-    limit = duration_ms(open_longer_than)
-    instant = now_ms() if now is None else to_ms(now)
-    with hand(lake, log, None, None, config_file, format_) as at:
-        if at.log.folder is None:
-            raise BadRequest("a broker repairs its own log: name a log of our own with --log")
-        torn = job.cut_torn_ends(at.log.folder)
-        writable = Lake.create(at.lake.path)
-        runner.catch_up(writable, at.log, at.say)
-        came = job.repair(writable, at.log, instant, at.say, torn)
-        runner.catch_up(writable, at.log, at.say)
-        hanging = questions.transactions(writable, instant, limit).num_rows
-    write(came, at.settings.format, _SHOWN)
-    refused = count_of(came, "refused")
-    for note in torn:
-        tell(note)
-    done = came.num_rows - refused
-    tell(
-        f"{done:,} offsets written again, behind commits that are not complete"
-        if done or refused
-        else "no commit in part is there"
+    min_age_ms = duration_ms(open_longer_than)
+    now_or_then = now_ms() if now is None else to_ms(now)
+    log, verified = context.log, open_verified(context.settings.lake)
+    with Progress() as progress:
+        if log.folder is None:
+            raise BadRequest("Cannot repair a live cluster: select a log that offsetlake serves with --log.")
+        truncated = job.cut_torn_ends(log.folder)
+        lake = Lake.create(verified.path)
+        runner.catch_up(lake, log, progress.say)
+        rows = job.repair(lake, log, now_or_then, progress.say, truncated)
+        runner.catch_up(lake, log, progress.say)
+        hanging = questions.transactions(lake, now_or_then, min_age_ms).num_rows
+    write(rows, context.settings.format, _SHOWN)
+    for note in truncated:
+        write_note(note)
+    refused = count_of(rows, "refused")
+    repaired = rows.num_rows - refused
+    write_note(
+        f"Wrote {repaired:,} offsets again, after incomplete commits." if rows.num_rows else "No commit is incomplete."
     )
     if hanging:
-        question = at.command("transactions", "--open-longer-than", open_longer_than, of=("lake", "config"))
-        tell(f"{hanging:,} transactions are open for {open_longer_than} or longer: {question}")
+        words = ["offsetlake", "transactions", "--open-longer-than", open_longer_than, *context.flags("lake", "config")]
+        write_note(f"{hanging:,} transactions are open for {open_longer_than} or longer: {shlex.join(words)}")
     if refused:
-        raise Refused(f"{refused:,} of {came.num_rows:,} were refused: see reason; they are tried again next time")
+        raise Refused(
+            f"{refused:,} of {rows.num_rows:,} offsets were refused: see the column reason. Run the command again to "
+            "retry them."
+        )

@@ -1,86 +1,88 @@
-"""`offsetlake reset`: the strategies of `kafka-consumer-groups --reset-offsets`, by the same names, and two more."""
+"""`offsetlake reset`: the strategies of `kafka-consumer-groups --reset-offsets` by the same names, and one more."""
 
 import re
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Annotated
 
+import pyarrow as pa
 import typer
 
-from offsetlake.cli.commands.by_hand import ExecuteOption
-from offsetlake.cli.commands.options import (
-    BY_HAND,
-    BootstrapOption,
-    ConfigOption,
-    FormatOption,
-    KafkaConfigOption,
-    LakeOption,
-    LogOption,
-    app,
-    examples,
-)
-from offsetlake.cli.commands.plans import OF_ALTERATIONS, hand
+from offsetlake.cli.commands.changes import ExecuteOption
+from offsetlake.cli.commands.context import CommandContext
+from offsetlake.cli.commands.options import CHANGES, FORMAT, LAKE_AND_LOG, command
+from offsetlake.cli.commands.plans import ALTERATIONS_SHOWN, change_offsets, export_plan
 from offsetlake.errors import BadRequest
-from offsetlake.pipeline.changes import reset as offset_resets
+from offsetlake.lake.lake import Lake
+from offsetlake.log.cluster.admin import ClusterAdmin
 from offsetlake.pipeline.changes.reset import Reset
-from offsetlake.rules import strategies as of
+from offsetlake.pipeline.changes.reset import reset as plan_reset
+from offsetlake.rules import strategies as rules
 from offsetlake.util.times import duration_ms, now_ms, to_ms
 
 _TOPIC = re.compile(r"(?P<topic>[^:]+)(:(?P<partitions>[0-9]{1,9}(,[0-9]{1,9})*))?")
 
 
-@app.command(
-    rich_help_panel=BY_HAND,
-    epilog=examples(
-        "offsetlake reset billing --all-topics --to-current --lake example/lake --export > offsets.csv",
-        "offsetlake reset billing --topic orders:0 --to-offset 1000 --only-if 1120 --lake example/lake --execute",
-        "offsetlake reset billing --from-file offsets.csv --lake example/lake --execute",
-        "offsetlake reset checkout --all-topics --to-datetime 2026-01-31T14:05 --lake /lakes/prod "
-        "--bootstrap broker-1:9092",
-    ),
+@command(
+    CHANGES,
+    FORMAT | LAKE_AND_LOG,
+    "offsetlake reset billing --all-topics --to-current --lake example/lake --export > offsets.csv",
+    "offsetlake reset billing --topic orders:0 --to-offset 1000 --only-if 1120 --lake example/lake --execute",
+    "offsetlake reset billing --from-file offsets.csv --lake example/lake --execute",
+    "offsetlake reset checkout --all-topics --to-datetime 2026-01-31T14:05 --lake /lakes/prod "
+    "--bootstrap broker-1:9092",
 )
 def reset(
-    context: typer.Context,
-    group: Annotated[str | None, typer.Argument(metavar="[GROUP]", help="The group; a file may name its own.")] = None,
-    topic: Annotated[
-        list[str] | None, typer.Option("--topic", metavar="TOPIC[:P,...]", help="Partitions to reset; more than once.")
+    context: CommandContext,
+    group: Annotated[
+        str | None, typer.Argument(metavar="[GROUP]", help="The group; optional if a file contains groups.")
     ] = None,
-    all_topics: Annotated[bool, typer.Option("--all-topics", help="All the group has offsets of.")] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To where the logs begin.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="To where the logs end.")] = False,
-    to_current: Annotated[bool, typer.Option("--to-current", help="To where the group is: to export it.")] = False,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", metavar="N", min=0, help="To this offset.")] = None,
-    shift_by: Annotated[int | None, typer.Option("--shift-by", metavar="N", help="On by N, or back by -N.")] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="TOPIC[:P,...]", help="The partitions to reset; can be repeated."),
+    ] = None,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="Reset all partitions that the group has offsets of.")
+    ] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="Reset to the log start offsets.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Reset to the log end offsets.")] = False,
+    to_current: Annotated[
+        bool, typer.Option("--to-current", help="Reset to the committed offsets, for example to export them.")
+    ] = False,
+    to_offset: Annotated[
+        int | None, typer.Option("--to-offset", metavar="N", min=0, help="Reset to this offset.")
+    ] = None,
+    shift_by: Annotated[
+        int | None, typer.Option("--shift-by", metavar="N", help="Move by N records, back if N is negative.")
+    ] = None,
     to_datetime: Annotated[
-        str | None, typer.Option("--to-datetime", metavar="TIME", help="To the first record from then on.")
+        str | None, typer.Option("--to-datetime", metavar="TIME", help="Reset to the first record from this time on.")
     ] = None,
     by_duration: Annotated[
         str | None,
-        typer.Option("--by-duration", metavar="DURATION", help="To the first record of the last 36h, 1w, PT1H."),
+        typer.Option(
+            "--by-duration", metavar="DURATION", help="Reset to the first record of the last 36h, 1w, PT1H, ..."
+        ),
     ] = None,
     from_file: Annotated[
-        str | None, typer.Option("--from-file", metavar="CSV", help="To what a file of kafka-consumer-groups says.")
+        str | None, typer.Option("--from-file", metavar="CSV", help="Read the offsets from an exported file.")
     ] = None,
     from_group: Annotated[
-        str | None, typer.Option("--from-group", metavar="GROUP", help="To where another group is.")
+        str | None, typer.Option("--from-group", metavar="GROUP", help="Copy the offsets of another group.")
     ] = None,
     only_if: Annotated[
-        int | None, typer.Option("--only-if", metavar="N", min=0, help="Only what is at N now; all else is refused.")
+        int | None,
+        typer.Option("--only-if", metavar="N", min=0, help="Refuse partitions whose committed offset is not N."),
     ] = None,
     export: Annotated[
         bool, typer.Option("--export", help="Print the plan as the CSV that kafka-consumer-groups reads.")
     ] = False,
     execute: ExecuteOption = False,
-    format_: FormatOption = None,
-    lake: LakeOption = None,
-    log: LogOption = None,
-    bootstrap: BootstrapOption = None,
-    kafka_config: KafkaConfigOption = None,
-    config_file: ConfigOption = None,
 ) -> None:
-    """Set the offsets of a group that has no members. Where logs begin and end is known with --bootstrap only."""
-    if export and (execute or format_):
-        raise BadRequest("--export only prints: leave out --execute and --format")
-    given = {
+    """Reset the offsets of a group without members. Log start and end offsets are known only with --bootstrap."""
+    if export and (execute or context.options["format"]):
+        raise BadRequest("--export only prints the plan: omit --execute and --format.")
+    strategies = {
         "to_earliest": to_earliest or None,
         "to_latest": to_latest or None,
         "to_current": to_current or None,
@@ -92,63 +94,71 @@ def reset(
         "from_group": from_group,
     }
     now = now_ms()
-    asked = _asked(group, _scope(topic, all_topics=all_topics), given, only_if, now)
-    with hand(lake, log, bootstrap, kafka_config, config_file, format_, context.obj) as at, at.admin() as admin:
-        if export:
-            at.export(lambda lake: offset_resets.reset(lake, asked, admin, now), with_group=group is None)
-        else:
-            make = lambda lake: offset_resets.reset(lake, asked, admin, now)  # noqa: E731
-            at.act("reset", "alterations", make, OF_ALTERATIONS, execute=execute)
+    request = _reset(group, _scope(topic, all_topics=all_topics), strategies, only_if, now)
+
+    def plan(lake: Lake) -> pa.Table:
+        connection = context.log.connection
+        with nullcontext() if connection is None else ClusterAdmin(connection) as admin:
+            return plan_reset(lake, request, admin, now)
+
+    if export:
+        export_plan(context, plan, with_group=group is None)
+    else:
+        change_offsets(context, "reset", "alterations", plan, ALTERATIONS_SHOWN, execute=execute)
 
 
-def _asked(
+def _reset(
     group: str | None,
     scope: dict[str, list[int] | None] | None,
-    given: Mapping[str, object],
+    strategies: Mapping[str, object],
     only_if: int | None,
     now: int,
-) -> "Reset":
-    """Make of the options what is asked for; BadRequest where they make no sense together."""
-    chosen = {name: value for name, value in given.items() if value is not None}
-    if len(chosen) != 1:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise BadRequest(f"say where to reset to, by one of {options}")
-    [(strategy, value)] = chosen.items()
+) -> Reset:
+    """Return what the options request; raise BadRequest for an invalid combination."""
+    selected = {name: value for name, value in strategies.items() if value is not None}
+    if len(selected) != 1:
+        options = ", ".join(map(_flag, strategies))
+        raise BadRequest(f"Specify where to reset to by exactly one of {options}.")
+    [(strategy, value)] = selected.items()
     copies = strategy in ("from_file", "from_group")
-    if copies != (scope is None):
-        raise BadRequest(
-            f"--{strategy.replace('_', '-')} says itself which partitions"
-            if copies
-            else "say what to reset: --all-topics, or --topic TOPIC[:P,...]"
-        )
+    if copies and scope is not None:
+        raise BadRequest(f"{_flag(strategy)} determines the partitions: omit --topic and --all-topics.")
+    if not copies and scope is None:
+        raise BadRequest("Specify what to reset: --all-topics, or --topic TOPIC[:P,...].")
     if group is None and strategy != "from_file":
-        raise BadRequest("name the group to reset")
-    at_ms = to_ms(str(value)) if strategy == "to_datetime" else None
+        raise BadRequest("Specify the group to reset.")
+    timestamp = to_ms(str(value)) if strategy == "to_datetime" else None
     if strategy == "by_duration":
-        at_ms = now - duration_ms(str(value))
+        timestamp = now - duration_ms(str(value))
     number = value if isinstance(value, int) else 0
     compute = {
-        "to_earliest": of.to_earliest,
-        "to_latest": of.to_latest,
-        "to_current": of.to_current,
-        "to_offset": lambda rows: of.to_offset(rows, number),
-        "shift_by": lambda rows: of.shift_by(rows, number),
-        "to_datetime": of.to_time,
-        "by_duration": of.to_time,
+        "to_earliest": rules.to_earliest,
+        "to_latest": rules.to_latest,
+        "to_current": rules.to_current,
+        "to_offset": lambda rows: rules.to_offset(rows, number),
+        "shift_by": lambda rows: rules.shift_by(rows, number),
+        "to_datetime": rules.to_time,
+        "by_duration": rules.to_time,
     }.get(strategy)
-    return Reset(group, strategy, compute, scope or {}, at_ms, str(value) if copies else "", only_if)
+    return Reset(group, strategy, compute, scope or {}, timestamp, str(value) if copies else "", only_if)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _scope(topics: list[str] | None, *, all_topics: bool) -> dict[str, list[int] | None] | None:
-    """Read `--topic T:0,1` and `--all-topics`; None where neither is given."""
+    """Return the partitions by topic of `--topic T:0,1`, empty for `--all-topics`; None if neither is given."""
     if all_topics and topics:
-        raise BadRequest("--all-topics and --topic exclude each other")
+        raise BadRequest("--all-topics and --topic are mutually exclusive.")
     if not all_topics and not topics:
         return None
     scope: dict[str, list[int] | None] = {}
     for text in topics or ():
-        named = _TOPIC.fullmatch(text)
-        if named is None or named["topic"] in scope:
-            raise BadRequest(f"--topic {text!r}: it is TOPIC or TOPIC:0,1,2, each topic once")
-        scope[named["topic"]] = [int(each) for each in named["partitions"].split(",")] if named["partitions"] else None
+        match = _TOPIC.fullmatch(text)
+        if match is None or match["topic"] in scope:
+            raise BadRequest(f"Invalid --topic {text!r}: expected TOPIC or TOPIC:0,1,2, and each topic once.")
+        scope[match["topic"]] = (
+            [int(number) for number in match["partitions"].split(",")] if match["partitions"] else None
+        )
     return scope

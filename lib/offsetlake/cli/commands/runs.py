@@ -1,50 +1,35 @@
-"""`offsetlake runs`: which jobs ran when, and what came of them."""
+"""`offsetlake runs`: the runs of all jobs and their results."""
 
 import pyarrow as pa
 
-from offsetlake.cli.commands.options import (
-    QUESTIONS,
-    ConfigOption,
-    FormatOption,
-    LakeOption,
-    LimitOption,
-    app,
-    examples,
-    opened,
-)
-from offsetlake.cli.output import write
+from offsetlake.cli.commands.context import CommandContext
+from offsetlake.cli.commands.options import LAKE, QUESTIONS, ROWS, command
 from offsetlake.queries.run_changes import list_runs
 from offsetlake.util.times import about, to_duration
 
-TENTHS_BELOW_MS = 120_000
+MAX_TENTHS_MS = 120_000  # longer durations are written without tenths of a second
 
-# As in `cli/commands/questions.py`.
+# The columns of a table for people, each with its importance (`offsetlake.cli.tables.Column`).
 _SHOWN = {
     "run_id": 1, "job": 1, "outcome": 1, "started_at": 1, "duration": 2, "records_read": 2, "rows_written": 3,
     "log": 4, "result": 3,
 }  # fmt: skip
 
 
-@app.command(rich_help_panel=QUESTIONS, epilog=examples("offsetlake runs", "offsetlake runs --limit 5 --format json"))
-def runs(
-    limit: LimitOption = None,
-    format_: FormatOption = None,
-    lake: LakeOption = None,
-    config_file: ConfigOption = None,
-) -> None:
-    """List the runs of jobs, newest first: start, duration, how much it read and wrote, and its result."""
-    settings, at = opened(lake, config_file, format_)
-    answer = list_runs(at)
-    if settings.format == "table":
-        durations = [None if ms is None else _duration(ms) for ms in answer["duration_ms"].to_pylist()]
-        counts = answer["counts"].to_pylist(maps_as_pydicts="strict")
-        answer = answer.append_column("duration", pa.array(durations, pa.string()))
-        answer = answer.append_column("result", pa.array(map(_result, counts), pa.string()))
-    write(answer, settings.format, _SHOWN, limit)
+@command(QUESTIONS, ROWS | LAKE, "offsetlake runs", "offsetlake runs --limit 5 --format json")
+def runs(context: CommandContext) -> None:
+    """List the runs of all jobs, newest first, with start, duration, records read, rows written and result."""
+    rows = list_runs(context.open_lake())
+    if context.settings.format == "table":
+        durations = [None if ms is None else _duration(ms) for ms in rows["duration_ms"].to_pylist()]
+        counts = rows["counts"].to_pylist(maps_as_pydicts="strict")
+        rows = rows.append_column("duration", pa.array(durations, pa.string()))
+        rows = rows.append_column("result", pa.array(map(_result, counts), pa.string()))
+    context.write(rows, _SHOWN)
 
 
 def _duration(ms: int) -> str:
-    return f"{ms / 1000:.1f}s" if ms < TENTHS_BELOW_MS else to_duration(about(ms))
+    return f"{ms / 1000:.1f}s" if ms < MAX_TENTHS_MS else to_duration(about(ms))
 
 
 def _result(counts: dict[str, int]) -> str:

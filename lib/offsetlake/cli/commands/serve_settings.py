@@ -1,4 +1,4 @@
-"""The settings of the serving process, read from texts as files and options have them."""
+"""Reads the settings of the serving process from the texts of a settings file and of options."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -15,22 +15,22 @@ _ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:]+)\]|(?P<host>[^:]+)):(?P<port>[
 _TOPIC = re.compile(r"(?P<name>[a-zA-Z0-9._-]{1,249}):(?P<partitions>[0-9]{1,9})")
 
 
-def read_settings(lake: str, log: str, of: Mapping[str, str]) -> Settings:
-    """Read settings by the names of `config.SERVE`; BadRequest that says all that is wrong with them."""
-    read: dict[str, Any] = {}
-    wrong = []
-    for name, text in of.items():
+def read_settings(lake: str, log: str, texts: Mapping[str, str]) -> Settings:
+    """Return the settings from texts by the names of `config.SERVE`; raise BadRequest with all errors at once."""
+    values: dict[str, Any] = {}
+    errors = []
+    for name, text in texts.items():
         try:
-            read[name] = _READERS.get(name, _text)(name, text)
+            values[name] = _READERS.get(name, _text)(name, text)
         except BadRequest as error:
-            wrong.append(str(error))
-    if not wrong:
-        host, port = read.pop("kafka")
-        settings = Settings(lake, log, host, port, **read)
-        wrong = problems(settings)
-        if not wrong:
+            errors.append(str(error))
+    if not errors:
+        host, port = values.pop("kafka")
+        settings = Settings(lake, log, host, port, **values)
+        errors = problems(settings)
+        if not errors:
             return settings
-    raise BadRequest("; ".join(wrong))
+    raise BadRequest("; ".join(error.removesuffix(".") for error in errors) + ".")
 
 
 def _text(_name: str, text: str) -> str:
@@ -40,23 +40,23 @@ def _text(_name: str, text: str) -> str:
 def _address(name: str, text: str) -> tuple[str, int]:
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > 2**16 - 1:
-        raise BadRequest(f"--{name} wants HOST:PORT, such as 127.0.0.1:9092, not {text!r}")
+        raise BadRequest(f"Invalid {name} {text!r}: expected HOST:PORT, such as 127.0.0.1:9092.")
     return match["v6"] or match["host"], int(match["port"])
 
 
 def _one_of(known: type[StrEnum]) -> Callable[[str, str], str]:
     def read(name: str, text: str) -> str:
         if text not in [*known]:
-            raise BadRequest(f"{name} is {text!r}: it is one of {', '.join(known)}")
+            raise BadRequest(f"Invalid {name} {text!r}: expected one of {', '.join(known)}.")
         return text
 
     return read
 
 
-def _number_to(most: int) -> Callable[[str, str], int]:
+def _number_to(maximum: int) -> Callable[[str, str], int]:
     def read(name: str, text: str) -> int:
-        if not text.isdecimal() or not 1 <= int(text) <= most:
-            raise BadRequest(f"{name} is {text!r}: it is a number from 1 to {most}")
+        if not text.isdecimal() or not 1 <= int(text) <= maximum:
+            raise BadRequest(f"Invalid {name} {text!r}: expected a number from 1 to {maximum}.")
         return int(text)
 
     return read
@@ -68,29 +68,29 @@ def _share(name: str, text: str) -> float:
     except ValueError:
         share = -1.0
     if not 0 <= share <= 1:
-        raise BadRequest(f"{name} is {text!r}: it is a share of all commits from 0 (none) to 1 (all)")
+        raise BadRequest(f"Invalid {name} {text!r}: expected a share of all commits from 0 (none) to 1 (all).")
     return share
 
 
 def _flag(name: str, text: str) -> bool:
     if text not in {"true", "false"}:
-        raise BadRequest(f"{name} is {text!r}: it is true or false")
+        raise BadRequest(f"Invalid {name} {text!r}: expected true or false.")
     return text == "true"
 
 
 def _topics(name: str, text: str) -> dict[str, int]:
-    """Read NAME:PARTITIONS,..."""
-    found: dict[str, int] = {}
+    """Return the partition count by topic of NAME:PARTITIONS,..."""
+    partitions: dict[str, int] = {}
     for part in text.split(","):
         match = _TOPIC.fullmatch(part.strip())
         if match is None or int(match["partitions"]) < 1:
             raise BadRequest(
-                f"--{name} wants NAME:PARTITIONS,... such as orders:12,payments:6; {part.strip()!r} is none"
+                f"Invalid {name} {part.strip()!r}: expected NAME:PARTITIONS,... such as orders:12,payments:6."
             )
-        if match["name"] in found:
-            raise BadRequest(f"--{name} names {match['name']} twice")
-        found[match["name"]] = int(match["partitions"])
-    return found
+        if match["name"] in partitions:
+            raise BadRequest(f"Invalid {name}: the topic {match['name']} is named twice.")
+        partitions[match["name"]] = int(match["partitions"])
+    return partitions
 
 
 _READERS: Mapping[str, Callable[[str, str], Any]] = {

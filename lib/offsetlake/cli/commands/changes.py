@@ -1,0 +1,86 @@
+"""`offsetlake cleanup`, `restore` and `undelete`: each shows a plan first, and executes it with `--execute`."""
+
+from typing import Annotated
+
+import typer
+
+from offsetlake.cli.commands.context import CommandContext
+from offsetlake.cli.commands.options import CHANGES, FORMAT, LAKE_AND_LOG, TopicOption, command
+from offsetlake.cli.commands.plans import ALTERATIONS_SHOWN, TOMBSTONES_SHOWN, Plan, change_offsets
+from offsetlake.errors import BadRequest
+from offsetlake.pipeline.changes import reset as offset_resets
+from offsetlake.pipeline.changes.cleanup import plan_cleanup
+from offsetlake.util.times import now_ms, to_ms
+
+ExecuteOption = Annotated[bool, typer.Option("--execute", help="Execute the plan, and show the outcome.")]
+GroupArgument = Annotated[
+    str, typer.Argument(metavar="GROUP", help="A group, or a shell pattern of groups: * ? \\[abc].")
+]
+
+
+@command(
+    CHANGES,
+    FORMAT | LAKE_AND_LOG,
+    "offsetlake cleanup old-billing --lake example/lake",
+    "offsetlake cleanup billing --topic orders-v1 --lake example/lake --execute",
+    "offsetlake cleanup 'old-*' --lake example/lake --execute",
+)
+def cleanup(
+    context: CommandContext, group: GroupArgument, topic: TopicOption = None, execute: ExecuteOption = False
+) -> None:
+    """Delete groups with all their offsets, or only their offsets of one topic. Groups with members are refused."""
+    plan: Plan = lambda lake: plan_cleanup(  # noqa: E731
+        lake, group, topic, now_ms(), live=context.log.connection is not None
+    )
+    change_offsets(context, "cleanup", "tombstones", plan, TOMBSTONES_SHOWN, execute=execute)
+
+
+@command(
+    CHANGES,
+    FORMAT | LAKE_AND_LOG,
+    "offsetlake reset billing --all-topics --shift-by -100 --lake example/lake --execute",
+    "offsetlake restore --run 7 --lake example/lake --execute",
+    "offsetlake restore billing --as-of 2026-01-31T14:00:05 --lake example/lake",
+)
+def restore(
+    context: CommandContext,
+    group: Annotated[
+        str | None, typer.Argument(metavar="[GROUP]", help="A group, or a shell pattern; not with --run.")
+    ] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option("--as-of", metavar="TIME", help="Restore the offsets of this time: ms or ISO 8601."),
+    ] = None,
+    run: Annotated[
+        int | None, typer.Option("--run", metavar="N", help="Undo run N: restore the offsets from before it.")
+    ] = None,
+    topic: TopicOption = None,
+    execute: ExecuteOption = False,
+) -> None:
+    """Restore offsets as of a time, or from before a run that reset, cleaned up or expired them.
+
+    Offsets that the group had not committed by then do not change.
+    """
+    if group is not None and as_of is not None and run is None:
+        name, as_of_ms = group, to_ms(as_of)
+        plan: Plan = lambda lake: offset_resets.as_of(lake, name, as_of_ms, topic, now_ms())  # noqa: E731
+    elif run is not None and group is None and as_of is None and topic is None:
+        run_id = run
+        plan = lambda lake: offset_resets.undo(lake, run_id, now_ms())  # noqa: E731
+    else:
+        raise BadRequest("Specify what to restore: GROUP --as-of TIME, or --run N alone.")
+    change_offsets(context, "restore", "alterations", plan, ALTERATIONS_SHOWN, execute=execute)
+
+
+@command(
+    CHANGES,
+    FORMAT | LAKE_AND_LOG,
+    "offsetlake undelete nightly-report --lake example/lake",
+    "offsetlake undelete 'nightly-*' --topic orders --lake example/lake --execute",
+)
+def undelete(
+    context: CommandContext, group: GroupArgument, topic: TopicOption = None, execute: ExecuteOption = False
+) -> None:
+    """Restore the last offsets of groups whose offsets expired or were deleted, from history."""
+    plan: Plan = lambda lake: offset_resets.undelete(lake, group, topic, now_ms())  # noqa: E731
+    change_offsets(context, "undelete", "alterations", plan, ALTERATIONS_SHOWN, execute=execute)

@@ -1,0 +1,54 @@
+"""Prints what `offsetlake maintain --dry-run` found."""
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from offsetlake.cli.output import write, write_line
+from offsetlake.pipeline.maintain.job import Preview
+
+
+def print_preview(preview: Preview, log: Path | None) -> None:
+    """Write to standard output what `maintain` would delete and compact; `log` is the folder of the log to cut."""
+    if log is None:
+        write_line("The log would not be changed: select a log to cut with --log.")
+    else:
+        _print_cuts(preview, log)
+    write_line(
+        f"{sum(preview.compacted.values()):,} small files of the tables would be compacted, and "
+        f"{sum(preview.removed.values()):,} unreferenced files vacuumed:"
+    )
+    for table, small in preview.compacted.items():
+        if small or preview.removed[table]:
+            write_line(f"{small:>14,} to compact, {preview.removed[table]:,} to vacuum: {table}")
+    write_line("Nothing was changed: run the command without --dry-run to do it.")
+
+
+def segments_text(count: int, size: int) -> str:
+    """Return a number of segments and their size in bytes as text."""
+    megabytes = f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size:,} bytes"
+    return f"{count:,} segment{'' if count == 1 else 's'} ({megabytes})"
+
+
+def _print_cuts(preview: Preview, log: Path) -> None:
+    segments = sum(len(partition.cut.going) for partition in preview.cuts)
+    size = sum(partition.cut.size for partition in preview.cuts)
+    write_line(f"{segments_text(segments, size) if segments else 'No segment'} of the log {log} would be deleted.")
+    rows = [
+        {
+            "log_partition": str(partition.cut.log_partition),
+            "needed_position": partition.need.position,
+            "segments_deleted": len(partition.cut.going),
+            "bytes_deleted": partition.cut.size,
+            "segments_kept": partition.held,
+            "kept_for": partition.need.held_by if partition.held else None,
+        }
+        for partition in preview.cuts
+        if partition.cut.going or partition.held
+    ]
+    if rows:
+        write(pa.Table.from_pylist(rows), "table")
+    if len(preview.cuts) > len(rows):
+        write_line(
+            f"{len(preview.cuts) - len(rows):,} log partitions have only an active segment, which is never deleted."
+        )
