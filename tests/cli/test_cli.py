@@ -406,7 +406,7 @@ def test_maintain_cuts_the_named_log_after_a_dry_run(
     assert code == 0
     assert "deleting 23 segments of 19 log partitions" in err
     assert out.startswith(f"Deleted 23 segments (72,913 bytes) of the log {cut_log}\n")
-    assert f"NOTE  __consumer_offsets-39: 3 segments held in the log: {held}" in out
+    assert f"NOTE  __consumer_offsets-39: 3 segments kept in the log: {held}" in out
     assert f"Deleted no segment of the log {cut_log}" in run("maintain", "--lake", real, "--log", str(cut_log))[1]
     assert "No segment of the log" in run("maintain", "--dry-run", "--lake", real, "--log", str(cut_log))[1]
 

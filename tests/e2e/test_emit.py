@@ -117,7 +117,7 @@ def test_what_was_judged_on_older_tables_is_not_sent(judged: tuple[Lake, Path]) 
     lake, log = judged
     random_log(random.Random(11), 500, groups=6, log_partitions=3).write(log)
     cycle(InProcess(), lake, log)
-    with pytest.raises(LakeUnusable, match="judge them again with `offsetlake expire` first"):
+    with pytest.raises(LakeUnusable, match="run `offsetlake expire` again before `offsetlake emit`"):
         send(lake, log)
     assert not outcomes(lake, "emitted")
     assert lake.read_file("plan-emit.json") is None

@@ -68,11 +68,11 @@ def test_a_commit_before_anything_is_sent_stays(live: Live, just_before: JustBef
     answer = live.ask("cleanup", group, "--execute")
     assert answer.code == 8
     assert answer.outcomes() == {(topic, 0): "refused", (topic, 1): "emitted", None: "refused"}
-    assert answer.reasons() == {"the group has 9 there now, not 3", None, STAYS}
+    assert answer.reasons() == {"the committed offset is 9 now, not 3", None, STAYS}
     assert live.stands(group) == {(topic, 0): 9, (topic, 2): 1}
     just_before(ClusterWriter, "write", lambda: live.commit(group, {(topic, 0): OffsetToCommit(8)}))
     reset = live.ask("reset", group, "--topic", f"{topic}:0", "--to-earliest", "--execute")
-    assert (reset.code, reset.reasons()) == (8, {"the group has 8 there now, not 9"})
+    assert (reset.code, reset.reasons()) == (8, {"the committed offset is 8 now, not 9"})
     assert live.stands(group) == {(topic, 0): 8, (topic, 2): 1}
 
 
@@ -107,8 +107,10 @@ def test_a_commit_that_goes_with_its_tombstone_is_told_and_comes_back(live: Live
     [of_offset, of_group] = live.ask("cleanup", group, "--execute").rows
     assert (of_offset["outcome"], of_group["outcome"], of_group["reason"]) == ("emitted", "emitted", None)
     lost = of_offset["log_offset"] - 1
-    told = f"a commit of 3 at log offset {lost} came in between, and went with it: `offsetlake undelete` brings it back"
-    assert of_offset["reason"] == told
+    note = (
+        f"a commit of 3 at log offset {lost} was made concurrently and was deleted: `offsetlake undelete` restores it"
+    )
+    assert of_offset["reason"] == note
     live.ask("undelete", group, "--execute")
     assert live.exactly(group) == {(topic, 0): (3, 5, "мета")}
     just_before(ClusterAdmin, "delete_offsets", lambda: live.commit(group, {(topic, 0): OffsetToCommit(7)}))
@@ -156,7 +158,7 @@ def test_a_commit_that_is_overwritten_is_told(live: Live, just_before: JustBefor
     assert (done.code, live.stands(group)) == (0, {(topic, 0): 0})
     assert "a commit of 7 at log offset" in done.rows[0]["reason"]
     command = f"reset {group} --topic {topic}:0 --to-offset 7"
-    assert f"was overwritten: `offsetlake {command}` sets it" in done.rows[0]["reason"]
+    assert f"was overwritten: `offsetlake {command}` restores it" in done.rows[0]["reason"]
     assert live.ask(*command.split(), "--execute").code == 0
     assert live.stands(group) == {(topic, 0): 7}
 

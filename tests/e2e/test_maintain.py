@@ -136,7 +136,7 @@ def test_an_open_transaction_holds_its_segment_and_says_so(lake: Lake, log: Path
     assert len(held) < len(before[name])
     assert _segments(log)[name] == [*held, before[name][-1]]
     (note,) = [note for note in row.notes if note.startswith(f"{name}: {len(held)} segment")]
-    assert note.endswith(f" held in the log: an open transaction of producer {producer} at offset {offset}")
+    assert note.endswith(f" kept in the log: an open transaction of producer {producer} at offset {offset}")
 
 
 def test_what_is_not_compacted_is_held(tmp_path: Path) -> None:
@@ -146,13 +146,13 @@ def test_what_is_not_compacted_is_held(tmp_path: Path) -> None:
     write(log, [batch(6)], [batch(9)])
     ingest(InProcess, made, LogAddress(folder=log), lambda _: None)  # type: ignore[arg-type]
     (note,) = upkeep(made, log).notes
-    assert note == "__consumer_offsets-0: 1 segment held in the log: not compacted yet: `offsetlake compact` does it"
+    assert note == "__consumer_offsets-0: 1 segment kept in the log: not compacted yet: run `offsetlake compact`"
     assert _segments(log) == {"__consumer_offsets-0": [6, 9]}
     write(log, [batch(12)], [batch(15)])
     cycle(InProcess(), made, log)
     write(log, [batch(18)], [batch(21)])
     (note,) = upkeep(made, log).notes
-    assert note == "__consumer_offsets-0: 1 segment held in the log: not read yet: `offsetlake ingest` reads it"
+    assert note == "__consumer_offsets-0: 1 segment kept in the log: not read yet: run `offsetlake ingest`"
     assert _segments(log) == {"__consumer_offsets-0": [18, 21]}
 
 
@@ -160,9 +160,9 @@ def test_nothing_goes_before_the_first_ingest_and_the_first_compact(tmp_path: Pa
     made, before = Lake.create(tmp_path / "new"), _segments(log)
     held = sum(map(len, before.values())) - 2
     (note,) = upkeep(made, log).notes
-    assert note == f"2 log partitions: {held} segments held in the log: not read yet: `offsetlake ingest` reads it"
+    assert note == f"2 log partitions: {held} segments kept in the log: not read yet: run `offsetlake ingest`"
     ingest(InProcess, made, LogAddress(folder=log), lambda _: None)  # type: ignore[arg-type]
-    assert "not compacted yet: `offsetlake compact` does it" in upkeep(made, log).notes[0]
+    assert "not compacted yet: run `offsetlake compact`" in upkeep(made, log).notes[0]
     assert _segments(log) == before
 
 
@@ -185,7 +185,7 @@ def test_a_log_that_only_might_be_the_one_is_not_cut(tmp_path: Path) -> None:
     cycle(InProcess(), made, tmp_path / "log")
     assert [len(each.cut.going) for each in preview(made, tmp_path / "log", 0).cuts] == [2]
     row = upkeep(made, tmp_path / "other")
-    assert "nothing proves that it is the log this lake has read" in row.notes[0]
+    assert "cannot verify that the lake was read from this log" in row.notes[0]
     assert len(_segments(tmp_path / "other")["__consumer_offsets-0"]) == 3
 
 
@@ -205,7 +205,7 @@ def test_share_group_state_stays(tmp_path: Path) -> None:
     write_partition(tmp_path / "log", 0, [batch(0), batch(3)], segment_starts=(0, 3))
     cycle(InProcess(), made, tmp_path / "log")
     held = {str(each.cut.log_partition): each.need.held_by for each in preview(made, tmp_path / "log", 0).cuts}
-    assert held["__share_group_state-0"] == "its latest state is in no table yet"
+    assert held["__share_group_state-0"] == "no table contains its state yet"
     assert upkeep(made, tmp_path / "log").notes == (), "it is as it should be"
     assert _segments(tmp_path / "log") == {"__consumer_offsets-0": [3], "__share_group_state-0": [0, 3]}
 

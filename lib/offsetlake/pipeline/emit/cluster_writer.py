@@ -1,6 +1,6 @@
-"""Decisions done by a live cluster, through its admin API: read again, asked for, read back.
+"""Emits decisions through the admin API of a live cluster: reads offsets, changes them, and reads them back.
 
-Kafka has no conditional write. What came in between reading and acting is looked for in the log, and told.
+Kafka has no conditional write. Commits between reading and changing are searched in the log, and reported.
 """
 
 from collections.abc import Mapping
@@ -20,95 +20,95 @@ from offsetlake.pipeline.emit.live_state import read_tail
 from offsetlake.pipeline.emit.results import Written
 from offsetlake.rules.conditions import GROUP_HAS_OFFSETS
 
-_NOT_FOUND = refusals.in_words(GROUP_ID_NOT_FOUND)  # it went with its last offset, as it was meant to
+_NOT_FOUND = refusals.in_words(GROUP_ID_NOT_FOUND)  # the group was deleted with its last offset
 
 Row = dict[str, Any]
 
 
 class ClusterWriter:
-    """Has a cluster delete offsets and groups, and set offsets, group by group."""
+    """Deletes offsets and groups, and commits offsets, through a cluster, group by group."""
 
     def __init__(self, admin: ClusterAdmin, log: LogAddress) -> None:
         self._admin, self._log = admin, log
-        self._looked_at: dict[int, int] = {}
+        self._read_to: dict[int, int] = {}
         self.notes: list[str] = []
 
     def end(self, partition: int) -> int:
-        """Give the high watermark of a log partition; what comes behind it came in between looking and acting."""
-        self._looked_at[partition] = self._high_watermark(partition)
-        return self._looked_at[partition]
+        """Return the high watermark of a log partition; later records were written after conditions were checked."""
+        self._read_to[partition] = self._high_watermark(partition)
+        return self._read_to[partition]
 
     def write(self, partition: int, writes: pa.Table) -> Written:
-        """Do writes, and say of each what the cluster answered, and where it stands in the log."""
+        """Make the writes, and return the answer of the cluster and the log offset of each."""
         written = Written(np.full(writes.num_rows, -1))
         if not writes.num_rows:
             return written
-        rows = [row | {"at": at} for at, row in enumerate(writes.to_pylist())]
+        rows = [row | {"index": index} for index, row in enumerate(writes.to_pylist())]
         for group_id, of_group in groupby(rows, key=lambda row: row["group_id"]):
             try:
                 self._of_group(group_id, [*of_group], written)
             except LogUnavailable as error:
-                written.refused |= {row["at"]: str(error) for row in rows if row["group_id"] == group_id}
+                written.refused |= {row["index"]: str(error) for row in rows if row["group_id"] == group_id}
         self._find_in_log(partition, rows, written)
         return written
 
     def sync(self) -> None:
-        """Nothing is left to do: the cluster answered when it was done."""
+        """Do nothing: the cluster answers after writes are durable."""
 
     def _high_watermark(self, partition: int) -> int:
         return self._log.describe().ranges[LogPartition(OFFSETS_TOPIC, partition)].end
 
     def _of_group(self, group_id: str, rows: list[Row], written: Written) -> None:
-        standing = self._admin.committed(group_id)
+        committed = self._admin.committed(group_id)
         offsets = [row for row in rows if row["topic"] is not None]
-        moved = {row["at"]: reason for row in offsets if (reason := _moved(row, standing.get(_key(row))))}
-        hidden = self._admin.hidden({row["topic"] for row in offsets if row["at"] in moved})
-        no_right = str(refusals.in_words(TOPIC_AUTHORIZATION_FAILED))
-        written.refused |= moved | {row["at"]: no_right for row in offsets if row["topic"] in hidden}
-        going = [row for row in offsets if row["at"] not in written.refused]
-        deleted = [_key(row) for row in going if row["kind"] == "tombstone"]
-        commits = {_key(row): _commit(row) for row in going if row["kind"] == "commit"}
+        moved = {row["index"]: reason for row in offsets if (reason := _moved(row, committed.get(_key(row))))}
+        hidden = self._admin.hidden({row["topic"] for row in offsets if row["index"] in moved})
+        no_permission = str(refusals.in_words(TOPIC_AUTHORIZATION_FAILED))
+        written.refused |= moved | {row["index"]: no_permission for row in offsets if row["topic"] in hidden}
+        allowed = [row for row in offsets if row["index"] not in written.refused]
+        deleted = [_key(row) for row in allowed if row["kind"] == "tombstone"]
+        commits = {_key(row): _commit(row) for row in allowed if row["kind"] == "commit"}
         answers = self._admin.delete_offsets(group_id, deleted) if deleted else {}
         answers |= self._admin.commit(group_id, commits) if commits else {}
-        now = self._admin.committed(group_id)
-        for row in going:
-            refusal = answers[_key(row)] or _not_done(row, now.get(_key(row)))
+        committed = self._admin.committed(group_id)
+        for row in allowed:
+            refusal = answers[_key(row)] or _not_done(row, committed.get(_key(row)))
             if refusal:
-                written.refused[row["at"]] = refusal
-        stays = bool(now) or any(row["at"] in written.refused for row in offsets)
+                written.refused[row["index"]] = refusal
+        stays = bool(committed) or any(row["index"] in written.refused for row in offsets)
         for row in rows:
             if row["topic"] is None:
                 refusal = GROUP_HAS_OFFSETS if stays else self._admin.delete_group(group_id)
                 if refusal and refusal != _NOT_FOUND:
-                    written.refused[row["at"]] = refusal
+                    written.refused[row["index"]] = refusal
 
     def _find_in_log(self, partition: int, rows: list[Row], written: Written) -> None:
-        """Find where the writes stand, and commits that came between the look at the log and what took them."""
+        """Find the log offsets of the writes, and commits of others that they deleted or overwrote."""
         groups = pa.array(sorted({row["group_id"] for row in rows}), pa.string())
-        stretch = OffsetRange(self._looked_at[partition], self._high_watermark(partition))
-        tail = read_tail(self._log, partition, stretch, groups)
-        found: dict[str, dict[Partition, list[Row]]] = {}
+        unread = OffsetRange(self._read_to[partition], self._high_watermark(partition))
+        tail = read_tail(self._log, partition, unread, groups)
+        records_by_group: dict[str, dict[Partition, list[Row]]] = {}
         for record in pa.concat_tables([tail.commits, tail.waiting]).sort_by("log_offset").to_pylist():
-            found.setdefault(record["group_id"], {}).setdefault(_key(record), []).append(record)
+            records_by_group.setdefault(record["group_id"], {}).setdefault(_key(record), []).append(record)
         planned = {(row["group_id"], *_key(row)) for row in rows}
         for row in rows:
-            if row["at"] in written.refused:
+            if row["index"] in written.refused:
                 continue
-            of_group = found.get(row["group_id"], {})
+            of_group = records_by_group.get(row["group_id"], {})
             if row["topic"] is None:
-                written.log_offset[row["at"]] = tail.removed.get(row["group_id"], -1)
-                others = {key: each for key, each in of_group.items() if (row["group_id"], *key) not in planned}
-                told = [f"{key[0]}-{key[1]}: {lost}" for key, each in others.items() if (lost := _went(each))]
+                written.log_offset[row["index"]] = tail.removed.get(row["group_id"], -1)
+                others = {key: kept for key, kept in of_group.items() if (row["group_id"], *key) not in planned}
+                notes = [f"{key[0]}-{key[1]}: {lost}" for key, kept in others.items() if (lost := _deleted(kept))]
             else:
                 records = of_group.get(_key(row), [])
-                own = next((at for at, record in enumerate(records) if _is_own(row, record)), None)
+                own = next((index for index, record in enumerate(records) if _is_own(row, record)), None)
                 if own is None:
                     continue
-                written.log_offset[row["at"]] = records[own]["log_offset"]
-                lost = _went(records) if row["kind"] == "tombstone" else _overwritten(row, records[:own])
-                told = [lost] if lost else []
-            if told:
-                written.told[row["at"]] = "; ".join(told)
+                written.log_offset[row["index"]] = records[own]["log_offset"]
+                lost = _deleted(records) if row["kind"] == "tombstone" else _overwritten(row, records[:own])
+                notes = [lost] if lost else []
+            if notes:
+                written.notes[row["index"]] = "; ".join(notes)
 
 
 def _key(row: Mapping[str, Any]) -> Partition:
@@ -120,20 +120,20 @@ def _commit(row: Row) -> OffsetToCommit:
     return OffsetToCommit(row["committed_offset"], epoch, row["metadata"] or "")
 
 
-def _moved(row: Row, standing: OffsetToCommit | None) -> str | None:
-    now = None if standing is None else standing.offset
+def _moved(row: Row, committed: OffsetToCommit | None) -> str | None:
+    now = None if committed is None else committed.offset
     if now == row["expected_offset"]:
         return None
-    return f"the group has {'no offset' if now is None else now} there now, not {row['expected_offset']}"
+    return f"the committed offset is {'deleted' if now is None else now} now, not {row['expected_offset']}"
 
 
-def _not_done(row: Row, standing: OffsetToCommit | None) -> str | None:
-    """Compare with what is read back."""
+def _not_done(row: Row, committed: OffsetToCommit | None) -> str | None:
+    """Compare with the offset that was read back."""
     wanted = None if row["kind"] == "tombstone" else row["committed_offset"]
-    now = None if standing is None else standing.offset
+    now = None if committed is None else committed.offset
     if now == wanted:
         return None
-    return f"read back, the group has {'no offset' if now is None else now} there: another has committed since"
+    return f"the committed offset is {'deleted' if now is None else now} after the change: another client changed it"
 
 
 def _is_own(row: Row, record: Row) -> bool:
@@ -142,23 +142,23 @@ def _is_own(row: Row, record: Row) -> bool:
     return bool(row["kind"] == "tombstone" or row["committed_offset"] == record["committed_offset"])
 
 
-def _went(records: list[Row]) -> str | None:
-    """Tell of the last commit of a key that a tombstone took."""
-    for before, after in reversed([*pairwise(records)]):
-        if before["kind"] == "commit" and after["kind"] == "tombstone":
-            return f"{_came_between(before)}, and went with it: `offsetlake undelete` brings it back"
+def _deleted(records: list[Row]) -> str | None:
+    """Return a note about the last commit that a tombstone deleted, or None."""
+    for previous, following in reversed([*pairwise(records)]):
+        if previous["kind"] == "commit" and following["kind"] == "tombstone":
+            return f"{_concurrent(previous)} and was deleted: `offsetlake undelete` restores it"
     return None
 
 
-def _overwritten(row: Row, before: list[Row]) -> str | None:
-    """Tell of the last commit of a key that a commit of ours took the place of."""
-    if not before or before[-1]["kind"] != "commit":
+def _overwritten(row: Row, previous: list[Row]) -> str | None:
+    """Return a note about the last commit that our commit overwrote, or None."""
+    if not previous or previous[-1]["kind"] != "commit":
         return None
-    lost = before[-1]
+    lost = previous[-1]
     where = f"{row['topic']}:{row['partition']} --to-offset {lost['committed_offset']}"
-    return f"{_came_between(lost)}, and was overwritten: `offsetlake reset {row['group_id']} --topic {where}` sets it"
+    return f"{_concurrent(lost)} and was overwritten: `offsetlake reset {row['group_id']} --topic {where}` restores it"
 
 
-def _came_between(record: Row) -> str:
-    whose = "a commit" if record["producer_id"] is None else "a transaction's commit"
-    return f"{whose} of {record['committed_offset']} at log offset {record['log_offset']} came in between"
+def _concurrent(record: Row) -> str:
+    kind = "a commit" if record["producer_id"] is None else "a transactional commit"
+    return f"{kind} of {record['committed_offset']} at log offset {record['log_offset']} was made concurrently"

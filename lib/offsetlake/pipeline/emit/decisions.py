@@ -1,4 +1,4 @@
-"""Decisions as `tombstones` and `alterations` hold them, and as writes to a log: one form for both."""
+"""Decisions of the tables `tombstones` and `alterations`, and their common form as writes to a log."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,16 +10,16 @@ from offsetlake.rules.reduction import KEY
 from offsetlake.util.row_codes import order_codes, same_codes
 
 TOMBSTONE = (*KEY, "judged_offset")
-"""What tells one decision of `tombstones` from another; a later commit of the key is another decision."""
+"""The key of a decision in `tombstones`: one about a later commit of the offset is another decision."""
 
 ALTERATION = KEY
-"""What tells one decision of `alterations` from another: what is planned later for an offset takes its place."""
+"""The key of a decision in `alterations`: a later plan for the same offset replaces it."""
 
 DECIDED = {"tombstones": TOMBSTONE, "alterations": ALTERATION}
-"""The tables of decisions."""
+"""The tables of decisions, with the key of each."""
 
 BY_HAND = "cleanup"
-"""The rule of a tombstone that a person asked for: no judgement of retention takes it back."""
+"""The rule of tombstones that `cleanup` plans: an evaluation of retention never withdraws them."""
 
 _WRITES = pa.schema(
     [
@@ -31,14 +31,14 @@ _WRITES = pa.schema(
         ("by_hand", pa.bool_()),
     ]
 )
-_BEHIND_ALL_TOPICS = "\U0010ffff"  # a group goes behind its offsets
+_AFTER_ALL_TOPICS = "\U0010ffff"  # the tombstone of a group is written after those of its offsets
 
 
 def standing(rows: pa.Table, decision: Sequence[str], outcomes: Sequence[str] = ("planned",)) -> pa.Table:
-    """Keep the newest row of each decision, where its outcome is one of those named, in the order they are in."""
+    """Return the newest row of each decision if it has one of these outcomes; the order of rows does not change."""
     chosen = pc.is_in(rows["outcome"], pa.array(outcomes)).to_numpy()
     runs = rows["run_id"].to_numpy()
-    if (runs != runs[:1]).any():  # a run has each decision once
+    if (runs != runs[:1]).any():  # rows of one run are distinct
         codes = same_codes(rows, decision)
         order = np.lexsort((runs, codes))
         chosen[order[:-1][codes[order][1:] == codes[order][:-1]]] = False
@@ -46,38 +46,39 @@ def standing(rows: pa.Table, decision: Sequence[str], outcomes: Sequence[str] = 
 
 
 def replaced(rows: pa.Table, **constants: object) -> pa.Table:
-    """Give the rows with these columns the same in all."""
+    """Return the rows with a constant value in each of these columns."""
     for name, value in constants.items():
-        at, column = rows.schema.get_field_index(name), rows.schema.field(name)
-        rows = rows.set_column(at, column, pa.repeat(pa.scalar(value, column.type), rows.num_rows))
+        index, column = rows.schema.get_field_index(name), rows.schema.field(name)
+        rows = rows.set_column(index, column, pa.repeat(pa.scalar(value, column.type), rows.num_rows))
     return rows
 
 
 def as_writes(planned: Mapping[str, pa.Table]) -> pa.Table:
-    """Bring rows of the tables of decisions into one form, a group's offsets before the group, as a broker does.
+    """Return the decisions as writes, with the offsets of a group before the group itself, as a broker writes them.
 
-    | column           | is |
-    |------------------|----|
-    | table, row       | where the decision is: which of `planned`, and its row there |
-    | run_id, by_hand  | the run that planned it; whether a person asked for it |
-    | KEY              | topic and partition null: the group itself |
-    | group_type       | of a group that goes |
-    | kind             | tombstone, or commit |
-    | judged_offset    | log offset of the commit it is about; null: there was none |
-    | expected_offset  | what that commit says |
-    | committed_offset, leader_epoch, metadata, commit_timestamp, expire_timestamp, topic_id | of a commit |
+    | Column | Type | Description |
+    |---|---|---|
+    | table, row | string, bigint | The table of the decision, and its row in `planned`. |
+    | run_id, by_hand | bigint, boolean | The run that planned it, and whether a user requested it. |
+    | group_id, topic, partition | string, string, int | The offset; both null for the group itself. |
+    | group_type | string | The type of a group that is deleted. |
+    | kind | string | `tombstone` or `commit`. |
+    | judged_offset | bigint | The log offset of the evaluated commit; null if there was none. |
+    | expected_offset | bigint | The committed offset of that commit. |
+    | committed_offset, leader_epoch, metadata, commit_timestamp, expire_timestamp, topic_id | | The new commit. |
     """
     parts = [_WRITES.empty_table()]
     for table, rows in planned.items():
-        made = {
+        columns = {
             "table": pa.repeat(pa.scalar(table), rows.num_rows),
             "row": pa.array(np.arange(rows.num_rows)),
             **(_of_tombstones(rows) if table == "tombstones" else _of_alterations(rows)),
         }
-        there = {name: made.get(name, rows[name] if name in rows.column_names else None) for name in _WRITES.names}
-        nulls = {name: pa.nulls(rows.num_rows, _WRITES.field(name).type) for name, of in there.items() if of is None}
-        parts.append(pa.table(there | nulls).cast(_WRITES))
-    return _in_brokers_order(pa.concat_tables(parts))
+        for field in _WRITES:
+            value = columns.get(field.name, rows[field.name] if field.name in rows.column_names else None)
+            columns[field.name] = pa.nulls(rows.num_rows, field.type) if value is None else value
+        parts.append(pa.table({name: columns[name] for name in _WRITES.names}).cast(_WRITES))
+    return _in_broker_order(pa.concat_tables(parts))
 
 
 def _of_tombstones(rows: pa.Table) -> dict[str, pa.Array | None]:
@@ -97,10 +98,10 @@ def _of_alterations(rows: pa.Table) -> dict[str, pa.Array | None]:
     }
 
 
-def _in_brokers_order(writes: pa.Table) -> pa.Table:
+def _in_broker_order(writes: pa.Table) -> pa.Table:
     keys = {
         "group_id": writes["group_id"],
-        "topic": pc.fill_null(writes["topic"].cast(pa.string()), _BEHIND_ALL_TOPICS),
+        "topic": pc.fill_null(writes["topic"].cast(pa.string()), _AFTER_ALL_TOPICS),
         "partition": pc.fill_null(writes["partition"], -1),
     }
     codes = order_codes(pa.table(keys), KEY)

@@ -1,7 +1,7 @@
-"""`emit`: what was planned goes out, each decision only if what it judged still stands; the outcome is recorded.
+"""`emit`: writes planned tombstones and alterations to the log if their offsets have not changed, and records outcomes.
 
-Nothing here edits `offsets`: what is written goes into the log, and the next ingest and compact bring it in. Killed
-anywhere and run again, a decision whose write is in the log already is found there, and not written twice.
+The table `offsets` does not change: the next ingest and compact read the records from the log. If a run is interrupted,
+the next one finds the records that are already in the log, and does not write them again.
 """
 
 from collections import Counter
@@ -23,16 +23,23 @@ from offsetlake.queries.questions import outcomes
 JOB = "emit"
 
 _PLANNED_BY_RETENTION = f"outcome = 'planned' AND rule <> '{BY_HAND}'"
-ROWS_A_PASS = 1 << 21  # decisions in memory at a time, about
-CUT_SHORT = "was cut short: what it had planned, and not written, the next emit goes on with"
+MAX_PASS_ROWS = 1 << 21  # approximate number of decisions in memory at a time
+CUT_SHORT = "was interrupted: the next emit continues with what was planned and not written"
 
 
 def emit(lake: Lake, log: LogAddress, say: Callable[[str], None]) -> runs.Report:
-    """Write what is planned in `tombstones` and `alterations` to the log, or do it through a live cluster.
+    """Write planned `tombstones` and `alterations` to the log, or through a live cluster.
 
-    Gives the run's row of `runs`: `counts` tell how many decisions came to which outcome. Raises LakeBusy, LogBusy
-    where another writes; LogMismatch where the log is not the lake's; LogUnavailable; LakeUnusable where what retention
-    planned was not judged on the tables as they are now.
+    Returns:
+        The row of `runs`; its counts are the number of decisions by outcome.
+
+    Raises:
+        LakeBusy: Another job writes to the lake.
+        LogBusy: Another process writes to the log.
+        LogMismatch: The log is not the one that the lake was read from.
+        LogUnavailable: The log cannot be read or written.
+        LakeUnusable: The tables were compacted after the last evaluation of retention.
+
     """
     with writing(lake, JOB, say), open_writer(log, JOB) as writer:
         close_cut_short(lake)
@@ -40,42 +47,42 @@ def emit(lake: Lake, log: LogAddress, say: Callable[[str], None]) -> runs.Report
 
 
 def close_cut_short(lake: Lake) -> None:
-    """Give runs of emit, and of those who have things emitted, that were cut short their rows in `runs`."""
+    """Write the row of `runs` of interrupted runs of `emit` and of jobs that emit."""
     for job in (JOB, *runs.BY_HAND):
-        if cut_short := runs.unfinished_plan(lake, job, runs.Plan):
-            runs.finish(lake, job, replace(cut_short, notes=(CUT_SHORT,)), outcome="done", counts={})
+        if interrupted := runs.unfinished_plan(lake, job, runs.Plan):
+            runs.finish(lake, job, replace(interrupted, notes=(CUT_SHORT,)), outcome="done", counts={})
 
 
 def emit_through(
     writer: Writer, lake: Lake, log: LogAddress, say: Callable[[str], None], planned_by: int | None = None
 ) -> runs.Report:
-    """Do as `emit`, for a job that holds the lake's lock and the way to the log; only what run `planned_by` planned."""
+    """Emit for a job that has locked the lake and opened the log; `planned_by` limits it to the plan of one run."""
     check_same_log(lake, log, log.describe())
     if planned_by is None:
-        _refuse_what_was_not_judged_since(lake)
+        _check_evaluated_since_compaction(lake)
     plan = runs.begin(lake, JOB, runs.Plan(notes=(*writer.notes,)))
     emission = Emission(lake, log, writer, plan.run_id, planned_by)
     partitions = emission.partitions()
     counts: Counter[str] = Counter(emitted=0, gone=0, done=0, refused=0)
-    size = max(1, len(partitions) * ROWS_A_PASS // max(1, sum(map(lake.count, DECIDED))))
-    for at in range(0, len(partitions), size):
-        say(f"writing what is planned: {at} of {len(partitions)} log partitions")
-        counts.update(emission.emit(partitions[at : at + size]))
+    size = max(1, len(partitions) * MAX_PASS_ROWS // max(1, sum(map(lake.count, DECIDED))))
+    for first in range(0, len(partitions), size):
+        say(f"writing planned records: {first} of {len(partitions)} log partitions")
+        counts.update(emission.emit(partitions[first : first + size]))
     writer.sync()
-    exchanges = emission.close()
+    outcomes = emission.close()
     for table in DECIDED:
-        commit(lake, table, [exchanges[table]], JOB, plan.run_id)
+        commit(lake, table, [outcomes[table]], JOB, plan.run_id)
     outcome = "done" if counts.total() else "nothing new"
     return runs.finish(lake, JOB, plan, outcome=outcome, log=str(log), counts=dict(sorted(counts.items())))
 
 
-def _refuse_what_was_not_judged_since(lake: Lake) -> None:
-    """Refuse what retention planned where the tables are newer than its last judgement: groups may have changed."""
-    compacted, judged = runs.last_run(lake, "compact", "done"), runs.last_run(lake, "expire")
-    if judged and (compacted is None or judged.run_id > compacted.run_id):
+def _check_evaluated_since_compaction(lake: Lake) -> None:
+    """Raise LakeUnusable if retention planned tombstones before the last compaction: groups may have changed since."""
+    compacted, evaluated = runs.last_run(lake, "compact", "done"), runs.last_run(lake, "expire")
+    if evaluated and (compacted is None or evaluated.run_id > compacted.run_id):
         return
     if outcomes(lake, _PLANNED_BY_RETENTION).num_rows:
         raise LakeUnusable(
-            "tombstones are planned, but the tables were brought up to date since: judge them again with "
-            "`offsetlake expire` first"
+            "The planned tombstones are older than the last compaction of the tables: run `offsetlake expire` again "
+            "before `offsetlake emit`."
         )

@@ -1,4 +1,4 @@
-"""What the log says now of some groups of one log partition: the compacted tables, and the log's tail behind them."""
+"""The current state of groups of one log partition: the state tables, and the tail of the log after them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ _OF_WHOLE_GROUPS = {
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The compacted tables as they stand while the lake is locked, and how far they cover the log."""
+    """The state tables while the lake is locked, and the log position that each log partition is compacted to."""
 
     lake: Lake
     positions: dict[tuple[str, int], int]
@@ -45,7 +45,7 @@ class Tables:
         object.__setattr__(self, "state_files", found)
 
     def rows(self, table: str, partition: int, groups: pa.Array, columns: Sequence[str]) -> pa.Table:
-        """Read the rows of these groups, all of one log partition; text columns that repeat come as dictionaries."""
+        """Read the rows of these groups of one log partition; repeated texts are dictionary-encoded."""
         of = self.state_files[table].get(partition, [])
         wanted = [state_file for found, _ in files_of_groups(of, groups.to_pylist()) for state_file in found]
         rows = read_state_files(self.lake, table, wanted, columns)
@@ -53,27 +53,31 @@ class Tables:
 
 
 def read_current(tables: Tables, log: LogAddress, partition: int, groups: pa.Array, end: int) -> CurrentState:
-    """Read what stands up to log offset `end` of a log partition for these groups, sorted and each once."""
+    """Read the state of these groups, sorted and distinct, as of log offset `end` of a log partition."""
     stored = tables.rows("offsets", partition, groups, tuple(name for name in _NEWEST if name != "kind"))
     stored = stored.append_column("kind", pa.repeat("commit", stored.num_rows))
     pending = tables.rows("pending_offsets", partition, groups, (*_HELD, "producer_id"))
-    pending = pending.filter(pc.is_valid(pending["producer_id"]))  # parts of a commit never completed hold nothing
-    there = {*tables.rows("groups", partition, groups, ("group_id",))["group_id"].to_pylist()}
+    pending = pending.filter(pc.is_valid(pending["producer_id"]))  # parts of incomplete commits block nothing
+    stored_groups = {*tables.rows("groups", partition, groups, ("group_id",))["group_id"].to_pylist()}
     start = tables.positions.get((OFFSETS_TOPIC, partition), 0)
     tail = read_tail(log, partition, OffsetRange(start, end), groups)
     newest = plain(stored, _NEWEST)
     if tail.commits.num_rows:
         newest = latest(pa.concat_tables([newest, plain(tail.commits, _NEWEST)]))
     held = pa.concat_tables([plain(pending, _HELD), plain(tail.waiting, _HELD)])
-    return CurrentState(newest, latest(held), frozenset(there - tail.removed.keys()), tail.changed)
+    return CurrentState(newest, latest(held), frozenset(stored_groups - tail.removed.keys()), tail.changed)
 
 
 @dataclass(slots=True)
 class LiveTail:
-    """A stretch of the log: offset records that count by themselves, others, groups changed and groups removed.
+    """The records of groups in a range of a log partition.
 
-    `waiting` are commits of transactions and parts of commits: whether they count, the next compaction tells.
-    `removed` tells where the tombstone of a group stands, after which nothing of it came.
+    | Field   | Description |
+    |---------|-------------|
+    | commits | Commits and tombstones of offsets that are effective by themselves. |
+    | waiting | Transactional commits and parts of commits, which may or may not become effective. |
+    | changed | The log offset of the last record of each group that changed. |
+    | removed | The log offset of the tombstone of each group that was deleted and not created again. |
     """
 
     commits: pa.Table
@@ -83,14 +87,14 @@ class LiveTail:
 
 
 def read_tail(log: LogAddress, partition: int, offsets: OffsetRange, groups: pa.Array) -> LiveTail:
-    """Read what a stretch of a log partition says of these groups."""
+    """Read the records of these groups in a range of a log partition."""
     where = LogPartition(OFFSETS_TOPIC, partition)
     wanted = {*groups.to_pylist()}
     parts = [plain(table_schema("offset_commits").empty_table(), _TAIL)]
     tail = LiveTail(pa.table({}), pa.table({}))
     for reader in plan_readers(log, {where: offsets} if offsets.start < offsets.end else {}):
-        for piece, found in log.fetch(reader.slices):
-            chunk = decode(piece, found)
+        for piece, batches in log.fetch(reader.slices):
+            chunk = decode(piece, batches)
             commits = pa.table(chunk.commits)
             parts.append(plain(commits.filter(pc.is_in(commits["group_id"], groups)), _TAIL))
             for row in of_others(chunk.others, 0)["group_records"]:
@@ -104,7 +108,7 @@ def read_tail(log: LogAddress, partition: int, offsets: OffsetRange, groups: pa.
 
 
 def _group_record(tail: LiveTail, row: dict[str, Any]) -> None:
-    """Take in a record of a group: its own tombstone ends it, and behind that those of its parts are nothing."""
+    """Apply a record of a group: its tombstone deletes it, and later tombstones of its parts do not create it again."""
     group_id, gone = row["group_id"], row["kind"] == "tombstone"
     if gone and row["record_type"] in _OF_WHOLE_GROUPS:
         tail.removed.setdefault(group_id, row["log_offset"])
@@ -115,9 +119,9 @@ def _group_record(tail: LiveTail, row: dict[str, Any]) -> None:
 
 
 def plain(rows: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Give these columns, nullable and without dictionaries: so rows of tables and of the log go together."""
+    """Return these columns as nullable plain columns, so that rows of tables and of the log can be concatenated."""
     chosen = rows.select(names)
-    for at, column in enumerate(chosen.schema):
+    for index, column in enumerate(chosen.schema):
         if pa.types.is_dictionary(column.type):
-            chosen = chosen.set_column(at, column.name, chosen[at].cast(pa.string()))
+            chosen = chosen.set_column(index, column.name, chosen[index].cast(pa.string()))
     return pa.table({name: chosen[name] for name in names})

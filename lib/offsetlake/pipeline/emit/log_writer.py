@@ -1,4 +1,4 @@
-"""The two ways a decision goes out: appended to a log of our own, or done by a live cluster."""
+"""Opens a log for writing, and appends decisions to a log that offsetlake owns."""
 
 import os
 import socket
@@ -29,40 +29,40 @@ from offsetlake.pipeline.emit.results import Written
 from offsetlake.util.row_codes import order_codes
 from offsetlake.util.times import now_ms
 
-WRITTEN_SINCE = "the group was written to while it was decided: the next run decides anew"
+WRITTEN_SINCE = "the group changed while the conditions were checked: run `offsetlake emit` again"
 
 
 class Log(Protocol):
-    """Appends to a log of our own: an `Appender`, or a `ServedLog`, which tells -1 of what has moved."""
+    """A log that offsetlake owns: an `Appender`, or a `ServedLog`, which returns -1 for batches of changed groups."""
 
     def end(self, partition: int) -> int:
-        """Give the log offset up to which a log partition must have been looked at."""
+        """Return the log end offset up to which a log partition must be read before anything is appended."""
 
     def append(self, partition: int, batches: Sequence[Batch]) -> list[int]:
-        """Append batches; gives the log offset of the first record of each."""
+        """Append batches, and return the log offset of the first record of each."""
 
     def sync(self) -> None:
-        """Return when all that was appended is on disk."""
+        """Return after everything that was appended is on disk."""
 
 
 class Writer(Protocol):
-    """Does writes to one log: as `decisions.as_writes` gives them, and `job`, which planned them."""
+    """Writes to one log: rows of `decisions.as_writes` with a column `job`, the job that planned them."""
 
     notes: list[str]
 
     def end(self, partition: int) -> int:
-        """Give the log offset up to which a log partition must have been looked at before anything is written to it."""
+        """Return the log end offset up to which a log partition must be read before anything is written to it."""
 
     def write(self, partition: int, writes: pa.Table) -> Written:
-        """Do writes to one log partition, a group's together."""
+        """Write to one log partition; the rows of a group are adjacent."""
 
     def sync(self) -> None:
-        """Return when all is done for good."""
+        """Return after all writes are durable."""
 
 
 @contextmanager
 def open_writer(log: LogAddress, owner: str) -> Iterator[Writer]:
-    """Open the way to write to a log: its cluster, the process that serves it, or the log itself where none does.
+    """Yield a writer for a log: through its cluster, through the process that serves it, or directly.
 
     Raises what `ClusterAdmin`, `served` and `appending` raise.
     """
@@ -70,29 +70,29 @@ def open_writer(log: LogAddress, owner: str) -> Iterator[Writer]:
         with ClusterAdmin(log.connection) as admin:
             yield ClusterWriter(admin, log)
     elif log.folder is not None:
-        with served(log.folder) as door:
-            if door is not None:
-                yield LogWriter(door, door.principal, owner)
+        with served(log.folder) as job_socket:
+            if job_socket is not None:
+                yield LogWriter(job_socket, job_socket.principal, owner)
             else:
                 with appending(log.folder, owner) as appender:
                     yield LogWriter(appender, os_principal(os.geteuid()), owner)
 
 
 class LogWriter:
-    """Appends to the embedded log, one record batch a group: all of it is in the log, or nothing; and who did it."""
+    """Appends to a log that offsetlake owns: one atomic record batch per group, with headers for an audit event."""
 
     def __init__(self, log: Log, principal: str, job: str) -> None:
         self._log = log
         self.notes: list[str] = []
         client, host = f"offsetlake {job}".encode(), socket.gethostname()
-        self._audit = lru_cache(None)(lambda what: audit_headers(what, principal, client, host))
+        self._audit = lru_cache(None)(lambda jobs: audit_headers(jobs, principal, client, host))
 
     def end(self, partition: int) -> int:
-        """Give the end of a log partition: nobody else appends to it, or what is decided about is refused."""
+        """Return the log end offset; groups to which another process appends after it are refused by `write`."""
         return self._log.end(partition)
 
     def write(self, partition: int, writes: pa.Table) -> Written:
-        """Append; a group that was written to behind `end` is refused whole. LogUnavailable where it cannot be."""
+        """Append the writes; those of a group with records after `end` are all refused. Raises LogUnavailable."""
         rows = writes.num_rows
         if not rows:
             return Written(np.empty(0, np.int64))
@@ -102,20 +102,20 @@ class LogWriter:
         keys, values, jobs = offset_keys(writes).to_pylist(), _values(writes), writes["job"].to_pylist()
         last = writes.select(["group_id", "group_type"]).take([stop - 1 for stop in starts[1:]]).to_pylist()
         batches = []
-        for (first, stop), of in zip(pairwise(starts), last, strict=True):
+        for (first, stop), group in zip(pairwise(starts), last, strict=True):
             records = [*zip(keys[first:stop], values[first:stop], strict=True)]
             if keys[stop - 1] is None:  # the group itself
-                records[-1:] = [(key, None) for key in group_tombstone_keys(**of)]
+                records[-1:] = [(key, None) for key in group_tombstone_keys(**group)]
             batches.append(record_batch(now, records, self._audit(", ".join(sorted({*jobs[first:stop]})))))
         return _written(np.array(self._log.append(partition, batches)), np.array(starts))
 
     def sync(self) -> None:
-        """Bring all that was appended to the disk."""
+        """Flush everything that was appended to disk."""
         self._log.sync()
 
 
 def _written(batches: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]) -> Written:
-    """Say where writes stand, given the first log offset of each batch (-1: refused), and its first write."""
+    """Return the results, from the first log offset of each batch (-1: refused) and the row of its first write."""
     counts = np.diff(starts)
     first = np.repeat(batches, counts)
     log_offset = np.where(first < 0, -1, first + np.arange(len(first)) - np.repeat(starts[:-1], counts))
@@ -123,11 +123,11 @@ def _written(batches: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]) -> W
 
 
 def _values(writes: pa.Table) -> list[bytes | None]:
-    """Encode the values of the commits; those of tombstones are null."""
+    """Encode the values of commits; tombstones have None."""
     values: list[bytes | None] = [None] * writes.num_rows
     commits = np.flatnonzero(pc.equal(writes["kind"], "commit"))
-    for at, write in zip(commits.tolist(), writes.take(commits).to_pylist(), strict=True):
-        values[at] = _value(write)
+    for row, write in zip(commits.tolist(), writes.take(commits).to_pylist(), strict=True):
+        values[row] = _value(write)
     return values
 
 

@@ -1,4 +1,4 @@
-"""What came of writes to a log."""
+"""The results of writes to a log."""
 
 from dataclasses import dataclass, field
 
@@ -8,15 +8,15 @@ import numpy.typing as npt
 
 @dataclass(slots=True)
 class Written:
-    """One entry a write, by its number.
+    """The results of writes by their row number.
 
-    | field      | is |
-    |------------|----|
-    | log_offset | where it stands in the log; -1: refused, or not known |
-    | refused    | why it was refused |
-    | told       | what a person should know of one that was done |
+    | Field      | Description |
+    |------------|-------------|
+    | log_offset | The log offset of the record; -1 if the write was refused or the offset is unknown. |
+    | refused    | The reason of each refused write. |
+    | notes      | A note for people about a write that was made. |
     """
 
     log_offset: npt.NDArray[np.int64]
     refused: dict[int, str] = field(default_factory=dict)
-    told: dict[int, str] = field(default_factory=dict)
+    notes: dict[int, str] = field(default_factory=dict)

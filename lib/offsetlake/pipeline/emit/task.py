@@ -1,4 +1,4 @@
-"""The decisions of some log partitions on their way out: which stand, which may still be done, what came of each."""
+"""Emits the decisions of log partitions: checks their conditions, writes them, and records the outcomes."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from offsetlake.pipeline.emit.live_state import Tables, read_current
 from offsetlake.pipeline.emit.log_writer import Writer
 from offsetlake.rules.conditions import Check, check_decisions
 
-STALE = "the tables were brought up to date since it was planned: plan it again"
+STALE = "the tables were compacted after it was planned: plan it again"
 
 _OUTCOMES = {
     "tombstones": {Check.WRITE: "emitted", Check.DONE: "gone", Check.REFUSED: "refused"},
@@ -30,7 +30,7 @@ _OUTCOMES = {
 
 @dataclass(slots=True)
 class Emission:
-    """One run of `emit` at work; `planned_by` limits it to what one run has planned."""
+    """One run of `emit`; `planned_by`, if not None, limits it to the plan of one run."""
 
     lake: Lake
     log: LogAddress
@@ -55,24 +55,25 @@ class Emission:
         self._jobs = runs.jobs(self.lake)
 
     def partitions(self) -> list[int]:
-        """Log partitions that may have decisions."""
+        """Return the log partitions that may have decisions."""
         if self.planned_by is not None:
             return sorted({*chain(*(rows["log_partition"].to_pylist() for rows in self._own.values()))})
-        spans = [range(file.first_partition, file.last_partition + 1) for of in self._decided.values() for file in of]
+        files = chain(*self._decided.values())
+        spans = [range(file.first_partition, file.last_partition + 1) for file in files]
         return sorted({*chain(*spans)})
 
     def emit(self, partitions: Sequence[int]) -> Counter[str]:
-        """Do what stands of some log partitions, and write down what came of it; counts the outcomes."""
+        """Emit the decisions of some log partitions, record the outcomes, and return the number of each outcome."""
         planned = {table: _by_partition(self._planned(table, partitions)) for table in DECIDED}
         counts: Counter[str] = Counter()
         for partition in partitions:
-            of = {table: rows[partition] for table, rows in planned.items() if partition in rows}
-            if of:
-                counts.update(self._emit_partition(partition, of))
+            in_partition = {table: rows[partition] for table, rows in planned.items() if partition in rows}
+            if in_partition:
+                counts.update(self._emit_partition(partition, in_partition))
         return counts
 
     def close(self) -> dict[str, FileChanges]:
-        """Give the files of outcomes, for the commits that end the run."""
+        """Return the files with the outcomes, for the commits at the end of the run."""
         return {table: FileChanges(added=file.close()) for table, file in self._files.items()}
 
     def _planned_by(self, table: str) -> pa.Table:
@@ -90,21 +91,21 @@ class Emission:
         groups = pc.unique(decisions["group_id"]).cast(pa.string())
         current = read_current(self._tables, self.log, partition, groups, self.writer.end(partition))
         stale = pc.and_(decisions["by_hand"], pc.less(decisions["run_id"], self._compacted))
-        why = pc.if_else(stale, STALE, pa.scalar(None, pa.string()))
-        found, reasons = check_decisions(decisions.append_column("stale", why), current)
-        going = np.flatnonzero(found == Check.WRITE)
+        stale_reason = pc.if_else(stale, STALE, pa.scalar(None, pa.string()))
+        results, reasons = check_decisions(decisions.append_column("stale", stale_reason), current)
+        allowed = np.flatnonzero(results == Check.WRITE)
         writes = decisions.append_column("job", self._jobs_of(decisions["run_id"]))
-        written = self.writer.write(partition, writes.take(going) if len(going) < len(found) else writes)
-        log_offset = np.full(len(found), -1)
-        log_offset[going] = written.log_offset
-        for row, told in written.told.items():
-            reasons[going[row]] = told
+        written = self.writer.write(partition, writes.take(allowed) if len(allowed) < len(results) else writes)
+        log_offset = np.full(len(results), -1)
+        log_offset[allowed] = written.log_offset
+        for row, note in written.notes.items():
+            reasons[allowed[row]] = note
         for row, refusal in written.refused.items():
-            found[going[row]], reasons[going[row]] = Check.REFUSED, refusal
-        return self._record(planned, decisions, found, reasons, log_offset)
+            results[allowed[row]], reasons[allowed[row]] = Check.REFUSED, refusal
+        return self._record(planned, decisions, results, reasons, log_offset)
 
     def _jobs_of(self, run_ids: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Give the jobs of planning runs; without a row in `runs` is only an expire that was cut short."""
+        """Return the jobs of planning runs; only an interrupted `expire` has no row in `runs`."""
         jobs = pa.array(self._jobs.values(), pa.string())
         return pc.fill_null(jobs.take(pc.index_in(run_ids, pa.array(self._jobs, pa.int64()))), "expire")
 
@@ -112,44 +113,44 @@ class Emission:
         self,
         planned: dict[str, pa.Table],
         decisions: pa.Table,
-        found: npt.NDArray[np.int64],
+        results: npt.NDArray[np.int64],
         reasons: dict[int, str],
         log_offset: npt.NDArray[np.int64],
     ) -> Counter[str]:
         counts: Counter[str] = Counter()
         for table, rows in planned.items():
-            here = np.flatnonzero(pc.equal(decisions["table"], table))
-            back = here[np.argsort(decisions["row"].to_numpy()[here])]  # in the order of `rows`
+            of_table = np.flatnonzero(pc.equal(decisions["table"], table))
+            order = of_table[np.argsort(decisions["row"].to_numpy()[of_table])]  # the order of `rows`
             outcomes = pa.array([_OUTCOMES[table][check] for check in Check])
             columns = {
-                "run_id": pa.repeat(self.run_id, len(back)),
-                "outcome": outcomes.take(found[back]),
-                "reason": _at_rows(reasons, back),
-                "log_offset": pa.array(log_offset[back], mask=log_offset[back] < 0),
+                "run_id": pa.repeat(self.run_id, len(order)),
+                "outcome": outcomes.take(results[order]),
+                "reason": _texts_of(reasons, order),
+                "log_offset": pa.array(log_offset[order], mask=log_offset[order] < 0),
             }
             for name, column in columns.items():
-                of = rows.schema.field(name)
-                rows = rows.set_column(rows.schema.get_field_index(name), of, column.cast(of.type))  # noqa: PLW2901
+                field_ = rows.schema.field(name)
+                rows = rows.set_column(rows.schema.get_field_index(name), field_, column.cast(field_.type))  # noqa: PLW2901
             self._files[table].write(rows)
             for name, number in zip(
-                outcomes.to_pylist(), np.bincount(found[back], minlength=len(Check)).tolist(), strict=True
+                outcomes.to_pylist(), np.bincount(results[order], minlength=len(Check)).tolist(), strict=True
             ):
-                counts[name] += number  # two codes may be one outcome
+                counts[name] += number  # two results can have the same outcome
         return counts
 
 
-def _at_rows(texts: dict[int, str], rows: npt.NDArray[np.int64]) -> pa.Array:
-    """Give the texts of these rows, null where there is none."""
+def _texts_of(texts: dict[int, str], rows: npt.NDArray[np.int64]) -> pa.Array:
+    """Return the texts of these rows, null for rows without one."""
     if not texts:
         return pa.nulls(len(rows), pa.string())
     return pa.array([texts.get(row) for row in rows.tolist()], pa.string())
 
 
 def _by_partition(rows: pa.Table) -> dict[int, pa.Table]:
-    """Part rows by log partition."""
+    """Split rows by log partition."""
     partition = rows["log_partition"].to_numpy()
     if (partition[1:] < partition[:-1]).any():
         order = np.argsort(partition, kind="stable")
         rows, partition = rows.take(order), partition[order]
     starts = [0, *(np.flatnonzero(np.diff(partition)) + 1).tolist(), len(partition)]
-    return {int(partition[a]): rows.slice(a, b - a) for a, b in pairwise(starts) if a < b}
+    return {int(partition[start]): rows.slice(start, end - start) for start, end in pairwise(starts) if start < end}

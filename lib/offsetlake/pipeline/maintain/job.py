@@ -1,4 +1,4 @@
-"""`maintain`: what nobody needs any more goes from the log and the lake, and small files of history become few."""
+"""`maintain`: deletes log segments that are no longer needed, compacts small files, and vacuums unreferenced ones."""
 
 import os
 from collections import Counter
@@ -24,20 +24,20 @@ _COUNTS = ("segments_deleted", "bytes_deleted", "files_compacted", "files_remove
 
 @dataclass(frozen=True, slots=True)
 class PartitionCut:
-    """What can go of one log partition, and what is needed of it."""
+    """The segments of one log partition that can be deleted, and what the rest is needed for."""
 
     cut: Cut
     need: Need
 
     @property
     def held(self) -> int:
-        """Segments that would go, were they not needed: all that stay but the active one."""
+        """The number of segments that are kept because they are needed: all that stay except the active one."""
         return max(self.cut.staying - 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a run would do: by log partition, and by table files to compact (at the most) and files to remove."""
+    """What a run would do: the cuts of log partitions, and by table the files to compact (at most) and to vacuum."""
 
     cuts: list[PartitionCut]
     compacted: dict[str, int]
@@ -45,19 +45,32 @@ class Preview:
 
 
 def maintain(lake: Lake, log: Path | None, vacuum_retention_ms: int, say: Callable[[str], None]) -> runs.Report:
-    """Cut the log in folder `log`, where one is named, then look after the tables; gives the run's row of `runs`.
+    """Cut a log, then compact and vacuum the tables. An interrupted run is not resumed but started again.
 
-    `counts` are segments_deleted, bytes_deleted (of the log), files_compacted and files_removed (of the tables). A run
-    that was cut short is done anew. Raises LakeBusy where another job writes or was cut short, LogMismatch where the
-    log is not the one this lake holds, LogBusy where another process writes to it or it is a broker's own,
-    LogUnavailable where it cannot be read or written, LakeUnusable where the lake cannot be written.
+    Args:
+        lake: The lake.
+        log: The folder of the log to cut; None to cut none.
+        vacuum_retention_ms: How long data files that are no longer referenced are kept.
+        say: Called with a text for each step.
+
+    Returns:
+        The row of `runs`; its counts are segments_deleted and bytes_deleted of the log, and files_compacted and
+        files_removed of the tables.
+
+    Raises:
+        LakeBusy: Another job writes to the lake, or was interrupted.
+        LogMismatch: The log is not the one that this lake was read from.
+        LogBusy: Another process writes to the log, or it is the data folder of a broker.
+        LogUnavailable: The log cannot be read or written.
+        LakeUnusable: The lake cannot be written.
+
     """
     with writing(lake, JOB, say):
-        # It goes on with its log offsets, and its versions of the tables.
+        # An interrupted job resumes with the log offsets and table versions of its plan, which must not disappear.
         runs.refuse_unfinished(lake, "was cut short")
         counts = Counter(dict.fromkeys(_COUNTS, 0))
         plan = _cut_log(lake, log, counts, say) if log else _begin(lake, [])
-        _look_after_tables(lake, plan.run_id, vacuum_retention_ms, counts, say)
+        _compact_and_vacuum(lake, plan.run_id, vacuum_retention_ms, counts, say)
         outcome = "done" if any(counts.values()) else "nothing new"
         return runs.finish(
             lake, JOB, plan, outcome=outcome, log=str(log) if log else None, counts={n: counts[n] for n in _COUNTS}
@@ -65,7 +78,7 @@ def maintain(lake: Lake, log: Path | None, vacuum_retention_ms: int, say: Callab
 
 
 def preview(lake: Lake, log: Path | None, vacuum_retention_ms: int) -> Preview:
-    """Tell what `maintain` would do, and write nothing. Raises what it would raise, but waits for nobody."""
+    """Return what `maintain` would do, without writing anything. Raises the same errors, but takes no lock."""
     runs.refuse_unfinished(lake, "still runs or was cut short")
     if log:
         refuse_brokers_own(log)
@@ -81,40 +94,43 @@ def _begin(lake: Lake, cuts: Sequence[PartitionCut]) -> runs.Plan:
     notes = _notes(cuts)
     if plan is None:
         return runs.begin(lake, JOB, runs.Plan(notes=(*notes,)))
-    return replace(plan, notes=(runs.RESUMED, "what went before the interruption is not counted", *notes))
+    done_before = "the counts do not include what was done before the interruption"
+    return replace(plan, notes=(runs.RESUMED, done_before, *notes))
 
 
 def _notes(cuts: Sequence[PartitionCut]) -> list[str]:
-    """Say what holds segments back that a person may want to look into, once each reason."""
+    """Return a note for each unexpected reason for which segments are kept."""
     by_reason: dict[str, list[PartitionCut]] = {}
-    for each in cuts:
-        if each.held and not each.need.expected:
-            by_reason.setdefault(each.need.held_by, []).append(each)
-    return [_note(held, reason) for reason, held in by_reason.items()]
+    for partition in cuts:
+        if partition.held and not partition.need.expected:
+            by_reason.setdefault(partition.need.held_by, []).append(partition)
+    return [_note(kept, reason) for reason, kept in by_reason.items()]
 
 
-def _note(held: Sequence[PartitionCut], reason: str) -> str:
-    where = held[0].cut.log_partition if len(held) == 1 else f"{len(held)} log partitions"
-    segments = sum(each.held for each in held)
-    return f"{where}: {segments:,} segment{'' if segments == 1 else 's'} held in the log: {reason}"
+def _note(kept: Sequence[PartitionCut], reason: str) -> str:
+    where = kept[0].cut.log_partition if len(kept) == 1 else f"{len(kept)} log partitions"
+    segments = sum(partition.held for partition in kept)
+    return f"{where}: {segments:,} segment{'' if segments == 1 else 's'} kept in the log: {reason}"
 
 
 def _cut_log(lake: Lake, log: Path, counts: Counter[str], say: Callable[[str], None]) -> runs.Plan:
-    say(f"looking at the log {log}")
-    _cuts(lake, log)  # what is not this lake's log is refused before as much as a lock is put there
-    with served(log) as door, nullcontext() if door else owned(log, JOB):
+    say(f"reading the log {log}")
+    _cuts(lake, log)  # refuses another log before a lock file is created in it
+    with served(log) as job_socket, nullcontext() if job_socket else owned(log, JOB):
         cuts = _cuts(lake, log)
         plan = _begin(lake, cuts)
-        going = [each for each in cuts if each.cut.going]
-        if going:
-            say(f"deleting {sum(len(each.cut.going) for each in going):,} segments of {len(going)} log partitions")
-            os.sync()  # Delta's own log is written without fsync: what goes from here must be for good in the lake
-        for each in going:
-            segments, size = len(each.cut.going), each.cut.size
-            if door is not None:
-                segments, size = door.cut(lake.path, each.cut.log_partition.partition, each.need.position)
+        to_cut = [partition for partition in cuts if partition.cut.going]
+        if to_cut:
+            segments = sum(len(partition.cut.going) for partition in to_cut)
+            say(f"deleting {segments:,} segments of {len(to_cut)} log partitions")
+            os.sync()  # delta-rs writes without fsync: the lake must be durable before its source is deleted
+        for partition in to_cut:
+            segments, size = len(partition.cut.going), partition.cut.size
+            if job_socket is not None:
+                number, position = partition.cut.log_partition.partition, partition.need.position
+                segments, size = job_socket.cut(lake.path, number, position)
             else:
-                delete(each.cut)
+                delete(partition.cut)
             counts["segments_deleted"] += segments
             counts["bytes_deleted"] += size
     return plan
@@ -125,14 +141,14 @@ def _cuts(lake: Lake, log: Path) -> list[PartitionCut]:
     return [PartitionCut(plan_cut(log, where, need.position), need) for where, need in sorted(needs.items())]
 
 
-def _look_after_tables(
+def _compact_and_vacuum(
     lake: Lake, run_id: int, vacuum_retention_ms: int, counts: Counter[str], say: Callable[[str], None]
 ) -> None:
     say("compacting small files of the tables")
     for table in upkeep.APPENDED:
         counts["files_compacted"] += upkeep.optimize(lake, table, run_id)
-    os.sync()  # as before a cut: what the new files are made of may go at once, where no retention keeps it
-    say("removing files of no use")
+    os.sync()  # the new files must be durable before vacuum deletes the files that they replace
+    say("vacuuming unreferenced files")
     for table in TABLES:
         counts["files_removed"] += upkeep.vacuum(lake, table, vacuum_retention_ms, dry_run=False)
         upkeep.checkpoint(lake, table)

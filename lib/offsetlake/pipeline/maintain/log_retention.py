@@ -1,6 +1,6 @@
-"""What a log is still needed for: of each partition the lowest log offset that has to stay, and the reason.
+"""Determines the lowest log offset of each log partition that is still needed, and the reason.
 
-All below it is in history, and in the tables of latest state.
+Everything before it is in the history tables and included in the state tables.
 """
 
 from collections.abc import Mapping
@@ -13,13 +13,13 @@ from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.pipeline.ingest.plan import positions_of, same_log
 
-_NO_TABLE = "its latest state is in no table yet"
-_UNREAD = "not read yet: `offsetlake ingest` reads it"
-_UNCOMPACTED = "not compacted yet: `offsetlake compact` does it"
+_NO_TABLE = "no table contains its state yet"
+_UNREAD = "not read yet: run `offsetlake ingest`"
+_UNCOMPACTED = "not compacted yet: run `offsetlake compact`"
 
 _UNKNOWN = (
-    "nothing proves that it is the log this lake has read: all batches read last were compacted, are older than Kafka "
-    "0.11, or were read from a live cluster"
+    "cannot verify that the lake was read from this log: the last batches that were read were compacted away, are "
+    "older than Kafka 0.11, or were read from a live cluster"
 )
 
 _FIRST_PENDING = """
@@ -30,9 +30,13 @@ FROM pending_offsets GROUP BY log_partition
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The lowest log offset that has to stay, and what holds it there, for a person to read.
+    """The lowest log offset that is needed, and the reason.
 
-    `expected` says that it is as it should be, and nothing for anyone to look into.
+    | Field    | Description |
+    |----------|-------------|
+    | position | The log offset. |
+    | held_by  | The reason, for people. |
+    | expected | Whether the reason is normal, so that no note about it is necessary. |
     """
 
     position: int
@@ -41,10 +45,15 @@ class Need:
 
 
 def needs_of_log(lake: Lake, log: LogAddress) -> dict[LogPartition, Need]:
-    """Tell what is needed of every partition of a log; LogMismatch where it is not the log this lake holds.
+    """Return what is needed of every partition of a log.
 
-    More is asked than that nothing speaks against it: of one partition at least the batch that the lake read last has
-    to be the very one the log has, or nothing may go. Raises LogUnavailable where the log cannot be read.
+    Nothing may be deleted unless the log is verified to be the one that the lake was read from: in at least one log
+    partition the last batch that the lake read must have the same checksum.
+
+    Raises:
+        LogMismatch: The log is not the one that this lake was read from.
+        LogUnavailable: The log cannot be read.
+
     """
     extent = log.describe()
     ingested = runs.last_run(lake, "ingest")
@@ -52,13 +61,13 @@ def needs_of_log(lake: Lake, log: LogAddress) -> dict[LogPartition, Need]:
         return dict.fromkeys(extent.ranges, Need(0, _UNREAD))
     same_log(lake, log, extent, ingested)
     read, covered = positions_of(ingested), runs.compacted_positions(lake)
-    if not any(_known_again(log, where, read[where]) for where in extent.ranges.keys() & read.keys()):
+    if not any(_is_verified(log, where, read[where]) for where in extent.ranges.keys() & read.keys()):
         return dict.fromkeys(extent.ranges, Need(0, _UNKNOWN))
     pending = {row["log_partition"]: row for row in lake.query(_FIRST_PENDING, "pending_offsets").to_pylist()}
     return {where: _need(where, read, covered, pending) for where in extent.ranges}
 
 
-def _known_again(log: LogAddress, where: LogPartition, read: runs.LogPosition) -> bool:
+def _is_verified(log: LogAddress, where: LogPartition, read: runs.LogPosition) -> bool:
     checksum = read.tail_checksum
     return checksum is not None and log.tail_checksum(where, read.position) == checksum
 
@@ -77,10 +86,11 @@ def _need(
     if where not in covered:
         return Need(0, _UNCOMPACTED)
     compacted = covered[where]
-    open_one = pending.get(where.partition)
-    if open_one and open_one["log_offset"] < compacted:
-        offset = open_one["log_offset"]
-        whose = open_one["producer_id"]
-        what = "a commit in parts that is not complete" if whose is None else f"an open transaction of producer {whose}"
-        return Need(offset, f"{what} at offset {offset}")
+    first_pending = pending.get(where.partition)
+    if first_pending and first_pending["log_offset"] < compacted:
+        offset, producer_id = first_pending["log_offset"], first_pending["producer_id"]
+        pending_text = (
+            "an incomplete commit" if producer_id is None else f"an open transaction of producer {producer_id}"
+        )
+        return Need(offset, f"{pending_text} at offset {offset}")
     return Need(compacted, _UNCOMPACTED if compacted < position else _UNREAD)
