@@ -1,4 +1,4 @@
-"""`offsetlake report` as a person calls it: what it says, what it writes, and what it leaves alone."""
+"""The command `offsetlake report`: its output, the file it writes, and its errors."""
 
 from pathlib import Path
 
@@ -15,22 +15,22 @@ def lake(tmp_path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("lake")
-def test_the_page_is_written_and_told(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "report.html").write_text("of yesterday")
+def test_page_replaces_an_existing_file(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "report.html").write_text("an older report")
     code, out, err = run("report", "--group", "bill*", "--since", "1970-01-01")
     assert code == 0
     assert out.startswith("report.html: ")
     assert [line.split("s  ")[1] for line in err.splitlines()][:2] == [
-        "loading Matplotlib", "looking for the newest record",
+        "loading Matplotlib", "finding the newest record",
     ]  # fmt: skip
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
-    assert page.parts["Commit rate"].rows[1][0] == "billing"
+    assert page.sections["Commit rate"].rows[1][0] == "billing"
     assert {entry.name for entry in tmp_path.iterdir()} == {"lake", "report.html"}
 
 
 @pytest.mark.usefixtures("lake")
 @pytest.mark.parametrize(
-    ("options", "code", "said"),
+    ("options", "code", "error"),
     [
         (("--lake", "none"), 6, "no lake in none: `offsetlake run --lake none --log FOLDER` creates one"),
         (("--group", "payments"), 2, "no group like 'payments' is in history"),
@@ -39,16 +39,16 @@ def test_the_page_is_written_and_told(run: Run, tmp_path: Path) -> None:
         (("--to", "lake"), 2, "the report cannot be written to lake: Is a directory"),
     ],
 )
-def test_what_cannot_be_done_is_told_in_a_line(
-    run: Run, tmp_path: Path, options: tuple[str, ...], code: int, said: str
+def test_invalid_option_is_reported_in_one_line(
+    run: Run, tmp_path: Path, options: tuple[str, ...], code: int, error: str
 ) -> None:
-    left, out, err = run("report", *options)
-    assert (left, out) == (code, "")
-    assert said in err.splitlines()[-1]
+    exit_code, out, err = run("report", *options)
+    assert (exit_code, out) == (code, "")
+    assert error in err.splitlines()[-1]
     assert {entry.name for entry in tmp_path.iterdir()} == {"lake"}
 
 
 @pytest.mark.usefixtures("lake")
-def test_its_folder_is_made(run: Run, tmp_path: Path) -> None:
+def test_missing_folder_of_the_page_is_created(run: Run, tmp_path: Path) -> None:
     assert run("report", "--to", "www/of/offsets.html")[0] == 0
     assert [entry.name for entry in (tmp_path / "www" / "of").iterdir()] == ["offsets.html"]

@@ -1,1 +1,1 @@
-"""The report: what a lake says, as one page with pictures. Imported only when somebody asks for it."""
+"""The report of a lake as one HTML page with charts. Imported only by the command that writes it."""

@@ -1,4 +1,4 @@
-"""Sections on commits: how many over time, how far they went, and which were for nothing."""
+"""The sections on commits: how many over time, the progress they made, and which were redundant."""
 
 from collections.abc import Iterator
 
@@ -8,30 +8,39 @@ import pyarrow.compute as pc
 
 from offsetlake.report import numbers, pictures
 from offsetlake.report.page import Row, Section
-from offsetlake.report.scope import MOST_GROUPS, Scope
+from offsetlake.report.scope import MAX_GROUPS, Scope
 from offsetlake.report.words import count, duration, instant, share, shortened
 
-OFTEN = 0.5
-"""Of a group's commits: more that say nothing new are worth a word."""
+MAX_REDUNDANT_SHARE = 0.5
+"""The share of redundant commits of a group above which the report gives advice."""
+
+_NO_COMMITS = "There are no commits in this period."
+_MAX_NAME_CHARACTERS = 60
 
 
 def commit_rate(scope: Scope, busiest: pa.Table, steps: pa.Table) -> Section:
-    """Show how many offsets groups committed, by `numbers.busiest` and `numbers.over_time`."""
+    """Return the section on the number of commits over time.
+
+    Args:
+        scope: The groups and the period.
+        busiest: The groups, as in `numbers.BusiestGroups`.
+        steps: The result of `numbers.over_time`.
+    """
     title = "Commit rate"
     if not steps.num_rows:
-        return Section(title, "Nothing was committed in this time.")
+        return Section(title, _NO_COMMITS)
     rows: list[Row] = []
     lanes, step = [], duration(scope.step_ms)
-    for name, of_group in _by_group(busiest, steps):
-        at, values = _every_step(scope, of_group, "commits")
-        most, total = int(values.max()), int(values.sum())
-        lanes.append(pictures.Lane(name, at, values, f"at most {count(most)} in {step}"))
-        then = int(at[values.argmax()])
-        rows.append({"group": name, "commits": total, "most": most, "when": instant(then)})
+    for name, group_steps in _by_group(busiest, steps):
+        timestamps, commits = _every_step(scope, group_steps, "commits")
+        maximum, total = int(commits.max()), int(commits.sum())
+        lanes.append(pictures.Lane(name, timestamps, commits, f"at most {count(maximum)} in {step}"))
+        busiest_step = int(timestamps[commits.argmax()])
+        rows.append({"group": name, "commits": total, "maximum": maximum, "at": instant(busiest_step)})
     return Section(
         title,
-        f"Offsets committed every {step}, each group on a scale of its own. A lane that ends early is a group that "
-        "stopped: look at its consumers. A wall is one that commits too often: see the worst committers.",
+        f"Committed offsets per {step}, with a separate scale for each group. If the commits of a group end early, it "
+        "stopped: check its consumers. A group with a high rate may commit too often: see the worst committers.",
         rows,
         pictures.lanes(lanes, scope.from_ms, scope.until_ms, steps=True),
         busiest["groups"][0].as_py() - len(rows),
@@ -40,27 +49,32 @@ def commit_rate(scope: Scope, busiest: pa.Table, steps: pa.Table) -> Section:
 
 
 def progress(scope: Scope, busiest: pa.Table, steps: pa.Table) -> Section:
-    """Show how far offsets went ahead, where nobody knows how far they could."""
+    """Return the section on the progress of committed offsets, which replaces lag if log end offsets are unknown.
+
+    The arguments are those of `commit_rate`.
+    """
     title = "Progress"
     changes = scope.command("audit", "changes")
     cycle = scope.command("run", "--bootstrap", "HOST:PORT", by_group=False)
     unknown = (
-        f"Where topics end is not on record, so lag is not known; a cycle over a live cluster records it: {cycle}."
+        "Lag is unknown, because the log end offsets of topics are not recorded. "
+        f"A cycle on a live cluster records them: {cycle}."
     )
     if not steps.num_rows:
         return Section(title, unknown)
     rows: list[Row] = []
     lanes = []
-    for name, of_group in _by_group(busiest, steps):
-        at, values = _every_step(scope, of_group, "ahead")
-        sums, back = np.cumsum(values), int(pc.sum(of_group["back"]).as_py())
-        lanes.append(pictures.Lane(name, at, sums, f"{count(int(sums[-1]))} records"))
-        last = instant(of_group["newest"][-1].as_py())
-        rows.append({"group": name, "records ahead": int(sums[-1]), "went back by": back, "last commit": last})
+    for name, group_steps in _by_group(busiest, steps):
+        timestamps, values = _every_step(scope, group_steps, "ahead")
+        sums, decrease = np.cumsum(values), int(pc.sum(group_steps["back"]).as_py())
+        lanes.append(pictures.Lane(name, timestamps, sums, f"{count(int(sums[-1]))} records"))
+        last_commit = instant(group_steps["newest"][-1].as_py())
+        rows.append({"group": name, "progress": int(sums[-1]), "decreased by": decrease, "last commit": last_commit})
     return Section(
         title,
-        f"{unknown} What is drawn is how many records the offsets of each group went ahead. A flat end is a group that "
-        f"reads nothing, or has nothing to read; a fall is one that was reset or went back: {changes}.",
+        f"{unknown} The chart shows by how many records the committed offsets of each group increased. A group whose "
+        "line is flat at the end reads nothing or has nothing to read. A group whose line falls was reset, or "
+        f"committed lower offsets: {changes}.",
         rows,
         pictures.lanes(lanes, scope.from_ms, scope.until_ms, steps=False),
         busiest["groups"][0].as_py() - len(rows),
@@ -68,36 +82,36 @@ def progress(scope: Scope, busiest: pa.Table, steps: pa.Table) -> Section:
     )
 
 
-def worst_committers(scope: Scope, busiest: numbers.Busiest) -> Section:
-    """Show who of the busiest commits most for nothing."""
-    title, groups = "Worst committers", busiest.names
+def worst_committers(scope: Scope, busiest: numbers.BusiestGroups) -> Section:
+    """Return the section on those of the busiest groups that have the most redundant commits."""
+    title = "Worst committers"
     worst = numbers.worst_committers(scope, busiest).to_pylist()
     if not worst:
-        return Section(title, "Nothing was committed in this time.")
+        return Section(title, _NO_COMMITS)
     rows = [
         {
             "group": row["group_id"],
             "commits": row["commits"],
             "redundant": row["redundant"],
-            "of these": share(row["redundant"], row["commits"]),
-            "most in an hour": row["busiest_hour_commits"],
+            "share": share(row["redundant"], row["commits"]),
+            "maximum per hour": row["busiest_hour_commits"],
         }
         for row in worst
     ]
     redundant = np.array([row["redundant"] for row in worst], float)
     needed = np.array([row["commits"] for row in worst], float) - redundant
     first = worst[0]
-    if first["redundant"] > OFTEN * first["commits"]:
-        says = (
-            f"{shortened(first['group_id'], 60)} said nothing new in {rows[0]['of these']} of its {first['commits']:,} "
-            "commits: have it commit less often, or only when it has read something."
+    if first["redundant"] > MAX_REDUNDANT_SHARE * first["commits"]:
+        advice = (
+            f"Of the {first['commits']:,} commits of {shortened(first['group_id'], _MAX_NAME_CHARACTERS)}, "
+            f"{rows[0]['share']} are redundant: let it commit less often, or only after it has read records."
         )
     else:
-        says = "No group commits mostly for nothing."
+        advice = "No group has mostly redundant commits."
     return Section(
         title,
-        f"A redundant commit says what stood already, and makes the log longer. Looked at are the {len(groups):,} "
-        f"groups that commit most. {says}",
+        "A redundant commit repeats the committed offset and makes the log longer. "
+        f"The {len(busiest.names):,} groups with the most commits were checked. {advice}",
         rows,
         pictures.bars(
             [row["group_id"] for row in worst],
@@ -110,18 +124,18 @@ def worst_committers(scope: Scope, busiest: numbers.Busiest) -> Section:
 
 
 def _by_group(busiest: pa.Table, steps: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    for name in busiest["group_id"].slice(0, MOST_GROUPS).to_pylist():
-        of_group = steps.filter(pc.equal(steps["group_id"], name))
-        if of_group.num_rows:
-            yield name, of_group
+    for name in busiest["group_id"].slice(0, MAX_GROUPS).to_pylist():
+        group_steps = steps.filter(pc.equal(steps["group_id"], name))
+        if group_steps.num_rows:
+            yield name, group_steps
 
 
 def _every_step(
-    scope: Scope, of_group: pa.Table, column: str
+    scope: Scope, group_steps: pa.Table, column: str
 ) -> tuple["np.ndarray[tuple[int], np.dtype[np.int64]]", pictures.Values]:
-    """Give all steps of the period, those without a commit too, and the column's values in them."""
+    """Return the start of every step of the period, and the values of the column, 0 for steps without commits."""
     step = scope.step_ms
-    at = np.arange(scope.from_ms - scope.from_ms % step, scope.until_ms + step + 1, step, dtype=np.int64)
-    values = np.zeros(len(at))
-    values[np.searchsorted(at, of_group["at"].to_numpy())] = of_group[column].to_numpy()
-    return at, values
+    starts = np.arange(scope.from_ms - scope.from_ms % step, scope.until_ms + step + 1, step, dtype=np.int64)
+    values = np.zeros(len(starts))
+    values[np.searchsorted(starts, group_steps["at"].to_numpy())] = group_steps[column].to_numpy()
+    return starts, values

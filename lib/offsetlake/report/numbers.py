@@ -1,4 +1,4 @@
-"""The numbers of a report, asked of the views; each answer has as many rows as are shown, or a few a group shown."""
+"""The queries of a report. Each result has only the rows that are shown, or a few per group that is shown."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,25 +13,23 @@ from offsetlake.lake.engine import SPILLING, Engine
 from offsetlake.lake.views import views
 from offsetlake.queries import questions
 from offsetlake.queries.questions import quoted
-from offsetlake.report.scope import MOST_GROUPS, Scope
+from offsetlake.report.scope import MAX_GROUPS, Scope
 
-MOST_JUDGED = 200
-"""How many groups are looked at commit by commit: what bounds the memory. Those that commit most, whatever else."""
+MAX_BUSIEST_GROUPS = 200
+"""The maximum number of groups whose commits are read one by one, which bounds the memory."""
 
-_DAY = 86_400_000
+_DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
-class Busiest:
-    """The groups that commit most, and their records.
+class BusiestGroups:
+    """The groups with the most commits, and their records.
 
-    Several views are asked about these groups. All read the copy: history is read once
-    instead of once for each.
+    The records are copied once, so that each view over these groups reads the copy instead of the whole history.
 
-    | field   | is |
-    |---------|----|
-    | groups  | the busiest first, as `growth_by_group` returns them |
-    | commits | a temporary copy of their rows of `offset_commits` and of all commits in parts, or the table itself |
+    Attributes:
+        groups: The result of `growth_by_group`, the busiest group first.
+        commits: A temporary copy of their rows of `offset_commits` and of all commits in parts, or the table itself.
     """
 
     groups: pa.Table
@@ -39,44 +37,47 @@ class Busiest:
 
     @property
     def names(self) -> list[str]:
-        """The names of the groups, the busiest first."""
+        """The group IDs, the busiest group first."""
         names: list[str] = self.groups["group_id"].to_pylist()
         return names
 
     def engine(self, scope: Scope, view: str) -> Engine:
-        """Open the SQL engine over a view of the copied records; it spills."""
+        """Return an SQL engine that spills to disk, with a view over the copied records."""
         return scope.lake.engine([view], {}, settings=SPILLING, instead={"offset_commits": self.commits})
 
 
-def busiest(scope: Scope) -> Busiest:
-    """Find the MOST_JUDGED groups that commit most, and copy their records unless they are most of history."""
-    found = growth_by_group(scope, "commits", MOST_JUDGED)
-    groups = found.filter(pc.greater(found["commits"], 0))
+def busiest_groups(scope: Scope) -> BusiestGroups:
+    """Return the MAX_BUSIEST_GROUPS groups with the most commits.
+
+    Their records are copied unless they are more than half of the history.
+    """
+    groups = growth_by_group(scope, "commits", MAX_BUSIEST_GROUPS)
+    groups = groups.filter(pc.greater(groups["commits"], 0))
     if 2 * (pc.sum(groups["records"]).as_py() or 0) > scope.lake.count("offset_commits"):
-        return Busiest(groups, scope.lake.delta_table("offset_commits"))
-    among = _among(groups["group_id"].to_pylist())
-    copied = PartedAnswer("log_offset")
-    copied.add(
+        return BusiestGroups(groups, scope.lake.delta_table("offset_commits"))
+    condition = _is_one_of(groups["group_id"].to_pylist())
+    copy = PartedAnswer("log_offset")
+    copy.add(
         scope.lake.engine(["offset_commits"], {}).stream(
-            f"SELECT * FROM offset_commits WHERE {among} OR commit_id IS NOT NULL"  # noqa: S608
+            f"SELECT * FROM offset_commits WHERE {condition} OR commit_id IS NOT NULL"  # noqa: S608
         )
     )
-    return Busiest(groups, copied.answer().table)
+    return BusiestGroups(groups, copy.answer().table)
 
 
-def over_time(scope: Scope, of: Busiest) -> pa.Table:
-    """Return what the MOST_GROUPS busiest groups did in each step of time, by time.
+def over_time(scope: Scope, busiest: BusiestGroups) -> pa.Table:
+    """Return the commits of the MAX_GROUPS busiest groups per time step, sorted by time.
 
-    | column         | is |
-    |----------------|----|
-    | group_id       | the group |
-    | at             | when the step begins, ms since the epoch |
-    | commits        | offsets committed in it |
-    | ahead          | by how many records its offsets went ahead, less those they went back |
-    | back           | by how many they went back |
-    | newest         | when the newest of these commits took effect, ms |
+    | Column         | Type    | Description |
+    |----------------|---------|-------------|
+    | group_id       | string  | the group |
+    | at             | integer | the start of the step, in ms since the epoch |
+    | commits        | integer | the number of committed offsets |
+    | ahead          | double  | the sum of the changes of committed offsets, in records |
+    | back           | double  | the sum of the decreases alone, in records |
+    | newest         | integer | when the newest of these commits took effect, in ms since the epoch |
     """
-    return of.engine(scope, "commit_steps").query(
+    return busiest.engine(scope, "commit_steps").query(
         f"""
         SELECT group_id, effective_timestamp - effective_timestamp % {scope.step_ms} AS at, count(*) AS commits,
           coalesce(sum(CAST(new_offset AS DOUBLE) - old_offset), 0) AS ahead,
@@ -84,111 +85,116 @@ def over_time(scope: Scope, of: Busiest) -> pa.Table:
           max(effective_timestamp) AS newest
         FROM commit_steps
         WHERE kind = 'commit' AND effective_timestamp BETWEEN {scope.from_ms} AND {scope.until_ms}
-          AND {_among(of.names[:MOST_GROUPS])}
+          AND {_is_one_of(busiest.names[:MAX_GROUPS])}
         GROUP BY group_id, effective_timestamp - effective_timestamp % {scope.step_ms} ORDER BY at"""  # noqa: S608
     )
 
 
-def worst_committers(scope: Scope, of: Busiest) -> pa.Table:
-    """Return the busiest groups that commit most for nothing: group_id, commits, redundant, busiest_hour_commits."""
-    first_day = scope.from_ms - scope.from_ms % _DAY
-    return of.engine(scope, "commit_rate").query(
+def worst_committers(scope: Scope, busiest: BusiestGroups) -> pa.Table:
+    """Return those of the busiest groups with the most redundant commits.
+
+    Columns: group_id, commits, redundant, busiest_hour_commits.
+    """
+    first_day = scope.from_ms - scope.from_ms % _DAY_MS
+    return busiest.engine(scope, "commit_rate").query(
         f"""
         SELECT group_id, sum(commits) AS commits, sum(redundant) AS redundant,
           max(busiest_hour_commits) AS busiest_hour_commits
-        FROM commit_rate WHERE day_timestamp BETWEEN {first_day} AND {scope.until_ms} AND {_among(of.names)}
-        GROUP BY group_id ORDER BY redundant DESC, commits DESC, group_id LIMIT {MOST_GROUPS}"""  # noqa: S608
+        FROM commit_rate WHERE day_timestamp BETWEEN {first_day} AND {scope.until_ms} AND {_is_one_of(busiest.names)}
+        GROUP BY group_id ORDER BY redundant DESC, commits DESC, group_id LIMIT {MAX_GROUPS}"""  # noqa: S608
     )
 
 
-def worst(scope: Scope, view: str, of: Busiest, condition: str = "true") -> dict[str, Any] | None:
-    """Return the first row of a view, of the busiest groups in the period; and `found`, how many rows there are."""
-    asked = views()[view]
-    found = (
-        of.engine(scope, view)
+def worst(scope: Scope, view: str, busiest: BusiestGroups, condition: str = "true") -> dict[str, Any] | None:
+    """Return the first row of a view for the busiest groups in the period, and as `matches` the number of rows."""
+    definition = views()[view]
+    in_period = f"{definition.since} BETWEEN {scope.from_ms} AND {scope.until_ms}"
+    rows = (
+        busiest.engine(scope, view)
         .query(
             f"""
-        SELECT *, count(*) OVER () AS found FROM {view}
-        WHERE {condition} AND {asked.since} BETWEEN {scope.from_ms} AND {scope.until_ms} AND {_among(of.names)}
-        ORDER BY {asked.order} LIMIT 1""",  # noqa: S608
+        SELECT *, count(*) OVER () AS matches FROM {view}
+        WHERE {condition} AND {in_period} AND {_is_one_of(busiest.names)}
+        ORDER BY {definition.order} LIMIT 1""",  # noqa: S608
         )
         .to_pylist()
     )
-    return found[0] if found else None
+    return rows[0] if rows else None
 
 
 def worst_orphan(scope: Scope) -> dict[str, Any] | None:
-    """Return the first row of the view `orphan_groups` in its order; and `found`, how many there are."""
-    found = scope.lake.query(
+    """Return the first row of the view `orphan_groups`, and as `matches` the number of rows."""
+    rows = scope.lake.query(
         f"""
-        SELECT *, count(*) OVER () AS found FROM orphan_groups WHERE {scope.of_groups}
+        SELECT *, count(*) OVER () AS matches FROM orphan_groups WHERE {scope.group_condition}
         ORDER BY {views()["orphan_groups"].order} LIMIT 1""",  # noqa: S608
         "orphan_groups",
     ).to_pylist()
-    return found[0] if found else None
+    return rows[0] if rows else None
 
 
 def transactions(scope: Scope) -> pa.Table:
-    """Return the open transactions that offsets wait for, the oldest first: producer_id, offsets, age_ms."""
+    """Return the open transactions with pending offsets, the oldest first. Columns: producer_id, offsets, age_ms."""
     return scope.lake.query(
         f"""
         SELECT producer_id, count(*) AS offsets, {scope.until_ms} - min(log_timestamp) AS age_ms FROM pending_offsets
-        WHERE producer_id IS NOT NULL AND {scope.of_groups} GROUP BY producer_id, log_partition
+        WHERE producer_id IS NOT NULL AND {scope.group_condition} GROUP BY producer_id, log_partition
         ORDER BY age_ms DESC, producer_id""",  # noqa: S608
         "pending_offsets",
     )
 
 
 def decisions(scope: Scope) -> pa.Table:
-    """Count the decisions of table `tombstones` by their newest outcome: outcome, rule, decisions; the most first."""
-    return questions.outcomes(scope.lake, scope.of_groups)
+    """Return the number of decisions by newest outcome and rule. Columns: outcome, rule, decisions."""
+    return questions.outcomes(scope.lake, scope.group_condition)
 
 
-def counted(scope: Scope, table: str) -> int:
-    """Count the rows of a table that are of the groups of the report."""
-    return scope.lake.count(table, scope.of_groups)
+def count_rows(scope: Scope, table: str) -> int:
+    """Return the number of rows of a table that belong to the groups of the report."""
+    return scope.lake.count(table, scope.group_condition)
 
 
-def _among(groups: Sequence[str]) -> str:
-    """Give the condition that lets the engine leave the records of all other groups out before it looks at any."""
+def _is_one_of(groups: Sequence[str]) -> str:
+    """Return an SQL condition that allows the engine to skip files without these groups."""
     return f"group_id IN ({', '.join(map(quoted, groups))})" if groups else "false"
 
 
 def growth_by_day(scope: Scope) -> pa.Table:
-    """Give the records of each day, or of as many days as are drawn as one: day, commits, tombstones, group_records."""
-    step = scope.days_a_step * _DAY
+    """Return the number of records per column of the chart. Columns: day, commits, tombstones, group_records."""
+    step = scope.days_per_step * _DAY_MS
     return scope.lake.query(
         f"""
         SELECT day_timestamp - day_timestamp % {step} AS day, sum(commits) AS commits, sum(tombstones) AS tombstones,
           sum(group_records) AS group_records
-        FROM log_growth WHERE {_growing(scope)}
+        FROM log_growth WHERE {_in_period(scope)}
         GROUP BY day_timestamp - day_timestamp % {step} ORDER BY day""",  # noqa: S608
         "log_growth",
     )
 
 
-def growth_by_group(scope: Scope, most: str, limit: int = MOST_GROUPS) -> pa.Table:
-    """Give the groups that have most of a column: group_id, records, commits, tombstones, group_records.
+def growth_by_group(scope: Scope, column: str, limit: int = MAX_GROUPS) -> pa.Table:
+    """Return the groups with the greatest values of a column.
 
-    And `groups`: how many have any of it.
+    Columns: group_id, records, commits, tombstones, group_records, and groups: how many have a value above 0.
     """
     return scope.lake.query(
         f"""
-        SELECT *, count(CASE WHEN {most} > 0 THEN 1 END) OVER () AS groups FROM (
+        SELECT *, count(CASE WHEN {column} > 0 THEN 1 END) OVER () AS groups FROM (
           SELECT group_id, sum(records) AS records, sum(commits) AS commits, sum(tombstones) AS tombstones,
             sum(group_records) AS group_records
-          FROM log_growth WHERE {_growing(scope)} GROUP BY group_id
-        ) AS counted ORDER BY {most} DESC, group_id LIMIT {limit}""",  # noqa: S608
+          FROM log_growth WHERE {_in_period(scope)} GROUP BY group_id
+        ) AS counted ORDER BY {column} DESC, group_id LIMIT {limit}""",  # noqa: S608
         "log_growth",
     )
 
 
-def _growing(scope: Scope) -> str:
-    return f"day_timestamp BETWEEN {scope.from_ms - scope.from_ms % _DAY} AND {scope.until_ms} AND {scope.of_groups}"
+def _in_period(scope: Scope) -> str:
+    first_day = scope.from_ms - scope.from_ms % _DAY_MS
+    return f"day_timestamp BETWEEN {first_day} AND {scope.until_ms} AND {scope.group_condition}"
 
 
 def newest_runs(scope: Scope) -> pa.Table:
-    """Give the newest run of each job, the newest first: job, runs, started_at, finished_at, notes."""
+    """Return the newest run of each job, the newest first. Columns: job, runs, started_at, finished_at, notes."""
     return scope.lake.query(
         """
         SELECT runs.job, counted.runs, started_at, finished_at, notes FROM runs
@@ -198,11 +204,11 @@ def newest_runs(scope: Scope) -> pa.Table:
     )
 
 
-def undecodable(scope: Scope) -> pa.Table:
-    """Give the reasons for which most records could not be decoded: reason, records, newest_timestamp."""
+def quarantine_reasons(scope: Scope) -> pa.Table:
+    """Return the most frequent reasons of quarantined records. Columns: reason, records, newest_timestamp."""
     return scope.lake.query(
         f"""
         SELECT reason, count(*) AS records, max(log_timestamp) AS newest_timestamp FROM quarantine
-        GROUP BY reason ORDER BY records DESC, reason LIMIT {MOST_GROUPS}""",  # noqa: S608
+        GROUP BY reason ORDER BY records DESC, reason LIMIT {MAX_GROUPS}""",  # noqa: S608
         "quarantine",
     )

@@ -1,4 +1,4 @@
-"""The report's page: one HTML file that needs nothing else. No other module imports Jinja."""
+"""The HTML page of the report, which is self-contained. No other module imports Jinja."""
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -10,47 +10,46 @@ from jinja2 import Environment, StrictUndefined
 from offsetlake.report.words import shortened
 
 Row = Mapping[str, str | int | None]
-"""One row of a table: by heading a text, a number, or nothing."""
+"""One row of a table: a string, a number or None by heading."""
 
-_LONGEST_CELL = 80  # characters
+_MAX_CELL_CHARACTERS = 80
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One part of the page.
+    """One section of the page.
 
-    | field    | is |
-    |----------|----|
-    | title    | its heading |
-    | says     | what there is to see, and what to do |
-    | rows     | the numbers, rows of the same headings |
-    | picture  | SVG; None where there is nothing to draw |
-    | left_out | how many more rows there are |
-    | command  | what tells all of it |
+    Attributes:
+        title: The heading.
+        text: A description of the data, and advice.
+        rows: The rows of the table, all with the same headings.
+        picture: A chart as SVG; None if there is none.
+        omitted: The number of rows that are not shown.
+        command: The command that lists all rows.
     """
 
     title: str
-    says: str
+    text: str
     rows: Sequence[Row] = ()
     picture: bytes | None = None
-    left_out: int = 0
+    omitted: int = 0
     command: str = ""
 
     @property
     def source(self) -> str:
-        """The picture as an address that holds all of it."""
+        """The chart as a data URL."""
         return f"data:image/svg+xml;base64,{b64encode(self.picture or b'').decode()}"
 
 
-def page(title: str, says: Sequence[str], facts: Mapping[str, str], sections: Sequence[Section]) -> str:
-    """Write the page; whatever a text has in it stands there as it is, and is no HTML."""
+def page(title: str, introduction: Sequence[str], facts: Mapping[str, str], sections: Sequence[Section]) -> str:
+    """Return the page; all texts are escaped."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["cell"] = _cell
     template = environment.from_string(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
-    return template.render(title=title, says=says, facts=facts, sections=sections)
+    return template.render(title=title, introduction=introduction, facts=facts, sections=sections)
 
 
 def _cell(value: str | int | None) -> str:
     if value is None:
         return ""
-    return f"{value:,}" if isinstance(value, int) else shortened(value, _LONGEST_CELL)
+    return f"{value:,}" if isinstance(value, int) else shortened(value, _MAX_CELL_CHARACTERS)

@@ -1,4 +1,4 @@
-"""The report as a whole: what is asked in which order, and the head of the page."""
+"""Writes the report: the order of its sections, and the head of the page."""
 
 from collections.abc import Callable, Iterator
 
@@ -8,82 +8,96 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import newest_asked
 from offsetlake.lake.upkeep import sizes
 from offsetlake.queries.audits import has_history
-from offsetlake.report import attention, behind, commits, numbers, state
+from offsetlake.report import attention, commits, lag_and_expiry, numbers, state
 from offsetlake.report.page import Section, page
-from offsetlake.report.scope import Scope, scope
+from offsetlake.report.scope import Scope, find_scope
 from offsetlake.report.words import instant, size, unit_of
 from offsetlake.rules.policy import RetentionPolicy
 
-Say = Callable[[str], None]
+Announce = Callable[[str], None]
 
 
-def report(lake: Lake, policy: RetentionPolicy, pattern: str | None, since_ms: int | None, say: Say) -> str:
-    """Write what there is to know of a lake as one page of HTML that needs nothing else.
+def report(lake: Lake, policy: RetentionPolicy, pattern: str | None, since_ms: int | None, announce: Announce) -> str:
+    """Return the report of a lake as one self-contained HTML page, which depends only on the content of the lake.
 
-    Of the groups like `pattern`; pictures over time begin at `since_ms`, ms since the epoch, or a week before the
-    newest record. The same lake gives the same page. Raises BadRequest where history has no such group, LakeUnusable
-    where an older program made the lake.
+    Args:
+        lake: The lake.
+        policy: The retention that the expiry calendar is based on.
+        pattern: A shell pattern of the groups; None for all groups.
+        since_ms: The start of charts over time, in ms since the epoch; by default a week before the newest record.
+        announce: Called with a description of each step before it starts.
+
+    Raises:
+        BadRequest: No group in the history matches the pattern.
+        LakeUnusable: An older version of offsetlake created the lake.
     """
-    say("looking for the newest record")
-    of = scope(lake, pattern, since_ms)
-    tables = sizes(lake)
-    sections = [*_of_groups(of, policy, say), *_of_lake(of, say), state.tables(of, tables)]
-    return page(f"Consumer offsets: {lake.path.name}", [*_says(of)], _facts(of, tables), sections)
+    announce("finding the newest record")
+    scope = find_scope(lake, pattern, since_ms)
+    table_sizes = sizes(lake)
+    sections = [
+        *_group_sections(scope, policy, announce),
+        *_lake_sections(scope, announce),
+        state.tables(scope, table_sizes),
+    ]
+    return page(f"Consumer offsets: {lake.path.name}", [*_introduction(scope)], _facts(scope, table_sizes), sections)
 
 
-def _facts(of: Scope, tables: pa.Table) -> dict[str, str]:
-    """Count what there is of the groups of the report; what is of no group, only if it is of all."""
-    waiting = [row["decisions"] for row in numbers.decisions(of).to_pylist() if row["outcome"] == "planned"]
-    facts = {
-        "groups": numbers.counted(of, "groups"),
-        "offsets": numbers.counted(of, "offsets"),
-        "commits and tombstones read": numbers.counted(of, "offset_commits"),
-        "open transactions": numbers.transactions(of).num_rows,
-        "tombstones planned": sum(waiting),
+def _facts(scope: Scope, table_sizes: pa.Table) -> dict[str, str]:
+    """Return the key figures of the groups; those that belong to no group only if the report is about all groups."""
+    planned = [row["decisions"] for row in numbers.decisions(scope).to_pylist() if row["outcome"] == "planned"]
+    counts = {
+        "groups": numbers.count_rows(scope, "groups"),
+        "offsets": numbers.count_rows(scope, "offsets"),
+        "commits and tombstones": numbers.count_rows(scope, "offset_commits"),
+        "open transactions": numbers.transactions(scope).num_rows,
+        "planned tombstones": sum(planned),
     }
-    counted = {name: f"{number:,}" for name, number in facts.items()}
-    if of.pattern is not None:
-        return counted
-    total = sum(tables["bytes"].to_pylist())
-    undecodable = f"{numbers.counted(of, 'quarantine'):,}"
-    return counted | {"undecodable records": undecodable, "on disk": size(total, unit_of(total))}
+    facts = {name: f"{number:,}" for name, number in counts.items()}
+    if scope.pattern is not None:
+        return facts
+    total = sum(table_sizes["bytes"].to_pylist())
+    quarantined = f"{numbers.count_rows(scope, 'quarantine'):,}"
+    return facts | {"quarantined records": quarantined, "size on disk": size(total, unit_of(total))}
 
 
-def _says(of: Scope) -> Iterator[str]:
-    if not has_history(of.lake):
-        yield f"The lake {of.lake.path} holds no history yet. To read the log: {of.read_log}."
+def _introduction(scope: Scope) -> Iterator[str]:
+    if not has_history(scope.lake):
+        yield f"The lake {scope.lake.path} has no history yet. To read the log: {scope.read_log}."
         return
     yield (
-        f"The lake {of.lake.path}, as it was read up to the newest record, of {instant(of.until_ms)}. "
-        f"What is over time begins {instant(of.from_ms)}; all times are UTC."
+        f"The lake {scope.lake.path}, up to the newest record at {instant(scope.until_ms)}. "
+        f"Charts over time start at {instant(scope.from_ms)}. All times are UTC."
     )
-    if of.pattern is not None:
-        yield f"Only of groups like {of.pattern}, except for quarantine, runs, tables and what is read so far."
+    if scope.pattern is not None:
+        yield (
+            f"Limited to groups that match {scope.pattern}, except for the sections on quarantine, runs, tables and "
+            "log positions."
+        )
 
 
-def _of_groups(of: Scope, policy: RetentionPolicy, say: Say) -> Iterator[Section]:
-    say("counting commits over time")
-    busiest = numbers.busiest(of)
-    steps = numbers.over_time(of, busiest)
+def _group_sections(scope: Scope, policy: RetentionPolicy, announce: Announce) -> Iterator[Section]:
+    announce("counting commits over time")
+    busiest = numbers.busiest_groups(scope)
+    steps = numbers.over_time(scope, busiest)
     lags = None
-    if newest_asked(of.lake) is not None:
-        say("judging who is behind")
-        lags = behind.lags(of)
-    say("looking for what needs attention")
-    yield attention.attention(of, busiest, lags)
-    yield commits.commit_rate(of, busiest.groups, steps)
-    yield commits.progress(of, busiest.groups, steps) if lags is None else behind.lag(of, lags)
-    say("judging what goes when")
-    yield behind.expiry(of, policy)
-    say("looking for commits that say nothing new")
-    yield commits.worst_committers(of, busiest)
+    if newest_asked(scope.lake) is not None:
+        announce("computing lag")
+        lags = lag_and_expiry.lags(scope)
+    announce("checking for problems")
+    yield attention.attention(scope, busiest, lags)
+    yield commits.commit_rate(scope, busiest.groups, steps)
+    yield commits.progress(scope, busiest.groups, steps) if lags is None else lag_and_expiry.lag(scope, lags)
+    announce("evaluating retention")
+    yield lag_and_expiry.expiry(scope, policy)
+    announce("counting redundant commits")
+    yield commits.worst_committers(scope, busiest)
 
 
-def _of_lake(of: Scope, say: Say) -> Iterator[Section]:
-    say("counting what the log grew by")
-    yield state.growth(of)
-    say("looking at decisions, quarantine and runs")
-    yield state.decisions(of)
-    yield state.quarantine(of)
-    yield state.newest_runs(of)
-    yield state.positions(of)
+def _lake_sections(scope: Scope, announce: Announce) -> Iterator[Section]:
+    announce("computing the growth of the log")
+    yield state.growth(scope)
+    announce("reading decisions, quarantine and runs")
+    yield state.decisions(scope)
+    yield state.quarantine(scope)
+    yield state.newest_runs(scope)
+    yield state.positions(scope)

@@ -1,4 +1,4 @@
-"""How the report writes numbers, instants and names."""
+"""Formats numbers, instants and names for the report."""
 
 from offsetlake.util.escaping import visible
 from offsetlake.util.times import about, to_duration, to_iso
@@ -7,7 +7,7 @@ _UNITS = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
 
 
 def count(number: int) -> str:
-    """Write a number in four places at the most, as on an axis: 950, 1.2k, 34M."""
+    """Return a number in at most four characters, as on an axis: 950, 1.2k, 34M."""
     for unit, letter in _UNITS:
         if abs(number) >= unit:
             scaled = number / unit
@@ -16,7 +16,7 @@ def count(number: int) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """Write a part of a whole in percent; 0% and 100% only if they are exact."""
+    """Return a share in percent; 0% and 100% only if they are exact."""
     percent = round(100 * part / whole)
     if part and not percent:
         return "<1%"
@@ -24,16 +24,16 @@ def share(part: int, whole: int) -> str:
 
 
 Unit = tuple[int, str]
-"""How many bytes a unit has, and its name."""
+"""The number of bytes of a unit, and its name."""
 
 
 def unit_of(largest: int) -> Unit:
-    """Return the unit in which sizes up to this number of bytes are written."""
+    """Return the unit for sizes of up to this number of bytes."""
     return next(((unit, f"{letter}B") for unit, letter in _UNITS if largest >= unit), (1, "B"))
 
 
 def size(number: int, unit: Unit) -> str:
-    """Write a number of bytes in a unit, to the nearest tenth if it is less than ten of them; 0 only if it is 0."""
+    """Return a number of bytes in a unit, with one decimal if it is less than ten units; 0 only if it is exact."""
     scaled, name = number / unit[0], unit[1]
     if scaled >= 10 or unit[0] == 1 or not number:
         return f"{scaled:,.0f} {name}"
@@ -41,13 +41,13 @@ def size(number: int, unit: Unit) -> str:
 
 
 def day(ms: int) -> str:
-    """Write the day of an instant, short: 31 Jan."""
+    """Return the day of an instant, such as 31 Jan."""
     year_month_day = to_iso(ms)[:10].split("-")
     return f"{int(year_month_day[2])} {_MONTHS[int(year_month_day[1]) - 1]}"
 
 
 def moment(ms: int, step_ms: int) -> str:
-    """Write an instant in two lines, as exactly as a step of an axis wants it."""
+    """Return an instant in two lines, with the precision that a time step needs."""
     if step_ms >= 86_400_000:
         return f"{day(ms)}\n{to_iso(ms)[:4]}"
     return f"{to_iso(ms)[11 : 16 if step_ms >= 60_000 else 19]}\n{day(ms)}"
@@ -57,19 +57,19 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 def instant(ms: int | None) -> str:
-    """Write an instant to the minute; nothing where there is none."""
+    """Return an instant with minutes; an empty string for None."""
     return "" if ms is None else to_iso(ms)[:16].replace("T", " ")
 
 
 def duration(ms: int | None) -> str:
-    """Write about how long something takes; nothing where that is not known."""
+    """Return an approximate duration; an empty string for None."""
     return "" if ms is None else to_duration(about(ms))
 
 
-def shortened(name: str, longest: int) -> str:
-    """Write a name in so many characters at the most: its beginning and its end. What no line takes is spelt out."""
+def shortened(name: str, max_characters: int) -> str:
+    """Return the start and the end of a name in at most `max_characters`, with control characters escaped."""
     shown = visible(name)
-    if len(shown) <= longest:
+    if len(shown) <= max_characters:
         return shown
-    end = longest // 3
-    return f"{shown[: longest - end - 1]}…{shown[-end:]}"
+    end = max_characters // 3
+    return f"{shown[: max_characters - end - 1]}…{shown[-end:]}"

@@ -1,4 +1,4 @@
-"""A report as a test reads it: by the standard library's own parser."""
+"""Parses a report with the parser of the standard library."""
 
 from base64 import b64decode
 from dataclasses import dataclass, field
@@ -9,23 +9,23 @@ _SVG = "{http://www.w3.org/2000/svg}"
 
 
 @dataclass
-class Part:
-    """One section: its heading, its sentences, its table with the headings first, what its picture says."""
+class Section:
+    """One section: its title, its paragraphs, its table with the headings first, and the texts in its chart."""
 
     title: str = ""
-    says: list[str] = field(default_factory=list)
+    paragraphs: list[str] = field(default_factory=list)
     rows: list[list[str]] = field(default_factory=list)
     picture: list[str] | None = None
 
 
 class Page(HTMLParser):
-    """What a person sees of a report; `tags` are all elements there are."""
+    """The content of a report: title, introduction, facts and sections; `tags` are the names of all elements."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.title, self.facts, self.says, self.tags = "", {}, [], set[str]()  # type: ignore[var-annotated]
-        self.parts: dict[str, Part] = {}
-        self._part, self._text = Part(), ""
+        self.title, self.facts, self.introduction, self.tags = "", {}, [], set[str]()  # type: ignore[var-annotated]
+        self.sections: dict[str, Section] = {}
+        self._section, self._text = Section(), ""
         self.feed(text)
         self.close()
 
@@ -34,14 +34,14 @@ class Page(HTMLParser):
         if tag in ("section", "h1", "h2", "p", "th", "td", "dt", "dd"):
             self._text = ""
         if tag == "section":
-            self._part = Part()
+            self._section = Section()
         elif tag == "tr":
-            self._part.rows.append([])
+            self._section.rows.append([])
         elif tag == "img":
             kind, content = str(dict(attributes)["src"]).split(",", 1)
             assert kind == "data:image/svg+xml;base64"
-            picture = ElementTree.fromstring(b64decode(content))  # noqa: S314 - our own
-            self._part.picture = ["".join(text.itertext()) for text in picture.iter(f"{_SVG}text")]
+            picture = ElementTree.fromstring(b64decode(content))  # noqa: S314 - written by the code under test
+            self._section.picture = ["".join(text.itertext()) for text in picture.iter(f"{_SVG}text")]
 
     def handle_data(self, data: str) -> None:
         self._text += data
@@ -51,12 +51,12 @@ class Page(HTMLParser):
         if tag == "h1":
             self.title = text
         elif tag == "h2":
-            self._part.title = text
-            self.parts[text] = self._part
+            self._section.title = text
+            self.sections[text] = self._section
         elif tag == "p":
-            (self._part.says if self.parts else self.says).append(text)
+            (self._section.paragraphs if self.sections else self.introduction).append(text)
         elif tag in ("th", "td"):
-            self._part.rows[-1].append(text)
+            self._section.rows[-1].append(text)
         elif tag == "dt":
             self._name = text
         elif tag == "dd":

@@ -1,4 +1,4 @@
-"""What the reports of the tests are about: a small lake written by hand, and names that would break a page."""
+"""The rows of a small lake for reports, with group IDs that contain markup."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ POLICY = RetentionPolicy(7 * DAY, (Override("kept-*", "*", 30 * DAY),))
 TAGS, MATH, LONG = "<script>alert(1)</script>&amp;'\"", "_$x^{$ 漢字 \u202e\n", "billing-" + "x" * 300 + "-eu"
 
 
-def at(group_id: str, log_offset: int, value: int, time: int, **others: Any) -> Row:
+def commit_at(group_id: str, log_offset: int, value: int, time: int, **columns: Any) -> Row:
     times = {"log_timestamp": time, "commit_timestamp": time}
-    return commit(log_offset, value, **{"group_id": group_id, **times, **others})
+    return commit(log_offset, value, **{"group_id": group_id, **times, **columns})
 
 
-def stored(group_id: str, time: int, **others: Any) -> Row:
+def stored(group_id: str, time: int, **columns: Any) -> Row:
     key = {"group_id": group_id, "topic": "t", "partition": 0}
-    return {**key, "committed_offset": 1, "commit_timestamp": time, "log_offset": 0, **others}
+    return {**key, "committed_offset": 1, "commit_timestamp": time, "log_offset": 0, **columns}
 
 
 def decided(run_id: int, outcome: str, rule: str, judged_offset: int) -> Row:
@@ -28,15 +28,15 @@ def decided(run_id: int, outcome: str, rule: str, judged_offset: int) -> Row:
 
 TABLES: dict[str, list[Row]] = {
     "offset_commits": [
-        at("before", 0, 1, NOW - 8 * DAY),
-        at("chatty", 1, 1, NOW - 3 * DAY),
-        *(at("chatty", 2 + n, 1, NOW - 2 * DAY + n) for n in range(3)),
-        at("chatty", 5, 2, NOW - 2 * DAY + 3 * HOUR),
-        at("steady", 6, 10, NOW - DAY),
-        at("steady", 7, 20, NOW - 5 * HOUR),
-        at("steady", 8, 15, NOW),
+        commit_at("before", 0, 1, NOW - 8 * DAY),
+        commit_at("chatty", 1, 1, NOW - 3 * DAY),
+        *(commit_at("chatty", 2 + n, 1, NOW - 2 * DAY + n) for n in range(3)),
+        commit_at("chatty", 5, 2, NOW - 2 * DAY + 3 * HOUR),
+        commit_at("steady", 6, 10, NOW - DAY),
+        commit_at("steady", 7, 20, NOW - 5 * HOUR),
+        commit_at("steady", 8, 15, NOW),
         tombstone(9, group_id="steady", topic="gone", log_timestamp=NOW),
-        *(at(name, 10 + n, 7, NOW - HOUR) for n, name in enumerate((TAGS, MATH, LONG))),
+        *(commit_at(name, 10 + n, 7, NOW - HOUR) for n, name in enumerate((TAGS, MATH, LONG))),
     ],
     "offsets": [
         stored("chatty", NOW - 8 * DAY),
@@ -53,7 +53,7 @@ TABLES: dict[str, list[Row]] = {
         decided(3, "planned", "explicit", 2),
     ],
     "quarantine": [{"log_offset": n, "reason": "<b>bad", "log_timestamp": n} for n in range(2)],
-    # which keeps the offset of that key
+    # A pending transaction keeps the offset of its key.
     "pending_offsets": [{**stored("steady", NOW), "producer_id": 5, "log_timestamp": NOW}],
     "runs": [
         {"run_id": 1, "job": "ingest", "started_at": 0, "finished_at": 1500, "positions": [
