@@ -117,9 +117,9 @@ def _check_offsets(
         committed = known & pc.equal(newest["kind"], "commit").to_numpy()
         log_offset = np.where(known, newest["log_offset"].to_numpy(), _NONE)
         same_value = committed & _same_value(decisions, newest) if not is_tombstone.all() else same_value
-    judged = pc.fill_null(decisions["judged_offset"], _NONE).to_numpy()
-    unchanged = np.where(judged == _NONE, ~committed, committed & (log_offset == judged))
-    done = np.where(is_tombstone, ~committed & (judged != _NONE), same_value & (log_offset > judged))
+    evaluated = pc.fill_null(decisions["judged_offset"], _NONE).to_numpy()
+    unchanged = np.where(evaluated == _NONE, ~committed, committed & (log_offset == evaluated))
+    done = np.where(is_tombstone, ~committed & (evaluated != _NONE), same_value & (log_offset > evaluated))
     pending = rows_in(decisions, current.pending, KEY) >= 0
     changed = pc.is_in(decisions["group_id"].cast(pa.string()), pa.array([*current.changed], pa.string())).to_numpy()
     stale = pc.is_valid(decisions["stale"]).to_numpy()

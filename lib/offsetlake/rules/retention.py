@@ -110,7 +110,7 @@ class Evaluations:
 class GroupFacts:
     """What the rules need to know of the groups of some log partitions.
 
-    The arrays have one element per row of `rows`, and a last one that stands for a group that does not exist.
+    The arrays have one element per row of `rows`, and a last one for groups that do not exist.
 
     Attributes:
         rows: Columns group_id, group_type, state, protocol_type, state_timestamp, subscription, subscribed_topics.
