@@ -19,7 +19,7 @@ def test_page_replaces_an_existing_file(run: Run, tmp_path: Path) -> None:
     (tmp_path / "report.html").write_text("an older report")
     code, out, err = run("report", "--group", "bill*", "--since", "1970-01-01")
     assert code == 0
-    assert out.startswith("report.html: ")
+    assert out.startswith("Wrote report.html (")
     assert [line.split("s  ")[1] for line in err.splitlines()][:2] == [
         "loading Matplotlib", "finding the newest record",
     ]  # fmt: skip
@@ -35,8 +35,8 @@ def test_page_replaces_an_existing_file(run: Run, tmp_path: Path) -> None:
         (("--lake", "none"), 6, "no lake in none: `offsetlake run --lake none --log FOLDER` creates one"),
         (("--group", "payments"), 2, "no group like 'payments' is in history"),
         (("--since", "noon"), 2, "'noon' is no instant"),
-        (("--to", "lake/lock/report.html"), 2, "cannot be written to lake/lock/report.html: File exists"),
-        (("--to", "lake"), 2, "the report cannot be written to lake: Is a directory"),
+        (("--to", "lake/lock/report.html"), 2, "Cannot write the report to lake/lock/report.html: File exists."),
+        (("--to", "lake"), 2, "Cannot write the report to lake: Is a directory."),
     ],
 )
 def test_invalid_option_is_reported_in_one_line(
