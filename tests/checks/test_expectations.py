@@ -1,4 +1,4 @@
-"""Each expectation holds of what the jobs have made of a real broker's log, and finds the fault it is for."""
+"""Each expectation is satisfied after the jobs over the log of a real broker, and finds the fault it is for."""
 
 import random
 import re
@@ -140,20 +140,20 @@ def ingest_again(start: int, position: int) -> Fault:
     )
 
 
-def test_all_hold_of_a_real_log_of_which_something_was_let_go(made: Lake) -> None:
+def test_expectations_are_satisfied_after_an_emit_to_a_real_log(made: Lake) -> None:
     assert made.count("tombstones", "outcome = 'emitted' AND group_id = 'billing'") == 7
     assert made.count("tombstones", "outcome = 'planned' AND group_id <> 'billing'") > 100
     assert broken(made) == {}
 
 
 @pytest.mark.parametrize("suite", SUITES.values(), ids=SUITES)
-def test_each_column_is_counted_once_and_its_table_asked(suite: Suite) -> None:
+def test_each_expectation_has_its_own_column_and_queries_its_table(suite: Suite) -> None:
     columns = [each.column for each in suite.expectations]
     assert len(columns) == len({*columns})
     assert {each.table for each in suite.expectations} <= {*suite.tables}
 
 
-def test_every_expectation_has_a_fault_it_finds() -> None:
+def test_every_expectation_has_a_fault() -> None:
     of_suites = {each.column for suite in SUITES.values() for each in suite.expectations}
     assert of_suites == {column for column, *_ in FAULTS}
 
@@ -312,7 +312,7 @@ FAULTS: list[tuple[str, Fault, Row]] = [
 
 
 @pytest.mark.parametrize(("column", "fault", "told"), FAULTS)
-def test_a_fault_is_found(lake: Lake, column: str, fault: Fault, told: Row) -> None:
+def test_expectation_finds_its_fault(lake: Lake, column: str, fault: Fault, told: Row) -> None:
     suite = next(of for of in SUITES.values() if any(each.column == column for each in of.expectations))
     assert not found(lake, suite, column)[column].rows
     fault(lake)
@@ -328,7 +328,7 @@ def remove_history_before(lake: Lake, run_id: int) -> None:
                 (lake.table_path(table) / file["path"]).unlink()
 
 
-def test_a_gate_reads_no_history_but_what_is_new(lake: Lake) -> None:
+def test_gate_reads_only_new_history(lake: Lake) -> None:
     newest = lake.query("SELECT max(ingest_run) AS run_id FROM offset_commits", "offset_commits")["run_id"][0].as_py()
     remove_history_before(lake, newest)
     assert broken(lake, as_gate=True) == {}
@@ -347,14 +347,12 @@ def test_a_gate_reads_no_history_but_what_is_new(lake: Lake) -> None:
         ("offsets_twice", append("offsets", "log_partition = 9")),
     ],
 )
-def test_a_gate_finds_the_fault_of_something_new(lake: Lake, column: str, fault: Fault) -> None:
+def test_gate_finds_a_fault_in_new_history(lake: Lake, column: str, fault: Fault) -> None:
     fault(lake)
     assert found(lake, SUITES["after_compact"], column, as_gate=True)[column].rows
 
 
-def test_of_much_that_is_new_a_gate_asks_about_parts_others_each_time(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gate_samples_other_parts_of_much_new_history_each_time(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expectations, "_ROWS_AT_ONCE", 200)
     suite = replace(SUITES["after_compact"], expectations=SUITES["after_compact"].expectations[2:4])
     pins = pinned(lake, [suite], {})
@@ -368,7 +366,7 @@ def test_of_much_that_is_new_a_gate_asks_about_parts_others_each_time(
 
 
 @pytest.mark.slow
-def test_all_hold_of_a_random_log_in_every_state_of_a_cycle(tmp_path: Path) -> None:
+def test_expectations_are_satisfied_after_each_job_over_a_random_log(tmp_path: Path) -> None:
     whole = random_log(random.Random(1), 600, groups=12, log_partitions=4, batches_per_segment=20, commit_ids=(7,))
     lake, log = Lake.create(tmp_path / "lake"), tmp_path / "log"
     for plans in (whole.plans[: len(whole.plans) // 2], whole.plans):
@@ -383,12 +381,12 @@ def test_all_hold_of_a_random_log_in_every_state_of_a_cycle(tmp_path: Path) -> N
     assert lake.count("tombstones", "outcome = 'emitted'") > 20
 
 
-def test_nothing_is_there_to_look_at_in_a_new_lake(tmp_path: Path) -> None:
+def test_new_lake_has_nothing_to_check(tmp_path: Path) -> None:
     lake = Lake.create(tmp_path / "lake")
     assert {str(of) for suite in SUITES.values() for of in found(lake, suite).values()} == {NOTHING}
 
 
-def test_of_many_rows_some_are_counted_and_few_told() -> None:
+def test_evidence_counts_up_to_a_limit_and_shows_few_rows() -> None:
     rows = [{"group_id": f"g\x1b{number}", "topic": None, "log_offset": 7} for number in range(MAX_COUNTED_ROWS)]
     assert str(Evidence(rows[:1], 9)) == "1 row: group_id=g\\x1b0 log_offset=7"
     assert str(Evidence(rows[:4], 9)).startswith("4 rows: group_id=g\\x1b0 log_offset=7; ")
@@ -397,7 +395,7 @@ def test_of_many_rows_some_are_counted_and_few_told() -> None:
     assert str(Evidence([], 1234)) == "none of 1,234 rows"
 
 
-def test_tables_that_are_being_written_are_not_judged(lake: Lake) -> None:
+def test_tables_of_an_unfinished_run_are_refused(lake: Lake) -> None:
     runs.begin(lake, "compact", runs.Plan())
     with pytest.raises(LakeBusy, match=r"run \d+ of compact in .* is running or was interrupted"):
         pinned(lake, SUITES.values(), {})

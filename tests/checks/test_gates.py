@@ -1,4 +1,4 @@
-"""A gate that failed holds back what came behind it, until what it saw is mended or accepted."""
+"""A failed gate holds back later history until the fault is repaired or accepted."""
 
 import json
 import shutil
@@ -61,7 +61,7 @@ def failed(run: Run, *arguments: str) -> list[str]:
     return broken
 
 
-def test_what_failed_is_asked_of_again_until_it_is_mended(run: Run, lake: Lake) -> None:
+def test_failed_history_is_checked_again_until_it_is_repaired(run: Run, lake: Lake) -> None:
     before = failed(run, "--gate")
     assert OUT_OF_RANGE in before
     more(lake)
@@ -74,7 +74,7 @@ def test_what_failed_is_asked_of_again_until_it_is_mended(run: Run, lake: Lake) 
     assert OUT_OF_RANGE not in failed(run, "--gate"), "what passed is not asked of again"
 
 
-def test_what_was_accepted_passes_and_what_comes_then_is_asked_of(run: Run, lake: Lake) -> None:
+def test_accepted_history_passes_and_later_history_is_checked(run: Run, lake: Lake) -> None:
     assert OUT_OF_RANGE in failed(run, "--gate")
     code, _, err = run("check", "--accept", "--suite", "after_compact")
     assert (code, err) == (0, "Accepted what is compacted so far: after_compact\n")
@@ -87,6 +87,6 @@ def test_what_was_accepted_passes_and_what_comes_then_is_asked_of(run: Run, lake
     assert OUT_OF_RANGE in failed(run, "--gate"), "of what came behind it, all is asked"
 
 
-def test_accepting_checks_nothing(run: Run, lake: Lake) -> None:
+def test_accept_checks_nothing(run: Run, lake: Lake) -> None:
     code, _, err = run("check", "--accept", "--gate")
     assert (code, err) == (2, "error: --accept checks nothing: it takes --suite only\n")

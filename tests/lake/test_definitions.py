@@ -1,4 +1,4 @@
-"""Definitions and their migration: a lake of an older version gets what it lacks."""
+"""Definitions of tables, and the upgrade of lakes of older versions to them."""
 
 import json
 from dataclasses import replace
@@ -51,7 +51,7 @@ def _schema(lake: Lake) -> pa.Schema:
     return pa.schema(DeltaTable(lake.table_path("transaction_markers")).schema().to_arrow())
 
 
-def test_an_older_lake_becomes_what_a_new_one_is(tmp_path: Path, newer: Any) -> None:
+def test_upgraded_lake_has_the_tables_of_a_new_one(tmp_path: Path, newer: Any) -> None:
     old = Lake.create(tmp_path / "old")
     schema = _schema(old)
     row = dict.fromkeys(schema.names, 1) | {"marker": "COMMIT"}
@@ -70,7 +70,7 @@ def test_an_older_lake_becomes_what_a_new_one_is(tmp_path: Path, newer: Any) -> 
     assert upgraded.count("transaction_markers", "coordinator_epoch IS NULL") == 1
 
 
-def test_an_upgrade_cut_short_is_finished(tmp_path: Path, newer: Any) -> None:
+def test_interrupted_upgrade_is_completed(tmp_path: Path, newer: Any) -> None:
     old = Lake.create(tmp_path / "lake")
     marker = (tmp_path / "lake" / "offsetlake.json").read_text()
     newer()
@@ -82,7 +82,7 @@ def test_an_upgrade_cut_short_is_finished(tmp_path: Path, newer: Any) -> None:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_a_definition_is_whole(table: str) -> None:
+def test_definition_is_complete(table: str) -> None:
     of = definition(table)
     assert of.name == table
     assert of.comment
@@ -92,12 +92,12 @@ def test_a_definition_is_whole(table: str) -> None:
     assert all(1 <= part["since"] <= LAKE_VERSION for part in (*of.columns, *of.checks))
 
 
-def test_every_definition_is_of_a_table() -> None:
+def test_every_definition_belongs_to_a_table() -> None:
     assert {path.stem for path in DEFINITIONS.iterdir()} == set(TABLES)
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_a_definition_says_what_is_known_and_nothing_else(table: str) -> None:
+def test_definition_has_known_fields_only(table: str) -> None:
     stored = json.loads((DEFINITIONS / f"{table}.json").read_text(encoding="utf-8"))
     assert stored.keys() == {"name", "comment", "columns", "checks", "properties"}
     for column in stored["columns"]:
@@ -113,7 +113,7 @@ def test_a_definition_says_what_is_known_and_nothing_else(table: str) -> None:
     assert all(column["nullable"] for column in stored["columns"] if column["since"] > made), "old rows have none"
 
 
-def test_a_table_says_what_its_definition_says(tmp_path: Path) -> None:
+def test_created_table_matches_its_definition(tmp_path: Path) -> None:
     lake = Lake.create(tmp_path / "lake")
     for table in TABLES:
         stored = json.loads((DEFINITIONS / f"{table}.json").read_text(encoding="utf-8"))
@@ -132,7 +132,7 @@ def test_a_table_says_what_its_definition_says(tmp_path: Path) -> None:
         assert stored["properties"].items() <= kept.items()
 
 
-def test_a_check_refuses_what_it_forbids(tmp_path: Path) -> None:
+def test_row_that_violates_a_check_is_refused(tmp_path: Path) -> None:
     lake = Lake.create(tmp_path / "lake")
     path = lake.table_path("transaction_markers")
     schema = pa.schema(DeltaTable(path).schema().to_arrow())

@@ -1,4 +1,4 @@
-"""Queries with a memory limit: what they spill, what they refuse, and how a process ends that grows all the same."""
+"""Queries with a memory limit: sorts spill, joins are refused, and a process that exceeds the limit exits."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return small_lake(tmp_path_factory.mktemp("engine") / "lake", offset_commits=[commit(0, 1)])
 
 
-def test_a_sort_larger_than_the_limit_is_spilled(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sort_above_the_limit_spills(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "ENGINE_BYTES", 80 << 20)
     session = lake.engine(
         ["runs"], {}, settings=SPILLING | {"datafusion.execution.sort_spill_reservation_bytes": "8000000"}
@@ -32,7 +32,7 @@ def test_a_sort_larger_than_the_limit_is_spilled(lake: Lake, monkeypatch: pytest
     assert sorted(found["n"].to_pylist()) == [*range(1, 400_001)]
 
 
-def test_a_join_larger_than_the_limit_is_refused_in_a_sentence(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_join_above_the_limit_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "ENGINE_BYTES", 8 << 20)
     with pytest.raises(NotEnoughMemory, match="the query needs more than 1 GB of memory: narrow it"):
         lake.engine(["runs"], {}).query(
@@ -40,7 +40,7 @@ def test_a_join_larger_than_the_limit_is_refused_in_a_sentence(lake: Lake, monke
         )
 
 
-def test_a_large_result_is_kept_in_a_file(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_result_is_stored_in_a_file(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "MAX_ROWS_IN_MEMORY", 100)
     small, large = (
         select(lake, f"SELECT value AS n, -value AS m FROM generate_series(1, {rows})") for rows in (100, 9000)
@@ -70,7 +70,7 @@ with limited_memory():
 """
 
 
-def test_a_process_that_grows_all_the_same_ends_with_a_sentence(lake: Lake) -> None:
+def test_process_above_the_limit_exits_with_a_message(lake: Lake) -> None:
     done = subprocess.run([sys.executable, "-c", GROWS, str(lake.path)], capture_output=True, text=True, check=False)
     assert done.returncode == NotEnoughMemory.exit_code, done.stderr
     assert done.stderr.startswith("error: the query needs more than 1 GB of memory: narrow it")

@@ -1,4 +1,4 @@
-"""Data files: their statistics are true, and a run's commit happens once."""
+"""Data files have correct statistics, and the commit of a run happens once."""
 
 import json
 import uuid
@@ -74,7 +74,7 @@ ROWS = st.builds(
 
 
 @given(batches=st.lists(st.lists(ROWS, max_size=4), min_size=1, max_size=5))
-def test_statistics_are_those_of_the_rows(one_lake: Lake, batches: list[list[Row]]) -> None:
+def test_statistics_match_the_rows(one_lake: Lake, batches: list[list[Row]]) -> None:
     file = TableFile(one_lake, "quarantine")
     for batch in batches:
         file.write_rows(batch)
@@ -101,7 +101,7 @@ def _in_order(value: Any) -> Any:
     return value.encode() if isinstance(value, str) else value
 
 
-def test_readers_find_rows_by_any_bound(lake: Lake) -> None:
+def test_rows_are_found_by_statistics_of_any_column(lake: Lake) -> None:
     reasons = ["", "'", "\\", "\n", "ключ", "\U0001f600", "\uffff", "a" * 40, "a" * 33 + "b", "x" * 5_000]
     for run, reason in enumerate(reasons, start=1):
         commit(lake, "quarantine", [written(lake, quarantined(run, reason))], "test", run)
@@ -112,7 +112,7 @@ def test_readers_find_rows_by_any_bound(lake: Lake) -> None:
     assert lake.count("quarantine", "log_timestamp IS NULL") == len(reasons)
 
 
-def test_a_file_has_several_row_groups_and_keeps_superseded_commits_apart(one_lake: Lake) -> None:
+def test_superseded_commits_have_their_own_row_groups(one_lake: Lake) -> None:
     schema = table_schema("offset_commits")
     row = dict.fromkeys(schema.names, 0) | {"kind": "commit", "group_id": "g", "topic": "t", "metadata": ""}
     row |= {"topic_id": None}
@@ -127,7 +127,7 @@ def test_a_file_has_several_row_groups_and_keeps_superseded_commits_apart(one_la
     assert sorted(at for group in groups for at in group["log_offset"].to_pylist()) == list(range(10))
 
 
-def test_columns_come_by_name_and_others_are_passed_over(one_lake: Lake) -> None:
+def test_columns_are_matched_by_name_and_others_ignored(one_lake: Lake) -> None:
     rows = pa.Table.from_pylist([quarantined(1, "a"), quarantined(2, "b")])
     shuffled = rows.select(rows.column_names[::-1]).append_column("more", pa.array([1, 2]))
     file = TableFile(one_lake, "quarantine")
@@ -136,7 +136,7 @@ def test_columns_come_by_name_and_others_are_passed_over(one_lake: Lake) -> None
     assert pq.read_table(one_lake.table_path("quarantine") / added.path).to_pylist() == rows.to_pylist()
 
 
-def test_no_rows_no_file(lake: Lake) -> None:
+def test_without_rows_no_file_is_created(lake: Lake) -> None:
     file = TableFile(lake, "quarantine")
     file.write_rows([])
     file.write(table_schema("quarantine").empty_table())
@@ -149,7 +149,7 @@ def test_no_rows_no_file(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 1, 3, 4], ids="{} rows".format)
-def test_a_file_given_up_is_gone(lake: Lake, rows: int) -> None:
+def test_discarded_file_is_removed(lake: Lake, rows: int) -> None:
     file = TableFile(lake, "quarantine")
     file.write_rows([quarantined(log_offset) for log_offset in range(rows)])
     assert len(data_files(lake, "quarantine")) == (rows >= 3)
@@ -157,7 +157,7 @@ def test_a_file_given_up_is_gone(lake: Lake, rows: int) -> None:
     assert data_files(lake, "quarantine") == []
 
 
-def test_a_commit_of_a_run_happens_once(lake: Lake) -> None:
+def test_commit_of_a_resumed_run_is_skipped(lake: Lake) -> None:
     first, again = written(lake, quarantined(1), quarantined(2)), written(lake, quarantined(1), quarantined(2))
     commit(lake, "quarantine", [first], "ingest", 5)
     version = lake.versions("quarantine")
@@ -169,7 +169,7 @@ def test_a_commit_of_a_run_happens_once(lake: Lake) -> None:
     assert lake.delta_table("quarantine").transaction_version("offsetlake-ingest") == 5
 
 
-def test_each_job_has_runs_of_its_own(lake: Lake) -> None:
+def test_commits_of_jobs_are_told_apart(lake: Lake) -> None:
     """Run 2 of one job may end before run 1 of another, which was cut short."""
     commit(lake, "quarantine", [written(lake, quarantined(2))], "compact", 2)
     commit(lake, "quarantine", [written(lake, quarantined(1))], "ingest", 1)
@@ -178,7 +178,7 @@ def test_each_job_has_runs_of_its_own(lake: Lake) -> None:
     assert lake.delta_table("quarantine").transaction_version("offsetlake-ingest") == 1
 
 
-def test_all_files_of_a_commit_come_and_go_at_once(lake: Lake) -> None:
+def test_commit_adds_and_removes_files_atomically(lake: Lake) -> None:
     schema = table_schema("offsets")
     base = {"topic": "t", "partition": 0, "committed_offset": 0, "metadata": "", "commit_timestamp": 0}
     base |= {"record_type": 1, "value_version": 3, "log_partition": 0, "log_offset": 0}
@@ -197,7 +197,7 @@ def test_all_files_of_a_commit_come_and_go_at_once(lake: Lake) -> None:
     assert len(data_files(lake, "offsets")) == 3, "readers of an older version still find its files"
 
 
-def test_a_full_disk_is_said_and_what_was_begun_can_be_given_up(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported_and_the_file_can_be_discarded(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     name = uuid.UUID(int=7)
     monkeypatch.setattr(uuid, "uuid4", lambda: name)
     path = lake.table_path("quarantine") / f"part-{name}.parquet"

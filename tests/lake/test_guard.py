@@ -1,4 +1,4 @@
-"""What another program did to a table is found once, and adapted to or refused; here by delta-rs, without its txn."""
+"""Commits of other programs are found once, and adapted to or refused; delta-rs without our transaction makes them."""
 
 import json
 import shutil
@@ -75,14 +75,14 @@ def test_each_commit_is_read_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -
     assert read == [lake.versions("offsets")["offsets"]]
 
 
-def test_our_own_commits_are_no_others(lake: Lake) -> None:
+def test_our_own_commits_are_not_reported(lake: Lake) -> None:
     for table in lake.tables():
         found = commits.follow(lake.table_path(table), table, None)
         assert (found.rearranged, found.changed, found.altered) == ([], [], None), table
         assert found.version == found.readable == lake.versions(table)[table]
 
 
-def test_rearranged_state_is_read_as_before_and_written_as_leaves_again(lake: Lake) -> None:
+def test_rearranged_state_is_read_and_rewritten_as_state_files(lake: Lake) -> None:
     before, versions = state(lake), lake.versions(*STATE)
     optimize(lake, "offsets")
     assert guard.state_versions(lake) == versions, "a reader writes nothing, and reads the version before"
@@ -108,7 +108,7 @@ def test_files_without_statistics_are_read(lake: Lake) -> None:
     assert state(lake) == before
 
 
-def test_former_rows_brought_back_are_no_change(lake: Lake) -> None:
+def test_restored_rows_are_no_change(lake: Lake) -> None:
     version = lake.versions("offsets")["offsets"]
     delete(lake, "offsets", "topic = 'orders'")
     with pytest.raises(
@@ -136,7 +136,7 @@ def _older_copy(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("other", [_log_without_a_version, _older_copy])
-def test_commits_that_cannot_be_read_are_refused_until_a_rebuild(lake: Lake, other: Other) -> None:
+def test_unreadable_commits_are_refused_until_a_rebuild(lake: Lake, other: Other) -> None:
     before = state(lake)
     verify(lake)
     other(lake)
@@ -147,7 +147,7 @@ def test_commits_that_cannot_be_read_are_refused_until_a_rebuild(lake: Lake, oth
     assert state(lake) == before
 
 
-def test_a_rebuild_of_a_log_partition_mends_that_one_only(lake: Lake) -> None:
+def test_rebuild_of_a_log_partition_repairs_only_that_one(lake: Lake) -> None:
     before = state(lake)
     first, second = two_log_partitions(lake)
     delete(lake, "offsets", f"log_partition IN ({first}, {second})")
@@ -171,7 +171,7 @@ def test_log_partitions_in_one_file_are_rebuilt_together(lake: Lake) -> None:
     assert state(lake) == before
 
 
-def test_files_rearranged_while_a_compaction_runs(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_fails_if_files_are_rearranged_meanwhile(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its commit would take files away that are no longer there, and leave their rows in the table twice."""
     before = state(lake)["offsets"]
     real = compact_job.distribute
@@ -194,7 +194,9 @@ def _nothing_compacted(real: Callable[..., Any]) -> Callable[..., Any]:
     return lambda lake, job, *more: None if job == "compact" else real(lake, job, *more)
 
 
-def test_commands_refuse_and_rebuild_mends(lake: Lake, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_refuse_a_changed_table_until_it_is_rebuilt(
+    lake: Lake, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(runner, "LazySession", NoSpark)
     _, before, _ = run("offsets", "--format", "json", "--lake", str(lake.path))
     delete(lake, "offsets", "topic = 'orders'")

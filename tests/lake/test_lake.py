@@ -1,4 +1,4 @@
-"""A lake: made, opened, locked, refused."""
+"""Lakes are created, opened, locked and refused."""
 
 import errno
 import json
@@ -36,25 +36,25 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "lake"
 
 
-def test_a_new_lake_has_every_table_empty(folder: Path) -> None:
+def test_new_lake_has_all_tables_empty(folder: Path) -> None:
     lake = Lake.create(folder)
     assert {table: lake.count(table) for table in TABLES} == dict.fromkeys(TABLES, 0)
     assert Lake.open(folder).path == lake.path
 
 
-def test_a_table_that_is_gone_is_named(folder: Path) -> None:
+def test_missing_table_is_named(folder: Path) -> None:
     lake = Lake.create(folder)
     shutil.rmtree(lake.table_path("offsets"))
     with pytest.raises(LakeUnusable, match=f"table offsets of the lake {lake.path} is missing: restore its folder"):
         lake.count("offsets")
 
 
-def test_no_lake_no_answer(folder: Path) -> None:
+def test_folder_without_lake_is_refused(folder: Path) -> None:
     with pytest.raises(LakeUnusable, match="no lake in"):
         Lake.open(folder)
 
 
-def test_a_lake_of_a_newer_version_is_refused(folder: Path) -> None:
+def test_lake_of_a_newer_version_is_refused(folder: Path) -> None:
     Lake.create(folder)
     (folder / "offsetlake.json").write_text(json.dumps({"version": LAKE_VERSION + 1}))
     for opening in (Lake.open, Lake.create, Lake.check):
@@ -62,7 +62,7 @@ def test_a_lake_of_a_newer_version_is_refused(folder: Path) -> None:
             opening(folder)
 
 
-def test_a_folder_of_other_things_is_no_place_for_a_lake(folder: Path) -> None:
+def test_folder_with_other_files_is_refused(folder: Path) -> None:
     folder.mkdir()
     (folder / "thesis.tex").touch()
     for opening in (Lake.create, Lake.check):
@@ -71,7 +71,7 @@ def test_a_folder_of_other_things_is_no_place_for_a_lake(folder: Path) -> None:
     assert (folder / "thesis.tex").exists()
 
 
-def test_a_half_made_lake_is_finished(folder: Path) -> None:
+def test_incomplete_lake_is_completed(folder: Path) -> None:
     Lake.create(folder)
     (folder / "offsetlake.json").unlink()
     for file in sorted((folder / TABLES[-1]).rglob("*"), reverse=True):
@@ -80,7 +80,7 @@ def test_a_half_made_lake_is_finished(folder: Path) -> None:
     assert Lake.create(folder).count(TABLES[-1]) == 0
 
 
-def test_two_programs_may_make_one_lake_at_once(folder: Path) -> None:
+def test_two_programs_can_create_a_lake_concurrently(folder: Path) -> None:
     command = [sys.executable, "-c", HOLD, str(folder)]
     makers = [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) for _ in range(2)]
     for maker in makers:
@@ -88,7 +88,7 @@ def test_two_programs_may_make_one_lake_at_once(folder: Path) -> None:
     assert Lake.open(folder).count("offsets") == 0
 
 
-def test_a_file_is_replaced_whole_or_not_at_all(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_is_replaced_atomically(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = Lake.create(folder)
     lake.write_file("plan-ingest.json", {"run_id": 1})
 
@@ -101,7 +101,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(folder: Path, monkeypatch: pytes
     assert lake.read_file("plan-ingest.json") == {"run_id": 1}
 
 
-def test_a_full_disk_says_so_and_loses_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported_and_loses_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     value = offset_value(3, 7, commit_timestamp=1)
     write_partition(tmp_path / "log", 0, [Batch(records=(Record(0, 1, offset_key("g", "t", 0), value),))])
     lake = Lake.create(folder)
@@ -131,7 +131,7 @@ def _holder(folder: Path) -> subprocess.Popen[str]:
     return process
 
 
-def test_the_second_job_waits_and_says_for_whom(folder: Path) -> None:
+def test_second_job_waits_and_names_the_first(folder: Path) -> None:
     lake, said = Lake.create(folder), []
     with _holder(folder) as holder:
 
@@ -146,7 +146,7 @@ def test_the_second_job_waits_and_says_for_whom(folder: Path) -> None:
         assert said == [f"waiting for holder (process {holder.pid}), which writes to {folder}"]
 
 
-def test_a_job_that_waited_long_enough_stops(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_that_waits_too_long_fails(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lake_module, "WAIT_SECONDS", 0)
     lake = Lake.create(folder)
     with _holder(folder) as holder:
@@ -155,7 +155,7 @@ def test_a_job_that_waited_long_enough_stops(folder: Path, monkeypatch: pytest.M
         holder.communicate("\n")
 
 
-def test_a_killed_job_frees_the_lake(folder: Path) -> None:
+def test_lock_of_a_killed_job_is_released(folder: Path) -> None:
     lake = Lake.create(folder)
     with _holder(folder) as holder:
         os.kill(holder.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""A scratch copy of a lake: what is written to it stays in it, and what is in it is of one moment."""
+"""A scratch copy is a consistent state of a lake, and writes to it do not reach the lake."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def files(folder: Path) -> Files:
     return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_what_is_written_to_the_copy_stays_in_it(lake: Lake, tmp_path: Path) -> None:
+def test_writes_to_the_copy_do_not_reach_the_lake(lake: Lake, tmp_path: Path) -> None:
     lake.write_file("plan-ingest.json", {"run_id": 2})
     before = files(lake.path)
     with lake.lock("a job"), scratch(lake) as copy:
@@ -40,7 +40,7 @@ def test_what_is_written_to_the_copy_stays_in_it(lake: Lake, tmp_path: Path) -> 
     assert not copy.path.exists()
 
 
-def test_an_older_lake_is_brought_up_to_date_in_the_copy_only(lake: Lake) -> None:
+def test_older_lake_is_upgraded_only_in_the_copy(lake: Lake) -> None:
     (lake.path / "offsetlake.json").write_text('{"version": 1}')
     before = files(lake.path)
     with scratch(lake) as copy:
@@ -48,7 +48,7 @@ def test_an_older_lake_is_brought_up_to_date_in_the_copy_only(lake: Lake) -> Non
     assert files(lake.path) == before
 
 
-def test_a_copy_is_of_one_moment(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copy_is_a_consistent_state(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job commits to a table that is linked already, and takes its plan away."""
     lake.write_file("plan-ingest.json", {"run_id": 2})
     taken, state = 0, module._state
@@ -69,7 +69,7 @@ def test_a_copy_is_of_one_moment(lake: Lake, monkeypatch: pytest.MonkeyPatch) ->
         assert copy.read_file("plan-ingest.json") is None
 
 
-def test_errors_name_the_lake(lake: Lake) -> None:
+def test_errors_name_the_lake_instead_of_the_copy(lake: Lake) -> None:
     with pytest.raises(BadRequest) as raised, scratch(lake) as copy:
         raise BadRequest(f"there is no group in {copy.path}")
     assert str(raised.value) == f"there is no group in {lake.path}"

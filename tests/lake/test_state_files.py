@@ -1,4 +1,4 @@
-"""Leaves: after any changes they hold what a dict holds, in order, no group parted, the untouched ones untouched."""
+"""State files contain the rows of a dict after any changes: sorted, no group split, other files not rewritten."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -32,7 +32,7 @@ def _rows(lake: Lake, change: dict[str, int], run: int) -> pa.Table:
 @pytest.mark.slow
 @given(steps=st.lists(CHANGES, min_size=1, max_size=6), size=st.integers(1, 5))
 @settings(max_examples=12, deadline=None)
-def test_leaves_hold_what_a_dict_holds(steps: list[dict[str, int]], size: int) -> None:
+def test_state_files_match_a_dict_after_any_changes(steps: list[dict[str, int]], size: int) -> None:
     held: dict[str, tuple[int, int]] = {}
     before, state_files.STATE_FILE_ROWS = state_files.STATE_FILE_ROWS, size
     try:

@@ -1,4 +1,4 @@
-"""SQL statements in files: each is complete, and its placeholders are those its user replaces."""
+"""SQL statements in files are described and used, and their placeholders are replaced."""
 
 import re
 from pathlib import Path

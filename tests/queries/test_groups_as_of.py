@@ -1,4 +1,4 @@
-"""`groups --as-of` against the table `groups` of a lake whose log was cut off at that instant."""
+"""`groups --as-of` compared with the table `groups` of a lake whose log ends at that instant."""
 
 import json
 import struct
@@ -32,7 +32,7 @@ def cut_off(log: Path, instant_ms: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("time", INSTANTS)
-def test_groups_are_those_of_a_log_that_ends_then(broker_lake: Lake, tmp_path: Path, time: str) -> None:
+def test_groups_match_a_log_that_ends_at_the_instant(broker_lake: Lake, tmp_path: Path, time: str) -> None:
     instant = to_ms(f"2026-11-21T{time}")
     cut_off(copytree(LOG, tmp_path / "log"), instant)
     cut = Lake.create(tmp_path / "lake")
@@ -45,7 +45,7 @@ def test_groups_are_those_of_a_log_that_ends_then(broker_lake: Lake, tmp_path: P
     ]
 
 
-def test_some_log_partitions_at_a_time_give_the_same(broker_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_read_in_portions_are_the_same(broker_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     instant, read = to_ms("2026-11-21T05:38:49.500"), list[int]()
     expected = groups_as_of(broker_lake, instant)
     monkeypatch.setattr(as_of, "_ROWS_AT_ONCE", 300)
@@ -54,11 +54,11 @@ def test_some_log_partitions_at_a_time_give_the_same(broker_lake: Lake, monkeypa
     assert len(read) > 1
 
 
-def test_at_the_end_of_history_they_are_those_of_now(broker_lake: Lake) -> None:
+def test_groups_at_the_end_of_history_are_the_current_ones(broker_lake: Lake) -> None:
     assert groups_as_of(broker_lake, to_ms("2030-01-01")).to_pylist() == questions.groups(broker_lake).to_pylist()
 
 
-def test_a_group_is_there_from_its_first_commit_on(run: Run, tmp_path: Path) -> None:
+def test_group_exists_from_its_first_commit(run: Run, tmp_path: Path) -> None:
     """Also from one of a transaction that is open, as a coordinator has it; it has an offset when that is committed."""
     commits = [commit(1_000, 5, group_id="plain"), commit(2_000, 5, 7, group_id="transactional")]
     lake = small_lake(tmp_path / "lake", offset_commits=commits, transaction_markers=[marker(3_000, "COMMIT", 7)])
@@ -75,7 +75,7 @@ def test_a_group_is_there_from_its_first_commit_on(run: Run, tmp_path: Path) -> 
     assert (code, [json.loads(line)["group_id"] for line in out.splitlines()]) == (0, ["plain"])
 
 
-def test_what_cannot_be_answered(broker_lake: Lake) -> None:
+def test_unknown_instants_groups_and_states_are_refused(broker_lake: Lake) -> None:
     for wrong, says in (
         ({"instant_ms": 0}, "history begins at 2026-11-21"),
         ({"instant_ms": to_ms("2030-01-01"), "pattern": "nobody*"}, "no group like 'nobody"),

@@ -1,4 +1,4 @@
-"""The views that history is read by, on any log, against a replay in plain Python and against `offsets_as_of`."""
+"""The views of history, on any log, compared with a replay in plain Python and with `offsets_as_of`."""
 
 import random
 import re
@@ -72,7 +72,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Made]:
 
 
 @pytest.mark.parametrize("in_parts", [False, True])
-def test_outcomes_are_what_a_replay_says(made: Callable[[bool], Made], in_parts: bool) -> None:
+def test_outcomes_match_a_replay(made: Callable[[bool], Made], in_parts: bool) -> None:
     lake, records = made(in_parts)
     found = rows(lake, "SELECT log_partition, log_offset, outcome FROM commit_outcomes", "commit_outcomes")
     expected = [(e.record.log_partition, e.record.log_offset, e.outcome) for e in replay(records).history]
@@ -81,7 +81,7 @@ def test_outcomes_are_what_a_replay_says(made: Callable[[bool], Made], in_parts:
 
 
 @pytest.mark.parametrize("in_parts", [False, True])
-def test_steps_are_what_replays_up_to_each_record_say(made: Callable[[bool], Made], in_parts: bool) -> None:
+def test_steps_match_replays_up_to_each_record(made: Callable[[bool], Made], in_parts: bool) -> None:
     lake, records = made(in_parts)
     sql = """SELECT group_id, topic, partition, log_partition, effective_log_offset, old_offset, new_offset
         FROM commit_steps WHERE old_offset IS NOT NULL OR new_offset IS NOT NULL"""  # a tombstone can take nothing
@@ -97,7 +97,7 @@ VERSIONS_AT = """
 @pytest.mark.slow
 @settings(max_examples=30)
 @given(st.booleans(), st.data())
-def test_versions_at_any_instant_are_the_offsets_as_of_then(
+def test_versions_at_any_instant_match_offsets_as_of(
     made: Callable[[bool], Made], in_parts: bool, data: st.DataObject
 ) -> None:
     lake, records = made(in_parts)
@@ -145,7 +145,7 @@ IN_PARTS = [name for name, view in views().items() if view.by_log_partition and 
 
 @pytest.mark.parametrize("divided_by", ["log partition", "group"])
 @pytest.mark.parametrize("name", IN_PARTS)
-def test_a_view_asked_in_parts_has_the_rows_of_the_whole(
+def test_view_computed_in_parts_has_the_same_rows(
     made: Callable[[bool], Made], name: str, divided_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake, _ = made(True)

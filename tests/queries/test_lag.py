@@ -1,4 +1,4 @@
-"""`lag` over small lakes written by hand: which commits count, against which ends, and what is said where none are."""
+"""`lag` over small lakes: which commits it uses, with which log end offsets, and its messages without any."""
 
 import json
 import random
@@ -115,13 +115,13 @@ def test_groups_worst_first(lake: Lake) -> None:
     ]
 
 
-def test_what_is_named(lake: Lake) -> None:
+def test_named_groups_and_topics_limit_the_rows(lake: Lake) -> None:
     assert rows(lake, "group_id", "topic", pattern="[m-o]*", topic="anew") == [("orphan", "anew")]
     assert rows(lake, "group_id", "partition", pattern="moved") == [("moved", 0), ("moved", 1)]
 
 
 @pytest.mark.parametrize("now", [2000, 3999])
-def test_an_instant_is_judged_by_what_was_known_then(lake: Lake, now: int) -> None:
+def test_lag_at_an_instant_uses_only_what_was_known_then(lake: Lake, now: int) -> None:
     """Two ingests had asked, and read what they had read; only time went on."""
     names = ("group_id", "status", "committed_offset", "end_offset", "lag", "lag_ms", "asked_timestamp")
     assert rows(lake, *names, topic="t", now=now) == [
@@ -132,14 +132,14 @@ def test_an_instant_is_judged_by_what_was_known_then(lake: Lake, now: int) -> No
     ]
 
 
-def test_the_clock_given_is_the_one_judged_by(lake: Lake) -> None:
+def test_status_is_evaluated_at_the_given_instant(lake: Lake) -> None:
     """Slow is silent for 1000 ms at 4000, and its window is 1500 ms long."""
     assert rows(lake, "status", "lag", pattern="slow", now=4500) == [("WARN", 66)]
     assert rows(lake, "status", "lag", pattern="slow", now=4501) == [("STOP", 66)]
 
 
 @pytest.mark.parametrize("commit_ids", [(), (7,)])
-def test_commits_of_any_log_count_as_in_a_replay(tmp_path: Path, commit_ids: tuple[int, ...]) -> None:
+def test_commits_of_any_log_match_a_replay(tmp_path: Path, commit_ids: tuple[int, ...]) -> None:
     log = random_log(random.Random(21), 1500, groups=6, log_partitions=4, commit_ids=commit_ids)
     history = replay(log.records()).history
     expected: dict[OffsetKey, list[int]] = defaultdict(list)
@@ -174,7 +174,7 @@ def test_commits_of_any_log_count_as_in_a_replay(tmp_path: Path, commit_ids: tup
         ({"now": 999}, r"log end offsets are recorded since 1970-01-01T00:00:01\.000Z: .*00\.999Z is before that"),
     ],
 )
-def test_what_is_not_there(lake: Lake, asked: dict[str, Any], says: str) -> None:
+def test_unknown_groups_topics_and_instants_are_refused(lake: Lake, asked: dict[str, Any], says: str) -> None:
     with pytest.raises(BadRequest, match=says):
         lag_of_partitions(lake, **asked)
 
@@ -199,7 +199,7 @@ def test_one_observation_of_the_log_end_raises_no_alarm(run: Run, tmp_path: Path
     assert "STOP" not in out
 
 
-def test_a_lake_of_a_folder_knows_no_ends(tmp_path: Path) -> None:
+def test_lake_of_a_folder_has_no_log_end_offsets(tmp_path: Path) -> None:
     read = small_lake(tmp_path / "read", offset_commits=[commit(1, 5)])
     for lake in (read, small_lake(tmp_path / "empty")):
         for now in (None, 5):
@@ -209,7 +209,7 @@ def test_a_lake_of_a_folder_knows_no_ends(tmp_path: Path) -> None:
                 lag_of_partitions(lake, now=now)
 
 
-def test_a_history_without_commits(tmp_path: Path) -> None:
+def test_history_without_commits_has_no_lag(tmp_path: Path) -> None:
     with pytest.raises(BadRequest, match="no group has an offset"):
         lag_of_partitions(small_lake(tmp_path / "lake", log_ends=[end(1, 5)]))
 
@@ -217,7 +217,7 @@ def test_a_history_without_commits(tmp_path: Path) -> None:
 # --- over time ---
 
 
-def test_a_group_over_time(lake: Lake) -> None:
+def test_lag_of_a_group_over_time(lake: Lake) -> None:
     def over_time(group: str) -> list[tuple[int, ...]]:
         return [tuple(row.values()) for row in lag_over_time(lake, group).to_pylist()]
 
@@ -239,7 +239,7 @@ def answered(run: Run, lake: Lake, *options: str) -> list[Row]:
     return [json.loads(line) for line in out.splitlines()]
 
 
-def test_the_command_gives_groups_or_partitions(run: Run, lake: Lake) -> None:
+def test_lag_command_lists_groups_or_partitions(run: Run, lake: Lake) -> None:
     assert [row["group_id"] for row in answered(run, lake, "--limit", "2")] == ["stopped", "moved"]
     assert [row["behind"] for row in answered(run, lake, "--group", "moved", "--partitions")] == ["2s", None]
     assert [row["behind"] for row in answered(run, lake, "--status", "STOP")] == [">3s", ">2s"]
@@ -254,7 +254,7 @@ def test_the_command_gives_groups_or_partitions(run: Run, lake: Lake) -> None:
     assert [row["lag"] for row in answered(run, lake, "--group", "slow", "--over-time")] == [10, 20, 66]
 
 
-def test_the_command_for_people(run: Run, lake: Lake) -> None:
+def test_lag_command_prints_a_table(run: Run, lake: Lake) -> None:
     code, out, err = run("lag", "--lake", str(lake.path), "--group", "orphan", "--partitions")
     assert code == 0
     header, *lines = [line.split() for line in out.splitlines()]
@@ -276,7 +276,7 @@ def test_the_command_for_people(run: Run, lake: Lake) -> None:
         (["--over-time", "--group", "nobody"], "error: the lag of group 'nobody' is not known"),
     ],
 )
-def test_the_command_refuses_in_a_sentence(run: Run, lake: Lake, options: list[str], says: str) -> None:
+def test_lag_command_refuses_with_a_message(run: Run, lake: Lake, options: list[str], says: str) -> None:
     code, out, err = run("lag", "--lake", str(lake.path), *options)
     assert (code, out) == (2, "")
     assert says in err

@@ -1,4 +1,4 @@
-"""The questions, on small lakes and against a replay in plain Python."""
+"""The queries on small lakes, and compared with a replay in plain Python."""
 
 import random
 from pathlib import Path
@@ -63,7 +63,7 @@ def test_offsets_are_sorted_by_key(lake: Lake) -> None:
         ({"limit": 0}, []),
     ],
 )
-def test_offsets_of_what_is_named(lake: Lake, chosen: dict[str, str | int], committed: list[int]) -> None:
+def test_group_and_topic_limit_the_offsets(lake: Lake, chosen: dict[str, str | int], committed: list[int]) -> None:
     assert questions.offsets(lake, **chosen)["committed_offset"].to_pylist() == committed  # type: ignore[arg-type]
 
 
@@ -79,17 +79,17 @@ def test_offsets_of_what_is_named(lake: Lake, chosen: dict[str, str | int], comm
         ({"group_type": "streams"}, ["stream"]),
     ],
 )
-def test_groups_of_what_is_named(lake: Lake, chosen: dict[str, str], names: list[str]) -> None:
+def test_pattern_state_and_type_limit_the_groups(lake: Lake, chosen: dict[str, str], names: list[str]) -> None:
     assert questions.groups(lake, **chosen)["group_id"].to_pylist() == names
 
 
-def test_groups_know_how_many_offsets_they_have(lake: Lake) -> None:
+def test_groups_have_the_number_of_their_offsets(lake: Lake) -> None:
     found = questions.groups(lake)
     assert found["offsets"].to_pylist() == [3, 0, 1, 0]
     assert "replay_state" not in found.column_names
 
 
-def test_a_state_that_no_group_can_be_in(lake: Lake) -> None:
+def test_unknown_state_is_refused(lake: Lake) -> None:
     with pytest.raises(BadRequest, match="'stable'; states are Empty, Stable"):
         questions.groups(lake, state="stable")
 
@@ -99,7 +99,7 @@ def test_sql_reads_all_tables(lake: Lake) -> None:
     assert found.to_pylist() == [{"n": 4}]
 
 
-def test_sql_tells_columns_of_the_same_name_apart(lake: Lake) -> None:
+def test_sql_renames_columns_of_the_same_name(lake: Lake) -> None:
     found = select(lake, "SELECT g.group_id, o.group_id, o.topic FROM groups g JOIN offsets o ON g.state = o.topic")
     assert found.column_names == ["group_id", "group_id_2", "topic"]
 
@@ -212,7 +212,7 @@ def _event(first: int, last: int, principal: str, **others: object) -> dict[str,
     return {**where, "principal": principal, "client_id": "c", "address": "a", **others}
 
 
-def test_history_tells_who_did_it(tmp_path: Path) -> None:
+def test_history_has_the_audit_event_of_each_record(tmp_path: Path) -> None:
     events = [
         _event(1, 1, "User:first", what="commit"),
         _event(3, 4, "os:two-records", what="reset", client_id=None, address=None),
@@ -233,7 +233,7 @@ def test_history_tells_who_did_it(tmp_path: Path) -> None:
     ]
 
 
-def test_who_did_what_newest_first(tmp_path: Path) -> None:
+def test_audit_events_are_listed_newest_first(tmp_path: Path) -> None:
     events = [
         _event(1, 1, "User:alice"),
         _event(2, 5, "User:bob", group_id="billing-1", what="delete group"),
@@ -291,7 +291,7 @@ ANY_LOG = logs() | worlds((7,)).flatmap(lambda world: logs(world=world))
 @pytest.mark.slow
 @SLOW
 @given(ANY_LOG)
-def test_history_of_any_log_is_what_replays_say(log: RandomLog) -> None:
+def test_history_of_any_log_matches_replays(log: RandomLog) -> None:
     records = log.records()
     with TemporaryDirectory() as folder:
         events = _events_of(log)
@@ -328,7 +328,7 @@ def _answered(lake: Lake, instant: int) -> list[dict[str, object]]:
 @pytest.mark.slow
 @SLOW
 @given(ANY_LOG, st.data())
-def test_offsets_as_of_any_instant_are_what_a_replay_gives(log: RandomLog, data: st.DataObject) -> None:
+def test_offsets_as_of_any_instant_match_a_replay(log: RandomLog, data: st.DataObject) -> None:
     records = log.records()
     timed = [*(e.record for e in replay(records).history), *replay(records).markers]
     times = sorted({each.log_timestamp for each in timed if each.log_timestamp != -1})
@@ -344,7 +344,7 @@ def test_offsets_as_of_any_instant_are_what_a_replay_gives(log: RandomLog, data:
             offsets_as_of(lake, times[0] - 1)
 
 
-def test_history_of_a_larger_log_with_commits_in_parts(tmp_path: Path) -> None:
+def test_history_of_a_log_with_commits_in_parts_matches_replays(tmp_path: Path) -> None:
     records = random_log(random.Random(12), 400, groups=2, topics=2, log_partitions=1, commit_ids=(7,)).records()
     lake = small_lake(tmp_path / "lake", **history_of(records))
     for key in sorted({entry.key for entry in replay(records).history})[:6]:
@@ -353,7 +353,7 @@ def test_history_of_a_larger_log_with_commits_in_parts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("commit_ids", [(), (7,)])
-def test_offsets_as_of_of_a_larger_log(
+def test_offsets_as_of_read_in_portions_match_a_replay(
     tmp_path: Path, commit_ids: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replayed, "_ROWS_AT_ONCE", 300)  # several parts of the log, one after the other

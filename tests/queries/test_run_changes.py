@@ -1,4 +1,4 @@
-"""What `run` says it changed, and the list of runs."""
+"""The changes that `run` prints, and the list of runs."""
 
 import json
 import random
@@ -31,7 +31,7 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RandomLog:
     return made
 
 
-def test_a_run_tells_what_it_changed(run: Run, log: RandomLog, tmp_path: Path) -> None:
+def test_run_prints_the_groups_it_changed(run: Run, log: RandomLog, tmp_path: Path) -> None:
     first = read_log(tmp_path / "log")
     run("run", "--log", "log", "--now", "2000-01-01")
     grow(tmp_path / "log", log)

@@ -1,4 +1,4 @@
-"""The views in Spark: registered in a session, they say what they say without one."""
+"""The views registered in a Spark session have the same rows as without Spark."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,7 +42,7 @@ def _rows(answer: pa.Table) -> list[dict[str, Any]]:
 @pytest.mark.jvm
 @pytest.mark.long
 @pytest.mark.slow
-def test_views_say_in_spark_what_they_say_without(session: SparkSession, tmp_path: Path) -> None:
+def test_views_have_the_same_rows_in_spark(session: SparkSession, tmp_path: Path) -> None:
     present = {table: [{**row, "log_partition": 1} for row in rows] for table, rows in PRESENT.items()}
     every = {
         table: [row for rows in (HISTORY, present, ODD) for row in rows.get(table, [])] for table in HISTORY | PRESENT
@@ -60,6 +60,6 @@ def test_views_say_in_spark_what_they_say_without(session: SparkSession, tmp_pat
         assert expected.num_rows, name
 
 
-def test_no_lake(tmp_path: Path) -> None:
+def test_folder_without_lake_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LakeUnusable, match="no lake in"):
         offsetlake.register_views(None, tmp_path)  # type: ignore[arg-type]

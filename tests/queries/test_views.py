@@ -1,4 +1,4 @@
-"""Each view on rows written out by hand, and what its file says of it."""
+"""Each view on rows written by hand, and the description in its file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -121,7 +121,7 @@ def test_retention_clocks(present: Lake) -> None:
     assert found == CLOCK
 
 
-def test_retention_clocks_are_those_that_expire_judges_by(present: Lake) -> None:
+def test_retention_clocks_match_those_of_expire(present: Lake) -> None:
     offsets, pending = (present.query(f"SELECT * FROM {table}", table) for table in ("offsets", "pending_offsets"))
     groups = GroupFacts(present.query("SELECT * FROM groups", "groups"))
     evaluated = evaluate(offsets, groups, pending, NOW, np.zeros(offsets.num_rows, np.int64))
@@ -158,7 +158,7 @@ def test_retention_what_if(present: Lake) -> None:
     ]
 
 
-def test_retention_of_commits_beyond_all_times(tmp_path: Path) -> None:
+def test_retention_of_commits_with_extreme_timestamps(tmp_path: Path) -> None:
     lake = small_lake(tmp_path / "lake", **ODD, offset_commits=PRESENT["offset_commits"])
     found = asked(lake, "expiring_soon", ("topic", "expires_timestamp"))
     assert found == [("past", -(2**63) + 7 * DAY), ("future", 2**63 - 1)]
@@ -228,7 +228,7 @@ def test_log_clock(present: Lake) -> None:
 
 
 @pytest.mark.parametrize("view", views())
-def test_a_view_has_the_columns_its_file_tells_of(present: Lake, view: str) -> None:
+def test_view_has_the_columns_of_its_file(present: Lake, view: str) -> None:
     of_view = views()[view]
     found = present.query(f"SELECT * FROM {view} WHERE {of_view.since} >= 0 ORDER BY {of_view.order}", view)
     assert found.column_names == [*of_view.columns]
@@ -236,7 +236,7 @@ def test_a_view_has_the_columns_its_file_tells_of(present: Lake, view: str) -> N
     assert ";" not in of_view.select
 
 
-def test_views_take_what_they_build_on() -> None:
+def test_views_need_the_tables_they_are_built_on() -> None:
     tables, made = needed(["regressions"])
     assert tables == {"offset_commits", "transaction_markers", "group_records", "tombstones", "alterations"}
     assert [view.name for view in made][-2:] == ["changes", "regressions"]
@@ -244,7 +244,7 @@ def test_views_take_what_they_build_on() -> None:
     assert not views().keys() & {*TABLES}
 
 
-def test_views_are_in_every_select(present: Lake, tmp_path: Path) -> None:
+def test_every_select_can_name_views(present: Lake, tmp_path: Path) -> None:
     found = present.query("SELECT count(*) AS n FROM offsets CROSS JOIN log_clock")
     assert found.to_pylist() == [{"n": 15}]
     assert small_lake(tmp_path / "empty").query("SELECT * FROM changes").num_rows == 0

@@ -1,4 +1,4 @@
-"""Small lakes with history and state of one's own making, written without Spark."""
+"""Small lakes with given rows, written without Spark."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path

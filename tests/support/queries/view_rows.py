@@ -1,4 +1,4 @@
-"""Rows of tables, written out by hand, that the views are held to."""
+"""Rows of tables, written by hand, with which the views are tested."""
 
 import json
 
