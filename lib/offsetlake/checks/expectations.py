@@ -85,7 +85,7 @@ class Suite:
     @property
     def tables(self) -> list[str]:
         """The tables that the queries name."""
-        words = {word for each in self.expectations for word in re.findall(r"\w+", each.broken_by)}
+        words = {word for expectation in self.expectations for word in re.findall(r"\w+", expectation.broken_by)}
         return [table for table in TABLES if table in words]
 
 
@@ -121,12 +121,12 @@ def read_suites(names: Sequence[str]) -> list[Suite]:
 def _suite(stored: Mapping[str, Any]) -> Suite:
     meta = stored["meta"]
 
-    def expectation(each: Mapping[str, Any]) -> Expectation:
-        query = f"WITH {meta['with']} {each['meta']['broken_by']}"
-        whole = each["meta"].get("whole", False)
-        return Expectation(each["type"], each["kwargs"], each["description"], each["meta"]["table"], query, whole)
+    def parsed(entry: Mapping[str, Any]) -> Expectation:
+        query = f"WITH {meta['with']} {entry['meta']['broken_by']}"
+        whole = entry["meta"].get("whole", False)
+        return Expectation(entry["type"], entry["kwargs"], entry["description"], entry["meta"]["table"], query, whole)
 
-    expectations = tuple(map(expectation, stored["expectations"]))
+    expectations = tuple(map(parsed, stored["expectations"]))
     return Suite(stored["name"], expectations, meta.get("since", ""), meta.get("changed_only", False))
 
 
@@ -137,8 +137,8 @@ def pinned(lake: Lake, suites: Iterable[Suite], named: Mapping[str, int]) -> dic
     be named too. Raises BadRequest if they are not, or if a version does not exist yet, and LakeBusy if a job that
     writes to the tables has not finished.
     """
-    of_all = [suite.tables for suite in suites]
-    tables = [table for table in TABLES if any(table in of for of in of_all)]
+    named_by_suites = {table for suite in suites for table in suite.tables}
+    tables = [table for table in TABLES if table in named_by_suites]
     if unknown := named.keys() - {*TABLES}:
         raise BadRequest(f"there is no table {min(unknown)!r}; tables are {', '.join(TABLES)}")
     left = [table for table in tables if table not in named]
@@ -184,59 +184,68 @@ def evidence(
     about `max_rows` rows, some log partitions are checked, others after each compaction. `advance` is called with the
     number of rows checked and the number of all rows.
     """
-    at = {table: versions[table] for table in suite.tables}
-    counted = {each.table: f"SELECT count(*) AS size FROM {each.table}" for each in suite.expectations}  # noqa: S608
-    sizes = {table: select_at(lake, sql, {table: at[table]})["size"][0].as_py() for table, sql in counted.items()}
-    through = select_at(lake, _COMPACTED, {"runs": at["runs"]})["run_id"][0].as_py()
-    history = {table: f"ingest_run > {since} AND ingest_run <= {through}" for table in _HISTORY if table in at}
-    found: dict[str, list[Mapping[str, Any]]] = {each.column: [] for each in suite.expectations}
-    _collect(lake, [each for each in suite.expectations if each.whole], at, history, since, found)
-    in_parts = [each for each in suite.expectations if not each.whole]
-    by_partition = {table: history.get(table, "true") for table in _BY_LOG_PARTITION if table in at}
+    pins = {table: versions[table] for table in suite.tables}
+    tables = dict.fromkeys(expectation.table for expectation in suite.expectations)
+    sizes = {table: _size(lake, table, versions[table]) for table in tables}
+    through = select_at(lake, _COMPACTED, {"runs": pins["runs"]})["run_id"][0].as_py()
+    history = {table: f"ingest_run > {since} AND ingest_run <= {through}" for table in _HISTORY if table in pins}
+    violations: dict[str, list[Mapping[str, Any]]] = {expectation.column: [] for expectation in suite.expectations}
+    _collect(
+        lake, [expectation for expectation in suite.expectations if expectation.whole], pins, history, since, violations
+    )
+    in_parts = [expectation for expectation in suite.expectations if not expectation.whole]
+    by_partition = {table: history.get(table, "true") for table in _BY_LOG_PARTITION if table in pins}
     if suite.changed_only and since:
-        by_partition |= dict.fromkeys([table for table in _STATE if table in at], _changed(lake, at, since))
-    parts = portions({table: lake.delta_table(table, at[table]) for table in by_partition}, since, _ROWS_AT_ONCE)
+        by_partition |= dict.fromkeys([table for table in _STATE if table in pins], _changed(lake, pins, since))
+    parts = portions({table: lake.delta_table(table, pins[table]) for table in by_partition}, since, _ROWS_AT_ONCE)
     chosen = parts if max_rows is None else _sample(parts, through, max_rows)
     done, total = 0, sum(part.rows for part in chosen)
     for part in chosen:
         only = {table: f"{condition} AND {part.condition}" for table, condition in by_partition.items()}
-        _collect(lake, in_parts, at, only, since, found)
+        _collect(lake, in_parts, pins, only, since, violations)
         done += part.rows
         advance(done, total)
     sampled = f"in {len(chosen)} of {len(parts)} parts of the log" if len(chosen) < len(parts) else ""
     return [
-        Evidence(found[each.column], sizes[each.table], "" if each.whole else sampled) for each in suite.expectations
+        Evidence(violations[expectation.column], sizes[expectation.table], "" if expectation.whole else sampled)
+        for expectation in suite.expectations
     ]
+
+
+def _size(lake: Lake, table: str, version: int) -> int:
+    """Return the number of rows of a table at a Delta version."""
+    size = select_at(lake, f"SELECT count(*) AS size FROM {table}", {table: version})["size"][0].as_py()  # noqa: S608
+    return int(size)
 
 
 def _sample(parts: Sequence[Portion], turn: int, max_rows: int) -> list[Portion]:
     """Choose at least one portion and about `max_rows` rows; each turn chooses others, so that all get chosen."""
     chosen: list[Portion] = []
-    for at in range(len(parts)):
-        if chosen and sum(part.rows for part in chosen) + parts[at].rows > max_rows:
+    for number in range(len(parts)):
+        if chosen and sum(part.rows for part in chosen) + parts[number].rows > max_rows:
             break
-        chosen.append(parts[(turn * _STRIDE + at) % len(parts)])
+        chosen.append(parts[(turn * _STRIDE + number) % len(parts)])
     return chosen
 
 
 def _collect(
     lake: Lake,
     expectations: Iterable[Expectation],
-    at: Mapping[str, int],
+    pins: Mapping[str, int],
     only: Mapping[str, str],
     since: int,
-    found: Mapping[str, list[Mapping[str, Any]]],
+    violations: Mapping[str, list[Mapping[str, Any]]],
 ) -> None:
     """Add the rows that violate expectations to those found before, at most MAX_COUNTED_ROWS per expectation."""
-    with readable(lake, at):
-        engine = lake.engine((), at, only)
-        for each in expectations:
-            if left := MAX_COUNTED_ROWS - len(found[each.column]):
-                query = each.broken_by.replace(SINCE, str(since))
-                found[each.column].extend(engine.query(f"{query} LIMIT {left}").to_pylist())
+    with readable(lake, pins):
+        engine = lake.engine((), pins, only)
+        for expectation in expectations:
+            if left := MAX_COUNTED_ROWS - len(violations[expectation.column]):
+                query = expectation.broken_by.replace(SINCE, str(since))
+                violations[expectation.column].extend(engine.query(f"{query} LIMIT {left}").to_pylist())
 
 
-def _changed(lake: Lake, at: Mapping[str, int], since: int) -> str:
+def _changed(lake: Lake, pins: Mapping[str, int], since: int) -> str:
     """Return the condition for the log partitions with new records."""
-    changed = select_at(lake, _CHANGED.format(since=since), {"runs": at["runs"]})["log_partition"].to_pylist()
+    changed = select_at(lake, _CHANGED.format(since=since), {"runs": pins["runs"]})["log_partition"].to_pylist()
     return f"log_partition IN ({', '.join(map(str, changed))})" if changed else "false"

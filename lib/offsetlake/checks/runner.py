@@ -51,18 +51,18 @@ def evaluate(
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
     rows = []
     for suite in suites:
-        found = evidence[suite.name]
-        succeeded = _validate(context, suite, found, versions)
+        of_suite = evidence[suite.name]
+        succeeded = _validate(context, suite, of_suite, versions)
         rows += [
             {
                 "suite": suite.name,
-                "expectation": each.description,
-                "table": each.table,
-                "version": versions[each.table],
-                "success": succeeded[each.column],
-                "observed": str(seen),
+                "expectation": expectation.description,
+                "table": expectation.table,
+                "version": versions[expectation.table],
+                "success": succeeded[expectation.column],
+                "observed": str(violations),
             }
-            for each, seen in zip(suite.expectations, found, strict=True)
+            for expectation, violations in zip(suite.expectations, of_suite, strict=True)
         ]
     if docs is not None:
         say(f"writing pages to {docs}")
@@ -71,13 +71,22 @@ def evaluate(
 
 
 def _validate(
-    context: EphemeralDataContext, suite: Suite, found: Sequence[Evidence], versions: Mapping[str, int]
+    context: EphemeralDataContext, suite: Suite, of_suite: Sequence[Evidence], versions: Mapping[str, int]
 ) -> dict[str, bool]:
     """Validate the counts of violating rows; return by column whether the expectation is satisfied."""
-    counts = pd.DataFrame({each.column: [len(seen.rows)] for each, seen in zip(suite.expectations, found, strict=True)})
+    counts = pd.DataFrame(
+        {
+            expectation.column: [len(violations.rows)]
+            for expectation, violations in zip(suite.expectations, of_suite, strict=True)
+        }
+    )
     rules = [
-        {"type": each.type, "kwargs": dict(each.kwargs), "description": _on_page(each, versions, seen)}
-        for each, seen in zip(suite.expectations, found, strict=True)
+        {
+            "type": expectation.type,
+            "kwargs": dict(expectation.kwargs),
+            "description": _on_page(expectation, versions, violations),
+        }
+        for expectation, violations in zip(suite.expectations, of_suite, strict=True)
     ]
     rows_found = context.data_sources.add_pandas(suite.name).add_dataframe_asset("rows_that_break_it")
     definition = gx.ValidationDefinition(
@@ -86,13 +95,13 @@ def _validate(
         suite=context.suites.add(gx.ExpectationSuite(name=suite.name, expectations=rules)),
     )
     done = context.validation_definitions.add(definition).run(batch_parameters={"dataframe": counts})
-    return {each.expectation_config.kwargs["column"]: each.success for each in done.results}
+    return {result.expectation_config.kwargs["column"]: result.success for result in done.results}
 
 
-def _on_page(expectation: Expectation, versions: Mapping[str, int], seen: Evidence) -> str:
+def _on_page(expectation: Expectation, versions: Mapping[str, int], violations: Evidence) -> str:
     """Return the HTML that describes an expectation and its evidence; names in it are untrusted."""
     where = f"{expectation.table} at version {versions[expectation.table]}"
-    return html.escape(f"{expectation.description}. In {where}: {seen}").replace("$", "&#36;")
+    return html.escape(f"{expectation.description}. In {where}: {violations}").replace("$", "&#36;")
 
 
 def _write_docs(context: EphemeralDataContext, docs: Path) -> None:

@@ -67,20 +67,20 @@ class Engine:
         Raises NotEnoughMemory, here or while the result is read, if the query needs more than ENGINE_BYTES.
         """
         try:
-            found = pa.RecordBatchReader.from_stream(self._builder.execute(sql))
+            reader = pa.RecordBatchReader.from_stream(self._builder.execute(sql))
         except (DeltaError, pa.ArrowException) as error:
             raise _explained(error) from error
-        schema = pa.schema([of.with_type(_common(of.type)) for of in found.schema])
-        return pa.RecordBatchReader.from_batches(schema, _batches(found, schema))
+        schema = pa.schema([field.with_type(_common(field.type)) for field in reader.schema])
+        return pa.RecordBatchReader.from_batches(schema, _batches(reader, schema))
 
     def query(self, sql: str) -> pa.Table:
         """Run a query and return its whole result."""
         return self.stream(sql).read_all()
 
 
-def _batches(found: pa.RecordBatchReader, schema: pa.Schema) -> Iterable[pa.RecordBatch]:
+def _batches(reader: pa.RecordBatchReader, schema: pa.Schema) -> Iterable[pa.RecordBatch]:
     try:
-        for batch in found:
+        for batch in reader:
             yield batch.cast(schema)
     except (DeltaError, pa.ArrowException, OSError) as error:
         raise _explained(error) from error
@@ -119,5 +119,5 @@ def _common(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind):
         return pa.list_(kind.value_field.with_type(_common(kind.value_type)))
     if pa.types.is_struct(kind):
-        return pa.struct([of.with_type(_common(of.type)) for of in kind])
+        return pa.struct([field.with_type(_common(field.type)) for field in kind])
     return kind

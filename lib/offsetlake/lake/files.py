@@ -139,7 +139,7 @@ def repeating_as_dictionaries(table: str) -> pa.Schema:
     """Return the columns of a table as `table_schema` does, but repeated texts as dictionaries."""
     repeating, as_dictionary = definition(table).repeating, pa.dictionary(pa.int32(), pa.string())
     schema = table_schema(table)
-    return pa.schema([of.with_type(as_dictionary) if of.name in repeating else of for of in schema])
+    return pa.schema([field.with_type(as_dictionary) if field.name in repeating else field for field in schema])
 
 
 def _held_as(given: pa.Schema, schema: pa.Schema) -> pa.Schema:
@@ -151,13 +151,13 @@ def _held_as(given: pa.Schema, schema: pa.Schema) -> pa.Schema:
 
 def _without_unused(rows: pa.Table) -> pa.Table:
     """Unify the dictionaries of each column and drop unused values, which Parquet would otherwise store."""
-    for at, column in enumerate(rows.schema):
+    for index, column in enumerate(rows.schema):
         if pa.types.is_dictionary(column.type):
-            array = rows[at].unify_dictionaries().combine_chunks()
+            array = rows[index].unify_dictionaries().combine_chunks()
             used = pc.unique(array.indices).drop_null()
             if len(used) < len(array.dictionary):
                 array = pa.DictionaryArray.from_arrays(pc.index_in(array.indices, used), array.dictionary.take(used))
-            rows = rows.set_column(at, column, array)
+            rows = rows.set_column(index, column, array)
     return rows
 
 
@@ -171,9 +171,13 @@ def _row_groups(rows: pa.Table) -> list[pa.Table]:
 
 def _indexed(table: str) -> list[str]:
     """Return the columns with statistics: those that the definition names, or all of simple types."""
-    of = definition(table)
-    named = of.properties.get("delta.dataSkippingStatsColumns")
-    return named.split(",") if named else [c["name"] for c in of.columns if c["type"] in ("long", "integer", "string")]
+    table_definition = definition(table)
+    named = table_definition.properties.get("delta.dataSkippingStatsColumns")
+    return (
+        named.split(",")
+        if named
+        else [c["name"] for c in table_definition.columns if c["type"] in ("long", "integer", "string")]
+    )
 
 
 def commit(
@@ -211,13 +215,13 @@ def committed(lake: Lake, table: str, job: str, run_id: int) -> bool:
     return (lake.delta_table(table).transaction_version(app_id(job)) or 0) >= run_id
 
 
-def active_files(lake: Lake, table: str, at: DeltaTable | int | None = None) -> list[dict[str, Any]]:
+def active_files(lake: Lake, table: str, version: DeltaTable | int | None = None) -> list[dict[str, Any]]:
     """Return the data files of a table, at a version or now, with their statistics as `min.column`, `max.column`.
 
     The files can be read as plain Parquet: raises TableChanged if they have deletion vectors, or columns with other
     names in the files.
     """
-    target = at if isinstance(at, DeltaTable) else lake.delta_table(table, at)
+    target = version if isinstance(version, DeltaTable) else lake.delta_table(table, version)
     protocol = target.protocol()
     if protocol.min_reader_version > 1:
         why = renamed_columns(target, definition(table).column_names)

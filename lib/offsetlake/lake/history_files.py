@@ -104,8 +104,8 @@ class History(RecordSource):
         chosen = pc.field("log_partition").isin(list(partitions))
         chosen &= (pc.field("ingest_run") >= self.from_run) & (pc.field("ingest_run") <= self.through_run)
         folder = self.lake.table_path(table)
-        found = ds.dataset([str(folder / f.path) for f in files], schema=table_schema(table))
-        scanner = found.scanner(
+        dataset = ds.dataset([str(folder / f.path) for f in files], schema=table_schema(table))
+        scanner = dataset.scanner(
             columns=columns,
             filter=chosen if where is None else chosen & where,
             batch_size=_BATCH_ROWS,
@@ -149,6 +149,6 @@ def partition_rows(
     paths = [lake.table_path(table) / f.path for f in files if f.first_partition <= high and f.last_partition >= low]
     schema = repeating_as_dictionaries(table) if alone else table_schema(table)
     read = ds.ParquetReadOptions(dictionary_columns=definition(table).repeating if alone else [])
-    found = ds.dataset([str(path) for path in paths], schema=schema, format=ds.ParquetFileFormat(read_options=read))
+    dataset = ds.dataset([str(path) for path in paths], schema=schema, format=ds.ParquetFileFormat(read_options=read))
     chosen = pc.field("log_partition").isin(list(partitions))
-    return found.to_table(columns, filter=chosen if where is None else chosen & where, use_threads=alone)
+    return dataset.to_table(columns, filter=chosen if where is None else chosen & where, use_threads=alone)

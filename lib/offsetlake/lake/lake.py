@@ -153,34 +153,34 @@ class Lake:
         """Return the columns of a table by name; a lake of an older program lacks the newer ones until a job writes."""
         return [field.name for field in self.delta_table(table).schema().fields]
 
-    def query(self, sql: str, *tables: str, **at: int) -> pa.Table:
+    def query(self, sql: str, *tables: str, **versions: int) -> pa.Table:
         """Run SQL (DataFusion's dialect) over the named tables and views, without Spark.
 
-        By default over all tables, and the views that the statement names. `at` pins tables to Delta versions:
+        By default over all tables, and the views that the statement names. `versions` pins tables to Delta versions:
         `query(sql, offsets=3)`.
         """
-        names = tables if tables or at else (*self.tables(), *named_in(sql))
-        return self.engine(names, at).query(sql)
+        names = tables if tables or versions else (*self.tables(), *named_in(sql))
+        return self.engine(names, versions).query(sql)
 
     def engine(
         self,
         names: Iterable[str],
-        at: Mapping[str, int],
+        versions: Mapping[str, int],
         only: Mapping[str, str] | None = None,
         settings: Mapping[str, str] | None = None,
-        instead: Mapping[str, DeltaTable] | None = None,
+        replacements: Mapping[str, DeltaTable] | None = None,
     ) -> Engine:
         """Return an SQL engine over the named tables and views, and those they are built on.
 
-        `at` pins tables to Delta versions; `only` maps tables to SQL conditions that their rows must satisfy;
-        `settings` are those of the engine; `instead` maps names of tables to tables to read in place of the lake's.
+        `versions` pins tables to Delta versions; `only` maps tables to SQL conditions that their rows must satisfy;
+        `settings` are those of the engine; `replacements` maps names to tables to read in place of the lake's.
         """
-        registered, views = needed((*names, *at))
+        registered, views = needed((*names, *versions))
         if views:
             self.check_up_to_date()
-        replacements = instead or {}
+        replaced = replacements or {}
         opened = {
-            table: replacements[table] if table in replacements else self.delta_table(table, at.get(table))
+            table: replaced[table] if table in replaced else self.delta_table(table, versions.get(table))
             for table in registered
         }
         return Engine(opened, views, only, settings)

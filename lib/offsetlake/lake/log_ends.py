@@ -8,8 +8,8 @@ from offsetlake.lake.lake import Lake
 def newest_asked(lake: Lake, until: int | None = None) -> int | None:
     """Return the newest ingest run that recorded log end offsets, by the instant `until` (ms) if given, or None."""
     when = "true" if until is None else f"asked_timestamp <= {until}"
-    found = lake.query(f"SELECT max(ingest_run) AS run FROM log_ends WHERE {when}", "log_ends")  # noqa: S608
-    run: int | None = found["run"][0].as_py()
+    newest = lake.query(f"SELECT max(ingest_run) AS run FROM log_ends WHERE {when}", "log_ends")  # noqa: S608
+    run: int | None = newest["run"][0].as_py()
     return run
 
 

@@ -44,14 +44,14 @@ def portions(tables: Mapping[str, DeltaTable], since: int, rows_at_once: int) ->
     for table in tables.values():
         for file in pa.table(table.get_add_actions(flatten=True)).to_pylist():
             _count(rows, file, since)
-    found: list[Portion] = []
+    divided: list[Portion] = []
     first, counted = None, 0
     for partition in sorted(rows):
         if counted and counted + rows[partition] > rows_at_once:
-            found.append(Portion(first, partition - 1, counted))
+            divided.append(Portion(first, partition - 1, counted))
             first, counted = partition, 0
         counted += rows[partition]
-    return [*found, Portion(first, None, counted)]
+    return [*divided, Portion(first, None, counted)]
 
 
 def _count(rows: Counter[int], file: Mapping[str, Any], since: int) -> None:

@@ -40,7 +40,7 @@ class Plan:
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
         """Return the plan that `to_json` wrote, also by another version of the program; ignores unknown fields."""
-        known = {of.name for of in fields(cls)}
+        known = {known_field.name for known_field in fields(cls)}
         return cls(**{name: _frozen(value) for name, value in stored.items() if name in known})
 
     def with_notes(self, *notes: str) -> Self:
@@ -142,14 +142,16 @@ class Run:
         kinds: dict[str, type[LogRange | LogPosition]] = {
             "ranges": LogRange, "positions": LogPosition, "gaps": LogRange,
         }  # fmt: skip
-        typed = {name: tuple(kind(**of) for of in row[name]) for name, kind in kinds.items() if row[name] is not None}
+        typed = {
+            name: tuple(kind(**entry) for entry in row[name]) for name, kind in kinds.items() if row[name] is not None
+        }
         return cls(**{**row, **typed, "counts": dict(row["counts"]), "notes": tuple(row["notes"])})
 
     def to_row(self) -> dict[str, Any]:
         """Return the row of `runs`."""
         row = {name: getattr(self, name) for name in definition("runs").column_names}
         for name in ("ranges", "positions", "gaps"):
-            row[name] = None if row[name] is None else [of._asdict() for of in row[name]]
+            row[name] = None if row[name] is None else [entry._asdict() for entry in row[name]]
         return row | {"counts": list(self.counts.items()), "notes": list(self.notes)}
 
 
@@ -201,8 +203,8 @@ def compacted_positions(lake: Lake) -> dict[tuple[str, int], int]:
 
 def positions_after(lake: Lake, ingest_run: int | None) -> tuple[LogPosition, ...]:
     """Return the positions that an ingest recorded; none if there is no such run."""
-    found = lake.query(f"SELECT positions FROM runs WHERE run_id = {ingest_run or 0}", "runs").to_pylist()  # noqa: S608
-    return tuple(LogPosition(**position) for position in found[0]["positions"]) if found else ()
+    rows = lake.query(f"SELECT positions FROM runs WHERE run_id = {ingest_run or 0}", "runs").to_pylist()  # noqa: S608
+    return tuple(LogPosition(**position) for position in rows[0]["positions"]) if rows else ()
 
 
 def unfinished_plan(lake: Lake, job: str, kind: type[SomePlan]) -> SomePlan | None:

@@ -36,7 +36,7 @@ def scratch(lake: Lake) -> Iterator[Lake]:
 def _linked(lake: Lake, folder: Path) -> Path:
     """Link a consistent state of all files of a lake into a new folder."""
     for attempt in count():
-        before, path = _state(lake), folder / str(attempt)
+        state_before, path = _state(lake), folder / str(attempt)
         for root, _, names in os.walk(lake.path):
             copy = path / Path(root).relative_to(lake.path)
             copy.mkdir(parents=True)
@@ -46,7 +46,7 @@ def _linked(lake: Lake, folder: Path) -> Path:
                 elif name != LOCK:
                     with suppress(FileNotFoundError):  # removed after it was listed
                         shutil.copy2(Path(root) / name, copy / name)
-        if _state(lake) == before:
+        if _state(lake) == state_before:
             break
     return path
 

@@ -45,9 +45,9 @@ def readable(lake: Lake, versions: Mapping[str, int]) -> Iterator[None]:
     try:
         yield
     except (DeltaError, pa.ArrowException, LakeUnusable) as error:
-        at = ",".join(f"{table}={version}" for table, version in versions.items())
+        pins = ",".join(f"{table}={version}" for table, version in versions.items())
         raise LakeUnusable(
-            f"the lake {lake.path} cannot be read at versions {at}: {error}. `offsetlake maintain` removes the "
+            f"the lake {lake.path} cannot be read at versions {pins}: {error}. `offsetlake maintain` removes the "
             "files of old versions, and versions of an older offsetlake may lack columns: use newer versions"
         ) from error
 

@@ -76,19 +76,21 @@ def named_in(statement: str) -> set[str]:
 
 def _parsed(name: str, text: str, known: set[str]) -> View:
     lines = text.splitlines()
-    length = next(at for at, line in enumerate(lines) if not line.startswith("--"))
+    length = next(index for index, line in enumerate(lines) if not line.startswith("--"))
     comments, select = [line[2:] for line in lines[:length]], "\n".join(lines[length:])
     columns: dict[str, str] = {}
-    told: dict[str, str] = {}
+    labels: dict[str, str] = {}
     for line in comments:
         if column := _COLUMN.fullmatch(line):
             columns[column[1]] = column[2]
         elif more := _GOES_ON.fullmatch(line):
             columns[[*columns][-1]] += f" {more[1]}"
         elif line.startswith((" worst first: ", " since: ", " least important: ")):
-            label, said = line.strip().split(": ", 1)
-            told[label] = said
+            label, text_of_label = line.strip().split(": ", 1)
+            labels[label] = text_of_label
     answers = " ".join(line.strip() for line in comments[: comments.index("")])
     uses = frozenset(_NAMED.findall(select)) & known
-    least = tuple(told["least important"].split(", ")) if "least important" in told else ()
-    return View(name, answers, columns, told["worst first"], told["since"], least, _PARTED in comments, select, uses)
+    least = tuple(labels["least important"].split(", ")) if "least important" in labels else ()
+    return View(
+        name, answers, columns, labels["worst first"], labels["since"], least, _PARTED in comments, select, uses
+    )

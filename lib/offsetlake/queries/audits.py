@@ -44,13 +44,13 @@ def audit(
     conditions = " AND ".join(_conditions(lake, view, pattern, topic, since_ms)) or "true"
     limited = "" if limit is None else f"LIMIT {limit}"
     select = f"SELECT * FROM {name} WHERE {conditions}"  # noqa: S608
-    at = lake.versions(*needed([name])[0])
-    parts = _parts(lake, at) if view.by_log_partition else []
+    versions = lake.versions(*needed([name])[0])
+    parts = _parts(lake, versions) if view.by_log_partition else []
     if len(parts) < 2:
-        return kept(lake.engine([name], at).stream(f"{select} ORDER BY {view.order} {limited}"))
+        return kept(lake.engine([name], versions).stream(f"{select} ORDER BY {view.order} {limited}"))
     collected, done, total = PartedAnswer(view.order), 0, sum(part.rows for part in parts)
     for part in parts:
-        engine = lake.engine([name], at, part.only)
+        engine = lake.engine([name], versions, part.only)
         of_part = f"{select} AND {part.groups}"
         collected.add(engine.stream(f"{of_part} ORDER BY {view.order} {limited}" if limited else of_part))
         done += part.rows
@@ -74,17 +74,17 @@ class _Part:
     rows: int
 
 
-def _parts(lake: Lake, at: Mapping[str, int]) -> list[_Part]:
-    """Divide history into parts of about ROWS_AT_ONCE rows: by log partition, a large one also by group."""
-    tables = {table: lake.delta_table(table, at[table]) for table in _HISTORY if table in at}
-    found = []
+def _parts(lake: Lake, versions: Mapping[str, int]) -> list[_Part]:
+    """Divide history into parts of about ROWS_AT_ONCE rows: by log partition, and large log partitions by group."""
+    tables = {table: lake.delta_table(table, versions[table]) for table in _HISTORY if table in versions}
+    parts = []
     for portion in portions(tables, 0, ROWS_AT_ONCE):
-        ranges = _group_ranges(lake, at, portion)
-        found += [_Part(_only(portion, groups, tables), groups, portion.rows // len(ranges)) for groups in ranges]
-    return found
+        ranges = _group_ranges(lake, versions, portion)
+        parts += [_Part(_only(portion, groups, tables), groups, portion.rows // len(ranges)) for groups in ranges]
+    return parts
 
 
-def _group_ranges(lake: Lake, at: Mapping[str, int], portion: Portion) -> list[str]:
+def _group_ranges(lake: Lake, versions: Mapping[str, int], portion: Portion) -> list[str]:
     """Return SQL conditions that divide the groups of a portion by name into ranges of about as many commits each.
 
     A range has at most about ROWS_AT_ONCE commits, but a group is never divided.
@@ -92,7 +92,7 @@ def _group_ranges(lake: Lake, at: Mapping[str, int], portion: Portion) -> list[s
     shares = -(-portion.rows // ROWS_AT_ONCE)
     if shares < 2:
         return ["true"]
-    engine = lake.engine([], {"offset_commits": at["offset_commits"]}, {"offset_commits": portion.condition})
+    engine = lake.engine([], {"offset_commits": versions["offset_commits"]}, {"offset_commits": portion.condition})
     counted = engine.query("SELECT group_id, count(*) AS n FROM offset_commits GROUP BY group_id ORDER BY group_id")
     ends = np.cumsum(counted["n"].to_numpy())
     numbers = (ends - 1) * shares // ends[-1:]

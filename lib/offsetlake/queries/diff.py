@@ -46,15 +46,15 @@ def diff(
     if group_id is not None or topic is not None:
         check_committed(lake, group_id, topic)
     wanted, columns = {"group_id": group_id, "topic": topic}, [*KEY, "committed_offset"]
-    found = [_compared(*both) for both in replayed(lake, [from_ms, to_ms], wanted, columns, advance)]
+    parts = [_compared(*both) for both in replayed(lake, [from_ms, to_ms], wanted, columns, advance)]
     none = table_schema("offsets").empty_table().select(columns)
-    return first_rows([_compared(none, none), *found], limit)
+    return first_rows([_compared(none, none), *parts], limit)
 
 
 def _compared(before: pa.Table, after: pa.Table) -> pa.Table:
     """Return the offsets of some keys that differ between two instants, without an order."""
-    then, now = (rows.rename_columns([*KEY, name]) for rows, name in ((before, "from_offset"), (after, "to_offset")))
-    both = then.join(now, [*KEY], join_type="full outer")
+    old, new = (rows.rename_columns([*KEY, name]) for rows, name in ((before, "from_offset"), (after, "to_offset")))
+    both = old.join(new, [*KEY], join_type="full outer")
     same = pc.fill_null(pc.equal(both["from_offset"], both["to_offset"]), fill_value=False)
     changed = both.filter(pc.invert(same))
     difference = pc.subtract(changed["to_offset"].cast(_EXACT), changed["from_offset"].cast(_EXACT))

@@ -70,20 +70,20 @@ def lag_of_partitions(
     if run is None:
         raise _nothing_asked(lake, now)
     current, recorded = ends_asked_by(lake, run), Ends(ends_until(lake, run))
-    found = [_lag(windows, current, recorded, now) for windows in _windows(lake, run, pattern, topic)]
-    if not found:
+    parts = [_lag(windows, current, recorded, now) for windows in _windows(lake, run, pattern, topic)]
+    if not parts:
         like = "" if pattern is None else f" like {pattern!r}"
-        of = "" if topic is None else f" of topic {topic!r}"
-        raise NoOffset(f"no group{like} has an offset{of}, as far as the lake {lake.path} has read")
-    return _worst_first(pa.concat_tables(found), KEY)
+        of_topic = "" if topic is None else f" of topic {topic!r}"
+        raise NoOffset(f"no group{like} has an offset{of_topic}, as far as the lake {lake.path} has read")
+    return _worst_first(pa.concat_tables(parts), KEY)
 
 
 def _lag(windows: Windows, current: pa.Table, recorded: Ends, now: int | None) -> pa.Table:
     """Return the lag of some partitions, given the log end offsets `current` and those recorded before."""
-    at, newest = rows_in(windows.keys, current, ("topic", "partition")), windows.newest
-    unknown, committed, partitions = at == UNKNOWN, windows.offsets[newest], recorded.partitions(windows.keys)
-    end, asked = current["end_offset"].to_numpy()[at], current["asked_timestamp"].to_numpy()[at]
-    lag, instants = end - committed, asked if now is None else np.full(len(at), now)
+    end_rows, newest = rows_in(windows.keys, current, ("topic", "partition")), windows.newest
+    unknown, committed, partitions = end_rows == UNKNOWN, windows.offsets[newest], recorded.partitions(windows.keys)
+    end, asked = current["end_offset"].to_numpy()[end_rows], current["asked_timestamp"].to_numpy()[end_rows]
+    lag, instants = end - committed, asked if now is None else np.full(len(end_rows), now)
     lags = recorded.lags(partitions[windows.numbers], windows.offsets, windows.timestamps)
     observations, first = recorded.observations(partitions)
     present = CurrentLags(lag, instants, recorded.were_reached(partitions, committed), observations)

@@ -36,14 +36,14 @@ def lag_over_time(lake: Lake, group_id: str) -> pa.Table:
     ends = ends_until(lake, run)
     keys = rows.group_by([*_PARTITION], use_threads=False).aggregate([])
     numbers, asked = rows_in(rows, keys, _PARTITION), rows_in(ends, keys, _PARTITION)
-    at = last_at_most(numbers, rows["ingest_run"].to_numpy(), asked, ends["ingest_run"].to_numpy())
-    had = (at >= 0) & pc.equal(rows["kind"], "commit").to_numpy()[at]
-    committed = rows["committed_offset"].take(pa.array(at[had])).to_numpy()
+    newest = last_at_most(numbers, rows["ingest_run"].to_numpy(), asked, ends["ingest_run"].to_numpy())
+    had = (newest >= 0) & pc.equal(rows["kind"], "commit").to_numpy()[newest]
+    committed = rows["committed_offset"].take(pa.array(newest[had])).to_numpy()
     known = ends.filter(pa.array(had)).select(["ingest_run", "asked_timestamp"])
     lag = np.maximum(ends["end_offset"].to_numpy()[had] - committed, 0)
     wanted = [("asked_timestamp", "max"), ("lag", "sum"), ("lag", "count")]
-    found = known.append_column("lag", pa.array(lag)).group_by("ingest_run").aggregate(wanted)
-    return found.rename_columns(["ingest_run", "asked_timestamp", "lag", "partitions"]).sort_by("ingest_run")
+    lags = known.append_column("lag", pa.array(lag)).group_by("ingest_run").aggregate(wanted)
+    return lags.rename_columns(["ingest_run", "asked_timestamp", "lag", "partitions"]).sort_by("ingest_run")
 
 
 def _log_partitions(lake: Lake, group_id: str) -> list[int]:

@@ -163,8 +163,12 @@ def check_committed(
     named = {"group_id": group_id, "topic": topic, "partition": None if partition is None else str(partition)}
     where = _where(named)
     if not lake.query(f"SELECT 1 FROM offset_commits {where} LIMIT 1", "offset_commits").num_rows:  # noqa: S608
-        of = ", ".join(f"{column.removesuffix('_id')} {value}" for column, value in named.items() if value is not None)
-        raise BadRequest(f"nobody ever committed an offset of {of}, as far as the lake {lake.path} has read its log")
+        subject = ", ".join(
+            f"{column.removesuffix('_id')} {value}" for column, value in named.items() if value is not None
+        )
+        raise BadRequest(
+            f"nobody ever committed an offset of {subject}, as far as the lake {lake.path} has read its log"
+        )
 
 
 def first_instant(lake: Lake) -> int | None:

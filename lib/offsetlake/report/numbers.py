@@ -43,7 +43,7 @@ class BusiestGroups:
 
     def engine(self, scope: Scope, view: str) -> Engine:
         """Return an SQL engine that spills to disk, with a view over the copied records."""
-        return scope.lake.engine([view], {}, settings=SPILLING, instead={"offset_commits": self.commits})
+        return scope.lake.engine([view], {}, settings=SPILLING, replacements={"offset_commits": self.commits})
 
 
 def busiest_groups(scope: Scope) -> BusiestGroups:

@@ -92,11 +92,11 @@ def adapt(lake: Lake, say: Callable[[str], None]) -> None:
 
 def record(lake: Lake, versions: Mapping[str, int]) -> None:
     """Record that the commits to these tables are verified up to these versions."""
-    before = _verified(lake)
-    now = before | dict(versions)
-    if now != before:
+    former = _verified(lake)
+    verified = former | dict(versions)
+    if verified != former:
         with disk_errors(lake.path):
-            lake.write_file(_VERIFIED, now)
+            lake.write_file(_VERIFIED, verified)
 
 
 def foreign_features(lake: Lake, table: str) -> set[str]:

@@ -53,12 +53,12 @@ def lay_out(lake: Lake, table: str) -> int:
 def _sorted(lake: Lake, table: str, files: Sequence[dict[str, Any]]) -> Iterator[pa.Table]:
     """Yield the rows of files as the rows of state files, some log partitions at a time."""
     paths = [str(lake.table_path(table) / file["path"]) for file in files]
-    found = ds.dataset(paths, schema=table_schema(table))
-    counts = found.to_table(["log_partition"]).group_by("log_partition").aggregate([("log_partition", "count")])
+    dataset = ds.dataset(paths, schema=table_schema(table))
+    counts = dataset.to_table(["log_partition"]).group_by("log_partition").aggregate([("log_partition", "count")])
     partitions = sorted(counts["log_partition"].to_pylist())
     step = max(1, len(partitions) * _ROWS_AT_ONCE // max(pc.sum(counts["log_partition_count"]).as_py() or 1, 1))
-    for at in range(0, len(partitions), step):
-        some = partitions[at : at + step]
-        rows = found.to_table(filter=pc.field("log_partition").isin(some))
+    for start in range(0, len(partitions), step):
+        some = partitions[start : start + step]
+        rows = dataset.to_table(filter=pc.field("log_partition").isin(some))
         for partition in some:
             yield from split_sorted(rows.filter(pc.equal(rows["log_partition"], partition)))
