@@ -60,7 +60,7 @@ def test_failed_expectation_names_group_and_rule_and_writes_pages(run: Run, brok
     code, rows, err = checked(run, "--suite", "after_compact", "--docs", "pages")
     assert code == 9
     failed = [row for row in rows if not row["success"]]
-    rule = "each group that has offsets is in groups, unless its own tombstone stands behind them"
+    rule = "each group with offsets is in groups, unless it has a tombstone after them"
     observed = f"1 row: group_id={ODD_NAME} log_partition=18 log_offset=2"
     assert [row["observed"] for row in failed if row["expectation"] == rule] == [observed]
     (line,) = [line for line in err.splitlines() if line.startswith("error: ")]

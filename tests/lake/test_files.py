@@ -115,7 +115,7 @@ def test_rows_are_found_by_statistics_of_any_column(lake: Lake) -> None:
 def test_superseded_commits_have_their_own_row_groups(one_lake: Lake) -> None:
     schema = table_schema("offset_commits")
     row = dict.fromkeys(schema.names, 0) | {"kind": "commit", "group_id": "g", "topic": "t", "metadata": ""}
-    row |= {"topic_id": None}
+    row |= dict.fromkeys(("topic_id", "commit_id", "commit_size"))
     file = TableFile(one_lake, "offset_commits")
     for log_offset in range(10):
         file.write_rows([row | {"log_offset": log_offset, "superseded": log_offset % 4 != 3}])

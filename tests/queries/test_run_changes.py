@@ -19,7 +19,14 @@ from support.oracle.replay import replay
 
 pytestmark = pytest.mark.slow
 
-HISTORY = ("offset_commits", "transaction_markers", "group_records", "share_state_records", "quarantine", "acts")
+HISTORY = (
+    "offset_commits",
+    "transaction_markers",
+    "group_records",
+    "share_state_records",
+    "quarantine",
+    "audit_events",
+)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 ROWS_AT_ONCE = 1 << 18
-"""Approximate number of rows of a portion; a log partition is never divided."""
+"""Approximate number of rows of a portion; a portion never divides a log partition."""
 
 
 @dataclass(frozen=True, slots=True)

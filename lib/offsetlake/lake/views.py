@@ -3,9 +3,10 @@
 A file starts with comments: the question that the view answers; notes; and the columns, each in a line with three
 blanks, the name and the meaning (lines with more blanks continue the meaning). Then follow `worst first:`, an ORDER BY;
 `since:`, the column with the time; and `least important:`, optional, the columns that a narrow terminal omits, in this
-order. A view may be built on others, which it names like tables. The line ` by log partition` says that the rows of a
-group depend only on the history of its log partition, so that the view can be
-computed for some log partitions, or some groups of one, at a time.
+order. A view may be built on others, which it names like tables. The line ` by log partition` says that the view has
+a column group_id and that its rows of a group follow from the history of the group in one log partition, with the
+markers and the commits in parts there. Such a view can be computed for some log partitions, or some groups of one, at a
+time.
 """
 
 import re

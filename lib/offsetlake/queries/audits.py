@@ -30,8 +30,7 @@ def audit(
     """Return rows of a view in its order: of the groups that match `pattern`, of a topic, since an instant, if named.
 
     A view of history is computed for some log partitions at a time, or some groups of a large one, which bounds
-    memory; `advance` is called after each
-    portion with the number of records read and the number of all records.
+    memory; `advance` is called after each part with the number of records read and the number of all records.
 
     Raises BadRequest for an unknown view, for a pattern or topic if the view has no such column, for a lake without
     history, and for groups or a topic that history does not have; LakeUnusable if an older program made the lake.
@@ -60,13 +59,13 @@ def audit(
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of history for which a view is asked by itself.
+    """A part of history for which a view is computed separately.
 
-    | field  | is |
-    |--------|----|
+    | field  | description |
+    |--------|-------------|
     | only   | the SQL condition on the rows of each history table |
     | groups | the SQL condition on the groups of the answer |
-    | rows   | about how many rows of history it has |
+    | rows   | approximate number of rows of history |
     """
 
     only: Mapping[str, str]

@@ -16,7 +16,7 @@ UNFINISHED = "unfinished"
 """The outcome of a run that is running or was interrupted: its row is not in `runs` yet."""
 
 _WRITTEN = ("planned", "withdrawn", "emitted", "done", "gone", "refused")
-"""Outcomes that a run writes to a row of `tombstones` or `alterations`, among its counts."""
+"""Outcomes of rows of `tombstones` and `alterations` that a run counts."""
 
 
 class Changes(NamedTuple):
@@ -72,8 +72,8 @@ def list_runs(lake: Lake) -> pa.Table:
     | outcome     | done, nothing new, or unfinished: running, or interrupted |
     | duration_ms | from start to finish; null while unfinished |
     | records_read | log records that an ingest read into history; null for other jobs |
-    | rows_written | rows that an ingest added to history, or that another job added to or changed in its decisions; \
-    null: not recorded (compact, rebuild, maintain; unfinished runs and runs that were cut short) |
+    | rows_written | rows that an ingest added to history, or another job to decisions; null if not recorded, as for \
+    compact, rebuild, maintain, and for unfinished and interrupted runs |
     """
     found = lake.query(
         "SELECT run_id, job, outcome, started_at, finished_at, finished_at - started_at AS duration_ms, "
@@ -113,7 +113,7 @@ def _unfinished(job: str, plan: runs.Plan) -> dict[str, Any]:
 
 
 def _records_read(row: dict[str, Any]) -> int | None:
-    """Return how many log records an ingest read; audit events are headers of records, and no records themselves."""
+    """Return the number of log records that an ingest read; audit events are headers, not records."""
     if row["job"] != "ingest" or row["outcome"] == UNFINISHED:
         return None
     counts: dict[str, int] = row["counts"]
@@ -121,7 +121,7 @@ def _records_read(row: dict[str, Any]) -> int | None:
 
 
 def _rows_written(row: dict[str, Any]) -> int | None:
-    """Return how many rows a run added or changed; None for jobs that record how many rows their tables have then."""
+    """Return the number of rows that a run added; None for jobs that record the numbers of rows of their tables."""
     counts: dict[str, int] = row["counts"]
     if row["job"] == "ingest":
         return sum(counts.values()) if counts else None
