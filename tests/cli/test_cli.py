@@ -166,15 +166,15 @@ def test_offsets_as_of_a_time(run: Run, as_of: str, committed: int | None) -> No
         (["sql", "SELECT nope FROM offsets"], 2, "No field named nope"),
         (["groups", "--config", "nowhere.toml"], 2, "Cannot read nowhere.toml"),
         (["bogus"], 2, "No such command 'bogus'"),
-        (["run"], 2, "name one log"),
-        (["run", "--log", "nowhere", "--lake", "new"], 3, "no folder nowhere"),
-        (["ingest", "--log", "lake", "--lake", "new"], 3, "holds no log"),
+        (["run"], 2, "Specify one log"),
+        (["run", "--log", "nowhere", "--lake", "new"], 3, "There is no folder nowhere"),
+        (["ingest", "--log", "lake", "--lake", "new"], 3, "does not contain a log"),
         (["run", "--bootstrap", "127.0.0.1:1", "--lake", "new"], 3, "connection refused"),
         (["compact", "--lake", "new"], 6, "no lake in new"),
         (["maintain", "--lake", "new"], 6, "no lake in new"),
         (["maintain", "--lake", "new", "--dry-run"], 6, "no lake in new"),
-        (["maintain", "--log", "nowhere"], 3, "no folder nowhere"),
-        (["maintain", "--log", "nowhere", "--dry-run"], 3, "no folder nowhere"),
+        (["maintain", "--log", "nowhere"], 3, "There is no folder nowhere"),
+        (["maintain", "--log", "nowhere", "--dry-run"], 3, "There is no folder nowhere"),
         (["maintain", "--bootstrap", "127.0.0.1:1"], 2, "No such option"),
     ],
 )
@@ -414,7 +414,7 @@ def test_maintain_cuts_the_named_log_after_a_dry_run(
 def test_maintain_refuses_other_logs_and_unfinished_runs(run: Run, real: str, cut_log: Path) -> None:
     shutil.copy(FIXTURES / "broker-log" / "meta.properties", cut_log)
     code, _, err = run("maintain", "--lake", real, "--log", str(cut_log))
-    assert (code, "broker's own folder" in err) == (7, True)
+    assert (code, "belongs to a broker" in err) == (7, True)
     code, _, err = run("maintain", "--lake", real, "--log", str(FIXTURES / "real-log"))
     assert (code, "one lake holds one log" in err) == (4, True)
     Lake.open(Path(real)).write_file("plan-compact.json", {"run_id": 9})

@@ -193,7 +193,7 @@ def test_default_log_is_the_one_that_the_lake_was_read_from(run: Run, log: Path,
     assert query(run, "groups", "--group", "bulk-1", "--lake", str(tmp_path / "lake")) == []
     log.rename(tmp_path / "other")
     code, _, errors = run("cleanup", "bulk-2", "--lake", str(tmp_path / "lake"))
-    assert (code, f"no folder {log}" in errors) == (3, True)
+    assert (code, f"There is no folder {log}" in errors) == (3, True)
     assert run("cleanup", "bulk-2", "--lake", str(tmp_path / "lake"), "--log", str(tmp_path / "other"))[0] == 0
 
 
@@ -204,7 +204,7 @@ def test_broker_folder_can_be_planned_for_but_is_never_written(run: Run, log: Pa
     assert run("cleanup", "bulk-1")[0] == 0
     for command in (("cleanup", "bulk-1", "--execute"), ("emit",)):
         code, _, errors = run(*command)
-        assert (code, "is a broker's own folder" in errors) == (7, True)
+        assert (code, "belongs to a broker" in errors) == (7, True)
     assert {path: path.read_bytes() for path in log.rglob("*") if path.is_file()} == before
 
 

@@ -49,7 +49,7 @@ def test_a_torn_last_batch_waits_until_it_is_whole(lake: Lake, log: Path) -> Non
     (log / FOLDER / SEGMENT).write_bytes(whole[:-5])
     ingested, _ = _cycle(lake, log)
     assert [row["partition"] for row in rows(lake, "offsets")] == [0]
-    assert "no whole batch" in " ".join(ingested.notes)
+    assert "not a complete batch" in " ".join(ingested.notes)
     (log / FOLDER / SEGMENT).write_bytes(whole)
     again, _ = _cycle(lake, log)
     assert [row["partition"] for row in rows(lake, "offsets")] == [0, 1]

@@ -234,7 +234,9 @@ def unreferenced_files(lake: Lake) -> set[Path]:
 def test_what_fails_fails_the_submission(submit: Submit, tmp_path: Path) -> None:
     finished = submit(ROOT / "jobs" / "run.py", "--lake", tmp_path / "lake", "--log", tmp_path / "nowhere")
     assert finished.returncode != 0
-    assert f"error: no folder {tmp_path / 'nowhere'}" in finished.stdout  # spark-submit prints all of a driver's there
+    assert (
+        f"error: There is no folder {tmp_path / 'nowhere'}" in finished.stdout
+    )  # spark-submit prints all of a driver's there
     assert not (tmp_path / "lake").exists()
 
 

@@ -196,7 +196,7 @@ def test_a_user_with_rights_to_one_topic_only(
         f"sasl.password={PASSWORDS['reader']}\n"
     )
     as_reader = ("--bootstrap", live.broker.sasl_bootstrap, "--kafka-config", str(file))
-    no_right = "TOPIC_AUTHORIZATION_FAILED (29): this user has no right to the topic; an ACL for READ on it is needed"
+    no_right = "TOPIC_AUTHORIZATION_FAILED (29): this user is not authorized for the topic; an ACL for READ is required"
     reset = live.ask("reset", group, "--all-topics", "--to-offset", "0", "--execute", options=as_reader)
     assert (reset.code, reset.outcomes()) == (
         8, {(mine, 0): "done", (seen, 0): "refused", (hidden, 0): "refused"},
@@ -204,7 +204,7 @@ def test_a_user_with_rights_to_one_topic_only(
     assert {row["reason"] for row in live.table("alterations", group, "refused")} == {no_right}
     kept = live.ask("cleanup", group, "--topic", mine, "--execute", options=as_reader)
     assert (kept.code, live.stands(group)) == (8, offsets | {(mine, 0): 0})
-    assert str(kept.rows[0]["reason"]).startswith("GROUP_AUTHORIZATION_FAILED (30): this user has no right")
+    assert str(kept.rows[0]["reason"]).startswith("GROUP_AUTHORIZATION_FAILED (30): this user is not authorized")
     allow(ResourceType.GROUP, group, AclOperation.DELETE)
     cleanup = live.ask("cleanup", group, "--execute", options=as_reader)
     assert (cleanup.code, cleanup.outcomes()) == (

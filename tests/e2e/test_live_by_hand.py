@@ -167,7 +167,7 @@ def test_a_new_group_from_a_file_and_from_a_group(live: Live, tmp_path: Path) ->
     assert live.stands("hand-copy-a") == {(topic, 0): 10}
     assert live.stands("hand-copy-b") == {(topic, 1): 0}
     [refused] = [row for row in several.rows if row["outcome"] == "refused"]
-    assert refused["reason"] == "UNKNOWN_TOPIC_OR_PARTITION (3): there is no such topic or partition"
+    assert refused["reason"] == "UNKNOWN_TOPIC_OR_PARTITION (3): the topic or partition does not exist"
 
 
 def test_back_to_an_instant_and_to_before_a_run(live: Live) -> None:

@@ -183,7 +183,7 @@ def test_a_log_that_only_might_be_the_one_is_not_cut(tmp_path: Path) -> None:
     write(tmp_path / "other", [batch(0, 2)], [batch(2, 2)], [batch(4, 6)])
     made = Lake.create(tmp_path / "lake")
     cycle(InProcess(), made, tmp_path / "log")
-    assert [len(each.cut.going) for each in preview(made, tmp_path / "log", 0).cuts] == [2]
+    assert [len(each.cut.obsolete) for each in preview(made, tmp_path / "log", 0).cuts] == [2]
     row = upkeep(made, tmp_path / "other")
     assert "cannot verify that the lake was read from this log" in row.notes[0]
     assert len(_segments(tmp_path / "other")["__consumer_offsets-0"]) == 3
@@ -193,7 +193,7 @@ def test_a_brokers_own_folder_is_refused(lake: Lake, log: Path) -> None:
     (log / "meta.properties").write_text("cluster.id=x\n")
     before = _bytes(log)
     for attempt in (upkeep, preview):
-        with pytest.raises(LogBusy, match="broker's own folder"):
+        with pytest.raises(LogBusy, match="belongs to a broker"):
             attempt(lake, log, WEEK)
     assert _bytes(log) == before
 
@@ -228,7 +228,7 @@ def test_dry_run_writes_nothing_and_tells_what_is_then_done(lake: Lake, log: Pat
     found = preview(lake, log, 0)
     assert _bytes(lake.path) | _bytes(log) == before
     counts = upkeep(lake, log).counts
-    assert counts["segments_deleted"] == sum(len(each.cut.going) for each in found.cuts) > 0
+    assert counts["segments_deleted"] == sum(len(each.cut.obsolete) for each in found.cuts) > 0
     assert counts["bytes_deleted"] == sum(each.cut.size for each in found.cuts)
     assert counts["files_compacted"] == sum(found.compacted.values()) > 0
     assert counts["files_removed"] == sum(found.removed.values()) + counts["files_compacted"], "retention is 0 here"

@@ -114,8 +114,8 @@ def test_random_logs_hold_each_record_once(
     undecodable = [Record(i, 1, key, values[i % 3]) for i, key in enumerate(keys)]
     write(folder, [Batch(records=tuple(undecodable))], partition=LogPartition(OFFSETS_TOPIC, 77))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log_folder, "SLICE", size)
-        patch.setattr(log_folder, "CHUNK", 17 + size)
+        patch.setattr(log_folder, "MAX_SLICE_BYTES", size)
+        patch.setattr(log_folder, "CHUNK_BYTES", 17 + size)
         patch.setattr(reading, "READER_BYTES", 2 * size)
         records = [r for r in read_log(folder) if r.log_partition != 77]
         ranges = {w: r for w, r in describe(folder).ranges.items() if w.partition != 77}

@@ -48,7 +48,7 @@ def test_slices_are_grouped_in_order_and_up_to_a_size(sizes: list[int], room: in
 
 
 def test_one_large_partition_gives_several_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_folder, "SLICE", 2000)
+    monkeypatch.setattr(log_folder, "MAX_SLICE_BYTES", 2000)
     monkeypatch.setattr(reading, "READER_BYTES", 4000)
     write(tmp_path, [Batch(records=(Record(i, 0, b"k", b"v" * 100),)) for i in range(200)])
     reader = CommitLogReader({"log": str(tmp_path), "records": "others"})
@@ -137,7 +137,7 @@ def test_options_that_make_no_sense(tmp_path: Path) -> None:
         CommitLogReader({"records": "others"})
     with pytest.raises(BadRequest, match="ranges must be JSON"):
         CommitLogReader({"log": str(tmp_path), "ranges": "7"}).partitions()
-    with pytest.raises(LogUnavailable, match="holds no log"):
+    with pytest.raises(LogUnavailable, match="does not contain a log"):
         CommitLogReader({"log": str(tmp_path)}).partitions()
 
 

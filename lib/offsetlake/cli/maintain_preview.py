@@ -31,20 +31,20 @@ def segments_text(count: int, size: int) -> str:
 
 
 def _print_cuts(preview: Preview, log: Path) -> None:
-    segments = sum(len(partition.cut.going) for partition in preview.cuts)
+    segments = sum(len(partition.cut.obsolete) for partition in preview.cuts)
     size = sum(partition.cut.size for partition in preview.cuts)
     write_line(f"{segments_text(segments, size) if segments else 'No segment'} of the log {log} would be deleted.")
     rows = [
         {
             "log_partition": str(partition.cut.log_partition),
             "needed_position": partition.need.position,
-            "segments_deleted": len(partition.cut.going),
+            "segments_deleted": len(partition.cut.obsolete),
             "bytes_deleted": partition.cut.size,
             "segments_kept": partition.held,
             "kept_for": partition.need.held_by if partition.held else None,
         }
         for partition in preview.cuts
-        if partition.cut.going or partition.held
+        if partition.cut.obsolete or partition.held
     ]
     if rows:
         write(pa.Table.from_pylist(rows), "table")

@@ -1,7 +1,7 @@
-"""Compiles the loops that read a log, by reading a log of a few records: `python -m offsetlake.log.compiling`.
+"""Compiles the functions that read a log by reading a small log: `python -m offsetlake.log.compiling`.
 
-Numba keeps what it has compiled: beside the package, or, where that cannot be written, in the folder that
-NUMBA_CACHE_DIR names or the user's cache. `make setup` runs this module, so that no command has to wait later.
+Numba caches compiled functions next to the package or, if that folder is read-only, in the folder that NUMBA_CACHE_DIR
+names or in the user's cache. `make setup` runs this module so that no command has to compile later.
 """
 
 import sys
@@ -23,7 +23,7 @@ from offsetlake.log.address import LogAddress
 from offsetlake.log.reading import decode
 from offsetlake.log.writer.appending import appending
 
-COMPILING = "compiling the code that reads the log, once after an installation"
+COMPILING = "compiling the functions that read the log (once after an installation)"
 
 _PARTS = [("commit.id", bytes(8)), ("commit.size", (2).to_bytes(4, "big"))]
 _AUDIT = audit_headers(COMMIT, "User:nobody", b"", "")
@@ -32,33 +32,33 @@ _AUDIT = audit_headers(COMMIT, "User:nobody", b"", "")
 _MODULES = (kernels, commit_kernels, commit_parts, superseded, audit_events)
 
 
-def compile_loops(say: Callable[[str], None]) -> None:
-    """Compile the loops unless numba's cache holds all of them; `say` is called before that begins, and else never."""
+def compile_loops(report: Callable[[str], None]) -> None:
+    """Compile the functions that are not in Numba's cache; call `report` before, unless there are none."""
     if all(map(_is_cached, _loops())):
         return
-    say(COMPILING)
+    report(COMPILING)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _write(folder)
         log = LogAddress(folder=folder)
-        for where, offsets in log.describe().ranges.items():
-            for piece, found in log.fetch(log.slices(where, offsets)):
-                decode(piece, found)
-            log.tail_checksum(where, offsets.end)
+        for log_partition, offsets in log.describe().ranges.items():
+            for log_slice, content in log.fetch(log.slices(log_partition, offsets)):
+                decode(log_slice, content)
+            log.tail_checksum(log_partition, offsets.end)
 
 
 def _loops() -> list[Dispatcher]:
-    found = [each for module in _MODULES for each in vars(module).values() if isinstance(each, Dispatcher)]
-    return list(dict.fromkeys(found))
+    loops = [value for module in _MODULES for value in vars(module).values() if isinstance(value, Dispatcher)]
+    return list(dict.fromkeys(loops))
 
 
 def _is_cached(loop: Any) -> bool:
-    """Check whether numba's index of a function lists code for the function as it is now, by this numba."""
-    return bool(loop._cache._cache_file._load_index())  # noqa: SLF001 - numba has no public name for it
+    """Return whether Numba's cache contains the current version of a function, compiled by this version of Numba."""
+    return bool(loop._cache._cache_file._load_index())  # noqa: SLF001 - Numba has no public API for it
 
 
 def _write(folder: Path) -> None:
-    """Write a record of each kind that the loops look at, some of one key, and bytes that are no batch."""
+    """Write a record of each kind that the functions parse, some with the same key, and bytes that are not a batch."""
     key = offset_commit_key(b"group", b"topic") + bytes(4)
     values = [
         None,
@@ -68,16 +68,16 @@ def _write(folder: Path) -> None:
     ]
     producer = Producer(1, 0)
     with appending(folder, "compiling") as appender:
-        for headers, of in (
+        for headers, batch_producer in (
             (NO_HEADERS, NO_PRODUCER),
             (_PARTS, NO_PRODUCER),
             (_AUDIT, NO_PRODUCER),
             (NO_HEADERS, producer),
         ):
-            appender.append(0, [record_batch(0, [(key, value) for value in values], headers, of)])
+            appender.append(0, [record_batch(0, [(key, value) for value in values], headers, batch_producer)])
         damage = Batch(bytearray(100), 0)
         appender.append(0, [damage, marker_batch(0, producer, committed=True)])
 
 
 if __name__ == "__main__":
-    compile_loops(lambda text: print(text, file=sys.stderr))  # noqa: T201 - a program's own output
+    compile_loops(lambda text: print(text, file=sys.stderr))  # noqa: T201 - the output of the program

@@ -1,4 +1,4 @@
-"""Where a log begins and ends: the small types every room above the bytes shares."""
+"""Log partitions, ranges of log offsets, and the extent of a log."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -18,11 +18,11 @@ __all__ = [
 LOG_TOPICS = (OFFSETS_TOPIC, SHARE_STATE_TOPIC)
 
 TRANSACTION_LOG_PARTITIONS = 50
-"""Log partitions of `__transaction_state`, the default of `transaction.state.log.num.partitions`."""
+"""The number of log partitions of `__transaction_state`: the default of `transaction.state.log.num.partitions`."""
 
 
 class LogPartition(NamedTuple):
-    """One partition of the log: a folder `topic-partition/` or a partition of the live topic."""
+    """A partition of a log topic: a folder `topic-partition/` or a partition of a live topic."""
 
     topic: str
     partition: int
@@ -32,7 +32,7 @@ class LogPartition(NamedTuple):
 
 
 class OffsetRange(NamedTuple):
-    """Log offsets from `start` up to, not including, `end`."""
+    """Log offsets from `start` (inclusive) to `end` (exclusive)."""
 
     start: int
     end: int
@@ -40,13 +40,12 @@ class OffsetRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogExtent:
-    """What a log holds at one moment.
+    """The content of a log at one time.
 
-    | field    | is |
-    |----------|----|
-    | identity | the cluster id, or None where the log does not say |
-    | ranges   | the offsets each partition holds now, up to the last whole batch or the high watermark |
-    | notes    | what a person should know, such as a torn last batch: one sentence each |
+    Attributes:
+        identity: The cluster ID, or None if the log does not contain it.
+        ranges: The offsets of each partition, up to the last whole batch or the high watermark.
+        notes: Messages for the operator, such as about an incomplete last batch.
     """
 
     identity: str | None

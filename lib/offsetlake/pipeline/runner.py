@@ -12,7 +12,7 @@ from offsetlake.log.address import LogAddress
 from offsetlake.log.cluster.admin import ClusterAdmin
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.log.compiling import compile_loops
-from offsetlake.log.writer.ownership import refuse_brokers_own
+from offsetlake.log.writer.ownership import refuse_broker_folder
 from offsetlake.pipeline.compact import job as compact
 from offsetlake.pipeline.compact import rebuild
 from offsetlake.pipeline.emit import job as emit
@@ -67,7 +67,7 @@ def run_jobs(
     else:
         Lake.open(lake_path)
     if log is not None and log.folder is not None and "emit" in jobs:
-        refuse_brokers_own(log.folder)  # better now than behind all the other jobs
+        refuse_broker_folder(log.folder)  # better now than behind all the other jobs
     lake = Lake.create(lake_path)
     with LazySession("offsetlake", say, advance) as spark:
         work: dict[str, Callable[[], runs.Report]] = {

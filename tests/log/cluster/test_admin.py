@@ -26,7 +26,7 @@ from support.broker.broker import PASSWORDS, Broker
 
 ACTIVE = "UNKNOWN_MEMBER_ID (25): the group has active members"
 WRONG = "not-the-secret"
-NOT_THERE = "GROUP_ID_NOT_FOUND (69): there is no such group"
+NOT_THERE = "GROUP_ID_NOT_FOUND (69): the group does not exist"
 SUBSCRIBED = "GROUP_SUBSCRIBED_TO_TOPIC (86): an active member of the group is subscribed to the topic"
 
 
@@ -120,7 +120,7 @@ def test_a_group_in_use_is_refused_in_words(
 
 def test_partitions_that_do_not_exist_are_refused_beside_those_that_do(broker: Broker, admin: ClusterAdmin) -> None:
     topic = topic_of(broker, "admin-some", 1)
-    no_such = "UNKNOWN_TOPIC_OR_PARTITION (3): there is no such topic or partition"
+    no_such = "UNKNOWN_TOPIC_OR_PARTITION (3): the topic or partition does not exist"
     asked = [(topic, 0), (topic, 1), ("admin-no-such", 0)]
     expected = dict(zip(asked, [None, no_such, no_such], strict=True))
     assert admin.commit("admin-some", {where: OffsetToCommit(1) for where in asked}) == expected
@@ -185,7 +185,7 @@ def test_a_user_without_rights_is_told_which(broker: Broker, admin: ClusterAdmin
             reader.delete_group("admin-rights"),
         ):
             assert refusal is not None
-            assert refusal.startswith("GROUP_AUTHORIZATION_FAILED (30): this user has no right to the group")
+            assert refusal.startswith("GROUP_AUTHORIZATION_FAILED (30): this user is not authorized for the group")
         with pytest.raises(LogUnavailable, match=r"GROUP_AUTHORIZATION_FAILED \(30\)"):
             reader.committed("admin-rights")
         assert reader.missing([topic, "admin-no-such"]) == set()
@@ -236,7 +236,10 @@ def test_over_tls(broker: Broker) -> None:
 def test_not_let_in(broker: Broker) -> None:
     for connection, says in (
         (sasl(broker, "reader", password=WRONG), r"sasl\.username or sasl\.password is wrong for PLAIN"),
-        (KafkaConnection(bootstrap=broker.ssl_bootstrap, security_protocol="SSL"), "certificate is not accepted"),
+        (
+            KafkaConnection(bootstrap=broker.ssl_bootstrap, security_protocol="SSL"),
+            "certificate of the broker is not trusted",
+        ),
         (KafkaConnection(bootstrap="127.0.0.1:1"), "connection refused"),
     ):
         with pytest.raises(LogUnavailable, match=says) as failed, ClusterAdmin(connection):

@@ -11,7 +11,7 @@ from offsetlake.log.cluster import admin_session, refusals
 from offsetlake.log.cluster.admin import ClusterAdmin, OffsetToCommit
 from offsetlake.log.cluster.connection import KafkaConnection
 
-NOT_THERE = "GROUP_ID_NOT_FOUND (69): there is no such group"
+NOT_THERE = "GROUP_ID_NOT_FOUND (69): the group does not exist"
 
 
 class Scripted:
@@ -64,7 +64,7 @@ def test_a_coordinator_that_is_not_ready_is_asked_again(scripted: Callable[..., 
 def test_a_coordinator_that_stays_away_is_a_refusal_too(scripted: Callable[..., ClusterAdmin]) -> None:
     with scripted(of(errors.NoError, 0) | of(errors.CoordinatorLoadInProgressError, 1)) as admin:
         answers = admin.delete_offsets("g", [("t", 0), ("t", 1)])
-    said = "COORDINATOR_LOAD_IN_PROGRESS (14): the group's coordinator is still loading its groups; given up after"
+    said = "COORDINATOR_LOAD_IN_PROGRESS (14): the group's coordinator is still loading its groups; gave up after"
     assert answers["t", 0] is None
     assert answers["t", 1] == f"{said} request.timeout.ms = 400"
 
@@ -77,22 +77,24 @@ def test_what_was_under_way_when_the_cluster_went_has_an_answer_for_each_partiti
         answers = admin.commit("g", wanted)
     assert answers["t", 0] is None
     assert "gone" in str(answers["t", 1])
-    assert str(answers["t", 1]).endswith("given up after request.timeout.ms = 400; whether it was done is not known")
-    assert str(answers["t", 2]) == "not sent: KafkaConnectionError: gone; given up after request.timeout.ms = 400"
+    assert str(answers["t", 1]).endswith(
+        "gave up after request.timeout.ms = 400; whether the request was executed is unknown"
+    )
+    assert str(answers["t", 2]) == "not sent: KafkaConnectionError: gone; gave up after request.timeout.ms = 400"
     with scripted(of(errors.NoError, 0)) as admin:
         unanswered = admin.delete_offsets("g", [("t", 0), ("t", 1)])
-    assert unanswered == {("t", 0): None, ("t", 1): "the broker gave no answer for this partition"}
+    assert unanswered == {("t", 0): None, ("t", 1): "the broker returned no result for this partition"}
 
 
 def test_a_group_that_is_gone_when_asked_again_is_deleted(scripted: Callable[..., ClusterAdmin]) -> None:
     with scripted(errors.KafkaConnectionError(), {"g": "GroupIdNotFoundError"}) as admin:
         assert admin.delete_group("g") is None
     with scripted(errors.KafkaConnectionError(), {"g": "CoordinatorNotAvailableError"}) as admin:
-        assert "whether it was done is not known" in str(admin.delete_group("g"))
+        assert "whether the request was executed is unknown" in str(admin.delete_group("g"))
     with scripted({"g": "CoordinatorNotAvailableError"}) as admin:
-        assert "whether it was done is not known" not in str(admin.delete_group("g"))
+        assert "whether the request was executed is unknown" not in str(admin.delete_group("g"))
     with scripted(errors.RequestTimedOutError()) as admin:
-        assert "whether it was done is not known" in str(admin.delete_group("g"))
+        assert "whether the request was executed is unknown" in str(admin.delete_group("g"))
 
 
 def test_a_topic_in_doubt_is_not_missing(scripted: Callable[..., ClusterAdmin]) -> None:
@@ -104,5 +106,5 @@ def test_a_topic_in_doubt_is_not_missing(scripted: Callable[..., ClusterAdmin]) 
 
 
 def test_an_error_newer_than_the_library_keeps_its_number() -> None:
-    assert refusals.in_words(999) == "UNRECOGNIZED_ERROR (999): see the error codes of the Kafka protocol"
-    assert refusals.in_words(0) is None
+    assert refusals.explain(999) == "UNRECOGNIZED_ERROR (999): see the error codes of the Kafka protocol"
+    assert refusals.explain(0) is None

@@ -27,13 +27,13 @@ def test_whole_segments_below_what_is_needed_go_and_never_the_active_one(
 ) -> None:
     before = {path: path.stat().st_size for path in folder.rglob("*.log")}
     cut = plan_cut(folder, PARTITION, needed)
-    assert [segment.base_offset for segment in cut.going] == going
-    assert cut.staying == 4 - len(going)
+    assert [segment.base_offset for segment in cut.obsolete] == going
+    assert cut.remaining == 4 - len(going)
     assert {path: path.stat().st_size for path in folder.rglob("*.log")} == before, "a plan deletes nothing"
     delete(cut)
     assert cut.size == sum(size for path, size in before.items() if not path.exists())
     assert describe(folder).ranges == {PARTITION: OffsetRange([0, 6, 9, 12][len(going)], 15)}
-    assert plan_cut(folder, PARTITION, needed).going == ()
+    assert plan_cut(folder, PARTITION, needed).obsolete == ()
 
 
 def test_what_a_broker_keeps_beside_a_segment_goes_with_it(folder: Path) -> None:
@@ -65,5 +65,7 @@ def test_what_cannot_be_deleted_is_named(folder: Path, monkeypatch: pytest.Monke
 
     cut = plan_cut(folder, PARTITION, 6)
     monkeypatch.setattr(os, "unlink", refused)
-    with pytest.raises(LogUnavailable, match=r"00000\.log cannot be deleted: Permission denied; .* run again"):
+    with pytest.raises(
+        LogUnavailable, match=r"00000\.log cannot be deleted: Permission denied\. .* run the command again"
+    ):
         delete(cut)

@@ -49,8 +49,8 @@ HARM: dict[str, Callable[[bytes], bytes]] = {
 @pytest.fixture(params=[(64 << 20, 8 << 20), (300, 500), (1, 61)], ids=str)
 def tiny(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slices and chunks of many sizes."""
-    monkeypatch.setattr(log_folder, "SLICE", request.param[0])
-    monkeypatch.setattr(log_folder, "CHUNK", request.param[1])
+    monkeypatch.setattr(log_folder, "MAX_SLICE_BYTES", request.param[0])
+    monkeypatch.setattr(log_folder, "CHUNK_BYTES", request.param[1])
 
 
 def write_bytes(folder: Path, *segments: tuple[int, list[bytes]]) -> None:
@@ -145,8 +145,8 @@ def test_a_damaged_last_batch_is_told_once_others_follow(tmp_path: Path) -> None
 def test_a_wrong_base_offset_costs_no_other_batch(
     wrong: int, hurt: int, sizes: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_folder, "SLICE", sizes[0])
-    monkeypatch.setattr(log_folder, "CHUNK", sizes[1])
+    monkeypatch.setattr(log_folder, "MAX_SLICE_BYTES", sizes[0])
+    monkeypatch.setattr(log_folder, "CHUNK_BYTES", sizes[1])
     batches = [batch(3 * i) for i in range(12)]
     whole = [batch_bytes(each) for each in batches]
     whole[hurt] = struct.pack(">q", wrong) + whole[hurt][8:]  # its checksum is still true
@@ -176,8 +176,8 @@ def test_two_batches_that_overlap_cost_no_other_wherever_they_are_parted(count: 
 
 
 def test_a_large_region_is_handed_on_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_folder, "REGION_PIECE", 1000)
-    monkeypatch.setattr(log_folder, "CHUNK", 500)
+    monkeypatch.setattr(log_folder, "MAX_REGION_BYTES", 1000)
+    monkeypatch.setattr(log_folder, "CHUNK_BYTES", 500)
     junk = b"\xff" * 4500
     data = [batch_bytes(batch(0)), junk, batch_bytes(batch(9))]
     write_bytes(tmp_path, (0, data))
@@ -210,8 +210,8 @@ def test_any_damage_anywhere_costs_no_other_batch(
     write_bytes(folder, *segments)
     end = batches[-1].last + 1
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log_folder, "SLICE", data.draw(st.integers(1, 1000)))
-        patch.setattr(log_folder, "CHUNK", data.draw(st.integers(61, 1000)))
+        patch.setattr(log_folder, "MAX_SLICE_BYTES", data.draw(st.integers(1, 1000)))
+        patch.setattr(log_folder, "CHUNK_BYTES", data.draw(st.integers(61, 1000)))
         assert describe(folder).ranges == {PARTITION: (0, end)}
         good = rows_of([each for i, each in enumerate(batches) if i not in hurt])
         expected = b"".join(pieces[i] for i in sorted(hurt))

@@ -20,8 +20,8 @@ from support.oracle.random_logs import RandomLog, logs, random_log
 @pytest.fixture(params=[(64 << 20, 8 << 20), (300, 8 << 20), (1000, 300), (1, 17)], ids=str)
 def tiny(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slices and chunks of many sizes."""
-    monkeypatch.setattr(log_folder, "SLICE", request.param[0])
-    monkeypatch.setattr(log_folder, "CHUNK", request.param[1])
+    monkeypatch.setattr(log_folder, "MAX_SLICE_BYTES", request.param[0])
+    monkeypatch.setattr(log_folder, "CHUNK_BYTES", request.param[1])
 
 
 @pytest.mark.usefixtures("tiny")
@@ -52,8 +52,8 @@ def test_any_log_is_the_union_of_any_parts_of_it(
     folder = tmp_path_factory.mktemp("log")
     log.write(folder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log_folder, "SLICE", size)
-        patch.setattr(log_folder, "CHUNK", 17 + size // 3)
+        patch.setattr(log_folder, "MAX_SLICE_BYTES", size)
+        patch.setattr(log_folder, "CHUNK_BYTES", 17 + size // 3)
         for where, held in describe(folder).ranges.items():
             batches = log.batches()[where.partition]
             assert held in [(0, batches[-1].last + 1), (batches[0].first, batches[-1].last + 1)]
@@ -62,7 +62,7 @@ def test_any_log_is_the_union_of_any_parts_of_it(
 
 
 def test_readers_side_by_side_cover_each_byte_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_folder, "SLICE", 1000)
+    monkeypatch.setattr(log_folder, "MAX_SLICE_BYTES", 1000)
     batches = [batch(3 * i) for i in range(100)]
     first, second = write(tmp_path, batches[:40], batches[40:])
     cut = slices(tmp_path, PARTITION, OffsetRange(0, 300))
@@ -99,7 +99,7 @@ def test_gaps_between_and_before_segments(tmp_path: Path) -> None:
 
 
 def test_a_compressed_message_of_an_old_format_across_a_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_folder, "SLICE", 1)
+    monkeypatch.setattr(log_folder, "MAX_SLICE_BYTES", 1)
     batches = [batch(5 * i, 5, magic=i % 2, codec="gzip") for i in range(8)]  # each states its last offset only
     write(tmp_path, batches)
     assert len(slices(tmp_path, PARTITION, OffsetRange(0, 40))) > 4
@@ -115,7 +115,7 @@ def test_a_batch_bigger_than_a_chunk(tmp_path: Path) -> None:
 
 
 def test_chunks_are_about_as_long_as_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_folder, "CHUNK", 500)
+    monkeypatch.setattr(log_folder, "CHUNK_BYTES", 500)
     write(tmp_path, [batch(3 * i) for i in range(60)])
     (piece,) = slices(tmp_path, PARTITION, OffsetRange(0, 180))
     chunks = [found for found in fetch(piece) if isinstance(found, bytes)]
@@ -157,8 +157,8 @@ def test_a_last_batch_cut_off_anywhere_is_left_for_later(codec: str, tmp_path: P
         assert extent.ranges == {PARTITION: (0, 8)}
         (note,) = extent.notes
         assert note == (
-            f"{PARTITION}: the last {torn} bytes of {path.name} are no whole batch; "
-            "read up to offset 8, the rest follows when it is complete"
+            f"{PARTITION}: the last {torn} bytes of {path.name} are not a complete batch; "
+            "the log is read up to offset 8, and the rest in the next run after it is complete"
         )
         assert read_all(tmp_path) == (rows_of(batches[:2]), [])
     path.write_bytes(whole)

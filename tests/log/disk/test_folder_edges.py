@@ -28,11 +28,12 @@ def test_a_real_log() -> None:
 
 def test_no_folder(tmp_path: Path) -> None:
     with pytest.raises(
-        LogUnavailable, match=f"^no folder {tmp_path}/none: --log wants a broker's data folder or a copy"
+        LogUnavailable,
+        match=f"^There is no folder {tmp_path}/none: --log expects a broker's data folder or a copy",
     ):
         describe(tmp_path / "none")
     (tmp_path / "file").write_bytes(b"x")
-    with pytest.raises(LogUnavailable, match=r"^no folder"):
+    with pytest.raises(LogUnavailable, match=r"^There is no folder"):
         describe(tmp_path / "file")
 
 
@@ -50,20 +51,21 @@ def test_a_folder_that_holds_no_log(inside: list[str], tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / f"{0:020d}.log").write_bytes(batch_bytes(batch(0)))
     with pytest.raises(
-        LogUnavailable, match=f"^{tmp_path} holds no log: a log is folders such as __consumer_offsets-0/"
+        LogUnavailable,
+        match=f"^{tmp_path} does not contain a log: a log consists of folders such as __consumer_offsets-0/",
     ):
         describe(tmp_path)
 
 
 def test_a_file_named_as_a_partition_is_no_log(tmp_path: Path) -> None:
     (tmp_path / str(PARTITION)).write_bytes(b"")
-    with pytest.raises(LogUnavailable, match="holds no log"):
+    with pytest.raises(LogUnavailable, match="does not contain a log"):
         describe(tmp_path)
 
 
 def test_the_folder_of_one_partition(tmp_path: Path) -> None:
     write(tmp_path, [batch(0)])
-    with pytest.raises(LogUnavailable, match="is one partition of a log; name the folder above it"):
+    with pytest.raises(LogUnavailable, match="is one partition of a log; specify its parent folder"):
         describe(tmp_path / str(PARTITION))
 
 
@@ -128,7 +130,7 @@ def test_a_segment_that_is_no_file(tmp_path: Path) -> None:
 def test_a_segment_that_leads_nowhere(tmp_path: Path) -> None:
     write(tmp_path, [batch(0)])
     (tmp_path / str(PARTITION) / f"{3:020d}.log").symlink_to(tmp_path / "gone")
-    with pytest.raises(LogUnavailable, match=r"00000000000000000003\.log vanished"):
+    with pytest.raises(LogUnavailable, match=r"00000000000000000003\.log was deleted"):
         describe(tmp_path)
 
 
@@ -155,7 +157,7 @@ def test_a_segment_that_vanishes_before_it_is_fetched(tmp_path: Path) -> None:
     cut = slices(tmp_path, PARTITION, OffsetRange(0, 6))
     first.unlink()
     with pytest.raises(
-        LogUnavailable, match=f"^{first} vanished while the log was read: a live broker cleans its folder"
+        LogUnavailable, match=f"^{first} was deleted while the log was read: a running broker deletes segments"
     ):
         list(fetch(cut[0]))
     assert list(fetch(cut[1])) == [second.read_bytes()]
@@ -172,7 +174,7 @@ def test_a_segment_that_is_cut_before_it_is_fetched(left: int, tmp_path: Path) -
     (piece,) = slices(tmp_path, PARTITION, OffsetRange(0, 6))
     size = path.stat().st_size
     path.write_bytes(path.read_bytes()[:left])
-    with pytest.raises(LogUnavailable, match=f"was cut from {size} to {left} bytes while it was read"):
+    with pytest.raises(LogUnavailable, match=f"was truncated from {size} to {left} bytes while it was read"):
         list(fetch(piece))
 
 

@@ -27,9 +27,9 @@ MOST = (0, 1, 150, 700, 1 << 20)
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is large in life is small here, so that a small log has all cases."""
-    monkeypatch.setattr(segment_index, "INTERVAL", 300)
-    monkeypatch.setattr(partition_reader, "CHUNK", 500)
-    monkeypatch.setattr(partition_reader, "PAUSE", 0)
+    monkeypatch.setattr(segment_index, "INTERVAL_BYTES", 300)
+    monkeypatch.setattr(partition_reader, "CHUNK_BYTES", 500)
+    monkeypatch.setattr(partition_reader, "PAUSE_SECONDS", 0)
 
 
 def made_log(seed: int, folder: Path) -> list[Batch]:
@@ -71,7 +71,7 @@ def pieces(segment: Path) -> Iterator[tuple[int, bytes]]:
 def test_batches_from_any_offset_on(tmp_path: Path, seed: int, committed: bool) -> None:
     batches = made_log(seed, tmp_path)
     reader = PartitionReader(folder_of(tmp_path))
-    reader.look(batches[-1].last + 1)
+    reader.refresh(batches[-1].last + 1)
     end = transactions(batches)[0] if committed else batches[-1].last + 1
     assert reader.stable_end(committed=committed) == end
     segments = [[*pieces(path)] for path in sorted(folder_of(tmp_path).glob("*.log"))]
@@ -93,7 +93,7 @@ def test_transactions_as_the_log_grows(tmp_path: Path, seed: int) -> None:
     reader = PartitionReader(folder_of(tmp_path))
     offsets = [0, *(each.last + 1 for each in batches)]
     for number, last in enumerate(batches, 1):
-        reader.look(last.last + 1)
+        reader.refresh(last.last + 1)
         stable, aborted = transactions(batches[:number])
         assert reader.end == last.last + 1
         assert reader.stable_end(committed=True) == stable
@@ -112,9 +112,9 @@ def as_young(records: list[LogRecord], timestamp: int, end: int) -> tuple[int, i
 def test_the_first_record_since_a_time(tmp_path: Path, seed: int) -> None:
     batches, records = made_log(seed, tmp_path), read_log(tmp_path)
     reader = PartitionReader(folder_of(tmp_path))
-    reader.look(batches[-1].last + 1)
+    reader.refresh(batches[-1].last + 1)
     times = {of.log_timestamp for of in records} - {-1}
-    assert reader.top == max(times)
+    assert reader.max_timestamp == max(times)
     for time in {around for of in times for around in (of - 1, of, of + 1)}:
         for committed in (False, True):
             found = reader.first_since(time, committed=committed)
@@ -124,14 +124,20 @@ def test_the_first_record_since_a_time(tmp_path: Path, seed: int) -> None:
 def test_leader_epochs(tmp_path: Path) -> None:
     write(tmp_path, [batch(0, partition_leader_epoch=3)], [batch(3, partition_leader_epoch=5)])
     reader = PartitionReader(folder_of(tmp_path))
-    reader.look(6)
+    reader.refresh(6)
     assert (reader.start_epoch, reader.epoch) == (3, 5)
 
 
 def test_a_log_that_is_not_there_yet(tmp_path: Path) -> None:
     reader = PartitionReader(folder_of(tmp_path))
-    reader.look(0)
-    assert (reader.start, reader.end, reader.stable_end(committed=True), reader.top, reader.epoch) == (0, 0, 0, -1, -1)
+    reader.refresh(0)
+    assert (reader.start, reader.end, reader.stable_end(committed=True), reader.max_timestamp, reader.epoch) == (
+        0,
+        0,
+        0,
+        -1,
+        -1,
+    )
     assert reader.read(0, 100, committed=False, at_least_one=True) == (b"", 0)
     with pytest.raises(OffsetOutOfRange):
         reader.read(1, 100, committed=False, at_least_one=True)
@@ -145,7 +151,7 @@ def test_what_is_appended_is_read_once(tmp_path: Path, monkeypatch: pytest.Monke
             appender.append(0, [made(number, size=50), made(number, number)])
             if number % 3:
                 continue  # several since the last look
-            reader.look(appender.end(0))
+            reader.refresh(appender.end(0))
             while at < reader.end:
                 data, at = reader.read(at, 200, committed=False, at_least_one=True)
                 seen += data
@@ -159,7 +165,7 @@ def test_nothing_is_read_behind_what_is_acknowledged(tmp_path: Path) -> None:
     reader = PartitionReader(folder_of(tmp_path))
     with path.open("ab") as file:
         file.write(b"a write that is under way")
-    reader.look(6)
+    reader.refresh(6)
     assert reader.read(3, 1 << 20, committed=False, at_least_one=True) == (batch_bytes(batch(3)), 6)
     assert reader.read(6, 1 << 20, committed=False, at_least_one=True) == (b"", 6)
     with pytest.raises(OffsetOutOfRange):
@@ -170,12 +176,12 @@ def test_what_is_cut_off_is_out_of_range(tmp_path: Path) -> None:
     marker = marker_batch("ABORT", offset=1, timestamp=1, producer_id=7, producer_epoch=0)
     paths = write(tmp_path, [batch(0, 1, is_transactional=True, producer_id=7), marker], [batch(2)], [batch(5)])
     reader = PartitionReader(folder_of(tmp_path))
-    reader.look(8)
+    reader.refresh(8)
     assert [of.first for of in reader.aborted(0, 8)] == [0]
     paths[0].unlink()
     with pytest.raises(FileNotFoundError):  # cut off since the last look
         reader.read(0, 1 << 20, committed=False, at_least_one=True)
-    reader.look(8)
+    reader.refresh(8)
     assert reader.start == 2
     assert reader.aborted(0, 8) == []
     with pytest.raises(OffsetOutOfRange):
@@ -195,15 +201,15 @@ def test_a_transaction_that_ended_in_what_was_cut_holds_nothing_back(tmp_path: P
     """Nobody looked while its marker was there."""
     known = write(tmp_path, [batch(0), transactional(3, 7), transactional(4, 8)])
     reader = PartitionReader(folder_of(tmp_path))
-    reader.look(5)
+    reader.refresh(5)
     assert reader.stable_end(committed=True) == 3
     unseen = write(tmp_path, [ended(5, 7)])
     write(tmp_path, [batch(6), transactional(9, 8), transactional(10, 9), ended(11, 8)], [batch(12)])
     for path in (*known, *unseen):
         path.unlink()
-    reader.look(10)
+    reader.refresh(10)
     assert (reader.start, reader.stable_end(committed=True)) == (6, 9), "of producer 8, as it goes on"
-    reader.look(15)
+    reader.refresh(15)
     assert reader.stable_end(committed=True) == 10
     assert [(of.producer_id, of.first, of.last) for of in reader.aborted(6, 15)] == [(8, 9, 11)]
 
@@ -211,11 +217,11 @@ def test_a_transaction_that_ended_in_what_was_cut_holds_nothing_back(tmp_path: P
 def test_a_transaction_that_began_in_what_was_cut_holds_back_the_rest(tmp_path: Path) -> None:
     (gone, _) = write(tmp_path, [batch(0), transactional(3, 7)], [batch(4), transactional(7, 7), ended(8, 7)])
     reader = PartitionReader(folder_of(tmp_path))
-    reader.look(8)
+    reader.refresh(8)
     gone.unlink()
-    reader.look(8)
+    reader.refresh(8)
     assert (reader.start, reader.stable_end(committed=True)) == (4, 4)
-    reader.look(9)
+    reader.refresh(9)
     assert reader.stable_end(committed=True) == 9
     assert [(of.producer_id, of.first, of.last) for of in reader.aborted(4, 9)] == [(7, 3, 8)]
 
@@ -230,9 +236,9 @@ def test_damage(tmp_path: Path, at: int, byte: int) -> None:
     data[len(batch_bytes(batch(0))) + at] = byte
     paths[0].write_bytes(data)
     reader = PartitionReader(folder_of(tmp_path))
-    reader.look(12)
+    reader.refresh(12)
     assert reader.read(0, 1 << 20, committed=False, at_least_one=True) == (batch_bytes(batch(0)), 3)
     for offset in (3, 6, 8):
-        with pytest.raises(CorruptBatch, match="goes on with no record batch"):
+        with pytest.raises(CorruptBatch, match="no record batch begins"):
             reader.read(offset, 1 << 20, committed=False, at_least_one=True)
     assert reader.read(9, 1 << 20, committed=False, at_least_one=True) == (batch_bytes(batch(9)), 12)

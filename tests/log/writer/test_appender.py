@@ -178,7 +178,7 @@ def room_for(path: Path, size: int) -> Iterator[None]:
 def test_nothing_of_a_write_that_failed_is_in_the_log(room: int, tmp_path: Path, log: Appender) -> None:
     log.append(0, [made(1)])
     segment = tmp_path / str(PARTITION) / f"{0:020}.log"
-    with room_for(segment, room), pytest.raises(LogUnavailable, match=r"File too large.*nothing of this write"):
+    with room_for(segment, room), pytest.raises(LogUnavailable, match=r"File too large.*None of the batches"):
         log.append(0, [made(2), made(3)])
     assert describe(tmp_path).ranges == {PARTITION: OffsetRange(0, 1)}
     assert log.end(0) == 1
@@ -344,7 +344,7 @@ def test_a_log_that_is_removed_or_replaced_takes_no_more(
     with appending(folder, "test") as appender:
         appender.append(0, [made(1)])
         appender.sync()
-        appender.look()
+        appender.check_files()
         change(folder)
         if at_sync:
             appender.append(0, [made(2)])
@@ -352,8 +352,8 @@ def test_a_log_that_is_removed_or_replaced_takes_no_more(
                 appender.sync()
         else:
             with pytest.raises(LogInDoubt, match=r"cannot be written: .*(removed|replaced|No such file)"):
-                appender.look()
-        for again in (lambda: appender.append(0, [made(3)]), appender.sync, appender.look):
+                appender.check_files()
+        for again in (lambda: appender.append(0, [made(3)]), appender.sync, appender.check_files):
             with pytest.raises(LogInDoubt):
                 again()
 
@@ -361,17 +361,17 @@ def test_a_log_that_is_removed_or_replaced_takes_no_more(
 def test_a_log_in_its_place_is_not_in_doubt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments are begun and deleted, and looked at in turn."""
     monkeypatch.setattr(appender_module, "SEGMENT_BYTES", 1)
-    monkeypatch.setattr(appender_module, "LOOKED_AT", 2)
+    monkeypatch.setattr(appender_module, "MAX_CHECKED_SEGMENTS", 2)
     with appending(tmp_path, "test") as appender:
         for number in range(12):
             appender.append(number % 5, [made(number)])
             appender.sync()
-            appender.look()
+            appender.check_files()
         (tmp_path / "__consumer_offsets-0" / f"{0:020}.log").unlink()
 
         def look_at_all() -> None:
             for _ in range(3):
-                appender.look()
+                appender.check_files()
 
         look_at_all()
         (tmp_path / "__consumer_offsets-4").rename(tmp_path / "moved")

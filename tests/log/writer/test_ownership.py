@@ -31,7 +31,7 @@ def test_the_lock_of_a_process_that_ended_is_free(tmp_path: Path) -> None:
 
 def test_a_brokers_own_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").touch()
-    with pytest.raises(LogBusy, match="broker's own folder"), owned(tmp_path, "emit"):
+    with pytest.raises(LogBusy, match="belongs to a broker"), owned(tmp_path, "emit"):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["meta.properties"]
 

@@ -317,7 +317,7 @@ def test_a_fault_of_the_program_ends_the_connection(
     served: InProcess, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, api: int
 ) -> None:
     """Its request could never be answered, and it would wait for that forever."""
-    monkeypatch.setattr(PartitionReader, "look", lambda *_: 1 / 0)
+    monkeypatch.setattr(PartitionReader, "refresh", lambda *_: 1 / 0)
     values = asked(served, of(0))
     if api == apis.LIST_OFFSETS:
         values = {"topics": [{"name": LOG, "partitions": [{"partition_index": 0, "timestamp": -1}]}]}

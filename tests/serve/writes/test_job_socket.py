@@ -18,7 +18,7 @@ from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.audit.headers import audit_headers
 from offsetlake.kafka.batches.writer import Batch
 from offsetlake.log.writer import append_protocol, served_log
-from offsetlake.log.writer.append_protocol import Ask
+from offsetlake.log.writer.append_protocol import Request
 from offsetlake.log.writer.os_users import os_principal
 from offsetlake.log.writer.served_log import ServedLog, served
 from support.kafka.made_batches import resealed
@@ -126,7 +126,7 @@ def test_every_kind_of_write_is_served_at_once(job: ServedLog, client: WireClien
 
 
 def test_many_batches_go_in_pieces(job: ServedLog, client: WireClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served_log, "PIECE", 200)
+    monkeypatch.setattr(served_log, "REQUEST_BYTES", 200)
     groups = [name for name in (f"pieces-{number}" for number in range(60)) if place(name) == 2]
     end = job.end(2)
     wide = batch(*((key(groups[0], partition), value(partition)) for partition in range(100)))
@@ -179,11 +179,11 @@ _GOOD = tombstones("g", 0)
         struct.pack(">i", 0),
         struct.pack(">i", -5),
         append_protocol.SIZE.pack(1) + b"\x63",
-        append_protocol.SIZE.pack(1) + bytes((Ask.END,)),
-        append_protocol.SIZE.pack(3) + bytes((Ask.SYNC, 0, 0)),
-        append_protocol.SIZE.pack(7) + bytes((Ask.APPEND,)) + b"abcdef",
+        append_protocol.SIZE.pack(1) + bytes((Request.END,)),
+        append_protocol.SIZE.pack(3) + bytes((Request.SYNC, 0, 0)),
+        append_protocol.SIZE.pack(7) + bytes((Request.APPEND,)) + b"abcdef",
         *(
-            append_protocol.SIZE.pack(1 + len(fields)) + bytes((Ask.APPEND,)) + fields
+            append_protocol.SIZE.pack(1 + len(fields)) + bytes((Request.APPEND,)) + fields
             for fields in (
                 append_protocol.APPEND_FIELDS.pack(place("g"), -1) + sized(_GOOD.data),
                 _LOOKED + sized(_GOOD.data)[:-1],
@@ -228,7 +228,7 @@ def test_garbage_ends_its_connection_and_nothing_else(
     with socket.socket(socket.AF_UNIX) as visitor, append_protocol.address_of(log) as address:
         visitor.connect(address)
         visitor.settimeout(30)
-        visitor.sendall(append_protocol.frame(Ask.END, append_protocol.END_FIELDS.pack(place("g"))))
+        visitor.sendall(append_protocol.frame(Request.END, append_protocol.END_FIELDS.pack(place("g"))))
         assert visitor.recv(100)
         visitor.sendall(garbage)
         visitor.shutdown(socket.SHUT_WR)
@@ -253,7 +253,7 @@ def test_what_cannot_be_is_said(job: ServedLog, log: Path, tmp_path: Path) -> No
     with socket.socket(socket.AF_UNIX) as visitor, append_protocol.address_of(log) as address:
         visitor.connect(address)
         visitor.sendall(
-            append_protocol.frame(Ask.HELLO, append_protocol.HELLO_FIELDS.pack(append_protocol.VERSION + 1))
+            append_protocol.frame(Request.HELLO, append_protocol.HELLO_FIELDS.pack(append_protocol.VERSION + 1))
         )
         assert b"Use the same version of offsetlake" in visitor.recv(1000)
 

@@ -153,7 +153,7 @@ def _judged_twice(place: Place) -> None:
 def _maintain_again(place: Place) -> None:
     place.maintain()
     left = preview(Lake.open(place.lake), place.folder / "log", 0)
-    assert not [each for each in left.cuts if each.cut.going]
+    assert not [each for each in left.cuts if each.cut.obsolete]
     assert [table for table in left.compacted if left.compacted[table] or left.removed[table]] in ([], ["runs"])
 
 

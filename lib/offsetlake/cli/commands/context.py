@@ -12,7 +12,7 @@ from offsetlake.errors import TableChanged
 from offsetlake.lake.foreign.guard import refuse_changed
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.runs import last_run
-from offsetlake.log.address import CLUSTER, LogAddress
+from offsetlake.log.address import CLUSTER_SCHEME, LogAddress
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class CommandContext:
         if settings.log is None and settings.bootstrap is None and settings.lake.exists():
             ingest = last_run(Lake.open(settings.lake), "ingest")
             location = ingest.log if ingest else None
-            if location and location.startswith(CLUSTER):
-                settings = replace(settings, bootstrap=location.removeprefix(CLUSTER))
+            if location and location.startswith(CLUSTER_SCHEME):
+                settings = replace(settings, bootstrap=location.removeprefix(CLUSTER_SCHEME))
             else:
                 settings = replace(settings, log=location)
         return settings.address()

@@ -14,7 +14,7 @@ from offsetlake.cli.commands.options import JOBS, LAKE, command
 from offsetlake.cli.commands.serve_settings import read_settings
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
-from offsetlake.log.writer.ownership import refuse_brokers_own
+from offsetlake.log.writer.ownership import refuse_broker_folder
 from offsetlake.serve.logs import LogFormat
 from offsetlake.serve.settings import Settings
 from offsetlake.serve.writes.rounds import Flush
@@ -159,7 +159,7 @@ def serve(
 def _validate(settings: Settings) -> None:
     """Raise LakeUnusable or LogBusy if a serving process could not use its folders."""
     Lake.check(Path(settings.lake))
-    refuse_brokers_own(Path(settings.log))
+    refuse_broker_folder(Path(settings.log))
 
 
 def _text(value: Any) -> str | None:

@@ -1,1 +1,1 @@
-"""Logs in a live Kafka cluster: reading them, and the admin requests of the jobs."""
+"""Logs in live Kafka clusters: reading them, and the admin requests of jobs."""

@@ -1,7 +1,7 @@
-"""Acts on the groups of a live cluster through its admin API, and reads back what was done.
+"""Changes groups of a live cluster through Kafka's admin API, and reads their offsets.
 
-What is sent: OffsetCommit, OffsetDelete and DeleteGroups to act; Metadata, ListOffsets and OffsetFetch to look. None of
-them makes a broker create a topic.
+OffsetCommit, OffsetDelete and DeleteGroups are sent for changes; Metadata, ListOffsets and OffsetFetch for reads. No
+request creates a topic.
 """
 
 import time
@@ -20,17 +20,17 @@ from offsetlake.log.cluster.admin_session import (
     AdminSession,
     GivenUpError,
     is_lost,
-    may_pass,
-    raise_passing,
+    is_temporary,
+    raise_temporary,
 )
 from offsetlake.log.cluster.connection import KafkaConnection
 
 UNKNOWN_OFFSET = NO_LEADER = -1
 
 REQUEST_BYTES = 200_000
-"""Of offsets in one request, about: a coordinator writes them as one batch, of 1 MB at most unless configured."""
+"""Approximate size of the offsets in a request; a coordinator writes them as one batch of by default at most 1 MiB."""
 PARTITION_BYTES = 100
-"""Of the record of an offset besides its group id, topic and metadata, at most."""
+"""Maximum size of an offset record without its group ID, topic and metadata."""
 
 Partition = tuple[str, int]
 """Topic and partition."""
@@ -39,7 +39,7 @@ Described = dict[str, Any]
 
 
 class OffsetToCommit(NamedTuple):
-    """A committed offset: the next offset to read, the leader epoch of the last one read (-1 = none), any text."""
+    """A committed offset: the next offset to read, the leader epoch of the last one (-1 = unknown), and metadata."""
 
     offset: int
     leader_epoch: int = -1
@@ -47,12 +47,15 @@ class OffsetToCommit(NamedTuple):
 
 
 class ClusterAdmin:
-    """A cluster whose groups are acted on: `with ClusterAdmin(connection) as admin`.
+    """Changes and reads the offsets of groups: `with ClusterAdmin(connection) as admin`.
 
-    Acting gives each partition its answer: None = done, else the refusal as `NAME (code): meaning`. It raises nothing:
-    where the cluster stops answering on the way, that is the answer of the partitions it concerns.
-    Entering, and looking, raise LogUnavailable with the likely cause where brokers are not reached within the request
-    timeout or do not let us in; BadRequest for certificate files that cannot be read here.
+    A change returns the result for each partition: None for success, or the error as `NAME (code): meaning`. It raises
+    no error: if the cluster stops answering, that is the result for the affected partitions.
+
+    Raises:
+        LogUnavailable: On entry and in reads: no broker is reachable within the request timeout, or the brokers reject
+            the client.
+        BadRequest: On entry: a certificate file cannot be read.
     """
 
     def __init__(self, connection: KafkaConnection) -> None:
@@ -66,19 +69,19 @@ class ClusterAdmin:
         self._session.close()
 
     def commit(self, group_id: str, offsets: Mapping[Partition, OffsetToCommit]) -> dict[Partition, str | None]:
-        """Set offsets of a group without members; a group that is not there comes into being."""
-        sizes = {where: len(each.metadata.encode()) for where, each in offsets.items()}
+        """Commit offsets of a group without members; a group that does not exist is created."""
+        sizes = {where: len(offset.metadata.encode()) for where, offset in offsets.items()}
         return self._act(_parts(group_id, sizes), partial(_alter, group_id=group_id, offsets=offsets))
 
     def delete_offsets(self, group_id: str, partitions: Iterable[Partition]) -> dict[Partition, str | None]:
-        """Delete offsets of a group, of topics no member is subscribed to; where there is none, it is done as well."""
+        """Delete offsets of a group for topics to which no member is subscribed; missing offsets are a success."""
         return self._act(_parts(group_id, dict.fromkeys(partitions, 0)), partial(_delete, group_id=group_id))
 
     def delete_group(self, group_id: str) -> str | None:
-        """Delete a group without members, and all its offsets: None = done, else the refusal.
+        """Delete a group without members and all its offsets; return None or the error.
 
-        UNKNOWN_SERVER_ERROR (-1) is the answer where the tombstones of its offsets are more than one batch of the
-        broker holds, 10,000 and a long group id are: then delete its offsets first.
+        The error is UNKNOWN_SERVER_ERROR (-1) if the tombstones of its offsets do not fit into a batch of the broker,
+        such as 10,000 with a long group ID. Its offsets must be deleted first then.
         """
         lost = False
 
@@ -88,141 +91,144 @@ class ClusterAdmin:
                 code = refusals.code_of(client.delete_groups([group_id])[group_id])
             except FAILURES as failure:
                 lost = lost or is_lost(failure)
-                if not isinstance(failure, BrokerResponseError) or may_pass(failure):
+                if not isinstance(failure, BrokerResponseError) or is_temporary(failure):
                     raise
                 code = failure.errno
-            raise_passing(code)
-            # Asked again because an answer was lost: gone is what was wanted.
+            raise_temporary(code)
+            # A lost response to an earlier attempt means that this attempt may have deleted the group.
             return 0 if lost and code == GROUP_ID_NOT_FOUND else code
 
         try:
-            return refusals.in_words(self._session.within_timeout(attempt))
+            return refusals.explain(self._session.within_timeout(attempt))
         except GivenUpError as given_up:
             return given_up.outcome
 
     def committed(self, group_id: str) -> dict[Partition, OffsetToCommit]:
-        """Give all offsets of a group, none of a group that is not there; those of open transactions are not in it.
+        """Return all committed offsets of a group, without those of open transactions; none if it does not exist.
 
-        Offsets of topics this user has no right to are left out by the broker; LogUnavailable without one to the group.
+        The broker omits topics for which this user is not authorized.
         """
-        found = self._session.look(lambda client: client.list_group_offsets([group_id]).get(group_id, {}))
+        found = self._session.read(lambda client: client.list_group_offsets([group_id]).get(group_id, {}))
         return {
             (where.topic, where.partition): OffsetToCommit(
-                each.offset, -1 if each.leader_epoch is None else each.leader_epoch, each.metadata or ""
+                offset.offset, -1 if offset.leader_epoch is None else offset.leader_epoch, offset.metadata or ""
             )
-            for where, each in found.items()
+            for where, offset in found.items()
         }
 
     def log_ends(self, partitions: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:
-        """Give log start offset and high watermark; partitions not there, not led or not ours to see are left out."""
+        """Return log start offset and high watermark of partitions.
+
+        Partitions that do not exist, have no leader or are not visible to this user are omitted.
+        """
         known = self._led(partitions)
         earliest, latest = self._offsets(known, OffsetSpec.EARLIEST), self._offsets(known, OffsetSpec.LATEST)
         return {where: (earliest[where], latest[where]) for where in known}
 
     def offsets_at(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, int]:
-        """Give the first offset at or after a time (ms since the epoch), the log's end where there is none.
+        """Return the first offset at or after a time (ms since the epoch), or the log end offset if there is none.
 
-        Partitions not there, not led or not ours to see are left out.
+        Partitions that do not exist, have no leader or are not visible to this user are omitted.
         """
-        # ListOffsets takes negative times for something else: -1 is the latest offset.
+        # Negative timestamps have a special meaning in ListOffsets, such as -1 for the latest offset.
         found = self._offsets(self._led(partitions), max(timestamp_ms, 0))
-        later = [where for where, offset in found.items() if offset == UNKNOWN_OFFSET]
-        return found | self._offsets(later, OffsetSpec.LATEST)
+        at_end = [where for where, offset in found.items() if offset == UNKNOWN_OFFSET]
+        return found | self._offsets(at_end, OffsetSpec.LATEST)
 
     def partitions(self, topics: Collection[str]) -> dict[str, list[int]]:
-        """Give the partitions of those of `topics` that are there and ours to see."""
+        """Return the partitions of those `topics` that exist and are visible to this user."""
         return {
-            each["name"]: sorted(_leaders(each)) for each in self._topics(topics, _passes) if not each["error_code"]
+            topic["name"]: sorted(_leaders(topic))
+            for topic in self._topics(topics, _is_temporary)
+            if not topic["error_code"]
         }
 
     def missing(self, topics: Collection[str]) -> set[str]:
-        """Give those of `topics` that the broker says do not exist: none in doubt, none that is not ours to see."""
-        return self._answered(topics, UNKNOWN_TOPIC_OR_PARTITION)
+        """Return those `topics` that do not exist according to the broker."""
+        return self._with_error(topics, UNKNOWN_TOPIC_OR_PARTITION)
 
     def hidden(self, topics: Collection[str]) -> set[str]:
-        """Give those of `topics` that this user has no right to see."""
-        return self._answered(topics, TOPIC_AUTHORIZATION_FAILED)
+        """Return those `topics` that are not visible to this user."""
+        return self._with_error(topics, TOPIC_AUTHORIZATION_FAILED)
 
-    def _answered(self, topics: Collection[str], code: int) -> set[str]:
-        return {each["name"] for each in self._topics(topics, _passes) if each["error_code"] == code}
+    def _with_error(self, topics: Collection[str], code: int) -> set[str]:
+        return {topic["name"] for topic in self._topics(topics, _is_temporary) if topic["error_code"] == code}
 
     def _act(
         self, parts: Iterable[list[Partition]], send: Callable[[Any, list[Partition]], dict[Any, Any]]
     ) -> dict[Partition, str | None]:
-        """Give each partition of each part its answer. Parts behind one that was given up are not tried."""
-        answers: dict[Partition, str | None] = {}
+        """Return the result for each partition; after a timeout, the remaining parts are not sent."""
+        results: dict[Partition, str | None] = {}
         given_up: str | None = None
         for part in parts:
             if given_up is None:
-                told, given_up = self._act_on(part, send)
+                part_results, given_up = self._act_on(part, send)
             else:
-                told = dict.fromkeys(part, f"not sent: {given_up}")
-            answers |= told
-        return answers
+                part_results = dict.fromkeys(part, f"not sent: {given_up}")
+            results |= part_results
+        return results
 
     def _act_on(
         self, part: list[Partition], send: Callable[[Any, list[Partition]], dict[Any, Any]]
     ) -> tuple[dict[Partition, str | None], str | None]:
-        """Give each partition its answer, and what made us give up, if so. Sending twice does no harm."""
+        """Return the result for each partition, and the last failure after a timeout. The requests are idempotent."""
         codes: dict[Partition, int] = {}
 
         def attempt(client: Any) -> None:
-            for where, kind in send(client, part).items():
-                codes[where.topic, where.partition] = kind.errno
-            raise_passing(*codes.values())
+            for where, error in send(client, part).items():
+                codes[where.topic, where.partition] = error.errno
+            raise_temporary(*codes.values())
 
         try:
             self._session.within_timeout(attempt)
         except BrokerResponseError as refusal:
-            return dict.fromkeys(part, refusals.in_words(refusal.errno)), None
+            return dict.fromkeys(part, refusals.explain(refusal.errno)), None
         except GivenUpError as given_up:
-            final = {where: code for where, code in codes.items() if code not in refusals.PASSING}
-            told = {where: refusals.in_words(final[where]) if where in final else given_up.outcome for where in part}
-            return told, given_up.answer
-        return {
-            where: refusals.in_words(codes[where]) if where in codes else refusals.NO_ANSWER for where in part
-        }, None
+            final = {where: code for where, code in codes.items() if code not in refusals.COORDINATOR_UNAVAILABLE}
+            results = {where: refusals.explain(final[where]) if where in final else given_up.outcome for where in part}
+            return results, given_up.answer
+        return {where: refusals.explain(codes[where]) if where in codes else refusals.NO_ANSWER for where in part}, None
 
-    def _topics(self, names: Collection[str], passes: Callable[[Described], bool]) -> list[Described]:
-        """Ask for topics by name; those whose state passes are asked for again, and given as they are in the end."""
+    def _topics(self, names: Collection[str], is_temporary: Callable[[Described], bool]) -> list[Described]:
+        """Return topics by name; those in a temporary state are requested again until the request timeout."""
         settled: list[Described] = []
         left = sorted(set(names))
         deadline = self._session.deadline()
         while left:
-            found = self._session.look(partial(_describe, topics=left))
-            passing = [each for each in found if passes(each)]
-            settled += [each for each in found if not passes(each)]
+            found = self._session.read(partial(_describe, topics=left))
+            temporary = [topic for topic in found if is_temporary(topic)]
+            settled += [topic for topic in found if not is_temporary(topic)]
             if time.monotonic() >= deadline:
-                return settled + passing
-            if left := [each["name"] for each in passing]:
+                return settled + temporary
+            if left := [topic["name"] for topic in temporary]:
                 time.sleep(RETRY_PAUSE)
         return settled
 
     def _led(self, partitions: Iterable[Partition]) -> list[Partition]:
         wanted = set(partitions)
         leaders = {
-            (each["name"], number): leader
-            for each in self._topics({name for name, _ in wanted}, _passes_or_waits_for_a_leader)
-            for number, leader in _leaders(each).items()
+            (topic["name"], number): leader
+            for topic in self._topics({name for name, _ in wanted}, _is_temporary_or_without_leader)
+            for number, leader in _leaders(topic).items()
         }
         return sorted(where for where in wanted if leaders.get(where, NO_LEADER) != NO_LEADER)
 
-    def _offsets(self, partitions: list[Partition], when: int) -> dict[Partition, int]:
+    def _offsets(self, partitions: list[Partition], timestamp: int) -> dict[Partition, int]:
         if not partitions:
             return {}
-        asked = {TopicPartition(*where): when for where in partitions}
-        found = self._session.look(lambda client: client.list_partition_offsets(asked))
-        return {(where.topic, where.partition): each.offset for where, each in found.items()}
+        requested = {TopicPartition(*where): timestamp for where in partitions}
+        found = self._session.read(lambda client: client.list_partition_offsets(requested))
+        return {(where.topic, where.partition): offset.offset for where, offset in found.items()}
 
 
 def _alter(client: Any, part: list[Partition], group_id: str, offsets: Mapping[Partition, OffsetToCommit]) -> Any:
-    wanted = {
+    requested = {
         TopicPartition(*where): OffsetAndMetadata(
             offset=offsets[where].offset, metadata=offsets[where].metadata, leader_epoch=offsets[where].leader_epoch
         )
         for where in part
     }
-    return client.alter_group_offsets(group_id, wanted)
+    return client.alter_group_offsets(group_id, requested)
 
 
 def _delete(client: Any, part: list[Partition], group_id: str) -> Any:
@@ -235,27 +241,27 @@ def _describe(client: Any, topics: list[str]) -> list[Described]:
 
 
 def _leaders(described: Described) -> dict[int, int]:
-    return {each["partition_index"]: each["leader_id"] for each in described["partitions"]}
+    return {partition["partition_index"]: partition["leader_id"] for partition in described["partitions"]}
 
 
-def _passes(described: Described) -> bool:
-    return described["error_code"] not in refusals.OF_A_TOPIC
+def _is_temporary(described: Described) -> bool:
+    return described["error_code"] not in refusals.PERMANENT_TOPIC_ERRORS
 
 
-def _passes_or_waits_for_a_leader(described: Described) -> bool:
-    return _passes(described) or NO_LEADER in _leaders(described).values()
+def _is_temporary_or_without_leader(described: Described) -> bool:
+    return _is_temporary(described) or NO_LEADER in _leaders(described).values()
 
 
 def _parts(group_id: str, metadata_bytes: Mapping[Partition, int]) -> Iterator[list[Partition]]:
-    """Divide partitions so that the offsets of each part fit into one request."""
+    """Split partitions into parts whose offsets fit into one request."""
     part: list[Partition] = []
     size = 0
     for where, count in metadata_bytes.items():
-        need = PARTITION_BYTES + len(group_id.encode()) + len(where[0].encode()) + count
-        if part and size + need > REQUEST_BYTES:
+        partition_size = PARTITION_BYTES + len(group_id.encode()) + len(where[0].encode()) + count
+        if part and size + partition_size > REQUEST_BYTES:
             yield part
             part, size = [], 0
         part.append(where)
-        size += need
+        size += partition_size
     if part:
         yield part

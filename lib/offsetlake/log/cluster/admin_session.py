@@ -1,4 +1,4 @@
-"""A kafka-python admin client that is made anew as often as the request timeout allows, and says why it is not."""
+"""A kafka-python admin client that reconnects until the request timeout and explains failures."""
 
 import logging
 import time
@@ -15,36 +15,46 @@ from offsetlake.log.cluster.connection import KafkaConnection
 RETRY_PAUSE = 0.1
 
 FAILURES = (KafkaError, OSError, LogUnavailable)
-"""What a request ends with that has no answer, or an error for one."""
+"""The errors of a request without a response, or with an error response."""
 
 T = TypeVar("T")
 
 if logging.getLogger("kafka").level == logging.NOTSET:
-    # Every failure reaches the caller with its cause; the library would print it once more.
+    # The caller gets every failure with its cause; the library would log it as well.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 
 class GivenUpError(Exception):
-    """No final answer within the request timeout: `answer` says what came last, `outcome` what it means for an act."""
+    """No final response within the request timeout.
+
+    Attributes:
+        answer: The last failure.
+        outcome: The last failure, and whether the request may have been executed.
+    """
 
     def __init__(self, last: BaseException, timeout_ms: int, *, lost: bool) -> None:
-        said = refusals.in_words(last.errno) if isinstance(last, BrokerResponseError) else str(last)
-        self.answer = f"{said}; given up after request.timeout.ms = {timeout_ms}"
-        self.outcome = f"{self.answer}; whether it was done is not known" if lost else self.answer
+        reason = refusals.explain(last.errno) if isinstance(last, BrokerResponseError) else str(last)
+        self.answer = f"{reason}; gave up after request.timeout.ms = {timeout_ms}"
+        self.outcome = f"{self.answer}; whether the request was executed is unknown" if lost else self.answer
         super().__init__(self.answer)
 
 
 class AdminSession:
-    """One client at a time. Raises LogUnavailable with the likely cause where brokers do not let us in."""
+    """Owns an admin client; raises LogUnavailable with the likely cause if the brokers cannot be used."""
 
     def __init__(self, connection: KafkaConnection) -> None:
         self._settings = connection
         self._client: Any = None
 
     def open(self) -> None:
-        """Connect; raises BadRequest as well, for certificate files that cannot be read here."""
-        # Says in words why a cluster is not reached, where kafka-python only says that it is not; and refuses brokers
-        # so old that to ask them about a topic creates it.
+        """Connect to the cluster.
+
+        Raises:
+            LogUnavailable: No broker is reachable, or the brokers reject the client.
+            BadRequest: A certificate file cannot be read.
+        """
+        # Explains why a cluster is unreachable, which kafka-python does not, and refuses brokers that are so old that a
+        # Metadata request creates topics.
         topic.describe(self._settings, [])
         settings = self._settings
         try:
@@ -63,26 +73,32 @@ class AdminSession:
             raise self.unavailable(str(failure)) from failure
 
     def close(self) -> None:
-        """End the client's connections and its thread."""
+        """Close the connections and stop the thread of the client."""
         if self._client is not None:
             self._client.close()
             self._client = None
 
-    def look(self, ask: Callable[[Any], T]) -> T:
-        """Give what `ask` gets from the client, or raise LogUnavailable."""
+    def read(self, request: Callable[[Any], T]) -> T:
+        """Return the result of a request that only reads.
+
+        Raises:
+            LogUnavailable: The request failed.
+        """
         try:
-            return self.within_timeout(ask)
+            return self.within_timeout(request)
         except BrokerResponseError as refusal:
-            raise self.unavailable(str(refusals.in_words(refusal.errno))) from refusal
+            raise self.unavailable(str(refusals.explain(refusal.errno))) from refusal
         except GivenUpError as given_up:
             if isinstance(given_up.__cause__, LogUnavailable):
-                raise LogUnavailable(given_up.answer) from given_up  # which names the cluster already
+                raise LogUnavailable(given_up.answer) from given_up  # the message already names the cluster
             raise self.unavailable(given_up.answer) from given_up
 
     def within_timeout(self, attempt: Callable[[Any], T]) -> T:
-        """Give what `attempt` gets from the client, tried again where it fails in a way that may pass.
+        """Return the result of `attempt`, retried after temporary failures until the request timeout.
 
-        Raises a BrokerResponseError that stays, and GivenUpError after the request timeout.
+        Raises:
+            BrokerResponseError: The broker refused the request.
+            GivenUpError: The request timeout expired.
         """
         deadline, lost = self.deadline(), False
         while True:
@@ -91,38 +107,38 @@ class AdminSession:
                     self.open()
                 return attempt(self._client)
             except FAILURES as failure:
-                if isinstance(failure, BrokerResponseError) and not may_pass(failure):
+                if isinstance(failure, BrokerResponseError) and not is_temporary(failure):
                     raise
                 lost = lost or is_lost(failure)
-                # With a new client: this one would ask the coordinator it has once found for good.
+                # A new client is needed, because this one never looks up the coordinator again.
                 self.close()
                 if time.monotonic() >= deadline:
                     raise GivenUpError(failure, self._settings.request_timeout_ms, lost=lost) from failure
                 time.sleep(RETRY_PAUSE)
 
     def deadline(self) -> float:
-        """Give the end of a request timeout that begins now, by the monotonic clock."""
+        """Return the end of a request timeout that starts now, on the monotonic clock."""
         return time.monotonic() + self._settings.request_timeout
 
-    def unavailable(self, why: str) -> LogUnavailable:
-        """Make the error that names the cluster as well."""
-        return LogUnavailable(f"Kafka at {self._settings.bootstrap} by {self._settings.security_protocol}: {why}")
+    def unavailable(self, reason: str) -> LogUnavailable:
+        """Return an error that names the cluster and the reason."""
+        return LogUnavailable(f"Kafka at {self._settings.bootstrap} by {self._settings.security_protocol}: {reason}")
 
 
-def may_pass(refusal: Any) -> bool:
-    """Whether an error a broker answered may give way to another try."""
-    return refusal.retriable or refusal.errno in refusals.PASSING
+def is_temporary(refusal: Any) -> bool:
+    """Return whether a retry may succeed after an error response."""
+    return refusal.retriable or refusal.errno in refusals.COORDINATOR_UNAVAILABLE
 
 
 def is_lost(failure: BaseException) -> bool:
-    """Whether it may have been done all the same: sent, and not answered as a coordinator does before it acts."""
+    """Return whether a failed request may have been executed: it was sent, and no coordinator rejected it."""
     if isinstance(failure, BrokerResponseError):
-        return failure.retriable and failure.errno not in refusals.PASSING
+        return failure.retriable and failure.errno not in refusals.COORDINATOR_UNAVAILABLE
     return not isinstance(failure, LogUnavailable)
 
 
-def raise_passing(*codes: int) -> None:
-    """Raise the first of the error codes that says the coordinator is not ready."""
+def raise_temporary(*codes: int) -> None:
+    """Raise the first of the error codes that means that the coordinator is unavailable."""
     for code in codes:
-        if code in refusals.PASSING:
+        if code in refusals.COORDINATOR_UNAVAILABLE:
             raise for_code(code)

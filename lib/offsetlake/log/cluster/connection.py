@@ -1,4 +1,4 @@
-"""How a live Kafka cluster is reached: settings by Kafka's own names, TLS, SASL, and what a failure likely means."""
+"""Connects to Kafka brokers: client settings by Kafka's names, TLS, SASL, and explanations of failures."""
 
 import asyncio
 import logging
@@ -32,35 +32,39 @@ SETTINGS = {
     "ssl.endpoint.identification.algorithm": "ssl_check_hostname",
     "request.timeout.ms": "request_timeout_ms",
 }
-"""The settings a connection knows, by Kafka's name, and the field of `KafkaConnection` each one fills."""
+"""The supported settings by Kafka's name, and the corresponding fields of `KafkaConnection`."""
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 HOSTNAME_CHECKS = {"https": True, "": False, "none": False}
-LARGEST_INT32 = 2**31 - 1
+MAX_INT32 = 2**31 - 1
 CONNECT_FAILURES = (OSError, KafkaError, ValueError, NotImplementedError)
-"""What aiokafka raises while it connects, authenticates, or sends: `likely_cause` puts it into words."""
+"""The errors that aiokafka raises when it connects, authenticates or sends; `likely_cause` explains them."""
 
 if logging.getLogger("aiokafka").level == logging.NOTSET:
-    # Every failure reaches the caller as an exception with its cause; the library would print it once more.
+    # The caller gets every failure with its cause; the library would log it as well.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaConnection:
-    """Where the brokers are and how to be let in; secrets are no part of its `repr`.
+    """Addresses of brokers and client settings; `repr` omits secrets.
 
-    | field | is |
-    |-------|----|
-    | bootstrap | `host:port`, several with commas between; without a port it is 9092 |
-    | security_protocol | PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL |
-    | sasl_mechanism, sasl_username, sasl_password | PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512, and who we are |
-    | ssl_ca | PEM file of the authorities to trust; None = the system's |
-    | ssl_certificate, ssl_key, ssl_key_password | our own certificate, PEM files, where brokers ask for one |
-    | ssl_check_hostname | whether the broker's certificate must name its host |
-    | request_timeout_ms | limit of each step in ms: describing a log, or getting one more response of it |
+    Attributes:
+        bootstrap: `host:port`, or several separated by commas; the default port is 9092.
+        security_protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
+        sasl_mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
+        sasl_username: The user name.
+        sasl_password: The password.
+        ssl_ca: The PEM file of the trusted certificate authorities; None for those of the system.
+        ssl_certificate: The PEM file of the client certificate, if brokers require one.
+        ssl_key: The PEM file of the key of the client certificate.
+        ssl_key_password: The password of the key.
+        ssl_check_hostname: Whether the certificate of a broker must contain its host name.
+        request_timeout_ms: The time limit in milliseconds of each operation, such as fetching the next chunk of a log.
 
-    Raises BadRequest when made of settings that do not go together.
+    Raises:
+        BadRequest: A setting is invalid, or settings contradict each other.
     """
 
     bootstrap: str
@@ -78,70 +82,78 @@ class KafkaConnection:
     def __post_init__(self) -> None:
         _check_bootstrap(self.bootstrap)
         if self.security_protocol not in PROTOCOLS:
-            raise BadRequest(f"security.protocol is {self.security_protocol!r}: it is one of {', '.join(PROTOCOLS)}")
-        if not 0 < self.request_timeout_ms <= LARGEST_INT32:
-            raise BadRequest(f"request.timeout.ms is {self.request_timeout_ms}: it is from 1 to {LARGEST_INT32}")
+            raise BadRequest(f"Invalid security.protocol {self.security_protocol!r}: expected {', '.join(PROTOCOLS)}.")
+        if not 0 < self.request_timeout_ms <= MAX_INT32:
+            raise BadRequest(f"Invalid request.timeout.ms {self.request_timeout_ms}: expected 1 to {MAX_INT32}.")
         self._check_sasl()
         self._check_ssl()
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, str]) -> Self:
-        """Build a connection from settings by Kafka's names (`SETTINGS`).
+        """Return a connection for settings by Kafka's names (`SETTINGS`).
 
-        Raises BadRequest for a name that is none of them, a value that means nothing, or settings that do not go
-        together.
+        Raises:
+            BadRequest: A setting is unknown or invalid, or settings contradict each other.
         """
         if unknown := sorted(set(settings) - set(SETTINGS)):
-            raise BadRequest(f"unknown Kafka setting: {', '.join(unknown)}. Known are {', '.join(SETTINGS)}")
+            raise BadRequest(f"Unknown Kafka setting {', '.join(unknown)}: expected {', '.join(SETTINGS)}.")
         values: dict[str, Any] = {SETTINGS[name]: value for name, value in settings.items()}
         if (check := values.get("ssl_check_hostname")) is not None:
             if check.lower() not in HOSTNAME_CHECKS:
-                raise BadRequest(f"ssl.endpoint.identification.algorithm is {check!r}: it is https, none or empty")
+                raise BadRequest(
+                    f"Invalid ssl.endpoint.identification.algorithm {check!r}: expected https, none or empty."
+                )
             values["ssl_check_hostname"] = HOSTNAME_CHECKS[check.lower()]
         if (timeout := values.get("request_timeout_ms")) is not None:
             try:
                 values["request_timeout_ms"] = int(timeout)
             except ValueError:
-                raise BadRequest(f"request.timeout.ms is {timeout!r}: it is a whole number of ms") from None
+                raise BadRequest(
+                    f"Invalid request.timeout.ms {timeout!r}: expected a whole number of milliseconds."
+                ) from None
         return cls(**{"bootstrap": "", **values})
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Host and port of each bootstrap server, in the order given."""
+        """Host and port of each bootstrap server, in order."""
         return _addresses(self.bootstrap)
 
     @property
     def request_timeout(self) -> float:
-        """The limit of each step, in seconds."""
+        """The time limit of each operation, in seconds."""
         return self.request_timeout_ms / 1000
 
     @property
     def uses_sasl(self) -> bool:
-        """Whether brokers ask for a user."""
+        """Whether brokers authenticate clients with SASL."""
         return self.security_protocol.startswith("SASL")
 
     @property
     def uses_ssl(self) -> bool:
-        """Whether brokers speak TLS."""
+        """Whether connections use TLS."""
         return self.security_protocol.endswith("SSL")
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """Build the TLS context, None without TLS; raises BadRequest for files that cannot be used on this host."""
+        """Return the TLS context; None without TLS.
+
+        Raises:
+            BadRequest: A certificate or key file cannot be read.
+        """
         if not self.uses_ssl:
             return None
         try:
             context = ssl.create_default_context(cafile=self.ssl_ca)
         except OSError as error:
-            raise BadRequest(f"ssl.ca.location {self.ssl_ca} is no readable PEM file here: {error}") from error
+            raise BadRequest(f"ssl.ca.location {self.ssl_ca} is not a readable PEM file: {error}.") from error
         context.check_hostname = self.ssl_check_hostname
         if self.ssl_certificate is not None:
             try:
-                # An empty password, not none: for an encrypted key OpenSSL would ask at the terminal and wait.
+                # Without a password, OpenSSL would prompt for that of an encrypted key and wait.
                 context.load_cert_chain(self.ssl_certificate, self.ssl_key, self.ssl_key_password or "")
             except OSError as error:
                 raise BadRequest(
                     f"ssl.certificate.location {self.ssl_certificate}, ssl.key.location {self.ssl_key} and "
-                    f"ssl.key.password do not give a certificate and its key here: {error}"
+                    f"ssl.key.password are not a valid certificate and its key: {error}."
                 ) from error
         return context
 
@@ -149,14 +161,15 @@ class KafkaConnection:
         given = [name for name, attribute in SETTINGS.items() if name.startswith("sasl.") and getattr(self, attribute)]
         if given and not self.uses_sasl:
             raise BadRequest(
-                f"{', '.join(given)} given, but security.protocol is {self.security_protocol}: use a SASL one"
+                f"{', '.join(given)} is set, but security.protocol is {self.security_protocol}: "
+                "use SASL_PLAINTEXT or SASL_SSL."
             )
         if not self.uses_sasl:
             return
         if self.sasl_mechanism not in MECHANISMS:
-            raise BadRequest(f"sasl.mechanism is {self.sasl_mechanism!r}: it is one of {', '.join(MECHANISMS)}")
+            raise BadRequest(f"Invalid sasl.mechanism {self.sasl_mechanism!r}: expected {', '.join(MECHANISMS)}.")
         if missing := {"sasl.username", "sasl.password"} - set(given):
-            raise BadRequest(f"security.protocol {self.security_protocol} also needs {', '.join(sorted(missing))}")
+            raise BadRequest(f"security.protocol {self.security_protocol} also requires {', '.join(sorted(missing))}.")
 
     def _check_ssl(self) -> None:
         given = [
@@ -166,10 +179,10 @@ class KafkaConnection:
         ]
         if given and not self.uses_ssl:
             raise BadRequest(
-                f"{', '.join(given)} given, but security.protocol is {self.security_protocol}: use SSL or SASL_SSL"
+                f"{', '.join(given)} is set, but security.protocol is {self.security_protocol}: use SSL or SASL_SSL."
             )
         if (self.ssl_key or self.ssl_key_password) and not self.ssl_certificate:
-            raise BadRequest("ssl.key.location or ssl.key.password given without ssl.certificate.location")
+            raise BadRequest("ssl.key.location or ssl.key.password is set, but not ssl.certificate.location.")
 
 
 def _addresses(bootstrap: str) -> list[tuple[str, int]]:
@@ -182,13 +195,18 @@ def _check_bootstrap(bootstrap: str) -> None:
     except ValueError:
         valid = False
     if not valid:
-        raise BadRequest(f"bootstrap.servers is {bootstrap!r}: it is HOST:PORT, several with commas between")
+        raise BadRequest(
+            f"Invalid bootstrap.servers {bootstrap!r}: expected HOST:PORT, or several separated by commas."
+        )
 
 
 async def open_broker(
     connection: KafkaConnection, address: tuple[str, int], context: ssl.SSLContext | None, seconds: float
 ) -> AIOKafkaConnection:
-    """Connect to one broker, TLS and SASL done; raises one of `CONNECT_FAILURES`, TimeoutError after `seconds` s."""
+    """Return a connection to a broker after the TLS handshake and authentication.
+
+    Raises one of `CONNECT_FAILURES`, among them TimeoutError after `seconds`.
+    """
     host, port = address
     async with asyncio.timeout(seconds):
         return await create_conn(
@@ -205,7 +223,7 @@ async def open_broker(
 
 
 def likely_cause(connection: KafkaConnection, failure: BaseException) -> str:
-    """Say what a failure to connect or to send most likely comes from, and what to look at."""
+    """Return the likely cause of a failure to connect or to send, and what to check."""
     if isinstance(failure, KafkaConnectionError) and failure.__cause__ is not None:
         failure = failure.__cause__
     for kind, cause in _CAUSES:
@@ -217,24 +235,24 @@ def likely_cause(connection: KafkaConnection, failure: BaseException) -> str:
 
 
 _CAUSES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...] = (
-    (TimeoutError, "no answer in time; is the host reachable, and does this port speak {protocol}?"),
-    (socket.gaierror, "the host name cannot be resolved here"),
+    (TimeoutError, "no response in time; check that the host is reachable and that this port uses {protocol}"),
+    (socket.gaierror, "the host name cannot be resolved"),
     (ConnectionRefusedError, "connection refused; no broker listens on this port"),
     (
         ssl.SSLCertVerificationError,
-        "the broker's certificate is not accepted ({failure}); check ssl.ca.location, and that it names this host",
+        "the certificate of the broker is not trusted ({failure}); check ssl.ca.location and the host name",
     ),
     (
         ssl.SSLError,
-        "TLS failed ({failure}); does this port speak {protocol}, and does it want a certificate of ours?",
+        "TLS failed ({failure}); check that this port uses {protocol}, and whether it requires a client certificate",
     ),
     (SaslAuthenticationFailed, "sasl.username or sasl.password is wrong for {mechanism}"),
-    (UnsupportedSaslMechanismError, "the broker does not offer sasl.mechanism {mechanism}"),
-    (IllegalSaslStateError, "this port asks for no SASL; check security.protocol, which is {protocol}"),
+    (UnsupportedSaslMechanismError, "the broker does not support sasl.mechanism {mechanism}"),
+    (IllegalSaslStateError, "this port does not use SASL; check security.protocol, which is {protocol}"),
     (
         (EOFError, KafkaConnectionError, ConnectionResetError),
-        "the broker closed the connection; check security.protocol: this port may not speak {protocol}",
+        "the broker closed the connection; check security.protocol: this port may not use {protocol}",
     ),
-    (NotImplementedError, "the broker speaks none of the versions of Kafka's protocol used here ({failure})"),
+    (NotImplementedError, "the broker does not support the required versions of Kafka's protocol ({failure})"),
 )
-"""The first that fits, from the special to the general."""
+"""Causes by type of the failure; the first match counts."""

@@ -1,4 +1,4 @@
-"""What a broker's refusal to change the offsets of a group means, in words."""
+"""Explains the errors with which a broker refuses to change the offsets of a group."""
 
 from kafka import errors
 
@@ -26,50 +26,50 @@ from offsetlake.kafka.error_codes import (
     UNSUPPORTED_VERSION,
 )
 
-NO_ANSWER = "the broker gave no answer for this partition"
+NO_ANSWER = "the broker returned no result for this partition"
 
-OF_A_TOPIC = {NONE, UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED}
-"""What Metadata says of a topic for good: there, not there, no name for a topic, no right to see it."""
-PASSING = {COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR}
-"""Errors of a coordinator that starts, loads its groups, or has given them to another broker."""
+PERMANENT_TOPIC_ERRORS = {NONE, UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED}
+"""Error codes of a topic in Metadata that are final."""
+COORDINATOR_UNAVAILABLE = {COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR}
+"""Temporary errors of a coordinator that is starting, is loading its groups, or has moved to another broker."""
 
 _MEANINGS = {
-    UNKNOWN_SERVER_ERROR: "the broker failed, and its own log says why",
-    UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic or partition",
-    MESSAGE_TOO_LARGE: "the offsets are larger than one record batch of the broker may be",
+    UNKNOWN_SERVER_ERROR: "the broker failed; see its log",
+    UNKNOWN_TOPIC_OR_PARTITION: "the topic or partition does not exist",
+    MESSAGE_TOO_LARGE: "the offsets exceed the maximum size of a record batch of the broker",
     OFFSET_METADATA_TOO_LARGE: "the metadata is longer than the broker's offset.metadata.max.bytes",
     COORDINATOR_LOAD_IN_PROGRESS: "the group's coordinator is still loading its groups",
     COORDINATOR_NOT_AVAILABLE: "the group's coordinator is not available",
     NOT_COORDINATOR: "the group has moved to another coordinator",
-    ILLEGAL_GENERATION: "the group has active members, or is no group of consumers",
-    INVALID_GROUP_ID: "the broker takes no such group id",
+    ILLEGAL_GENERATION: "the group has active members, or is not a consumer group",
+    INVALID_GROUP_ID: "the broker does not accept the group ID",
     UNKNOWN_MEMBER_ID: "the group has active members",
-    REBALANCE_IN_PROGRESS: "the group has active members, and they rebalance",
-    INVALID_COMMIT_OFFSET_SIZE: "the offsets are larger than one record batch of the broker may be",
-    TOPIC_AUTHORIZATION_FAILED: "this user has no right to the topic; an ACL for READ on it is needed",
-    GROUP_AUTHORIZATION_FAILED: "this user has no right to the group; an ACL for READ on it is needed, "
-    "for DELETE to delete any of it",
+    REBALANCE_IN_PROGRESS: "the group has active members and is rebalancing",
+    INVALID_COMMIT_OFFSET_SIZE: "the offsets exceed the maximum size of a record batch of the broker",
+    TOPIC_AUTHORIZATION_FAILED: "this user is not authorized for the topic; an ACL for READ is required",
+    GROUP_AUTHORIZATION_FAILED: "this user is not authorized for the group; an ACL for READ is required, "
+    "or for DELETE to delete offsets or the group",
     UNSUPPORTED_VERSION: "the group has active members of a newer protocol, or the broker is too old",
     NON_EMPTY_GROUP: "the group has active members",
-    GROUP_ID_NOT_FOUND: "there is no such group",
+    GROUP_ID_NOT_FOUND: "the group does not exist",
     GROUP_SUBSCRIBED_TO_TOPIC: "an active member of the group is subscribed to the topic",
     STALE_MEMBER_EPOCH: "the group has active members",
 }
 
 
-def in_words(code: int) -> str | None:
-    """Say what an error code means as `NAME (code): meaning`; None for 0, no error."""
+def explain(code: int) -> str | None:
+    """Return an error code as `NAME (code): meaning`; None for NONE (0)."""
     if code == NONE:
         return None
     kind = errors.kafka_errors.get(code)
-    if kind is None:  # newer than the library
+    if kind is None:  # a code that the library does not know
         return f"UNRECOGNIZED_ERROR ({code}): see the error codes of the Kafka protocol"
     name = "UNKNOWN_SERVER_ERROR" if code == UNKNOWN_SERVER_ERROR else kind.message
     return f"{name} ({code}): {_MEANINGS.get(code, kind.description)}"
 
 
 def code_of(name: str) -> int:
-    """Give the error code that kafka-python calls by the name of a class; -1 for one it does not know."""
+    """Return the error code for the name of a class of kafka-python; -1 if it is unknown."""
     if name == "OK":
         return NONE
     return next((code for code, kind in errors.kafka_errors.items() if kind.__name__ == name), -1)

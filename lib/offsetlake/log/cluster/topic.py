@@ -1,6 +1,6 @@
-"""The log as a live Kafka topic: what it holds now, and the raw record batches of one of its partitions.
+"""Reads logs from live Kafka topics: their extent, and the record batches of their partitions.
 
-Only requests that read are sent (Metadata, ListOffsets, Fetch), and none of them makes the broker create a topic.
+Only Metadata, ListOffsets and Fetch are sent, in versions that never create a topic.
 """
 
 import struct
@@ -23,61 +23,66 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 RESPONSE_BYTES = 16 * 1024 * 1024
-"""Size of a Fetch response: larger ones come no faster, and two of them are held at a time."""
+"""The size of a Fetch response: larger ones are not faster, and two of them are in memory at a time."""
 
-Stretch = tuple[LogPartition, OffsetRange]
-"""Offsets of one partition."""
+PartitionRange = tuple[LogPartition, OffsetRange]
+"""Offsets of a partition."""
 
 MAX_WAIT_MS = 500
 BASE_OFFSET_AND_MAGIC = struct.Struct(">q8xb")
-LAST_OFFSET_DELTA = struct.Struct(">23xi")  # magic 2
+LAST_OFFSET_DELTA = struct.Struct(">23xi")  # with magic 2
 
 
 def describe(connection: KafkaConnection, topics: Iterable[str]) -> LogExtent:
-    """Ask a live cluster for its id, and what each partition of those of `topics` that exist holds now.
+    """Return the cluster ID, and the extent of each partition of the existing `topics`.
 
-    A range goes from the log start offset to the high watermark: records of open transactions are in it.
-    Raises LogUnavailable within the request timeout: brokers not reached, `__consumer_offsets` asked for and not
-    there, no right to see a topic; BadRequest for certificate files that cannot be read here.
+    A range extends from the log start offset to the high watermark, so it includes records of open transactions.
+
+    Raises:
+        LogUnavailable: No broker is reachable, `__consumer_offsets` is requested but does not exist, or the client is
+            not authorized for a topic.
+        BadRequest: A certificate file cannot be read.
     """
     with LoopThread() as thread:
         return thread.start(_describe(connection, list(topics))).result()
 
 
 def fetch(
-    connection: KafkaConnection, stretches: Sequence[Stretch], max_bytes: int = RESPONSE_BYTES
+    connection: KafkaConnection, ranges: Sequence[PartitionRange], max_bytes: int = RESPONSE_BYTES
 ) -> Generator[tuple[int, bytes], None, None]:
-    """Yield the record batches of some stretches of partitions, byte for byte as in the broker's segments.
+    """Yield the record batches of some ranges of partitions, with the same bytes as in the broker's segments.
 
-    Each piece comes with the number of its stretch: whole batches one behind the other, up to `max_bytes` of them or
-    one larger batch. The first of a stretch may begin below its start, the last end beyond its end: a batch across the
-    border of two stretches comes with both. Nothing is decoded, checked or left out: any magic and codec, transaction
-    markers, aborted transactions. The next piece comes in while the caller works on this one, no further ahead than
-    that. Closing the generator ends its thread and connections.
+    Each chunk is yielded with the number of its range. It contains whole consecutive batches, at most `max_bytes` or
+    one larger batch. A batch that spans the limit of two ranges is yielded for both. Nothing is decoded, verified or
+    omitted: the chunks contain any magic and codec, transaction markers and aborted transactions. The next chunk, but
+    no more, is fetched while the caller processes the current one. Closing the generator stops its thread and closes
+    the connections.
 
-    Raises LogUnavailable where the next piece does not come within the request timeout, offsets are not in the
-    log or no longer, or the right to read is missing; CorruptBatch where the log goes on with no record batch;
-    BadRequest for certificate files that cannot be read here.
+    Raises:
+        LogUnavailable: The next chunk does not arrive within the request timeout, offsets are not in the log, or the
+            client is not authorized to read.
+        CorruptBatch: The broker returned bytes that are not a record batch.
+        BadRequest: A certificate file cannot be read.
     """
-    position = _position_from(stretches, 0)
+    position = _position_from(ranges, 0)
     if position is None:
         return
     with LoopThread() as thread:
-        reader = _Reader(connection, stretches, max_bytes)
-        coming: Future[tuple[bytes, _Position | None]] | None = thread.start(reader.read(position))
+        reader = _Reader(connection, ranges, max_bytes)
+        pending: Future[tuple[bytes, _Position | None]] | None = thread.start(reader.read(position))
         try:
-            while coming is not None:
-                number = position.stretch
-                data, following = coming.result()
-                coming = None
-                if following is not None:
-                    position, coming = following, thread.start(reader.read(following))
+            while pending is not None:
+                number = position.range_number
+                data, next_position = pending.result()
+                pending = None
+                if next_position is not None:
+                    position, pending = next_position, thread.start(reader.read(next_position))
                 if data:
                     yield number, data
-                del data  # it is the caller's now: a third piece must not stay in memory
+                del data  # a third chunk must not stay in memory
         finally:
-            if coming is not None:
-                coming.cancel()
+            if pending is not None:
+                pending.cancel()
             thread.start(reader.close()).result()
 
 
@@ -86,17 +91,17 @@ async def _describe(connection: KafkaConnection, topics: list[str]) -> LogExtent
 
     async def attempt() -> LogExtent:
         identity, partitions = await cluster.partitions(topics)
-        if OFFSETS_TOPIC in topics and all(each.topic != OFFSETS_TOPIC for each in partitions):
+        if OFFSETS_TOPIC in topics and all(partition.topic != OFFSETS_TOPIC for partition in partitions):
             raise cluster.unavailable(
-                f"cluster {identity} has no topic {OFFSETS_TOPIC}: either no group has ever committed an offset to it, "
-                "or it is another cluster than the one you mean; check bootstrap.servers"
+                f"cluster {identity} has no topic {OFFSETS_TOPIC}. No group has committed an offset yet, or this is "
+                "the wrong cluster; check bootstrap.servers"
             )
         led = defaultdict(list)
-        for each in partitions:
-            led[await cluster.leader(each)].append(each)
+        for partition in partitions:
+            led[await cluster.leader(partition)].append(partition)
         ranges: dict[LogPartition, OffsetRange] = {}
-        for leader, of_leader in led.items():
-            ranges |= await cluster.ranges(leader, of_leader)
+        for leader, led_partitions in led.items():
+            ranges |= await cluster.ranges(leader, led_partitions)
         return LogExtent(identity, dict(sorted(ranges.items())))
 
     try:
@@ -106,82 +111,85 @@ async def _describe(connection: KafkaConnection, topics: list[str]) -> LogExtent
 
 
 class _Position(NamedTuple):
-    """The offset to go on from in the stretch of this number."""
+    """The next offset to read in a range."""
 
-    stretch: int
+    range_number: int
     offset: int
 
 
-def _position_from(stretches: Sequence[Stretch], number: int) -> _Position | None:
-    """Give the start of the first stretch from this number on that wants anything."""
-    wanting = (at for at in range(number, len(stretches)) if stretches[at][1].start < stretches[at][1].end)
-    return next((_Position(at, stretches[at][1].start) for at in wanting), None)
+def _position_from(ranges: Sequence[PartitionRange], number: int) -> _Position | None:
+    """Return the start of the first range that is not empty, from a range number on."""
+    for i in range(number, len(ranges)):
+        offsets = ranges[i][1]
+        if offsets.start < offsets.end:
+            return _Position(i, offsets.start)
+    return None
 
 
 class _Reader:
-    """Fetch requests to the leaders of partitions, one response at a time, over the same connections."""
+    """Sends Fetch requests to the leaders of partitions, one at a time."""
 
-    def __init__(self, connection: KafkaConnection, stretches: Sequence[Stretch], max_bytes: int) -> None:
+    def __init__(self, connection: KafkaConnection, ranges: Sequence[PartitionRange], max_bytes: int) -> None:
         self._cluster = Cluster(connection)
-        self._stretches = stretches
+        self._ranges = ranges
         self._max_bytes = max_bytes
 
     async def read(self, position: _Position) -> tuple[bytes, _Position | None]:
-        """Get whole batches from the one at `position` on, and where to go on, None after the last."""
-        partition, offsets = self._stretches[position.stretch]
-        data, following = await self._cluster.within_timeout(
+        """Return whole batches from a position on, and the next position, None after the last range."""
+        partition, offsets = self._ranges[position.range_number]
+        data, next_offset = await self._cluster.within_timeout(
             lambda: self._attempt(partition, OffsetRange(position.offset, offsets.end))
         )
-        if following < offsets.end:
-            return data, _Position(position.stretch, following)
-        return data, _position_from(self._stretches, position.stretch + 1)
+        if next_offset < offsets.end:
+            return data, _Position(position.range_number, next_offset)
+        return data, _position_from(self._ranges, position.range_number + 1)
 
     async def close(self) -> None:
         await self._cluster.close()
 
-    async def _attempt(self, where: LogPartition, wanted: OffsetRange) -> tuple[bytes, int]:
-        leader = await self._cluster.leader(where)
-        asked = [(where.topic, [(where.partition, wanted.start, self._max_bytes)])]
-        answer = await self._cluster.send(
-            leader, FetchRequest(MAX_WAIT_MS, 1, self._max_bytes, READ_UNCOMMITTED, asked)
+    async def _attempt(self, log_partition: LogPartition, offsets: OffsetRange) -> tuple[bytes, int]:
+        leader = await self._cluster.leader(log_partition)
+        requested = [(log_partition.topic, [(log_partition.partition, offsets.start, self._max_bytes)])]
+        response = await self._cluster.send(
+            leader, FetchRequest(MAX_WAIT_MS, 1, self._max_bytes, READ_UNCOMMITTED, requested)
         )
-        if not answer.topics:
-            why = f"{where}: the broker holds data back by a quota of this user or client"
-            raise TryAgainError(why, answer.throttle_time_ms / 1000)
-        [(_, [(_, error, high_watermark, *_, data)])] = answer.topics
+        if not response.topics:
+            reason = f"{log_partition}: the broker throttles this user or client by a quota"
+            raise TryAgainError(reason, response.throttle_time_ms / 1000)
+        [(_, [(_, error, high_watermark, *_, data)])] = response.topics
         if error == OFFSET_OUT_OF_RANGE:
-            raise await self._out_of_range(leader, where, wanted.start)
-        self._cluster.check(error, where.topic, where)
+            raise await self._out_of_range(leader, log_partition, offsets.start)
+        self._cluster.check(error, log_partition.topic, log_partition)
         if data:
-            return _whole_batches(data, where, wanted)
-        if high_watermark < wanted.end:
-            raise TryAgainError(f"{where} ends at offset {high_watermark}, before {wanted.end}")
-        return b"", wanted.end  # compaction has removed the rest
+            return _whole_batches(data, log_partition, offsets)
+        if high_watermark < offsets.end:
+            raise TryAgainError(f"{log_partition} ends at offset {high_watermark}, before {offsets.end}")
+        return b"", offsets.end  # compaction removed the rest
 
-    async def _out_of_range(self, leader: Address, where: LogPartition, start: int) -> LogUnavailable:
-        held = (await self._cluster.ranges(leader, [where]))[where]
+    async def _out_of_range(self, leader: Address, log_partition: LogPartition, start: int) -> LogUnavailable:
+        available = (await self._cluster.ranges(leader, [log_partition]))[log_partition]
         return self._cluster.unavailable(
-            f"{where} does not hold offset {start}: it holds {held.start} to {held.end} now. The broker has "
-            "deleted older records, or the topic was deleted and made again"
+            f"{log_partition} does not contain offset {start}, only {available.start} to {available.end}. The broker "
+            "deleted older records, or the topic was deleted and created again"
         )
 
 
-def _whole_batches(data: bytes, where: LogPartition, wanted: OffsetRange) -> tuple[bytes, int]:
-    """Leave out the batch that the response cuts off, and those behind `wanted`; also give the offset to go on from."""
+def _whole_batches(data: bytes, log_partition: LogPartition, offsets: OffsetRange) -> tuple[bytes, int]:
+    """Return the whole batches of a response up to the end of `offsets`, and the next offset to fetch."""
     positions, size, _ = kernels.walk_batches(np.frombuffer(data, np.uint8))
-    last = bisect_left(positions, wanted.end - 1, key=lambda at: _offsets(data, at)[1])
+    last = bisect_left(positions, offsets.end - 1, key=lambda position: _offsets(data, position)[1])
     if last < len(positions):
-        # Below magic 2 a batch states its last offset alone, so one from the end on may begin before it.
-        if _offsets(data, positions[last])[0] < wanted.end or data[positions[last] + kernels.MAGIC_AT] < 2:
+        # A batch with magic 0 or 1 states only its last offset, so its first one may be before the end.
+        if _offsets(data, positions[last])[0] < offsets.end or data[positions[last] + kernels.MAGIC_AT] < 2:
             last += 1
-        return data[: positions[last] if last < len(positions) else size], wanted.end
-    following = _offsets(data, positions[-1])[1] + 1 if size else wanted.start
-    if following <= wanted.start:
-        raise CorruptBatch(f"{where}: the broker sends no record batch that holds offset {wanted.start}")
-    return data[:size], following
+        return data[: positions[last] if last < len(positions) else size], offsets.end
+    next_offset = _offsets(data, positions[-1])[1] + 1 if size else offsets.start
+    if next_offset <= offsets.start:
+        raise CorruptBatch(f"{log_partition}: the broker returned no record batch that contains offset {offsets.start}")
+    return data[:size], next_offset
 
 
-def _offsets(data: bytes, at: int) -> tuple[int, int]:
-    """First and last offset of the batch at `at`, the last one for both below magic 2."""
-    base, magic = BASE_OFFSET_AND_MAGIC.unpack_from(data, at)
-    return base, base + LAST_OFFSET_DELTA.unpack_from(data, at)[0] if magic == 2 else base
+def _offsets(data: bytes, position: int) -> tuple[int, int]:
+    """Return the first and the last offset of a batch; with magic 0 and 1 the last one for both."""
+    base, magic = BASE_OFFSET_AND_MAGIC.unpack_from(data, position)
+    return base, base + LAST_OFFSET_DELTA.unpack_from(data, position)[0] if magic == 2 else base

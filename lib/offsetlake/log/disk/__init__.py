@@ -1,1 +1,1 @@
-"""Logs in folders: segments, their indexes, and reading and cutting partitions."""
+"""Logs in folders: segments, their indexes, reading partitions, and deleting old segments."""

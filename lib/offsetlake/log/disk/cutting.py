@@ -1,7 +1,7 @@
-"""Cutting a log on disk: whole segments at the beginning of a partition that nobody needs any more.
+"""Deletes the oldest segments of a partition on disk, like a broker's log retention.
 
-The oldest goes first, and each is gone for good before the next one goes: cut short anywhere, a log without a hole is
-left. Who cuts must own the log (`offsetlake.log.writer.ownership`).
+Segments are deleted in log order, and each deletion is on disk before the next one starts, so an interruption never
+leaves a gap in the log. The caller must own the log (`offsetlake.log.writer.ownership`).
 """
 
 from dataclasses import dataclass
@@ -12,54 +12,60 @@ from offsetlake.log.disk.segments import Segment, segments_of
 from offsetlake.log.positions import LogPartition
 from offsetlake.util.atomic_files import to_disk
 
-_BESIDE = (".index", ".timeindex", ".txnindex", ".snapshot")  # what a broker keeps of a segment, under the same name
+_INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex", ".snapshot")  # a broker's files for a segment
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What can go of one log partition.
+    """The segments of a log partition that can be deleted.
 
-    | field         | is |
-    |---------------|----|
-    | log_partition | the partition |
-    | going         | segments of which every log offset is below the one still needed, oldest first |
-    | size          | bytes of their files |
-    | staying       | number of segments that stay; the last of them, the active one, always does |
+    Attributes:
+        log_partition: The partition.
+        obsolete: The segments whose log offsets are all less than the lowest one still needed, oldest first.
+        size: The size of their files in bytes.
+        remaining: The number of other segments, among them always the active one.
     """
 
     log_partition: LogPartition
-    going: tuple[Segment, ...]
+    obsolete: tuple[Segment, ...]
     size: int
-    staying: int
+    remaining: int
 
 
 def plan_cut(folder: Path, log_partition: LogPartition, needed: int) -> Cut:
-    """Find the segments of a partition that end at or below log offset `needed`; LogUnavailable where none can be read.
+    """Return the segments of a partition that end at or before log offset `needed`.
 
     A segment ends where the next one begins.
+
+    Raises:
+        LogUnavailable: The folder of the partition cannot be read.
     """
     segments = segments_of(folder / str(log_partition))
     ends = [following.base_offset for following in segments[1:]]
-    going = tuple(segment for segment, end in zip(segments, ends, strict=False) if end <= needed)
-    size = sum(path.stat().st_size for segment in going for path in _files(segment))
-    return Cut(log_partition, going, size, len(segments) - len(going))
+    obsolete = tuple(segment for segment, end in zip(segments, ends, strict=False) if end <= needed)
+    size = sum(path.stat().st_size for segment in obsolete for path in _files(segment))
+    return Cut(log_partition, obsolete, size, len(segments) - len(obsolete))
 
 
 def delete(cut: Cut) -> None:
-    """Delete what is going; LogUnavailable where the operating system does not let it."""
-    for segment in cut.going:
+    """Delete the obsolete segments.
+
+    Raises:
+        LogUnavailable: A file cannot be deleted.
+    """
+    for segment in cut.obsolete:
         try:
             for path in _files(segment):
                 path.unlink()
             to_disk(segment.path.parent)
         except OSError as error:
             raise LogUnavailable(
-                f"{segment.path} cannot be deleted: {error.strerror}; those before it are gone, the log has no hole: "
-                "see to it and run again"
+                f"Segment {segment.path} cannot be deleted: {error.strerror}. Older segments were deleted, and the log "
+                "has no gap. Fix the cause and run the command again."
             ) from error
 
 
 def _files(segment: Segment) -> list[Path]:
-    """Give the files there are of a segment, the log itself last: by it one half deleted is found again."""
-    beside = (segment.path.with_suffix(suffix) for suffix in _BESIDE)
-    return [*(path for path in beside if path.exists()), segment.path]
+    """Return the files of a segment; the log file is last, so a partly deleted segment is still found."""
+    indexes = (segment.path.with_suffix(suffix) for suffix in _INDEX_SUFFIXES)
+    return [*(path for path in indexes if path.exists()), segment.path]

@@ -1,6 +1,6 @@
-"""A log on disk: a folder laid out as a broker's data folder, its own or a copy of it.
+"""Reads logs in folders with the layout of a broker's data folder: the broker's own or a copy.
 
-Where a stretch of it begins and ends is said in bytes: in a damaged segment the offsets of a single batch may lie.
+Slices are limited by byte positions, because the offsets in a damaged batch may be wrong.
 """
 
 import re
@@ -28,9 +28,9 @@ from offsetlake.kafka.batches.reader import CorruptRegion
 from offsetlake.log.disk.segments import Segment, entries, segments_of
 from offsetlake.log.positions import LOG_TOPICS, LogExtent, LogPartition, OffsetRange
 
-CHUNK = 8 << 20  # bytes read at a time: the memory of a reader is a small multiple of this
-SLICE = 64 << 20  # a longer stretch of a segment is read by several tasks
-REGION_PIECE = 1 << 20  # corrupt bytes are handed on in pieces of this size
+CHUNK_BYTES = 8 << 20  # read at once; the memory of a reader is a small multiple of it
+MAX_SLICE_BYTES = 64 << 20
+MAX_REGION_BYTES = 1 << 20  # longer corrupt regions are split
 
 _DELETE_HORIZON = 0x40  # attribute bit
 _PARTITION_FOLDER = re.compile(rf"({'|'.join(LOG_TOPICS)})-(0|[1-9][0-9]*)")
@@ -38,7 +38,7 @@ _PARTITION_FOLDER = re.compile(rf"({'|'.join(LOG_TOPICS)})-(0|[1-9][0-9]*)")
 
 @dataclass(frozen=True, slots=True)
 class FolderSlice:
-    """A stretch of one partition for one reader: offsets, and the `size` bytes of one segment that hold them."""
+    """Offsets of a partition for one reader, and the bytes of one segment that contain them."""
 
     log_partition: LogPartition
     offsets: OffsetRange
@@ -48,9 +48,10 @@ class FolderSlice:
 
 
 def describe(folder: Path) -> LogExtent:
-    """Say what the log in `folder` holds: every partition from its first segment to its last whole batch.
+    """Return the extent of the log in a folder: each partition from its first segment to its last whole batch.
 
-    Raises LogUnavailable where the folder is missing, empty or no log.
+    Raises:
+        LogUnavailable: The folder does not exist or does not contain a log.
     """
     partitions = _partitions(folder)
     ranges, notes = {}, []
@@ -62,34 +63,36 @@ def describe(folder: Path) -> LogExtent:
         ranges[log_partition] = OffsetRange(segments[0].base_offset, end)
         if torn:
             notes.append(
-                f"{log_partition}: the last {torn} bytes of {segments[-1].path.name} are no whole batch; "
-                f"read up to offset {end}, the rest follows when it is complete"
+                f"{log_partition}: the last {torn} bytes of {segments[-1].path.name} are not a complete batch; "
+                f"the log is read up to offset {end}, and the rest in the next run after it is complete"
             )
     return LogExtent(_cluster_id(folder), ranges, notes)
 
 
 def _partitions(folder: Path) -> dict[LogPartition, Path]:
     if not folder.is_dir():
-        raise LogUnavailable(f"no folder {folder}: --log wants a broker's data folder or a copy of it")
-    found = {
+        raise LogUnavailable(f"There is no folder {folder}: --log expects a broker's data folder or a copy of it.")
+    partitions = {
         LogPartition(match[1], int(match[2])): path
         for path in entries(folder)
         if (match := _PARTITION_FOLDER.fullmatch(path.name)) and path.is_dir()
     }
-    if not found:
-        inside = _PARTITION_FOLDER.fullmatch(folder.name)
-        what = "is one partition of a log; name the folder above it" if inside else "holds no log"
-        raise LogUnavailable(f"{folder} {what}: a log is folders such as __consumer_offsets-0/ with .log files in them")
-    return found
+    if not partitions:
+        is_partition = _PARTITION_FOLDER.fullmatch(folder.name)
+        problem = "is one partition of a log; specify its parent folder" if is_partition else "does not contain a log"
+        raise LogUnavailable(
+            f"{folder} {problem}: a log consists of folders such as __consumer_offsets-0/ with .log files."
+        )
+    return partitions
 
 
 def _cluster_id(folder: Path) -> str | None:
-    """Read the cluster id a broker writes beside its partitions; a bare copy of partitions has none."""
+    """Return the cluster ID in a broker's `meta.properties`; None in a copy that consists of partitions only."""
     properties = folder / "meta.properties"
     if not properties.is_file():
         return None
     with _readable(properties):
-        text = properties.read_text(encoding="latin-1")  # as Java reads it
+        text = properties.read_text(encoding="latin-1")  # the encoding of java.util.Properties
     lines = (line.partition("=") for line in text.splitlines())
     return next((value.strip() for name, _, value in lines if name.strip() == "cluster.id"), None)
 
@@ -100,11 +103,11 @@ def _readable(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise LogUnavailable(
-            f"{path} vanished while the log was read: a live broker cleans its folder; "
-            "read a copy of it, or the live topic with --bootstrap"
+            f"{path} was deleted while the log was read: a running broker deletes segments. "
+            "Read a copy of the folder, or the live topic with --bootstrap."
         ) from error
     except OSError as error:
-        raise LogUnavailable(f"{path} cannot be read: {error.strerror}") from error
+        raise LogUnavailable(f"{path} cannot be read: {error.strerror}.") from error
 
 
 def _map(path: Path) -> Bytes:
@@ -113,24 +116,24 @@ def _map(path: Path) -> Bytes:
 
 
 def end_of(segment: Segment) -> tuple[int, int]:
-    """Find the offset behind the last true batch of a partition's last segment, and how many bytes follow it.
+    """Return the offset after the last valid batch of a partition's last segment, and the number of bytes after it.
 
-    A last batch that fails its checksum is one still being written, as far as anyone can tell.
+    A last batch with a wrong checksum is indistinguishable from one that is still being written.
     """
     buffer = _map(segment.path)
     positions = batches_of_segment(buffer, segment.base_offset)
     if not len(positions):
         return segment.base_offset, len(buffer)
-    at = int(positions[-1])
+    position = int(positions[-1])
     end = int(kernels.spans(buffer, positions[-1:])[1, 0]) + 1
-    return end, len(buffer) - at - int(kernels.batch_size(buffer, at))
+    return end, len(buffer) - position - int(kernels.batch_size(buffer, position))
 
 
 def tail_checksum(folder: Path, log_partition: LogPartition, end: int) -> int | None:
-    """Give the CRC-32C of the batch that ends just before offset `end`, to know the log again.
+    """Return the CRC-32C of the batch that ends before offset `end`, which identifies the log.
 
-    None where it is gone, or may have changed since it was written: compaction has been at it, or its format is older
-    than 0.11. The partition leader epoch is left out: it is no part of what was written.
+    The partition leader epoch is excluded, because a broker may change it. Return None if the batch no longer exists or
+    its bytes may have changed: it was compacted, or has magic 0 or 1.
     """
     path = folder / str(log_partition)
     before = [segment for segment in segments_of(path) if segment.base_offset < end] if path.is_dir() else []
@@ -138,51 +141,51 @@ def tail_checksum(folder: Path, log_partition: LogPartition, end: int) -> int | 
         return None
     buffer = _map(before[-1].path)
     positions = batches_of_segment(buffer, before[-1].base_offset)
-    found = positions[kernels.spans(buffer, positions)[1] == end - 1]
-    if not len(found):
+    position = positions[kernels.spans(buffer, positions)[1] == end - 1]
+    if not len(position):
         return None
-    (header,) = headers(buffer, found)
+    (header,) = headers(buffer, position)
     compacted = header["record_count"] <= header["last_offset_delta"] or header["attributes"] & _DELETE_HORIZON
     if header["magic"] < 2 or compacted:
         return None
-    stop = found[0] + kernels.BATCH_OVERHEAD + header["length"]
-    return int(google_crc32c.value(buffer[found[0] + kernels.MAGIC_AT : stop].tobytes()))
+    stop = position[0] + kernels.BATCH_OVERHEAD + header["length"]
+    return int(google_crc32c.value(buffer[position[0] + kernels.MAGIC_AT : stop].tobytes()))
 
 
-def slices(folder: Path, log_partition: LogPartition, wanted: OffsetRange) -> list[FolderSlice]:
-    """Cut the offsets wanted of one partition into stretches that can be read side by side.
+def slices(folder: Path, log_partition: LogPartition, offsets: OffsetRange) -> list[FolderSlice]:
+    """Split offsets of a partition into slices that can be read in parallel.
 
-    Bytes that are no batch belong to the offset behind the batch before them.
+    Bytes that are not a batch belong to the offset after the previous batch.
     """
     segments = segments_of(folder / str(log_partition))
-    cut: list[FolderSlice] = []
+    partition_slices: list[FolderSlice] = []
     for segment, following in zip_longest(segments, segments[1:]):
-        end = following.base_offset if following else wanted.end
-        offsets = OffsetRange(max(segment.base_offset, wanted.start), min(end, wanted.end))
-        if offsets.start >= offsets.end:
+        end = following.base_offset if following else offsets.end
+        part = OffsetRange(max(segment.base_offset, offsets.start), min(end, offsets.end))
+        if part.start >= part.end:
             continue
         buffer = _map(segment.path)
         if not len(buffer):
             continue
-        if following and offsets == (segment.base_offset, end) and len(buffer) <= SLICE:
-            cut.append(FolderSlice(log_partition, offsets, str(segment.path), 0, len(buffer)))
+        if following and part == (segment.base_offset, end) and len(buffer) <= MAX_SLICE_BYTES:
+            partition_slices.append(FolderSlice(log_partition, part, str(segment.path), 0, len(buffer)))
         else:
-            to_end = following is not None and offsets.end == end
-            cut += _segment_slices(segment, buffer, log_partition, offsets, to_end=to_end)
-    return cut
+            to_end = following is not None and part.end == end
+            partition_slices += _segment_slices(segment, buffer, log_partition, part, to_end=to_end)
+    return partition_slices
 
 
 def _segment_slices(
     segment: Segment, buffer: Bytes, log_partition: LogPartition, offsets: OffsetRange, *, to_end: bool
 ) -> list[FolderSlice]:
-    """Cut the offsets of one segment; `to_end` says that no offset behind them is in it."""
+    """Split offsets of a segment into slices; `to_end` means that they include the last offset of the segment."""
     positions = batches_of_segment(buffer, segment.base_offset)
     firsts, lasts = kernels.spans(buffer, positions)
-    lasts = np.maximum.accumulate(lasts)  # in a damaged segment neighbours may overlap
-    behind = np.append(segment.base_offset, lasts + 1)  # the offset behind the batch before each, and behind the last
-    # Below magic 2 a batch names its last offset only: its first may be any behind the batch before.
-    old = buffer[positions + kernels.MAGIC_AT] < 2
-    firsts = np.minimum(firsts, np.where(old, behind[:-1], firsts))
+    lasts = np.maximum.accumulate(lasts)  # adjacent batches of a damaged segment may overlap
+    after_previous = np.append(segment.base_offset, lasts + 1)  # one more than batches: the last is the end
+    # A batch with magic 0 or 1 states only its last offset; its first may be any after the previous batch.
+    legacy = buffer[positions + kernels.MAGIC_AT] < 2
+    firsts = np.minimum(firsts, np.where(legacy, after_previous[:-1], firsts))
     firsts = np.minimum.accumulate(firsts[::-1])[::-1]
     starts = np.append(positions, len(buffer))
 
@@ -191,69 +194,79 @@ def _segment_slices(
 
     first = int(np.searchsorted(lasts, offsets.start))
     if first < len(firsts) and firsts[first] < offsets.start and not has_valid_checksum(buffer, int(starts[first])):
-        first += 1  # a damaged batch across the start belongs to the stretch before
+        first += 1  # a damaged batch that spans the start belongs to the previous slice
     stop = int(np.searchsorted(firsts, offsets.end))
-    begin = stop_before(first) if behind[first] == offsets.start else int(starts[first])
-    end = int(starts[stop]) if behind[stop] < offsets.end or (to_end and stop == len(firsts)) else stop_before(stop)
-    cuts = np.unique(np.searchsorted(positions, np.arange(begin + SLICE, end, SLICE)))
-    inner = [cut for cut in cuts.tolist() if first < cut < stop and behind[cut] <= firsts[cut]]
-    edges = [(offsets.start, begin), *((int(behind[cut]), int(starts[cut])) for cut in inner), (offsets.end, end)]
+    begin = stop_before(first) if after_previous[first] == offsets.start else int(starts[first])
+    end = (
+        int(starts[stop])
+        if after_previous[stop] < offsets.end or (to_end and stop == len(firsts))
+        else stop_before(stop)
+    )
+    cuts = np.unique(np.searchsorted(positions, np.arange(begin + MAX_SLICE_BYTES, end, MAX_SLICE_BYTES)))
+    inner = [cut for cut in cuts.tolist() if first < cut < stop and after_previous[cut] <= firsts[cut]]
+    inner_edges = ((int(after_previous[cut]), int(starts[cut])) for cut in inner)
+    edges = [(offsets.start, begin), *inner_edges, (offsets.end, end)]
     return [
-        FolderSlice(log_partition, OffsetRange(low, high), str(segment.path), at, to - at)
-        for (low, at), (high, to) in pairwise(edges)
-        if at < to
+        FolderSlice(log_partition, OffsetRange(low, high), str(segment.path), from_byte, to_byte - from_byte)
+        for (low, from_byte), (high, to_byte) in pairwise(edges)
+        if from_byte < to_byte
     ]
 
 
-def fetch(piece: FolderSlice) -> Iterator[bytes | CorruptRegion]:
-    """Read a slice: whole batches in chunks of about CHUNK bytes, and the bytes between them that are no batch.
+def fetch(folder_slice: FolderSlice) -> Iterator[bytes | CorruptRegion]:
+    """Yield the whole batches of a slice, in chunks of about CHUNK_BYTES, and the corrupt regions between them.
 
-    The first and last batch may hold offsets outside the slice; the caller drops them. Every chunk begins and ends with
-    a batch of true checksum; what is damaged in between, reading the batches tells. Raises LogUnavailable where the
-    segment is gone or shorter than it was.
+    The first and the last batch may contain offsets outside the slice. Each chunk begins and ends with a valid batch;
+    damage inside a chunk is left to `read_batches`.
+
+    Raises:
+        LogUnavailable: The segment was deleted or truncated.
     """
-    path = Path(piece.path)
+    path = Path(folder_slice.path)
     buffer = _map(path)
-    at, stop = piece.from_byte, piece.from_byte + piece.size
+    position, stop = folder_slice.from_byte, folder_slice.from_byte + folder_slice.size
     if len(buffer) < stop:
-        raise LogUnavailable(f"{path} was cut from {stop} to {len(buffer)} bytes while it was read: read a copy of it")
-    expected, wanted = piece.offsets.start, CHUNK
+        raise LogUnavailable(
+            f"{path} was truncated from {stop} to {len(buffer)} bytes while it was read. Read a copy of the folder."
+        )
+    next_offset, chunk_bytes = folder_slice.offsets.start, CHUNK_BYTES
     with _readable(path), path.open("rb") as file:
-        while at < stop:
-            file.seek(at)
-            data = file.read(min(wanted, stop - at))
+        while position < stop:
+            file.seek(position)
+            data = file.read(min(chunk_bytes, stop - position))
             chunk = np.frombuffer(data, np.uint8)
-            positions = _usable(chunk, piece.offsets)
+            positions = _usable(chunk, folder_slice.offsets)
             if len(positions):
                 last = positions[-1:]
-                expected = int(kernels.spans(chunk, last)[1, 0]) + 1
+                next_offset = int(kernels.spans(chunk, last)[1, 0]) + 1
                 size = int(last[0] + kernels.batch_size(chunk, last[0]))
                 yield data[:size]
-                at, wanted = at + size, CHUNK
-            elif len(data) < (needed := int(kernels.batch_size(chunk, 0))) <= stop - at:
-                wanted = needed
+                position, chunk_bytes = position + size, CHUNK_BYTES
+            elif len(data) < (batch_bytes := int(kernels.batch_size(chunk, 0))) <= stop - position:
+                chunk_bytes = batch_bytes
             else:
-                found = find_batch(buffer[:stop], at, piece.offsets.start)
-                until = stop if found is None else found
-                yield from _corrupt(path, buffer, at, until, OffsetRange(expected, piece.offsets.end))
-                at, wanted = until, CHUNK
+                next_batch = find_batch(buffer[:stop], position, folder_slice.offsets.start)
+                region_end = stop if next_batch is None else next_batch
+                region_offsets = OffsetRange(next_offset, folder_slice.offsets.end)
+                yield from _corrupt(path, buffer, position, region_end, region_offsets)
+                position, chunk_bytes = region_end, CHUNK_BYTES
 
 
 def _usable(chunk: Bytes, offsets: OffsetRange) -> Ints:
-    """Find the batches at the head of a chunk of which first and last are true, and none is outside the offsets."""
+    """Return the consecutive batches at the start of a chunk, within the offsets; the first and last are valid."""
     positions: Ints = kernels.walk_batches(chunk)[0]
     firsts, lasts = kernels.spans(chunk, positions)
     modern = chunk[positions + kernels.MAGIC_AT] == 2
     outside = (lasts < offsets.start) | (firsts >= offsets.end) & modern
     if outside.any():
         positions = positions[: int(np.argmax(outside))]
-    whole = len(positions) and has_valid_checksum(chunk, 0)
-    return positions[positions < end_of_last_valid(chunk, positions)] if whole else positions[:0]
+    starts_valid = len(positions) and has_valid_checksum(chunk, 0)
+    return positions[positions < end_of_last_valid(chunk, positions)] if starts_valid else positions[:0]
 
 
-def _corrupt(path: Path, buffer: Bytes, start: int, stop: int, between: OffsetRange) -> Iterator[CorruptRegion]:
-    for damage in damage_between(buffer, start, stop, *between):
-        for at in range(damage.start, damage.stop, REGION_PIECE):
-            to = min(at + REGION_PIECE, damage.stop)
-            where = f"bytes {at} to {to} of {path.parent.name}/{path.name}"
-            yield CorruptRegion(damage.log_offset, buffer[at:to].tobytes(), f"{where}: {damage.reason}")
+def _corrupt(path: Path, buffer: Bytes, start: int, stop: int, offsets: OffsetRange) -> Iterator[CorruptRegion]:
+    for damage in damage_between(buffer, start, stop, *offsets):
+        for first in range(damage.start, damage.stop, MAX_REGION_BYTES):
+            end = min(first + MAX_REGION_BYTES, damage.stop)
+            reason = f"bytes {first} to {end} of {path.parent.name}/{path.name}: {damage.reason}"
+            yield CorruptRegion(damage.log_offset, buffer[first:end].tobytes(), reason)

@@ -1,7 +1,7 @@
-"""Raw record batches of one log partition on disk, read while another appends to it and cuts it.
+"""Reads record batches of a log partition on disk while another thread appends to it and deletes segments.
 
-The headers of all batches are read once: when somebody first looks those of the whole partition, and from then on those
-of what was appended since. Which transactions are open or were aborted is taken from them, whoever has written them.
+The header of each batch is read once: the first refresh reads the headers of the whole partition, later ones those of
+appended batches. The headers also determine which transactions are open and which were aborted.
 """
 
 import os
@@ -16,7 +16,7 @@ from offsetlake.log.disk.segment_index import (
     NO_EPOCH,
     NO_TIMESTAMP,
     BatchHeader,
-    Found,
+    RecordPosition,
     SegmentIndex,
     header,
     headers,
@@ -24,19 +24,26 @@ from offsetlake.log.disk.segment_index import (
 )
 from offsetlake.log.disk.segments import segments_of
 
-CHUNK = 64 << 10  # bytes of which headers are read in one go
-PAUSE = 0.0002  # seconds after it: whoever answers meanwhile comes first
+CHUNK_BYTES = 64 << 10  # whose headers are read at once
+PAUSE_SECONDS = 0.0002  # after each chunk, so that other threads can answer requests
 
 _TRANSACTIONAL, _CONTROL = 0x10, 0x20  # attribute bits
-_ABORT = bytes(2)  # the type of a marker, in its key behind the version
+_ABORT = bytes(2)  # the type of a marker, which follows the version in its key
 
 
 class OffsetOutOfRange(Exception):
-    """A log offset before the first one of a log, or behind its end."""
+    """The log offset is before the start or after the end of the log."""
 
 
-class Aborted(NamedTuple):
-    """An aborted transaction: its first log offset, that of its marker, and the last stable offset behind that."""
+class AbortedTransaction(NamedTuple):
+    """An aborted transaction.
+
+    Attributes:
+        producer_id: The producer ID.
+        first: The log offset of its first batch.
+        last: The log offset of its marker.
+        stable: The last stable offset after the marker.
+    """
 
     producer_id: int
     first: int
@@ -45,57 +52,71 @@ class Aborted(NamedTuple):
 
 
 class PartitionReader:
-    """Reads the log partition in `folder`, for one thread. Raises OSError or LogUnavailable where the disk does."""
+    """Reads the log partition in a folder; not thread-safe.
+
+    Raises:
+        OSError, LogUnavailable: The folder or a segment cannot be read.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._segments: list[SegmentIndex] = []
-        self._open: dict[int, int] = {}  # first log offset of the open transaction, by producer id
-        self._aborted: list[Aborted] = []  # in the order of their markers
+        self._open: dict[int, int] = {}  # first log offset of each open transaction, by producer ID
+        self._aborted: list[AbortedTransaction] = []  # in the order of their markers
         self.end = 0
-        """The log offset up to which there is something to read."""
+        """The log end offset of the last refresh."""
         self.epoch = NO_EPOCH
-        """Of the leader that wrote the last batch."""
+        """The leader epoch of the last batch."""
 
     @property
     def start(self) -> int:
-        """The first log offset there is."""
+        """The log start offset."""
         return self._segments[0].base_offset if self._segments else self.end
 
     @property
     def start_epoch(self) -> int:
-        """Of the leader that wrote the first batch."""
+        """The leader epoch of the first batch."""
         return self._segments[0].epoch if self._segments else NO_EPOCH
 
     @property
-    def top(self) -> int:
-        """The greatest timestamp in ms; -1 without any."""
-        return max((segment.top for segment in self._segments), default=NO_TIMESTAMP)
+    def max_timestamp(self) -> int:
+        """The maximum timestamp in milliseconds since the epoch; -1 if there is none."""
+        return max((segment.max_timestamp for segment in self._segments), default=NO_TIMESTAMP)
 
     def stable_end(self, *, committed: bool) -> int:
-        """Give the log offset up to which there is something to read; `committed`: no transaction below is open."""
+        """Return the log end offset or, if `committed`, the last stable offset."""
         return max(self.start, min(self._open.values(), default=self.end)) if committed else self.end
 
-    def look(self, end: int) -> None:
-        """Take in what was cut off, and what was appended up to log offset `end`: all below it is there, and whole."""
+    def refresh(self, end: int) -> None:
+        """Read the headers of batches that were appended before log offset `end`, and forget deleted segments.
+
+        All batches before `end` must have been written completely.
+        """
         while self._segments and not self._segments[0].path.exists():
             del self._segments[0]
         if not self._segments:
-            self._open.clear()  # may have ended in what came and went unseen; what goes on is known by its next batch
+            self._open.clear()  # their markers may have been deleted; the next batch reopens them
         if end > self.end:
             if self._segments:
-                self._look_on(self._segments[-1], end)
-            if not self._segments or self._segments[-1].behind < end:
-                self._look_for_segments(end)
+                self._read_headers(self._segments[-1], end)
+            if not self._segments or self._segments[-1].end < end:
+                self._add_segments(end)
             self.end = end
         if self._aborted and self._aborted[0].last < self.start:
-            self._aborted = [each for each in self._aborted if each.last >= self.start]
+            self._aborted = [aborted for aborted in self._aborted if aborted.last >= self.start]
 
-    def read(self, offset: int, most: int, *, committed: bool, at_least_one: bool) -> tuple[bytes, int]:
-        """Read whole batches of one segment, from the one that holds a log offset on, up to `most` bytes.
+    def read(self, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool) -> tuple[bytes, int]:
+        """Return whole batches of one segment from the one that contains a log offset, and the log offset after them.
 
-        `at_least_one`: a larger batch too. Gives them with the log offset behind them. Raises OffsetOutOfRange, and
-        CorruptBatch where the log goes on with no batch.
+        Args:
+            offset: The log offset.
+            max_bytes: The maximum size of the batches.
+            committed: Whether to stop at the last stable offset.
+            at_least_one: Whether to return the first batch even if it is larger than `max_bytes`.
+
+        Raises:
+            OffsetOutOfRange: The offset is not in the log.
+            CorruptBatch: The bytes at the offset are not a batch.
         """
         if not self.start <= offset <= self.end:
             raise OffsetOutOfRange
@@ -104,85 +125,90 @@ class PartitionReader:
             return b"", offset
         segment = self._segment_of(offset)
         with FileIO(segment.path) as file:
-            data, behind = segment.read(file.fileno(), offset, end, most)
+            data, next_offset = segment.read(file.fileno(), offset, end, max_bytes)
             if not data and at_least_one:
-                data, behind = segment.read(file.fileno(), offset, end, segment.size_at(file.fileno(), offset))
-        return data, behind
+                size = segment.size_at(file.fileno(), offset)
+                data, next_offset = segment.read(file.fileno(), offset, end, size)
+        return data, next_offset
 
-    def aborted(self, offset: int, behind: int) -> list[Aborted]:
-        """Give the aborted transactions that have records from log offset `offset` on and before `behind`."""
+    def aborted(self, start: int, end: int) -> list[AbortedTransaction]:
+        """Return the aborted transactions with records from log offset `start` (inclusive) to `end` (exclusive)."""
         found = []
-        for number in range(bisect_left(self._aborted, offset, key=lambda of: of.last), len(self._aborted)):
-            each = self._aborted[number]
-            if each.first < behind:
-                found.append(each)
-            if each.stable >= behind:  # those that ended later began there or later
+        first = bisect_left(self._aborted, start, key=lambda aborted: aborted.last)
+        for number in range(first, len(self._aborted)):
+            aborted = self._aborted[number]
+            if aborted.first < end:
+                found.append(aborted)
+            if aborted.stable >= end:  # transactions that were aborted later began at `end` or after it
                 break
         return found
 
-    def first_since(self, timestamp: int, *, committed: bool) -> Found | None:
-        """Find the first record that is as young as a timestamp in ms, 0 or later; None where there is none."""
+    def first_since(self, timestamp: int, *, committed: bool) -> RecordPosition | None:
+        """Return the first record whose timestamp (ms since the epoch) is at or after `timestamp`, which is at least 0.
+
+        If `committed`, only records before the last stable offset are considered.
+        """
         for segment in self._segments:
-            if segment.top >= timestamp:
+            if segment.max_timestamp >= timestamp:
                 with FileIO(segment.path) as file:
-                    found = segment.first_since(file.fileno(), timestamp)
-                if found:
-                    return found if found.offset < self.stable_end(committed=committed) else None
+                    record = segment.first_since(file.fileno(), timestamp)
+                if record:
+                    return record if record.offset < self.stable_end(committed=committed) else None
         return None
 
     def _segment_of(self, offset: int) -> SegmentIndex:
-        """Find the segment that holds a log offset, or else the next one behind it."""
-        number = bisect_right(self._segments, offset, key=lambda of: of.base_offset) - 1
-        while offset >= self._segments[number].behind:
+        """Return the segment that contains a log offset, or else the next segment."""
+        number = bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1
+        while offset >= self._segments[number].end:
             if self._segments[number].damaged or number + 1 == len(self._segments):
-                where = self._segments[number]
-                raise CorruptBatch(f"{where.path} goes on with no record batch at byte {where.size}")
+                segment = self._segments[number]
+                raise CorruptBatch(f"{segment.path}: no record batch begins at byte {segment.size}")
             number += 1
         return self._segments[number]
 
-    def _look_for_segments(self, end: int) -> None:
+    def _add_segments(self, end: int) -> None:
         known = self._segments[-1].base_offset if self._segments else -1
         for segment in segments_of(self._folder) if self._folder.exists() else ():
             if known < segment.base_offset < end:
                 self._segments.append(SegmentIndex(segment))
-                self._look_on(self._segments[-1], end)
+                self._read_headers(self._segments[-1], end)
 
-    def _look_on(self, segment: SegmentIndex, end: int) -> None:
-        """Read the headers of a segment that were not read yet, up to log offset `end`."""
-        wanted = CHUNK
+    def _read_headers(self, segment: SegmentIndex, end: int) -> None:
+        """Read the headers of a segment that have not been read, up to log offset `end`."""
+        read_bytes = CHUNK_BYTES
         with FileIO(segment.path) as file:
-            while segment.behind < end and not segment.damaged:
-                data = os.pread(file.fileno(), wanted, segment.size)
+            while segment.end < end and not segment.damaged:
+                data = os.pread(file.fileno(), read_bytes, segment.size)
                 if not data:
                     return
-                if self._take_in(segment, data, end):
-                    wanted = CHUNK
-                    time.sleep(PAUSE if len(data) >= CHUNK else 0)
-                elif segment.behind < end:
-                    following = header(data)
-                    left = os.fstat(file.fileno()).st_size - segment.size
-                    if following is None or not len(data) < following.size <= left:
+                if self._add_batches(segment, data, end):
+                    read_bytes = CHUNK_BYTES
+                    time.sleep(PAUSE_SECONDS if len(data) >= CHUNK_BYTES else 0)
+                elif segment.end < end:
+                    next_batch = header(data)
+                    remaining = os.fstat(file.fileno()).st_size - segment.size
+                    if next_batch is None or not len(data) < next_batch.size <= remaining:
                         segment.damaged = True
                     else:
-                        wanted = following.size
+                        read_bytes = next_batch.size
 
-    def _take_in(self, segment: SegmentIndex, data: bytes, end: int) -> int:
-        """Take in the whole batches at the head of `data`; gives their bytes."""
-        at = 0
+    def _add_batches(self, segment: SegmentIndex, data: bytes, end: int) -> int:
+        """Add the whole batches at the start of `data` to the index, and return their size in bytes."""
+        position = 0
         for batch in headers(data):
-            if segment.behind >= end:
+            if segment.end >= end:
                 break
-            if not segment.behind <= batch.last < end:
+            if not segment.end <= batch.last < end:
                 segment.damaged = True
                 break
             if batch.attributes & _TRANSACTIONAL:
-                self._take_in_transaction(batch, data[at : at + batch.size])
+                self._update_transactions(batch, data[position : position + batch.size])
             segment.add(batch)
             self.epoch = batch.epoch
-            at += batch.size
-        return at
+            position += batch.size
+        return position
 
-    def _take_in_transaction(self, batch: BatchHeader, data: bytes) -> None:
+    def _update_transactions(self, batch: BatchHeader, data: bytes) -> None:
         if not batch.attributes & _CONTROL:
             self._open.setdefault(batch.producer_id, batch.first)
             return
@@ -190,4 +216,4 @@ class PartitionReader:
         first = self._open.pop(batch.producer_id, None)
         if aborts and first is not None:
             stable = min(self._open.values(), default=batch.last + 1)
-            self._aborted.append(Aborted(batch.producer_id, first, batch.last, stable))
+            self._aborted.append(AbortedTransaction(batch.producer_id, first, batch.last, stable))

@@ -1,6 +1,6 @@
-"""Where in a segment on disk a log offset or a time stands, by the headers of its batches.
+"""Indexes a segment by log offset and by timestamp, from the headers of its batches.
 
-One place every INTERVAL bytes is kept; from there on headers are read again.
+Like a broker's, the index is sparse: it has an entry every INTERVAL_BYTES, from which the headers are read again.
 """
 
 import os
@@ -15,27 +15,27 @@ from aiokafka.record.memory_records import MemoryRecords
 from offsetlake.errors import CorruptBatch
 from offsetlake.log.disk.segments import Segment
 
-INTERVAL = 4096  # bytes between two places, about: index.interval.bytes of a broker
+INTERVAL_BYTES = 4096  # approximate distance of entries: the default of index.interval.bytes
 NO_TIMESTAMP, NO_EPOCH = -1, -1
 
-_HEADER = struct.Struct(">qiib4xhi8xqq")  # of magic 2, up to the producer id
-_TIMESTAMP = struct.Struct(">18xq")  # of magic 1
+_HEADER = struct.Struct(">qiib4xhi8xqq")  # with magic 2, up to the producer ID
+_TIMESTAMP = struct.Struct(">18xq")  # with magic 1
 _OVERHEAD, _MAGIC_AT, _MAGIC = 12, 16, 2
-_SMALLEST, _SMALLEST_LEGACY = 61, 26
+_MIN_BYTES, _MIN_LEGACY_BYTES = 61, 26
 _NO_PRODUCER = -1
 
 
 class BatchHeader(NamedTuple):
-    """What is asked of a batch.
+    """The fields of a batch header that the index needs.
 
-    | field       | is |
-    |-------------|----|
-    | size        | all of its bytes |
-    | first, last | log offsets; below magic 2 the last one for both |
-    | epoch       | of the partition's leader that wrote it; -1 below magic 2 |
-    | attributes  | bits; none below magic 2 |
-    | top         | greatest timestamp in ms; -1 without |
-    | producer_id | -1 without |
+    Attributes:
+        size: The size of the whole batch in bytes.
+        first: The first log offset; with magic 0 and 1 the last one.
+        last: The last log offset.
+        epoch: The epoch of the leader that wrote the batch; -1 with magic 0 and 1.
+        attributes: The attribute bits; 0 with magic 0 and 1.
+        max_timestamp: The maximum timestamp in milliseconds since the epoch; -1 if there is none.
+        producer_id: The producer ID; -1 if there is none.
     """
 
     size: int
@@ -43,128 +43,140 @@ class BatchHeader(NamedTuple):
     last: int
     epoch: int
     attributes: int
-    top: int
+    max_timestamp: int
     producer_id: int
 
 
-class Found(NamedTuple):
-    """A record: timestamp in ms, log offset, and the epoch of the leader that wrote it, -1 for none."""
+class RecordPosition(NamedTuple):
+    """The timestamp (ms since the epoch) and log offset of a record, and the leader epoch of its batch (-1 = none)."""
 
     timestamp: int
     offset: int
     epoch: int
 
 
-def header(data: bytes, at: int = 0) -> BatchHeader | None:
-    """Read the header of the batch at `at`; None where no batch can begin, or bytes of the header are missing."""
-    if len(data) - at < _SMALLEST:
-        data, at = data[at:] + bytes(_SMALLEST), 0  # one of an older magic may be shorter; of others the size is wrong
-    first, length, epoch, magic, attributes, delta, top, producer_id = _HEADER.unpack_from(data, at)
+def header(data: bytes, position: int = 0) -> BatchHeader | None:
+    """Return the header of the batch at a position; None if no batch can begin there or the header is incomplete."""
+    if len(data) - position < _MIN_BYTES:
+        # A batch with magic 0 or 1 may be shorter; with magic 2, the size will be wrong.
+        data, position = data[position:] + bytes(_MIN_BYTES), 0
+    first, length, epoch, magic, attributes, delta, max_timestamp, producer_id = _HEADER.unpack_from(data, position)
     size = length + _OVERHEAD
     if magic == _MAGIC:
-        if size < _SMALLEST or delta < 0 or first < 0:
+        if size < _MIN_BYTES or delta < 0 or first < 0:
             return None
-        return BatchHeader(size, first, first + delta, epoch, attributes, top, producer_id)
-    if not 0 <= magic < _MAGIC or size < _SMALLEST_LEGACY or first < 0:
+        return BatchHeader(size, first, first + delta, epoch, attributes, max_timestamp, producer_id)
+    if not 0 <= magic < _MAGIC or size < _MIN_LEGACY_BYTES or first < 0:
         return None
-    top = _TIMESTAMP.unpack_from(data, at)[0] if magic else NO_TIMESTAMP
-    return BatchHeader(size, first, first, NO_EPOCH, 0, top, _NO_PRODUCER)
+    max_timestamp = _TIMESTAMP.unpack_from(data, position)[0] if magic else NO_TIMESTAMP
+    return BatchHeader(size, first, first, NO_EPOCH, 0, max_timestamp, _NO_PRODUCER)
 
 
 def headers(data: bytes) -> Iterator[BatchHeader]:
-    """Read the headers of the whole batches that stand one behind the other."""
-    at = 0
-    while len(data) - at > _MAGIC_AT:
-        found = header(data, at)
-        if found is None or at + found.size > len(data):
+    """Yield the headers of consecutive whole batches from the start of `data`."""
+    position = 0
+    while len(data) - position > _MAGIC_AT:
+        batch = header(data, position)
+        if batch is None or position + batch.size > len(data):
             return
-        yield found
-        at += found.size
+        yield batch
+        position += batch.size
 
 
 class SegmentIndex:
-    """A segment, as far as headers were read.
+    """The index of a segment, up to the last batch whose header was read.
 
-    | field        | is |
-    |--------------|----|
-    | behind, size | log offset and byte behind the last batch of which the header was read |
-    | epoch        | of the first batch |
-    | top          | greatest timestamp |
-    | damaged      | what goes on at `size` is no batch |
+    Attributes:
+        path: The file of the segment.
+        base_offset: The base offset of the segment.
+        end: The log offset after the last batch.
+        size: The position after the last batch, in bytes.
+        epoch: The leader epoch of the first batch.
+        max_timestamp: The maximum timestamp.
+        damaged: Whether the bytes at `size` are not a batch.
     """
 
     def __init__(self, segment: Segment) -> None:
         self.path, self.base_offset = segment.path, segment.base_offset
-        self.behind, self.size, self.epoch, self.top = segment.base_offset, 0, NO_EPOCH, NO_TIMESTAMP
+        self.end, self.size, self.epoch, self.max_timestamp = segment.base_offset, 0, NO_EPOCH, NO_TIMESTAMP
         self.damaged = False
-        # Of each place: the lowest log offset that can stand there, the byte, and the greatest timestamp before it.
-        self._offsets, self._bytes, self._tops = array("q", [self.behind]), array("q", [0]), array("q", [self.top])
+        # For each entry: the minimum log offset, the position in bytes, and the maximum timestamp before it.
+        self._offsets, self._positions = array("q", [self.end]), array("q", [0])
+        self._max_timestamps = array("q", [self.max_timestamp])
 
     def add(self, batch: BatchHeader) -> None:
-        """Take in the header of the next batch."""
+        """Add the header of the next batch."""
         if self.size == 0:
             self.epoch = batch.epoch
-        elif self.size - self._bytes[-1] >= INTERVAL:
-            self._offsets.append(self.behind)
-            self._bytes.append(self.size)
-            self._tops.append(self.top)
+        elif self.size - self._positions[-1] >= INTERVAL_BYTES:
+            self._offsets.append(self.end)
+            self._positions.append(self.size)
+            self._max_timestamps.append(self.max_timestamp)
         self.size += batch.size
-        self.behind = batch.last + 1
-        self.top = max(self.top, batch.top)
+        self.end = batch.last + 1
+        self.max_timestamp = max(self.max_timestamp, batch.max_timestamp)
 
-    def read(self, handle: int, offset: int, end: int, most: int) -> tuple[bytes, int]:
-        """Read whole batches from the one that reaches to log offset `offset` on, and below `end`.
+    def read(self, handle: int, offset: int, end: int, max_bytes: int) -> tuple[bytes, int]:
+        """Return at most `max_bytes` of whole batches from log offset `offset` to `end`, and the log offset after them.
 
-        Up to `most` bytes; gives them with the log offset behind them.
+        The first batch is the one that ends at or after `offset`.
         """
-        start, stop = self._byte_of(handle, offset), self._byte_of(handle, end)
-        data = os.pread(handle, min(stop - start, most), start)
-        number = bisect_right(self._bytes, start + len(data)) - 1
-        whole = max(self._bytes[number] - start, 0)
-        behind = max(self._offsets[number], offset)
-        for batch in headers(data[whole:]):
-            whole, behind = whole + batch.size, batch.last + 1
-        return data[:whole], behind
+        start, stop = self._position_of(handle, offset), self._position_of(handle, end)
+        data = os.pread(handle, min(stop - start, max_bytes), start)
+        entry = bisect_right(self._positions, start + len(data)) - 1
+        size = max(self._positions[entry] - start, 0)
+        next_offset = max(self._offsets[entry], offset)
+        for batch in headers(data[size:]):
+            size, next_offset = size + batch.size, batch.last + 1
+        return data[:size], next_offset
 
     def size_at(self, handle: int, offset: int) -> int:
-        """Give how many bytes the batch has that reaches to a log offset; 0 where there is none."""
-        found = header(os.pread(handle, _SMALLEST, self._byte_of(handle, offset)))
-        return found.size if found else 0
+        """Return the size of the first batch that ends at or after a log offset; 0 if there is none."""
+        batch = header(os.pread(handle, _MIN_BYTES, self._position_of(handle, offset)))
+        return batch.size if batch else 0
 
-    def first_since(self, handle: int, timestamp: int) -> Found | None:
-        """Find the first record that is as young as a timestamp in ms, 0 or later; CorruptBatch as `records`."""
-        for number in range(bisect_left(self._tops, timestamp) - 1, len(self._tops)):
-            data, at = self._between(handle, number), 0
+    def first_since(self, handle: int, timestamp: int) -> RecordPosition | None:
+        """Return the first record whose timestamp (ms since the epoch) is at or after `timestamp`, which is at least 0.
+
+        Raises:
+            CorruptBatch: A batch cannot be read.
+        """
+        for entry in range(bisect_left(self._max_timestamps, timestamp) - 1, len(self._max_timestamps)):
+            data, position = self._read_entry(handle, entry), 0
             for batch in headers(data):
-                if batch.top >= timestamp:
-                    for record in records(data[at : at + batch.size]):
+                if batch.max_timestamp >= timestamp:
+                    for record in records(data[position : position + batch.size]):
                         if record.timestamp >= timestamp:
-                            return Found(record.timestamp, record.offset, batch.epoch)
-                at += batch.size
+                            return RecordPosition(record.timestamp, record.offset, batch.epoch)
+                position += batch.size
         return None
 
-    def _byte_of(self, handle: int, offset: int) -> int:
-        """Find where the first batch begins that reaches to a log offset."""
-        if offset >= self.behind:
+    def _position_of(self, handle: int, offset: int) -> int:
+        """Return the position of the first batch that ends at or after a log offset."""
+        if offset >= self.end:
             return self.size
-        number = max(bisect_right(self._offsets, offset) - 1, 0)
-        at: int = self._bytes[number]
-        if offset > self._offsets[number]:
-            for batch in headers(self._between(handle, number)):
+        entry = max(bisect_right(self._offsets, offset) - 1, 0)
+        position: int = self._positions[entry]
+        if offset > self._offsets[entry]:
+            for batch in headers(self._read_entry(handle, entry)):
                 if batch.last >= offset:
                     break
-                at += batch.size
-        return at
+                position += batch.size
+        return position
 
-    def _between(self, handle: int, number: int) -> bytes:
-        """Read the batches from one place to the next."""
-        stop = self._bytes[number + 1] if number + 1 < len(self._bytes) else self.size
-        return os.pread(handle, stop - self._bytes[number], self._bytes[number])
+    def _read_entry(self, handle: int, entry: int) -> bytes:
+        """Return the batches from an entry of the index to the next one."""
+        stop = self._positions[entry + 1] if entry + 1 < len(self._positions) else self.size
+        return os.pread(handle, stop - self._positions[entry], self._positions[entry])
 
 
 def records(batch: bytes) -> Iterator[Any]:
-    """Give the records of a batch, as aiokafka has them; CorruptBatch where it cannot be read."""
+    """Yield the records of a batch, as aiokafka's objects.
+
+    Raises:
+        CorruptBatch: The batch cannot be read.
+    """
     try:
         yield from MemoryRecords(batch).next_batch() or ()
-    except Exception as error:  # each codec has its own errors, and all mean the same here
-        raise CorruptBatch(f"a record batch cannot be read: {error}") from error
+    except Exception as error:  # each codec raises its own types, which all mean the same here
+        raise CorruptBatch(f"A record batch cannot be read: {error}") from error

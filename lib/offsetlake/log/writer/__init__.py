@@ -1,1 +1,1 @@
-"""Writing to a log in a folder: its lock, the appender, and the protocol of the job socket."""
+"""Writing to logs in folders: ownership of the folder, appending, and the append protocol of the job socket."""

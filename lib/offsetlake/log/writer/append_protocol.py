@@ -1,28 +1,29 @@
-"""The door of a log: what is said to the process that owns it, by those who want to write to it while it does.
+"""The append protocol: how jobs write to a log through the job socket of the process that owns it.
 
-A Unix socket in the folder of the log. One request is under way on a connection at a time. Requests and answers are an
-int32, the size of what follows, and that: a byte and fields. Numbers are big-endian, texts are UTF-8 to the end.
+The job socket is a Unix socket in the folder of the log. A connection processes one request at a time. Requests and
+responses consist of an int32, the size of the rest, a byte, and fields. Numbers are big-endian; a text is UTF-8 and
+extends to the end.
 
-| request | byte | fields | answered with |
-|---------|------|--------|---------------|
-| HELLO   | 0 | int16 VERSION | text: the principal of who comes in, as the owner knows it |
-| END     | 1 | int32 log partition | int64 end: all below it is served, and for good as far as the owner's flush has it |
-| APPEND  | 2 | int32 log partition; int64 log offset it was looked up to, which END has told; then of each record batch int32 size, its bytes | of each batch int64 log offset of its first record, or -1 |
-| SYNC    | 3 | nothing | nothing, once all that was appended is on the disk |
-| CUT     | 4 | int32 log partition; int64 log offset needed; text: the lake that needs no more | int32 segments deleted; int64 their bytes |
+| Request | Byte | Fields | Fields of the response |
+|---------|------|--------|------------------------|
+| HELLO   | 0 | int16: VERSION | text: the principal of the job, determined by the owner |
+| END     | 1 | int32: log partition | int64: log end offset; all records before it are served, and as durable as the owner's `flush` guarantees |
+| APPEND  | 2 | int32: log partition; int64: log end offset that END returned; for each record batch int32: size, and its bytes | for each batch int64: log offset of its first record, or -1 |
+| SYNC    | 3 | none | none, once everything that was appended is on disk |
+| CUT     | 4 | int32: log partition; int64: lowest log offset that is needed; text: the lake | int32: number of deleted segments; int64: their size in bytes |
 
-A batch holds records of one group, and may tell who does it (`kafka/audit_headers.py`): who came in, nobody else. It is
-appended only if nothing of that group came into the log at or behind the log offset it was looked up to: -1 says that
-something did. END is asked on the same connection before: from then on the owner keeps in mind which groups are written
-to.
+A batch contains records of one group, and may have audit headers (`kafka/audit/headers.py`) with the principal of the
+job. It is appended only if no record of the group was written at or after the log end offset in the request; otherwise
+the response contains -1. END must be sent first on the same connection: from then on, the owner tracks which groups are
+written to.
 
-| answer      | byte | fields |
+| Response    | Byte | Fields |
 |-------------|------|--------|
-| DONE        | 0 | as above |
-| BUSY        | 1 | text for a person: not now; the log is still being loaded |
-| UNAVAILABLE | 2 | text for a person: it cannot be done |
+| DONE        | 0 | As above |
+| BUSY        | 1 | text: message for the operator; the log is still being loaded |
+| UNAVAILABLE | 2 | text: message for the operator; the request failed |
 
-What is no request ends the connection.
+An invalid request closes the connection.
 """  # noqa: E501 - a table
 
 import os
@@ -34,15 +35,15 @@ from pathlib import Path
 
 SOCKET = "offsetlake.sock"
 VERSION = 2
-MAX_FRAME = 1 << 30  # one batch may be all of a group
+MAX_FRAME_BYTES = 1 << 30  # one batch may contain all offsets of a group
 WRITTEN_SINCE = -1
 SIZE, LOG_OFFSET = struct.Struct(">i"), struct.Struct(">q")
 HELLO_FIELDS, END_FIELDS, APPEND_FIELDS = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">iq")
 CUT_FIELDS, CUT_ANSWER = struct.Struct(">iq"), struct.Struct(">iq")
 
 
-class Ask(IntEnum):
-    """What is asked."""
+class Request(IntEnum):
+    """The type of a request."""
 
     HELLO = 0
     END = 1
@@ -52,23 +53,24 @@ class Ask(IntEnum):
 
 
 class Status(IntEnum):
-    """How it is answered."""
+    """The status of a response."""
 
     DONE = 0
     BUSY = 1
     UNAVAILABLE = 2
 
 
-def frame(kind: Ask | Status, *fields: bytes | bytearray) -> bytes:
-    """Lay a request or an answer out."""
+def frame(kind: Request | Status, *fields: bytes | bytearray) -> bytes:
+    """Return the bytes of a request or a response."""
     return b"".join((SIZE.pack(1 + sum(map(len, fields))), bytes((kind,)), *fields))
 
 
 @contextmanager
 def address_of(folder: Path) -> Iterator[str]:
-    """Give an address of the socket in a folder: addresses have 107 bytes at most, and the folder's name may have more.
+    """Yield an address of the job socket in a folder that does not exceed the 107 bytes of Unix socket addresses.
 
-    OSError where there is no such folder.
+    Raises:
+        OSError: The folder does not exist.
     """
     handle = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     try:

@@ -1,4 +1,4 @@
-"""Record batches go to the ends of a log's partitions; `sync` brings them to the disk. Whoever appends owns the log."""
+"""Appends record batches to the partitions of a log in a folder; the caller must own the log."""
 
 import errno
 import os
@@ -15,22 +15,22 @@ from offsetlake.log.disk.segments import Segment, segments_of
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.writer.ownership import disk_errors
 
-SEGMENT_BYTES = 10 << 20  # as KAFKA-1000 had it for this topic: small segments can be cut away soon
-LOOKED_AT = 200  # active segments at once: two calls of the system each
+SEGMENT_BYTES = 10 << 20  # small, so that old segments can be deleted early
+MAX_CHECKED_SEGMENTS = 200  # in one call of `check_files`, with two system calls each
 _REMOVED = "its active segment was removed or replaced"
 _BASE_OFFSET = struct.Struct(">q")
 
 
 class LogInDoubt(LogUnavailable):
-    """The disk could not say that it has something, or has let go of it: until it is read anew nobody knows.
+    """An fsync failed or a file disappeared, so which writes are on disk is unknown until the log is read again.
 
-    Asked again it may well say yes, for Linux tells a failed write once: that says nothing of what it was told before.
+    A repeated fsync proves nothing: Linux reports a failed write only once.
     """
 
 
 @dataclass(slots=True)
 class _Tail:
-    """The segment a partition is written to: `end` is the next log offset, `size` the bytes that are known good."""
+    """The active segment of a partition: `end` is the log end offset, `size` that of the complete batches."""
 
     path: Path
     file: FileIO
@@ -40,46 +40,52 @@ class _Tail:
 
 
 Partition = int | LogPartition
-"""A partition to write to: one of `__consumer_offsets` by its number alone."""
+"""A partition to write to; a partition of `__consumer_offsets` is given by its number."""
 
 
 class Appender:
-    """Appends to the partitions of the coordinators' logs in a folder that this process owns.
+    """Appends to the partitions of a log in a folder that this process owns.
 
-    `end_of` gives of a partition's last segment the log offset behind it; nothing torn is at its end. Once it raised
-    LogInDoubt, it does so whatever is asked.
+    After LogInDoubt was raised once, every method raises it.
+
+    Args:
+        folder: The folder of the log.
+        end_of: Returns the log end offset of a partition from its last segment, which must end with a whole batch.
     """
 
     def __init__(self, folder: Path, end_of: Callable[[Segment], int]) -> None:
         self._folder, self._end_of = folder, end_of
         self._tails: dict[Partition, _Tail] = {}
-        self._identity: tuple[int, int] | None = None  # of the folder, when it was first looked at
-        self._looked_at = 0  # tails that have been looked at, in turn
+        self._identity: tuple[int, int] | None = None  # of the folder in the first check
+        self._checked = 0  # number of tails that were checked in this round
         self._doubt: str | None = None
         self._closed = False
 
     def end(self, partition: Partition) -> int:
-        """Give the log offset the next record of a partition gets."""
+        """Return the log end offset of a partition, which its next record gets."""
         return self._tail(partition).end
 
     def ends(self) -> dict[Partition, int]:
-        """Give, of the partitions that were asked for so far, the log offset the next record gets."""
+        """Return the log end offsets of the partitions that were used so far."""
         return {partition: tail.end for partition, tail in self._tails.items()}
 
     def append(self, partition: Partition, batches: Sequence[Batch]) -> list[int]:
-        """Write batches one behind the other; gives the log offset of the first record of each.
+        """Append batches to a partition, and return the log offset of the first record of each.
 
-        They are in the log for good once `sync` has returned. Raises LogUnavailable where the disk takes no more: then
-        nothing of these batches is in the log, unless it is LogInDoubt.
+        The batches are durable after `sync`.
+
+        Raises:
+            LogUnavailable: The write failed, and none of the batches are in the log.
+            LogInDoubt: The write failed, and some of the batches may be in the log.
         """
         tail = self._tail(partition)
         if tail.size >= SEGMENT_BYTES:
             tail = self._roll(partition)
-        firsts = []
+        first_offsets = []
         end = tail.end
         for batch in batches:
             _BASE_OFFSET.pack_into(batch.data, 0, end)
-            firsts.append(end)
+            first_offsets.append(end)
             end += batch.records
         data = memoryview(b"".join(batch.data for batch in batches))
         size = tail.size + len(data)
@@ -87,10 +93,14 @@ class Appender:
             while data:
                 data = data[tail.file.write(data) :]
         tail.size, tail.end, tail.unsynced = size, end, True
-        return firsts
+        return first_offsets
 
     def sync(self) -> None:
-        """Return when all that was appended is on disk; LogInDoubt where the disk cannot say so."""
+        """Bring everything that was appended to the disk.
+
+        Raises:
+            LogInDoubt: An fsync failed.
+        """
         self._check()
         for partition, tail in self._tails.items():
             if tail.unsynced:
@@ -100,24 +110,27 @@ class Appender:
                         raise FileNotFoundError(errno.ENOENT, _REMOVED)
                 tail.unsynced = False
 
-    def look(self) -> None:
-        """Raise LogInDoubt if the folder or an active segment was removed or replaced; looks at LOOKED_AT segments."""
+    def check_files(self) -> None:
+        """Raise LogInDoubt if the folder or an active segment was removed or replaced.
+
+        One call checks MAX_CHECKED_SEGMENTS segments, the next call the following ones.
+        """
         self._check()
         tails = [*self._tails.values()]
-        first = self._looked_at if self._looked_at < len(tails) else 0
-        self._looked_at = first + LOOKED_AT
+        first = self._checked if self._checked < len(tails) else 0
+        self._checked = first + MAX_CHECKED_SEGMENTS
         with self._doubting(self._folder):
             identity = _identity(self._folder.stat())
             if self._identity is None:
                 self._identity = identity
             elif identity != self._identity:
                 raise FileNotFoundError(errno.ENOENT, "its folder was replaced")
-            for tail in tails[first : self._looked_at]:
+            for tail in tails[first : self._checked]:
                 if _identity(tail.path.stat()) != _identity(os.fstat(tail.file.fileno())):
                     raise FileNotFoundError(errno.ENOENT, _REMOVED)
 
     def close(self) -> None:
-        """Close the segments; what was not synced may be lost in a crash of the machine."""
+        """Close the segments; a crash of the machine may lose what was not synced."""
         for tail in self._tails.values():
             tail.file.close()
         self._tails.clear()
@@ -132,13 +145,13 @@ class Appender:
 
     def _tail(self, partition: Partition) -> _Tail:
         if self._closed:
-            raise LogUnavailable(f"the log {self._folder} is closed: its server ends")
+            raise LogUnavailable(f"The log {self._folder} is closed because its server is stopping.")
         self._check()
         if partition not in self._tails:
             path = self._partition_folder(partition)
             with disk_errors(path):
                 if not path.exists():
-                    with self._naming(self._folder):
+                    with self._syncing_folder(self._folder):
                         path.mkdir()
             segments = segments_of(path)
             end = self._end_of(segments[-1]) if segments else 0
@@ -148,14 +161,14 @@ class Appender:
     def _open(self, path: Path, base_offset: int, end: int) -> _Tail:
         segment = path / f"{base_offset:020}.log"
         with disk_errors(path), ExitStack() as opened:
-            with self._naming(path):
+            with self._syncing_folder(path):
                 file = opened.enter_context(FileIO(segment, "ab"))
             size = file.tell()
-            opened.pop_all()  # it stays open
+            opened.pop_all()  # keeps the file open
         return _Tail(segment, file, end, size)
 
     def _roll(self, partition: Partition) -> _Tail:
-        """Begin the next segment; the one before is on disk first, so that only a last segment can be torn."""
+        """Start the next segment after the previous one is on disk, so that only a last segment can be incomplete."""
         full, path = self._tails[partition], self._partition_folder(partition)
         with self._doubting(path):
             os.fdatasync(full.file.fileno())
@@ -166,19 +179,19 @@ class Appender:
 
     @contextmanager
     def _writing(self, tail: _Tail) -> Iterator[None]:
-        """Take back what was written of a batch that failed half-way."""
+        """Remove the part of a write that failed."""
         try:
             yield
         except OSError as error:
             with self._doubting(self._folder):
                 tail.file.truncate(tail.size)
             raise LogUnavailable(
-                f"the log {self._folder} takes no more ({error.strerror}): nothing of this write is in it"
+                f"The log {self._folder} cannot be written: {error.strerror}. None of the batches are in the log."
             ) from error
 
     @contextmanager
-    def _naming(self, folder: Path) -> Iterator[None]:
-        """Bring a name that is made in a folder to the disk; none is made where it cannot be opened for that."""
+    def _syncing_folder(self, folder: Path) -> Iterator[None]:
+        """Fsync a folder after a file was created in it; fail before the creation if the folder cannot be opened."""
         handle = os.open(folder, os.O_RDONLY)
         try:
             yield
@@ -189,13 +202,13 @@ class Appender:
 
     @contextmanager
     def _doubting(self, folder: Path) -> Iterator[None]:
-        """Write nothing any more where the disk could not say that it has done what it was told: LogInDoubt."""
+        """Raise LogInDoubt for an OSError, now and in all later calls."""
         try:
             yield
         except OSError as error:
-            self._doubt = f"the log {folder} cannot be written: {error.strerror}"
+            self._doubt = f"The log {folder} cannot be written: {error.strerror}."
             raise LogInDoubt(self._doubt) from error
 
 
-def _identity(of: os.stat_result) -> tuple[int, int]:
-    return of.st_dev, of.st_ino
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino

@@ -1,4 +1,4 @@
-"""The one writer of a log folder: it owns the folder, cuts off what a crash has torn, and appends."""
+"""Opens a log in a folder for writing: takes ownership and truncates what a crash left incomplete."""
 
 import os
 from collections.abc import Iterator
@@ -17,10 +17,11 @@ from offsetlake.util.atomic_files import to_disk
 
 @contextmanager
 def appending(folder: Path, owner: str) -> Iterator[Appender]:
-    """Own the log in `folder` and write to its end; torn ends are cut off first, as `truncate_torn` does.
+    """Own the log in a folder, truncate incomplete batches (`truncate_torn`), and yield its appender.
 
-    Raises LogBusy where another process writes to it or it is a broker's own, LogUnavailable where it cannot be
-    written.
+    Raises:
+        LogBusy: Another process owns the log, or the folder belongs to a broker.
+        LogUnavailable: The log cannot be written.
     """
     with owned(folder, owner):
         truncate_torn(folder)
@@ -32,12 +33,12 @@ def appending(folder: Path, owner: str) -> Iterator[Appender]:
 
 
 def truncate_torn(folder: Path) -> dict[LogPartition, int]:
-    """Cut every partition's last segment behind its last whole batch; gives the bytes cut, by partition.
+    """Truncate the last segment of each partition after its last whole batch; return the bytes removed by partition.
 
-    For the owner of the log only. The bytes are kept in a file beside the segment, `<base>.<end>.<CRC-32C>.torn`: a
-    write that was never acknowledged most likely, but a person may look.
+    Only the owner of the log may call this. The bytes, most likely a write that was never acknowledged, are kept for
+    inspection in a file next to the segment: `<base>.<end>.<CRC-32C>.torn`.
     """
-    cut = {}
+    torn_bytes = {}
     for path in sorted(path for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC) for path in folder.glob(f"{topic}-*")):
         segments = segments_of(path)
         end, torn = end_of(segments[-1]) if segments else (0, 0)
@@ -46,15 +47,15 @@ def truncate_torn(folder: Path) -> dict[LogPartition, int]:
             with disk_errors(path):
                 _keep_and_truncate(segment, end, segment.stat().st_size - torn)
             topic, _, number = path.name.rpartition("-")
-            cut[LogPartition(topic, int(number))] = torn
-    return cut
+            torn_bytes[LogPartition(topic, int(number))] = torn
+    return torn_bytes
 
 
 def _keep_and_truncate(segment: Path, end: int, size: int) -> None:
     with segment.open("rb+") as file:
         file.seek(size)
         torn = file.read()
-        # Torn again at the same offset it is another file; cut short here and done again it is the same.
+        # Different bytes at the same offset get another file; a repetition after an interruption gets the same.
         with segment.with_suffix(f".{end}.{google_crc32c.value(torn):08x}.torn").open("wb") as kept:
             kept.write(torn)
             kept.flush()

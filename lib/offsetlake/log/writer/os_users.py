@@ -1,11 +1,11 @@
-"""Users of the machine as principals: who runs a job, and who comes in at the door of a log."""
+"""Principals of operating system users, who run jobs and connect to job sockets."""
 
 import pwd
 import socket
 import struct
 from typing import Protocol
 
-_PROCESS_USER_GROUP = struct.Struct("3i")  # ucred of Linux
+_PROCESS_USER_GROUP = struct.Struct("3i")  # struct ucred of Linux
 
 
 class _Socket(Protocol):
@@ -13,7 +13,7 @@ class _Socket(Protocol):
 
 
 def os_principal(uid: int) -> str:
-    """Name a user, `os:NAME`; by number where nobody has named it."""
+    """Return the principal of a user: `os:NAME`, or `os:UID` if the user has no name."""
     try:
         return f"os:{pwd.getpwuid(uid).pw_name}"
     except KeyError:
@@ -21,6 +21,6 @@ def os_principal(uid: int) -> str:
 
 
 def peer_principal(connection: _Socket) -> str:
-    """Name the user at the other end of a Unix socket, as the kernel knows it."""
-    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PROCESS_USER_GROUP.size)
-    return os_principal(_PROCESS_USER_GROUP.unpack(found)[1])
+    """Return the principal of the peer of a Unix socket, according to the kernel."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PROCESS_USER_GROUP.size)
+    return os_principal(_PROCESS_USER_GROUP.unpack(credentials)[1])

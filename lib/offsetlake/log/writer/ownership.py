@@ -1,4 +1,4 @@
-"""Who may write to the folder of a log: one process at a time, and never beside a broker."""
+"""Ensures that only one process writes to the folder of a log, and none to the folder of a broker."""
 
 import fcntl
 import os
@@ -11,35 +11,38 @@ from offsetlake.errors import LogBusy, LogUnavailable
 from offsetlake.util.atomic_files import suppress_full
 
 _LOCK = "offsetlake.lock"
-_BROKERS_OWN = "meta.properties"
+_BROKER_FILE = "meta.properties"
 
 
 @contextmanager
 def owned(folder: Path, owner: str) -> Iterator[None]:
-    """Be the one process that writes to the log in `folder`, for as long as the context lasts.
+    """Own the log in a folder for the duration of the context; `owner` names this process to others.
 
-    The kernel frees the lock when the process ends, however it ends. Raises LogBusy where another process holds it, or
-    the folder is a broker's own; LogUnavailable where there is no such folder or it cannot be written.
+    The kernel releases the lock when the process ends for any reason.
+
+    Raises:
+        LogBusy: Another process owns the log, or the folder belongs to a broker.
+        LogUnavailable: The folder does not exist or cannot be written.
     """
-    refuse_brokers_own(folder)
+    refuse_broker_folder(folder)
     with _opened(folder) as file:
         try:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             holder = (folder / _LOCK).read_text(encoding="utf-8") or "another process"
-            raise LogBusy(f"{holder} writes to the log {folder}: wait for it to end, or stop it") from error
-        with disk_errors(folder), suppress_full():  # the name is only for others to read
+            raise LogBusy(f"{holder} writes to the log {folder}. Wait until it ends, or stop it.") from error
+        with disk_errors(folder), suppress_full():  # the name only serves error messages
             file.truncate(0)
             file.write(f"{owner} (process {os.getpid()})".encode())
         yield
 
 
-def refuse_brokers_own(folder: Path) -> None:
-    """Raise LogBusy where the folder is a broker's own: nothing but that broker may write there."""
-    if (folder / _BROKERS_OWN).exists():
+def refuse_broker_folder(folder: Path) -> None:
+    """Raise LogBusy if the folder belongs to a broker, because only that broker may write to it."""
+    if (folder / _BROKER_FILE).exists():
         raise LogBusy(
-            f"{folder} is a broker's own folder ({_BROKERS_OWN} is in it): nothing but that broker may write there; "
-            "act through the cluster with --bootstrap, or on a copy without that file"
+            f"{folder} belongs to a broker (it contains {_BROKER_FILE}), and only the broker may write to it. "
+            "Use the cluster with --bootstrap, or a copy of the folder without that file."
         )
 
 
@@ -50,8 +53,8 @@ def _opened(folder: Path) -> FileIO:
 
 @contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """Say of the log in `folder` that it cannot be written, and why: LogUnavailable for what the disk says."""
+    """Convert OSError to LogUnavailable, which says that the log cannot be written and why."""
     try:
         yield
     except OSError as error:
-        raise LogUnavailable(f"the log {folder} cannot be written: {error.strerror}") from error
+        raise LogUnavailable(f"The log {folder} cannot be written: {error.strerror}.") from error

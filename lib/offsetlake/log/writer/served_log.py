@@ -1,4 +1,4 @@
-"""A log that another process owns, written to through its door (`offsetlake.log.writer.append_protocol`)."""
+"""Writes to a log that another process owns, through its job socket (`append_protocol`)."""
 
 import socket
 from collections.abc import Iterator, Sequence
@@ -8,100 +8,114 @@ from pathlib import Path
 from offsetlake.errors import LogBusy, LogUnavailable
 from offsetlake.kafka.batches.writer import Batch
 from offsetlake.log.writer import append_protocol
-from offsetlake.log.writer.append_protocol import Ask, Status
+from offsetlake.log.writer.append_protocol import Request, Status
 
-PATIENCE = 300.0  # seconds for an answer: the owner may be at a slow disk, or at a snapshot while a cut waits for it
-PIECE = 32 << 10  # bytes of batches in one request: for some milliseconds the owner does nothing but take it in
+TIMEOUT_SECONDS = 300.0  # for a response: the disk of the owner may be slow, and CUT waits for a snapshot
+REQUEST_BYTES = 32 << 10  # of batches in one request, which occupies the owner for some milliseconds
 
 
 class ServedLog:
-    """Appends as an `Appender` does, on condition: a group that was written to since `end` was asked is passed over.
+    """Appends like an `Appender`, but skips groups that were written to since `end` was called.
 
-    `principal` is who this is, as the owner of the log knows it.
+    `principal` is the principal of this process according to the owner of the log.
     """
 
     def __init__(self, folder: Path, connection: socket.socket) -> None:
         self._folder, self._connection = folder, connection
-        self._answers = connection.makefile("rb")
-        self._looked_up_to: dict[int, int] = {}
-        self.principal = self._ask(Ask.HELLO, append_protocol.HELLO_FIELDS.pack(append_protocol.VERSION)).decode()
+        self._responses = connection.makefile("rb")
+        self._ends: dict[int, int] = {}
+        self.principal = self._send(Request.HELLO, append_protocol.HELLO_FIELDS.pack(append_protocol.VERSION)).decode()
 
     def end(self, partition: int) -> int:
-        """Give the log offset up to which a partition must have been looked at before anything is appended to it."""
-        (end,) = append_protocol.LOG_OFFSET.unpack(self._ask(Ask.END, append_protocol.END_FIELDS.pack(partition)))
-        self._looked_up_to[partition] = end
+        """Return the log end offset of a partition; the caller must read the log up to it before it appends."""
+        (end,) = append_protocol.LOG_OFFSET.unpack(self._send(Request.END, append_protocol.END_FIELDS.pack(partition)))
+        self._ends[partition] = end
         return int(end)
 
     def append(self, partition: int, batches: Sequence[Batch]) -> list[int]:
-        """Append batches, each of one group; gives the log offset of the first record of each, or -1.
+        """Append batches, each with records of one group, and return the log offset of the first record of each.
 
-        -1 is WRITTEN_SINCE: records of the group came into the log behind what `end` has told. Nothing of such a batch
-        is in the log. Raises LogUnavailable: then it is not known whether these batches are in the log.
+        The offset is WRITTEN_SINCE (-1) for a batch that was not appended, because records of its group were written
+        after `end` was called.
+
+        Raises:
+            LogUnavailable: Whether the batches are in the log is unknown.
         """
-        head = append_protocol.APPEND_FIELDS.pack(partition, self._looked_up_to[partition])
-        firsts: list[int] = []
-        for piece in _pieces(batches):
-            sized = (part for batch in piece for part in (append_protocol.SIZE.pack(len(batch.data)), batch.data))
-            answer = self._ask(Ask.APPEND, head, *sized)
-            firsts += (at for (at,) in append_protocol.LOG_OFFSET.iter_unpack(answer))
-        return firsts
+        fields = append_protocol.APPEND_FIELDS.pack(partition, self._ends[partition])
+        first_offsets: list[int] = []
+        for chunk in _chunks(batches):
+            sized = (part for batch in chunk for part in (append_protocol.SIZE.pack(len(batch.data)), batch.data))
+            response = self._send(Request.APPEND, fields, *sized)
+            first_offsets += (offset for (offset,) in append_protocol.LOG_OFFSET.iter_unpack(response))
+        return first_offsets
 
     def sync(self) -> None:
-        """Return when all that was appended is on disk; LogUnavailable where the disk cannot say so."""
-        self._ask(Ask.SYNC)
+        """Bring everything that was appended to the disk.
+
+        Raises:
+            LogUnavailable: An fsync failed.
+        """
+        self._send(Request.SYNC)
 
     def cut(self, lake: Path, partition: int, needed: int) -> tuple[int, int]:
-        """Have the segments deleted that end at or below log offset `needed`; gives how many, and their bytes."""
+        """Delete the segments that end at or before log offset `needed`, and return their number and size in bytes."""
         fields = append_protocol.CUT_FIELDS.pack(partition, needed), str(lake.resolve()).encode()
-        segments, size = append_protocol.CUT_ANSWER.unpack(self._ask(Ask.CUT, *fields))
+        segments, size = append_protocol.CUT_ANSWER.unpack(self._send(Request.CUT, *fields))
         return int(segments), int(size)
 
     def close(self) -> None:
-        """Go out."""
-        self._answers.close()
+        """Close the connection."""
+        self._responses.close()
         self._connection.close()
 
-    def _ask(self, ask: Ask, *fields: bytes | bytearray) -> bytes:
-        """Ask, and give the fields of the answer; LogBusy or LogUnavailable where it is not done."""
+    def _send(self, request: Request, *fields: bytes | bytearray) -> bytes:
+        """Send a request and return the fields of the response.
+
+        Raises:
+            LogBusy: The owner is still loading the log.
+            LogUnavailable: The request failed, or the owner does not answer.
+        """
         try:
-            self._connection.sendall(append_protocol.frame(ask, *fields))
-            answer = self._read(*append_protocol.SIZE.unpack(self._read(append_protocol.SIZE.size)))
+            self._connection.sendall(append_protocol.frame(request, *fields))
+            response = self._read(*append_protocol.SIZE.unpack(self._read(append_protocol.SIZE.size)))
         except (OSError, EOFError) as error:
             raise LogUnavailable(
-                f"the server that writes to the log {self._folder} has gone or does not answer ({error}): what was "
-                "planned and not done stays planned; run it again"
+                f"The server that owns the log {self._folder} does not answer: {error}. Planned tombstones that were "
+                "not written stay planned. Run the command again."
             ) from error
-        if answer[0] == Status.DONE:
-            return answer[1:]
-        told = answer[1:].decode()
-        raise LogBusy(told) if answer[0] == Status.BUSY else LogUnavailable(told)
+        if response[0] == Status.DONE:
+            return response[1:]
+        message = response[1:].decode()
+        raise LogBusy(message) if response[0] == Status.BUSY else LogUnavailable(message)
 
     def _read(self, size: int) -> bytes:
-        data = self._answers.read(size)
+        data = self._responses.read(size)
         if len(data) < size:
-            raise EOFError("it ended the connection")
+            raise EOFError("it closed the connection")
         return data
 
 
-def _pieces(batches: Sequence[Batch]) -> Iterator[list[Batch]]:
-    """Part batches into pieces of about PIECE bytes."""
-    piece: list[Batch] = []
+def _chunks(batches: Sequence[Batch]) -> Iterator[list[Batch]]:
+    """Split batches into chunks of at most REQUEST_BYTES, or one larger batch."""
+    chunk: list[Batch] = []
     size = 0
     for batch in batches:
-        if piece and size + len(batch.data) > PIECE:
-            yield piece
-            piece, size = [], 0
-        piece.append(batch)
+        if chunk and size + len(batch.data) > REQUEST_BYTES:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(batch)
         size += len(batch.data)
-    if piece:
-        yield piece
+    if chunk:
+        yield chunk
 
 
 @contextmanager
 def served(folder: Path) -> Iterator[ServedLog | None]:
-    """Come in at the door of the log in `folder`; None where no process serves it.
+    """Connect to the job socket of the log in a folder; yield None if no process serves the log.
 
-    Raises LogBusy where it still loads the log, LogUnavailable where the door cannot be used.
+    Raises:
+        LogBusy: The server is still loading the log.
+        LogUnavailable: The job socket cannot be used.
     """
     connection = _connected(folder)
     if connection is None:
@@ -117,11 +131,11 @@ def served(folder: Path) -> Iterator[ServedLog | None]:
 
 def _connected(folder: Path) -> socket.socket | None:
     connection = socket.socket(socket.AF_UNIX)
-    connection.settimeout(PATIENCE)
+    connection.settimeout(TIMEOUT_SECONDS)
     try:
         with append_protocol.address_of(folder) as address:
             connection.connect(address)
-    except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):  # none, or left by one that was killed
+    except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):  # no socket, or one of a killed process
         connection.close()
         return None
     except OSError as error:

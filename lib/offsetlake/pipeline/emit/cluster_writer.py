@@ -20,7 +20,7 @@ from offsetlake.pipeline.emit.live_state import read_tail
 from offsetlake.pipeline.emit.results import Written
 from offsetlake.rules.conditions import GROUP_HAS_OFFSETS
 
-_NOT_FOUND = refusals.in_words(GROUP_ID_NOT_FOUND)  # the group was deleted with its last offset
+_NOT_FOUND = refusals.explain(GROUP_ID_NOT_FOUND)  # the group was deleted with its last offset
 
 Row = dict[str, Any]
 
@@ -63,7 +63,7 @@ class ClusterWriter:
         offsets = [row for row in rows if row["topic"] is not None]
         moved = {row["index"]: reason for row in offsets if (reason := _moved(row, committed.get(_key(row))))}
         hidden = self._admin.hidden({row["topic"] for row in offsets if row["index"] in moved})
-        no_permission = str(refusals.in_words(TOPIC_AUTHORIZATION_FAILED))
+        no_permission = str(refusals.explain(TOPIC_AUTHORIZATION_FAILED))
         written.refused |= moved | {row["index"]: no_permission for row in offsets if row["topic"] in hidden}
         allowed = [row for row in offsets if row["index"] not in written.refused]
         deleted = [_key(row) for row in allowed if row["kind"] == "tombstone"]

@@ -13,7 +13,7 @@ from offsetlake.lake.foreign.guard import writing
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.log.disk.cutting import Cut, delete, plan_cut
-from offsetlake.log.writer.ownership import owned, refuse_brokers_own
+from offsetlake.log.writer.ownership import owned, refuse_broker_folder
 from offsetlake.log.writer.served_log import served
 from offsetlake.pipeline.maintain.log_retention import Need, needs_of_log
 
@@ -32,7 +32,7 @@ class PartitionCut:
     @property
     def held(self) -> int:
         """The number of segments that are kept because they are needed: all that stay except the active one."""
-        return max(self.cut.staying - 1, 0)
+        return max(self.cut.remaining - 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def preview(lake: Lake, log: Path | None, vacuum_retention_ms: int) -> Preview:
     """Return what `maintain` would do, without writing anything. Raises the same errors, but takes no lock."""
     runs.refuse_unfinished(lake, "still runs or was cut short")
     if log:
-        refuse_brokers_own(log)
+        refuse_broker_folder(log)
     return Preview(
         _cuts(lake, log) if log else [],
         {table: upkeep.small_files(lake, table) for table in TABLES},
@@ -119,13 +119,13 @@ def _cut_log(lake: Lake, log: Path, counts: Counter[str], say: Callable[[str], N
     with served(log) as job_socket, nullcontext() if job_socket else owned(log, JOB):
         cuts = _cuts(lake, log)
         plan = _begin(lake, cuts)
-        to_cut = [partition for partition in cuts if partition.cut.going]
+        to_cut = [partition for partition in cuts if partition.cut.obsolete]
         if to_cut:
-            segments = sum(len(partition.cut.going) for partition in to_cut)
+            segments = sum(len(partition.cut.obsolete) for partition in to_cut)
             say(f"deleting {segments:,} segments of {len(to_cut)} log partitions")
             os.sync()  # delta-rs writes without fsync: the lake must be durable before its source is deleted
         for partition in to_cut:
-            segments, size = len(partition.cut.going), partition.cut.size
+            segments, size = len(partition.cut.obsolete), partition.cut.size
             if job_socket is not None:
                 number, position = partition.cut.log_partition.partition, partition.need.position
                 segments, size = job_socket.cut(lake.path, number, position)

@@ -28,7 +28,7 @@ from offsetlake.kafka.error_codes import (
 )
 from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.log.disk.partition_reader import OffsetOutOfRange, PartitionReader
-from offsetlake.log.disk.segment_index import NO_EPOCH, NO_TIMESTAMP, Found
+from offsetlake.log.disk.segment_index import NO_EPOCH, NO_TIMESTAMP, RecordPosition
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.serve.auth.principals import RequestContext
 from offsetlake.serve.logs import ClientLog
@@ -246,20 +246,20 @@ class LogReads:
         if reader is None:
             reader = PartitionReader(self._folder / str(LogPartition(OFFSETS_TOPIC, partition)))
             self._readers[partition] = reader
-        reader.look(end)
+        reader.refresh(end)
         return reader
 
 
-def _find(reader: PartitionReader, timestamp: int, *, committed: bool) -> Found:
+def _find(reader: PartitionReader, timestamp: int, *, committed: bool) -> RecordPosition:
     """Find what a timestamp of ListOffsets asks for."""
     if timestamp == LATEST:
-        return Found(NO_TIMESTAMP, reader.stable_end(committed=committed), reader.epoch)
+        return RecordPosition(NO_TIMESTAMP, reader.stable_end(committed=committed), reader.epoch)
     if timestamp in {EARLIEST, EARLIEST_LOCAL}:
-        return Found(NO_TIMESTAMP, reader.start, reader.start_epoch)
+        return RecordPosition(NO_TIMESTAMP, reader.start, reader.start_epoch)
     if timestamp == MAX_TIMESTAMP:
-        timestamp = reader.top
+        timestamp = reader.max_timestamp
     found = reader.first_since(timestamp, committed=committed) if timestamp >= 0 else None
-    return found or Found(NO_TIMESTAMP, _NO_OFFSET, NO_EPOCH)
+    return found or RecordPosition(NO_TIMESTAMP, _NO_OFFSET, NO_EPOCH)
 
 
 async def _given(values: Values) -> Values:

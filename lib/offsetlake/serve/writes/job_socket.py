@@ -15,7 +15,7 @@ from offsetlake.errors import LogUnavailable
 from offsetlake.log.disk.cutting import delete, plan_cut
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.writer import append_protocol
-from offsetlake.log.writer.append_protocol import Ask, Status
+from offsetlake.log.writer.append_protocol import Request, Status
 from offsetlake.log.writer.appender import Appender
 from offsetlake.log.writer.os_users import peer_principal
 from offsetlake.log.writer.ownership import disk_errors
@@ -133,7 +133,7 @@ class JobSocket:
     def _cut(self, partition: int, needed: int) -> tuple[int, int]:
         cut = plan_cut(self._folder, LogPartition(OFFSETS_TOPIC, partition), needed)
         delete(cut)
-        return len(cut.going), cut.size
+        return len(cut.obsolete), cut.size
 
 
 class JobConnection:
@@ -144,11 +144,11 @@ class JobConnection:
         self._told: dict[int, int] = {}  # by log partition, the first end
         self._watches = False
         self._handlers: dict[int, Callable[[bytes], Awaitable[bytes]]] = {
-            Ask.HELLO: self._hello,
-            Ask.END: self._end,
-            Ask.APPEND: self._append,
-            Ask.SYNC: self._sync,
-            Ask.CUT: self._cut,
+            Request.HELLO: self._hello,
+            Request.END: self._end,
+            Request.APPEND: self._append,
+            Request.SYNC: self._sync,
+            Request.CUT: self._cut,
         }
 
     async def answer(self, request: bytes) -> bytes:
@@ -219,7 +219,7 @@ class JobConnection:
 
 async def _request(reader: asyncio.StreamReader) -> bytes:
     (size,) = append_protocol.SIZE.unpack(await reader.readexactly(append_protocol.SIZE.size))
-    if not 1 <= size <= append_protocol.MAX_FRAME:
+    if not 1 <= size <= append_protocol.MAX_FRAME_BYTES:
         raise Malformed(f"a request of {size} bytes")
     return await reader.readexactly(size)
 

@@ -156,7 +156,7 @@ class Writes:
         """Refuse all further writes if the folder of the log or an active segment was removed or replaced."""
         if self.broken is None:
             try:
-                self._appender.look()
+                self._appender.check_files()
             except LogInDoubt as error:
                 self._break(error)
 
