@@ -123,13 +123,16 @@ LIMITS = [
     ("commits of one group", f"and {quota.BURST_SECONDS} s of them at once"),
     ("bytes read from a connection", f"{connection.MAX_MUTED_BYTES >> 10} KiB"),
     ("partitions of a topic", f"{topics.MAX_PARTITIONS:,}"),
-    ("bytes in one response of Fetch", f"{log_reads.MOST_BYTES >> 20} MiB"),
+    ("bytes in one response of Fetch", f"{log_reads.MAX_FETCH_BYTES >> 20} MiB"),
     ("memory for names", f"{token_buckets.MAX_NAME_BYTES} bytes of a name"),
     ("memory for names", f"{token_buckets.MAX_BUCKETS:,} groups with a quota"),
     ("memory for names", f"{acl.MAX_CACHED_GROUPS:,} groups of each principal"),
     ("memory for names", f"{topics.MAX_REMEMBERED_TOPICS:,} topics"),
     ("memory for parsed", f"{commit_request.MAX_KEPT_BYTES >> 20} MiB for the last commits"),
-    ("memory for parsed", f"{offset_fetch.KEPT:,} requests of up to {offset_fetch.LARGEST_KEPT} bytes"),
+    (
+        "memory for parsed",
+        f"{offset_fetch.MAX_CACHED_REQUESTS:,} requests of up to {offset_fetch.MAX_CACHED_REQUEST_BYTES} bytes",
+    ),
 ]
 
 

@@ -1,4 +1,4 @@
-"""A served copy of a live broker's log answers about groups as that broker does, in every version of every request."""
+"""The serving process, with a copy of a broker's log, gives the responses of that broker about groups."""
 
 import itertools
 import shutil
@@ -38,7 +38,7 @@ GROUPS = (CLASSIC, CONSUMER, PATTERN, SIMPLE, LEFT, LEFT_848, CONNECT, ABSENT, "
 
 
 class Both(NamedTuple):
-    """Bootstrap addresses of the broker and of what serves the copy of its log."""
+    """The bootstrap addresses of a broker, and of the server with a copy of its log."""
 
     broker: str
     served: str
@@ -49,7 +49,7 @@ class Both(NamedTuple):
 
 @pytest.fixture(scope="module")
 def both(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
-    """All kinds of groups on a broker, and what serves its log; members stay as long as the tests."""
+    """A broker with groups of all kinds, whose members stay during the tests, and a server with a copy of its log."""
     bootstrap, folder = broker.bootstrap, tmp_path_factory.mktemp("as-a-broker")
     for topic, partitions in TOPICS.items():
         workload.create_topic(bootstrap, topic, partitions)
@@ -81,7 +81,7 @@ def _without(found: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", VERSIONS[LIST_GROUPS])
-def test_groups_are_listed(both: Both, version: int) -> None:
+def test_list_groups_matches_the_broker(both: Both, version: int) -> None:
     filters: Iterable[dict[str, Any]] = [{}]
     if version >= 4:
         filters = [{"states_filter": states} for states in ([], ["Empty"], ["stable", "eMpty"], ["Nonsense"])]
@@ -101,7 +101,7 @@ def _assert_same_list(both: Both, version: int = 5, **values: Any) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS[DESCRIBE_GROUPS])
-def test_classic_groups_are_described(both: Both, version: int) -> None:
+def test_describe_groups_matches_the_broker(both: Both, version: int) -> None:
     theirs, ours = (
         [_readable(_without(group, "authorized_operations")) for group in answer["groups"]]
         for answer in both(DESCRIBE_GROUPS, version, groups=GROUPS)
@@ -111,7 +111,7 @@ def test_classic_groups_are_described(both: Both, version: int) -> None:
 
 
 def _readable(group: dict[str, Any]) -> dict[str, Any]:
-    """Read what members say as far as the tables keep it: topics and partitions."""
+    """Decode subscriptions and assignments, as far as the tables contain them: topics and partitions."""
     for member in group["members"] if group["protocol_type"] == "consumer" else ():
         subscription, _ = decode_subscription(member["member_metadata"])
         member["member_metadata"] = subscription and subscription["topics"]
@@ -121,21 +121,21 @@ def _readable(group: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", VERSIONS[CONSUMER_GROUP_DESCRIBE])
-def test_consumer_groups_are_described(both: Both, version: int) -> None:
+def test_consumer_group_describe_matches_the_broker(both: Both, version: int) -> None:
     theirs, ours = (
         [_without(group, "authorized_operations") for group in answer["groups"]]
         for answer in both(CONSUMER_GROUP_DESCRIBE, version, group_ids=GROUPS)
     )
     for group in theirs + ours:
         assert len(group["members"]) == (group["group_id"] in (CONSUMER, PATTERN))
-        if group["group_id"] == PATTERN:  # assigned two topics, and no commit of these clients tells which id is whose
+        if group["group_id"] == PATTERN:  # two topics are assigned, and no commit of these clients has their ids
             for member in group["members"]:
                 del member["assignment"], member["target_assignment"]
     assert sorted(ours, key=str) == sorted(theirs, key=str)
 
 
 @pytest.mark.parametrize("version", VERSIONS[FIND_COORDINATOR])
-def test_coordinators_of_groups_are_found(both: Both, version: int) -> None:
+def test_find_coordinator_matches_the_broker(both: Both, version: int) -> None:
     keys = [0, 2] if version in range(1, 6) else [0]
     for key_type in keys:
         values = {"key": CLASSIC, "key_type": key_type, "coordinator_keys": [CLASSIC, ABSENT]}
@@ -149,7 +149,7 @@ def test_coordinators_of_groups_are_found(both: Both, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS[METADATA])
-def test_topics_are_told(both: Both, version: int) -> None:
+def test_metadata_matches_the_broker(both: Both, version: int) -> None:
     names = [{"name": name, "topic_id": None} for name in (TOPIC, OTHER, ABSENT)]
     theirs, ours = (
         [_bare(topic) for topic in answer["topics"]]
@@ -160,11 +160,11 @@ def test_topics_are_told(both: Both, version: int) -> None:
 
 def _bare(topic: dict[str, Any]) -> dict[str, Any]:
     topic["partitions"] = sorted((of["error_code"], of["partition_index"]) for of in topic["partitions"])
-    return _without(topic, "topic_authorized_operations", "topic_id")  # the log does not tell the id
+    return _without(topic, "topic_authorized_operations", "topic_id")  # the log does not contain the id
 
 
 @pytest.mark.parametrize("version", VERSIONS[LIST_OFFSETS][:-1])  # the broker is a 4.1
-def test_ends_of_logs_are_answered_for_partitions_there_are(both: Both, version: int) -> None:
+def test_list_offsets_has_the_error_codes_of_the_broker(both: Both, version: int) -> None:
     asked = [{"partition_index": number, "timestamp": -1} for number in (0, 1, 2)]
     topics = [{"name": name, "partitions": asked} for name in (TOPIC, OTHER, ABSENT)]
     theirs, ours = (
@@ -191,8 +191,8 @@ DELETIONS = (
 )
 
 
-def test_offsets_then_groups_are_deleted(both: Both) -> None:
-    """In one test: what is deleted first is not there later."""
+def test_deletions_match_the_broker(both: Both) -> None:
+    """Offsets first, then groups: the deletions depend on their order."""
     for group, keys in DELETIONS:
         topics = [
             {"name": name, "partitions": [{"partition_index": number} for of, number in keys if of == name]}

@@ -1,4 +1,4 @@
-"""Deletions: what goes, what is refused, and that the log says the same."""
+"""Deletions of groups and offsets: their effects, refusals, and the resulting state of the log."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ _DELETED = {"groups_names": ["g"]}
 
 
 @pytest.mark.slow
-def test_groups_are_deleted_for_good(served: InProcess) -> None:
+def test_deleted_groups_are_tombstoned_in_the_log(served: InProcess) -> None:
     before = listed(served)
     assert stored(served, EMPTY)
     found = delete_groups(served, EMPTY, CONSUMER, ABSENT, SHARE, EMPTY_CONSUMER)
@@ -43,7 +43,7 @@ def test_groups_are_deleted_for_good(served: InProcess) -> None:
 
 
 @pytest.mark.slow
-def test_offsets_are_deleted_for_good(served: InProcess) -> None:
+def test_deleted_offsets_are_tombstoned_in_the_log(served: InProcess) -> None:
     (topic, partition), *others = stored(served, EMPTY)
     assert delete_offsets(served, EMPTY, (topic, partition), (topic, 99), (topic, -1)) == [0, 0, 3]
     assert [*stored(served, EMPTY)] == others
@@ -54,7 +54,7 @@ def test_offsets_are_deleted_for_good(served: InProcess) -> None:
 
 
 @pytest.mark.slow
-def test_deletions_end_what_a_transaction_holds(served: InProcess) -> None:
+def test_deletion_of_an_offset_removes_its_pending_offset(served: InProcess) -> None:
     ((topic, partition),) = served.store.unstable(OPEN.encode())
     assert delete_offsets(served, OPEN, (topic.decode(), partition)) == [0]
     assert served.store.unstable(OPEN.encode()) == set()
@@ -62,7 +62,7 @@ def test_deletions_end_what_a_transaction_holds(served: InProcess) -> None:
 
 
 @pytest.mark.slow
-def test_a_group_is_deleted_with_what_a_transaction_holds(served: InProcess) -> None:
+def test_deletion_of_a_group_removes_its_pending_offsets(served: InProcess) -> None:
     assert delete_groups(served, OPEN) == {OPEN: 0}
     assert served.store.unstable(OPEN.encode()) == set()
     _assert_the_log_says_so(served)
@@ -78,7 +78,7 @@ def _assert_the_log_says_so(served: InProcess) -> None:
     assert {group for group, _ in served.store.groups()} == {group for group, _ in loaded.groups()}
 
 
-def test_a_deletion_sees_what_was_asked_before_it(served: InProcess) -> None:
+def test_deletion_applies_to_earlier_commits_of_the_connection(served: InProcess) -> None:
     frames = [
         request(apis.OFFSET_COMMIT, 7, _committing("g", offset)) if offset else request(apis.DELETE_GROUPS, 2, _DELETED)
         for offset in (1, 0, 2)
@@ -94,7 +94,7 @@ def _committing(group: str, offset: int) -> dict[str, Any]:
     return {"group_id": group, "topics": [{"name": "t", "partitions": [of]}]}
 
 
-def test_a_disk_that_takes_no_more_deletes_nothing(served: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_append_deletes_nothing(served: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_partition: int, _batches: list[Batch]) -> list[int]:
         raise LogUnavailable("no space")
 

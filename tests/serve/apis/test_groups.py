@@ -1,4 +1,4 @@
-"""Groups as they are listed and described."""
+"""ListGroups, DescribeGroups and ConsumerGroupDescribe."""
 
 import base64
 
@@ -51,7 +51,7 @@ def test_groups_are_described_by_their_type(served: InProcess) -> None:
     assert member["subscribed_topic_names"] == ["orders", "payments"]
 
 
-def test_assignments_have_the_names_of_topics_whose_ids_are_known(served: InProcess) -> None:
+def test_assignment_contains_the_names_of_topics_with_known_ids(served: InProcess) -> None:
     details = served.store.members(CONSUMER.encode())
     assigned = {entry["topic_id"]: entry["partitions"] for entry in details["members"][0]["assignment"]}
     assert len(assigned) == 2
@@ -63,8 +63,8 @@ def test_assignments_have_the_names_of_topics_whose_ids_are_known(served: InProc
         assert found == dict(zip(("orders", "payments"), assigned.values(), strict=True))
 
 
-def test_an_error_message_about_a_long_name_can_be_read(shared: InProcess) -> None:
-    """A string of the protocol has at most 32,767 bytes, and so may a name."""
+def test_error_message_with_a_long_name_fits_into_a_string(shared: InProcess) -> None:
+    """A string of the protocol has at most 32,767 bytes, and a name can be that long."""
     name = "é" * 16_383
     for api, version, field in ((apis.DESCRIBE_GROUPS, 6, "groups"), (apis.CONSUMER_GROUP_DESCRIBE, 0, "group_ids")):
         [group] = shared.ask(api, version, **{field: [name]})["groups"]

@@ -1,4 +1,4 @@
-"""The log as Kafka's own broker gives it, beside the serving process: both with the same files."""
+"""Fetch and ListOffsets of the log: a broker and the serving process, with the same files, give the same responses."""
 
 import json
 import subprocess
@@ -27,7 +27,7 @@ FORMATTER = "org.apache.kafka.tools.consumer.OffsetsMessageFormatter"
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, Path]]:
-    """Addresses of a broker and of a server with its log, and where that is."""
+    """The addresses of a broker and of a server with a copy of its log, and the folder of that copy."""
     folder = tmp_path_factory.mktemp("log-as-a-broker")
     (folder / "broker").mkdir()
     with Broker(folder / "broker") as broker:
@@ -44,58 +44,59 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, P
             yield broker.bootstrap, serving.bootstrap, folder / "log"
 
 
-def place(log: Path) -> tuple[int, int]:
-    """The log partition that has it all, and where it ends."""
+def partition_and_end(log: Path) -> tuple[int, int]:
+    """Return the log partition with all transactions, and its log end offset."""
     records = [record for record in read_log(log) if record.producer_id >= 0]
     (partition,) = {record.log_partition for record in records}
-    return partition, max(of.log_offset for of in read_log(log) if of.log_partition == partition) + 1
+    return partition, max(record.log_offset for record in read_log(log) if record.log_partition == partition) + 1
 
 
-def of_log(bootstrap: str) -> Any:
+def log_topic(bootstrap: str) -> Any:
     (topic,) = ask(bootstrap, METADATA, 12, topics=[{"name": LOG, "topic_id": None}])["topics"]
     return topic
 
 
-def test_fetch(both: tuple[str, str, Path]) -> None:
+def test_fetch_matches_the_broker(both: tuple[str, str, Path]) -> None:
     *addresses, log = both
-    partition, end = place(log)
-    assert of_log(addresses[0])["is_internal"] == of_log(addresses[1])["is_internal"]
+    partition, end = partition_and_end(log)
+    assert log_topic(addresses[0])["is_internal"] == log_topic(addresses[1])["is_internal"]
     for offset in (*range(end + 1), end + 1, -1):
         for level in (0, 1):
             answers = []
             for bootstrap in addresses:
-                asked = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
-                topics = [{"topic": LOG, "partitions": [asked]}]
+                fetch = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
+                topics = [{"topic": LOG, "partitions": [fetch]}]
                 fields = {"max_wait": timedelta(0), "min_bytes": 0, "topics": topics, "forgotten_topics_data": []}
                 answers.append(ask(bootstrap, FETCH, 12, isolation_level=level, **fields))
             assert answers[0] == answers[1], (offset, level)
 
 
-def test_list_offsets(both: tuple[str, str, Path]) -> None:
+def test_list_offsets_matches_the_broker(both: tuple[str, str, Path]) -> None:
     *addresses, log = both
-    partition, _ = place(log)
-    times = {of.log_timestamp + more for of in read_log(log) if of.log_partition == partition for more in (-1, 0, 1)}
+    partition, _ = partition_and_end(log)
+    records = [record for record in read_log(log) if record.log_partition == partition]
+    times = {record.log_timestamp + difference for record in records for difference in (-1, 0, 1)}
     for version in range(1, 11):
         for level in (0, 1) if version > 1 else (0,):
             for time in (*times, *range(-9, 0)):
-                asked = [{"partition_index": partition, "timestamp": time}]
-                fields = {"topics": [{"name": LOG, "partitions": asked}], "isolation_level": level}
+                partitions = [{"partition_index": partition, "timestamp": time}]
+                fields = {"topics": [{"name": LOG, "partitions": partitions}], "isolation_level": level}
                 first, second = (ask(bootstrap, LIST_OFFSETS, version, **fields) for bootstrap in addresses)
                 assert first == second, (version, level, time)
 
 
-def test_kafkas_own_consumer_prints_the_same(both: tuple[str, str, Path]) -> None:
+def test_console_consumer_prints_the_same_records(both: tuple[str, str, Path]) -> None:
     *addresses, log = both
-    partition, _ = place(log)
+    partition, _ = partition_and_end(log)
     first, second = (printed(bootstrap, partition) for bootstrap in addresses)
     assert first == second
-    offsets = [of["value"]["data"]["offset"] for of in first]
+    offsets = [record["value"]["data"]["offset"] for record in first]
     assert 31 in offsets
-    assert not {30, 40, 41, 42} & {*offsets}  # aborted, open, and behind the open one
+    assert not {30, 40, 41, 42} & {*offsets}  # aborted, in the open transaction, and after its begin
 
 
 def printed(bootstrap: str, partition: int) -> list[Any]:
-    """What kafka-console-consumer prints of a log partition: one object behind the other, then why it ended."""
+    """Return the records of a log partition that kafka-console-consumer prints before its final message."""
     options = f"--bootstrap-server {bootstrap} --topic {LOG} --partition {partition} --offset earliest"
     more = f"--isolation-level read_committed --formatter {FORMATTER} --timeout-ms 2500"
     command = java("org.apache.kafka.tools.consumer.ConsoleConsumer", *options.split(), *more.split())

@@ -1,4 +1,4 @@
-"""What is served is written as Kafka writes it: kafka-dump-log prints it, and a real broker loads it."""
+"""The log that the serving process writes has Kafka's format: kafka-dump-log prints it, and a broker loads it."""
 
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ def commit(client: WireClient, version: int, group: str, offsets: dict[int, tupl
 
 
 def served(client: WireClient, groups: list[str]) -> Offsets:
-    """Everything that is answered of some groups, as `broker_offsets` gives it."""
+    """Return all served offsets of some groups, in the form of `broker_offsets`."""
     found: Offsets = {}
     for group in groups:
         for topic in client.ask(OFFSET_FETCH, 5, {"group_id": group, "topics": None})["topics"]:
@@ -52,7 +52,7 @@ def served(client: WireClient, groups: list[str]) -> Offsets:
     return found
 
 
-def test_a_broker_loads_what_was_served(tmp_path: Path) -> None:
+def test_broker_loads_the_log_of_the_serving_process(tmp_path: Path) -> None:
     (tmp_path / "broker").mkdir()
     log = tmp_path / "log"
     groups = [BEFORE, *(f"log-is-kafkas-{version}" for version in VERSIONS)]
@@ -76,7 +76,7 @@ def test_a_broker_loads_what_was_served(tmp_path: Path) -> None:
         assert len(expected) == 1 + PARTITIONS * len(VERSIONS)
         put_back(log, broker.data_dir)
         broker.start()
-        for group in groups:  # a group answers once its log partition is loaded
+        for group in groups:  # succeeds once the log partition of the group is loaded
             workload.simple_commit(broker.bootstrap, group, {(TOPIC, 0): 5})
         answered = broker_offsets(broker.bootstrap)
     again = {(group, TOPIC, 0): (5, -1, "") for group in groups}
@@ -85,4 +85,6 @@ def test_a_broker_loads_what_was_served(tmp_path: Path) -> None:
     commits = [record for record in dumped if record.key and "partition" in record.key["data"]]
     assert len(commits) == 1 + 4 * len(VERSIONS) + 1
     told = [dict(record.headers)[b"act.what"] for record in read_log(log) if record.headers]
-    assert (told.count(b"commit"), told.count(b"delete group")) == (2 * len(VERSIONS) + 1, 1), "passed over by brokers"
+    assert (told.count(b"commit"), told.count(b"delete group")) == (2 * len(VERSIONS) + 1, 1), (
+        "brokers ignore the headers"
+    )

@@ -1,4 +1,4 @@
-"""The log as a topic: Metadata, ListOffsets and Fetch of `__consumer_offsets`, in all versions."""
+"""The log as a topic: Metadata, ListOffsets and Fetch for `__consumer_offsets`, in all versions."""
 
 import asyncio
 import threading
@@ -36,12 +36,12 @@ UNCOMMITTED, COMMITTED = 0, 1
 ALL = 1 << 30
 
 
-def of(partition: int, offset: int = 0, most: int = ALL) -> dict[str, int]:
-    return {"partition": partition, "fetch_offset": offset, "partition_max_bytes": most}
+def partition_fetch(partition: int, offset: int = 0, max_bytes: int = ALL) -> dict[str, int]:
+    return {"partition": partition, "fetch_offset": offset, "partition_max_bytes": max_bytes}
 
 
-def asked(log: InProcess, *partitions: dict[str, int], wait: float = 0, **fields: Any) -> dict[str, Any]:
-    """A Fetch of the log, by name and by id."""
+def fetch_values(log: InProcess, *partitions: dict[str, int], wait: float = 0, **fields: Any) -> dict[str, Any]:
+    """Return the values of a Fetch of the log, by name and by id."""
     id_ = uuid.UUID(bytes=log.topics.id_of(LOG.encode()))
     topic = {"topic": LOG, "topic_id": id_, "partitions": partitions}
     values = {"max_wait": timedelta(seconds=wait), "min_bytes": 1, "topics": [topic], "forgotten_topics_data": []}
@@ -49,8 +49,8 @@ def asked(log: InProcess, *partitions: dict[str, int], wait: float = 0, **fields
 
 
 def fetch(log: InProcess, *partitions: dict[str, int], version: int = 18, **fields: Any) -> list[dict[str, Any]]:
-    """Fetch of the log; gives what is told of its partitions."""
-    answer = log.ask(apis.FETCH, version, **asked(log, *partitions, **fields))
+    """Fetch from the log; return the answers for its partitions."""
+    answer = log.ask(apis.FETCH, version, **fetch_values(log, *partitions, **fields))
     assert answer.get("error_code", 0) == 0
     assert answer.get("session_id", 0) == 0
     (topic,) = answer["responses"]
@@ -62,7 +62,8 @@ def fetch(log: InProcess, *partitions: dict[str, int], version: int = 18, **fiel
 def ends(
     log: InProcess, *timestamps: int, version: int = 11, partition: int = HANGING, level: int = UNCOMMITTED
 ) -> Any:
-    topics = [{"name": LOG, "partitions": [{"partition_index": partition, "timestamp": of} for of in timestamps]}]
+    partitions = [{"partition_index": partition, "timestamp": timestamp} for timestamp in timestamps]
+    topics = [{"name": LOG, "partitions": partitions}]
     (topic,) = log.ask(apis.LIST_OFFSETS, version, topics=topics, isolation_level=level)["topics"]
     return [(each["error_code"], each["timestamp"], each["offset"]) for each in topic["partitions"]]
 
@@ -76,7 +77,7 @@ def records_of(log: InProcess, partition: int) -> list[LogRecord]:
 
 
 def last_stable_offset(records: list[LogRecord]) -> tuple[int, list[dict[str, int]]]:
-    """The first offset of the oldest open transaction, and those aborted before it."""
+    """Return the first offset of the oldest open transaction, and the transactions that were aborted before it."""
     began: dict[int, int] = {}
     aborted = []
     for record in records:
@@ -91,15 +92,15 @@ def last_stable_offset(records: list[LogRecord]) -> tuple[int, list[dict[str, in
 
 
 @pytest.mark.parametrize("version", apis.VERSIONS[apis.FETCH])
-def test_all_of_the_log_as_it_is(shared: InProcess, version: int) -> None:
-    found = fetch(shared, *map(of, range(LOG_PARTITIONS)), version=version, max_bytes=ALL)
+def test_fetch_returns_the_files_of_the_log(shared: InProcess, version: int) -> None:
+    found = fetch(shared, *map(partition_fetch, range(LOG_PARTITIONS)), version=version, max_bytes=ALL)
     assert [each["partition_index"] for each in found] == [*range(LOG_PARTITIONS)]
     assert {each["error_code"] for each in found} == {0}
-    behind = {record.log_partition: record.log_offset + 1 for record in read_log(shared.log)}
+    log_ends = {record.log_partition: record.log_offset + 1 for record in read_log(shared.log)}
     for partition, each in enumerate(found):
         assert each["records"] == on_disk(shared, partition)
         assert each["aborted_transactions"] is None
-        assert (each["high_watermark"], each.get("log_start_offset", 0)) == (behind.get(partition, 0), 0)
+        assert (each["high_watermark"], each.get("log_start_offset", 0)) == (log_ends.get(partition, 0), 0)
 
 
 @pytest.mark.parametrize("version", apis.VERSIONS[apis.FETCH])
@@ -108,27 +109,35 @@ def test_read_committed_ends_before_an_open_transaction(shared: InProcess, versi
     stable, aborted = last_stable_offset(records)
     assert aborted
     assert stable <= records[-1].log_offset
-    (found,) = fetch(shared, of(HANGING), version=version, isolation_level=COMMITTED)
+    (found,) = fetch(shared, partition_fetch(HANGING), version=version, isolation_level=COMMITTED)
     assert (found["last_stable_offset"], found["aborted_transactions"]) == (stable, aborted)
-    (rest,) = fetch(shared, of(HANGING, stable), version=version)
+    (rest,) = fetch(shared, partition_fetch(HANGING, stable), version=version)
     assert rest["last_stable_offset"] == stable
     assert rest["records"]
     assert found["records"] + rest["records"] == on_disk(shared, HANGING)
-    (nothing,) = fetch(shared, of(HANGING, stable), version=version, isolation_level=COMMITTED)
+    (nothing,) = fetch(shared, partition_fetch(HANGING, stable), version=version, isolation_level=COMMITTED)
     assert (nothing["records"], nothing["aborted_transactions"]) == (b"", [])
 
 
-def test_as_much_as_was_asked_for(shared: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetch_respects_the_limits_of_bytes(shared: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = {number: on_disk(shared, number) for number in (36, 37, 38)}
-    first = len(fetch(shared, of(37, 0, 1))[0]["records"])
+    first = len(fetch(shared, partition_fetch(37, 0, 1))[0]["records"])
     assert 1 < first < len(whole[37])
-    sizes = [len(each["records"]) for each in fetch(shared, of(36, 0, 1), of(37, 0, 1), of(38, 0, 1))]
-    assert sizes[1:] == [0, 0]  # one batch at least, and no more of a kind
-    sizes = [len(each["records"]) for each in fetch(shared, *map(of, whole), max_bytes=len(whole[36]) + first)]
+    sizes = [
+        len(each["records"])
+        for each in fetch(shared, partition_fetch(36, 0, 1), partition_fetch(37, 0, 1), partition_fetch(38, 0, 1))
+    ]
+    assert sizes[1:] == [0, 0]  # only the first partition may exceed its limit, by one batch
+    sizes = [
+        len(each["records"]) for each in fetch(shared, *map(partition_fetch, whole), max_bytes=len(whole[36]) + first)
+    ]
     assert sizes == [len(whole[36]), first, 0]
-    assert [len(each["records"]) for each in fetch(shared, *map(of, whole), max_bytes=-1)][1:] == [0, 0]
-    monkeypatch.setattr(log_reads, "MOST_BYTES", first)
-    sizes = [len(each["records"]) for each in fetch(shared, *map(of, whole), max_bytes=ALL, min_bytes=ALL, wait=30)]
+    assert [len(each["records"]) for each in fetch(shared, *map(partition_fetch, whole), max_bytes=-1)][1:] == [0, 0]
+    monkeypatch.setattr(log_reads, "MAX_FETCH_BYTES", first)
+    sizes = [
+        len(each["records"])
+        for each in fetch(shared, *map(partition_fetch, whole), max_bytes=ALL, min_bytes=ALL, wait=30)
+    ]
     assert sizes[0] <= first
     assert sum(sizes) <= first
 
@@ -144,31 +153,30 @@ def test_as_much_as_was_asked_for(shared: InProcess, monkeypatch: pytest.MonkeyP
         (HANGING, 0, {"isolation_level": 2}, 42),
     ],
 )
-def test_what_cannot_be_fetched(
+def test_fetch_with_an_error_is_answered_at_once_with_the_other_partitions(
     shared: InProcess, partition: int, offset: int, fields: dict[str, int], error: int
 ) -> None:
-    """It is told at once, and what can be is given."""
-    found = fetch(shared, of(partition, offset), of(38), wait=30, min_bytes=ALL, **fields)
-    told, whole = found
-    assert (told["partition_index"], told["error_code"], told["records"]) == (partition, error, b"")
-    assert told["high_watermark"] == -1
+    found = fetch(shared, partition_fetch(partition, offset), partition_fetch(38), wait=30, min_bytes=ALL, **fields)
+    failed, whole = found
+    assert (failed["partition_index"], failed["error_code"], failed["records"]) == (partition, error, b"")
+    assert failed["high_watermark"] == -1
     assert whole["records"] == (b"" if fields else on_disk(shared, 38))
 
 
-def test_other_topics_are_no_logs(shared: InProcess) -> None:
-    other = {"topic": "orders", "topic_id": uuid.UUID(int=5), "partitions": [of(0)]}
+def test_fetch_of_the_log_and_another_topic_refuses_the_other(shared: InProcess) -> None:
+    other = {"topic": "orders", "topic_id": uuid.UUID(int=5), "partitions": [partition_fetch(0)]}
     for version, names in ((12, ("topic",)), (18, ("topic_id",))):
-        fields = asked(shared, of(HANGING, 160), wait=30)
+        fields = fetch_values(shared, partition_fetch(HANGING, 160), wait=30)
         fields["topics"].append(other)
         log, orders = shared.ask(apis.FETCH, version, **fields)["responses"]
         assert [log["partitions"][0]["error_code"], orders["partitions"][0]["error_code"]] == [0, 29]
         assert [orders[name] for name in names] == [{"topic": "orders", "topic_id": uuid.UUID(int=5).bytes}[names[0]]]
-    assert shared.ask(apis.FETCH, 18, **asked(shared, wait=30) | {"topics": []})["responses"] == []
+    assert shared.ask(apis.FETCH, 18, **fetch_values(shared, wait=30) | {"topics": []})["responses"] == []
 
 
-def test_there_are_no_sessions(shared: InProcess) -> None:
+def test_fetch_session_is_refused(shared: InProcess) -> None:
     for session, epoch, error in ((0, 0, 0), (0, -1, 0), (7, -1, 0), (7, 0, 0), (7, 1, 70), (0, 3, 70)):
-        fields = asked(shared, of(HANGING), session_id=session, session_epoch=epoch)
+        fields = fetch_values(shared, partition_fetch(HANGING), session_id=session, session_epoch=epoch)
         answer = shared.ask(apis.FETCH, 18, **fields)
         assert (answer["error_code"], answer["session_id"], len(answer["responses"])) == (
             error,
@@ -177,25 +185,27 @@ def test_there_are_no_sessions(shared: InProcess) -> None:
         )
 
 
-def test_while_it_loads_nothing_is_read(loading: InProcess) -> None:
-    assert [each["error_code"] for each in fetch(loading, of(0), of(LOG_PARTITIONS), wait=30)] == [6, 3]
+def test_fetch_fails_while_the_log_is_loaded(loading: InProcess) -> None:
+    assert [
+        each["error_code"] for each in fetch(loading, partition_fetch(0), partition_fetch(LOG_PARTITIONS), wait=30)
+    ] == [6, 3]
     assert ends(loading, -1) == [(6, -1, -1)]
     loading.load()
-    assert fetch(loading, of(HANGING))[0]["records"] == on_disk(loading, HANGING)
+    assert fetch(loading, partition_fetch(HANGING))[0]["records"] == on_disk(loading, HANGING)
 
 
 SINCE = {-1: 0, -2: 0, -3: 7, -4: 8, -5: 9, -6: 11}
 
 
 @pytest.mark.parametrize("version", apis.VERSIONS[apis.LIST_OFFSETS])
-def test_where_the_log_begins_and_ends(shared: InProcess, version: int) -> None:
+def test_list_offsets_returns_start_and_end_of_the_log(shared: InProcess, version: int) -> None:
     records = records_of(shared, HANGING)
     stable, _ = last_stable_offset(records)
     end = records[-1].log_offset + 1
     top = max(records, key=lambda record: (record.log_timestamp, -record.log_offset))
     latest = end if version < 2 else stable
-    told = {-1: (-1, latest), -2: (-1, 0), -3: (-1, -1), -4: (-1, 0), -5: (-1, -1), -6: (-1, -1)}
-    expected = [(0, *told[of]) if version >= since else (35, -1, -1) for of, since in SINCE.items()]
+    offsets = {-1: (-1, latest), -2: (-1, 0), -3: (-1, -1), -4: (-1, 0), -5: (-1, -1), -6: (-1, -1)}
+    expected = [(0, *offsets[time]) if version >= since else (35, -1, -1) for time, since in SINCE.items()]
     assert ends(shared, *SINCE, version=version, level=COMMITTED) == expected
     assert top.log_offset >= stable
     if version >= 7:
@@ -207,7 +217,7 @@ def test_where_the_log_begins_and_ends(shared: InProcess, version: int) -> None:
         assert ends(shared, -1, version=version, level=9) == [(42, -1, -1)]
 
 
-def test_the_first_record_since_a_time(shared: InProcess) -> None:
+def test_list_offsets_returns_the_first_record_since_a_timestamp(shared: InProcess) -> None:
     records = records_of(shared, HANGING)
     times = sorted(
         {around for record in records for around in range(record.log_timestamp - 1, record.log_timestamp + 2)}
@@ -218,7 +228,7 @@ def test_the_first_record_since_a_time(shared: InProcess) -> None:
     assert expected[-1] == (0, -1, -1)
 
 
-def test_the_log_is_an_internal_topic(shared: InProcess) -> None:
+def test_log_is_described_as_an_internal_topic(shared: InProcess) -> None:
     for version in apis.VERSIONS[apis.METADATA]:
         everything = shared.ask(apis.METADATA, version, topics=[] if version == 0 else None)["topics"]
         (topic,) = [topic for topic in everything if topic["name"] == LOG]
@@ -232,8 +242,8 @@ def test_the_log_is_an_internal_topic(shared: InProcess) -> None:
 
 
 @pytest.mark.parametrize("name", ["__share_group_state", "__transaction_state"])
-def test_other_internal_topics_are_not_here(shared: InProcess, name: str) -> None:
-    """To an ingest, which asks for one of them, the end of a topic that nobody knows would be a log without end."""
+def test_other_internal_topics_do_not_exist(shared: InProcess, name: str) -> None:
+    """An ingest asks for one of them, and would read the largest offset as its log end offset."""
     (topic,) = shared.ask(apis.METADATA, 13, topics=[{"name": name, "topic_id": None}])["topics"]
     assert (topic["error_code"], topic["partitions"]) == (3, [])
     asked = [{"name": name, "partitions": [{"partition_index": 0, "timestamp": -1}]}]
@@ -241,7 +251,7 @@ def test_other_internal_topics_are_not_here(shared: InProcess, name: str) -> Non
     assert [(of["error_code"], of["offset"]) for of in topic["partitions"]] == [(3, -1)]
 
 
-def test_a_log_is_committed_to_as_any_topic(tmp_path: Path, origin: Origin) -> None:
+def test_offsets_of_the_log_can_be_committed(tmp_path: Path, origin: Origin) -> None:
     served = InProcess(tmp_path, origin, {b"orders": 1})
     served.load()
     assert [commit(served, GROUP, LOG, number, 5) for number in (0, LOG_PARTITIONS - 1, LOG_PARTITIONS)] == [0, 0, 3]
@@ -249,14 +259,14 @@ def test_a_log_is_committed_to_as_any_topic(tmp_path: Path, origin: Origin) -> N
 
 
 def begin(log: InProcess, offset: int, **fields: Any) -> "asyncio.Future[bytes]":
-    """Begin to fetch the log partition of GROUP."""
-    return log.start(request(apis.FETCH, 18, asked(log, of(PARTITION, offset), **fields)))
+    """Start a Fetch of the log partition of GROUP."""
+    return log.start(request(apis.FETCH, 18, fetch_values(log, partition_fetch(PARTITION, offset), **fields)))
 
 
 def found(log: InProcess, answer: "asyncio.Future[bytes]") -> tuple[int, bytes]:
-    """Wait for what comes; gives the high watermark, and the batches."""
-    (told,) = answered(apis.FETCH, 18, log.wait(answer))["responses"][0]["partitions"]
-    return told["high_watermark"], told["records"]
+    """Wait for the response; return the high watermark and the records."""
+    (partition,) = answered(apis.FETCH, 18, log.wait(answer))["responses"][0]["partitions"]
+    return partition["high_watermark"], partition["records"]
 
 
 def sleep(log: InProcess, seconds: float) -> None:
@@ -268,10 +278,10 @@ def end_of(log: InProcess) -> int:
     return int(end)
 
 
-def test_a_fetch_at_the_end_waits_for_the_next_commit(served: InProcess) -> None:
+def test_fetch_at_the_end_waits_for_the_next_commit(served: InProcess) -> None:
     end, size = end_of(served), len(on_disk(served, PARTITION))
     waits = begin(served, end, wait=30)
-    other = served.start(request(apis.FETCH, 18, asked(served, of(HANGING, 160), wait=0.5)))
+    other = served.start(request(apis.FETCH, 18, fetch_values(served, partition_fetch(HANGING, 160), wait=0.5)))
     sleep(served, 0.05)
     assert not waits.done()
     assert commit(served, GROUP, "orders", 0, 1) == 0
@@ -280,7 +290,7 @@ def test_a_fetch_at_the_end_waits_for_the_next_commit(served: InProcess) -> None
     assert found(served, other) == (160, b"")
 
 
-def test_a_fetch_waits_no_longer_than_it_may(served: InProcess) -> None:
+def test_fetch_waits_no_longer_than_max_wait(served: InProcess) -> None:
     end, began = end_of(served), time.monotonic()
     assert found(served, begin(served, end, wait=0.2)) == (end, b"")
     assert 0.2 <= time.monotonic() - began < 2
@@ -288,7 +298,7 @@ def test_a_fetch_waits_no_longer_than_it_may(served: InProcess) -> None:
     assert found(served, begin(served, end, wait=-1)) == (end, b"")
 
 
-def test_a_fetch_waits_until_there_is_enough(served: InProcess) -> None:
+def test_fetch_waits_for_min_bytes(served: InProcess) -> None:
     end, size = end_of(served), len(on_disk(served, PARTITION))
     waits = begin(served, end, wait=30, min_bytes=200)
     for number in range(2):
@@ -298,8 +308,8 @@ def test_a_fetch_waits_until_there_is_enough(served: InProcess) -> None:
     assert found(served, waits) == (end + 2, on_disk(served, PARTITION)[size:])
 
 
-def test_a_fetch_does_not_wait_at_the_end_of_a_segment(served: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes later will not be behind what was read of it, however much was asked for; as a broker has it."""
+def test_fetch_does_not_wait_at_the_end_of_a_segment(served: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later records are in another segment, and do not make the response larger; a broker does not wait either."""
     end, before = end_of(served), on_disk(served, PARTITION)
     monkeypatch.setattr(appender_module, "SEGMENT_BYTES", 1)
     for number in range(2):
@@ -313,12 +323,12 @@ def test_a_fetch_does_not_wait_at_the_end_of_a_segment(served: InProcess, monkey
 
 
 @pytest.mark.parametrize("api", [apis.FETCH, apis.LIST_OFFSETS])
-def test_a_fault_of_the_program_ends_the_connection(
+def test_internal_error_closes_the_connection(
     served: InProcess, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, api: int
 ) -> None:
-    """Its request could never be answered, and it would wait for that forever."""
+    """The request cannot be answered, and its client would wait forever."""
     monkeypatch.setattr(PartitionReader, "refresh", lambda *_: 1 / 0)
-    values = asked(served, of(0))
+    values = fetch_values(served, partition_fetch(0))
     if api == apis.LIST_OFFSETS:
         values = {"topics": [{"name": LOG, "partitions": [{"partition_index": 0, "timestamp": -1}]}]}
     client, sink = Client(), Sink()
@@ -326,19 +336,21 @@ def test_a_fault_of_the_program_ends_the_connection(
     connection = Connection(service, client, set(), Turns(served.loop, Memory()))
     connection.connection_made(cast("Any", sink))
     connection.data_received(framed(request(api, 11, values)))
-    served.loop.run_until_complete(asyncio.wait(served.parts.reads._under_way))
+    served.loop.run_until_complete(asyncio.wait(served.parts.reads._tasks))
     assert sink.closed
     assert "ZeroDivisionError" in caplog.text
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_is_not_acknowledged_is_not_given(served: InProcess, monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+def test_unacknowledged_records_are_not_returned(
+    served: InProcess, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
     gate = threading.Event()
 
     def sync() -> None:
         gate.wait()
         if fails:
-            raise LogUnavailable("the disk is gone")
+            raise LogUnavailable("the disk failed")
 
     end, before = end_of(served), on_disk(served, PARTITION)
     monkeypatch.setattr(writes_module, "MANY", 0)  # a thread waits for the disk

@@ -1,4 +1,4 @@
-"""OffsetCommit and OffsetFetch, every version, field by field as a real broker answers the same requests."""
+"""OffsetCommit and OffsetFetch in every version: the responses equal those of a real broker, field by field."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from support.serve.serving import Serving
 from support.serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient
 
 COMMIT_VERSIONS, FETCH_VERSIONS = range(2, 11), range(1, 11)
-NEWEST = {"unstable.api.versions.enable": "true"}  # a 4.1 broker has no version 10 of either unless it is told to
+NEWEST = {"unstable.api.versions.enable": "true"}  # enables version 10 of both on a 4.1 broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -49,23 +49,23 @@ def beside(broker: Broker, lake: Path, log: Path) -> Iterator[BrokerAndServer]:
 
 
 @pytest.fixture(scope="module")
-def two(newest: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerAndServer]:
+def pair(newest: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerAndServer]:
     folder = tmp_path_factory.mktemp("serving")
     with beside(newest, folder / "lake", folder / "log") as both:
         yield both
 
 
 @pytest.mark.parametrize("version", COMMIT_VERSIONS)
-def test_commits_and_what_is_fetched_of_them_in_every_version(two: BrokerAndServer, version: int) -> None:
+def test_commit_and_fetch_match_the_broker(pair: BrokerAndServer, version: int) -> None:
     group = f"as-a-broker-{version}"
-    first, second = two.ask(OFFSET_COMMIT, version, commit(group))
+    first, second = pair.ask(OFFSET_COMMIT, version, commit(group))
     assert second == first
     for fetched in FETCH_VERSIONS:
-        first, second = two.ask(OFFSET_FETCH, fetched, fetch(group, require_stable=fetched % 2 == 0))
+        first, second = pair.ask(OFFSET_FETCH, fetched, fetch(group, require_stable=fetched % 2 == 0))
         assert second == first
         if fetched >= 2:
             everything = fetch(group) | {"topics": None, "groups": [{"group_id": group, "topics": None}]}
-            first, second = two.ask(OFFSET_FETCH, fetched, everything)
+            first, second = pair.ask(OFFSET_FETCH, fetched, everything)
             assert second == first
 
 
@@ -79,16 +79,16 @@ def test_commits_and_what_is_fetched_of_them_in_every_version(two: BrokerAndServ
         {"group_instance_id": "nobody"},
     ],
 )
-def test_who_may_not_commit(two: BrokerAndServer, version: int, committer: dict[str, Any]) -> None:
-    """To a group that is not there, and to one that only commits have made."""
-    two.ask(OFFSET_COMMIT, 7, commit("as-a-broker-simple"))
+def test_refused_commit_matches_the_broker(pair: BrokerAndServer, version: int, committer: dict[str, Any]) -> None:
+    """To a group that does not exist, and to one that only commits created."""
+    pair.ask(OFFSET_COMMIT, 7, commit("as-a-broker-simple"))
     for group in ("as-a-broker-not-there", "as-a-broker-simple"):
-        first, second = two.ask(OFFSET_COMMIT, version, commit(group, **committer))
+        first, second = pair.ask(OFFSET_COMMIT, version, commit(group, **committer))
         assert second == first
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
-def test_what_is_not_there(two: BrokerAndServer, version: int) -> None:
+def test_fetch_of_missing_groups_and_topics_matches_the_broker(pair: BrokerAndServer, version: int) -> None:
     asked = [fetch("as-a-broker-never"), fetch("as-a-broker-never", topics=[])]
     asked.append(
         fetch("as-a-broker-never") | {"topics": None, "groups": [{"group_id": "as-a-broker-never", "topics": None}]}
@@ -98,48 +98,50 @@ def test_what_is_not_there(two: BrokerAndServer, version: int) -> None:
             fetch("as-a-broker-never", topics=[{"name": "no-such-topic", "partition_indexes": [0, 2**31 - 1]}])
         )
     for values in asked if version >= 2 else asked[:2]:
-        first, second = two.ask(OFFSET_FETCH, version, values)
+        first, second = pair.ask(OFFSET_FETCH, version, values)
         assert second == first
 
 
 @pytest.mark.parametrize("version", range(8, 11))
-def test_several_groups_in_one_request(two: BrokerAndServer, version: int) -> None:
-    two.ask(OFFSET_COMMIT, 7, commit("as-a-broker-several"))
-    first, second = two.ask(OFFSET_FETCH, version, fetch("as-a-broker-several", "as-a-broker-never", ""))
+def test_fetch_of_several_groups_matches_the_broker(pair: BrokerAndServer, version: int) -> None:
+    pair.ask(OFFSET_COMMIT, 7, commit("as-a-broker-several"))
+    first, second = pair.ask(OFFSET_FETCH, version, fetch("as-a-broker-several", "as-a-broker-never", ""))
     assert second == first
 
 
 @pytest.mark.parametrize("version", range(9, 11))
-def test_members_that_are_not_there(two: BrokerAndServer, version: int) -> None:
-    two.ask(OFFSET_COMMIT, 7, commit("as-a-broker-members"))
+def test_fetch_by_unknown_members_matches_the_broker(pair: BrokerAndServer, version: int) -> None:
+    pair.ask(OFFSET_COMMIT, 7, commit("as-a-broker-members"))
     for group in ("as-a-broker-members", "as-a-broker-never"):
         for member in ({"member_id": "nobody", "member_epoch": 1}, {"member_id": None, "member_epoch": 1}):
             values = fetch(group)
             values["groups"] = [values["groups"][0] | member]
-            first, second = two.ask(OFFSET_FETCH, version, values)
+            first, second = pair.ask(OFFSET_FETCH, version, values)
             assert second == first
 
 
 @pytest.mark.parametrize(("metadata_length", "error"), [(4000, 0), (4096, -1)])
-def test_a_commit_of_more_than_one_batch_may_have(two: BrokerAndServer, metadata_length: int, error: int) -> None:
+def test_commit_above_the_size_of_a_batch_matches_the_broker(
+    pair: BrokerAndServer, metadata_length: int, error: int
+) -> None:
     """A batch of 256 records of 4 KiB is larger than max.message.bytes of the topic (1,048,588)."""
     partitions = [committed(0, number, -1, "m" * metadata_length) for number in range(256)]
     values = commit("as-a-broker-large", topics=[{"name": FIRST, "partitions": partitions}])
-    first, second = two.ask(OFFSET_COMMIT, 9, values)
+    first, second = pair.ask(OFFSET_COMMIT, 9, values)
     assert second == first
     assert {each["error_code"] for topic in first["topics"] for each in topic["partitions"]} == {error}
 
 
-def test_the_empty_group(two: BrokerAndServer) -> None:
+def test_commit_and_fetch_of_the_empty_group_match_the_broker(pair: BrokerAndServer) -> None:
     for version in (2, 7, 9):
-        first, second = two.ask(OFFSET_COMMIT, version, commit(""))
+        first, second = pair.ask(OFFSET_COMMIT, version, commit(""))
         assert second == first
-        first, second = two.ask(OFFSET_FETCH, version, fetch(""))
+        first, second = pair.ask(OFFSET_FETCH, version, fetch(""))
         assert second == first
 
 
-def test_who_may_commit_to_groups_with_members_and_ask_for_their_offsets(newest: Broker, tmp_path: Path) -> None:
-    """Every committer to every kind of group, the broker with its members and the serving process with its log."""
+def test_commit_and_fetch_of_groups_with_members_match_the_broker(newest: Broker, tmp_path: Path) -> None:
+    """Valid and invalid members of every kind of group; the server has a copy of the log of the broker."""
     with WireClient(newest.bootstrap) as client:
         members = {group: join(client, kind, group) for group, kind in GROUPS.items()}
     copy_log(newest.data_dir, tmp_path / "log")
@@ -163,9 +165,9 @@ def test_who_may_commit_to_groups_with_members_and_ask_for_their_offsets(newest:
 
 
 def committers(member: Member) -> Iterator[tuple[int, str, str | None]]:
-    """Whoever may pretend to be a member: epochs, member ids and instance ids, right and wrong."""
+    """Return combinations of valid and invalid epochs, member ids and instance ids."""
     for epoch in (-1, member.epoch - 1, member.epoch, member.epoch + 1):
         for name in ("", member.id, "nobody"):
             for instance in (None, member.instance or "no-instance", "nobody"):
                 yield epoch, name, instance
-    yield -1, "", None  # once more, behind who may
+    yield -1, "", None  # again, after valid members

@@ -1,1 +1,1 @@
-"""The APIs of the Kafka protocol: which request is answered by what."""
+"""The APIs of the Kafka protocol: the handlers of requests, and the dispatch to them."""

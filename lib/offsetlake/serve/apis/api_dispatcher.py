@@ -1,4 +1,4 @@
-"""All requests but the two hot ones: which there are, and what answers them. kio's schemas read and write them."""
+"""Dispatches all requests except OffsetCommit and OffsetFetch to their handlers; kio's schemas describe them."""
 
 import re
 from collections import Counter
@@ -51,20 +51,21 @@ from offsetlake.serve.writes.deletions import Deletions
 from offsetlake.serve.writes.offset_commit import LARGE_BYTES, OffsetCommit
 from offsetlake.serve.writes.rounds import Writes
 
-_SOFTWARE_SINCE = 3  # version of ApiVersions that names the client's software
-_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")  # as ApiVersionsRequest.isValid of Kafka has it
-_FROM_ZERO_SINCE = 4  # version of ApiVersions that can say of a feature that it may be switched off
+_SOFTWARE_SINCE = 3  # version of ApiVersions with the name and version of the client software
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")  # as in ApiVersionsRequest.isValid of Kafka
+_ZERO_FEATURE_SINCE = 4  # version of ApiVersions whose features may have the minimum version 0
 
 TRANSACTION_VERSION = 2
-"""The feature by which clients know that each end of a transaction raises the epoch (KIP-890)."""
+"""The level of the feature `transaction.version` at which each end of a transaction increments the producer epoch
+(KIP-890)."""
 
-_AtOnce = Callable[[Any, RequestContext], Values | Steps[Values]]
-_Later = Callable[[Any, RequestContext, Callable[[Values], None]], Work | None]
-_Read = Callable[[Any, RequestContext], Coroutine[Any, Any, Values]]
+_Synchronous = Callable[[Any, RequestContext], Values | Steps[Values]]
+_WithCallback = Callable[[Any, RequestContext, Callable[[Values], None]], Work | None]
+_Asynchronous = Callable[[Any, RequestContext], Coroutine[Any, Any, Values]]
 
 
 class ApiDispatcher:
-    """Answers what tools and clients ask beside offsets; `errors` counts APIs with error codes."""
+    """Dispatches requests to their handlers and answers them; `errors` counts error codes by API key and code."""
 
     def __init__(
         self,
@@ -79,11 +80,11 @@ class ApiDispatcher:
         self._store, self._reads, self._cluster = store, reads, ClusterApis(store, topics, reads, cluster_id)
         self.errors: Counter[tuple[int, int]] = Counter()
         groups, deletions = GroupApis(store, topics), Deletions(store, topics, writes, commits.log_partition)
-        self._at_once: dict[int, _AtOnce] = {
+        self._synchronous: dict[int, _Synchronous] = {
             PRODUCE: self._cluster.produce,
             METADATA: self._cluster.metadata,
-            SASL_HANDSHAKE: _logged_in,
-            SASL_AUTHENTICATE: _logged_in,
+            SASL_HANDSHAKE: _already_authenticated,
+            SASL_AUTHENTICATE: _already_authenticated,
             API_VERSIONS: _api_versions,
             DESCRIBE_CLUSTER: self._cluster.describe_cluster,
             DESCRIBE_TOPIC_PARTITIONS: self._cluster.describe_topic_partitions,
@@ -91,7 +92,7 @@ class ApiDispatcher:
             DESCRIBE_GROUPS: groups.describe_groups,
             CONSUMER_GROUP_DESCRIBE: groups.consumer_group_describe,
         }
-        self._later: dict[int, _Later] = {
+        self._with_callback: dict[int, _WithCallback] = {
             DELETE_GROUPS: deletions.delete_groups,
             OFFSET_DELETE: deletions.delete_offsets,
             INIT_PRODUCER_ID: transactions.init_producer_id,
@@ -100,11 +101,11 @@ class ApiDispatcher:
             END_TXN: transactions.end,
             TXN_OFFSET_COMMIT: TxnOffsetCommit(store, topics, writes, commits, transactions).take,
         }
-        self._reading: dict[int, _Read] = {FETCH: reads.fetch, LIST_OFFSETS: self._cluster.list_offsets}
+        self._asynchronous: dict[int, _Asynchronous] = {FETCH: reads.fetch, LIST_OFFSETS: self._cluster.list_offsets}
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port that clients are told to connect to."""
+        """The advertised host and port of this broker."""
         return self._cluster.address
 
     @address.setter
@@ -112,13 +113,13 @@ class ApiDispatcher:
         self._cluster.address = address
 
     def take(self, frame: bytes, header: wire.RequestHeader, answer: Answer, client: Client) -> int:
-        """Take a request of a client; as `offsetlake.serve.net.connection.Requests` has it."""
+        """Handle a request of a client; see `offsetlake.serve.net.connection.Requests.take`."""
         api, version = header.api, header.version
         if version not in VERSIONS.get(api, ()):
             if api != API_VERSIONS:
-                raise wire.Malformed(f"api {api} of version {version}")
-            refused = {"error_code": UNSUPPORTED_VERSION, "api_keys": [_ranges(api)]}
-            client.work(self._responding(api, 0, refused, answer))
+                raise wire.Malformed(f"unsupported API {api}, version {version}")
+            refused = {"error_code": UNSUPPORTED_VERSION, "api_keys": [_version_range(api)]}
+            client.work(self._respond(api, 0, refused, answer))
             return 0
         work = self._take(frame, header, answer, client)
         if len(frame) < LARGE_BYTES:
@@ -127,29 +128,30 @@ class ApiDispatcher:
         return 0
 
     def _take(self, frame: bytes, header: wire.RequestHeader, answer: Answer, client: Client) -> Work:
-        """Read a request and begin to answer it, in turns."""
+        """Read a request in steps, and call its handler."""
         api, version = header.api, header.version
-        request, asked = (yield from schemas.read(frame, header)), RequestContext(version, client, header.client_id)
+        request = yield from schemas.read(frame, header)
+        context = RequestContext(version, client, header.client_id)
         if api == LIST_GROUPS:
             if self._store.loading:
                 self.errors[api, COORDINATOR_LOAD_IN_PROGRESS] += 1
-            client.work(list_groups(self._store, request, asked, answer))
+            client.work(list_groups(self._store, request, context, answer))
             return 0
 
         def respond(values: Values | Steps[Values]) -> None:
-            client.work(self._responding(api, version, values, answer))
+            client.work(self._respond(api, version, values, answer))
 
-        if api in self._at_once:
-            respond(self._at_once[api](request, asked))
-        elif api in self._reading:
-            self._reads.begin(self._reading[api](request, asked), respond, asked)
+        if api in self._synchronous:
+            respond(self._synchronous[api](request, context))
+        elif api in self._asynchronous:
+            self._reads.start(self._asynchronous[api](request, context), respond, context)
         else:
-            work = self._later[api](request, asked, respond)
+            work = self._with_callback[api](request, context, respond)
             return 0 if work is None else (yield from work)
         return 0
 
-    def _responding(self, api: int, version: int, values: Values | Steps[Values], answer: Answer) -> Work:
-        """Encode a response in turns, and answer with it."""
+    def _respond(self, api: int, version: int, values: Values | Steps[Values], answer: Answer) -> Work:
+        """Encode a response in steps, and send it."""
 
         def failed(code: int) -> None:
             self.errors[api, code] += 1
@@ -163,26 +165,26 @@ class ApiDispatcher:
         return 0
 
 
-def _api_versions(request: Any, asked: RequestContext) -> Values:
-    if asked.version >= _SOFTWARE_SINCE and not (
+def _api_versions(request: Any, context: RequestContext) -> Values:
+    if context.version >= _SOFTWARE_SINCE and not (
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return {"error_code": INVALID_REQUEST, "api_keys": []}
-    name, highest = "transaction.version", TRANSACTION_VERSION
-    supported = {"name": name, "min_version": 0, "max_version": highest}
+    name, level = "transaction.version", TRANSACTION_VERSION
+    supported = {"name": name, "min_version": 0, "max_version": level}
     return {
-        "api_keys": [_ranges(api) for api in VERSIONS],
-        "supported_features": [supported] if asked.version >= _FROM_ZERO_SINCE else [],
-        "finalized_features": [{"name": name, "min_version_level": highest, "max_version_level": highest}],
+        "api_keys": [_version_range(api) for api in VERSIONS],
+        "supported_features": [supported] if context.version >= _ZERO_FEATURE_SINCE else [],
+        "finalized_features": [{"name": name, "min_version_level": level, "max_version_level": level}],
         "finalized_features_epoch": 0,
     }
 
 
-def _logged_in(_request: Any, _asked: RequestContext) -> Values:
-    """Answer who logs in and is in already, or need not: as a broker."""
-    said = "SaslAuthenticate request received after successful authentication"
-    return {"error_code": ILLEGAL_SASL_STATE, "error_message": said, "mechanisms": (), "auth_bytes": b""}
+def _already_authenticated(_request: Any, _context: RequestContext) -> Values:
+    """Answer a SASL request after the authentication, or without SASL, as a broker does."""
+    message = "SaslAuthenticate request received after successful authentication"
+    return {"error_code": ILLEGAL_SASL_STATE, "error_message": message, "mechanisms": (), "auth_bytes": b""}
 
 
-def _ranges(api: int) -> Values:
+def _version_range(api: int) -> Values:
     return {"api_key": api, "min_version": VERSIONS[api].start, "max_version": VERSIONS[api].stop - 1}

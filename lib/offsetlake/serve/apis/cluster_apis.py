@@ -1,15 +1,15 @@
-"""What is asked of a cluster and its topics, and how it is answered by one broker that holds no messages but its log.
+"""The APIs about the cluster and its topics, as answered by one broker whose only messages are those of the log.
 
-Where the logs of topics begin and end is answered as a live cluster said when a cycle over it asked last: table
-`log_ends` of the lake. Which offset was written at a time is not known, and answered with an error where the end is:
-tools take -1, unknown, for nothing written since, and `kafka-consumer-groups --to-datetime` would commit the end.
+ListOffsets returns the start and end offsets that table `log_ends` of the lake contains: those that a live cluster
+returned to the latest run over it. The offset for a timestamp is unknown, and is answered with an error if the end is
+known: tools interpret -1 as "nothing was written since", and `kafka-consumer-groups --to-datetime` would commit the
+end.
 
-Of other topics nobody here knows any of it, and ListOffsets has no word for that which tools bear: by an error all of
-`--describe` fails, and by -1 for an end no offset can be set, each lies behind it. So a log is said to reach to
-MAX_OFFSET, the last offset there can be. `--describe` then shows that as the end, and a lag so large that nobody takes
-it for one; `--to-offset` and `--shift-by` work; `--to-latest` and `--to-datetime`, which would commit it, are refused
-by OffsetCommit. Where such a log begins, and which offset was written at a time, is answered with -1: `--to-earliest`
-fails.
+For other topics nothing is known, and ListOffsets has no value for that which tools accept: an error fails
+`kafka-consumer-groups --describe` for all topics, and with the end offset -1 no offset can be set, because each exceeds
+it. Therefore the end offset is MAX_OFFSET. `--describe` then shows that end, and a lag that is obviously not real;
+`--to-offset` and `--shift-by` work; `--to-latest` and `--to-datetime`, which would commit it, are refused by
+OffsetCommit. The start offset and the offset for a timestamp are -1, with which `--to-earliest` fails.
 """
 
 import re
@@ -46,14 +46,16 @@ from offsetlake.serve.steps import Steps
 from offsetlake.serve.storage.store import Store
 
 NO_NODE = -1
-MOST_DESCRIBED = 20_000  # partitions, where a commit makes them
+MAX_DESCRIBED_PARTITIONS = 20_000
+"""Maximum number of partitions in one Metadata response, if commits can create partitions."""
+
 
 _GROUP_KEY, _TRANSACTION_KEY, _SHARE_KEY, _SHARE_KEYS_SINCE = 0, 1, 2, 6
 _DENIED = {_GROUP_KEY: GROUP_AUTHORIZATION_FAILED, _TRANSACTION_KEY: TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
-_BY_ID_SINCE = 12  # version of Metadata that may name topics by their ids; its fields are there since 10
-_KEYS_SINCE = 4  # version of FindCoordinator that asks for many
+_BY_ID_SINCE = 12  # version of Metadata that can identify topics by id; the fields exist since version 10
+_KEYS_SINCE = 4  # version of FindCoordinator with many keys
 _BROKERS, _CONTROLLERS = 1, 2
-_MOST_PARTITIONS = 2000  # of one answer in pages: max.request.partition.size.limit of a broker
+_MAX_PAGE_PARTITIONS = 2000  # of DescribeTopicPartitions: max.request.partition.size.limit of a broker
 _NO_TIMESTAMP, _NO_OFFSET, _NO_EPOCH = -1, -1, -1
 _NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _NO_BITS = -(2**31)
@@ -68,39 +70,40 @@ class ClusterApis:
         self._store, self._topics, self._reads, self._cluster_id = store, topics, reads, cluster_id
         self.address: tuple[str, int]
 
-    def metadata(self, request: Any, asked: RequestContext) -> Steps[Values]:
-        """Answer Metadata: this broker and topics, all in `_listed` where none is named."""
-        wanted = request.topics
-        found: dict[Any, dict[str, Any]] = {}
-        if wanted is None or (asked.version == 0 and not wanted):
-            for name in self._listed(asked):
-                found[name] = self._topic(name)
+    def metadata(self, request: Any, context: RequestContext) -> Steps[Values]:
+        """Answer Metadata: this broker, and the requested topics, or those of `_listed` if all are requested."""
+        topics: dict[Any, dict[str, Any]] = {}
+        if request.topics is None or (context.version == 0 and not request.topics):
+            for name in self._listed(context):
+                topics[name] = self._topic(name)
                 yield 0
-        elif asked.version < _BY_ID_SINCE and any(of.name is None or getattr(of, "topic_id", None) for of in wanted):
-            found = dict(enumerate(map(_invalid_topic, wanted)))
+        elif context.version < _BY_ID_SINCE and any(
+            topic.name is None or getattr(topic, "topic_id", None) for topic in request.topics
+        ):
+            topics = dict(enumerate(map(_invalid_topic, request.topics)))
         else:
-            for topic in wanted:
+            for topic in request.topics:
                 key = topic.name, getattr(topic, "topic_id", None)
-                found[key] = found.get(key) or self._asked_topic(topic)
+                topics[key] = topics.get(key) or self._requested_topic(topic)
                 yield 0
-        most = self._most_described([*found.values()])
+        limit = self._partition_limit([*topics.values()])
         operations = {}
         if getattr(request, "include_topic_authorized_operations", False):
             operations = {"topic_authorized_operations": _READ_AND_DESCRIBE}
-        topics = (
-            topic | {"partitions": described(topic, most, METADATA, asked.version)} | operations
-            for topic in found.values()
+        described_topics = (
+            topic | {"partitions": described(topic, limit, METADATA, context.version)} | operations
+            for topic in topics.values()
         )
         with_operations = getattr(request, "include_cluster_authorized_operations", False)
         return {
             "brokers": [self._broker()],
             "cluster_id": self._cluster_id,
             "controller_id": NODE,
-            "topics": Lazy(len(found), topics),
+            "topics": Lazy(len(topics), described_topics),
             "cluster_authorized_operations": _DESCRIBE if with_operations else _NO_BITS,
         }
 
-    def describe_cluster(self, request: Any, _asked: RequestContext) -> Values:
+    def describe_cluster(self, request: Any, _context: RequestContext) -> Values:
         """Answer DescribeCluster."""
         kind = getattr(request, "endpoint_type", _BROKERS)
         if kind != _BROKERS:
@@ -113,30 +116,30 @@ class ClusterApis:
             "cluster_authorized_operations": _DESCRIBE if request.include_cluster_authorized_operations else _NO_BITS,
         }
 
-    def find_coordinator(self, request: Any, asked: RequestContext) -> Values:
-        """Answer FindCoordinator: of groups and transactions it is this broker; there is none of share partitions."""
+    def find_coordinator(self, request: Any, context: RequestContext) -> Values:
+        """Answer FindCoordinator: this broker for groups and transactions; share partitions have no coordinator."""
         kind, keys = getattr(request, "key_type", _GROUP_KEY), getattr(request, "coordinator_keys", ())
-        refused = _coordinator_error(kind, asked.version)
+        key_type_error = _coordinator_error(kind, context.version)
 
-        def found(key: str) -> dict[str, Any]:
-            denied = not refused and not asked.may(ANY_PERMISSION, key.encode())
-            error = _DENIED[kind] if denied else refused
+        def coordinator(key: str) -> dict[str, Any]:
+            denied = not key_type_error and not context.may(ANY_PERMISSION, key.encode())
+            error = _DENIED[kind] if denied else key_type_error
             host, port = ("", -1) if error else self.address
             node = NO_NODE if error else NODE
             return {"error_code": error, "error_message": None, "node_id": node, "host": host, "port": port}
 
-        if asked.version < _KEYS_SINCE:
-            return found(request.key)
-        return {"coordinators": Lazy(len(keys), (found(key) | {"key": key} for key in keys))}
+        if context.version < _KEYS_SINCE:
+            return coordinator(request.key)
+        return {"coordinators": Lazy(len(keys), (coordinator(key) | {"key": key} for key in keys))}
 
-    def describe_topic_partitions(self, request: Any, asked: RequestContext) -> Steps[Values]:
-        """Answer DescribeTopicPartitions, in the order of names and from the cursor on."""
-        limit = max(1, min(request.response_partition_limit, _MOST_PARTITIONS))
+    def describe_topic_partitions(self, request: Any, context: RequestContext) -> Steps[Values]:
+        """Answer DescribeTopicPartitions, in the order of topic names, from the cursor on."""
+        limit = max(1, min(request.response_partition_limit, _MAX_PAGE_PARTITIONS))
         cursor, first = request.cursor, 0
         if cursor is not None:
             first = max(cursor.partition_index, 0)
         names: set[str] = set()
-        for name in [topic.name for topic in request.topics] or map(bytes.decode, self._listed(asked)):
+        for name in [topic.name for topic in request.topics] or map(bytes.decode, self._listed(context)):
             names.add(name)
             yield 0
         heap = [name for name in names if cursor is None or name >= cursor.topic_name]
@@ -150,7 +153,7 @@ class ClusterApis:
             numbers = topic["partitions"][begin : begin + limit]
             if limit == 0:
                 return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": begin}}
-            partitions = encoded_partitions(numbers, DESCRIBE_TOPIC_PARTITIONS, asked.version)
+            partitions = encoded_partitions(numbers, DESCRIBE_TOPIC_PARTITIONS, context.version)
             topics.append(topic | {"partitions": partitions})
             limit -= len(numbers)
             if begin + len(numbers) < len(topic["partitions"]):
@@ -158,84 +161,86 @@ class ClusterApis:
                 return {"topics": topics, "next_cursor": next_cursor}
         return {"topics": topics, "next_cursor": None}
 
-    def produce(self, request: Any, _asked: RequestContext) -> Values:
-        """Answer Produce: nobody may write messages here.
+    def produce(self, request: Any, _context: RequestContext) -> Values:
+        """Answer Produce with TOPIC_AUTHORIZATION_FAILED (29) for all partitions.
 
-        It is there because librdkafka fetches only from brokers that it could produce to.
+        The API is supported because librdkafka fetches only from brokers that support Produce.
         """
         if request.acks == 0:
-            raise wire.Malformed("a Produce that wants no answer")  # refused, a broker hangs up too
-        return {"responses": Lazy(len(request.topic_data), map(_unwritable, request.topic_data))}
+            raise wire.Malformed("a Produce request with acks=0 is refused")  # a broker closes the connection too
+        return {"responses": Lazy(len(request.topic_data), map(_refuse_produce, request.topic_data))}
 
-    async def list_offsets(self, request: Any, asked: RequestContext) -> Values:
-        """Answer ListOffsets: where logs begin and end, or may; of our own log also what was written since a time."""
+    async def list_offsets(self, request: Any, context: RequestContext) -> Values:
+        """Answer ListOffsets: start and end offsets as the module describes; for the log itself, timestamps too."""
         topics = []
         for topic in request.topics:
             partitions: Lazy | list[Values]
-            if topic.name == OFFSETS_TOPIC and asked.client.may_read_log():
+            if topic.name == OFFSETS_TOPIC and context.client.may_read_log():
                 isolation_level = getattr(request, "isolation_level", 0)
-                partitions = await self._reads.ends(topic.partitions, isolation_level, asked.version)
+                partitions = await self._reads.ends(topic.partitions, isolation_level, context.version)
             else:
                 partitions = Lazy(len(topic.partitions), self._all_ends(topic.name, topic.partitions))
             topics.append({"name": topic.name, "partitions": partitions})
         return {"topics": topics}
 
     def _all_ends(self, name: str, partitions: Sequence[Any]) -> Iterator[Values]:
-        for of in partitions:
+        for partition in partitions:
             if name == OFFSETS_TOPIC:  # which this client may not read
-                yield {"error_code": TOPIC_AUTHORIZATION_FAILED, "partition_index": of.partition_index}
+                yield {"error_code": TOPIC_AUTHORIZATION_FAILED, "partition_index": partition.partition_index}
             else:
-                yield self._ends(name, of)
+                yield self._ends(name, partition)
 
-    def _ends(self, name: str, asked: Any) -> Values:
-        found = {
-            "partition_index": asked.partition_index,
+    def _ends(self, name: str, partition: Any) -> Values:
+        answer = {
+            "partition_index": partition.partition_index,
             "error_code": NONE,
             "timestamp": _NO_TIMESTAMP,
             "offset": _NO_OFFSET,
             "leader_epoch": _NO_EPOCH,
         }
-        if not self._topics.has_partition(name.encode(), asked.partition_index):
-            return found | {"error_code": UNKNOWN_TOPIC_OR_PARTITION}
-        known = self._store.log_ends(name.encode(), asked.partition_index)
-        first, end = known or (_NO_OFFSET, MAX_OFFSET)
-        if asked.timestamp == LATEST:
-            return found | {"offset": end}
-        if asked.timestamp == EARLIEST:
-            return found | {"offset": first}
-        return found | {"error_code": UNSUPPORTED_FOR_MESSAGE_FORMAT} if known and asked.timestamp >= 0 else found
+        if not self._topics.has_partition(name.encode(), partition.partition_index):
+            return answer | {"error_code": UNKNOWN_TOPIC_OR_PARTITION}
+        known = self._store.log_ends(name.encode(), partition.partition_index)
+        start, end = known or (_NO_OFFSET, MAX_OFFSET)
+        if partition.timestamp == LATEST:
+            return answer | {"offset": end}
+        if partition.timestamp == EARLIEST:
+            return answer | {"offset": start}
+        # A broker returns this error for a log whose records have no timestamps.
+        return answer | {"error_code": UNSUPPORTED_FOR_MESSAGE_FORMAT} if known and partition.timestamp >= 0 else answer
 
-    def _listed(self, asked: RequestContext) -> list[bytes]:
-        """Return the topics that a request for all topics gets: they tell what all groups read.
+    def _listed(self, context: RequestContext) -> list[bytes]:
+        """Return the topics in the response to a request for all topics.
 
-        So only a principal that may read all groups gets them. A topic that a request names is described to everyone
-        who is let in: clients need it before they can commit.
+        They reveal what all groups read, so only a principal that may read all groups gets them. A topic that a request
+        names is described to every authenticated client, because clients need that before they can commit.
         """
-        return self._topics.known() if asked.client.access.may_read_log() else []
+        return self._topics.known() if context.client.access.may_read_log() else []
 
     def _broker(self) -> dict[str, Any]:
         host, port = self.address
         return {"node_id": NODE, "host": host, "port": port}
 
-    def _most_described(self, topics: Sequence[Values]) -> int | None:
-        """Return of how many partitions of each topic, at most, a response tells; None for all.
+    def _partition_limit(self, topics: Sequence[Values]) -> int | None:
+        """Return the maximum number of partitions of each topic in a response; None without a limit.
 
-        Where any topic is there and its partitions are too many, the first of each are described: so a response has no
-        more than MOST_DESCRIBED, and one of each topic, whatever was committed to.
+        If any topic exists, commits can create partitions: then a response contains at most MAX_DESCRIBED_PARTITIONS,
+        the first ones of each topic, and at least one of each topic.
         """
-        too_many = self._topics.any and sum(len(topic["partitions"]) for topic in topics) > MOST_DESCRIBED
-        return max(1, MOST_DESCRIBED // len(topics)) if too_many else None
+        too_many = self._topics.any and sum(len(topic["partitions"]) for topic in topics) > MAX_DESCRIBED_PARTITIONS
+        return max(1, MAX_DESCRIBED_PARTITIONS // len(topics)) if too_many else None
 
-    def _asked_topic(self, asked: Any) -> dict[str, Any]:
-        if asked.name is not None:
-            return self._named(asked.name)
-        name = self._topics.name_of(asked.topic_id.bytes if asked.topic_id else ZERO_UUID)
+    def _requested_topic(self, topic: Any) -> dict[str, Any]:
+        """Return the description of a topic that Metadata requests by name or id."""
+        if topic.name is not None:
+            return self._named(topic.name)
+        name = self._topics.name_of(topic.topic_id.bytes if topic.topic_id else ZERO_UUID)
         if name is not None:
             return self._topic(name)
-        return {"error_code": UNKNOWN_TOPIC_ID, "name": None, "topic_id": asked.topic_id, "partitions": []}
+        return {"error_code": UNKNOWN_TOPIC_ID, "name": None, "topic_id": topic.topic_id, "partitions": []}
 
     def _named(self, text: str) -> dict[str, Any]:
-        """Describe the topic of a name a client gives, as `_topic` does."""
+        """Return the description of the topic with a name from a client, as `_topic`, or an error."""
         name = text.encode()
         error = UNKNOWN_TOPIC_OR_PARTITION if self._topics.partitions(name) == 0 else NONE
         if not _NAME.fullmatch(text):
@@ -245,7 +250,7 @@ class ClusterApis:
         return self._topic(name)
 
     def _topic(self, name: bytes) -> dict[str, Any]:
-        """Describe a topic, with nothing of its partitions but their numbers."""
+        """Return the description of a topic, with the numbers of its partitions only."""
         return {
             "error_code": NONE,
             "name": name.decode(),
@@ -255,15 +260,16 @@ class ClusterApis:
         }
 
 
-def _invalid_topic(asked: Any) -> dict[str, Any]:
-    """Answer for a topic of a Metadata that a version does not allow; its responses have no null for a name."""
-    return {"error_code": INVALID_REQUEST, "name": asked.name or "", "topic_id": asked.topic_id, "partitions": ()}
+def _invalid_topic(topic: Any) -> dict[str, Any]:
+    """Refuse a topic in Metadata that is identified as the version does not allow; names are not nullable in it."""
+    return {"error_code": INVALID_REQUEST, "name": topic.name or "", "topic_id": topic.topic_id, "partitions": ()}
 
 
-def _unwritable(topic: Any) -> Values:
-    """Answer for a topic of a Produce; it comes by name or by id."""
+def _refuse_produce(topic: Any) -> Values:
+    """Refuse a topic in Produce, which is identified by name or by id."""
     refused = {"error_code": TOPIC_AUTHORIZATION_FAILED, "base_offset": _NO_OFFSET, "record_errors": ()}
-    partitions = Lazy(len(topic.partition_data), (refused | {"index": of.index} for of in topic.partition_data))
+    data = topic.partition_data
+    partitions = Lazy(len(data), (refused | {"index": partition.index} for partition in data))
     names = {"name": getattr(topic, "name", None), "topic_id": getattr(topic, "topic_id", None)}
     return names | {"partition_responses": partitions}
 

@@ -1,4 +1,4 @@
-"""The partitions of a topic in responses of Metadata and DescribeTopicPartitions, encoded many at a time."""
+"""The partitions of topics in responses to Metadata and DescribeTopicPartitions, encoded many at a time."""
 
 import struct
 from collections.abc import Sequence
@@ -9,32 +9,32 @@ from offsetlake.serve.protocol.encoding import Encoded, Values, element_schema, 
 from offsetlake.serve.protocol.schemas import response_schema
 
 NODE = 0
-"""The id of this broker, the leader of all partitions."""
+"""The id of this broker, which is the leader of all partitions."""
 
-_PIECE = 1000  # partitions that are encoded together
+_PIECE_PARTITIONS = 1000  # partitions that are encoded together
 _INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
 
 
-def described(topic: Values, most: int | None, api: int, version: int) -> Encoded:
-    """Describe the partitions of a topic, the first ones where they are too many."""
+def described(topic: Values, limit: int | None, api: int, version: int) -> Encoded:
+    """Return the encoded partitions of a topic, the first `limit` ones; all of them for the log itself."""
     numbers = topic["partitions"]
-    return encoded_partitions(numbers if topic.get("is_internal") else numbers[:most], api, version)
+    return encoded_partitions(numbers if topic.get("is_internal") else numbers[:limit], api, version)
 
 
 def encoded_partitions(numbers: Sequence[int], api: int, version: int) -> Encoded:
-    """Encode partitions, which differ in nothing but their numbers."""
+    """Return encoded partitions, which differ only in their numbers."""
     head, tail = _around_number(api, version)
     pack, between = _INT32.pack, tail + head
     pieces = (
-        head + between.join(map(pack, numbers[begin : begin + _PIECE])) + tail
-        for begin in range(0, len(numbers), _PIECE)
+        head + between.join(map(pack, numbers[begin : begin + _PIECE_PARTITIONS])) + tail
+        for begin in range(0, len(numbers), _PIECE_PARTITIONS)
     )
     return Encoded(len(numbers), pieces)
 
 
 @cache
 def _around_number(api: int, version: int) -> tuple[bytes, bytes]:
-    """Return how a partition is encoded before and after its number, which an error code precedes."""
+    """Return the encoding of a partition before its number, which is the error code, and after its number."""
     schema = element_schema(response_schema(api, version)[0], "topics", "partitions")
     whole = encoded(
         schema,

@@ -1,4 +1,4 @@
-"""Which request is answered by what: the two hot ones in place, all others by their schemas."""
+"""Dispatches the requests of one connection: OffsetCommit and OffsetFetch directly, others by `ApiDispatcher`."""
 
 from offsetlake.serve.apis.api_dispatcher import ApiDispatcher
 from offsetlake.serve.apis.offset_fetch import OffsetFetch
@@ -14,18 +14,18 @@ _COMMIT_VERSIONS, _FETCH_VERSIONS = VERSIONS[OFFSET_COMMIT], VERSIONS[OFFSET_FET
 
 
 class Service:
-    """Answers the requests of one connection."""
+    """Handles the requests of one connection."""
 
     def __init__(self, commits: OffsetCommit, fetches: OffsetFetch, admin: ApiDispatcher, client: Client) -> None:
         self._commits, self._fetches, self._admin, self._client = commits, fetches, admin, client
         self._last_commit = LastCommit(commits.kept)
 
     def may_follow(self, header: wire.RequestHeader) -> bool:
-        """Tell whether a request may begin before those before it are answered: it sees nothing of what they do."""
+        """Check whether a request may start before earlier ones are answered; see `net.connection.Requests`."""
         return header.api == OFFSET_COMMIT
 
     def take(self, frame: bytes, header: wire.RequestHeader, answer: Answer) -> int:
-        """Take a request; as `offsetlake.serve.net.connection.Requests` has it."""
+        """Handle a request; see `offsetlake.serve.net.connection.Requests.take`."""
         api, version, at, client = header.api, header.version, header.body, self._client
         if api == OFFSET_FETCH and version in _FETCH_VERSIONS:
             at = wire.skip_header_tags(frame, at) if version >= _FETCH_FLEXIBLE else at

@@ -1,4 +1,4 @@
-"""What is asked of single groups: their members, as the log last told of them."""
+"""The APIs that describe groups: their state and members, according to the latest records of the log."""
 
 import uuid
 from collections import Counter
@@ -25,14 +25,14 @@ from offsetlake.serve.storage.store import Store
 
 _READ_DELETE_DESCRIBE = 1 << 3 | 1 << 6 | 1 << 8
 _NO_BITS = -(2**31)
-_MAX_SHOWN = 8_000  # characters of a name in an error message: more than 32,767 bytes cannot be read by a client
-_NOT_FOUND_SINCE = 6  # version of DescribeGroups that says so
+_MAX_NAME_CHARACTERS = 8_000  # of a name in an error message: clients cannot read strings above 32,767 bytes
+_NOT_FOUND_SINCE = 6  # version of DescribeGroups that returns GROUP_ID_NOT_FOUND
 _CONSUMER = "consumer"
 _CLASSIC: dict[str, Any] = {"group_state": "", "protocol_type": "", "protocol_data": "", "members": []}
 _CONSUMER_GROUP: dict[str, Any] = {
     "group_state": "", "group_epoch": 0, "assignment_epoch": 0, "assignor_name": "", "members": [],
 }  # fmt: skip
-"""What is said of a group of which nothing is told."""
+"""The fields of a group that is not described because of an error."""
 
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 _ASSIGNOR = "uniform"  # the first of group.consumer.assignors of a broker
@@ -44,23 +44,25 @@ class GroupApis:
     def __init__(self, store: Store, topics: Topics) -> None:
         self._store, self._topics = store, topics
 
-    def describe_groups(self, request: Any, asked: RequestContext) -> Values:
-        """Answer DescribeGroups, of classic groups; of others it says what it says of those that are not there."""
-        bits = _bits(request)
-        _check_once(request.groups)
-        described = (self._denial(name, asked) or self._classic(name, asked.version) | bits for name in request.groups)
+    def describe_groups(self, request: Any, context: RequestContext) -> Values:
+        """Answer DescribeGroups; a group that is not of type classic is described as one that does not exist."""
+        operations = _operations(request)
+        _check_unique(request.groups)
+        described = (
+            self._denial(name, context) or self._classic(name, context.version) | operations for name in request.groups
+        )
         return {"groups": Lazy(len(request.groups), described)}
 
-    def consumer_group_describe(self, request: Any, asked: RequestContext) -> Values:
-        """Answer ConsumerGroupDescribe, of groups of type consumer."""
-        bits = _bits(request)
-        _check_once(request.group_ids)
-        described = (self._denial(name, asked) or self._consumer(name) | bits for name in request.group_ids)
+    def consumer_group_describe(self, request: Any, context: RequestContext) -> Values:
+        """Answer ConsumerGroupDescribe, for groups of type consumer."""
+        operations = _operations(request)
+        _check_unique(request.group_ids)
+        described = (self._denial(name, context) or self._consumer(name) | operations for name in request.group_ids)
         return {"groups": Lazy(len(request.group_ids), described)}
 
-    def _denial(self, group_id: str, asked: RequestContext) -> Values | None:
-        """Describe a group to who may not read it, whether there is one or not."""
-        if asked.may(READ, group_id.encode()):
+    def _denial(self, group_id: str, context: RequestContext) -> Values | None:
+        """Return the description of a group that the client may not read, whether it exists or not; None if it may."""
+        if context.may(READ, group_id.encode()):
             return None
         return (
             _CLASSIC
@@ -110,14 +112,14 @@ class GroupApis:
         }
 
     def _names(self, state: str, details: Mapping[str, Any]) -> dict[str, bytes]:
-        """Name the topics that members are assigned, by the text of their ids.
+        """Return the names of the topics that are assigned to members, by the text of their ids.
 
-        The log has no names: they are known from commits that have the ids, and where a settled group subscribes to one
-        topic and is assigned one.
+        The log does not contain the names. They are known from commits with topic ids, and if a stable group subscribes
+        to one topic and one topic is assigned.
         """
-        both = ("assignment", "target_assignment")
-        whole = [entry for member in details["members"] for which in both for entry in member[which] or ()]
-        ids = {entry["topic_id"]: self._topics.name_of(uuid_bytes(entry["topic_id"])) for entry in whole}
+        fields = ("assignment", "target_assignment")
+        entries = [entry for member in details["members"] for field in fields for entry in member[field] or ()]
+        ids = {entry["topic_id"]: self._topics.name_of(uuid_bytes(entry["topic_id"])) for entry in entries}
         subscribed: list[str] = details["subscribed_topics"] or []
         if state == "Stable" and len(ids) == len(subscribed) == 1:
             return {id_: subscribed[0].encode() for id_ in ids}
@@ -142,7 +144,7 @@ def _consumer_member(member: Mapping[str, Any], names: Mapping[str, bytes]) -> V
 
 
 def _assignment(entries: Iterable[Mapping[str, Any]], names: Mapping[str, bytes]) -> Values:
-    """Give an assignment without topics whose names are not known: a broker leaves out those that are gone."""
+    """Return an assignment without topics whose names are unknown; a broker omits deleted topics likewise."""
     return {
         "topic_partitions": [
             {
@@ -156,25 +158,25 @@ def _assignment(entries: Iterable[Mapping[str, Any]], names: Mapping[str, bytes]
     }
 
 
-def _check_once(group_ids: Sequence[str]) -> None:
-    """Raise Malformed if a group is named twice: a few bytes each time would have all of its members described."""
+def _check_unique(group_ids: Sequence[str]) -> None:
+    """Raise Malformed if a group is named twice: each time, a few bytes would cause a description of all members."""
     if len({*group_ids}) < len(group_ids):
-        raise Malformed("a request that names a group twice")
+        raise Malformed("the request names a group twice")
 
 
 def _not_found(group_id: str, group: Mapping[str, Any] | None, wanted: str) -> dict[str, Any]:
-    name = group_id[:_MAX_SHOWN]
-    said = f"Group {name} not found." if group is None else f"Group {name} is not a {wanted} group."
-    return {"error_code": GROUP_ID_NOT_FOUND, "error_message": said}
+    name = group_id[:_MAX_NAME_CHARACTERS]
+    message = f"Group {name} not found." if group is None else f"Group {name} is not a {wanted} group."
+    return {"error_code": GROUP_ID_NOT_FOUND, "error_message": message}
 
 
-def _bits(request: Any) -> dict[str, int]:
-    wanted = getattr(request, "include_authorized_operations", False)
-    return {"authorized_operations": _READ_DELETE_DESCRIBE if wanted else _NO_BITS}
+def _operations(request: Any) -> dict[str, int]:
+    requested = getattr(request, "include_authorized_operations", False)
+    return {"authorized_operations": _READ_DELETE_DESCRIBE if requested else _NO_BITS}
 
 
 def _classic_member(member: Mapping[str, Any], *, stable: bool) -> Values:
-    """Describe a member; only in a stable group what it subscribes to and is assigned."""
+    """Return the description of a member, with its subscription and assignment only if the group is stable."""
     return {
         "member_id": member["member_id"],
         "group_instance_id": member["group_instance_id"],
@@ -186,7 +188,7 @@ def _classic_member(member: Mapping[str, Any], *, stable: bool) -> Values:
 
 
 def _subscription(member: Mapping[str, Any]) -> bytes:
-    """Make a subscription again, as far as the tables keep it: topics and rack."""
+    """Return the encoded subscription of a member, as far as the tables contain it: topics and rack."""
     topics, rack = member["subscribed_topics"], member["rack_id"]
     if topics is None:
         return b""

@@ -1,4 +1,4 @@
-"""ListGroups, encoded by hand and in turns: a list of 100,000 groups takes a while."""
+"""ListGroups, encoded without a schema and in steps, because a list can contain 100,000 groups."""
 
 import struct
 from collections.abc import Mapping
@@ -12,20 +12,20 @@ from offsetlake.serve.steps import Work
 from offsetlake.serve.storage.store import Store
 
 _THROTTLE, _FLEXIBLE, _STATES, _TYPES = 1, 3, 4, 5
-_CHUNK_GROUPS = 500  # that are joined, so that they take less memory
+_CHUNK_GROUPS = 500  # groups that are joined, because many small parts take more memory
 _INT16 = struct.Struct(">h")
 
 
-def list_groups(store: Store, request: Any, asked: RequestContext, answer: Answer) -> Work:
+def list_groups(store: Store, request: Any, context: RequestContext, answer: Answer) -> Work:
     """Answer ListGroups with the groups that the client may read.
 
-    Filters do not look at case, and one that names what there is not lets nothing through.
+    Filters are case-insensitive; a filter with only unknown values matches no group.
     """
     states = {name.lower() for name in getattr(request, "states_filter", ())}
     types = {name.lower() for name in getattr(request, "types_filter", ())}
-    flexible = asked.version >= _FLEXIBLE
+    flexible = context.version >= _FLEXIBLE
     tags = b"\0" if flexible else b""
-    behind: dict[int, bytes] = {}  # by kind what follows a name, nothing where groups of the kind are not asked for
+    suffixes: dict[int, bytes] = {}  # the encoding after the name by kind, empty if the filters exclude the kind
     groups: list[bytes] = []
     chunks, count = [], 0
     for name, kind in () if store.loading else store.groups():
@@ -35,20 +35,20 @@ def list_groups(store: Store, request: Any, asked: RequestContext, answer: Answe
             chunks.append(b"".join(groups))
             groups.clear()
             yield len(chunks[-1])
-        rest = behind.get(id(kind))
-        if rest is None:
-            wanted = (not states or kind["state"].lower() in states) and (not types or kind["group_type"] in types)
-            rest = behind[id(kind)] = _behind_name(kind, asked.version) if wanted else b""
-        if rest and asked.client.access.sees(name):
-            groups.append(wire.string(name, flexible=flexible) + rest)
-    out = [tags, bytes(4) if asked.version >= _THROTTLE else b""]
+        suffix = suffixes.get(id(kind))
+        if suffix is None:
+            matches = (not states or kind["state"].lower() in states) and (not types or kind["group_type"] in types)
+            suffix = suffixes[id(kind)] = _suffix(kind, context.version) if matches else b""
+        if suffix and context.client.access.sees(name):
+            groups.append(wire.string(name, flexible=flexible) + suffix)
+    out = [tags, bytes(4) if context.version >= _THROTTLE else b""]
     out.append(_INT16.pack(COORDINATOR_LOAD_IN_PROGRESS if store.loading else NONE))
     out.append(wire.count(count + len(groups), flexible=flexible))
     answer(b"".join(out), *chunks, *groups, tags)
     return 0
 
 
-def _behind_name(kind: Mapping[str, Any], version: int) -> bytes:
+def _suffix(kind: Mapping[str, Any], version: int) -> bytes:
     flexible = version >= _FLEXIBLE
     texts = [kind["protocol_type"] or ""]
     texts += [kind["state"]] if version >= _STATES else []

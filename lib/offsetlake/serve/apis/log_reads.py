@@ -1,8 +1,8 @@
-"""The log itself as a topic to read: Fetch and ListOffsets of `__consumer_offsets`.
+"""Fetch and ListOffsets for the log itself, the topic `__consumer_offsets`.
 
-Record batches are given as they stand on the disk, up to what is acknowledged. A thread of its own reads: a disk may be
-slow, and the first look at a long log takes a while. There are no fetch sessions (KIP-227): who asks for one is told
-that it has none, and names each time all it wants.
+Record batches are returned as they are on disk, up to the acknowledged end. A separate thread reads them, because a
+disk can be slow and indexing a long log takes a while. Fetch sessions (KIP-227) are not supported: each request names
+all partitions.
 """
 
 import asyncio
@@ -37,21 +37,21 @@ from offsetlake.serve.protocol.topics import INTERNAL, Topics
 from offsetlake.serve.writes.watermarks import Watermarks
 
 LOG = ClientLog(logging.getLogger(__name__))
-MOST_BYTES = 4 << 20  # of batches in one answer, but for a single one that is larger
-GATHERING = 0.01  # seconds: who waits for more gets in one answer what is written within them
-LONGEST_WAIT = 60.0  # seconds
+MAX_FETCH_BYTES = 4 << 20  # of record batches in one response; a single larger batch is returned too
+GATHER_SECONDS = 0.01  # after a write, in which further writes are added to the response to a waiting Fetch
+MAX_WAIT_SECONDS = 60.0
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
 SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING: 11}
-"""What stands for a timestamp, and since which version of ListOffsets."""
+"""The first version of ListOffsets by special timestamp."""
 
 _READ_COMMITTED = 1
 _ISOLATION_LEVELS = {0, _READ_COMMITTED}
-_NAMES_ALL = {0, -1}  # session epochs
+_WITHOUT_SESSION = {0, -1}  # session epochs of requests that name all partitions
 _NO_OFFSET = -1
 
 
-class _NotHere(Exception):
-    """The log has no such partition."""
+class _UnknownPartition(Exception):
+    """The log does not have the partition."""
 
 
 class _NotLoaded(Exception):
@@ -59,161 +59,169 @@ class _NotLoaded(Exception):
 
 
 _ERRORS: dict[type[Exception], int] = {
-    _NotHere: UNKNOWN_TOPIC_OR_PARTITION,
+    _UnknownPartition: UNKNOWN_TOPIC_OR_PARTITION,
     _NotLoaded: NOT_LEADER_OR_FOLLOWER,
     OffsetOutOfRange: OFFSET_OUT_OF_RANGE,
     CorruptBatch: CORRUPT_MESSAGE,
-    FileNotFoundError: NOT_LEADER_OR_FOLLOWER,  # cut off this moment: the next try is told so
+    FileNotFoundError: NOT_LEADER_OR_FOLLOWER,  # the segment was deleted meanwhile: a retry gets OFFSET_OUT_OF_RANGE
     OSError: KAFKA_STORAGE_ERROR,
     LogUnavailable: KAFKA_STORAGE_ERROR,
 }
 
 
-class _Wanted(NamedTuple):
+class _PartitionFetch(NamedTuple):
     partition: int
     offset: int
-    most: int
+    max_bytes: int
 
 
 class _Fetch(NamedTuple):
-    """What is kept of a Fetch while it waits: its request may be large."""
+    """The fields of a Fetch that are kept while it waits; the request itself can be large."""
 
-    topic: dict[str, Any]  # as it was named
-    wanted: Sequence[_Wanted]
-    least: int
-    most: int
+    topic: dict[str, Any]  # name and id of the log, as in the request
+    partitions: Sequence[_PartitionFetch]
+    min_bytes: int
+    max_bytes: int
     isolation_level: int
-    wait: float
+    wait: float  # seconds
     others: Sequence[Any]  # all other topics
 
 
 class LogReads:
-    """Reads the log in `folder`, up to the watermarks."""
+    """Reads the log in `folder`, up to the high watermarks."""
 
     def __init__(self, folder: Path, topics: Topics, watermarks: Watermarks, loop: asyncio.AbstractEventLoop) -> None:
         self._folder, self._topics, self._watermarks, self._loop = folder, topics, watermarks, loop
         self._thread = ThreadPoolExecutor(1, "read")
         self._readers: dict[int, PartitionReader] = {}
-        self._under_way: set[asyncio.Task[Values]] = set()
+        self._tasks: set[asyncio.Task[Values]] = set()
 
-    def begin(self, work: Coroutine[Any, Any, Values], done: Callable[[Values], None], asked: RequestContext) -> None:
-        """Have a request answered; `done` is called with the answer. Where there is none, its connection ends."""
+    def start(
+        self, work: Coroutine[Any, Any, Values], respond: Callable[[Values], None], context: RequestContext
+    ) -> None:
+        """Start to answer a request; `respond` is called with the response. If it fails, the connection is closed."""
 
-        def end(task: "asyncio.Task[Values]") -> None:
-            self._under_way.discard(task)
+        def finish(task: "asyncio.Task[Values]") -> None:
+            self._tasks.discard(task)
             if task.cancelled():
                 return
             try:
-                done(task.result())
+                respond(task.result())
             except Exception:
                 LOG.exception(
-                    "%(address)s asked for the log, and the program has a fault: its connection is closed",
-                    {"address": asked.client.address},
+                    "Connection of %(address)s closed: a request to read the log caused an internal error",
+                    {"address": context.client.address},
                 )
-                asked.client.close_connection()
+                context.client.close_connection()
 
         task = self._loop.create_task(work)
-        self._under_way.add(task)
-        task.add_done_callback(end)
+        self._tasks.add(task)
+        task.add_done_callback(finish)
 
     async def close(self) -> None:
-        """Let go of those who wait."""
-        for task in self._under_way:
+        """Cancel the requests that wait."""
+        for task in self._tasks:
             task.cancel()
-        if self._under_way:
-            await asyncio.wait(self._under_way)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def fetch(self, request: Any, asked: RequestContext) -> Coroutine[Any, Any, Values]:
-        """Answer Fetch of the log, for who may read it; messages of other topics nobody may read here.
+    def fetch(self, request: Any, context: RequestContext) -> Coroutine[Any, Any, Values]:
+        """Answer Fetch for the log, if the client may read it; other topics get TOPIC_AUTHORIZATION_FAILED (29).
 
-        They are answered because clients that commit fetch what they are assigned too, and some do not end well
-        without it (aiokafka's `stop` raises). This error they tell whoever polls, and do not try again at once.
+        Clients that commit also fetch the partitions that they are assigned, and some fail without a response (`stop`
+        of aiokafka raises). They report this error to the application, and do not retry at once.
         """
-        if getattr(request, "session_epoch", -1) not in _NAMES_ALL:
-            return _given({"error_code": FETCH_SESSION_ID_NOT_FOUND, "responses": ()})
+        if getattr(request, "session_epoch", -1) not in _WITHOUT_SESSION:
+            return self._refuse_session()
         logs: list[Any] = []
         others: list[Any] = []
         for topic in request.topics:
-            (logs if self._is_log(topic) and asked.client.may_read_log() else others).append(topic)
-        wanted = {
-            of.partition: _Wanted(of.partition, of.fetch_offset, of.partition_max_bytes)
+            (logs if self._is_log(topic) and context.client.may_read_log() else others).append(topic)
+        partitions = {
+            fetch.partition: _PartitionFetch(fetch.partition, fetch.fetch_offset, fetch.partition_max_bytes)
             for topic in logs
-            for of in topic.partitions
+            for fetch in topic.partitions
         }
-        most = min(request.max_bytes, MOST_BYTES)
-        return self._fetched(
+        max_bytes = min(request.max_bytes, MAX_FETCH_BYTES)
+        return self._fetch(
             _Fetch(
-                topic=_named(logs[0]) if logs else {},
-                wanted=[*wanted.values()],
-                least=min(request.min_bytes, most),
-                most=most,
+                topic=_name_and_id(logs[0]) if logs else {},
+                partitions=[*partitions.values()],
+                min_bytes=min(request.min_bytes, max_bytes),
+                max_bytes=max_bytes,
                 isolation_level=request.isolation_level,
-                wait=min(request.max_wait.total_seconds(), LONGEST_WAIT),
+                wait=min(request.max_wait.total_seconds(), MAX_WAIT_SECONDS),
                 others=others,
             )
         )
 
+    async def _refuse_session(self) -> Values:
+        return {"error_code": FETCH_SESSION_ID_NOT_FOUND, "responses": ()}
+
     async def ends(self, partitions: Sequence[Any], isolation_level: int, version: int) -> list[Values]:
-        """Answer ListOffsets of partitions of the log."""
+        """Answer ListOffsets for partitions of the log."""
 
         def find() -> list[Values]:
-            return [self._end(of.partition_index, of.timestamp, isolation_level, version) for of in partitions]
+            return [self._end(partition, isolation_level, version) for partition in partitions]
 
         return await self._loop.run_in_executor(self._thread, find)
 
-    async def _fetched(self, asked: _Fetch) -> Values:
-        """Read until there is enough, a partition goes on behind what was read or has an error, or the time is over.
+    async def _fetch(self, request: _Fetch) -> Values:
+        """Read until `min_bytes` are available, a partition has an error or more records, or the wait is over.
 
-        What goes on is behind the end of a segment, or was not asked for: a broker does not wait for it either.
+        A partition has more records after the end of the segment that was read, or above the limit of bytes; a broker
+        does not wait in these cases either.
         """
-        until = self._loop.time() + asked.wait
+        until = self._loop.time() + request.wait
         while True:
-            found, goes_on = await self._loop.run_in_executor(self._thread, self._read_all, asked)
-            enough = goes_on or sum(len(of["records"]) for of in found) >= asked.least
+            partitions, has_more = await self._loop.run_in_executor(self._thread, self._read_all, request)
+            enough = has_more or sum(len(partition["records"]) for partition in partitions) >= request.min_bytes
             left = until - self._loop.time()
-            if enough or asked.others or not found or left <= 0 or any(of["error_code"] for of in found):
+            failed = any(partition["error_code"] for partition in partitions)
+            if enough or request.others or not partitions or left <= 0 or failed:
                 break
-            seen = {of["partition_index"]: of["high_watermark"] for of in found}
-            found = []  # who waits holds no memory
-            await self._watermarks.wait(seen, left)
-            await asyncio.sleep(min(GATHERING, left))
-        log = [asked.topic | {"partitions": found}] if found else []
-        responses = chain(log, map(_unreadable, asked.others))
-        return {"error_code": NONE, "responses": Lazy(len(log) + len(asked.others), responses)}
+            watermarks = {partition["partition_index"]: partition["high_watermark"] for partition in partitions}
+            partitions = []  # a waiting request keeps no records in memory
+            await self._watermarks.wait(watermarks, left)
+            await asyncio.sleep(min(GATHER_SECONDS, left))
+        log = [request.topic | {"partitions": partitions}] if partitions else []
+        responses = chain(log, map(_refuse_fetch, request.others))
+        return {"error_code": NONE, "responses": Lazy(len(log) + len(request.others), responses)}
 
     def _is_log(self, topic: Any) -> bool:
-        """Tell whether a topic of a Fetch, named or by its id, is the log."""
+        """Check whether a topic of a Fetch, identified by name or by id, is the log."""
         if hasattr(topic, "topic"):
             return bool(topic.topic == OFFSETS_TOPIC)
         return self._topics.name_of(topic.topic_id.bytes if topic.topic_id else ZERO_UUID) == INTERNAL
 
-    def _read_all(self, asked: _Fetch) -> tuple[list[Values], bool]:
-        """Read of all partitions; gives with it whether one of them goes on behind what was read of it."""
-        found: list[Values] = []
-        left, goes_on = asked.most, False
-        for wanted in asked.wanted:
-            answer = _partition(wanted.partition)
+    def _read_all(self, request: _Fetch) -> tuple[list[Values], bool]:
+        """Read all partitions of a request; return the answers, and whether one of them has more records."""
+        answers: list[Values] = []
+        left, has_more = request.max_bytes, False
+        for fetch in request.partitions:
+            answer = _empty_answer(fetch.partition)
             try:
-                read, more = self._read(wanted, asked.isolation_level, left, at_least_one=left == asked.most)
-                answer |= read
-                goes_on = goes_on or more
+                fields, more = self._read(fetch, request.isolation_level, left, at_least_one=left == request.max_bytes)
+                answer |= fields
+                has_more = has_more or more
             except tuple(_ERRORS) as error:
                 answer["error_code"] = _code(error)
             left -= len(answer["records"])
-            found.append(answer)
-        return found, goes_on
+            answers.append(answer)
+        return answers, has_more
 
-    def _read(self, wanted: _Wanted, isolation_level: int, most: int, *, at_least_one: bool) -> tuple[Values, bool]:
+    def _read(
+        self, fetch: _PartitionFetch, isolation_level: int, max_bytes: int, *, at_least_one: bool
+    ) -> tuple[Values, bool]:
         if isolation_level not in _ISOLATION_LEVELS:
             return {"error_code": INVALID_REQUEST}, False
         committed = isolation_level == _READ_COMMITTED
-        reader = self._reader(wanted.partition)
-        limit = max(0, min(wanted.most, most))
-        records, behind = reader.read(wanted.offset, limit, committed=committed, at_least_one=at_least_one)
-        aborted = [
-            {"producer_id": of.producer_id, "first_offset": of.first} for of in reader.aborted(wanted.offset, behind)
-        ]
+        reader = self._reader(fetch.partition)
+        limit = max(0, min(fetch.max_bytes, max_bytes))
+        records, end = reader.read(fetch.offset, limit, committed=committed, at_least_one=at_least_one)
+        transactions = reader.aborted(fetch.offset, end)
+        aborted = [{"producer_id": each.producer_id, "first_offset": each.first} for each in transactions]
         answer = {
             "high_watermark": reader.end,
             "last_stable_offset": reader.stable_end(committed=True),
@@ -221,9 +229,10 @@ class LogReads:
             "aborted_transactions": aborted if committed else None,
             "records": records,
         }
-        return answer, bool(records) and behind < reader.stable_end(committed=committed)
+        return answer, bool(records) and end < reader.stable_end(committed=committed)
 
-    def _end(self, partition: int, timestamp: int, isolation_level: int, version: int) -> Values:
+    def _end(self, request: Any, isolation_level: int, version: int) -> Values:
+        partition, timestamp = request.partition_index, request.timestamp
         answer = {"partition_index": partition, "error_code": NONE}
         if timestamp < 0 and version < SINCE.get(timestamp, version + 1):
             return answer | {"error_code": UNSUPPORTED_VERSION}
@@ -236,9 +245,9 @@ class LogReads:
         return answer | {"timestamp": found.timestamp, "offset": found.offset, "leader_epoch": found.epoch}
 
     def _reader(self, partition: int) -> PartitionReader:
-        """Give what reads a partition, having looked at all that is acknowledged."""
+        """Return the reader of a partition, after it has indexed the partition up to the acknowledged end."""
         if not self._topics.has_partition(INTERNAL, partition):
-            raise _NotHere
+            raise _UnknownPartition
         end = self._watermarks.of(partition)
         if end is None:
             raise _NotLoaded
@@ -251,7 +260,7 @@ class LogReads:
 
 
 def _find(reader: PartitionReader, timestamp: int, *, committed: bool) -> RecordPosition:
-    """Find what a timestamp of ListOffsets asks for."""
+    """Return the offset that a timestamp of ListOffsets selects."""
     if timestamp == LATEST:
         return RecordPosition(NO_TIMESTAMP, reader.stable_end(committed=committed), reader.epoch)
     if timestamp in {EARLIEST, EARLIEST_LOCAL}:
@@ -262,20 +271,17 @@ def _find(reader: PartitionReader, timestamp: int, *, committed: bool) -> Record
     return found or RecordPosition(NO_TIMESTAMP, _NO_OFFSET, NO_EPOCH)
 
 
-async def _given(values: Values) -> Values:
-    return values
-
-
 def _code(error: Exception) -> int:
     return next(code for kind, code in _ERRORS.items() if isinstance(error, kind))
 
 
-def _named(topic: Any) -> dict[str, Any]:
-    """Give the name of a topic of a Fetch, or its id, whichever it came by."""
+def _name_and_id(topic: Any) -> dict[str, Any]:
+    """Return name and id of a topic of a Fetch; each version has one of them."""
     return {"topic": getattr(topic, "topic", None), "topic_id": getattr(topic, "topic_id", None)}
 
 
-def _partition(number: int) -> dict[str, Any]:
+def _empty_answer(number: int) -> dict[str, Any]:
+    """Return the answer for a partition without records."""
     return {
         "partition_index": number,
         "error_code": NONE,
@@ -285,8 +291,8 @@ def _partition(number: int) -> dict[str, Any]:
     }
 
 
-def _unreadable(topic: Any) -> Values:
-    """Answer for a topic that is not the log."""
+def _refuse_fetch(topic: Any) -> Values:
+    """Refuse a topic that is not the log."""
     refused = {"error_code": TOPIC_AUTHORIZATION_FAILED}
-    partitions = (_partition(of.partition) | refused for of in topic.partitions)
-    return _named(topic) | {"partitions": Lazy(len(topic.partitions), partitions)}
+    partitions = (_empty_answer(partition.partition) | refused for partition in topic.partitions)
+    return _name_and_id(topic) | {"partitions": Lazy(len(topic.partitions), partitions)}

@@ -1,7 +1,7 @@
-"""OffsetFetch, versions 1 to 10: the request read in place, the answer put together from bytes as they are stored.
+"""OffsetFetch, versions 1 to 10: requests are read without a schema, responses are assembled from stored bytes.
 
-What asks for many partitions is read and answered in turns. Its answer still shows each group as it was at one moment:
-the references to all of the group's offsets are copied first.
+Requests for many partitions are read and answered in steps. The response is still consistent for each group: the
+references to all offsets of the group are copied first.
 """
 
 import struct
@@ -32,8 +32,8 @@ from offsetlake.serve.writes.commit_rules import NOBODY, Committer, fetch_refusa
 
 _ALL_SINCE = _NO_ERROR_BELOW = 2
 _THROTTLE, _EPOCH, _FLEXIBLE, _STABLE, _GROUPS, _MEMBER, _TOPIC_IDS = 3, 5, 6, 7, 8, 9, 10
-KEPT, LARGEST_KEPT = 1000, 600  # requests that were read, and their bytes: each takes up to 20 kB as objects
-SMALL = 200  # partitions and topics: what asks for fewer is answered at once
+MAX_CACHED_REQUESTS, MAX_CACHED_REQUEST_BYTES = 1000, 600  # decoded, a request takes up to 20 kB of memory
+MAX_SMALL_PARTITIONS = 200  # of partitions and topics; requests for fewer are answered in one step
 _NOTHING: Stored = (-1, -1, b"", ZERO_UUID)
 _WITH_EPOCH, _WITHOUT_EPOCH = struct.Struct(">iqi"), struct.Struct(">iq")
 _INT16 = struct.Struct(">h")
@@ -44,11 +44,11 @@ Topic = tuple[bytes, bytes, tuple[int, ...]]
 """Name, id (ZERO_UUID below version 10) and partitions."""
 
 Read = Callable[[bytes, Sequence[int]], list[Stored | None]]
-"""Returns what is stored of partitions of a topic."""
+"""Returns the stored offsets of partitions of a topic."""
 
 
 class GroupRequest:
-    """What a request asks of one group; `topics` is None for all there are."""
+    """The part of a request for one group; `topics` is None for all topics."""
 
     __slots__ = ("committer", "group", "topics")
 
@@ -57,12 +57,11 @@ class GroupRequest:
 
 
 class Request(NamedTuple):
-    """A request: what it asks of each group, and whether only of offsets that are stable."""
+    """A decoded request; `stable` requires stable offsets (KIP-447), `is_small` answers it in one step."""
 
     groups: list[GroupRequest]
     stable: bool
     is_small: bool
-    """Whether it is answered at once, as it asks of few partitions."""
 
 
 class OffsetFetch:
@@ -71,46 +70,47 @@ class OffsetFetch:
     def __init__(self, store: Store, topics: Topics) -> None:
         self._store, self._topics = store, topics
         self.errors: Counter[int] = Counter()
-        self._read_once = lru_cache(KEPT)(lambda body, version: complete(self._read(body, version)))
+        self._read_cached = lru_cache(MAX_CACHED_REQUESTS)(lambda body, version: complete(self._read(body, version)))
 
     def take(self, frame: bytes, at: int, version: int, answer: Answer, client: Client) -> None:
-        """Answer the request whose body begins at `at`, in turns where it is large.
+        """Answer the request whose body begins at position `at`, in steps if it is large.
 
-        Raises Malformed, IndexError or struct.error where the bytes are no such request.
+        Raise Malformed, IndexError or struct.error if the request is malformed.
         """
-        # Whoever asks again asks the same; what an id stands for can come to be known.
-        if len(frame) >= LARGEST_KEPT:
+        # Clients repeat their requests. Requests with topic ids are not cached: an unknown id can become known.
+        if len(frame) >= MAX_CACHED_REQUEST_BYTES:
             client.work(self._respond(None, frame[at:], version, answer, client))
             return
         body = frame[at:]
-        request = complete(self._read(body, version)) if version >= _TOPIC_IDS else self._read_once(body, version)
+        request = complete(self._read(body, version)) if version >= _TOPIC_IDS else self._read_cached(body, version)
         if request.is_small:
             answer(b"".join(complete(self._encoded(request, version, client))))
         else:
             client.work(self._respond(request, b"", version, answer, client))
 
     def _respond(self, request: Request | None, body: bytes, version: int, answer: Answer, client: Client) -> Work:
-        """Read a request, unless that is done, and answer it, in turns."""
+        """Read a request, unless it was read, and answer it, in steps."""
         if request is None:
             request = yield from self._read(body, version)
         answer(*(yield from self._encoded(request, version, client)))
         return 0
 
     def _read(self, body: bytes, version: int) -> Steps[Request]:
-        """Read a request."""
+        """Read a request in steps."""
         cursor = wire.Cursor(body, 0, flexible=version >= _FLEXIBLE, max_elements=_MAX_ELEMENTS)
         number = cursor.length(_MIN_GROUP_BYTES) if version >= _GROUPS else 1
         groups: list[GroupRequest] = []
         size = 0
         for _ in range(number):
-            asked = yield from self._read_group(cursor, version)
-            groups.append(asked)
-            size += SMALL if asked.topics is None else sum(1 + len(partitions) for _, _, partitions in asked.topics)
-        if len({of.group for of in groups}) < number:  # all of a large group would be asked for by a byte or two
-            raise wire.Malformed("a fetch that names a group twice")
+            group = yield from self._read_group(cursor, version)
+            groups.append(group)
+            topics = group.topics
+            size += MAX_SMALL_PARTITIONS if topics is None else sum(1 + len(partitions) for _, _, partitions in topics)
+        if len({group.group for group in groups}) < number:  # a few bytes could request all offsets of a large group
+            raise wire.Malformed("the request names a group twice")
         stable = version >= _STABLE and cursor.bool_()
         cursor.tags()
-        return Request(groups, stable, size < SMALL)
+        return Request(groups, stable, size < MAX_SMALL_PARTITIONS)
 
     def _read_group(self, cursor: wire.Cursor, version: int) -> Steps[GroupRequest]:
         group, committer = cursor.name(), NOBODY
@@ -128,54 +128,54 @@ class OffsetFetch:
                 id_, name = ZERO_UUID, cursor.name()
             partitions = cursor.int32s()
             if len(partitions) > 1 and len({*partitions}) < len(partitions):
-                raise wire.Malformed("a fetch that names a partition twice")  # 4 bytes would return 4 KiB of metadata
+                raise wire.Malformed("the request names a partition twice")  # 4 bytes could return 4 KiB of metadata
             topics.append((name, id_, partitions))
             cursor.tags()
             yield 0
         if length > 1 and len({topic[:2] for topic in topics}) < length:
-            raise wire.Malformed("a fetch that names a topic twice")
+            raise wire.Malformed("the request names a topic twice")
         if version >= _GROUPS:
             cursor.tags()
         return GroupRequest(group, committer, None if length < 0 else topics)
 
     def _encoded(self, request: Request, version: int, client: Client) -> Steps[list[bytes]]:
-        """Encode the response; each group is answered as it is at one moment."""
+        """Encode the response in steps; it is consistent for each group."""
         flexible, many = version >= _FLEXIBLE, version >= _GROUPS
         out = [b"\0"] if flexible else []  # the tagged fields of the header
         if version >= _THROTTLE:
             out.append(bytes(4))
         if many:
             out.append(wire.count(len(request.groups), flexible=True))
-        for asked in request.groups:
+        for group in request.groups:
             if many:
-                out.append(wire.string(asked.group, flexible=True))
-            yield from self._encode_group(out, asked, request, version, client)
+                out.append(wire.string(group.group, flexible=True))
+            yield from self._encode_group(out, group, request, version, client)
         if flexible:
             out.append(b"\0")
         return out
 
     def _encode_group(
-        self, out: list[bytes], asked: GroupRequest, request: Request, version: int, client: Client
+        self, out: list[bytes], group_request: GroupRequest, request: Request, version: int, client: Client
     ) -> Steps[None]:
-        flexible, group = version >= _FLEXIBLE, asked.group
+        flexible, group, committer = version >= _FLEXIBLE, group_request.group, group_request.committer
         tags = b"\0" if flexible else b""
         error = COORDINATOR_LOAD_IN_PROGRESS if self._store.loading else NONE
         if not client.may(READ, group):
             error = GROUP_AUTHORIZATION_FAILED
-        if not error and asked.committer is not NOBODY:
-            error = fetch_refusal(self._store.group(group), self._store.members(group), asked.committer)
-        topics: Sequence[Topic]
+        if not error and committer is not NOBODY:
+            error = fetch_refusal(self._store.group(group), self._store.members(group), committer)
+        topics: Sequence[Topic] = group_request.topics or []
         read: Read
         unstable: Collection[bytes] = self._store.pending.keys(group) if request.stable and not error else ()
         if error:
-            topics, read = [] if version >= _NO_ERROR_BELOW else asked.topics or [], _no_offsets
+            topics, read = [] if version >= _NO_ERROR_BELOW else topics, _no_offsets
         elif request.is_small:
-            topics, read = asked.topics or [], partial(self._store.read, group)
+            read = partial(self._store.read, group)
         else:
             moment, unstable = self._store.group_offsets(group), {*unstable}
-            topics, read = asked.topics or [], moment.read
-            if asked.topics is None:
-                topics = self._all(version, (yield from moment.partitions()))
+            read = moment.read
+            if group_request.topics is None:
+                topics = self._all_topics(version, (yield from moment.partitions()))
         yield from self._encode_topics(out, topics, read, version, error, unstable)
         if version >= _NO_ERROR_BELOW:
             out.append(_INT16.pack(error))
@@ -202,10 +202,10 @@ class OffsetFetch:
                 wire.count(len(partitions), flexible=flexible),
             )
             code = error or (UNKNOWN_TOPIC_ID if version >= _TOPIC_IDS and not name else NONE)
-            for begin in range(0, len(partitions), SMALL):
-                numbers = partitions[begin : begin + SMALL]
-                found = _no_offsets(name, numbers) if code else read(name, numbers)
-                piece = self._encode_partitions(numbers, found, (name, id_), version, code, unstable)
+            for begin in range(0, len(partitions), MAX_SMALL_PARTITIONS):
+                numbers = partitions[begin : begin + MAX_SMALL_PARTITIONS]
+                offsets = _no_offsets(name, numbers) if code else read(name, numbers)
+                piece = self._encode_partitions(numbers, offsets, (name, id_), version, code, unstable)
                 out.append(piece)
                 yield len(piece)
             out.append(tags)
@@ -214,19 +214,19 @@ class OffsetFetch:
     def _encode_partitions(
         self,
         partitions: Sequence[int],
-        found: Sequence[Stored | None],
+        offsets: Sequence[Stored | None],
         topic: tuple[bytes, bytes],
         version: int,
         error: int,
         unstable: Collection[bytes],
     ) -> bytes:
-        """Encode partitions of a topic, given by its name and id, with what is stored of them."""
+        """Return the encoded partitions of a topic, which is given by name and id, with their stored offsets."""
         name, id_ = topic
         flexible, epochs = version >= _FLEXIBLE, version >= _EPOCH
         if error:
             self.errors[error] += len(partitions)
         out: list[bytes] = []
-        for partition, stored in zip(partitions, found, strict=True):
+        for partition, stored in zip(partitions, offsets, strict=True):
             code = error
             if unstable and key(name, partition) in unstable:
                 code, stored = UNSTABLE_OFFSET_COMMIT, None  # noqa: PLW2901
@@ -241,7 +241,7 @@ class OffsetFetch:
             )
         return b"".join(out)
 
-    def _all(self, version: int, partitions: Mapping[bytes, list[int]]) -> list[Topic]:
+    def _all_topics(self, version: int, partitions: Mapping[bytes, list[int]]) -> list[Topic]:
         return [
             (name, self._topics.id_of(name) if version >= _TOPIC_IDS else ZERO_UUID, tuple(numbers))
             for name, numbers in partitions.items()

@@ -21,18 +21,10 @@ from offsetlake.serve.protocol.request_limits import API_KEY_BYTES, MIN_LIMIT_BY
 from offsetlake.serve.steps import Work
 
 LOG = ClientLog(logging.getLogger(__name__))
-MAX_UNANSWERED = 1000
-"""Maximum number of requests of one connection that wait for the log; further requests stay in its socket."""
-
-MAX_UNANSWERED_BYTES = 16 << 20
-"""Maximum size of these requests, counted from the last time that no request was unanswered."""
-
-MAX_MUTED_BYTES = 16 << 10
-"""Maximum number of bytes that a muted connection buffers."""
-
-MAX_UNREAD_BYTES = 64 << 10
-"""Maximum number of bytes that a queued connection buffers before it stops reading its socket."""
-
+MAX_UNANSWERED = 1000  # requests of one connection that wait for the log; further ones stay in its socket
+MAX_UNANSWERED_BYTES = 16 << 20  # of these requests, counted from the last time that none was unanswered
+MAX_MUTED_BYTES = 16 << 10  # that a muted connection buffers
+MAX_UNREAD_BYTES = 64 << 10  # that a queued connection buffers before it stops reading its socket
 _SIZE = struct.Struct(">i")
 
 

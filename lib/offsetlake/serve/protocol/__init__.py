@@ -1,1 +1,1 @@
-"""Requests and responses as bytes, by the schemas of the Kafka protocol."""
+"""The wire format of the Kafka protocol: reading requests and encoding responses."""

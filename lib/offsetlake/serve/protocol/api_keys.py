@@ -1,4 +1,4 @@
-"""The APIs that the serving process answers, by their keys in the Kafka protocol, and the versions of each."""
+"""The keys of the APIs that the serving process supports, and the supported versions of each."""
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 0, 1, 2, 3, 8, 9, 10
 DESCRIBE_GROUPS, LIST_GROUPS, API_VERSIONS, DELETE_GROUPS, OFFSET_DELETE = 15, 16, 18, 42, 47
@@ -30,4 +30,4 @@ VERSIONS = {
     CONSUMER_GROUP_DESCRIBE: range(2),
     DESCRIBE_TOPIC_PARTITIONS: range(1),
 }
-"""Versions by API, as a 4.2 broker has them."""
+"""The supported versions by API key: those of a Kafka 4.2 broker."""

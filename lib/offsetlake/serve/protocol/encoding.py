@@ -1,4 +1,4 @@
-"""Encodes responses by kio's schemas, in turns: the elements of arrays may be computed while they are encoded."""
+"""Encodes responses by kio's schemas, in steps: the elements of arrays can be computed while they are encoded."""
 
 import dataclasses
 import struct
@@ -11,33 +11,33 @@ from kio.static.constants import uuid_zero
 
 from offsetlake.kafka.records.writers import unsigned_varint
 
-_CHUNK_PARTS = 512  # parts of a response that are joined, so that they take less memory
+_CHUNK_PARTS = 512  # parts of a response that are joined, because many small parts take more memory
 _INT16, _INT32, _INT64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
 _NUMBERS = {"int8": ">b", "int16": ">h", "uint16": ">H", "int32": ">i", "int64": ">q", "error_code": ">h"}
 _MILLISECONDS = {"timedelta_i32": ">i", "timedelta_i64": ">q"}
 _ZERO: dict[str, Any] = {"timedelta_i32": timedelta(0), "error_code": 0, "uuid": uuid_zero}
-"""By Kafka type, the value of a field without a default that a response does not name."""
+"""The value by Kafka type of a field that has no default and that a response does not set."""
 
 Values = Mapping[str, Any]
 Encode = Callable[[Any], bytes]
 
 
 class Lazy(NamedTuple):
-    """An array whose elements are computed when they are encoded."""
+    """An array of `size` elements, which are computed when they are encoded."""
 
     size: int
     elements: Iterable[Values]
 
 
 class Encoded(NamedTuple):
-    """An array whose elements are already encoded, any number of them in a piece."""
+    """An array of `size` elements, which are already encoded; a piece contains any number of them."""
 
     size: int
     pieces: Iterable[bytes]
 
 
 class Response:
-    """A response that is encoded step by step; `chunks` are what is encoded so far, joined once it is complete.
+    """Encodes a response in steps; `chunks` contains what was encoded so far.
 
     `failed` is called with each `error_code` that is not NONE.
     """
@@ -48,7 +48,7 @@ class Response:
         self._failed = failed
 
     def encode(self, schema: Any, values: Values) -> Generator[int, None, None]:
-        """Encode an entity; yields after each element of an array the bytes that were joined since."""
+        """Encode an entity; yield after each element of an array the number of bytes that were joined since."""
         tags: dict[int, bytes] = {}
         for field in _fields(schema):
             value = values.get(field.name, field.default)
@@ -113,7 +113,7 @@ class Response:
 
 
 def encoded(schema: Any, values: Values, failed: Callable[[int], None] = lambda _: None) -> bytes:
-    """Encode an entity that is small."""
+    """Return a small entity as bytes."""
     response = Response(failed)
     for _ in response.encode(schema, values):
         pass
@@ -121,14 +121,14 @@ def encoded(schema: Any, values: Values, failed: Callable[[int], None] = lambda 
 
 
 def element_schema(schema: Any, *names: str) -> Any:
-    """Return the schema of the elements of an array, by the names of the fields that lead to it."""
+    """Return the schema of the elements of an array, which is found by following the names of fields."""
     for name in names:
         schema = next(field.nested for field in _fields(schema) if field.name == name)
     return schema
 
 
 class _Field(NamedTuple):
-    """A field of a schema; `encode` encodes its value or, of an array of entities, the number of elements."""
+    """A field of a schema; `encode` encodes its value, or the number of elements of an array of entities."""
 
     name: str
     default: Any
@@ -142,41 +142,42 @@ class _Field(NamedTuple):
 
 @cache
 def _fields(schema: Any) -> list[_Field]:
-    found = []
+    fields = []
     for field in dataclasses.fields(schema):
         kind = field.metadata.get("kafka_type", "")
         default = field.default if field.default is not dataclasses.MISSING else _ZERO.get(kind, field.default)
-        is_array = any(get_origin(of) is tuple for of in (field.type, *get_args(field.type)))
-        nested = next((of for of in _named_in(field.type) if dataclasses.is_dataclass(of)), None)
+        types = _component_types(field.type)
+        is_array = any(get_origin(type_) is tuple for type_ in (field.type, *get_args(field.type)))
+        nested = next((type_ for type_ in types if dataclasses.is_dataclass(type_)), None)
         flexible = schema.__flexible__
         if is_array and nested is not None:
             encode = _count(flexible=flexible)
         elif nested is not None:
-            encode = _no_primitive
+            encode = _raise_not_primitive
         elif is_array:
             encode = _array_of(_primitive(kind, flexible=flexible), _count(flexible=flexible))
         else:
             encode = _primitive(kind, flexible=flexible)
-        is_nullable = type(None) in _named_in(field.type)
+        is_nullable = type(None) in types
         is_error = field.name == "error_code"
-        found.append(
+        fields.append(
             _Field(field.name, default, encode, nested, is_array, is_nullable, is_error, field.metadata.get("tag"))
         )
-    return found
+    return fields
 
 
-def _named_in(annotated: Any) -> list[Any]:
-    """Return the types an annotation is made of."""
-    parts = get_args(annotated)
-    return [of for part in parts for of in _named_in(part)] if parts else [annotated]
+def _component_types(annotation: Any) -> list[Any]:
+    """Return the types of which an annotation is composed."""
+    arguments = get_args(annotation)
+    return [type_ for argument in arguments for type_ in _component_types(argument)] if arguments else [annotation]
 
 
-def _no_primitive(value: Any) -> bytes:
-    raise TypeError(f"an entity is not encoded as a primitive: {type(value).__name__}")
+def _raise_not_primitive(value: Any) -> bytes:
+    raise TypeError(f"An entity cannot be encoded as a primitive: {type(value).__name__}")
 
 
 def _primitive(kind: str, *, flexible: bool) -> Encode:
-    """Return what encodes values of a Kafka type."""
+    """Return the function that encodes values of a Kafka type."""
     if kind in _NUMBERS:
         return struct.Struct(_NUMBERS[kind]).pack
     if kind in _MILLISECONDS:
@@ -194,7 +195,7 @@ def _primitive(kind: str, *, flexible: bool) -> Encode:
 
 
 def _sized(size: Encode, convert: Callable[[Any], bytes]) -> Encode:
-    """Return what encodes values with their sizes; null has the size -1."""
+    """Return the function that encodes values after their sizes; null has the size -1."""
 
     def encode(value: Any) -> bytes:
         if value is None:

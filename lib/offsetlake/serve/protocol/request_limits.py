@@ -1,12 +1,12 @@
-"""Limits of requests by API: what a larger request could ask for, no client of Kafka needs.
+"""Limits of requests by API, above what Kafka clients need.
 
-| limit        | unit  | is checked |
-|--------------|-------|------------|
-| max_bytes    | bytes | when the size and the API key of a frame have arrived, before the rest of it is read |
-| max_elements | count of the elements of all arrays and of all tagged fields | before the elements are read |
+| Limit        | Unit  | Checked |
+|--------------|-------|---------|
+| max_bytes    | bytes | When the size and the API key of a frame have arrived, before the rest of it is read. |
+| max_elements | elements of all arrays, and tagged fields | Before the elements are read. |
 
-A larger request ends its connection, as a broker ends one above its `socket.request.max.bytes`. An Admin client asks
-for 100,000 groups in one request, a consumer for all of its partitions.
+A larger request closes its connection, as on a broker a request above `socket.request.max.bytes` does. An Admin client
+describes up to 100,000 groups in one request, and a consumer names all of its partitions.
 """
 
 from typing import NamedTuple
@@ -41,7 +41,7 @@ _KIB, _MIB = 1 << 10, 1 << 20
 
 
 class RequestLimit(NamedTuple):
-    """How large a request of one API may be."""
+    """The limits of requests of one API."""
 
     max_bytes: int
     max_elements: int
@@ -76,15 +76,15 @@ REQUEST_LIMITS = {
     CONSUMER_GROUP_DESCRIBE: _GROUPS,
     DESCRIBE_TOPIC_PARTITIONS: _PARTITIONS,
 }
-"""By API key; requests of other APIs are refused."""
+"""The limits by API key; requests of other APIs are refused."""
 
 MAX_COMMIT_BATCH_BYTES = 1_048_588
-"""Of the record batch of one OffsetCommit or TxnOffsetCommit: `max.message.bytes` of a broker, which fails larger ones
-with UNKNOWN_SERVER_ERROR (-1)."""
+"""Maximum size of the record batch of one OffsetCommit or TxnOffsetCommit: the default of `max.message.bytes` of a
+broker, which answers larger ones with UNKNOWN_SERVER_ERROR (-1)."""
 
 API_KEY_BYTES = 2
 MIN_LIMIT_BYTES = min(limit.max_bytes for limit in REQUEST_LIMITS.values())
-"""A frame of this size needs no further check."""
+"""The smallest limit of all APIs: a frame up to this size needs no further check."""
 
 _MAX_LIMIT_BYTES = max(limit.max_bytes for limit in REQUEST_LIMITS.values())
 
@@ -92,10 +92,10 @@ _MAX_LIMIT_BYTES = max(limit.max_bytes for limit in REQUEST_LIMITS.values())
 def check_frame_size(size: int, api_key: bytes | bytearray) -> None:
     """Raise Malformed if a frame of `size` bytes is larger than its API allows.
 
-    `api_key` has the bytes of the API key that have arrived; until it is complete, the largest limit of all APIs holds.
+    `api_key` contains the bytes of the API key that have arrived; until it is complete, the largest limit applies.
     """
     api, max_bytes = int.from_bytes(api_key, "big", signed=True), _MAX_LIMIT_BYTES
     if len(api_key) == API_KEY_BYTES:
         max_bytes = REQUEST_LIMITS[api].max_bytes if api in REQUEST_LIMITS else MIN_LIMIT_BYTES
     if not 0 <= size <= max_bytes:
-        raise Malformed(f"a request of {size} bytes, of API {api}, where {max_bytes} are allowed")
+        raise Malformed(f"a request of API {api} has {size} bytes; the limit is {max_bytes}")

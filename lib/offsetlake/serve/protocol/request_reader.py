@@ -1,11 +1,13 @@
-"""Reads the bodies of requests by kio's schemas, in one pass over bytes that are not trusted.
+"""Reads the bodies of requests by kio's schemas, in one pass over untrusted bytes.
 
-kio's own reader is not used: it allocates what a length states before it looks at the rest (`docs/kio-report.md`),
-fails on unknown tagged fields, which KIP-482 tells to skip, and accepts null where a schema does not. A check in front
-of it would read each request twice, and the two could disagree.
+kio's own reader is not used: it allocates memory for a length before it checks the rest of the request
+(`docs/kio-report.md`), fails on unknown tagged fields, which KIP-482 says to skip, and accepts null where a schema does
+not. A check before it would read each request twice, and the two could disagree.
 
-The schemas of requests are not recursive, so the nesting of what is read is bounded by the schema. Entities and arrays
-are read by generators that yield between elements, so that a large request is read in turns.
+Primitives are read by `offsetlake.serve.protocol.wire.Cursor`; only the assembly of entities by a schema is here,
+because OffsetCommit and OffsetFetch are read by that cursor directly, without a schema. The schemas of requests are not
+recursive, so the nesting is bounded by the schema. Entities and arrays are read by generators that yield between
+elements, so that a large request is read in turns.
 """
 
 import dataclasses
@@ -21,14 +23,14 @@ from offsetlake.serve.protocol.wire import Cursor, Malformed
 from offsetlake.serve.steps import Steps
 
 ELEMENTS_PER_STEP = 16
-_ELEMENT_BYTES = 200  # of memory that an element takes once it is read, approximately
+_ELEMENT_BYTES = 200  # approximate memory of one element after it was read
 
 Read = Callable[[Cursor], Any]
 ReadInSteps = Callable[[Cursor], Steps[Any]]
 
 
 class _Type(NamedTuple):
-    """How a value is read, and how many bytes it takes at least; `read` returns `Steps` if `in_steps`."""
+    """The function that reads a value, and the minimum size of the value; `read` returns `Steps` if `in_steps`."""
 
     read: Read | ReadInSteps
     min_bytes: int
@@ -39,9 +41,8 @@ class _Type(NamedTuple):
 def entity_reader(schema: Any) -> ReadInSteps:
     """Return the function that reads an entity of a kio schema in steps, as a named tuple of its fields.
 
-    Values are those that kio's reader returns, except that bytes of strings that are not UTF-8 are replaced by U+FFFD,
-    as a broker replaces them. The function raises Malformed, IndexError or struct.error if the bytes are not such an
-    entity.
+    The values are those that kio's reader returns, except that bytes of strings that are not valid UTF-8 are replaced
+    by U+FFFD, as on a broker. The function raises Malformed, IndexError or struct.error if the bytes are malformed.
     """
     return _entity(schema).read
 
@@ -55,7 +56,7 @@ def _entity(schema: Any) -> _Type:
     kind: Any = namedtuple(schema.__name__, [field.name for field in plain + tagged])  # type: ignore[misc]
     make = kind._make
     types = [_field(field, flexible=flexible) for field in plain]
-    min_bytes = max(1, sum(of.min_bytes for of in types) + flexible)
+    min_bytes = max(1, sum(type_.min_bytes for type_ in types) + flexible)
     known = {field.metadata["tag"]: number for number, field in enumerate(tagged)}
     tagged_types = [_field(field, flexible=True) for field in tagged]
     defaults = [field.default for field in tagged]
@@ -68,7 +69,7 @@ def _entity(schema: Any) -> _Type:
             if flexible:
                 cursor.tags()
             return make(values)
-        found = defaults.copy()
+        tagged_values = defaults.copy()
         for _ in range(cursor.tag_count()):
             number = known.get(cursor.varint())
             size = cursor.varint()
@@ -76,8 +77,8 @@ def _entity(schema: Any) -> _Type:
                 cursor.raw(size)
             else:
                 read, _, in_steps = tagged_types[number]
-                found[number] = (yield from read(cursor)) if in_steps else read(cursor)
-        return make(values + found)
+                tagged_values[number] = (yield from read(cursor)) if in_steps else read(cursor)
+        return make(values + tagged_values)
 
     return _Type(read_entity, min_bytes, in_steps=True)
 
@@ -93,8 +94,8 @@ def _field(field: "dataclasses.Field[Any]", *, flexible: bool) -> _Type:
 
 
 def _without_none(annotation: Any) -> tuple[Any, bool]:
-    """Return a type without its alternative None, and whether there was one."""
-    types = [of for of in get_args(annotation) if of is not NoneType]
+    """Return a type without its alternative None, and whether it had this alternative."""
+    types = [type_ for type_ in get_args(annotation) if type_ is not NoneType]
     nullable = get_origin(annotation) is not tuple and len(types) < len(get_args(annotation))
     return (types[0] if nullable else annotation), nullable
 
@@ -145,7 +146,7 @@ def _nullable_text(cursor: Cursor) -> str | None:
 def _bytes(cursor: Cursor) -> bytes:
     data = cursor.nullable_bytes()
     if data is None:
-        raise Malformed("null for bytes that are not nullable")
+        raise Malformed("a bytes field that is not nullable is null")
     return data
 
 
@@ -164,4 +165,4 @@ _FIXED = {
     "timedelta_i32": _Type(lambda cursor: timedelta(milliseconds=cursor.int32()), 4),
     "uuid": _Type(_uuid, 16),
 }
-"""By Kafka type, of those that requests have: what has a fixed width."""
+"""The types of fixed width by Kafka type, as far as requests use them."""

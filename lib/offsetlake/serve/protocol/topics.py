@@ -1,4 +1,4 @@
-"""Which topics there are: those named, with their partitions, or any."""
+"""The topics of the serving process: those that are configured, with their partitions, or any topic."""
 
 import uuid
 from collections.abc import Mapping
@@ -7,64 +7,65 @@ from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.log.positions import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 
 INTERNAL = OFFSETS_TOPIC.encode()
-"""The log itself: it is always there."""
+"""The topic of the log itself, which always exists."""
 
-NOT_HERE = (SHARE_STATE_TOPIC.encode(), b"__transaction_state", b"")
-"""What else is internal to a broker: nobody may take an end of it for one that is only not known. And the empty name,
-which no topic can have."""
+MISSING_TOPICS = (SHARE_STATE_TOPIC.encode(), b"__transaction_state", b"")
+"""Names that never exist here: the other internal topics of a broker, whose log ends an ingest must not mistake for
+unknown ones, and the empty name."""
 
 MAX_OFFSET = 2**63 - 1
-"""The last offset there can be: ListOffsets gives it for ends of logs, that nobody here knows; nobody may commit it."""
+"""The largest offset: ListOffsets returns it for log end offsets that are unknown here; it cannot be committed."""
 
 MAX_PARTITIONS = 100_000
-"""Of a topic that is not named: one commit can name any, and all below it would be there. Clusters have some ten
-thousand of one at the most."""
+"""Maximum number of partitions of a topic that is not configured: one commit can name any partition, and all below it
+would exist. Clusters have at most some ten thousand partitions per topic."""
 
 MAX_REMEMBERED_TOPICS = 10_000
-"""Topics that are kept in mind because somebody asked for them, and nothing else: names can be made up without end."""
+"""Maximum number of topics whose ids are kept although they have no offsets: clients can invent names without end."""
 
-_SPACE = uuid.UUID("0f5e71a4-1c0e-5d3a-9b1e-6f66736c616b")  # the ids of topics that nothing gives another
+_SPACE = uuid.UUID("0f5e71a4-1c0e-5d3a-9b1e-6f66736c616b")  # namespace of the ids that are derived from names
 
 
 class Topics:
-    """Topics by name and by id. With `named` only those and the log are there; without, any that is asked for.
+    """The topics by name and by id. With `named` only those and the log exist, without it any topic.
 
-    The id of a topic is what the log says of it, or else follows from its name, so that it never changes.
+    The id of a topic is the one in the log, or else it is derived from the name, so that it never changes.
     """
 
     def __init__(self, named: Mapping[bytes, int] | None, log_partitions: int) -> None:
-        self._fixed = {**(named or {}), **dict.fromkeys(NOT_HERE, 0), INTERNAL: log_partitions}
+        self._fixed = {**(named or {}), **dict.fromkeys(MISSING_TOPICS, 0), INTERNAL: log_partitions}
         self.any = named is None
-        """Whether any topic is there."""
+        """Whether any topic exists."""
         self._ids: dict[bytes, bytes] = {}
         self._names: dict[bytes, bytes] = {}
         self._counts: dict[bytes, int] = {}
-        self._asked: dict[bytes, None] = {}  # the oldest first
+        self._remembered: dict[bytes, None] = {}  # topics without offsets, the oldest first
         for name, partitions in self._fixed.items():
             if partitions:
                 self.id_of(name)
 
     def learn(self, topics: Mapping[bytes, tuple[int, bytes]]) -> None:
-        """Take in what the log says of topics: the highest partition with offsets, and the id; zeros are none."""
-        for name, (last, id_) in topics.items():
-            self.grow(name, last)
+        """Add topics from the log: by name the highest partition that has offsets, and the id, or zeros without id."""
+        for name, (partition, id_) in topics.items():
+            self.grow(name, partition)
             if id_ != ZERO_UUID:
                 self._names.pop(self._ids.get(name, b""), None)
                 self._ids[name], self._names[id_] = id_, name
 
     def grow(self, name: bytes, partition: int) -> None:
-        """Take in that an offset of a partition is stored."""
+        """Record that an offset of a partition is stored."""
         if partition >= self._counts.get(name, 0):
             self._counts[name] = partition + 1
 
     def known(self) -> list[bytes]:
-        """Give all topics that are named, or else all that offsets are stored of, and the log, in order."""
-        return sorted({*self._fixed, *(self._counts if self.any else ())} - {*NOT_HERE})
+        """Return, sorted, the log and the configured topics, or, if any topic exists, those with stored offsets."""
+        return sorted({*self._fixed, *(self._counts if self.any else ())} - {*MISSING_TOPICS})
 
     def partitions(self, name: bytes) -> int:
-        """Give how many partitions a topic has: as it is named, or else as stored offsets tell, and at least one.
+        """Return the number of partitions of a topic, 0 if it does not exist.
 
-        0 where there is no such topic, and never more than MAX_PARTITIONS of one that is not named.
+        A topic that is not configured has the partitions up to the highest one with a stored offset, at least one and
+        at most MAX_PARTITIONS.
         """
         fixed = self._fixed.get(name)
         if fixed is not None:
@@ -72,30 +73,30 @@ class Topics:
         return min(self._counts.get(name, 1), MAX_PARTITIONS) if self.any else 0
 
     def id_of(self, name: bytes) -> bytes:
-        """Give the 16 bytes of a topic's id."""
+        """Return the id of a topic as 16 bytes."""
         id_ = self._ids.get(name)
         if id_ is None:
             id_ = self._ids[name] = uuid.uuid5(_SPACE, name.hex()).bytes
             self._names[id_] = name
             if name not in self._fixed and name not in self._counts:
-                self._keep(name)
+                self._remember(name)
         return id_
 
-    def _keep(self, name: bytes) -> None:
-        """Keep a topic in mind that is only asked for; the oldest is forgotten, unless it has offsets by now."""
-        self._asked[name] = None
-        if len(self._asked) > MAX_REMEMBERED_TOPICS:
-            oldest = next(iter(self._asked))
-            del self._asked[oldest]
+    def _remember(self, name: bytes) -> None:
+        """Remember a topic without offsets; if there are too many, forget the oldest unless it has offsets by now."""
+        self._remembered[name] = None
+        if len(self._remembered) > MAX_REMEMBERED_TOPICS:
+            oldest = next(iter(self._remembered))
+            del self._remembered[oldest]
             if oldest not in self._counts:
                 del self._names[self._ids.pop(oldest)]
 
     def name_of(self, id_: bytes) -> bytes | None:
-        """Give the name of the topic with an id; None where nobody asked for that topic yet."""
+        """Return the name of the topic with an id, or None if the id is unknown."""
         return self._names.get(id_)
 
     def has_partition(self, name: bytes, partition: int) -> bool:
-        """Tell whether there is such a partition."""
+        """Check whether a partition exists."""
         fixed = self._fixed.get(name)
-        most = fixed if fixed is not None else MAX_PARTITIONS if self.any else 0
-        return 0 <= partition < most
+        limit = fixed if fixed is not None else MAX_PARTITIONS if self.any else 0
+        return 0 <= partition < limit

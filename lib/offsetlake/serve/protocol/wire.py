@@ -1,4 +1,9 @@
-"""Kafka's requests on the wire: frames, headers, and a cursor over the fields of a request."""
+"""Requests of the Kafka protocol: frames, headers, and a cursor that reads the primitives of a request.
+
+The readers of `offsetlake.kafka.readers` decode the same primitives of records, and cannot be shared: they name the
+field in errors and fail on invalid UTF-8, whereas requests are read without field names, limited in their elements, and
+treated as a broker treats them.
+"""
 
 import struct
 from collections.abc import Iterator
@@ -13,11 +18,11 @@ _COMMITTED, _COMMITTED_WITHOUT_EPOCH = struct.Struct(">iqi"), struct.Struct(">iq
 
 
 class Malformed(Exception):
-    """A request that is not what its header says: the connection ends, as a broker ends it."""
+    """A malformed or unsupported request, which closes its connection, as on a broker."""
 
 
 class RequestHeader(NamedTuple):
-    """A request's header, as far as its versions share it; `body` is where the client id ends."""
+    """The fields of a request header that all of its versions share; `body` is the position after the client id."""
 
     api: int
     version: int
@@ -27,19 +32,19 @@ class RequestHeader(NamedTuple):
 
 
 def read_header(frame: bytes) -> RequestHeader:
-    """Read the header of a frame; Malformed where it is too short."""
+    """Return the header of a frame; raise Malformed if the frame is too short."""
     try:
         api, version, correlation, length = _HEADER.unpack_from(frame)
     except struct.error as error:
-        raise Malformed("a request without a whole header") from error
+        raise Malformed("the request is shorter than its header") from error
     stop = _HEADER.size + max(length, 0)
     if stop > len(frame):
-        raise Malformed("a client id longer than its request")
+        raise Malformed("the client id is longer than its request")
     return RequestHeader(api, version, correlation, frame[_HEADER.size : stop] if length >= 0 else None, stop)
 
 
 def skip_header_tags(frame: bytes, at: int) -> int:
-    """Pass over the tagged fields of a flexible request header; gives where the body begins."""
+    """Skip the tagged fields of a flexible request header; return the position of the body."""
     if frame[at] == 0:
         return at + 1
     cursor = Cursor(frame, at, flexible=True)
@@ -48,10 +53,14 @@ def skip_header_tags(frame: bytes, at: int) -> int:
 
 
 class Cursor:
-    """Reads the fields of one request, whose bytes are not trusted: no length is used before it is checked.
+    """Reads the fields of one untrusted request: no length is used before it was checked.
 
-    `flexible` says whether lengths are varints and tagged fields follow each structure (KIP-482), `max_elements` how
-    many elements all arrays of the request may have together.
+    Args:
+        data: The request.
+        at: The position of the first field.
+        flexible: Whether lengths are varints and tagged fields follow each structure (KIP-482).
+        max_elements: How many elements all arrays of the request may have together.
+
     """
 
     __slots__ = ("_data", "_elements_left", "_flexible", "at")
@@ -61,51 +70,51 @@ class Cursor:
         self._elements_left = len(data) if max_elements is None else max_elements
 
     def bool_(self) -> bool:
-        """Read a boolean."""
+        """Return a boolean."""
         at = self.at
         self.at = at + 1
         return self._data[at] != 0
 
     def int8(self) -> int:
-        """Read an int8."""
+        """Return an int8."""
         at = self.at
         self.at = at + 1
         number: int = _INT8.unpack_from(self._data, at)[0]
         return number
 
     def int16(self) -> int:
-        """Read an int16."""
+        """Return an int16."""
         at = self.at
         self.at = at + 2
         number: int = _INT16.unpack_from(self._data, at)[0]
         return number
 
     def int32(self) -> int:
-        """Read an int32."""
+        """Return an int32."""
         at = self.at
         self.at = at + 4
         number: int = _INT32.unpack_from(self._data, at)[0]
         return number
 
     def int64(self) -> int:
-        """Read an int64."""
+        """Return an int64."""
         at = self.at
         self.at = at + 8
         number: int = _INT64.unpack_from(self._data, at)[0]
         return number
 
     def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
-        """Read fields of fixed width together."""
+        """Return fields of fixed width."""
         at = self.at
         self.at = at + layout.size
         return layout.unpack_from(self._data, at)
 
     def raw(self, size: int) -> bytes:
-        """Read so many bytes."""
+        """Return `size` bytes."""
         at = self.at
         stop = self.at = at + size
         if size < 0 or stop > len(self._data):
-            raise Malformed("a field reaches behind the end of its request")
+            raise Malformed("a field extends beyond the end of its request")
         return self._data[at:stop]
 
     def nullable_length(self, min_element_bytes: int = 1) -> int:
@@ -119,14 +128,14 @@ class Cursor:
                 raise Malformed(f"an array of {length} elements is longer than its request")
             self._elements_left -= length
             if self._elements_left < 0:
-                raise Malformed("a request with more elements than its API allows")
+                raise Malformed("the request has more elements than its API allows")
         return length
 
     def length(self, min_element_bytes: int = 1) -> int:
         """Return the number of elements of an array; raise Malformed as `nullable_length`, and if the array is null."""
         length = self.nullable_length(min_element_bytes)
         if length < 0:
-            raise Malformed("null for an array that is not nullable")
+            raise Malformed("an array that is not nullable is null")
         return length
 
     def nullable_bytes(self) -> bytes | None:
@@ -138,13 +147,13 @@ class Cursor:
         """Return a string as `string`; raise Malformed if it is null."""
         text = self.string()
         if text is None:
-            raise Malformed("null for a string that is not nullable")
+            raise Malformed("a string that is not nullable is null")
         return text
 
     def string(self) -> bytes | None:
-        """Read a string; None where it is null. It comes as UTF-8, whatever it was.
+        """Return a string as valid UTF-8, or None if it is null.
 
-        Malformed where it is longer than strings are: a flexible length can say so, and no record could hold it.
+        Raise Malformed if it is longer than MAX_STRING, which a flexible length can state, but no record can contain.
         """
         data, at = self._data, self.at
         if not self._flexible:
@@ -161,27 +170,28 @@ class Cursor:
             return None if length < 0 else b""
         stop = self.at = at + length
         if stop > len(data):
-            raise Malformed("a string reaches behind the end of its request")
+            raise Malformed("a string extends beyond the end of its request")
         text = data[at:stop]
         text = text if text.isascii() else text.decode(errors="replace").encode()
         if len(text) > MAX_STRING:
-            raise Malformed(f"a string of {len(text)} bytes")
+            raise Malformed(f"a string has {len(text)} bytes; the limit is {MAX_STRING}")
         return text
 
     def int32s(self) -> tuple[int, ...]:
-        """Return an array of int32; raise Malformed as `length`, in one step: OffsetFetch has one for each topic."""
+        """Return an array of int32, read in one step; raise Malformed as `length`."""
         length, at = self.varint() - 1 if self._flexible else self.int32(), self.at
         stop = at + 4 * length
         self._elements_left -= length
         if length < 0 or stop > len(self._data) or self._elements_left < 0:
-            raise Malformed(f"an array of {length} elements, which its request does not have or its API does not allow")
+            raise Malformed(f"an array of {length} elements is longer than its request, or than its API allows")
         self.at = stop
         return struct.unpack_from(f">{length}i", self._data, at)
 
     def committed(self, *, epochs: bool) -> Iterator[tuple[int, int, int, bytes, int]]:
-        """Read the partitions of a topic of OffsetCommit.
+        """Yield the partitions of a topic of OffsetCommit.
 
-        Of each: partition, offset, leader epoch (-1 without), metadata, and where in the frame the offset stands.
+        Each is a tuple of partition, offset, leader epoch (-1 without), metadata, and position of the offset in the
+        frame.
         """
         layout, no_epoch = (_COMMITTED, ()) if epochs else (_COMMITTED_WITHOUT_EPOCH, (-1,))
         for _ in range(self.length(layout.size)):
@@ -193,7 +203,7 @@ class Cursor:
             yield row
 
     def varint(self) -> int:
-        """Read an unsigned varint of at most 5 bytes; like a broker, return its 32 bits as a signed number."""
+        """Return an unsigned varint of at most 5 bytes as a signed 32-bit number, as a broker does."""
         data, at = self._data, self.at
         number = data[at]
         at += 1
@@ -208,16 +218,16 @@ class Cursor:
                     break
                 shift += 7
                 if shift > 28:
-                    raise Malformed("a length of more than 32 bits")
+                    raise Malformed("a varint has more than 32 bits")
             if shift == 28:  # only a fifth byte can set the sign bit, or bits above it
                 number = ((number + (1 << 31)) & 0xFFFF_FFFF) - (1 << 31)
-                if number == -(1 << 31):  # Java's subtraction of one overflows to the longest length there is
-                    raise Malformed("a length of 2147483647")
+                if number == -(1 << 31):  # in Java, subtracting one overflows to the largest length
+                    raise Malformed("a length is 2147483647")
         self.at = at
         return number
 
     def tags(self) -> None:
-        """Pass over a buffer of tagged fields, where the version has one."""
+        """Skip the tagged fields of a structure, if the version is flexible."""
         if self._flexible:
             if self._data[self.at] == 0:
                 self.at += 1
@@ -231,20 +241,20 @@ class Cursor:
         count = max(0, self.varint())
         self._elements_left -= count
         if self._elements_left < 0:
-            raise Malformed("a request with more elements than its API allows")
+            raise Malformed("the request has more elements than its API allows")
         return count
 
     def end(self) -> None:
-        """Say that all was read; Malformed where bytes are left."""
+        """Raise Malformed if bytes are left after the last field."""
         if self.at != len(self._data):
-            raise Malformed(f"{len(self._data) - self.at} bytes behind the end of a request")
+            raise Malformed(f"the request has {len(self._data) - self.at} trailing bytes")
 
 
 def string(text: bytes, *, flexible: bool) -> bytes:
-    """Write a string that is not null."""
+    """Return a string that is not null, with its length."""
     return (unsigned_varint(len(text) + 1) if flexible else _INT16.pack(len(text))) + text
 
 
 def count(number: int, *, flexible: bool) -> bytes:
-    """Write how many elements an array has."""
+    """Return the encoded number of elements of an array."""
     return unsigned_varint(number + 1) if flexible else _INT32.pack(number)
