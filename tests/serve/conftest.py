@@ -1,4 +1,4 @@
-"""Fixtures: services over the log of a broker; without sockets, that all begin with one base, and a process."""
+"""Fixtures: servers without sockets over the log of a broker, which share a mapped snapshot, and a process."""
 
 import shutil
 from collections.abc import Iterator
@@ -21,18 +21,18 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Origin:
 
 @pytest.fixture
 def loading(tmp_path: Path, origin: Origin) -> Iterator[InProcess]:
-    made = InProcess(tmp_path, origin)
-    yield made
-    made.close()
+    server = InProcess(tmp_path, origin)
+    yield server
+    server.close()
 
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory, origin: Origin) -> Iterator[InProcess]:
-    """For tests that change nothing."""
-    made = InProcess(tmp_path_factory.mktemp("shared"), origin)
-    made.load()
-    yield made
-    made.close()
+    """A server for tests that change nothing."""
+    server = InProcess(tmp_path_factory.mktemp("shared"), origin)
+    server.load()
+    yield server
+    server.close()
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def served(loading: InProcess) -> InProcess:
 
 @pytest.fixture(scope="session")
 def over_http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """A process, for tests that use groups of their own. Its history has a group `past`."""
+    """A process for tests that use separate groups. Its history contains the group `past`."""
     folder = tmp_path_factory.mktemp("http")
     shutil.copytree(BROKER_LOG, folder / "log", ignore=shutil.ignore_patterns("meta.properties"))
     past = [commit(10, 1), commit(20, 2, leader_epoch=3, metadata="m"), tombstone(30), commit(40, 4)]
@@ -55,5 +55,5 @@ def over_http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 @pytest.fixture(autouse=True)
 def _all_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let tests see all lines, whatever tests before them had logged."""
+    """Disable the limit of log lines, so that tests see all lines whatever earlier tests logged."""
     monkeypatch.setattr(logs, "CLIENT_LINES", 10**9)

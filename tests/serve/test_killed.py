@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from support.serve.kill_rounds import killed_again_and_again
+from support.serve.kill_rounds import killed_repeatedly
 
 ROUNDS = 3  # hundreds of them take minutes: python -m support.serve.kill_rounds FOLDER ROUNDS
 
@@ -12,4 +12,4 @@ ROUNDS = 3  # hundreds of them take minutes: python -m support.serve.kill_rounds
 @pytest.mark.slow
 @pytest.mark.parametrize("flush", ["always", "interval"])
 def test_acknowledged_commits_survive_kills_under_load(tmp_path: Path, flush: str) -> None:
-    assert killed_again_and_again(tmp_path, ROUNDS, seed=5, flush=flush) > ROUNDS * 10
+    assert killed_repeatedly(tmp_path, ROUNDS, seed=5, flush=flush) > ROUNDS * 10

@@ -1,4 +1,4 @@
-"""No client waits long for another: requests and answers take turns, and what waits to be sent has a bound."""
+"""Turns: no client waits long for another, requests and responses are handled in steps, and buffers have limits."""
 
 import asyncio
 import struct
@@ -31,7 +31,7 @@ INIT_PRODUCER_ID, TXN_OFFSET_COMMIT, DELETE_GROUPS, OFFSET_DELETE, DESCRIBE_TOPI
 
 
 class Clock:
-    """Time that passes only where work is done."""
+    """A clock that advances only when work is done."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -41,18 +41,18 @@ class Clock:
 
 
 class ManualTransport(Sink):
-    """A transport whose client reads only when the test says so."""
+    """A transport whose client reads only when the test calls `read`."""
 
     def __init__(self) -> None:
         super().__init__()
         self.connection: Connection
-        self.reads, self.waiting, self.most, self.reading = True, 0, 0, True
+        self.reads, self.waiting, self.max_waiting, self.reading = True, 0, 0, True
 
     def write(self, data: bytes) -> None:
         super().write(data)
         if not self.reads:
             self.waiting += len(data)
-            self.most = max(self.most, self.waiting)
+            self.max_waiting = max(self.max_waiting, self.waiting)
             if self.waiting > MAX_WRITE_BYTES:
                 self.connection.pause_writing()
 
@@ -71,7 +71,7 @@ class ManualTransport(Sink):
 
 
 class Rig:
-    """Connections that share turns; each request takes time: a QUICK one a step, a LONG one 100, in turns."""
+    """Connections that share turns; each request takes time: a QUICK one takes one step, a LONG one 100 steps."""
 
     def __init__(self) -> None:
         self.loop, self.clock = asyncio.new_event_loop(), Clock()
@@ -92,7 +92,7 @@ class Rig:
 
 
 class Answering:
-    """Answers with as many bytes as it is told."""
+    """Answers each request with `size` bytes."""
 
     def __init__(self, clock: Clock, client: Client, size: int) -> None:
         self._clock, self._client, self._size = clock, client, size
@@ -118,9 +118,9 @@ class Answering:
 
 @pytest.fixture
 def rig() -> Iterator[Rig]:
-    made = Rig()
-    yield made
-    made.loop.close()
+    new = Rig()
+    yield new
+    new.loop.close()
 
 
 def frame(api: int, correlation: int) -> bytes:
@@ -129,16 +129,16 @@ def frame(api: int, correlation: int) -> bytes:
 
 
 def correlations(socket: ManualTransport) -> list[int]:
-    found, at = [], 0
-    while at < len(socket.written):
-        size, correlation = struct.unpack_from(">ii", socket.written, at)
-        found.append(correlation)
-        at += 4 + size
-    return found
+    ids, position = [], 0
+    while position < len(socket.written):
+        size, correlation = struct.unpack_from(">ii", socket.written, position)
+        ids.append(correlation)
+        position += 4 + size
+    return ids
 
 
 @pytest.mark.parametrize(("api", "requests"), [(QUICK, 1000), (LONG, 10)])
-def test_a_light_client_is_answered_before_a_backlog_is_done(rig: Rig, api: int, requests: int) -> None:
+def test_light_client_is_answered_before_a_backlog_is_complete(rig: Rig, api: int, requests: int) -> None:
     heavy, light = [rig.connect() for _ in range(50)], rig.connect()
     for connection, _ in heavy:
         connection.data_received(b"".join(frame(api, number) for number in range(requests)))
@@ -149,7 +149,7 @@ def test_a_light_client_is_answered_before_a_backlog_is_done(rig: Rig, api: int,
         rig.iterate()
         iterations += 1
     waited = rig.clock.now - began
-    # A turn of each other connection that is as new, and of one older one in each iteration; steps are not cut short.
+    # At most one turn of each other new connection, and of one old connection per iteration; a step is not interrupted.
     assert waited <= (len(heavy) + 1 + iterations) * (TURN_SECONDS + STEP)
     assert all(len(correlations(socket)) < requests for _, socket in heavy)
     while any(len(correlations(socket)) < requests for _, socket in heavy):
@@ -157,8 +157,7 @@ def test_a_light_client_is_answered_before_a_backlog_is_done(rig: Rig, api: int,
     assert all(correlations(socket) == [*range(requests)] for _, socket in heavy), "in the order of the requests"
 
 
-def test_an_iteration_of_the_event_loop_has_a_bound(rig: Rig) -> None:
-    """Whatever many connections have waiting."""
+def test_iteration_of_the_event_loop_has_a_time_limit(rig: Rig) -> None:
     for _ in range(200):
         connection, _ = rig.connect()
         connection.data_received(b"".join(frame(LONG, number) for number in range(3)))
@@ -169,13 +168,13 @@ def test_an_iteration_of_the_event_loop_has_a_bound(rig: Rig) -> None:
         assert 0 < rig.clock.now - began <= BACKLOG_SECONDS + TURN_SECONDS + 2 * STEP
 
 
-def test_no_request_is_taken_while_answers_are_not_read(rig: Rig) -> None:
+def test_no_request_is_handled_while_responses_are_not_read(rig: Rig) -> None:
     size = 100_000
     connection, socket = rig.connect(size)
     socket.reads = False
     connection.data_received(b"".join(frame(QUICK, number) for number in range(100)))
     rig.iterate(300)
-    assert socket.most <= 2 * MAX_WRITE_BYTES + size
+    assert socket.max_waiting <= 2 * MAX_WRITE_BYTES + size
     assert not socket.reading, "nothing more is read of its socket"
     taken = rig.clock.now
     rig.iterate(10)
@@ -183,12 +182,12 @@ def test_no_request_is_taken_while_answers_are_not_read(rig: Rig) -> None:
     for _ in range(100):
         socket.read()
         rig.iterate(3)
-    assert socket.most <= 2 * MAX_WRITE_BYTES + size
+    assert socket.max_waiting <= 2 * MAX_WRITE_BYTES + size
     assert correlations(socket) == [*range(100)]
     assert socket.reading
 
 
-def test_a_queued_connection_is_not_read_beyond_a_bound(rig: Rig) -> None:
+def test_queued_connection_stops_reading_at_its_limit(rig: Rig) -> None:
     connection, socket = rig.connect()
     requests = 0
     while socket.reading:
@@ -200,7 +199,7 @@ def test_a_queued_connection_is_not_read_beyond_a_bound(rig: Rig) -> None:
     assert socket.reading
 
 
-def test_work_of_a_lost_connection_is_given_up(rig: Rig) -> None:
+def test_work_of_a_lost_connection_is_discarded(rig: Rig) -> None:
     connection, socket = rig.connect()
     connection.data_received(frame(LONG, 1))
     connection.connection_lost(None)
@@ -212,14 +211,14 @@ def test_work_of_a_lost_connection_is_given_up(rig: Rig) -> None:
 
 @pytest.fixture
 def served(tmp_path: Path, origin: Origin) -> Iterator[InProcess]:
-    made = InProcess(tmp_path, origin, {b"wide": 20_000})
-    made.load()
-    yield made
-    made.close()
+    server = InProcess(tmp_path, origin, {b"wide": 20_000})
+    server.load()
+    yield server
+    server.close()
 
 
 def started(served: InProcess, api: int, version: int, values: dict[str, Any]) -> tuple[list[Work], Callable[[], Any]]:
-    """Begin a request; gives the work that it makes, and what gives its answer."""
+    """Start a request; return the work that it adds, and a function that returns the response."""
     work: list[Work] = []
     served.client.work = work.append
     data, answer = request(api, version, values), served.loop.create_future()
@@ -242,32 +241,32 @@ def many(partitions: int, **fields: Any) -> list[dict[str, Any]]:
         (OFFSET_DELETE, 0, {"group_id": "g", "topics": many(5000)}),
     ],
 )
-def test_a_large_request_is_decoded_in_turns(served: InProcess, api: int, version: int, values: dict[str, Any]) -> None:
+def test_large_request_is_decoded_in_steps(served: InProcess, api: int, version: int, values: dict[str, Any]) -> None:
     work, _ = started(served, api, version, values)
     assert sum(1 for _ in work[0]) >= 5000 // ELEMENTS_PER_STEP
 
 
-def test_many_topics_are_described_in_turns_and_in_order(served: InProcess) -> None:
+def test_many_topics_are_described_in_steps_and_in_order(served: InProcess) -> None:
     names = [f"{7919 * number % 5000:04}" for number in range(5000)]
     values = {"topics": [{"name": name} for name in names], "response_partition_limit": 2000, "cursor": None}
     work, answer = started(served, DESCRIBE_TOPIC_PARTITIONS, 0, values)
     complete(work[0])
-    assert sum(1 for _ in work[1]) >= 2 * 5000, "the names are put in order, and described"
+    assert sum(1 for _ in work[1]) >= 2 * 5000, "the names are sorted, and described"
     assert [topic["name"] for topic in answer()["topics"]] == sorted(names)
 
 
 @pytest.mark.parametrize("version", [0, 1, 5, 9, 13])
-def test_metadata_of_many_partitions_is_encoded_in_turns(served: InProcess, version: int) -> None:
+def test_metadata_of_many_partitions_is_encoded_in_steps(served: InProcess, version: int) -> None:
     (work,), answer = started(served, METADATA, version, {"topics": [{"name": "wide", "topic_id": None}]})
     steps = [*work]
-    assert len(steps) >= 20, "so many times others can have their turns"
+    assert len(steps) >= 20, "other connections have turns between the steps"
     (topic,) = answer()["topics"]
     assert [of["partition_index"] for of in topic["partitions"]] == [*range(20_000)]
     assert {(of["error_code"], of["leader_id"], *of["replica_nodes"]) for of in topic["partitions"]} == {(0, 0, 0)}
 
 
 @pytest.mark.parametrize("version", [2, 5, 8])
-def test_all_offsets_of_a_group_are_those_of_one_moment(served: InProcess, version: int) -> None:
+def test_fetch_of_all_offsets_of_a_group_is_consistent(served: InProcess, version: int) -> None:
     def commit(offset: int) -> None:
         values = {key(b"wide", number): VALUE.pack(offset, -1, bytes(16)) for number in range(5000)}
         served.store.commit(b"large", values, 0)
@@ -287,7 +286,7 @@ def test_all_offsets_of_a_group_are_those_of_one_moment(served: InProcess, versi
     assert offsets == dict.fromkeys(range(1, 5000), 1)
 
 
-def test_all_offsets_of_a_group_are_read_in_turns_for_http(served: InProcess) -> None:
+def test_offsets_of_a_group_are_read_in_steps_for_http(served: InProcess) -> None:
     values = {key(b"wide", number): VALUE.pack(number, -1, bytes(16)) for number in reversed(range(5000))}
     served.store.commit(b"large", values | {key(b"a", 7): VALUE.pack(8, 9, bytes(16)) + b"m"}, 0)
     steps = read_offsets(served.store.group_offsets(b"large"), None)
@@ -300,7 +299,7 @@ def test_all_offsets_of_a_group_are_read_in_turns_for_http(served: InProcess) ->
 
 
 @pytest.mark.parametrize("api", [OFFSET_COMMIT, OFFSET_FETCH])
-def test_topics_without_partitions_are_read_and_answered_in_turns(served: InProcess, api: int) -> None:
+def test_topics_without_partitions_are_read_and_answered_in_steps(served: InProcess, api: int) -> None:
     group = {"group_id": "none", "generation_id_or_member_epoch": -1, "member_id": ""}
     topics = [{"name": str(number), "partitions": [], "partition_indexes": []} for number in range(5000)]
     (work,), answer = started(served, api, 7 if api == OFFSET_FETCH else 8, group | {"topics": topics})
@@ -330,14 +329,14 @@ def test_memory_closes_the_largest_connection_of_the_address_that_uses_most() ->
         memory.charge(connection, 2 * mb + size)
         assert memory.used <= 100 * mb
     assert not honest.closed
-    assert [of.closed for of in hostile] == [False] * 39 + [True], "the largest one made room"
+    assert [of.closed for of in hostile] == [False] * 39 + [True], "the largest connection is closed"
     for connection in hostile:
         memory.charge(connection, 0)
     memory.charge(honest, 0)
     assert memory.used == 0
 
 
-def test_unfinished_requests_have_a_bound(rig: Rig) -> None:
+def test_incomplete_requests_have_a_memory_limit(rig: Rig) -> None:
     rig.turns.memory = Memory(1 << 20)
     sockets = []
     for _ in range(20):
@@ -357,7 +356,7 @@ def commit_of(partitions: int, metadata: str) -> dict[str, Any]:
     return group | {"topics": [{"name": "wide", "partitions": offsets}]}
 
 
-def test_a_large_commit_is_read_in_turns_and_stored_whole(served: InProcess) -> None:
+def test_large_commit_is_read_in_steps_and_stored_completely(served: InProcess) -> None:
     (work,), answer = started(served, OFFSET_COMMIT, 8, commit_of(5000, "m"))
     assert sum(1 for _ in work) >= 2 * 5000 // 100
     assert served.store.group(b"large") is None
@@ -367,8 +366,8 @@ def test_a_large_commit_is_read_in_turns_and_stored_whole(served: InProcess) -> 
     assert len(served.store.offsets(b"large")) == 5000
 
 
-def test_a_commit_that_no_broker_takes_is_refused_whole(served: InProcess) -> None:
-    """Its record batch is larger than message.max.bytes: UNKNOWN_SERVER_ERROR (-1)."""
+def test_too_large_commit_is_refused_completely(served: InProcess) -> None:
+    """Its record batch is larger than max.message.bytes: UNKNOWN_SERVER_ERROR (-1)."""
     answer = served.ask(OFFSET_COMMIT, 8, **commit_of(300, "m" * 4000))
     (topic,) = answer["topics"]
     assert {of["error_code"] for of in topic["partitions"]} == {-1}
@@ -376,14 +375,14 @@ def test_a_commit_that_no_broker_takes_is_refused_whole(served: InProcess) -> No
 
 
 def transactional_commit(served: InProcess, partitions: int, metadata: str) -> dict[str, Any]:
-    """Begin a transaction; return the fields of a TxnOffsetCommit of it."""
+    """Start a producer; return the fields of a TxnOffsetCommit."""
     asked = {"transactional_id": "large", "transaction_timeout": timedelta(minutes=1)}
     producer = served.ask(INIT_PRODUCER_ID, 4, **asked)
     values = commit_of(partitions, metadata) | {"generation_id": -1, "transactional_id": "large"}
     return values | {field: producer[field] for field in ("producer_id", "producer_epoch")}
 
 
-def test_a_large_transactional_commit_is_taken_in_turns_and_held_whole(served: InProcess) -> None:
+def test_large_transactional_commit_is_read_in_steps_and_pending_completely(served: InProcess) -> None:
     values = transactional_commit(served, 5000, "m")
     work, answer = started(served, TXN_OFFSET_COMMIT, 5, values)
     steps = sum(1 for _ in work.pop(0))
@@ -397,14 +396,14 @@ def test_a_large_transactional_commit_is_taken_in_turns_and_held_whole(served: I
     assert served.store.unstable(b"large") == {(b"wide", number) for number in range(5000)}
 
 
-def test_a_transactional_commit_that_no_broker_takes_is_refused_whole(served: InProcess) -> None:
-    """Its record batch is larger than message.max.bytes: UNKNOWN_SERVER_ERROR (-1)."""
+def test_too_large_transactional_commit_is_refused_completely(served: InProcess) -> None:
+    """Its record batch is larger than max.message.bytes: UNKNOWN_SERVER_ERROR (-1)."""
     (topic,) = served.ask(TXN_OFFSET_COMMIT, 5, **transactional_commit(served, 300, "m" * 4000))["topics"]
     assert {of["error_code"] for of in topic["partitions"]} == {-1}
     assert not served.store.unstable(b"large")
 
 
-def test_a_long_list_of_groups_to_delete_does_not_fill_the_queue(
+def test_deletion_of_many_groups_does_not_fill_the_write_queue(
     served: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queued: list[int] = []
@@ -423,7 +422,7 @@ def test_a_long_list_of_groups_to_delete_does_not_fill_the_queue(
     assert max(queued) == 1
 
 
-def test_offsets_are_deleted_a_bounded_number_at_a_time(served: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offsets_are_deleted_in_batches_of_limited_size(served: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     append = served.appender.append
 

@@ -1,4 +1,4 @@
-"""Whatever comes over a socket: that connection ends as the protocol says, the others go on."""
+"""Arbitrary bytes over a socket: the server closes that connection, and keeps serving the others."""
 
 import socket
 import struct
@@ -52,7 +52,7 @@ def connected(serving: Serving) -> socket.socket:
 
 
 def ends(serving: Serving, data: bytes) -> bool:
-    """Send bytes, and tell whether the connection ends without an answer."""
+    """Send bytes; return whether the connection is closed without a response."""
     with connected(serving) as client:
         client.sendall(data)
         try:
@@ -94,7 +94,7 @@ def sized(data: bytes) -> bytes:
         bytes.fromhex("00000011 0010 0004 00000001 ffff 00 ffffffff61 00"),  # ListGroups with 26 billion states
     ],
 )
-def test_what_is_no_request_ends_its_connection(serving: Serving, data: bytes) -> None:
+def test_malformed_request_closes_its_connection(serving: Serving, data: bytes) -> None:
     assert ends(serving, data)
     assert answers(serving)
 
@@ -106,10 +106,9 @@ def test_what_is_no_request_ends_its_connection(serving: Serving, data: bytes) -
     st.binary(max_size=60),
     st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=4),
 )
-def test_random_bodies_and_changed_requests(
+def test_random_request_is_answered_or_closes_its_connection(
     serving: Serving, api: int, version: int, body: bytes, changes: list[tuple[int, int]]
 ) -> None:
-    """Either the connection ends, or there is an answer to the request."""
     changed = bytearray(GOOD[4:])
     for at, byte in changes:
         changed[at % len(changed)] = byte
@@ -124,7 +123,7 @@ def test_random_bodies_and_changed_requests(
     assert answers(serving)
 
 
-def test_half_a_request_waits_and_does_no_harm(serving: Serving) -> None:
+def test_incomplete_request_waits_for_its_rest(serving: Serving) -> None:
     with connected(serving) as client:
         client.sendall(GOOD[:10])
         assert answers(serving)
@@ -135,18 +134,18 @@ def test_half_a_request_waits_and_does_no_harm(serving: Serving) -> None:
     assert answers(serving)
 
 
-def test_a_client_that_does_not_read_is_not_read_either(serving: Serving) -> None:
-    """Its requests stay in its socket: the memory of the process does not grow by the answers."""
+def test_requests_of_a_client_that_does_not_read_stay_in_its_socket(serving: Serving) -> None:
+    """The memory of the process does not grow by the responses."""
     before = resident(serving)
     with connected(serving) as client:
         client.settimeout(2)
         with pytest.raises(TimeoutError):
-            send_on_and_on(client)
+            send_many(client)
         assert answers(serving)
         assert resident(serving) - before < 64 << 20
 
 
-def send_on_and_on(client: socket.socket) -> None:
+def send_many(client: socket.socket) -> None:
     for _ in range(20_000):
         client.sendall(GOOD * 1000)
 
@@ -156,7 +155,7 @@ def resident(serving: Serving) -> int:
     return 1024 * int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
 
 
-def test_a_thousand_connections(serving: Serving) -> None:
+def test_thousand_connections_are_served_and_released(serving: Serving) -> None:
     with ExitStack() as stack:
         clients = [stack.enter_context(WireClient(serving.bootstrap)) for _ in range(1000)]
         for client in clients:
@@ -166,7 +165,7 @@ def test_a_thousand_connections(serving: Serving) -> None:
         assert answers(serving)
     deadline = time.monotonic() + 30
     while descriptors(serving) > 100:
-        assert time.monotonic() < deadline, "connections that ended are still open"
+        assert time.monotonic() < deadline, "closed connections still have descriptors"
         time.sleep(0.05)
 
 

@@ -1,6 +1,6 @@
-"""What is malformed is answered with the same error codes as by a real broker, or ends its connection as there.
+"""Malformed requests get the error codes of a real broker, or close the connection as there.
 
-Of an ordinary request of each API and version, one length, string or tag at a time is made wrong.
+In an ordinary request of each API and version, one length, string or tag at a time is invalid.
 """
 
 import dataclasses
@@ -39,10 +39,10 @@ from support.serve.valid_requests import plain_entity
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 OTHER_CODES: dict[int | tuple[int, int, str], str] = {
-    PRODUCE: "nobody may write messages here: TOPIC_AUTHORIZATION_FAILED",
-    FETCH: "nobody may read topics other than the log here: TOPIC_AUTHORIZATION_FAILED",
-    ADD_PARTITIONS_TO_TXN: "nobody may write messages here: TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED",
-    INIT_PRODUCER_ID: "the broker has not made its transaction log yet: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR",
+    PRODUCE: "refused with TOPIC_AUTHORIZATION_FAILED",
+    FETCH: "refused with TOPIC_AUTHORIZATION_FAILED for topics other than the log",
+    ADD_PARTITIONS_TO_TXN: "refused with TOPIC_AUTHORIZATION_FAILED or CLUSTER_AUTHORIZATION_FAILED",
+    INIT_PRODUCER_ID: "the broker has no transaction log yet: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR",
     ADD_OFFSETS_TO_TXN: "as for InitProducerId",
     END_TXN: "as for InitProducerId",
     TXN_OFFSET_COMMIT: "as for InitProducerId",
@@ -52,13 +52,13 @@ OTHER_CODES: dict[int | tuple[int, int, str], str] = {
     for version in (12, 13)
     for what in ("null", "-2")
 }
-"""APIs, and requests of them, whose error codes are not compared, with the reason. Whether the connection ends is."""
+"""APIs and requests whose error codes are not compared, with the reason; whether the connection is closed is."""
 
 NOT_COMPARED = {
     (PRODUCE, ".topic_data[].partition_data[].records null"): "the broker fails and never answers",
     (PRODUCE, ".topic_data[].partition_data[].records -2"): "the broker fails and never answers",
 }
-"""By API, what is sent to neither, with the reason."""
+"""Requests that are not sent, with the reason."""
 
 MISSING = {(LIST_OFFSETS, 11): "the broker is a 4.1"}
 
@@ -67,7 +67,7 @@ CLOSED = "closed"
 
 
 class Peer:
-    """Sends requests to a server, over one connection until that is closed."""
+    """Sends requests to a server, over one connection until it is closed."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -107,11 +107,12 @@ def _received(connection: socket.socket, size: int) -> bytes:
 def _codes(value: Any) -> Iterator[int]:
     if dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
-            of = getattr(value, field.name)
-            yield from [int(of)] if field.metadata.get("kafka_type") == "error_code" else _codes(of)
+            field_value = getattr(value, field.name)
+            is_code = field.metadata.get("kafka_type") == "error_code"
+            yield from [int(field_value)] if is_code else _codes(field_value)
     elif isinstance(value, tuple):
-        for each in value:
-            yield from _codes(each)
+        for element in value:
+            yield from _codes(element)
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +127,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     with Serving(folder / "lake", folder / "log", topics=TOPICS) as running:
         yield running
     assert running.process.returncode == 0
-    assert not [line for line in running.said if "Traceback" in line or "fault" in line]
+    assert not [line for line in running.said if "Traceback" in line or "internal error" in line]
 
 
 @pytest.fixture(scope="module")
@@ -138,38 +139,38 @@ def peers(broker_of_malformed: Broker, serving: Serving) -> Iterator[tuple[Peer,
 
 
 @pytest.mark.parametrize("api", VERSIONS)
-def test_malformed_requests_end_as_on_a_broker(peers: tuple[Peer, Peer], api: int) -> None:
+def test_malformed_request_has_the_outcome_of_a_broker(peers: tuple[Peer, Peer], api: int) -> None:
     differing, closed = {}, 0
     for version in VERSIONS[api]:
         layout = Layout(api, version, plain_entity(api, version))
         for what, data in layout.mutations():
             if (api, what) not in NOT_COMPARED and (api, version) not in MISSING:
-                theirs, ours = (peer.outcome(api, version, data) for peer in peers)
-                closed += ours == CLOSED
+                expected, outcome = (peer.outcome(api, version, data) for peer in peers)
+                closed += outcome == CLOSED
                 if api in OTHER_CODES or (api, version, what) in OTHER_CODES:
-                    theirs, ours = ("answered" if of != CLOSED else of for of in (theirs, ours))
-                if ours != theirs:
-                    differing[version, what] = f"a broker: {theirs}, here: {ours}"
+                    expected, outcome = ("answered" if each != CLOSED else each for each in (expected, outcome))
+                if outcome != expected:
+                    differing[version, what] = f"broker: {expected}, serving process: {outcome}"
     assert not differing
     assert closed
 
 
 @pytest.mark.parametrize("version", range(3, 5))
-def test_names_of_client_software(peers: tuple[Peer, Peer], version: int) -> None:
-    """INVALID_REQUEST (42) where a broker says so (KIP-511)."""
+def test_invalid_client_software_is_refused_as_by_a_broker(peers: tuple[Peer, Peer], version: int) -> None:
+    """INVALID_REQUEST (42), as in KIP-511."""
     schema = type(plain_entity(API_VERSIONS, version))
     seen = set()
     for name in SOFTWARE:
         for software in ((name, "1"), ("a", name)):
             entity = schema(client_software_name=software[0], client_software_version=software[1])
             data = bytes(Layout(API_VERSIONS, version, entity).data)
-            theirs, ours = (peer.outcome(API_VERSIONS, version, data) for peer in peers)
-            assert ours == theirs, software
-            seen.add(str(ours))
+            expected, outcome = (peer.outcome(API_VERSIONS, version, data) for peer in peers)
+            assert outcome == expected, software
+            seen.add(str(outcome))
     assert seen == {"[0]", "[42]"}
 
 
 @pytest.mark.parametrize("length", [-1, -2, -(2**15)])
-def test_client_ids_that_are_null(peers: tuple[Peer, Peer], length: int) -> None:
+def test_request_without_client_id_is_answered(peers: tuple[Peer, Peer], length: int) -> None:
     data = struct.pack(">hhih", API_VERSIONS, 0, 1, length)
     assert [peer.outcome(API_VERSIONS, 0, data) for peer in peers] == [[0], [0]]

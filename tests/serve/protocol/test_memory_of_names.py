@@ -1,4 +1,4 @@
-"""However long the names are that clients make up, and however many, little memory is kept for them."""
+"""Long or many names from clients do not accumulate in memory."""
 
 import gc
 import tracemalloc
@@ -26,13 +26,15 @@ from support.serve.in_process import InProcess, Origin
 from support.serve.kio_requests import request
 
 NUMBER, LENGTH = 40, 32_000
-KEPT_BYTES = 400_000  # of the 1.3 MB that the names have
+MAX_GROWTH_BYTES = 400_000  # the names have 1.3 MB
 
 Sent = tuple[int, int, Callable[[str], dict[str, Any]]]
 
 
 def commit(group: str, partitions: int = 1) -> dict[str, Any]:
-    rows = [{"partition_index": of, "committed_offset": 1, "committed_metadata": ""} for of in range(partitions)]
+    rows = [
+        {"partition_index": number, "committed_offset": 1, "committed_metadata": ""} for number in range(partitions)
+    ]
     return {"group_id": group, "topics": [{"name": "t", "partitions": rows}]}
 
 
@@ -40,34 +42,34 @@ SENT: dict[str, Sent] = {
     "described": (DESCRIBE_GROUPS, 5, lambda name: {"groups": [name]}),
     "deleted": (DELETE_GROUPS, 2, lambda name: {"groups_names": [name]}),
     "fetched": (OFFSET_FETCH, 7, lambda name: {"group_id": name, "topics": None, "require_stable": False}),
-    "looked for": (FIND_COORDINATOR, 4, lambda name: {"key_type": 0, "coordinator_keys": [name]}),
-    "a topic": (METADATA, 12, lambda name: {"topics": [{"topic_id": None, "name": name}]}),
-    "not allowed": (OFFSET_COMMIT, 9, commit),
+    "coordinator": (FIND_COORDINATOR, 4, lambda name: {"key_type": 0, "coordinator_keys": [name]}),
+    "topic": (METADATA, 12, lambda name: {"topics": [{"topic_id": None, "name": name}]}),
+    "denied": (OFFSET_COMMIT, 9, commit),
 }
 
 
 @pytest.mark.parametrize("what", SENT)
-def test_long_names_are_not_kept(served: InProcess, what: str) -> None:
+def test_long_names_in_requests_are_not_kept_in_memory(served: InProcess, what: str) -> None:
     api, version, values = SENT[what]
-    if what == "not allowed":
+    if what == "denied":
         served.client.access = Access([])
     served.commits._quota = Quota(1.0)
-    grown = kept_by(lambda number: served.ask(api, version, **values(f"{number:x>{LENGTH}}")))
-    assert grown < KEPT_BYTES
+    growth = memory_growth(lambda number: served.ask(api, version, **values(f"{number:x>{LENGTH}}")))
+    assert growth < MAX_GROWTH_BYTES
 
 
-def test_long_names_of_the_quota_are_not_kept() -> None:
+def test_long_names_in_the_quota_are_not_kept_in_memory() -> None:
     quota = Quota(1.0)
 
     def throttle(number: int) -> None:
         for _ in range(12):
             quota.take(b"%x" % number * (LENGTH // 2))
 
-    assert kept_by(throttle) < KEPT_BYTES
+    assert memory_growth(throttle) < MAX_GROWTH_BYTES
 
 
-def kept_by(do: Callable[[int], object]) -> int:
-    """Return how much more memory is in use once something was done NUMBER times."""
+def memory_growth(do: Callable[[int], object]) -> int:
+    """Return by how many bytes the memory in use has grown after NUMBER calls."""
     do(0)
     gc.collect()
     tracemalloc.start()
@@ -80,10 +82,10 @@ def kept_by(do: Callable[[int], object]) -> int:
     return after - before
 
 
-def test_all_connections_together_keep_so_much_of_their_last_commits(
+def test_cached_commits_of_all_connections_have_a_common_limit(
     tmp_path: Path, origin: Origin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A group with a long name is in the key of each partition: what is kept may be many times the request."""
+    """The group name is part of the key of each partition, so a cached commit can be much larger than its request."""
     served = InProcess(tmp_path, origin)
     served.load()
     monkeypatch.setattr(commit_request, "MAX_KEPT_BYTES", 1 << 20)

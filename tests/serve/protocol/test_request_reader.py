@@ -1,4 +1,4 @@
-"""Bodies of requests are read as kio reads them where they are valid, and refused where a length or null is wrong."""
+"""The request reader returns what kio's reader returns for valid requests, and refuses invalid lengths and nulls."""
 
 import random
 import struct
@@ -36,7 +36,7 @@ def as_plain(value: Any) -> Any:
 
 
 @pytest.mark.parametrize(("api", "version"), BY_SCHEMA)
-def test_valid_requests_are_read_as_by_kio(api: int, version: int) -> None:
+def test_valid_request_is_read_as_by_kio(api: int, version: int) -> None:
     rng = random.Random(f"{api} {version}")
     for _ in range(30):
         expected = entity(api, version, rng)
@@ -46,8 +46,8 @@ def test_valid_requests_are_read_as_by_kio(api: int, version: int) -> None:
             read(data[:-1])
 
 
-def test_kio_itself_reads_what_the_generator_writes() -> None:
-    """The values compared above are those of kio's own reader too."""
+def test_generated_requests_are_readable_by_kio() -> None:
+    """The expected values of the other tests are those of kio's own reader."""
     rng = random.Random(0)
     for api, version in API_VERSIONS:
         expected = entity(api, version, rng)
@@ -78,13 +78,13 @@ def test_kio_itself_reads_what_the_generator_writes() -> None:
         (DELETE_GROUPS, 2, "00 00 00"),
     ],
 )
-def test_lengths_and_nulls_that_no_broker_takes(api: int, version: int, body: str) -> None:
+def test_invalid_length_or_null_is_malformed(api: int, version: int, body: str) -> None:
     with pytest.raises(wire.Malformed):
         read(request(api, version, body))
 
 
 def test_unknown_tagged_fields_are_skipped() -> None:
-    """Of the header, of the request and of structures in it (KIP-482); tagged fields that are known are read."""
+    """In the header, the request and its structures (KIP-482); known tagged fields are read."""
     tags = "02 05 01 61 7f 00"
     found = read(request(API_VERSIONS_KEY, 3, f"{tags} 02 61 02 62 {tags}"))
     assert (found.client_software_name, found.client_software_version) == ("a", "b")
@@ -97,14 +97,14 @@ def test_unknown_tagged_fields_are_skipped() -> None:
     assert (fetch.cluster_id, fetch.replica_state.replica_id, fetch.replica_state.replica_epoch) == ("c", 7, 9)
 
 
-def test_strings_that_are_not_utf_8_are_read_as_by_a_broker() -> None:
-    """Java replaces what is not UTF-8 by U+FFFD."""
+def test_invalid_utf_8_is_replaced_as_by_a_broker() -> None:
+    """Java replaces invalid UTF-8 by U+FFFD."""
     assert read(request(DESCRIBE_GROUPS, 0, "00000001 0003 61ff62")).groups == ("a\ufffdb",)
 
 
 @pytest.mark.parametrize("size", [32_767, 32_768])
-def test_strings_have_a_length_that_a_record_can_hold(size: int) -> None:
-    """Flexible versions can state more."""
+def test_string_above_the_maximum_length_is_malformed(size: int) -> None:
+    """Flexible versions can state larger lengths, but no record can contain them."""
     length = bytes((0x80 | (size + 1) & 0x7F, 0x80 | (size + 1) >> 7 & 0x7F, (size + 1) >> 14)).hex()
     data = request(DESCRIBE_GROUPS, 5, f"00 02 {length} {'61' * size} 00 00")
     if size > 32_767:
@@ -114,11 +114,11 @@ def test_strings_have_a_length_that_a_record_can_hold(size: int) -> None:
         assert read(data).groups == ("a" * size,)
 
 
-def test_more_elements_than_an_api_allows() -> None:
-    """All arrays count together, and tagged fields."""
-    most = REQUEST_LIMITS[DESCRIBE_GROUPS].max_elements
-    assert len(read(request(DESCRIBE_GROUPS, 0, struct.pack(">i", most).hex() + "0000" * most)).groups) == most
-    too_many = request(DESCRIBE_GROUPS, 0, struct.pack(">i", most + 1).hex() + "0000" * (most + 1))
+def test_request_with_too_many_elements_is_malformed() -> None:
+    """The limit applies to the elements of all arrays together, and to tagged fields."""
+    limit = REQUEST_LIMITS[DESCRIBE_GROUPS].max_elements
+    assert len(read(request(DESCRIBE_GROUPS, 0, struct.pack(">i", limit).hex() + "0000" * limit)).groups) == limit
+    too_many = request(DESCRIBE_GROUPS, 0, struct.pack(">i", limit + 1).hex() + "0000" * (limit + 1))
     with pytest.raises(wire.Malformed, match="more elements"):
         read(too_many)
     tags = REQUEST_LIMITS[LIST_GROUPS].max_elements + 1

@@ -1,4 +1,4 @@
-"""Entities of kio's schemas, made of plain values."""
+"""Entities of kio's schemas, created from plain values."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -9,11 +9,11 @@ from typing import Any, get_args
 from kio.schema.errors import ErrorCode
 
 _ZERO: dict[str, Any] = {"timedelta_i32": timedelta(0), "error_code": ErrorCode.none}
-"""By Kafka type, the value of a field without a default that is not given."""
+"""The value by Kafka type of a field that has no default and is not given."""
 
 
 def filled(schema: Any, values: Mapping[str, Any]) -> Any:
-    """Make an entity of the values it has fields for; others keep their defaults."""
+    """Return an entity with those of the values for which it has fields; other fields have their defaults."""
     arguments = {}
     for name, convert, default in _fields(schema):
         if name in values:
@@ -28,34 +28,34 @@ Convert = Callable[[Any], Any]
 
 @cache
 def _fields(schema: Any) -> list[tuple[str, Convert, Any]]:
-    """Give of each field its name, what makes its value, and what it is where nothing is said."""
-    found = []
+    """Return the name of each field, the function that converts its value, and its default."""
+    fields = []
     for field in dataclasses.fields(schema):
         kind = field.metadata.get("kafka_type", "")
         default = field.default if field.default is not dataclasses.MISSING else _ZERO.get(kind, field.default)
-        found.append((field.name, _conversion(field.type, kind), default))
-    return found
+        fields.append((field.name, _conversion(field.type, kind), default))
+    return fields
 
 
 def _conversion(annotated: Any, kind: str) -> Convert:
     if kind == "error_code":
         return ErrorCode
-    nested = next((of for of in _named_in(annotated) if dataclasses.is_dataclass(of)), None)
+    nested = next((type_ for type_ in _component_types(annotated) if dataclasses.is_dataclass(type_)), None)
     if nested is None:
-        return tuple if kind != "bytes" and tuple in _origins(annotated) else _as_it_is
+        return tuple if kind != "bytes" and tuple in _origins(annotated) else _unchanged
     if tuple in _origins(annotated):
-        return lambda values: None if values is None else tuple(filled(nested, of) for of in values)
+        return lambda values: None if values is None else tuple(filled(nested, element) for element in values)
     return lambda values: None if values is None else filled(nested, values)
 
 
-def _as_it_is(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 
-def _named_in(annotated: Any) -> list[Any]:
-    """Give the types an annotation is made of."""
+def _component_types(annotated: Any) -> list[Any]:
+    """Return the types of which an annotation is composed."""
     parts = get_args(annotated)
-    return [of for part in parts for of in _named_in(part)] if parts else [annotated]
+    return [type_ for part in parts for type_ in _component_types(part)] if parts else [annotated]
 
 
 def _origins(annotated: Any) -> set[Any]:

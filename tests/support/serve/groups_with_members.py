@@ -1,4 +1,4 @@
-"""Members of groups of a real broker that do not go on: joined by bare requests, they stay until their session ends."""
+"""Idle members of groups of a real broker: they join by single requests, and stay until their sessions expire."""
 
 import uuid
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from support.serve.wire_client import WireClient
 Kind = Literal["classic", "static", "consumer", "share"]
 GROUPS: dict[str, Kind] = {f"as-a-broker-{kind}": kind for kind in ("classic", "static", "consumer", "share")}
 WITH_MEMBERS = {0, 22, 25, 35, 69, 82, 113}
-"""The error codes that groups with members give, and none."""
+"""The error codes that commits to groups with members can get, and NONE (0)."""
 
 _JOIN_GROUP, _SYNC_GROUP, _CONSUMER_HEARTBEAT, _SHARE_HEARTBEAT = 11, 14, 68, 76
 _SESSION, _REBALANCE = timedelta(minutes=30), timedelta(minutes=5)
@@ -20,7 +20,7 @@ _SUBSCRIPTION = b"\0\0" + b"\0\0\0\x01" + len(FIRST).to_bytes(2, "big") + FIRST.
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Who may commit: its id, its generation or member epoch, its instance id."""
+    """A member that may commit: its id, its generation or member epoch, its instance id."""
 
     id: str
     epoch: int
@@ -28,30 +28,30 @@ class Member:
 
 
 def join(client: WireClient, kind: Kind, group: str) -> Member:
-    """Join a group of some kind, the first and only member of it."""
+    """Join a group of a kind as its only member."""
     if kind == "consumer":
         return _heartbeat(client, _CONSUMER_HEARTBEAT, 1, group, {"rebalance_timeout": _REBALANCE})
     if kind == "share":
         return _heartbeat(client, _SHARE_HEARTBEAT, 1, group, {})
     instance = "an-instance" if kind == "static" else None
-    version = 3 if instance is None else 5  # before 4 a member gets its id and joins in one
-    asked: dict[str, Any] = {"group_id": group, "session_timeout": _SESSION, "rebalance_timeout": _REBALANCE}
-    asked |= {"member_id": "", "group_instance_id": instance, "protocol_type": "consumer"}
-    asked |= {"protocols": [{"name": "range", "metadata": _SUBSCRIPTION}]}
-    joined = client.ask(_JOIN_GROUP, version, asked)
+    version = 3 if instance is None else 5  # before version 4, one request assigns the member id and joins
+    values: dict[str, Any] = {"group_id": group, "session_timeout": _SESSION, "rebalance_timeout": _REBALANCE}
+    values |= {"member_id": "", "group_instance_id": instance, "protocol_type": "consumer"}
+    values |= {"protocols": [{"name": "range", "metadata": _SUBSCRIPTION}]}
+    joined = client.ask(_JOIN_GROUP, version, values)
     assert joined["error_code"] == 0, joined
-    of = {"group_id": group, "generation_id": joined["generation_id"], "member_id": joined["member_id"]}
+    member = {"group_id": group, "generation_id": joined["generation_id"], "member_id": joined["member_id"]}
     assignments = [{"member_id": joined["member_id"], "assignment": b"\0\0\0\0\0\0\xff\xff\xff\xff"}]
-    synced = client.ask(_SYNC_GROUP, 3, of | {"group_instance_id": instance, "assignments": assignments})
+    synced = client.ask(_SYNC_GROUP, 3, member | {"group_instance_id": instance, "assignments": assignments})
     assert synced["error_code"] == 0, synced
     return Member(joined["member_id"], joined["generation_id"], instance)
 
 
-def _heartbeat(client: WireClient, api: int, version: int, group: str, of: dict[str, Any]) -> Member:
+def _heartbeat(client: WireClient, api: int, version: int, group: str, fields: dict[str, Any]) -> Member:
     member = str(uuid.uuid4())
     values: dict[str, Any] = {"group_id": group, "member_id": member, "member_epoch": 0, "rack_id": None}
     values |= {"instance_id": None, "subscribed_topic_names": [FIRST]}
     values |= {"subscribed_topic_regex": None, "server_assignor": None, "topic_partitions": []}
-    answer = client.ask(api, version, values | of)
+    answer = client.ask(api, version, values | fields)
     assert answer["error_code"] == 0, answer
     return Member(member, answer["member_epoch"])

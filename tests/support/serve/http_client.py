@@ -1,4 +1,4 @@
-"""A client of HTTP that sends what it is told, and looks at how answers are made."""
+"""An HTTP client that checks the form of responses."""
 
 import json
 import re
@@ -13,7 +13,7 @@ PROBLEM = "application/problem+json"
 class Answer(NamedTuple):
     status: int
     body: Any
-    """Of JSON what it says, else the text."""
+    """The decoded JSON, or the text."""
     headers: dict[str, str]
 
 
@@ -27,34 +27,34 @@ def ask(
     authorization: str | None = None,
     **query: Any,
 ) -> Answer:
-    """Ask; a body that is not bytes goes as JSON. What is refused must say why by RFC 9457."""
+    """Send a request, with a body that is bytes or is encoded as JSON; a refusal must be a problem of RFC 9457."""
     address = urllib.parse.urlsplit(url)
     connection = HTTPConnection(address.hostname or "", address.port, timeout=SECONDS)
     data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-    asked = f"{path}?{urllib.parse.urlencode(query)}" if query else path
-    named = {"content-type": None if data is None else kind, "host": host, "authorization": authorization}
-    headers = {name: value.encode() for name, value in named.items() if value is not None}
+    target = f"{path}?{urllib.parse.urlencode(query)}" if query else path
+    fields = {"content-type": None if data is None else kind, "host": host, "authorization": authorization}
+    headers = {name: value.encode() for name, value in fields.items() if value is not None}
     try:
-        connection.request(method, asked, data, headers)
-        answer = connection.getresponse()
-        text = answer.read().decode()
+        connection.request(method, target, data, headers)
+        response = connection.getresponse()
+        text = response.read().decode()
     finally:
         connection.close()
-    found = {name.lower(): value for name, value in answer.getheaders()}
-    of_json = "json" in found.get("content-type", "")
-    said = Answer(answer.status, json.loads(text) if of_json else text, found)
-    if said.status >= 400:
-        assert found["content-type"] == PROBLEM, said
-        assert said.body["status"] == said.status
-        assert said.body["type"].startswith("urn:offsetlake:")
-        assert said.body["title"]
-        assert said.body["detail"]
+    response_headers = {name.lower(): value for name, value in response.getheaders()}
+    is_json = "json" in response_headers.get("content-type", "")
+    answer = Answer(response.status, json.loads(text) if is_json else text, response_headers)
+    if answer.status >= 400:
+        assert response_headers["content-type"] == PROBLEM, answer
+        assert answer.body["status"] == answer.status
+        assert answer.body["type"].startswith("urn:offsetlake:")
+        assert answer.body["title"]
+        assert answer.body["detail"]
         assert "Traceback" not in text
-    return said
+    return answer
 
 
 def problem(answer: Answer) -> str:
-    """Name the problem an answer tells."""
+    """Return the name of the problem in a response."""
     return str(answer.body["type"].removeprefix("urn:offsetlake:"))
 
 
@@ -63,7 +63,7 @@ def exchange(expected: int | None, offset: int, topic: str = "t", partition: int
 
 
 def samples(url: str) -> dict[str, float]:
-    """Give what Prometheus is told, by name and labels as they are written."""
+    """Return the metrics for Prometheus, by name and labels as they are written."""
     answer = ask(url, "GET", "/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     lines = [line for line in answer.body.splitlines() if not line.startswith("#")]

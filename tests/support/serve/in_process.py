@@ -1,4 +1,4 @@
-"""What answers requests, without sockets: over the log of a real broker that has groups of all kinds."""
+"""A server without sockets, over a copy of the log of a real broker that has groups of all kinds."""
 
 import asyncio
 import shutil
@@ -27,14 +27,14 @@ SECONDS = 30
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a server of the broker's log begins with: its base, and where the log ends."""
+    """The initial state of a server of the broker's log: its mapped snapshot, and the log end offsets."""
 
     base: MappedSnapshot
     ends: dict[int, int]
 
 
 class InProcess:
-    """A service whose log is a copy in `folder`; `loop` runs while it is asked."""
+    """A server whose log is a copy in `folder`; `loop` runs while a response is awaited."""
 
     def __init__(
         self, folder: Path, origin: Origin, named: Mapping[bytes, int] | None = None, quota: float | None = None
@@ -46,54 +46,54 @@ class InProcess:
         topics = None if named is None else {name.decode(): partitions for name, partitions in named.items()}
         settings = Settings(str(self.lake), str(self.log), "127.0.0.1", 0, topics, log_partitions=LOG_PARTITIONS)
         settings = replace(settings, http=("127.0.0.1", 0), commits_per_second=quota)
-        self.parts = of = ServerComponents(settings, Security(settings), self.loop)
-        self.store, self.topics, self.writes, self.appender = of.store, of.topics, of.writes, of.appender
-        self.commits, self.transactions, self.admin = of.commits, of.transactions, of.admin
+        self.parts = parts = ServerComponents(settings, Security(settings), self.loop)
+        self.store, self.topics, self.writes, self.appender = parts.store, parts.topics, parts.writes, parts.appender
+        self.commits, self.transactions, self.admin = parts.commits, parts.transactions, parts.admin
         self.admin.address = HOST, PORT
         self.client = Client()
         self.reconnect()
 
     def reconnect(self) -> None:
-        """Go on as on another connection."""
+        """Continue as on a new connection."""
         self._service = Service(self.commits, self.parts.fetches, self.admin, self.client)
 
     def load(self) -> None:
-        """Load what the log says, as a server does that begins."""
+        """Load the log, as a server does at its start."""
         self.parts.load(self._origin.base, self._origin.ends)
 
     def ask(self, api: int, version: int, **values: Any) -> dict[str, Any]:
-        """Ask, and wait for the answer."""
+        """Send a request, and return the response as plain values."""
         return answered(api, version, self.answer(request(api, version, values)))
 
     def answer(self, frame: bytes) -> bytes:
-        """Give the answer to a request as it comes from the wire."""
+        """Return the response to a request, both as bytes."""
         return self.wait(self.start(frame))
 
     def start(self, frame: bytes) -> "asyncio.Future[bytes]":
-        """Take a request; others may follow before its answer is waited for."""
+        """Start a request; others can be started before its response is awaited."""
         future: asyncio.Future[bytes] = self.loop.create_future()
         self._service.take(frame, wire.read_header(frame), given_to(future))
         return future
 
     def wait(self, answer: "asyncio.Future[bytes]") -> bytes:
-        """Wait for an answer."""
+        """Wait for a response."""
         return self.loop.run_until_complete(asyncio.wait_for(answer, SECONDS))
 
     def close(self) -> None:
-        """Let go of the log."""
+        """Release the log and the event loop."""
         self.loop.run_until_complete(self.parts.reads.close())
         self.appender.close()
         self.loop.close()
 
 
 def given_to(future: "asyncio.Future[bytes]") -> Answer:
-    """Give the answer that comes in pieces to a future."""
+    """Return a function that sets a future to the response, which it accepts in pieces."""
     return lambda *body: future.set_result(b"".join(body))
 
 
 def built(lake: Path, log: Path) -> Origin:
-    """Make a base of a log, in this process."""
+    """Build a snapshot of a log, in this process."""
     with tempfile.TemporaryFile() as file:
-        asked = {"lake": str(lake), "log": str(log), "ends": None, "log_partitions": LOG_PARTITIONS}
-        ends = build(asked | {"files": [file.fileno()]})["ends"]
+        request = {"lake": str(lake), "log": str(log), "ends": None, "log_partitions": LOG_PARTITIONS}
+        ends = build(request | {"files": [file.fileno()]})["ends"]
         return Origin(MappedSnapshot(file.fileno()), ends)

@@ -1,4 +1,4 @@
-"""What the tests of the door share: commits and fetches over Kafka's port, and batches as jobs write them."""
+"""Helpers for tests of the job socket: commits and fetches by the Kafka protocol, and batches as jobs write them."""
 
 from offsetlake.kafka.batches.writer import NO_HEADERS, Batch, Headers, Record, record_batch
 from offsetlake.kafka.commits.encoding import offset_commit_key, offset_commit_value
@@ -17,24 +17,24 @@ def place(group: str) -> int:
 
 
 def commit(client: WireClient, group: str, offsets: dict[int, int], topic: str = TOPIC) -> None:
-    """Commit over Kafka's port; returns when it is acknowledged."""
+    """Commit by the Kafka protocol, and wait until the commit is acknowledged."""
+    fields = {"committed_leader_epoch": -1, "committed_metadata": ""}
     partitions = [
-        {"partition_index": at, "committed_offset": offset, "committed_leader_epoch": -1, "committed_metadata": ""}
-        for at, offset in offsets.items()
+        {"partition_index": partition, "committed_offset": offset} | fields for partition, offset in offsets.items()
     ]
     values = {"group_id": group, "generation_id_or_member_epoch": -1, "generation_id": -1, "member_id": "",
               "group_instance_id": None, "retention_time_ms": -1,
               "topics": [{"name": topic, "partitions": partitions}]}  # fmt: skip
     answer = client.ask(OFFSET_COMMIT, 7, values)
-    assert {of["error_code"] for found in answer["topics"] for of in found["partitions"]} == {0}
+    assert {row["error_code"] for answered in answer["topics"] for row in answered["partitions"]} == {0}
 
 
 def fetched(client: WireClient, group: str, *partitions: int, topic: str = TOPIC) -> list[int]:
-    """Offsets as they are served, -1 for none."""
-    asked = {"group_id": group, "topics": [{"name": topic, "partition_indexes": list(partitions)}]}
-    [answer] = client.ask(OFFSET_FETCH, 5, asked)["topics"]
-    assert {of["error_code"] for of in answer["partitions"]} == {0}
-    return [of["committed_offset"] for of in answer["partitions"]]
+    """Return the served offsets, -1 for none."""
+    values = {"group_id": group, "topics": [{"name": topic, "partition_indexes": list(partitions)}]}
+    [answer] = client.ask(OFFSET_FETCH, 5, values)["topics"]
+    assert {row["error_code"] for row in answer["partitions"]} == {0}
+    return [row["committed_offset"] for row in answer["partitions"]]
 
 
 def key(group: str, partition: int) -> bytes:
@@ -50,7 +50,7 @@ def batch(*records: Record, headers: Headers = NO_HEADERS) -> Batch:
 
 
 def tombstones(group: str, *partitions: int, of_group: str | None = None) -> Batch:
-    """Tombstones of offsets, and of the group itself where its type is named."""
+    """Return a batch of tombstones of offsets, and of the group itself if its type is given."""
     keys = [key(group, partition) for partition in partitions]
     keys += group_tombstone_keys(group, of_group) if of_group else []
-    return batch(*((each, None) for each in keys))
+    return batch(*((tombstone_key, None) for tombstone_key in keys))

@@ -1,10 +1,10 @@
-"""Kills the serving process under load, again and again, and looks for what was acknowledged.
+"""Kills the serving process under load repeatedly, and checks that acknowledged commits survive.
 
     python -m support.serve.kill_rounds FOLDER ROUNDS [SEED [FLUSH]]
 
-Many connections commit, each to a group of its own: one request sets several partitions to the same number, one more
-each time, many requests under way at once. After the kill all partitions of a group must have the same number: at least
-the last that was acknowledged, at most the last that was sent.
+Many connections commit, each to a separate group, with many requests in flight: each request sets several partitions to
+the same number, which increases by one. After the kill, all partitions of a group must have the same number: at least
+the last acknowledged one, at most the last one that was sent.
 """
 
 import random
@@ -17,12 +17,12 @@ from pathlib import Path
 from support.serve.serving import Serving
 from support.serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient, frame, request
 
-CONNECTIONS, PARTITIONS, UNDER_WAY = 12, 3, 20
+CONNECTIONS, PARTITIONS, IN_FLIGHT = 12, 3, 20
 TOPIC = "killed"
 
 
 class Committer(threading.Thread):
-    """Commits numbers, from one on, until the connection ends."""
+    """Commits increasing numbers until the connection is closed."""
 
     def __init__(self, bootstrap: str, group: str, first: int) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Committer(threading.Thread):
         try:
             with WireClient(self._address) as client:
                 while True:
-                    while self.sent - self.acknowledged < UNDER_WAY:
+                    while self.sent - self.acknowledged < IN_FLIGHT:
                         self.sent += 1
                         client.socket.sendall(self._commit(self.sent))
                     answer = client.receive()
@@ -45,8 +45,8 @@ class Committer(threading.Thread):
 
     def _commit(self, number: int) -> bytes:
         partitions = [
-            {"partition_index": at, "committed_offset": number, "committed_metadata": str(number)}
-            for at in range(PARTITIONS)
+            {"partition_index": partition, "committed_offset": number, "committed_metadata": str(number)}
+            for partition in range(PARTITIONS)
         ]
         values = {
             "group_id": self._group,
@@ -59,19 +59,19 @@ class Committer(threading.Thread):
 
 
 def numbers(bootstrap: str, group: str) -> set[int]:
-    """Give the numbers the partitions of a group have."""
-    asked = {"group_id": group, "topics": [{"name": TOPIC, "partition_indexes": [*range(PARTITIONS)]}]}
+    """Return the numbers of the partitions of a group."""
+    values = {"group_id": group, "topics": [{"name": TOPIC, "partition_indexes": [*range(PARTITIONS)]}]}
     with WireClient(bootstrap) as client:
-        answer = client.ask(OFFSET_FETCH, 5, asked)
-    partitions = answer["topics"][0]["partitions"]
-    assert all(of["metadata"] == str(max(of["committed_offset"], 0) or "") for of in partitions), partitions
-    return {of["committed_offset"] for of in partitions}
+        answer = client.ask(OFFSET_FETCH, 5, values)
+    rows = answer["topics"][0]["partitions"]
+    assert all(row["metadata"] == str(max(row["committed_offset"], 0) or "") for row in rows), rows
+    return {row["committed_offset"] for row in rows}
 
 
-def killed_again_and_again(folder: Path, rounds: int, seed: int, flush: str = "always") -> int:
-    """Do so many rounds; gives how many commits were acknowledged. AssertionError where one is lost or in parts.
+def killed_repeatedly(folder: Path, rounds: int, seed: int, flush: str = "always") -> int:
+    """Run rounds; return the number of acknowledged commits. Raise AssertionError if one is lost or incomplete.
 
-    A process that is killed loses nothing that it has written, so this holds whenever it is brought to the disk.
+    A killed process loses nothing that it has written, so this applies to every flush setting.
     """
     chosen = random.Random(seed)
     groups = [f"killed-{number}" for number in range(CONNECTIONS)]
@@ -97,5 +97,5 @@ def killed_again_and_again(folder: Path, rounds: int, seed: int, flush: str = "a
 
 if __name__ == "__main__":
     folder, rounds, seed, flush = (*sys.argv[1:], *("0", "always")[len(sys.argv) - 3 :])
-    acknowledged = killed_again_and_again(Path(folder), int(rounds), int(seed), flush)
+    acknowledged = killed_repeatedly(Path(folder), int(rounds), int(seed), flush)
     sys.stdout.write(f"{acknowledged} commits acknowledged, none lost\n")

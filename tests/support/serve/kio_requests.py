@@ -1,4 +1,4 @@
-"""Requests as kio writes them, of any API and version, to a server or for one; answers as plain values."""
+"""Requests of any API and version, written by kio, and responses as plain values; with or without a socket."""
 
 import dataclasses
 import enum
@@ -19,7 +19,7 @@ CLIENT, CORRELATION = b"asking", 77
 _HEADER = struct.Struct(">hhih")
 _SIZE = struct.Struct(">i")
 _FLEXIBLE = 2  # version of a request header
-_OFTEN: dict[str, Any] = {
+_DEFAULTS: dict[str, Any] = {
     "member_id": "",
     "include_authorized_operations": False,
     "include_topic_authorized_operations": False,
@@ -31,28 +31,28 @@ _OFTEN: dict[str, Any] = {
     "isolation_level": 0,
     "timeout": timedelta(minutes=1),
 }
-"""What a request says where nothing else is given."""
+"""The values of fields that a test does not set."""
 
 
 def request(api: int, version: int, values: dict[str, Any]) -> bytes:
-    """Write a request, without its size."""
+    """Return a request, without its size."""
     schema: Any = load_request_schema(api, version)
     out = io.BytesIO()
     out.write(_HEADER.pack(api, version, CORRELATION, len(CLIENT)) + CLIENT)
     if schema.__header_schema__.__version__ == _FLEXIBLE:
         out.write(b"\0")
-    entity_writer(schema)(out, filled(schema, _OFTEN | values))
+    entity_writer(schema)(out, filled(schema, _DEFAULTS | values))
     return out.getvalue()
 
 
 def answered(api: int, version: int, answer: bytes) -> dict[str, Any]:
-    """Read an answer, from behind its correlation id on; all of it must be read."""
+    """Return a response, which is given without its correlation id, as plain values; it must have no trailing bytes."""
     schema: Any = load_response_schema(api, version)
-    at = 1 if schema.__header_schema__.__version__ else 0
-    assert answer[:at] == bytes(at)
-    found, size = entity_reader(schema)(answer, at)
-    assert at + size == len(answer)
-    plain: dict[str, Any] = _plain(found)
+    begin = 1 if schema.__header_schema__.__version__ else 0
+    assert answer[:begin] == bytes(begin)
+    entity, size = entity_reader(schema)(answer, begin)
+    assert begin + size == len(answer)
+    plain: dict[str, Any] = _plain(entity)
     return plain
 
 
@@ -63,7 +63,7 @@ def connected(bootstrap: str) -> socket.socket:
 
 
 def exchange(connection: socket.socket, body: bytes) -> bytes:
-    """Send a request, and give the answer from behind its correlation id on; EOFError where it is hung up on."""
+    """Send a request; return the response without its correlation id, or raise EOFError if the connection is closed."""
     connection.sendall(_SIZE.pack(len(body)) + body)
     (size,) = _SIZE.unpack(_received(connection, _SIZE.size))
     answer = _received(connection, size)
@@ -72,7 +72,7 @@ def exchange(connection: socket.socket, body: bytes) -> bytes:
 
 
 def ask(bootstrap: str, api: int, version: int, **values: Any) -> dict[str, Any]:
-    """Ask a server."""
+    """Send a request to a server, and return the response."""
     with connected(bootstrap) as connection:
         return answered(api, version, exchange(connection, request(api, version, values)))
 
@@ -82,7 +82,7 @@ def _received(connection: socket.socket, size: int) -> bytes:
     while len(data) < size:
         more = connection.recv(size - len(data))
         if not more:
-            raise EOFError("the server hung up")
+            raise EOFError("the server closed the connection")
         data += more
     return data
 
@@ -91,7 +91,7 @@ def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, tuple):
-        return [_plain(each) for each in value]
+        return [_plain(element) for element in value]
     if isinstance(value, enum.IntEnum):
         return int(value)
     if isinstance(value, timedelta):

@@ -1,4 +1,4 @@
-"""Fetches an offset every 5 ms until standard input ends; then writes latencies in ms, as JSON, to standard output."""
+"""Fetches an offset every 5 ms until standard input is closed; then writes latencies in ms, as JSON, to stdout."""
 
 import json
 import select

@@ -1,4 +1,4 @@
-"""Requests laid out byte by byte, with the places of their lengths: so that one length at a time can be made wrong."""
+"""Requests as bytes with the positions of their lengths, so that one length at a time can be invalidated."""
 
 import dataclasses
 import struct
@@ -16,9 +16,10 @@ _PAST_THE_END = 1 << 20
 
 
 class Length(NamedTuple):
-    """The length of a string, of bytes or of an array: bytes `start` to `stop` of a request; `path` names the field.
+    """The length of a string, of bytes or of an array: bytes `start` to `stop` of a request.
 
-    What is in it ends at `end`. `layout` is that of struct, or None for an unsigned varint.
+    `path` names the field, `end` is the position after its contents. `layout` is a format of struct, or None for an
+    unsigned varint.
     """
 
     path: str
@@ -36,7 +37,7 @@ class Layout:
         self.data = bytearray(struct.pack(">hhihs", api, version, 7, 1, b"c"))
         self.lengths: list[Length] = []
         self.tags: list[int] = []
-        """Where the numbers of tagged fields are; all of them are zero."""
+        """The positions of the numbers of tagged fields, which are all zero."""
         schema: Any = load_request_schema(i16(api), i16(version))
         self._flexible = bool(schema.__flexible__)
         if schema.__header_schema__.__version__ == _FLEXIBLE_HEADER:
@@ -46,8 +47,8 @@ class Layout:
     def _entity(self, entity: Any, path: str) -> None:
         for field in dataclasses.fields(entity):
             if "tag" not in field.metadata:
-                of = field.type
-                nullable_entity = NoneType in get_args(of) and not {tuple} & {get_origin(each) for each in get_args(of)}
+                types = get_args(field.type)
+                nullable_entity = NoneType in types and tuple not in {get_origin(type_) for type_ in types}
                 value, kind = getattr(entity, field.name), field.metadata.get("kafka_type")
                 if kind is None and nullable_entity:
                     self.data += b"\xff" if value is None else b"\1"
@@ -63,8 +64,8 @@ class Layout:
     def _value(self, value: Any, kind: str | None, path: str) -> None:
         if isinstance(value, tuple):
             number = self._length(path, len(value), ">i")
-            for each in value:
-                self._value(each, kind, f"{path}[]")
+            for element in value:
+                self._value(element, kind, f"{path}[]")
             self.lengths[number] = self.lengths[number]._replace(end=len(self.data))
         elif kind == "string":
             self._content(path, None if value is None else value.encode(), ">h")
@@ -86,7 +87,7 @@ class Layout:
         self.lengths[number] = self.lengths[number]._replace(end=len(self.data), is_text=layout == ">h")
 
     def _length(self, path: str, length: int, layout: str) -> int:
-        """Write a length; return its number."""
+        """Append a length; return its index in `lengths`."""
         start = len(self.data)
         self.data += _varint(length + 1) if self._flexible else struct.pack(layout, length)
         stop = len(self.data)
@@ -94,7 +95,7 @@ class Layout:
         return len(self.lengths) - 1
 
     def mutations(self) -> Iterator[tuple[str, bytes]]:
-        """Return what is wrong with the request, and the request: one length or one tag at a time."""
+        """Yield descriptions of errors and requests with them: one invalid length or tag at a time."""
         for length in self.lengths:
             for name, value in (("null", -1), ("-2", -2)):
                 yield f"{length.path} {name}", self._with(length, value, self.data[length.end :])
@@ -104,19 +105,19 @@ class Layout:
                 yield f"{length.path} empty", self._with(length, 0, self.data[length.end :])
                 wrong = b"\xff" * (length.end - length.stop)
                 yield f"{length.path} not UTF-8", self._with(length, len(wrong), wrong + self.data[length.end :])
-        for place, at in enumerate(self.tags):
+        for number, position in enumerate(self.tags):
             for name, written in (
                 ("unknown tag", b"\1\x7e\2ab"),
                 ("tag past the end", b"\1\x7e\xff\xff\3"),
                 ("2 ** 31 - 1 tags", b"\xff\xff\xff\xff\7"),
                 ("a varint of 6 bytes", b"\xff\xff\xff\xff\xff\1"),
             ):
-                yield f"tags {place}: {name}", bytes(self.data[:at] + written + self.data[at + 1 :])
+                yield f"tags {number}: {name}", bytes(self.data[:position] + written + self.data[position + 1 :])
         for stop in (8, 10, len(self.data) // 2, len(self.data) - 1):
             yield f"cut at {stop}", bytes(self.data[:stop])
 
     def _with(self, length: Length, value: int, rest: bytes) -> bytes:
-        """Return the request with another value of a length, and what follows it."""
+        """Return the request with another value of a length, followed by `rest`."""
         if length.layout is None:
             written = _varint((value + 1) & 0xFFFF_FFFF)
         else:

@@ -1,4 +1,4 @@
-"""Bases of a few offsets, for tests."""
+"""Mapped snapshots with a few offsets."""
 
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -19,10 +19,14 @@ def mapped_snapshot(
     pending: Iterable[Key] = (),
     log_ends: Mapping[tuple[str, int], tuple[int, int]] | None = None,
 ) -> MappedSnapshot:
-    """Lay a snapshot out and map it.
+    """Return a mapped snapshot.
 
-    `offsets` gives by group, topic and partition some of the columns of the table; every group among them is classic
-    and Empty, unless `groups` says something else of it. `log_ends` gives start and end by topic and partition.
+    Args:
+        offsets: Some columns of table `offsets`, by group, topic and partition.
+        groups: Some columns of table `groups`; other groups are of type classic and Empty.
+        pending: Group, topic and partition of pending offsets.
+        log_ends: Start and end offset by topic and partition.
+
     """
     defaults = {"committed_offset": 0, "leader_epoch": None, "metadata": "", "topic_id": None}
     defaults |= {"commit_timestamp": 0}
@@ -31,12 +35,12 @@ def mapped_snapshot(
         for (group, topic, partition), columns in offsets.items()
     ]
     schema = table_schema("offsets")
-    of_groups = {group: {"group_id": group, "group_type": "classic", "state": "Empty"} for group, _, _ in offsets}
-    of_groups |= {str(group["group_id"]): dict(group) for group in groups}
-    made = {"subscription": "none", "subscribed_topics": [], "member_count": 0, "log_partition": 0}
+    group_rows = {group: {"group_id": group, "group_type": "classic", "state": "Empty"} for group, _, _ in offsets}
+    group_rows |= {str(group["group_id"]): dict(group) for group in groups}
+    group_defaults = {"subscription": "none", "subscribed_topics": [], "member_count": 0, "log_partition": 0}
     tables = {
         "offsets": pa.Table.from_pylist(rows, pa.schema([schema.field(name) for name in OFFSET_COLUMNS])),
-        "groups": pa.Table.from_pylist([made | group for group in of_groups.values()], table_schema("groups")),
+        "groups": pa.Table.from_pylist([group_defaults | row for row in group_rows.values()], table_schema("groups")),
         "group_members": table_schema("group_members").empty_table(),
         "pending_offsets": pa.Table.from_pylist(
             [
@@ -47,10 +51,10 @@ def mapped_snapshot(
             table_schema("pending_offsets"),
         ),
     }
-    asked = {"ingest_run": 1, "asked_timestamp": 0}
+    run = {"ingest_run": 1, "asked_timestamp": 0}
     ends = pa.Table.from_pylist(
         [
-            {"topic": topic, "partition": partition, "start_offset": start, "end_offset": end} | asked
+            {"topic": topic, "partition": partition, "start_offset": start, "end_offset": end} | run
             for (topic, partition), (start, end) in (log_ends or {}).items()
         ],
         table_schema("log_ends"),

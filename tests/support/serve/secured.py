@@ -1,4 +1,4 @@
-"""What a secured serving process is given, and a client that logs in byte by byte."""
+"""The files of a secured serving process, and logins message by message."""
 
 import base64
 import hashlib
@@ -32,7 +32,7 @@ rights = ["read"]
 
 @dataclass(frozen=True, slots=True)
 class Secured:
-    """Files of a secured server in a folder of their own; `settings` names them."""
+    """The files of a secured server in one folder, and the settings that name them."""
 
     folder: Path
     authority: trustme.CA
@@ -58,13 +58,13 @@ class Secured:
         }
 
     def certify(self, authority: trustme.CA) -> None:
-        """Write a certificate of the server, made by an authority, and its key."""
+        """Write a certificate of the server, issued by an authority, and its key."""
         issued = authority.issue_cert("localhost", "127.0.0.1")
         (self.folder / "server.pem").write_bytes(b"".join(part.bytes() for part in issued.cert_chain_pems))
         issued.private_key_pem.write_to_path(str(self.folder / "server.key"))
 
     def wire(self, bootstrap: str, context: ssl.SSLContext | None = None) -> WireClient:
-        """Connect by TLS, not logged in yet."""
+        """Connect with TLS, without logging in."""
         client = WireClient(bootstrap)
         context = context or ssl.create_default_context(cafile=self.ca)
         client.socket = context.wrap_socket(client.socket, server_hostname="localhost")
@@ -72,19 +72,19 @@ class Secured:
 
 
 def secured(folder: Path) -> Secured:
-    made = Secured(folder, trustme.CA())
-    made.authority.cert_pem.write_to_path(made.ca)
-    made.certify(made.authority)
-    known = Credentials()
+    files = Secured(folder, trustme.CA())
+    files.authority.cert_pem.write_to_path(files.ca)
+    files.certify(files.authority)
+    credentials = Credentials()
     for name, password in USERS.items():
-        known.add_user(name, password)
-    known.write(made.credentials)
-    made.rights.write_text(RIGHTS)
-    return made
+        credentials.add_user(name, password)
+    credentials.write(files.credentials)
+    files.rights.write_text(RIGHTS)
+    return files
 
 
 def log_in(client: WireClient, name: str, password: str) -> WireClient:
-    """Log in by PLAIN; AssertionError where that is refused."""
+    """Log in by PLAIN; raise AssertionError if that is refused."""
     assert shake_hands(client, "PLAIN")["error_code"] == 0
     assert authenticate(client, b"\0".join((b"", name.encode(), password.encode())))["error_code"] == 0
     return client
@@ -105,7 +105,7 @@ def scram_first(name: str) -> bytes:
 
 
 def scram_last(mechanism: str, password: str, first: bytes, server_first: bytes) -> bytes:
-    """Prove a password, as RFC 5802 says it in its section 3; written from there, for tests alone."""
+    """Return the final client message that proves a password: an independent implementation of RFC 5802, section 3."""
     algorithm = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}[mechanism]
     fields = dict(part.split("=", 1) for part in server_first.decode().split(","))
     salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), base64.b64decode(fields["s"]), int(fields["i"]))

@@ -1,4 +1,4 @@
-"""The serving process, as tests start and stop it."""
+"""The serving process as a context manager for tests."""
 
 import json
 import re
@@ -14,13 +14,14 @@ START_SECONDS = 60
 
 
 class ServingFailedError(RuntimeError):
-    """The process ended before it served; the message is what it said."""
+    """The process ended before it served; the message contains its log lines."""
 
 
 class Serving:
-    """A serving process over a lake and a log, running inside `with`; it listens on a port of its own.
+    """A serving process over a lake and a log, which runs inside `with` and listens on a free port.
 
-    `prefix` is a command that runs the one behind it; `program` is what Python runs.
+    `prefix` is a command that runs the following command, such as `prlimit`; `program` are the arguments of Python.
+    `said` contains the lines that the process has logged.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class Serving:
         self.bootstrap = self.http = ""
 
     def __enter__(self) -> Self:
-        """Start, and wait until it serves."""
+        """Start the process, and wait until it serves."""
         command = [*self._prefix, sys.executable, *self._program, json.dumps(self._settings)]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         self._listener = threading.Thread(target=self._listen)
@@ -65,23 +66,23 @@ class Serving:
         self._serves.set()
 
     def wait_for_line(self, text: str, first: int = 0) -> None:
-        """Wait until a line contains a text; `first` is the index of the first line that counts."""
+        """Wait until a line contains a text; `first` is the index of the first line that is searched."""
         with self._line:
             found = self._line.wait_for(lambda: any(text in line for line in self.said[first:]), START_SECONDS)
         assert found, "\n".join(self.said)
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        """Stop it as an operator does; every thing it says on its way is in `said`."""
+        """Stop the process with SIGTERM; `said` then contains all of its lines."""
         self.stop()
 
     def stop(self) -> int:
-        """Stop it with SIGTERM; gives its exit code."""
+        """Stop the process with SIGTERM; return its exit code."""
         if self.process.poll() is None:
             self.process.terminate()
         return self._ended()
 
     def kill(self) -> None:
-        """Kill it with SIGKILL."""
+        """Kill the process with SIGKILL."""
         self.process.kill()
         self._ended()
 

@@ -1,10 +1,10 @@
-"""In the place of a socket's transport."""
+"""A transport for tests without sockets."""
 
 import asyncio
 
 
 class Sink:
-    """A transport that keeps what is written."""
+    """A transport that records what is written."""
 
     def __init__(self) -> None:
         self.written = b""

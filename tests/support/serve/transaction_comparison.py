@@ -1,4 +1,4 @@
-"""The same requests of transactions to a real broker and to the serving process, whose producer ids differ."""
+"""Sends the same transactions to a real broker and to the serving process, whose producer ids differ."""
 
 import time
 from datetime import timedelta
@@ -29,17 +29,17 @@ def _of_partitions(said: dict[str, Any]) -> list[int]:
 
 
 class Side:
-    """One server. What it tells of a producer is kept by the name of its transactional id."""
+    """One of the two servers, with its producers by transactional id."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
-        self._ids: dict[int, int] = {-1: -1}  # by producer id the how-manieth it is
+        self._ids: dict[int, int] = {-1: -1}  # the ordinal number of each producer id
         self.producers: dict[str, tuple[int, int]] = {}
-        for key_type in (0, 1):  # a broker makes its logs when it is asked
+        for key_type in (0, 1):  # a broker creates its internal topics on this request
             self._ask(FIND_COORDINATOR, 1, key="a", key_type=key_type)
 
     def init(self, name: str | None, version: int = 4, *, timeout: float = 60, **of: Any) -> Any:
-        """Ask for a producer, and again while a transaction of before is ended."""
+        """Send InitProducerId; retry while an earlier transaction is completed."""
         asked = {"transactional_id": name, "transaction_timeout": timedelta(seconds=timeout)} | self._producer(of)
         said = self._ask(INIT_PRODUCER_ID, version, **asked)
         if name is not None and not said["error_code"]:
@@ -62,7 +62,7 @@ class Side:
         return sorted(errors)
 
     def end(self, name: str, version: int, *, commits: bool, **of: Any) -> Any:
-        """End a transaction; a client of version 5 goes on with what it is told."""
+        """End a transaction; from version 5 on, the client continues with the producer id and epoch of the response."""
         said = self._ask(END_TXN, version, committed=commits, **self._of(name, of))
         if "producer_id" in said and not said["error_code"]:
             self.producers[name] = said["producer_id"], said["producer_epoch"]
@@ -75,7 +75,7 @@ class Side:
         return _of_partitions(said)
 
     def fetched(self, group: str, *, stable: bool = False) -> Any:
-        """Give offset, metadata and error by partition, asked by name."""
+        """Return offset, metadata and error code by partition."""
         topics = [{"name": TOPIC, "partition_indexes": [*range(PARTITIONS)]}]
         said = self._ask(OFFSET_FETCH, 7, group_id=group, topics=topics, require_stable=stable)
         return {
@@ -84,7 +84,7 @@ class Side:
         }
 
     def settled(self, group: str) -> Any:
-        """Wait until no transaction holds anything of a group; gives what is stored then."""
+        """Wait until a group has no pending offsets; return its stored offsets."""
         deadline = time.monotonic() + SECONDS
         while time.monotonic() < deadline:
             found = self.fetched(group, stable=True)
@@ -105,7 +105,7 @@ class Side:
         return {"transactional_id": name, "producer_id": id_, "producer_epoch": epoch} | self._producer(of)
 
     def _producer(self, of: dict[str, Any]) -> dict[str, Any]:
-        """`like` names whose producer is meant, `older` how many epochs before."""
+        """Return producer fields: `like` names another producer, `older` subtracts from its epoch."""
         if "like" in of:
             id_, epoch = self.producers[of.pop("like")]
             of |= {"producer_id": id_, "producer_epoch": epoch - of.pop("older", 0)}
@@ -118,7 +118,7 @@ class Side:
         return found
 
     def _ask(self, api: int, version: int, **values: Any) -> Any:
-        """Ask, and again as a client does that is told to."""
+        """Send a request; retry while the error code is retriable."""
         deadline = time.monotonic() + SECONDS
         while time.monotonic() < deadline:
             said = ask(self.bootstrap, api, version, **values)

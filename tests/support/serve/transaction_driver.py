@@ -1,4 +1,4 @@
-"""A service without sockets that takes transactions, begun again and again over one log."""
+"""Transactions against a server without sockets, which can be restarted over the same log."""
 
 import struct
 from datetime import timedelta
@@ -26,7 +26,7 @@ Held = set[tuple[str, str, int]]
 
 
 class Transacting:
-    """Requests of producers by the names of their transactional ids, of old clients and of new ones."""
+    """Sends the requests of producers, by their transactional ids, as old or new clients."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -45,7 +45,7 @@ class Transacting:
         self.begin()
 
     def settle(self) -> None:
-        """Let everything be done that was begun, and what follows from it."""
+        """Complete all requests, and the writes that follow from them."""
         for _ in range(4):
             self.service.loop.run_until_complete(self.service.writes.rest())
 
@@ -81,7 +81,7 @@ class Transacting:
         self.service.ask(DELETE_GROUPS, 2, groups_names=[group])
 
     def fold(self) -> None:
-        """Take over a base of all that there is."""
+        """Refresh the mapped snapshot from the whole log."""
         self.service.loop.run_until_complete(self.service.writes.rest(self.service.store.freeze))
         self.service.store.fold(built(self.folder / "lake", self.folder / "log").base)
 
@@ -89,7 +89,7 @@ class Transacting:
         return of_store(self.service.store)
 
     def said_by_the_log(self) -> tuple[Offsets, Held]:
-        """Replay the log as another coordinator would."""
+        """Replay the log, as another coordinator would."""
         state = replay(read_log(self.folder / "log"))
         offsets = {key: (of.committed_offset, of.metadata) for key, of in state.committed.items()}
         return offsets, {key[:3] for key in state.pending}

@@ -1,4 +1,4 @@
-"""Valid requests of every API and version, made at random from kio's schemas."""
+"""Valid requests of every API and version, generated at random from kio's schemas."""
 
 import dataclasses
 import random
@@ -24,7 +24,7 @@ def entity(api: int, version: int, rng: random.Random) -> Any:
 
 
 def requests(rng: random.Random) -> Iterator[tuple[int, int, bytes]]:
-    """Return API, version and frame (with its size) of valid requests without end: every API and version in turn."""
+    """Yield API, version and frame (with its size) of valid requests, of every API and version in turn."""
     while True:
         for correlation, (api, version) in enumerate(API_VERSIONS):
             yield api, version, frame(api, version, correlation, entity(api, version, rng))

@@ -1,4 +1,4 @@
-"""Requests by kio's schemas, over a plain socket: what a client library would not send can be sent too."""
+"""A client over a plain socket with requests by kio's schemas, which can send what a client library would not send."""
 
 import dataclasses
 import io
@@ -18,37 +18,37 @@ _FLEXIBLE_HEADER, _API_VERSIONS = 2, 18
 
 
 def request(api: int, version: int, values: Mapping[str, Any]) -> Any:
-    """Make a request of plain dicts, lists and values; what a version does not have is left out."""
-    return _made(kio.index.load_request_schema(i16(api), i16(version)), values)
+    """Return a request entity from plain values; fields that the version does not have are omitted."""
+    return _entity(kio.index.load_request_schema(i16(api), i16(version)), values)
 
 
-def _made(kind: Any, values: Mapping[str, Any]) -> Any:
-    hints = get_type_hints(kind)
-    given = {}
-    for field in dataclasses.fields(kind):
+def _entity(schema: Any, values: Mapping[str, Any]) -> Any:
+    hints = get_type_hints(schema)
+    fields = {}
+    for field in dataclasses.fields(schema):
         if field.name in values:
-            given[field.name] = _value(hints[field.name], values[field.name])
-    return kind(**given)
+            fields[field.name] = _value(hints[field.name], values[field.name])
+    return schema(**fields)
 
 
 def _value(hint: Any, value: Any) -> Any:
-    for of in (hint, *get_args(hint)):
-        if get_origin(of) is tuple and value is not None:
-            return tuple(_value(get_args(of)[0], each) for each in value)
-        if dataclasses.is_dataclass(of) and value is not None:
-            return _made(of, value)
+    for type_ in (hint, *get_args(hint)):
+        if get_origin(type_) is tuple and value is not None:
+            return tuple(_value(get_args(type_)[0], element) for element in value)
+        if dataclasses.is_dataclass(type_) and value is not None:
+            return _entity(type_, value)
     return value
 
 
 def plain(entity: Any) -> Any:
-    """Give an answer as dicts and lists."""
+    """Return an entity as dicts and lists."""
     if dataclasses.is_dataclass(entity):
         return {field.name: plain(getattr(entity, field.name)) for field in dataclasses.fields(entity)}
-    return [plain(each) for each in entity] if isinstance(entity, tuple) else entity
+    return [plain(element) for element in entity] if isinstance(entity, tuple) else entity
 
 
 def frame(api: int, version: int, correlation: int, entity: Any) -> bytes:
-    """Lay a request out with its header and size."""
+    """Return a request as bytes, with its header and size."""
     body = io.BytesIO()
     entity_writer(type(entity))(body, entity)
     client = CLIENT.encode()
@@ -59,20 +59,20 @@ def frame(api: int, version: int, correlation: int, entity: Any) -> bytes:
 
 
 def read_answer(api: int, version: int, data: bytes) -> tuple[int, Any]:
-    """Read an answer without its size; gives the correlation id and the answer, which must reach to the end."""
+    """Return correlation id and entity of a response, which is given without its size."""
     schema = kio.index.load_response_schema(i16(api), i16(version))
     (correlation,) = struct.unpack_from(">i", data)
-    at = 4
+    begin = 4
     if schema.__header_schema__.__version__ == 1:
-        assert data[at] == 0
-        at += 1
-    answer, size = entity_reader(schema)(data, at)
-    assert at + size == len(data), "bytes behind the answer"
+        assert data[begin] == 0
+        begin += 1
+    answer, size = entity_reader(schema)(data, begin)
+    assert begin + size == len(data), "trailing bytes"
     return correlation, answer
 
 
 class WireClient:
-    """One connection, from an address of this machine where that is named."""
+    """One connection, from a given local address if `source` is set."""
 
     def __init__(self, bootstrap: str, source: str = "") -> None:
         host, _, port = bootstrap.rpartition(":")
@@ -88,7 +88,7 @@ class WireClient:
         self.socket.close()
 
     def ask(self, api: int, version: int, values: Mapping[str, Any]) -> Any:
-        """Send a request, as `request` makes it, and give its answer as `plain` does."""
+        """Send a request with plain values, and return the response as plain values."""
         self._correlation += 1
         self.socket.sendall(frame(api, version, self._correlation, request(api, version, values)))
         correlation, answer = read_answer(api, version, self.receive())
@@ -96,7 +96,7 @@ class WireClient:
         return plain(answer)
 
     def receive(self) -> bytes:
-        """Read one answer, without its size; EOFError where the connection ends."""
+        """Return one response without its size; raise EOFError if the connection is closed."""
         while len(self._received) < 4 or len(self._received) < 4 + struct.unpack_from(">i", self._received)[0]:
             data = self.socket.recv(1 << 16)
             if not data:
