@@ -128,7 +128,7 @@ LIMITS = [
     ("memory for names", f"{token_buckets.MAX_BUCKETS:,} groups with a quota"),
     ("memory for names", f"{acl.MAX_CACHED_GROUPS:,} groups of each principal"),
     ("memory for names", f"{topics.MAX_REMEMBERED_TOPICS:,} topics"),
-    ("memory for parsed", f"{commit_request.MAX_KEPT_BYTES >> 20} MiB for the last commits"),
+    ("memory for parsed", f"{commit_request.MAX_CACHED_BYTES >> 20} MiB for the last commits"),
     (
         "memory for parsed",
         f"{offset_fetch.MAX_CACHED_REQUESTS:,} requests of up to {offset_fetch.MAX_CACHED_REQUEST_BYTES} bytes",

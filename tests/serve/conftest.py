@@ -48,7 +48,7 @@ def over_http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     shutil.copytree(BROKER_LOG, folder / "log", ignore=shutil.ignore_patterns("meta.properties"))
     past = [commit(10, 1), commit(20, 2, leader_epoch=3, metadata="m"), tombstone(30), commit(40, 4)]
     past.append(commit(41, 5, topic="u"))
-    small_lake(folder / "lake", offset_commits=[of | {"group_id": "past"} for of in past])
+    small_lake(folder / "lake", offset_commits=[row | {"group_id": "past"} for row in past])
     with Serving(folder / "lake", folder / "log", http=["127.0.0.1", 0]) as serving:
         yield serving
 

@@ -1,4 +1,4 @@
-"""What was acknowledged is there after SIGKILL, and no request is applied in part."""
+"""After SIGKILL, acknowledged commits are served, and no request is applied in part."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from support.serve.kill_rounds import killed_repeatedly
 
-ROUNDS = 3  # hundreds of them take minutes: python -m support.serve.kill_rounds FOLDER ROUNDS
+ROUNDS = 3  # more of them: python -m support.serve.kill_rounds FOLDER ROUNDS
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What a serving process is made of."""
+"""The components of a serving process and their wiring."""
 
 import asyncio
 import uuid
@@ -28,28 +28,28 @@ from offsetlake.serve.writes.rounds import Flush, Writes
 
 
 class ServerComponents:
-    """Parts of a serving process.
+    """The components of a serving process.
 
-    | field           | is |
-    |-----------------|----|
-    | settings, security | what it runs with; who is let in, and all connections |
-    | store, topics   | what is served |
-    | appender, writes, reads | how the log is written and read |
-    | commits, fetches, transactions, admin | what answers requests |
-    | log_partition   | gives that of a group |
-    | cluster_id      | as clients are told |
-    | quota           | of commits; None: as many as come |
-    | traffic         | counts requests of Kafka's protocol; None: nobody asks |
+    | Field              | Description |
+    |--------------------|-------------|
+    | settings, security | The settings; authentication, authorization and the connections |
+    | store, topics      | The committed offsets; the known topics |
+    | appender, writes, reads | Appending to the log, the queue of writes, and reads of the log |
+    | commits, fetches, transactions, dispatcher | The handlers of requests |
+    | log_partition      | Returns the log partition of a group |
+    | cluster_id         | The cluster id in answers |
+    | quota              | The quota of commits; None: unlimited |
+    | traffic            | Counters of Kafka's protocol; None: without metrics |
     """
 
     def __init__(self, settings: Settings, security: Security, loop: asyncio.AbstractEventLoop) -> None:
-        folder, named = Path(settings.log), settings.topics
+        folder, topics = Path(settings.log), settings.topics
         self.settings, self.security = settings, security
-        self._ends: dict[LogPartition, int] = {}  # of the log, when it was loaded
-        self.appender = Appender(folder, self._end_of)
+        self._log_end_offsets: dict[LogPartition, int] = {}  # when the log was loaded
+        self.appender = Appender(folder, self._log_end_offset)
         self.store, self.writes = Store(), Writes(self.appender, Flush(settings.flush), loop)
         self.topics = Topics(
-            None if named is None else {name.encode(): number for name, number in named.items()},
+            None if topics is None else {name.encode(): count for name, count in topics.items()},
             settings.log_partitions,
         )
         self.reads = LogReads(folder, self.topics, self.writes.watermarks, loop)
@@ -66,9 +66,9 @@ class ServerComponents:
         self.log_partition = self.commits.log_partition
         self._transaction_log = TransactionLog(folder)
         self.transactions = Transactions(self.store, self.writes, self._transaction_log, self.log_partition)
-        id_ = uuid.uuid5(uuid.NAMESPACE_URL, folder.resolve().as_uri())
-        self.cluster_id = uuid_text(id_.bytes)
-        self.admin = ApiDispatcher(
+        cluster_uuid = uuid.uuid5(uuid.NAMESPACE_URL, folder.resolve().as_uri())
+        self.cluster_id = uuid_text(cluster_uuid.bytes)
+        self.dispatcher = ApiDispatcher(
             self.store,
             self.topics,
             self.writes,
@@ -79,21 +79,26 @@ class ServerComponents:
         )
         self.traffic = None if settings.http is None else Traffic()
 
-    def _end_of(self, segment: Segment) -> int:
+    def _log_end_offset(self, segment: Segment) -> int:
         topic, _, number = segment.path.parent.name.rpartition("-")
-        return self._ends[LogPartition(topic, int(number))]
+        return self._log_end_offsets[LogPartition(topic, int(number))]
 
-    def load(self, base: MappedSnapshot, ends: Mapping[int, int]) -> None:
-        """Begin with a base that has all that the log says up to its ends; raises LogMismatch, LogUnavailable."""
-        standing, ends_of_transactions = self._transaction_log.read()
-        self._ends |= {LogPartition(OFFSETS_TOPIC, number): end for number, end in ends.items()}
-        self._ends |= ends_of_transactions
-        self.topics.learn(base.known_topics)
-        self.store.load(base)
-        self.transactions.load(standing)
+    def load(self, snapshot: MappedSnapshot, ends: Mapping[int, int]) -> None:
+        """Load a snapshot that covers the log up to `ends`, and the transaction log.
+
+        Raises:
+            LogMismatch: A transactional id is in another partition than the one that belongs to it.
+            LogUnavailable: The transaction log cannot be read.
+        """
+        transactions, transaction_log_ends = self._transaction_log.read()
+        self._log_end_offsets |= {LogPartition(OFFSETS_TOPIC, number): end for number, end in ends.items()}
+        self._log_end_offsets |= transaction_log_ends
+        self.topics.learn(snapshot.known_topics)
+        self.store.load(snapshot)
+        self.transactions.load(transactions)
         self.writes.watermarks.load(ends)
 
     def errors(self) -> Counter[tuple[int, int]]:
-        """Count the error codes that were answered, by API."""
+        """Return how often each error code was answered, by API key and error code."""
         hot = ((OFFSET_COMMIT, self.commits.errors), (OFFSET_FETCH, self.fetches.errors))
-        return self.admin.errors + Counter({(api, code): n for api, of in hot for code, n in of.items()})
+        return self.dispatcher.errors + Counter({(api, code): n for api, errors in hot for code, n in errors.items()})

@@ -1,4 +1,4 @@
-"""The serving process: owns the log, loads what it says, listens, and ends when it is told to."""
+"""The serving process: it owns the log, loads it, listens for clients and ends on a signal."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from offsetlake.log.writer.ownership import disk_errors, owned
 from offsetlake.serve.apis.dispatch import Service
 from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.components import ServerComponents
-from offsetlake.serve.metrics.traffic import Measured
+from offsetlake.serve.metrics.traffic import MeasuredRequests
 from offsetlake.serve.net.accept import AcceptedConnections
 from offsetlake.serve.net.acceptor import Acceptor, listen
 from offsetlake.serve.net.connection import Connection, Requests
@@ -35,25 +35,29 @@ if TYPE_CHECKING:
     from offsetlake.serve.http.server import HttpServer
 
 LOG = logging.getLogger(__name__)
-SWITCH_SECONDS = 0.0005  # how long a thread that has synced the log waits for a busy event loop, up to three times
+SWITCH_INTERVAL_SECONDS = 0.0005
+"""How long the thread that synced the log waits for the busy event loop, up to three times."""
 
 
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT.
 
-    Raises LogBusy where another process writes to the log, LogUnavailable, LogMismatch, LakeUnusable; BadRequest where
-    it cannot listen, or what it is to be protected by cannot be used; OffsetlakeError at a fault of its own.
+    Raises:
+        LogBusy: Another process writes to the log.
+        LogUnavailable, LogMismatch, LakeUnusable: The log or the lake cannot be used.
+        BadRequest: The address, the certificate, the credentials or the ACL cannot be used.
+        OffsetlakeError: An internal error ended the server.
     """
     settings = limit_connections(settings)
     folder, security = Path(settings.log), Security(settings)
-    make_log(folder, settings.log_partitions)
+    create_log(folder, settings.log_partitions)
     with owned(folder, "serve"):
-        sys.setswitchinterval(SWITCH_SECONDS)
+        sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
         uvloop.run(_serve(settings, security))
 
 
-def make_log(folder: Path, log_partitions: int) -> None:
-    """Make the folders of a log that is not there yet."""
+def create_log(folder: Path, log_partitions: int) -> None:
+    """Create the folders of the log if it does not exist."""
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if not any(folder.glob(f"{OFFSETS_TOPIC}-*")):
@@ -63,91 +67,113 @@ def make_log(folder: Path, log_partitions: int) -> None:
 
 
 class Server:
-    """A serving process, from its beginning to its end."""
+    """Runs a serving process from the first socket to the last."""
 
     def __init__(self, settings: Settings, security: Security, loop: asyncio.AbstractEventLoop) -> None:
         self._settings, self._loop = settings, loop
         self._turns = Turns(loop, Memory())
-        self._parts = of = ServerComponents(settings, security, loop)
-        self._reading = asyncio.Lock()  # the files of the log: nothing is cut off meanwhile
-        self.door = JobSocket(settings, of.store, of.writes, of.appender, of.log_partition, self._reading)
-        self._watching: list[asyncio.Task[None]] = []
+        self._components = components = ServerComponents(settings, security, loop)
+        self._reading = asyncio.Lock()  # locked while the files of the log are read: no segment may be deleted
+        self.job_socket = JobSocket(
+            settings,
+            components.store,
+            components.writes,
+            components.appender,
+            components.log_partition,
+            self._reading,
+        )
+        self._watch_tasks: list[asyncio.Task[None]] = []
         self._http: HttpServer | None = None
 
     async def listen(self) -> Acceptor:
-        """Listen for clients; until the log is loaded they are told to wait. BadRequest where it cannot."""
-        host, port, security = self._settings.host, self._settings.port, self._parts.security
+        """Listen for clients, whose requests fail with COORDINATOR_LOAD_IN_PROGRESS (14) until the log is loaded.
+
+        Raises:
+            BadRequest: The address cannot be used.
+        """
+        host, port, security = self._settings.host, self._settings.port, self._components.security
         accepted = AcceptedConnections(
             security,
             lambda: security.tls,
-            lambda: Login(security, self._parts.admin.take, self._connect, self._loop),
+            lambda: Login(security, self._components.dispatcher.take, self._connect, self._loop),
             self._loop,
         )
         try:
             sockets = await listen(host, port, backlog=1024)
         except OSError as error:
-            raise BadRequest(f"cannot listen on {host}:{port}: {error.strerror}") from error
+            raise BadRequest(f"Cannot listen on {host}:{port}: {error.strerror}.") from error
         port = sockets[0].getsockname()[1]
-        self._parts.admin.address = self._settings.advertised or (host, port)
+        self._components.dispatcher.address = self._settings.advertised or (host, port)
         LOG.info("listening on %(host)s:%(port)d", {"host": host, "port": port})
         return Acceptor(sockets, accepted.start, self._loop)
 
     def _connect(self, client: Client) -> Connection:
-        of = self._parts
-        requests: Requests = Service(of.commits, of.fetches, of.admin, client)
-        if of.traffic is not None:
-            requests = Measured(requests, of.traffic)
-        return Connection(requests, client, of.security.connections, self._turns)
+        components = self._components
+        requests: Requests = Service(components.commits, components.fetches, components.dispatcher, client)
+        if components.traffic is not None:
+            requests = MeasuredRequests(requests, components.traffic)
+        return Connection(requests, client, components.security.connections, self._turns)
 
     def listen_for_http(self) -> None:
-        """Listen for HTTP where that is wanted; BadRequest where it cannot."""
+        """Listen for HTTP if the settings say so.
+
+        Raises:
+            BadRequest: The address cannot be used.
+        """
         if self._settings.http is None:
             return
-        from offsetlake.serve.http.server import HttpServer  # noqa: PLC0415 - what it needs takes 20 MB and half a second
+        from offsetlake.serve.http.server import HttpServer  # noqa: PLC0415 - its dependencies take 20 MB and half a second
 
         host, port = self._settings.http
-        self._http = HttpServer(self._parts, host, port)
+        self._http = HttpServer(self._components, host, port)
         scheme = "http" if self._settings.tls_certificate is None else "https"
         LOG.info("answering HTTP on %(url)s", {"url": f"{scheme}://{host}:{self._http.port}"})
 
     async def load(self) -> None:
-        """Load what the lake and the log say; raises ChildFailed, LogMismatch, LogUnavailable."""
-        base, ends = await build(self._settings, None)
-        self._parts.load(base, ends)
-        watches = (self._parts.transactions.watch(), self._parts.writes.watch())
-        self._watching = [asyncio.create_task(watch) for watch in watches]
-        taken = {"offsets": len(base), "groups": len(base.groups), "version": base.version}
-        LOG.info("serving %(offsets)d offsets in %(groups)d groups", taken)
+        """Load the lake and the log.
+
+        Raises:
+            ChildFailed: The snapshot cannot be built.
+            LogMismatch, LogUnavailable: The transaction log cannot be used.
+        """
+        snapshot, ends = await build(self._settings, None)
+        self._components.load(snapshot, ends)
+        watches = (self._components.transactions.watch(), self._components.writes.watch())
+        self._watch_tasks = [asyncio.create_task(watch) for watch in watches]
+        fields = {"offsets": len(snapshot), "groups": len(snapshot.groups), "version": snapshot.version}
+        LOG.info("serving %(offsets)d offsets in %(groups)d groups", fields)
 
     @property
     def fault(self) -> "asyncio.Future[None]":
-        """`offsetlake.serve.writes.rounds.Writes.fault`."""
-        return self._parts.writes.fault
+        """The future that is done after an internal error (`offsetlake.serve.writes.rounds.Writes.fault`)."""
+        return self._components.writes.fault
 
-    async def fold(self) -> None:
-        """Take over newer compactions, again and again."""
-        of = self._parts
-        await SnapshotRefresh(self._settings, of.store, of.writes, of.appender, self._reading).run()
+    async def refresh_snapshots(self) -> None:
+        """Refresh the snapshot after each compaction until the task is cancelled."""
+        components = self._components
+        await SnapshotRefresh(
+            self._settings, components.store, components.writes, components.appender, self._reading
+        ).run()
 
     async def close(self) -> None:
-        """Finish what was begun, and send what was answered; after a fault who waits might wait for ever."""
-        of = self._parts
-        if of.writes.fault.done():
+        """Finish the requests under way and send their answers; after an internal error, return at once."""
+        components = self._components
+        if components.writes.fault.done():
             return
         if self._http is not None:
             await self._http.close()
-        await self.door.close()
-        for watch in self._watching:
+        await self.job_socket.close()
+        for watch in self._watch_tasks:
             watch.cancel()
-        await of.reads.close()
-        with contextlib.closing(of.appender):
+        await components.reads.close()
+        with contextlib.closing(components.appender):
             try:
-                if not of.store.loading:
-                    await of.writes.rest()
-            finally:  # a log that is broken keeps nobody from being told what was answered
-                for connection, _ in of.security.connections:
+                if not components.store.loading:
+                    await components.writes.drain()
+            finally:  # answers are sent even if the log is broken
+                for connection, _ in components.security.connections:
                     connection.close()
-                of.appender.sync()
+                components.appender.sync()
 
 
 async def _serve(settings: Settings, security: Security) -> None:
@@ -160,13 +186,13 @@ async def _serve(settings: Settings, security: Security) -> None:
     stopping, watching = asyncio.create_task(stop.wait()), asyncio.create_task(security.run())
     try:
         server.listen_for_http()
-        await server.door.open()
-        if await _first(server.load(), stopping, server.fault):
-            await _first(server.fold(), stopping, server.fault)
+        await server.job_socket.open()
+        if await _run_until(server.load(), stopping, server.fault):
+            await _run_until(server.refresh_snapshots(), stopping, server.fault)
         if server.fault.done():
             raise OffsetlakeError(
-                "the server has a fault, told above with its trace, and what it serves may be wrong: it ends, and the "
-                "next start reads what the log says"
+                "An internal error occurred (see the stack trace in the log), and the served offsets may be wrong. The "
+                "server exits; its next start reads the log again."
             )
     finally:
         watching.cancel()
@@ -174,10 +200,10 @@ async def _serve(settings: Settings, security: Security) -> None:
         await server.close()
 
 
-async def _first(work: Coroutine[None, None, None], *ends: "asyncio.Future[Any]") -> bool:
-    """Work until it is done, or until the process is to end; gives whether it was done. Raises what it raises."""
+async def _run_until(work: Coroutine[None, None, None], *stops: "asyncio.Future[Any]") -> bool:
+    """Run `work` until it is done or one of `stops` is, which cancels it; return whether it was done."""
     task = asyncio.create_task(work)
-    await asyncio.wait((task, *ends), return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait((task, *stops), return_when=asyncio.FIRST_COMPLETED)
     if task.done():
         task.result()
         return True

@@ -1,4 +1,4 @@
-"""Bases, one after the other: made by a process of their own, taken over between two writes."""
+"""Snapshot refreshes: a child process builds a snapshot, and the store switches to it between two writes."""
 
 import asyncio
 import logging
@@ -10,25 +10,31 @@ from pathlib import Path
 from offsetlake.errors import OffsetlakeError
 from offsetlake.log.writer.appender import Appender
 from offsetlake.serve.settings import Settings
-from offsetlake.serve.storage.child_process import ask
+from offsetlake.serve.storage.child_process import run_child
 from offsetlake.serve.storage.mapped_snapshot import MappedSnapshot
-from offsetlake.serve.storage.store import Layer, Store
+from offsetlake.serve.storage.store import Memtable, Store
 from offsetlake.serve.writes.rounds import Writes
 from offsetlake.util.atomic_files import suppress_full
 
 LOG = logging.getLogger(__name__)
-LOOK = 2.0  # seconds between two looks for a newer compaction
-GROUPS_TO_FOLD = 100_000  # groups changed since the base was made: more of them are folded without a compaction
-FREED_AT_ONCE = 500  # groups of a layer no longer needed
+CHECK_INTERVAL_SECONDS = 2.0
+MAX_MEMTABLE_GROUPS = 100_000
+"""More changed groups than these start a refresh without a new compaction."""
+
+FREED_GROUPS_PER_STEP = 500
 
 
 async def build(settings: Settings, ends: dict[int, int] | None) -> tuple[MappedSnapshot, dict[int, int]]:
-    """Have a base made that reaches to `ends`, or to the ends of the log if they are None.
+    """Build a snapshot that covers the log up to `ends`, or the whole log if they are None.
 
-    Gives it with the ends. Raises ChildFailed.
+    Returns:
+        The snapshot, and the log offset after the last record that it contains by log partition.
+
+    Raises:
+        ChildFailed: The child process failed.
     """
-    with ExitStack() as opened:
-        files = _files(Path(settings.log), opened)
+    with ExitStack() as stack:
+        files = _open_files(Path(settings.log), stack)
         request = {
             "lake": settings.lake,
             "log": settings.log,
@@ -37,87 +43,90 @@ async def build(settings: Settings, ends: dict[int, int] | None) -> tuple[Mapped
             "log_format": settings.log_format,
             "files": files,
         }
-        answer = await ask("offsetlake.serve.storage.snapshot_build", request, files)
-        base = MappedSnapshot(answer["file"])
+        answer = await run_child("offsetlake.serve.storage.snapshot_build", request, files)
+        snapshot = MappedSnapshot(answer["file"])
         if answer["file"] == files[-1]:
             LOG.warning(
-                "the disk of the log %(log)s has no room for the snapshot: its %(size)d bytes are in memory",
-                {"log": settings.log, "size": base.size},
+                "the disk of the log %(log)s has no room for the snapshot: its %(size)d bytes are kept in memory",
+                {"log": settings.log, "size": snapshot.size},
             )
-        return base, {int(partition): end for partition, end in answer["ends"].items()}
+        return snapshot, {int(partition): end for partition, end in answer["ends"].items()}
 
 
-def _files(folder: Path, opened: ExitStack) -> list[int]:
-    """Open files without names for a snapshot, so that nothing is left of them whatever becomes of this process.
+def _open_files(folder: Path, stack: ExitStack) -> list[int]:
+    """Open unnamed files for a snapshot, which disappear with this process, and return their descriptors.
 
-    The pages of one on the disk of the log can be dropped when memory is short; if that disk is full, it is kept in
-    memory.
+    The first one is on the disk of the log, so that its pages can be evicted when memory is short. The last one is in
+    memory, for the case that the disk is full.
     """
     files = []
     with suppress_full():
-        files.append(opened.enter_context(tempfile.TemporaryFile(dir=folder)).fileno())  # noqa: SIM115 - `opened` closes it
+        files.append(stack.enter_context(tempfile.TemporaryFile(dir=folder)).fileno())  # noqa: SIM115 - `stack` closes it
     memory = os.memfd_create("offsetlake-snapshot")
-    opened.callback(os.close, memory)
+    stack.callback(os.close, memory)
     return [*files, memory]
 
 
 class SnapshotRefresh:
-    """Looks for newer compactions, and has the store take them over; `reading` is held while the log is read anew."""
+    """Refreshes the snapshot after each compaction. `reading` is locked while a child process reads the log's files."""
 
     def __init__(
         self, settings: Settings, store: Store, writes: Writes, appender: Appender, reading: asyncio.Lock
     ) -> None:
         self._settings, self._store, self._writes, self._appender = settings, store, writes, appender
         self._reading = reading
-        self._seen = ""  # the compaction that is served, or could not be taken over
-        with suppress(OSError):  # then the first look takes it over once more
-            self._seen = self._compaction()
+        self._last_compaction = ""  # that was served, or whose refresh failed
+        with suppress(OSError):  # then the first check refreshes once more
+            self._last_compaction = self._newest_compaction()
 
     async def run(self) -> None:
-        """Look again and again, until it is cancelled."""
+        """Check for compactions and refresh the snapshot until the task is cancelled."""
         while True:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(CHECK_INTERVAL_SECONDS)
             try:
-                await self._look()
+                await self._check()
             except (OffsetlakeError, OSError) as error:
-                LOG.warning("the tables could not be taken over, what is served goes on: %(reason)s", {"reason": error})
+                LOG.warning(
+                    "the snapshot refresh failed, serving continues from the current snapshot: %(reason)s",
+                    {"reason": error},
+                )
 
-    async def _look(self) -> None:
-        found = self._compaction()
-        seen, self._seen = self._seen, found
-        if found != seen or len(self._store.fresh) >= GROUPS_TO_FOLD:
-            await self._fold()
+    async def _check(self) -> None:
+        newest = self._newest_compaction()
+        last, self._last_compaction = self._last_compaction, newest
+        if newest != last or len(self._store.memtable) >= MAX_MEMTABLE_GROUPS:
+            await self._refresh()
 
-    def _compaction(self) -> str:
-        """Name what the newest compaction wrote last."""
+    def _newest_compaction(self) -> str:
+        """Return the name of the newest commit of the table `offsets`, which a compaction writes last."""
         log = Path(self._settings.lake, "offsets", "_delta_log")
         return max((path.name for path in log.glob("*.json")), default="")
 
-    async def _fold(self) -> None:
+    async def _refresh(self) -> None:
         ends: dict[int, int] = {}
 
-        def freeze() -> None:
-            # In a round of its own: nothing else, and no sync in a thread, has to do with the segments this may open.
+        def begin() -> None:
+            # Runs in a round of its own: no other write and no sync uses the segments that this may open.
             ends.update({number: self._appender.end(number) for number in range(self._settings.log_partitions)})
-            self._store.freeze()
+            self._store.begin_refresh()
 
         try:
-            await self._writes.rest(freeze)
+            await self._writes.drain(begin)
             async with self._reading:
-                base, _ = await build(self._settings, ends)
-        except BaseException:  # cancelled too
-            if ends:  # it is frozen
-                self._store.thaw()
+                snapshot, _ = await build(self._settings, ends)
+        except BaseException:  # including cancellation
+            if ends:  # the refresh has begun
+                self._store.merge_back()
             raise
-        folded = self._store.fold(base)
-        taken = {"offsets": len(base), "groups": len(base.groups), "version": base.version}
-        LOG.info("took over a snapshot of %(offsets)d offsets in %(groups)d groups", taken)
-        await _free(folded)
+        obsolete = self._store.finish_refresh(snapshot)
+        fields = {"offsets": len(snapshot), "groups": len(snapshot.groups), "version": snapshot.version}
+        LOG.info("refreshed the snapshot: %(offsets)d offsets in %(groups)d groups", fields)
+        await _free(obsolete)
 
 
-async def _free(layer: Layer) -> None:
-    """Let go of a layer bit by bit: at once it would hold up the answers."""
-    while layer:
-        for _ in range(min(FREED_AT_ONCE, len(layer))):
-            layer.popitem()
+async def _free(memtable: Memtable) -> None:
+    """Free an obsolete memtable in steps, as freeing all of it at once would delay answers."""
+    while memtable:
+        for _ in range(min(FREED_GROUPS_PER_STEP, len(memtable))):
+            memtable.popitem()
         await asyncio.sleep(0)

@@ -308,7 +308,7 @@ def test_unknown_log_end_offset_is_the_largest_offset(served: InProcess, version
 @pytest.mark.parametrize("version", apis.VERSIONS[apis.LIST_OFFSETS])
 def test_known_log_start_and_end_offsets_are_returned(served: InProcess, version: int) -> None:
     ends = {("orders", 0): (3, 90), ("orders", 1): (0, 0), ("unused", 0): (0, 5)}
-    served.store.fold(mapped_snapshot({("g", "orders", 0): {}}, log_ends=ends))
+    served.store.finish_refresh(mapped_snapshot({("g", "orders", 0): {}}, log_ends=ends))
     times = (-1, -2, -3, 1_700_000_000_000)
     partitions = [{"partition_index": number, "timestamp": time} for number in range(3) for time in times]
     topics = [{"name": name, "partitions": partitions} for name in ("orders", "unused")]

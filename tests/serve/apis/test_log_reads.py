@@ -353,7 +353,7 @@ def test_unacknowledged_records_are_not_returned(
             raise LogUnavailable("the disk failed")
 
     end, before = end_of(served), on_disk(served, PARTITION)
-    monkeypatch.setattr(writes_module, "MANY", 0)  # a thread waits for the disk
+    monkeypatch.setattr(writes_module, "MIN_THREAD_SYNC_WRITES", 0)  # a thread waits for the disk
     monkeypatch.setattr(served.appender, "sync", sync)
     partition = {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}
     topics = [{"name": "orders", "partitions": [partition]}]

@@ -1,4 +1,4 @@
-"""Commits, fetches, jobs and restarts in any order: every fetch gives the value that was acknowledged last."""
+"""Commits, fetches, jobs and restarts in random order: each fetch returns the last acknowledged commit."""
 
 import random
 from pathlib import Path
@@ -20,7 +20,7 @@ Key = tuple[str, str, int]
 
 
 class History:
-    """A serving process, the jobs beside it, and what was acknowledged last of every key."""
+    """A serving process, the jobs on its lake, and the last acknowledged offset of each key."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder, self.chosen = folder, random.Random(seed)
@@ -31,75 +31,75 @@ class History:
         self._next = 1
 
     def commit(self) -> None:
-        """Commit some partitions of a group, several requests in one go."""
+        """Commit partitions of groups in several requests."""
         with WireClient(self.serving.bootstrap) as client:
             for _ in range(self.chosen.randint(1, 5)):
                 group, topic = self.chosen.choice(GROUPS), self.chosen.choice(TOPICS)
                 partitions = self.chosen.sample(PARTITIONS, self.chosen.randint(1, len(PARTITIONS)))
-                values = {of: self._next + at for at, of in enumerate(partitions)}
+                values = {partition: self._next + index for index, partition in enumerate(partitions)}
                 self._next += len(partitions)
                 rows = [
                     {"partition_index": partition, "committed_offset": offset, "committed_metadata": str(offset)}
                     for partition, offset in values.items()
                 ]
                 topics = [{"name": topic, "partitions": rows}]
-                of = {"group_id": group, "generation_id": -1, "generation_id_or_member_epoch": -1, "member_id": ""}
-                answer = client.ask(OFFSET_COMMIT, 7, of | {"topics": topics})
-                assert {each["error_code"] for each in answer["topics"][0]["partitions"]} == {0}
+                member = {"group_id": group, "generation_id": -1, "generation_id_or_member_epoch": -1, "member_id": ""}
+                answer = client.ask(OFFSET_COMMIT, 7, member | {"topics": topics})
+                assert {row["error_code"] for row in answer["topics"][0]["partitions"]} == {0}
                 self.known |= {(group, topic, partition): offset for partition, offset in values.items()}
 
     def compact(self) -> None:
-        """Bring the tables up to date; the process takes them over in its own time."""
+        """Update the tables; the process refreshes its snapshot later."""
         cycle(InProcess(), self.lake, self.log)
 
     def expire(self) -> None:
-        """Let everything go that retention lets, but what is committed between judging and emitting."""
+        """Expire all offsets but those committed between the evaluation and emit."""
         self.compact()
         judge(InProcess(), self.lake, LATER)
-        judged = dict(self.known)
+        evaluated = dict(self.known)
         if self.chosen.random() < 0.7:
             self.commit()
         emit(self.lake, LogAddress(folder=self.log), lambda _: None)
-        moved = {group for group, topic, partition in self.known if self._moved(judged, (group, topic, partition))}
-        self.known = {key: offset for key, offset in self.known.items() if self._moved(judged, key)}
+        moved = {group for group, topic, partition in self.known if self._moved(evaluated, (group, topic, partition))}
+        self.known = {key: offset for key, offset in self.known.items() if self._moved(evaluated, key)}
         assert moved == {group for group, _, _ in self.known}
 
-    def _moved(self, judged: dict[Key, int], key: Key) -> bool:
-        return judged.get(key) != self.known[key]
+    def _moved(self, evaluated: dict[Key, int], key: Key) -> bool:
+        return evaluated.get(key) != self.known[key]
 
     def cut(self) -> None:
-        """Cut the log by what the lake holds, through the process that owns it."""
+        """Delete the log segments that the lake covers, through the serving process."""
         if self.lake.count("runs", "job = 'compact'"):
             upkeep(self.lake, self.log)
 
     def restart(self) -> None:
-        """Stop it as an operator does, and start it."""
+        """Stop the process by a signal and start it again."""
         assert self.serving.stop() == 0
         self.serving = Serving(self.folder / "lake", self.log).__enter__()
 
     def crash(self) -> None:
-        """Kill it, and start it."""
+        """Kill the process and start it again."""
         self.serving.kill()
         self.serving = Serving(self.folder / "lake", self.log).__enter__()
 
     def check(self) -> None:
-        """Fetch everything."""
+        """Fetch all offsets and compare them."""
         with WireClient(self.serving.bootstrap) as client:
             for group in GROUPS:
                 topics = [{"name": topic, "partition_indexes": [*PARTITIONS]} for topic in TOPICS]
                 answer = client.ask(OFFSET_FETCH, 5, {"group_id": group, "topics": topics})
-                found = {
-                    (group, topic["name"], of["partition_index"]): of["committed_offset"]
+                offsets = {
+                    (group, topic["name"], row["partition_index"]): row["committed_offset"]
                     for topic in answer["topics"]
-                    for of in topic["partitions"]
-                    if of["committed_offset"] >= 0
+                    for row in topic["partitions"]
+                    if row["committed_offset"] >= 0
                 }
-                assert found == {key: offset for key, offset in self.known.items() if key[0] == group}, self.done
+                assert offsets == {key: offset for key, offset in self.known.items() if key[0] == group}, self.done
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1])
-def test_every_fetch_gives_what_was_acknowledged_last(tmp_path: Path, seed: int) -> None:
+def test_fetches_return_the_last_acknowledged_commits(tmp_path: Path, seed: int) -> None:
     history = History(tmp_path, seed)
     steps = [history.commit, history.compact, history.expire, history.cut, history.restart, history.crash]
     try:

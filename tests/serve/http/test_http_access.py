@@ -1,4 +1,4 @@
-"""By HTTP nobody does what it may not: a token that holds says who asks, and rights what of whom."""
+"""Authentication by tokens and authorization by the ACL over HTTP."""
 
 import logging
 from collections.abc import Iterator
@@ -25,8 +25,8 @@ rights = ["read", "commit", "admin"]
 """
 
 
-class Guarded(OverHttp):
-    """A service that wants tokens: of `billing`, and one that has expired."""
+class SecuredHttp(OverHttp):
+    """A service that requires tokens, with a valid and an expired one of `billing`."""
 
     def __init__(self, service: InProcess, rights: Path) -> None:
         super().__init__(service)
@@ -46,15 +46,17 @@ class Guarded(OverHttp):
 
 
 @pytest.fixture
-def http(served: InProcess, tmp_path: Path) -> Iterator[Guarded]:
-    made = Guarded(served, tmp_path / "rights.toml")
-    yield made
-    made.close()
+def http(served: InProcess, tmp_path: Path) -> Iterator[SecuredHttp]:
+    secured = SecuredHttp(served, tmp_path / "rights.toml")
+    yield secured
+    secured.close()
 
 
 @pytest.mark.slow
-def test_an_outsider_gets_nothing_and_leaves_a_line(http: Guarded, caplog: pytest.LogCaptureFixture) -> None:
-    asked = [
+def test_request_without_a_valid_token_is_refused_and_logged(
+    http: SecuredHttp, caplog: pytest.LogCaptureFixture
+) -> None:
+    requests = [
         ("GET", "/metrics"),
         ("GET", "/v1/snapshot"),
         ("GET", "/v1/groups"),
@@ -64,24 +66,24 @@ def test_an_outsider_gets_nothing_and_leaves_a_line(http: Guarded, caplog: pytes
         ("DELETE", "/v1/offsets?group=billing-1&topic=t&partition=0"),
     ]
     with caplog.at_level(logging.WARNING):
-        for each in asked:
-            assert problem(http.ask(*each)) == "not-logged-in"
+        for request in requests:
+            assert problem(http.ask(*request)) == "not-logged-in"
             for token in ("old", "", "made.up", "é"):
-                answer = http.by(token, *each)
+                answer = http.by(token, *request)
                 assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer")
         for body in (b"{", b" " * (1 << 20) + b"{}"):
-            assert problem(http.ask("POST", "/v1/commit", body)) == "not-logged-in", "no body is looked at"
-    assert len(caplog.messages) == len(asked) * 5 + 2
-    assert all("is not let in by HTTP: it has no token that holds" in line for line in caplog.messages)
+            assert problem(http.ask("POST", "/v1/commit", body)) == "not-logged-in", "the body is not parsed"
+    assert len(caplog.messages) == len(requests) * 5 + 2
+    assert all("failed: the request has no valid token" in line for line in caplog.messages)
     assert not any(token in caplog.text for token in http.tokens.values())
     assert http.ask("GET", "/livez").status == http.ask("GET", "/readyz").status == 200
     assert http.service.store.group(b"billing-1") is None
 
 
 @pytest.mark.slow
-def test_who_has_rights_does_what_they_say_and_the_log_tells_who(http: Guarded) -> None:
+def test_acl_limits_requests_and_writes_have_audit_headers(http: SecuredHttp) -> None:
     assert http.by("good", "POST", "/v1/commit", {"group": "billing-1", "offsets": [exchange(None, 7)]}).status == 200
-    assert [of["group"] for of in http.by("good", "GET", "/v1/groups").body["groups"]] == ["billing-1"]
+    assert [row["group"] for row in http.by("good", "GET", "/v1/groups").body["groups"]] == ["billing-1"]
     assert http.by("good", "GET", "/v1/offsets?group=billing-1").body["offsets"][0]["committed_offset"] == 7
     refused = [
         ("GET", "/v1/offsets?group=foreign"),
@@ -89,38 +91,40 @@ def test_who_has_rights_does_what_they_say_and_the_log_tells_who(http: Guarded) 
         ("DELETE", "/v1/groups?group=foreign"),
         ("DELETE", "/v1/offsets?group=foreign&topic=t&partition=0"),
     ]
-    for each in refused:
-        answer = http.by("good", *each)
+    for request in refused:
+        answer = http.by("good", *request)
         assert (answer.status, problem(answer)) == (403, "not-allowed")
         assert "foreign" in answer.body["detail"]
     assert http.by("good", "DELETE", "/v1/groups?group=billing-1").status == 204
-    told = [
+    events = [
         (dict(record.headers)[b"act.what"], dict(record.headers)[b"act.principal"])
         for record in read_log(http.service.log)
         if record.headers and dict(record.headers).get(b"act.principal") == b"User:billing"
     ]
-    assert told == [(b"commit", b"User:billing"), (b"delete group", b"User:billing")]
+    assert events == [(b"commit", b"User:billing"), (b"delete group", b"User:billing")]
 
 
-def test_metrics_name_no_group_that_one_may_not_read(http: Guarded) -> None:
+def test_metrics_contain_only_groups_that_the_client_may_read(http: SecuredHttp) -> None:
     quota = http.service.parts.quota = Quota(0.001)
     for group in (b"billing-1", b"foreign", b"billing-" + b"x" * 30_000):
-        for _ in range(3):  # the first takes the only token
+        for _ in range(3):  # the first commit takes the only token
             quota.take(group)
-    exposed = http.by("good", "GET", "/metrics").body
-    found = {line for line in exposed.splitlines() if line.startswith(("offsetlake_throttled", "offsetlake_group"))}
-    assert {line for line in found if "_created" not in line} == {
+    metrics = http.by("good", "GET", "/metrics").body
+    lines = {line for line in metrics.splitlines() if line.startswith(("offsetlake_throttled", "offsetlake_group"))}
+    assert {line for line in lines if "_created" not in line} == {
         "offsetlake_throttled_commits_total 6.0",
         'offsetlake_group_throttled_commits_total{group="billing-1"} 2.0',
     }
-    assert "foreign" not in exposed
+    assert "foreign" not in metrics
     http.service.parts.security._rights = None
-    exposed = http.by("good", "GET", "/metrics").body
-    assert 'offsetlake_group_throttled_commits_total{group="foreign"} 2.0' in exposed, "without rights all is allowed"
-    assert "x" * 300 not in exposed
+    metrics = http.by("good", "GET", "/metrics").body
+    assert 'offsetlake_group_throttled_commits_total{group="foreign"} 2.0' in metrics, (
+        "without an ACL everything is allowed"
+    )
+    assert "x" * 300 not in metrics
 
 
-def test_pages_name_no_group_that_one_may_not_read(http: Guarded) -> None:
+def test_pages_contain_only_groups_that_the_client_may_read(http: SecuredHttp) -> None:
     names = {name.decode() for name, _ in http.service.store.groups()}
     assert http.by("good", "POST", "/v1/commit", {"group": "billing-1", "offsets": [exchange(None, 7)]}).status == 200
     assert http.by("good", "POST", "/v1/commit", {"group": "billing-2", "offsets": [exchange(None, 7)]}).status == 200
@@ -128,16 +132,16 @@ def test_pages_name_no_group_that_one_may_not_read(http: Guarded) -> None:
     while not pages or pages[-1]["next"] is not None:
         query = {"after": pages[-1]["next"]} if pages else {}
         pages.append(http.by("good", "GET", "/v1/groups", limit=1, **query).body)
-    assert {of["group"] for page in pages for of in page["groups"]} == {"billing-1", "billing-2"}
-    assert [len(page["groups"]) for page in pages[:2]] == [1, 1], "others are passed over, each page is filled"
+    assert {row["group"] for page in pages for row in page["groups"]} == {"billing-1", "billing-2"}
+    assert [len(page["groups"]) for page in pages[:2]] == [1, 1], "other groups are skipped, and each page is filled"
     assert not names & {page["next"] for page in pages}
     assert problem(http.by("good", "GET", "/v1/groups", after="billing-1")) == "makes-no-sense"
 
 
-def test_rights_hold_where_nobody_has_to_log_in(http: Guarded) -> None:
+def test_acl_applies_to_anonymous_clients(http: SecuredHttp) -> None:
     http.service.parts.security.credentials = None
-    for asked in (("GET", "/v1/offsets?group=billing-1"), ("DELETE", "/v1/groups?group=billing-1")):
-        answer = http.ask(*asked)
+    for request in (("GET", "/v1/offsets?group=billing-1"), ("DELETE", "/v1/groups?group=billing-1")):
+        answer = http.ask(*request)
         assert (answer.status, problem(answer)) == (403, "not-allowed")
-        assert answer.body["detail"].startswith("User:ANONYMOUS has no such right")
+        assert answer.body["detail"].startswith("User:ANONYMOUS does not have that permission")
     assert http.ask("GET", "/v1/groups").body["groups"] == []

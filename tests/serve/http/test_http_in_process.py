@@ -1,4 +1,4 @@
-"""HTTP where something is wrong with the server: it says so, and nothing else."""
+"""HTTP while the server is loading, its log is broken, or an internal error occurs; limits and connections."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from offsetlake.serve.auth import tls
 from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.http import api as http_api
 from offsetlake.serve.http import connection as http_connection
-from offsetlake.serve.http.answers import MAX_OFFSETS, WantedCommit
+from offsetlake.serve.http.request_models import MAX_OFFSETS, CommitBody, GroupQuery
 from offsetlake.serve.http.server import HttpServer
 from offsetlake.serve.net.connections import Connections
 from offsetlake.serve.storage.child_process import ChildFailed
@@ -33,7 +33,7 @@ COMMIT = {"group": "g", "offsets": [exchange(None, 1)]}
 
 
 class OverHttp:
-    """A service without a Kafka port; its loop runs while it is asked."""
+    """A service without a Kafka port, whose event loop runs during the requests."""
 
     def __init__(self, service: InProcess) -> None:
         self.service, self._loop = service, service.loop
@@ -43,9 +43,9 @@ class OverHttp:
     async def _listening(self) -> HttpServer:
         return HttpServer(self.service.parts, "127.0.0.1", 0)
 
-    def ask(self, *asked: Any, **query: Any) -> Answer:
+    def ask(self, *request: Any, **query: Any) -> Answer:
         url = f"http://127.0.0.1:{self.port}"
-        answering = self._loop.run_in_executor(None, lambda: ask(url, *asked, **query))
+        answering = self._loop.run_in_executor(None, lambda: ask(url, *request, **query))
         return self._loop.run_until_complete(answering)
 
     def close(self) -> None:
@@ -55,15 +55,15 @@ class OverHttp:
 
 @pytest.fixture
 def http(loading: InProcess) -> Iterator[OverHttp]:
-    made = OverHttp(loading)
-    yield made
-    made.close()
+    over_http = OverHttp(loading)
+    yield over_http
+    over_http.close()
 
 
 @pytest.mark.slow
-def test_until_it_is_loaded_it_is_alive_and_no_more(http: OverHttp) -> None:
+def test_requests_fail_with_loading_until_the_log_is_loaded(http: OverHttp) -> None:
     assert http.ask("GET", "/livez").status == 200
-    for asked in (
+    for request in (
         ("GET", "/readyz"),
         ("GET", "/v1/snapshot"),
         ("GET", "/v1/groups"),
@@ -73,18 +73,18 @@ def test_until_it_is_loaded_it_is_alive_and_no_more(http: OverHttp) -> None:
         ("DELETE", f"/v1/groups?group={EMPTY}"),
         ("DELETE", f"/v1/offsets?group={EMPTY}&topic=orders&partition=0"),
     ):
-        answer = http.ask(*asked)
+        answer = http.ask(*request)
         assert (answer.status, problem(answer)) == (503, "loading")
         assert answer.headers["retry-after"] == "1"
-    told = http.ask("GET", "/metrics").body
-    assert "offsetlake_ready 0.0" in told
-    assert "offsetlake_snapshot_version" not in told
+    metrics = http.ask("GET", "/metrics").body
+    assert "offsetlake_ready 0.0" in metrics
+    assert "offsetlake_snapshot_version" not in metrics
     http.service.load()
     assert http.ask("GET", "/readyz").status == 200
     assert http.ask("GET", f"/v1/offsets?group={EMPTY}").status == 200
 
 
-def test_a_disk_that_takes_no_more_is_told_and_reads_go_on(http: OverHttp, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_refuses_writes_until_there_is_space(http: OverHttp, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_partition: int, _batches: list[Batch]) -> list[int]:
         raise LogUnavailable("no space")
 
@@ -92,12 +92,14 @@ def test_a_disk_that_takes_no_more_is_told_and_reads_go_on(http: OverHttp, monke
     with monkeypatch.context() as patched:
         patched.setattr(http.service.appender, "append", full)
         refused = [http.ask("POST", "/v1/commit", COMMIT), http.ask("DELETE", f"/v1/groups?group={EMPTY}")]
-    assert [problem(of) for of in refused] == ["log-broken"] * 2
-    assert http.ask("GET", "/readyz").status == 200  # it may have space again, and tries
+    assert [problem(answer) for answer in refused] == ["log-broken"] * 2
+    assert http.ask("GET", "/readyz").status == 200  # later writes are tried again
     assert http.ask("POST", "/v1/commit", COMMIT).status == 200
 
 
-def test_a_log_that_is_broken_is_not_ready(http: OverHttp, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_with_a_broken_log_is_not_ready_but_serves_reads(
+    http: OverHttp, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def lost() -> None:
         raise LogUnavailable("the disk is gone")
 
@@ -113,7 +115,7 @@ def test_a_log_that_is_broken_is_not_ready(http: OverHttp, monkeypatch: pytest.M
     assert "offsetlake_log_broken 1.0" in http.ask("GET", "/metrics").body
 
 
-def test_topics_that_are_not_named_take_no_commit(tmp_path: Path, origin: Origin) -> None:
+def test_commits_to_unknown_topics_are_refused(tmp_path: Path, origin: Origin) -> None:
     service = InProcess(tmp_path, origin, {b"orders": 2})
     http = OverHttp(service)
     service.load()
@@ -127,24 +129,24 @@ def test_topics_that_are_not_named_take_no_commit(tmp_path: Path, origin: Origin
     service.close()
 
 
-def test_a_group_over_its_quota_commits_nothing(tmp_path: Path, origin: Origin) -> None:
-    service = InProcess(tmp_path, origin, quota=0.01)  # the first may come at once
+def test_commit_over_the_quota_is_refused_and_not_written(tmp_path: Path, origin: Origin) -> None:
+    service = InProcess(tmp_path, origin, quota=0.01)  # only the first commit has a token
     http = OverHttp(service)
     service.load()
     assert http.ask("POST", "/v1/commit", COMMIT).status == 200
     refused = http.ask("POST", "/v1/commit", {"group": "g", "offsets": [exchange(1, 2)]})
     assert (refused.status, problem(refused)) == (429, "too-many-commits")
     assert refused.headers["retry-after"] == "10"
-    assert [of["committed_offset"] for of in http.ask("GET", "/v1/offsets?group=g").body["offsets"]] == [1]
+    assert [row["committed_offset"] for row in http.ask("GET", "/v1/offsets?group=g").body["offsets"]] == [1]
     http.close()
     service.close()
 
 
-def test_a_fault_of_the_program_is_in_the_log_and_not_in_the_answer(
+def test_internal_error_is_logged_and_not_in_the_answer(
     http: OverHttp, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     http.service.load()
-    monkeypatch.setattr(http.service.store, "moment", lambda _group: 1 / 0)
+    monkeypatch.setattr(http.service.store, "group_offsets", lambda _group: 1 / 0)
     with caplog.at_level(logging.ERROR):
         answer = http.ask("GET", f"/v1/offsets?group={EMPTY}")
     assert (answer.status, problem(answer)) == (500, "internal")
@@ -152,10 +154,10 @@ def test_a_fault_of_the_program_is_in_the_log_and_not_in_the_answer(
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_lines_of_uvicorn_are_limited(
+def test_log_lines_of_uvicorn_are_limited(
     http: OverHttp, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each request that is not HTTP causes one."""
+    """Each invalid HTTP request causes one."""
     monkeypatch.setattr(logs, "CLIENT_LINES", 20)
 
     async def send_garbage() -> None:
@@ -170,90 +172,93 @@ def test_lines_of_uvicorn_are_limited(
     assert len(lines) <= 20
 
 
-def test_a_port_that_is_taken_is_told(http: OverHttp) -> None:
+def test_port_in_use_is_reported(http: OverHttp) -> None:
     async def listen_again() -> None:
         HttpServer(http.service.parts, "127.0.0.1", http.port)
 
-    with pytest.raises(BadRequest, match="cannot listen for HTTP on"):
+    with pytest.raises(BadRequest, match="Cannot listen for HTTP on"):
         http.service.loop.run_until_complete(listen_again())
 
 
-def test_a_form_that_a_page_elsewhere_may_send_commits_nothing(http: OverHttp) -> None:
-    """A browser on this machine sends such a body for anybody's page; JSON it asks for first, and is refused."""
+def test_body_with_a_form_content_type_is_refused(http: OverHttp) -> None:
+    """A browser sends such a body for any foreign page; for JSON it sends a preflight request, which is refused."""
     http.service.load()
     sent = json.dumps(COMMIT).encode()
     for kind in ("text/plain", "application/x-www-form-urlencoded"):
         refused = http.ask("POST", "/v1/commit", sent, kind)
         assert problem(refused) == "makes-no-sense"
-        assert "send a header `Content-Type: application/json`" in refused.body["detail"]
+        assert "must be JSON with `Content-Type: application/json`" in refused.body["detail"]
     assert http.ask("OPTIONS", "/v1/commit").status == 405
     assert http.ask("GET", "/v1/offsets?group=g").status == 404
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "127.evil.example:9093", "localhost.", ""])
-def test_a_name_that_somebody_has_lead_here_gets_nothing(http: OverHttp, host: str) -> None:
+def test_request_for_a_foreign_host_name_is_refused(http: OverHttp, host: str) -> None:
     http.service.load()
-    for asked in (("GET", "/v1/groups"), ("POST", "/v1/commit", COMMIT), ("DELETE", f"/v1/groups?group={EMPTY}")):
-        answer = http.ask(*asked, host=host)
+    requests = (("GET", "/v1/groups"), ("POST", "/v1/commit", COMMIT), ("DELETE", f"/v1/groups?group={EMPTY}"))
+    for request in requests:
+        answer = http.ask(*request, host=host)
         assert (answer.status, problem(answer)) == (421, "misdirected")
-    for ours in ("localhost:9093", "127.0.0.1", "[::1]:9093"):
-        assert http.ask("GET", f"/v1/offsets?group={EMPTY}", host=ours).status == 200
+    for local in ("localhost:9093", "127.0.0.1", "[::1]:9093"):
+        assert http.ask("GET", f"/v1/offsets?group={EMPTY}", host=local).status == 200
 
 
 @pytest.mark.slow
-def test_a_lake_that_does_not_answer_holds_up_nothing(http: OverHttp, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unavailable_lake_affects_only_requests_for_the_history(
+    http: OverHttp, monkeypatch: pytest.MonkeyPatch
+) -> None:
     http.service.load()
-    missing = http.ask("GET", f"/v1/offsets?group={EMPTY}&as_of=1")  # nothing made a lake here
+    missing = http.ask("GET", f"/v1/offsets?group={EMPTY}&as_of=1")  # there is no lake
     assert (missing.status, problem(missing)) == (503, "history-unavailable")
     assert "no lake in" in missing.body["detail"]
-    monkeypatch.setattr(http_api, "HISTORY_SECONDS", 0.01)
+    monkeypatch.setattr(http_api, "MAX_HISTORY_SECONDS", 0.01)
     late = http.ask("GET", f"/v1/offsets?group={EMPTY}&as_of=1")
     assert problem(late) == "history-unavailable"
-    assert "did not say within" in late.body["detail"]
+    assert "did not finish within" in late.body["detail"]
     assert http.ask("GET", f"/v1/offsets?group={EMPTY}").status == 200
 
 
-def test_an_answer_to_nobody_breaks_no_write(http: OverHttp) -> None:
-    """Who asked has been given up when the write is done: others go on."""
+def test_write_of_a_disconnected_client_does_not_affect_others(http: OverHttp) -> None:
+    """The request is cancelled before its write is done."""
     http.service.load()
     api = http_api.Api(http.service.parts, None)  # type: ignore[arg-type]
 
     request = Request({"type": "http", "headers": [], "client": None, "state": {"client": Client()}})
 
-    async def given_up() -> None:
-        wanted = http_api.answers.WantedCommit.model_validate(COMMIT)
-        asked = http_api.answers.OfGroup(group=EMPTY)
-        for handler in (api.commit(request, wanted), api.delete_group(request, asked)):
+    async def cancel_requests() -> None:
+        body = CommitBody.model_validate(COMMIT)
+        query = GroupQuery(group=EMPTY)
+        for handler in (api.commit(request, body), api.delete_group(request, query)):
             task = asyncio.create_task(handler)
             await asyncio.sleep(0)
             task.cancel()
-        await http.service.writes.rest()
+        await http.service.writes.drain()
 
-    http.service.loop.run_until_complete(given_up())
+    http.service.loop.run_until_complete(cancel_requests())
     assert http.ask("GET", "/v1/offsets?group=g").status == 200
     assert http.ask("POST", "/v1/commit", {"group": "g", "offsets": [exchange(1, 2)]}).status == 200
 
 
 @pytest.fixture
 def connecting(http: OverHttp) -> Iterator[Callable[[bytes], socket.socket]]:
-    """Connects by hand and sends some bytes."""
+    """Return a function that connects a socket and sends bytes."""
     with ExitStack() as stack:
 
         def connect(sent: bytes) -> socket.socket:
-            made = stack.enter_context(socket.create_connection(("127.0.0.1", http.port), timeout=5))
-            made.sendall(sent)
-            return made
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", http.port), timeout=5))
+            client.sendall(sent)
+            return client
 
         yield connect
 
 
 def received(http: OverHttp, client: socket.socket) -> bytes:
-    """Wait for what comes, or the end."""
+    """Wait for bytes or the end of the connection."""
     return http.service.loop.run_until_complete(http.service.loop.run_in_executor(None, client.recv, 1 << 16))
 
 
 @pytest.mark.parametrize("by_tls", [False, True])
-def test_connections_count_until_they_end(
+def test_connections_are_counted_until_they_end(
     http: OverHttp,
     connecting: Callable[[bytes], socket.socket],
     caplog: pytest.LogCaptureFixture,
@@ -283,10 +288,10 @@ HEAD = b"POST /v1/commit HTTP/1.1\r\nhost: localhost\r\ncontent-type: applicatio
 
 
 @pytest.mark.parametrize("sent", [b"", HEAD[:20], HEAD + b"{", HEAD.replace(b"POST", b"PUT") + b"{"])
-def test_a_request_that_does_not_come_whole_ends_its_connection(
+def test_connection_with_an_incomplete_request_is_closed(
     http: OverHttp, connecting: Callable[[bytes], socket.socket], monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
-    monkeypatch.setattr(http_connection, "REQUEST_SECONDS", 0.05)
+    monkeypatch.setattr(http_connection, "MAX_REQUEST_SECONDS", 0.05)
     http.service.load()
     slow = connecting(sent)
     while received(http, slow):
@@ -294,15 +299,15 @@ def test_a_request_that_does_not_come_whole_ends_its_connection(
     assert len(http.service.parts.security.connections) == 0
 
 
-def test_an_answer_takes_the_time_it_takes(http: OverHttp, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_timeout_does_not_apply_to_answers(http: OverHttp, monkeypatch: pytest.MonkeyPatch) -> None:
     waiting: list[Any] = []
 
-    async def asked(*_: Any) -> Any:
-        waiting.extend(of._too_late for of, _ in http.service.parts.security.connections)  # type: ignore[attr-defined]
-        raise ChildFailed("nothing is known", 6)
+    async def fail(*_: Any) -> Any:
+        waiting.extend(connection._request_timeout for connection, _ in http.service.parts.security.connections)  # type: ignore[attr-defined]
+        raise ChildFailed("the query failed", 6)
 
     http.service.load()
-    monkeypatch.setattr(http_api, "ask", asked)
+    monkeypatch.setattr(http_api, "run_child", fail)
     assert problem(http.ask("GET", f"/v1/offsets?group={EMPTY}&as_of=1")) == "history-unavailable"
     assert waiting == [None]
 
@@ -317,8 +322,8 @@ def test_an_answer_takes_the_time_it_takes(http: OverHttp, monkeypatch: pytest.M
         {f"field-{number}": 1 for number in range(50_000)},
     ],
 )
-def test_a_body_that_is_wrong_in_many_places_is_refused_by_the_first_of_them(body: Any) -> None:
-    """An error for each of them would take a minute, during which nobody is answered."""
+def test_body_with_many_errors_is_refused_with_few_of_them(body: Any) -> None:
+    """An error for each of them would take a minute, during which no other request is answered."""
     with pytest.raises(ValidationError) as refused:
-        WantedCommit.model_validate(body)
+        CommitBody.model_validate(body)
     assert refused.value.error_count() < 10

@@ -1,4 +1,4 @@
-"""Schemathesis asks a running server all that its OpenAPI description allows, and much that it does not."""
+"""Schemathesis sends requests that the OpenAPI description allows, and many that it does not, to a running server."""
 
 import re
 from pathlib import Path
@@ -28,13 +28,13 @@ PAGE = Path(__file__).parents[3] / "docs" / "http.md"
 
 
 @pytest.fixture(scope="session")
-def described(over_http: Serving) -> schemathesis.BaseSchema:
+def schema(over_http: Serving) -> schemathesis.BaseSchema:
     return schemathesis.openapi.from_url(f"{over_http.http}/openapi.json")
 
 
-def test_all_there_is_is_described(described: schemathesis.BaseSchema) -> None:
-    found = {(of.ok().method.upper(), of.ok().path) for of in described.get_all_operations()}
-    assert found == OPERATIONS
+def test_schema_describes_all_operations(schema: schemathesis.BaseSchema) -> None:
+    operations = {(operation.ok().method.upper(), operation.ok().path) for operation in schema.get_all_operations()}
+    assert operations == OPERATIONS
 
 
 def test_the_page_lists_every_operation_with_its_parameters(described: schemathesis.BaseSchema) -> None:
@@ -49,12 +49,12 @@ def test_the_page_lists_every_operation_with_its_parameters(described: schemathe
 
 @pytest.mark.parametrize("mode", [*GenerationMode])
 @pytest.mark.parametrize(("method", "path"), sorted(OPERATIONS))
-def test_it_answers_as_it_is_described(
-    described: schemathesis.BaseSchema, method: str, path: str, mode: GenerationMode
+def test_answers_conform_to_the_schema(
+    schema: schemathesis.BaseSchema, method: str, path: str, mode: GenerationMode
 ) -> None:
-    operation = described[path][method]
+    operation = schema[path][method]
     if mode is GenerationMode.NEGATIVE and not (operation.query or operation.body):
-        return  # there is nothing to get wrong
+        return  # the request has no parameters
 
     @settings(
         max_examples=20, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=[*HealthCheck]
@@ -62,9 +62,11 @@ def test_it_answers_as_it_is_described(
     @given(operation.as_strategy(generation_mode=mode))
     def answers(case: schemathesis.Case) -> None:
         if mode is GenerationMode.POSITIVE:
-            case.query.pop("as_of", None)  # most texts are no instant; a child answers those that are, seconds each
-            if path == "/v1/commit":  # what no schema says: no partition is named twice
-                case.body["offsets"] = [*{(of["topic"], of["partition"]): of for of in case.body["offsets"]}.values()]
+            case.query.pop("as_of", None)  # a child process answers valid timestamps, in seconds each
+            if path == "/v1/commit":  # no schema can express that partitions are unique
+                case.body["offsets"] = [
+                    *{(row["topic"], row["partition"]): row for row in case.body["offsets"]}.values()
+                ]
         case.call_and_validate(timeout=SECONDS)
 
     answers()

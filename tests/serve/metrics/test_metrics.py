@@ -1,4 +1,4 @@
-"""What Prometheus is told is what was done: counted here by hand, and asked by what an operator would use."""
+"""Metrics compared with counts of the test, and with the names in the dashboard and the alerts."""
 
 import json
 import re
@@ -33,7 +33,7 @@ def committing(group: str, topic: str, *partitions: int) -> dict[str, object]:
 
 
 def grown(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
-    """What counts differ in, buckets and sums of durations aside."""
+    """Return the differences of counters and of the counts of histograms."""
     counts = {name for name in after if re.match(r"offsetlake_\w+(_total|_count)\b", name)}
     return {name: after[name] - before.get(name, 0) for name in counts if after[name] != before.get(name, 0)}
 
@@ -43,19 +43,19 @@ def test_counts_are_exact(served: Serving) -> None:
     before = samples(served.http)
     sent = received = 0
     with WireClient(served.bootstrap) as client:
-        for number in range(5):  # the same again and again: the third is not read field by field any more
+        for number in range(5):  # repeated requests: the third takes the fast path
             data = frame(OFFSET_COMMIT, 5, number, request(OFFSET_COMMIT, 5, committing("g", "t", 0, 1, 2)))
             client.socket.sendall(data)
             sent += len(data) - 4
             received += len(client.receive()) - 4
-        client.ask(OFFSET_COMMIT, 5, committing("g", "t", 3, -1, -2))  # of which two cannot be
+        client.ask(OFFSET_COMMIT, 5, committing("g", "t", 3, -1, -2))  # two invalid partitions
         asked = {"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0, 1]}]}
         for _ in range(4):
             client.ask(OFFSET_FETCH, 5, asked)
         client.ask(42, 1, {"groups_names": ("nobody", "g", "no one")})  # DeleteGroups
         client.ask(18, 0, {})
         now = samples(served.http)
-        assert now["offsetlake_connections"] == 2  # the one that asks too
+        assert now["offsetlake_connections"] == 2  # including that of the scrape
     found = grown(before, now)
     assert found.pop('offsetlake_request_bytes_total{api="OffsetCommit"}') > sent
     assert found.pop('offsetlake_response_bytes_total{api="OffsetCommit"}') > received
@@ -76,11 +76,13 @@ def test_counts_are_exact(served: Serving) -> None:
         "offsetlake_sync_duration_seconds_count": 7,
     }
     assert now["offsetlake_tail_log_offsets"] - before["offsetlake_tail_log_offsets"] == 16 + 4 + 1
-    assert now['offsetlake_overlay_groups{layer="fresh"}'] - before['offsetlake_overlay_groups{layer="fresh"}'] == 1
+    assert (
+        now['offsetlake_overlay_groups{layer="memtable"}'] - before['offsetlake_overlay_groups{layer="memtable"}'] == 1
+    )
 
 
 @pytest.mark.slow
-def test_what_http_writes_counts_as_all_else(served: Serving) -> None:
+def test_writes_over_http_are_counted(served: Serving) -> None:
     before = samples(served.http)
     wanted = {"group": "by-http", "offsets": [exchange(None, 1, partition=0), exchange(None, 2, partition=1)]}
     assert [ask(served.http, "POST", "/v1/commit", wanted).status for _ in range(3)] == [200, 409, 409]
@@ -97,7 +99,7 @@ def test_what_http_writes_counts_as_all_else(served: Serving) -> None:
 
 
 @pytest.mark.slow
-def test_counts_of_many_connections_are_exact(served: Serving) -> None:
+def test_counts_of_concurrent_connections_are_exact(served: Serving) -> None:
     before, threads, each = samples(served.http), 6, 50
 
     def commit(number: int) -> None:
@@ -117,20 +119,20 @@ def test_counts_of_many_connections_are_exact(served: Serving) -> None:
 
 
 @pytest.mark.slow
-def test_it_tells_of_the_snapshot(served: Serving) -> None:
-    told, snapshot = samples(served.http), ask(served.http, "GET", "/v1/snapshot").body
-    assert told["offsetlake_ready"] == 1
-    assert told["offsetlake_snapshot_version"] == snapshot["version"]
-    assert told["offsetlake_snapshot_offsets"] == snapshot["offsets"] > 0
-    assert told["offsetlake_snapshot_groups"] == snapshot["groups"] > 0
-    behind = sum(of["log_end"] - of["snapshot_end"] for of in snapshot["position"])
-    assert told["offsetlake_tail_log_offsets"] == behind
-    assert 0 < time.time() - told["offsetlake_snapshot_timestamp_seconds"] < 600
-    assert 0 < told["offsetlake_load_duration_seconds"] < 60
+def test_metrics_describe_the_snapshot(served: Serving) -> None:
+    metrics, snapshot = samples(served.http), ask(served.http, "GET", "/v1/snapshot").body
+    assert metrics["offsetlake_ready"] == 1
+    assert metrics["offsetlake_snapshot_version"] == snapshot["version"]
+    assert metrics["offsetlake_snapshot_offsets"] == snapshot["offsets"] > 0
+    assert metrics["offsetlake_snapshot_groups"] == snapshot["groups"] > 0
+    tail = sum(row["log_end"] - row["snapshot_end"] for row in snapshot["position"])
+    assert metrics["offsetlake_tail_log_offsets"] == tail
+    assert 0 < time.time() - metrics["offsetlake_snapshot_timestamp_seconds"] < 600
+    assert 0 < metrics["offsetlake_load_duration_seconds"] < 60
 
 
 @pytest.mark.slow
-def test_names_have_help_units_and_the_forms_of_their_kinds(served: Serving) -> None:
+def test_metrics_follow_the_naming_conventions_of_prometheus(served: Serving) -> None:
     families = [*text_string_to_metric_families(ask(served.http, "GET", "/metrics").body)]
     ours = [family for family in families if family.name.startswith("offsetlake_")]
     for family in ours:
@@ -146,7 +148,7 @@ def test_names_have_help_units_and_the_forms_of_their_kinds(served: Serving) -> 
 
 
 @pytest.mark.slow
-def test_dashboard_and_alarms_ask_for_what_there_is(served: Serving) -> None:
+def test_dashboard_and_alerts_use_existing_metrics(served: Serving) -> None:
     with WireClient(served.bootstrap) as client:
         client.ask(OFFSET_COMMIT, 5, committing("g", "t", -1))
     families = text_string_to_metric_families(ask(served.http, "GET", "/metrics").body)
@@ -155,11 +157,11 @@ def test_dashboard_and_alarms_ask_for_what_there_is(served: Serving) -> None:
         for sample in family.samples:
             labels.setdefault(sample.name, set()).update(sample.labels)
     dashboard = json.loads((CONF / "grafana" / "offsetlake.json").read_text(encoding="utf-8"))
-    asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
-    alarms = yaml.safe_load((CONF / "prometheus" / "alerts.yml").read_text(encoding="utf-8"))
-    asked += [rule["expr"] for group in alarms["groups"] for rule in group["rules"]]
-    assert len(asked) > 20
-    for expression in asked:
+    expressions = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    alerts = yaml.safe_load((CONF / "prometheus" / "alerts.yml").read_text(encoding="utf-8"))
+    expressions += [rule["expr"] for group in alerts["groups"] for rule in group["rules"]]
+    assert len(expressions) > 20
+    for expression in expressions:
         plain = re.sub(r'"[^"]*"|\[[^]]*\]', "", expression)
         names = set(re.findall(r"\b(?:offsetlake|process)_\w+|\bup\b", plain))
         assert names
@@ -169,18 +171,18 @@ def test_dashboard_and_alarms_ask_for_what_there_is(served: Serving) -> None:
         assert wanted - {"by", "instance"} <= known, expression
 
 
-def test_snapshots_that_are_taken_over_and_that_fail_are_counted() -> None:
+def test_successful_and_failed_refreshes_are_counted() -> None:
     store = Store()
     store.load(mapped_snapshot({}))
     for _ in range(3):
-        store.freeze()
-        store.fold(mapped_snapshot({}))
-    store.freeze()
-    store.thaw()
-    assert (store.folds, store.thaws) == (3, 1)
+        store.begin_refresh()
+        store.finish_refresh(mapped_snapshot({}))
+    store.begin_refresh()
+    store.merge_back()
+    assert (store.refreshes, store.failed_refreshes) == (3, 1)
 
 
-def test_a_duration_is_in_the_first_bucket_that_holds_it() -> None:
+def test_duration_is_counted_in_the_first_bucket_that_contains_it() -> None:
     histogram = Histogram()
     for seconds in (0.0, SECONDS[0], SECONDS[0] * 1.01, SECONDS[-1], SECONDS[-1] + 1):
         histogram.observe(seconds)

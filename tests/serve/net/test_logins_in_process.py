@@ -45,7 +45,7 @@ class Logins:
 
     def _connected(self, client: Any) -> Connection:
         components = self._service.parts
-        service = Service(components.commits, components.fetches, components.admin, client)
+        service = Service(components.commits, components.fetches, components.dispatcher, client)
         return Connection(service, client, self.security.connections, Turns(self.loop, Memory()))
 
     def send(self, connection: Login, sink: Sink, api: int, values: dict[str, Any]) -> None:

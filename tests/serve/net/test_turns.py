@@ -272,13 +272,13 @@ def test_fetch_of_all_offsets_of_a_group_is_consistent(served: InProcess, versio
         served.store.commit(b"large", values, 0)
 
     commit(1)
-    served.store.freeze()
+    served.store.begin_refresh()
     served.store.delete_offsets(b"large", [(b"wide", 0)], 1)
     asked = {"group_id": "large", "groups": [{"group_id": "large", "topics": None}], "topics": None}
     (work,), answer = started(served, OFFSET_FETCH, version, asked)
     steps = sum(1 for _ in zip(range(10), work, strict=False))
     commit(2)
-    served.store.thaw()
+    served.store.merge_back()
     assert steps + sum(1 for _ in work) >= 25
     found = answer()
     (topic,) = (found["groups"][0] if version >= 8 else found)["topics"]
@@ -360,7 +360,7 @@ def test_large_commit_is_read_in_steps_and_stored_completely(served: InProcess) 
     (work,), answer = started(served, OFFSET_COMMIT, 8, commit_of(5000, "m"))
     assert sum(1 for _ in work) >= 2 * 5000 // 100
     assert served.store.group(b"large") is None
-    served.loop.run_until_complete(served.writes.rest())
+    served.loop.run_until_complete(served.writes.drain())
     (topic,) = answer()["topics"]
     assert {of["error_code"] for of in topic["partitions"]} == {0}
     assert len(served.store.offsets(b"large")) == 5000
@@ -389,7 +389,7 @@ def test_large_transactional_commit_is_read_in_steps_and_pending_completely(serv
     assert steps >= 5000 // ELEMENTS_PER_STEP + 2 * 5000 // 100, "it is decoded, checked, and its record batch is built"
     assert served.store.group(b"large") is None
     for _ in range(4):
-        served.loop.run_until_complete(served.writes.rest())
+        served.loop.run_until_complete(served.writes.drain())
     complete(work.pop(0))
     (topic,) = answer()["topics"]
     assert {of["error_code"] for of in topic["partitions"]} == {0}

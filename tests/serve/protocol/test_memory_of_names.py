@@ -88,8 +88,8 @@ def test_cached_commits_of_all_connections_have_a_common_limit(
     """The group name is part of the key of each partition, so a cached commit can be much larger than its request."""
     served = InProcess(tmp_path, origin)
     served.load()
-    monkeypatch.setattr(commit_request, "MAX_KEPT_BYTES", 1 << 20)
-    served.commits.kept.left = 1 << 20
+    monkeypatch.setattr(commit_request, "MAX_CACHED_BYTES", 1 << 20)
+    served.commits.cache_budget.available_bytes = 1 << 20
     frame = request(OFFSET_COMMIT, 9, commit("g" * 200, 100))
     services = [Service(served.commits, served.parts.fetches, served.admin, Client()) for _ in range(20)]
     answers: list[Any] = []
@@ -100,8 +100,8 @@ def test_cached_commits_of_all_connections_have_a_common_limit(
     assert len({served.wait(answer) for answer in answers}) == 1
     keeping = sum(service._last_commit.request is not None for service in services)
     assert 5 < keeping < 15
-    assert served.commits.kept.left < (1 << 20) / keeping
+    assert served.commits.cache_budget.available_bytes < (1 << 20) / keeping
     del service, services
     gc.collect()
-    assert served.commits.kept.left == 1 << 20
+    assert served.commits.cache_budget.available_bytes == 1 << 20
     served.close()

@@ -1,4 +1,4 @@
-"""The base against the rows it was made of."""
+"""The mapped snapshot compared with the rows that it was built from."""
 
 import base64
 from typing import Any
@@ -37,40 +37,43 @@ def expected(row: dict[str, Any]) -> tuple[int, int, bytes, bytes]:
 
 
 @given(st.dictionaries(keys, columns, max_size=12), st.lists(keys, max_size=4))
-def test_every_row_is_found_and_nothing_else(rows: dict[Key, dict[str, Any]], others: list[Key]) -> None:
-    base = mapped_snapshot(rows)
-    assert (len(base), len(base.groups)) == (len(rows), len({group for group, _, _ in rows}))
+def test_every_row_and_nothing_else_is_found(rows: dict[Key, dict[str, Any]], others: list[Key]) -> None:
+    snapshot = mapped_snapshot(rows)
+    assert (len(snapshot), len(snapshot.groups)) == (len(rows), len({group for group, _, _ in rows}))
     for group, topic, partition in [*rows, *others]:
-        number = base.group(group.encode())
-        at = base.find(base.run(number, topic.encode()), partition) if number >= 0 else -1
+        number = snapshot.group(group.encode())
+        entry = snapshot.find(snapshot.run(number, topic.encode()), partition) if number >= 0 else -1
         row = rows.get((group, topic, partition))
-        assert (None if at < 0 else base.entry(at)) == (None if row is None else expected(row))
+        assert (None if entry < 0 else snapshot.entry(entry)) == (None if row is None else expected(row))
     listed = {
-        (base.name(number).decode(), topic.decode(), partition): entry
-        for number in base.groups
-        for topic, partition, entry in base.entries(number)
+        (snapshot.name(number).decode(), topic.decode(), partition): entry
+        for number in snapshot.groups
+        for topic, partition, entry in snapshot.entries(number)
     }
-    assert listed == {of: expected(row) for of, row in rows.items()}
+    assert listed == {key: expected(row) for key, row in rows.items()}
 
 
-def test_all_partitions_of_a_topic_and_holes_among_them() -> None:
+def test_partitions_are_found_in_complete_runs_and_in_runs_with_gaps() -> None:
     whole = {("g", "whole", partition): {"committed_offset": partition} for partition in range(100)}
     holes = {("g", "holes", partition): {"committed_offset": partition} for partition in (0, 3, 4, 200)}
-    base = mapped_snapshot(whole | holes)
-    number = base.group(b"g")
-    found = {topic: [base.find(base.run(number, topic), at) for at in range(-1, 202)] for topic in (b"whole", b"holes")}
+    snapshot = mapped_snapshot(whole | holes)
+    number = snapshot.group(b"g")
+    found = {
+        topic: [snapshot.find(snapshot.run(number, topic), at) for at in range(-1, 202)]
+        for topic in (b"whole", b"holes")
+    }
     assert [at for at, entry in enumerate(found[b"whole"], -1) if entry >= 0] == [*range(100)]
     assert [at for at, entry in enumerate(found[b"holes"], -1) if entry >= 0] == [0, 3, 4, 200]
-    assert all(base.offsets[entry] == at for at, entry in enumerate(found[b"holes"], -1) if entry >= 0)
+    assert all(snapshot.offsets[entry] == at for at, entry in enumerate(found[b"holes"], -1) if entry >= 0)
 
 
-def test_groups_keep_their_kind_and_an_entry_takes_few_bytes() -> None:
+def test_groups_keep_their_kind_and_an_entry_takes_less_than_13_bytes() -> None:
     groups = [
         {"group_id": "k", "group_type": "consumer", "state": "Empty", "protocol_type": "consumer"},
         {"group_id": "m", "group_type": "classic", "state": "Empty", "protocol_type": "consumer"},
     ]
     rows = {("g", "t", partition): {"committed_offset": 10**9} for partition in range(10_000)}
-    base = mapped_snapshot(rows, groups)
-    kinds = {name: base.kind(base.group(name))["group_type"] for name in (b"g", b"k", b"m")}
+    snapshot = mapped_snapshot(rows, groups)
+    kinds = {name: snapshot.kind(snapshot.group(name))["group_type"] for name in (b"g", b"k", b"m")}
     assert kinds == {b"g": "classic", b"k": "consumer", b"m": "classic"}
-    assert base.size < 13 * len(base)
+    assert snapshot.size < 13 * len(snapshot)

@@ -1,4 +1,4 @@
-"""Transactions against a replay of the log written, over restarts, take-overs of snapshots, and kills at any write."""
+"""Transactions compared with a replay of the log, over restarts, snapshot refreshes and kills at any write."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ from offsetlake.log.writer.appender import Appender, Partition
 from offsetlake.serve.auth.principals import RequestContext
 from offsetlake.serve.transactions import log as transaction_log
 from offsetlake.serve.transactions.rules import Transaction
-from offsetlake.serve.transactions.writes import Cleaning
+from offsetlake.serve.transactions.writes import CleanupWrite
 from offsetlake.serve.writes.rounds import Flush, Writes
 from support.command_line import Run
 from support.e2e.in_process import InProcess as NoSpark
@@ -39,13 +39,13 @@ CONCURRENT = 51
 
 @pytest.fixture
 def serving(tmp_path: Path) -> Iterator[Transacting]:
-    made = Transacting(tmp_path)
-    yield made
-    made.service.close()
+    transacting = Transacting(tmp_path)
+    yield transacting
+    transacting.service.close()
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_what_is_served_is_what_the_log_says(serving: Transacting, seed: int) -> None:
+def test_served_offsets_equal_a_replay_of_the_log(serving: Transacting, seed: int) -> None:
     chosen = random.Random(seed)
     for name in PRODUCERS:
         serving.init(name)
@@ -83,10 +83,8 @@ def _do(serving: Transacting, chosen: random.Random, step: str, number: int) -> 
             serving.restart()
 
 
-def test_a_pending_offset_that_something_newer_overtook_does_not_count_after_a_restart(
-    serving: Transacting,
-) -> None:
-    """Whether the newer one is in the tail of the log or in the tables."""
+def test_pending_offset_older_than_a_stored_one_is_ignored_after_a_restart(serving: Transacting) -> None:
+    """The newer one may be in the tail of the log or in the tables."""
     lake = Lake.open(serving.folder / "lake")
     serving.init("a")
     serving.commit("a", "g", {0: 1, 1: 1, 2: 1}, new=True)
@@ -103,10 +101,10 @@ def test_a_pending_offset_that_something_newer_overtook_does_not_count_after_a_r
     )
 
 
-def test_killed_at_any_write_a_transaction_is_there_whole_or_not_at_all(
+def test_transaction_is_atomic_if_the_server_is_killed_at_any_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A kill leaves the folder as it is behind a write, or with half of that write: then all before it is there."""
+    """The folder is copied after each write, with half of the last batch cut off, and loaded again."""
     copies: list[Path] = []
     real = Appender.append
 
@@ -118,41 +116,42 @@ def test_killed_at_any_write_a_transaction_is_there_whole_or_not_at_all(
         written.write_bytes(written.read_bytes()[: -len(batches[-1].data) // 2])
         return firsts
 
-    real_one = Transacting(tmp_path / "real")
+    transacting = Transacting(tmp_path / "real")
     groups = {"g0": 1, "g1": 2, "g7": 3}
-    real_one.plain("g0", {0: 0})
+    transacting.plain("g0", {0: 0})
     with monkeypatch.context() as patch:
         patch.setattr(Appender, "append", append)
-        real_one.init("a")
+        transacting.init("a")
         for group, offset in groups.items():
-            real_one.commit("a", group, {0: offset}, new=True)
-        before = real_one.producers["a"]
-        real_one.end("a", commits=True, new=True)
-        real_one.settle()
-    whole, none = real_one.served()[0], {("g0", TOPIC, 0): (0, "0")}
-    real_one.service.close()
-    first_commit, prepared = 2, 7  # an id, of each group its partition and its commit, the end, markers, and done
+            transacting.commit("a", group, {0: offset}, new=True)
+        before = transacting.producers["a"]
+        transacting.end("a", commits=True, new=True)
+        transacting.settle()
+    whole, none = transacting.served()[0], {("g0", TOPIC, 0): (0, "0")}
+    transacting.service.close()
+    # The writes are the id, a partition and a commit of each group, the end, the markers, and the completion.
+    first_commit, prepared = 2, 7
     assert len(copies) == 1 + 2 * len(groups) + 1 + len(groups) + 1
     for number, copy in enumerate(copies):
-        held, offsets = _after_a_kill(copy, before)
+        pending, offsets = _after_a_kill(copy, before)
         assert offsets == (whole if number > prepared else none), number
-        assert bool(held) == (first_commit < number <= prepared), number
+        assert bool(pending) == (first_commit < number <= prepared), number
 
 
 def _after_a_kill(folder: Path, producer: tuple[int, int]) -> tuple[set[Any], dict[Any, Any]]:
-    """Begin over what a kill left; gives what is open, and what is stored. Then the producer goes on, or a new one."""
-    again = Transacting(folder)
-    offsets, held = again.served()
-    assert (offsets, held) == again.said_by_the_log()
-    again.producers["a"] = producer
-    while again.init("a") == CONCURRENT:
-        again.settle()
-    assert again.served()[1] == set(), "a new producer ends what the one before left open"
-    again.service.close()
-    return held, offsets
+    """Load a copy, return its pending and its stored offsets, and check that the producer can be initialized again."""
+    restarted = Transacting(folder)
+    offsets, pending = restarted.served()
+    assert (offsets, pending) == restarted.said_by_the_log()
+    restarted.producers["a"] = producer
+    while restarted.init("a") == CONCURRENT:
+        restarted.settle()
+    assert restarted.served()[1] == set(), "a new producer ends the open transaction of the previous one"
+    restarted.service.close()
+    return pending, offsets
 
 
-def test_a_job_leaves_alone_what_a_transaction_holds(run: Run, tmp_path: Path) -> None:
+def test_reset_is_refused_while_a_transaction_has_pending_offsets(run: Run, tmp_path: Path) -> None:
     lake, log, group = tmp_path / "lake", tmp_path / "log", "held"
     reset = ("reset", group, "--all-topics", "--shift-by", "10", "--execute", "--log", "log")
     with Serving(lake, log) as serving:
@@ -161,14 +160,14 @@ def test_a_job_leaves_alone_what_a_transaction_holds(run: Run, tmp_path: Path) -
         side.init("a")
         cycle(NoSpark(), Lake.open(lake), log)
         side.commit("a", group, 5, 5)
-        code, said, _ = run(*reset)
+        code, output, _ = run(*reset)
         assert code == Refused.exit_code
-        assert f"of producer {side.producers['a'][0]} holds an offset of it" in said
+        assert f"of producer {side.producers['a'][0]} holds an offset of it" in output
         side.end("a", 5, commits=True)
         assert side.settled(group)[0][0] == 5
 
 
-def test_an_id_that_no_record_holds_is_not_taken_for_one_that_changes(serving: Transacting) -> None:
+def test_transactional_id_too_long_for_a_record_is_not_marked_as_changing(serving: Transacting) -> None:
     request = SimpleNamespace(transactional_id="a" * 2**15, transaction_timeout=timedelta(minutes=1))
     for _ in range(2):
         with pytest.raises(ValueError, match="at most"):
@@ -178,37 +177,39 @@ def test_an_id_that_no_record_holds_is_not_taken_for_one_that_changes(serving: T
 
 
 @pytest.mark.parametrize("flush", Flush)
-def test_what_is_superseded_goes_when_the_disk_has_what_stands(
+def test_old_segments_are_deleted_only_after_the_current_states_are_synced(
     tmp_path: Path, flush: Flush, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without power the segments before it are gone for good, and it must not be."""
+    """Otherwise a power loss could lose the current states together with the old segments."""
     loop, appender, steps = asyncio.new_event_loop(), Appender(tmp_path, lambda _: 0), list[str]()
     writes, log = Writes(appender, flush, loop), transaction_log.TransactionLog(tmp_path)
-    standing = {"a": Transaction(transactional_id="a", producer_id=1, timeout=1, updated=1)}
-    monkeypatch.setattr(os, "fdatasync", lambda _: steps.append("on disk"))
+    transactions = {"a": Transaction(transactional_id="a", producer_id=1, timeout=1, updated=1)}
+    monkeypatch.setattr(os, "fdatasync", lambda _: steps.append("synced"))
     monkeypatch.setattr(transaction_log, "delete", lambda _: steps.append("deleted"))
-    writes.add(Cleaning(transaction_log.partition_of("a"), standing, writes, log, 1))
-    loop.run_until_complete(writes.rest())
-    assert steps == ["on disk", "deleted"]
+    writes.add(CleanupWrite(transaction_log.partition_of("a"), transactions, writes, log, 1))
+    loop.run_until_complete(writes.drain())
+    assert steps == ["synced", "deleted"]
     appender.close()
     loop.close()
 
 
-@pytest.mark.parametrize("at", [8, 11, 40], ids=["a size far too large", "a size too large", "what it says"])
-def test_a_damaged_log_of_transactions_is_told(tmp_path: Path, at: int) -> None:
+@pytest.mark.parametrize("position", [8, 11, 40], ids=["a length far too large", "a length too large", "contents"])
+def test_corrupt_transaction_log_is_refused(tmp_path: Path, position: int) -> None:
     partition = transaction_log.partition_of("a")
     folder = tmp_path / str(partition)
     folder.mkdir()
-    standing = Transaction(transactional_id="a", producer_id=1, timeout=1, updated=1)
-    whole = bytes(transaction_log.state_batch([standing]).data)
+    transaction = Transaction(transactional_id="a", producer_id=1, timeout=1, updated=1)
+    whole = bytes(transaction_log.state_batch([transaction]).data)
     (folder / f"{0:020}.log").write_bytes(whole)
-    assert transaction_log.TransactionLog(tmp_path).read() == ({"a": standing}, {partition: 1})
-    (folder / f"{0:020}.log").write_bytes(whole[:at] + b"\x7f" + whole[at + 1 :])
-    with pytest.raises(LogUnavailable, match="is damaged"):
+    assert transaction_log.TransactionLog(tmp_path).read() == ({"a": transaction}, {partition: 1})
+    (folder / f"{0:020}.log").write_bytes(whole[:position] + b"\x7f" + whole[position + 1 :])
+    with pytest.raises(LogUnavailable, match="is corrupt"):
         transaction_log.TransactionLog(tmp_path).read()
 
 
-def test_what_is_superseded_of_the_transaction_log_goes(serving: Transacting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transaction_log_is_bounded_and_keeps_the_current_states(
+    serving: Transacting, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(transaction_log, "SEGMENT_BYTES", 2000)
     monkeypatch.setattr("offsetlake.log.writer.appender.SEGMENT_BYTES", 2000)
     serving.init("a"), serving.init("left-open")
@@ -226,4 +227,4 @@ def test_what_is_superseded_of_the_transaction_log_goes(serving: Transacting, mo
     assert serving.end("left-open", commits=True, new=True) == 0
     assert serving.served()[0] == {("g", TOPIC, 0): (99, "99"), ("g", TOPIC, 1): (9, "9")}
     serving.init("b")
-    assert serving.producers["b"][0] > max(id_ for id_, _ in before.values()), "producer ids never come again"
+    assert serving.producers["b"][0] > max(producer_id for producer_id, _ in before.values()), "producer ids are unique"

@@ -1,4 +1,4 @@
-"""A script of transactions, every version of every request: a real broker and the serving process say the same."""
+"""Scripts of transactions with all versions of all requests: a real broker and the server give the same answers."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,9 +22,9 @@ from support.serve.transaction_comparison import PARTITIONS, TOPIC, Side
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-OLD, NEW = 3, 5  # versions of TxnOffsetCommit: the group's partition is added before it, or by it
+OLD, NEW = 3, 5  # versions of TxnOffsetCommit: the group's partition is added before the commit, or by it
 TIMED_OUT = "transactions-timed-out"
-TIMED_OUT_TOO = [f"{TIMED_OUT}-{number}" for number in range(4)]
+TIMED_OUT_IDS = [f"{TIMED_OUT}-{number}" for number in range(4)]
 
 Script = Callable[[Side], Iterator[Any]]
 
@@ -35,14 +35,14 @@ def sides(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     workload.create_topic(broker.bootstrap, TOPIC, PARTITIONS)
     with Serving(folder / "lake", folder / "log", topics={TOPIC: PARTITIONS}) as serving:
         both = Side(broker.bootstrap), Side(serving.bootstrap)
-        for side in both:  # a broker looks every ten seconds whose time is over
-            begin_what_times_out(side)
+        for side in both:  # a broker checks for timeouts every ten seconds
+            begin_transactions_that_time_out(side)
         yield both
 
 
-def begin_what_times_out(side: Side) -> None:
+def begin_transactions_that_time_out(side: Side) -> None:
     side.plain(TIMED_OUT, 5)
-    for name in TIMED_OUT_TOO:
+    for name in TIMED_OUT_IDS:
         side.init(name, timeout=0.05)
         side.commit(name, TIMED_OUT, 6, NEW)
 
@@ -61,7 +61,7 @@ def commits_and_aborts(side: Side) -> Iterator[Any]:
             yield side.settled(group)
 
 
-def who_is_no_producer(side: Side) -> Iterator[Any]:
+def unknown_producers(side: Side) -> Iterator[Any]:
     group = "transactions-nobody"
     for version in VERSIONS[ADD_OFFSETS_TO_TXN]:
         yield side.add("transactions-unknown", group, version), side.add("", group, version)
@@ -86,7 +86,7 @@ def who_is_no_producer(side: Side) -> Iterator[Any]:
     yield side.fetched(group, stable=True)
 
 
-def producers_begin(side: Side) -> Iterator[Any]:
+def producer_initialization(side: Side) -> Iterator[Any]:
     name = group = "transactions-begins"
     for version in VERSIONS[INIT_PRODUCER_ID]:
         yield side.init(name, version), side.init("", version)
@@ -102,7 +102,7 @@ def producers_begin(side: Side) -> Iterator[Any]:
         yield side.settled(group)
 
 
-def ends_again(side: Side) -> Iterator[Any]:
+def retried_ends(side: Side) -> Iterator[Any]:
     name = group = "transactions-again"
     side.init(name)
     for first in (True, False):
@@ -121,7 +121,7 @@ def ends_again(side: Side) -> Iterator[Any]:
     yield side.init(name), side.end(name, 5, commits=False), side.end(name, 4, commits=True)
 
 
-def what_comes_between(side: Side) -> Iterator[Any]:
+def writes_during_a_transaction(side: Side) -> Iterator[Any]:
     one, other, group = "transactions-one", "transactions-other", "transactions-between"
     side.init(one), side.init(other)
     side.plain(group, 1, (0, 1, 2, 3))
@@ -137,7 +137,7 @@ def what_comes_between(side: Side) -> Iterator[Any]:
     yield side.settled("transactions-made"), side.delete_group("transactions-made")
 
 
-def what_cannot_be_committed(side: Side) -> Iterator[Any]:
+def invalid_commits(side: Side) -> Iterator[Any]:
     name, group = "transactions-wrong", "transactions-wrong"
     side.init(name)
     missing = {"name": "transactions-no-topic", "partitions": [{"partition_index": 0, "committed_offset": 1}]}
@@ -157,7 +157,7 @@ def what_cannot_be_committed(side: Side) -> Iterator[Any]:
         yield side.settled(group)
 
 
-def an_old_client_is_fenced_by_a_new_one(side: Side) -> Iterator[Any]:
+def old_producer_is_fenced(side: Side) -> Iterator[Any]:
     name = group = "transactions-fenced"
     side.init(name, 0)
     side.add(name, group, 0)
@@ -173,57 +173,57 @@ def an_old_client_is_fenced_by_a_new_one(side: Side) -> Iterator[Any]:
 
 SCRIPTS = (
     commits_and_aborts,
-    who_is_no_producer,
-    producers_begin,
-    ends_again,
-    what_comes_between,
-    what_cannot_be_committed,
-    an_old_client_is_fenced_by_a_new_one,
+    unknown_producers,
+    producer_initialization,
+    retried_ends,
+    writes_during_a_transaction,
+    invalid_commits,
+    old_producer_is_fenced,
 )
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
-def test_a_broker_says_the_same(sides: tuple[Side, Side], script: Script) -> None:
+def test_server_and_broker_give_the_same_answers(sides: tuple[Side, Side], script: Script) -> None:
     theirs, ours = ([*script(side)] for side in sides)
     for number, (their, our) in enumerate(zip(theirs, ours, strict=True)):
         assert our == their, f"answer {number}"
 
 
-def what_timed_out(side: Side) -> Iterator[Any]:
+def timed_out_transactions(side: Side) -> Iterator[Any]:
     yield side.settled(TIMED_OUT)
-    ended, ended_old, committed, begun = TIMED_OUT_TOO
+    ended, ended_old, committed, begun = TIMED_OUT_IDS
     yield side.end(ended, 5, commits=True), side.end(ended, 5, commits=False), side.init(ended)
     yield side.end(ended_old, 4, commits=True), side.end(ended_old, 4, commits=False), side.init(ended_old)
     yield side.commit(committed, TIMED_OUT, 7, NEW), side.add(committed, TIMED_OUT), side.init(committed)
     yield side.init(begun, 4, like=begun), side.init(begun, 4)
 
 
-def test_a_transaction_whose_time_is_over_is_aborted(sides: tuple[Side, Side]) -> None:
-    theirs, ours = ([*what_timed_out(side)] for side in sides)
+def test_timed_out_transaction_is_aborted(sides: tuple[Side, Side]) -> None:
+    theirs, ours = ([*timed_out_transactions(side)] for side in sides)
     assert ours == theirs
     assert ours[0][0] == (5, "", 0)
 
 
 @pytest.mark.parametrize("version", VERSIONS[API_VERSIONS][3:])
-def test_clients_are_told_that_epochs_are_raised(sides: tuple[Side, Side], version: int) -> None:
+def test_api_versions_announces_transaction_version(sides: tuple[Side, Side], version: int) -> None:
     software = {"client_software_name": "a", "client_software_version": "1"}
-    said = [ask(side.bootstrap, API_VERSIONS, version, **software) for side in sides]
+    answers = [ask(side.bootstrap, API_VERSIONS, version, **software) for side in sides]
     theirs, ours = (
         [
-            [of for of in answer[which] if of["name"] == "transaction.version"]
+            [feature for feature in answer[which] if feature["name"] == "transaction.version"]
             for which in ("supported_features", "finalized_features")
         ]
-        for answer in said
+        for answer in answers
     )
     assert ours == theirs
-    assert said[1]["finalized_features_epoch"] >= 0
+    assert answers[1]["finalized_features_epoch"] >= 0
 
 
 @pytest.mark.parametrize("version", VERSIONS[FIND_COORDINATOR][1:])
-def test_the_coordinator_of_a_transaction_is_found(sides: tuple[Side, Side], version: int) -> None:
+def test_find_coordinator_returns_the_transaction_coordinator(sides: tuple[Side, Side], version: int) -> None:
     answers = [
         ask(side.bootstrap, FIND_COORDINATOR, version, key="a", key_type=1, coordinator_keys=["a"]) for side in sides
     ]
     for side, answer in zip(sides, answers, strict=True):
-        (found,) = answer.get("coordinators", [answer])
-        assert (found["error_code"], f"{found['host']}:{found['port']}") == (0, side.bootstrap)
+        (coordinator,) = answer.get("coordinators", [answer])
+        assert (coordinator["error_code"], f"{coordinator['host']}:{coordinator['port']}") == (0, side.bootstrap)

@@ -1,4 +1,4 @@
-"""Real transactional producers are told what a broker tells; a server is killed; a broker goes on, and we again."""
+"""Transactions of real clients, of a server that is killed, and of a log that moves to a broker and back."""
 
 import asyncio
 import contextlib
@@ -81,7 +81,7 @@ def by_java(bootstrap: str) -> Iterator[Any]:
     yield side.settled(group)
     yield _java(bootstrap, group, steps[4], f"{other}:{TOPIC}:0:1:open")
     yield side.settled(group), side.fetched(other, stable=True)
-    side.init(group)  # a new producer ends what that one left open
+    side.init(group)  # a new producer ends the open transaction
     yield side.settled(other)
 
 
@@ -98,10 +98,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("client", [by_confluent, by_aiokafka, by_java])
-def test_a_producer_is_told_what_a_broker_tells(
+def test_producer_gets_the_same_results_as_from_a_broker(
     broker: Broker, served: str, client: Callable[[str], Iterator[Any]]
 ) -> None:
-    with contextlib.suppress(KafkaException):  # another module may have made it
+    with contextlib.suppress(KafkaException):  # another test module may have created it
         workload.create_topic(broker.bootstrap, TOPIC, PARTITIONS)
     theirs, ours = list(client(broker.bootstrap)), list(client(served))
     for number, (their, our) in enumerate(zip(theirs, ours, strict=True)):
@@ -109,7 +109,7 @@ def test_a_producer_is_told_what_a_broker_tells(
 
 
 class Committer(threading.Thread):
-    """Commits numbers of two groups together, from one on, until the server is gone."""
+    """Commits increasing offsets of two groups together until the server is killed."""
 
     def __init__(self, bootstrap: str, name: str, first: int) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ def groups_of(name: str) -> list[str]:
     return [f"{name}-first", f"{name}-second"]
 
 
-def test_killed_under_load_each_transaction_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_transactions_are_atomic_if_the_server_is_killed_under_load(tmp_path: Path) -> None:
     chosen, known = random.Random(7), {f"killed-{number}": (0, 0) for number in range(4)}
     for _ in range(3):
         with Serving(tmp_path / "lake", tmp_path / "log") as serving:
@@ -154,13 +154,13 @@ def test_killed_under_load_each_transaction_is_there_whole_or_not_at_all(tmp_pat
     assert all(acknowledged for acknowledged, _ in known.values())
 
 
-def test_a_broker_goes_on_with_our_transactions_and_we_with_its(tmp_path: Path) -> None:
+def test_broker_continues_the_servers_transactions_and_the_server_the_brokers(tmp_path: Path) -> None:
     (tmp_path / "broker").mkdir()
     lake, log, topics = tmp_path / "lake", tmp_path / "log", {TOPIC: PARTITIONS}
     with Serving(lake, log, topics=topics) as serving:
         ours = Side(serving.bootstrap)
-        _one_of_each(ours)
-        said = _all_of(ours)
+        _begin_transactions(ours)
+        offsets = _all_offsets(ours)
     with Broker(tmp_path / "broker", {"transaction.state.log.num.partitions": "50"}) as broker:
         workload.create_topic(broker.bootstrap, TOPIC, PARTITIONS)
         Side(broker.bootstrap)
@@ -170,21 +170,21 @@ def test_a_broker_goes_on_with_our_transactions_and_we_with_its(tmp_path: Path) 
         broker.start()
         theirs = Side(broker.bootstrap)
         theirs.producers = ours.producers
-        assert _all_of(theirs) == said
-        _end_what_is_open(theirs)
+        assert _all_offsets(theirs) == offsets
+        _end_open_transactions(theirs)
         assert theirs.settled("open-old")[0][:2] == (3, "m")
         assert theirs.settled("open-new")[1][:2] == (-1, "")
         for name in ("open-old", "open-new"):
             theirs.init(name)
             theirs.commit(name, name, 7, 5, (0, 1))
-        said = _all_of(theirs)
+        offsets = _all_offsets(theirs)
         broker.stop()
         for topic in ("__consumer_offsets", TRANSACTIONS_TOPIC):
             copy_log(broker.data_dir, tmp_path / "back", topic)
     with Serving(tmp_path / "lake-back", tmp_path / "back", topics=topics) as serving:
         ours = Side(serving.bootstrap)
         ours.producers = theirs.producers
-        assert _all_of(ours) == said
+        assert _all_offsets(ours) == offsets
         for name in ("open-old", "open-new"):
             assert ours.end(name, 5, commits=True)[-1] == 0
             assert ours.settled(name)[0][:2] == (7, "m")
@@ -193,7 +193,7 @@ def test_a_broker_goes_on_with_our_transactions_and_we_with_its(tmp_path: Path) 
 GROUPS = ("committed", "aborted", "open-old", "open-new", "plain-over")
 
 
-def _one_of_each(side: Side) -> None:
+def _begin_transactions(side: Side) -> None:
     for name in GROUPS:
         side.init(name)
         side.plain(name, 1, (2,))
@@ -209,11 +209,11 @@ def _one_of_each(side: Side) -> None:
     side.plain("plain-over", 9, (2,))
 
 
-def _all_of(side: Side) -> list[Any]:
+def _all_offsets(side: Side) -> list[Any]:
     return [(side.fetched(name), side.fetched(name, stable=True)) for name in GROUPS]
 
 
-def _end_what_is_open(side: Side) -> None:
+def _end_open_transactions(side: Side) -> None:
     assert side.end("open-old", 1, commits=True)[-1] == 0
     assert side.end("open-new", 5, commits=False)[-1] == 0
     assert side.end("plain-over", 5, commits=True)[-1] == 0

@@ -1,4 +1,4 @@
-"""A log that was cut is served with the lake that has what is gone, and with no other."""
+"""A log with deleted segments is served only with the lake that covers them."""
 
 import json
 import shutil
@@ -20,11 +20,11 @@ from support.serve.job_socket_requests import batch, key, value
 pytestmark = pytest.mark.slow
 
 
-def asked(lake: Path, log: Path, ends: dict[int, int] | None) -> dict[str, Any]:
-    """What the process answers that makes a base."""
+def build_answer(lake: Path, log: Path, ends: dict[int, int] | None) -> dict[str, Any]:
+    """Return the answer of the child process that builds a snapshot."""
     with tempfile.TemporaryFile() as file:
         request = {"lake": str(lake), "log": str(log), "ends": ends, "log_partitions": 1, "log_format": "text"}
-        made = subprocess.run(
+        child = subprocess.run(
             [sys.executable, "-m", "offsetlake.serve.storage.snapshot_build"],
             input=json.dumps(request | {"files": [file.fileno()]}),
             capture_output=True,
@@ -32,13 +32,15 @@ def asked(lake: Path, log: Path, ends: dict[int, int] | None) -> dict[str, Any]:
             pass_fds=[file.fileno()],
             check=True,
         )
-        answer: dict[str, Any] = json.loads(made.stdout)
+        answer: dict[str, Any] = json.loads(child.stdout)
         assert answer.pop("file", file.fileno()) == file.fileno()
     return answer
 
 
-def test_a_cut_log_wants_its_own_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(appender_module, "SEGMENT_BYTES", 1)  # each write begins a segment
+def test_log_with_deleted_segments_requires_the_lake_that_covers_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(appender_module, "SEGMENT_BYTES", 1)  # each write begins a new segment
     log, lake = tmp_path / "log", tmp_path / "lake"
     log.mkdir()
     with appending(log, "test") as appender:
@@ -46,15 +48,15 @@ def test_a_cut_log_wants_its_own_lake(tmp_path: Path, monkeypatch: pytest.Monkey
             appender.append(0, [batch((key("g", 0), value(offset)))])
     cycle(InProcess(), Lake.create(lake), log)
     upkeep(Lake.open(lake), log)
-    assert asked(lake, log, None) == {"ends": {"0": 4}}
+    assert build_answer(lake, log, None) == {"ends": {"0": 4}}
     other = tmp_path / "other"
     for ends in (None, {0: 4}):
-        refused = asked(other, log, ends)
+        refused = build_answer(other, log, ends)
         assert refused["exit_code"] == 4
-        assert "begins at log offset 3, but the tables of the lake" in refused["error"]
-        assert "`offsetlake run` note the gap" in refused["error"]
+        assert "begins at log offset 3, but the lake" in refused["error"]
+        assert "run `offsetlake run` to record the gap" in refused["error"]
     shutil.rmtree(other)
-    assert "no lake in" in asked(other, log, {0: 4})["error"], "one that is gone is not begun anew"
+    assert "no lake in" in build_answer(other, log, {0: 4})["error"], "a lake that was removed is not created again"
     assert not other.exists()
     cycle(InProcess(), Lake.create(other), log)
-    assert asked(other, log, None) == {"ends": {"0": 4}}, "the gap is on record now"
+    assert build_answer(other, log, None) == {"ends": {"0": 4}}, "the gap is recorded now"

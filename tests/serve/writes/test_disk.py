@@ -1,4 +1,4 @@
-"""A disk that takes no more: commits are refused as a broker refuses them, and reads go on."""
+"""A full or failing disk: commits are refused as by a broker, and reads continue."""
 
 import asyncio
 import errno
@@ -33,21 +33,23 @@ UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
 def committed(client: WireClient, group: str, offset: int) -> set[int]:
-    """Commit two partitions; gives the error codes."""
-    rows = [{"partition_index": of, "committed_offset": offset, "committed_metadata": "m" * 900} for of in range(2)]
-    of = {"group_id": group, "generation_id": -1, "generation_id_or_member_epoch": -1, "member_id": ""}
-    answer = client.ask(OFFSET_COMMIT, 7, of | {"topics": [{"name": "t", "partitions": rows}]})
-    return {int(each["error_code"]) for each in answer["topics"][0]["partitions"]}
+    """Commit the offset of two partitions and return the error codes."""
+    rows = [
+        {"partition_index": index, "committed_offset": offset, "committed_metadata": "m" * 900} for index in range(2)
+    ]
+    fields = {"group_id": group, "generation_id": -1, "generation_id_or_member_epoch": -1, "member_id": ""}
+    answer = client.ask(OFFSET_COMMIT, 7, fields | {"topics": [{"name": "t", "partitions": rows}]})
+    return {int(partition["error_code"]) for partition in answer["topics"][0]["partitions"]}
 
 
 def fetched(client: WireClient, group: str) -> list[int]:
     answer = client.ask(OFFSET_FETCH, 5, {"group_id": group, "topics": [{"name": "t", "partition_indexes": [0, 1]}]})
-    return [each["committed_offset"] for each in answer["topics"][0]["partitions"]]
+    return [partition["committed_offset"] for partition in answer["topics"][0]["partitions"]]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flush", ["always", "os"])
-def test_a_full_disk_refuses_commits_and_nothing_else(tmp_path: Path, flush: str) -> None:
+def test_full_disk_refuses_commits_until_there_is_space(tmp_path: Path, flush: str) -> None:
     with Serving(tmp_path / "lake", tmp_path / "log", flush=flush) as serving:
         with WireClient(serving.bootstrap) as client:
             assert committed(client, "g", 1) == {0}
@@ -72,8 +74,7 @@ may_mount = subprocess.run(["unshare", "-Urm", "true"], stderr=subprocess.DEVNUL
 
 @pytest.mark.slow
 @pytest.mark.skipif(not may_mount, reason="a disk is mounted in a namespace of its own")
-def test_a_server_starts_on_a_full_disk_and_serves_reads(tmp_path: Path, origin: Origin) -> None:
-    """The snapshot, which is mapped from a file on that disk else, is in memory."""
+def test_server_starts_on_a_full_disk_with_the_snapshot_in_memory(tmp_path: Path, origin: Origin) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     prefix = ["unshare", "-Urm", "sh", "-c", FILLED, str(disk), str(BROKER_LOG)]
@@ -93,8 +94,8 @@ def test_a_server_starts_on_a_full_disk_and_serves_reads(tmp_path: Path, origin:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flush", ["always", "os"])
-def test_a_log_that_is_removed_takes_no_more_commits(tmp_path: Path, flush: str) -> None:
-    """They would be acknowledged and gone: the open files have no name any more."""
+def test_commits_are_refused_after_the_log_was_removed(tmp_path: Path, flush: str) -> None:
+    """They would be acknowledged and lost, as the open files have no name any more."""
     log = tmp_path / "log"
     with Serving(tmp_path / "lake", log, flush=flush, http=["127.0.0.1", 0]) as serving:
         with WireClient(serving.bootstrap) as client:
@@ -102,9 +103,9 @@ def test_a_log_that_is_removed_takes_no_more_commits(tmp_path: Path, flush: str)
             assert ask(serving.http, "GET", "/readyz").status == 200
             shutil.rmtree(log)
             if flush != "always":
-                serving.wait_for_line("all writes are refused until a restart, reads go on")
+                serving.wait_for_line("All writes are refused until a restart; reads continue.")
             assert committed(client, "g", 2) == {NOT_COORDINATOR}
-            serving.wait_for_line("all writes are refused until a restart, reads go on")
+            serving.wait_for_line("All writes are refused until a restart; reads continue.")
             ready = ask(serving.http, "GET", "/readyz")
             assert (ready.status, str(log) in ready.body["detail"]) == (503, True)
             assert fetched(client, "g") == [1, 1]
@@ -113,7 +114,7 @@ def test_a_log_that_is_removed_takes_no_more_commits(tmp_path: Path, flush: str)
 
 
 @pytest.mark.parametrize("room", [True, False])
-def test_a_snapshot_takes_the_first_file_with_room(
+def test_snapshot_is_written_to_the_first_file_with_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, room: bool
 ) -> None:
     shutil.copytree(BROKER_LOG, tmp_path / "log")
@@ -127,28 +128,30 @@ def test_a_snapshot_takes_the_first_file_with_room(
             fallocate(file, start, size)
 
         monkeypatch.setattr(os, "posix_fallocate", full)
-        asked: dict[str, Any] = {
+        build_request: dict[str, Any] = {
             "lake": str(tmp_path / "lake"),
             "log": str(tmp_path / "log"),
             "ends": None,
             "log_partitions": 50,
         }
-        asked["files"] = [first.fileno(), second.fileno()]
+        build_request["files"] = [first.fileno(), second.fileno()]
         if room:
-            assert build(asked)["file"] == second.fileno()
+            assert build(build_request)["file"] == second.fileno()
             assert len(MappedSnapshot(second.fileno())) > 0
             assert os.fstat(first.fileno()).st_size == 0
         else:
-            with pytest.raises(LogUnavailable, match=r"has no room on the disk of the log .* nor in memory") as raised:
-                build(asked)
+            with pytest.raises(
+                LogUnavailable, match=r"neither the disk of the log .* nor memory has enough free space"
+            ) as raised:
+                build(build_request)
             assert raised.value.exit_code == 3
 
 
-@pytest.mark.parametrize("segment_bytes", [SEGMENT_BYTES, 1], ids=["at the end of a round", "as a segment begins"])
-def test_after_an_io_error_commits_are_refused_until_a_restart(
+@pytest.mark.parametrize("segment_bytes", [SEGMENT_BYTES, 1], ids=["at the end of a round", "before a new segment"])
+def test_commits_are_refused_after_an_io_error_until_a_restart(
     served: InProcess, monkeypatch: pytest.MonkeyPatch, segment_bytes: int
 ) -> None:
-    """Nobody knows what a disk has that failed once: that it says yes the next time tells nothing of the first."""
+    """After a failed fsync the contents of the disk are unknown, even if a second fsync succeeds."""
     monkeypatch.setattr("offsetlake.log.writer.appender.SEGMENT_BYTES", segment_bytes)
     before = commands.stored(served, "billing")
     with monkeypatch.context() as broken:
@@ -159,11 +162,11 @@ def test_after_an_io_error_commits_are_refused_until_a_restart(
     assert commands.stored(served, "billing") == before
 
 
-def test_an_io_error_fails_all_of_its_round(served: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What went into other log partitions before was not brought to the disk either."""
+def test_io_error_fails_all_writes_of_its_round(served: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writes to other log partitions before the error are not durable either."""
     monkeypatch.setattr("offsetlake.log.writer.appender.SEGMENT_BYTES", 1)
     partition_of = served.parts.log_partition
-    new = next(of for of in map(str, range(1000)) if not served.appender.end(partition_of(of.encode())))
+    new = next(name for name in map(str, range(1000)) if not served.appender.end(partition_of(name.encode())))
     groups = [new, "billing"]
     before = {group: commands.stored(served, group) for group in groups}
     rows = [{"partition_index": 0, "committed_offset": 77, "committed_metadata": ""}]
@@ -175,39 +178,39 @@ def test_an_io_error_fails_all_of_its_round(served: InProcess, monkeypatch: pyte
 
     with monkeypatch.context() as broken:
         broken.setattr(os, "fdatasync", fail_once)
-        answers = [served.start(request(OFFSET_COMMIT, 9, {"group_id": of, "topics": topics})) for of in groups]
-        told = [answered(OFFSET_COMMIT, 9, served.wait(answer)) for answer in answers]
-    assert [of["topics"][0]["partitions"][0]["error_code"] for of in told] == [NOT_COORDINATOR] * 2
+        answers = [served.start(request(OFFSET_COMMIT, 9, {"group_id": name, "topics": topics})) for name in groups]
+        bodies = [answered(OFFSET_COMMIT, 9, served.wait(answer)) for answer in answers]
+    assert [body["topics"][0]["partitions"][0]["error_code"] for body in bodies] == [NOT_COORDINATOR] * 2
     assert {group: commands.stored(served, group) for group in groups} == before
 
 
-def test_a_server_with_a_broken_log_closes_all_it_has(
+def test_server_with_a_broken_log_closes_its_connections_and_files(
     tmp_path: Path, origin: Origin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(BROKER_LOG, tmp_path / "log")
     settings = Settings(str(tmp_path / "lake"), str(tmp_path / "log"), "127.0.0.1", 0)
 
-    async def end_it_broken() -> None:
+    async def close_broken_server() -> None:
         server = Server(settings, Security(settings), asyncio.get_running_loop())
         listening = await server.listen()
-        parts = server._parts
-        parts.load(origin.base, origin.ends)
+        components = server._components
+        components.load(origin.base, origin.ends)
         reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
         rows = [{"partition_index": 0, "committed_offset": 77, "committed_metadata": ""}]
-        asked = request(OFFSET_COMMIT, 7, {"group_id": "billing", "topics": [{"name": "orders", "partitions": rows}]})
-        writer.write(len(asked).to_bytes(4) + asked)
-        said = await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
-        assert NOT_COORDINATOR.to_bytes(2) in said
+        frame = request(OFFSET_COMMIT, 7, {"group_id": "billing", "topics": [{"name": "orders", "partitions": rows}]})
+        writer.write(len(frame).to_bytes(4) + frame)
+        body = await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
+        assert NOT_COORDINATOR.to_bytes(2) in body
         listening.close()
         with pytest.raises(LogInDoubt):
             await server.close()
         assert await reader.read() == b"", "the connection is closed"
         with pytest.raises(LogUnavailable, match="is closed"):
-            parts.appender.end(0)
+            components.appender.end(0)
         writer.close()
 
     monkeypatch.setattr(os, "fdatasync", _io_error)
-    asyncio.run(asyncio.wait_for(end_it_broken(), SECONDS))
+    asyncio.run(asyncio.wait_for(close_broken_server(), SECONDS))
 
 
 def _io_error(_file: int) -> None:

@@ -1,4 +1,4 @@
-"""The door of a log that is served: what jobs write there goes in on condition, at once and for good."""
+"""The job socket of a served log: conditional writes of jobs, which are durable and served when they are answered."""
 
 import contextlib
 import os
@@ -46,8 +46,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of a name too long for the address of a socket."""
-    return tmp_path_factory.mktemp("door") / ("long" * 40) / "log"
+    """A folder whose name is too long for the address of a socket."""
+    return tmp_path_factory.mktemp("job-socket") / ("long" * 40) / "log"
 
 
 @pytest.fixture(scope="module")
@@ -70,44 +70,46 @@ def job(serving: Serving, log: Path) -> Iterator[ServedLog]:
         yield entered
 
 
-def test_a_commit_between_the_look_and_the_write_is_kept(job: ServedLog, client: WireClient) -> None:
-    there = [name for name in (f"between-{number}" for number in range(20)) if place(name) == 1]
-    moved, still, others = there[0], there[1], there[2:]
-    for group in there:
+def test_commit_between_reading_and_appending_is_kept(job: ServedLog, client: WireClient) -> None:
+    groups = [name for name in (f"between-{number}" for number in range(20)) if place(name) == 1]
+    moved, unchanged, others = groups[0], groups[1], groups[2:]
+    for group in groups:
         commit(client, group, {0: 10, 1: 11})
     end = job.end(1)
     commit(client, moved, {1: 12})
-    firsts = job.append(1, [tombstones(group, 0, 1, of_group="classic") for group in (others[0], moved, still)])
+    firsts = job.append(1, [tombstones(group, 0, 1, of_group="classic") for group in (others[0], moved, unchanged)])
     assert firsts == [end + 1, -1, end + 4]
     assert fetched(client, moved, 0, 1) == [10, 12]
-    assert fetched(client, still, 0, 1) == fetched(client, others[0], 0, 1) == [-1, -1]
-    assert job.append(1, [tombstones(moved, 0)]) == [-1], "as long as nobody looks again"
+    assert fetched(client, unchanged, 0, 1) == fetched(client, others[0], 0, 1) == [-1, -1]
+    assert job.append(1, [tombstones(moved, 0)]) == [-1], "until the job reads again"
     assert job.end(1) == end + 7
     assert job.append(1, [tombstones(moved, 0)]) == [end + 7]
     assert fetched(client, moved, 0, 1) == [-1, 12]
 
 
-def test_what_one_job_wrote_another_has_to_see(job: ServedLog, client: WireClient, log: Path) -> None:
+def test_write_of_one_job_refuses_that_of_another_until_it_reads_again(
+    job: ServedLog, client: WireClient, log: Path
+) -> None:
     commit(client, "two-jobs", {0: 1})
-    at = place("two-jobs")
+    partition = place("two-jobs")
     with served(log) as other:
         assert other is not None
-        assert other.end(at) == job.end(at)
-        [first] = job.append(at, [batch((key("two-jobs", 0), value(7)))])
-        assert other.append(at, [tombstones("two-jobs", 0)]) == [-1]
+        assert other.end(partition) == job.end(partition)
+        [first] = job.append(partition, [batch((key("two-jobs", 0), value(7)))])
+        assert other.append(partition, [tombstones("two-jobs", 0)]) == [-1]
         assert fetched(client, "two-jobs", 0) == [7]
-        assert other.end(at) == first + 1
-        assert other.append(at, [tombstones("two-jobs", 0)]) == [first + 1]
+        assert other.end(partition) == first + 1
+        assert other.append(partition, [tombstones("two-jobs", 0)]) == [first + 1]
     assert fetched(client, "two-jobs", 0) == [-1]
 
 
-def test_every_kind_of_write_is_served_at_once(job: ServedLog, client: WireClient) -> None:
+def test_all_record_types_are_served_when_they_are_answered(job: ServedLog, client: WireClient) -> None:
     group, id_ = "kinds", bytes(range(16))
-    at = place(group)
-    job.end(at)
+    partition = place(group)
+    job.end(partition)
     values = [value(1, expiry=5), value(2, 3, "three"), value(4, 5, "ü" * 200, topic_id=id_)]
-    records = [(key(group, number), of) for number, of in enumerate(values)]
-    job.append(at, [batch(*records[:2], (key(group, 9), None), *records[2:])])
+    records = [(key(group, number), data) for number, data in enumerate(values)]
+    job.append(partition, [batch(*records[:2], (key(group, 9), None), *records[2:])])
     [answer] = client.ask(
         OFFSET_FETCH, 5, {"group_id": group, "topics": [{"name": TOPIC, "partition_indexes": [0, 1, 2, 9]}]}
     )["topics"]
@@ -118,14 +120,16 @@ def test_every_kind_of_write_is_served_at_once(job: ServedLog, client: WireClien
         (-1, -1, ""),
     ]
     for number, kind in enumerate(("classic", "consumer", "streams")):
-        job.end(at)
-        job.append(at, [tombstones(group, of_group=kind)])
-        assert fetched(client, group, 0, 1, 2) == [-1, -1, -1], "hidden with their group"
+        job.end(partition)
+        job.append(partition, [tombstones(group, of_group=kind)])
+        assert fetched(client, group, 0, 1, 2) == [-1, -1, -1], "deleted with their group"
         commit(client, group, {1: number})
         assert fetched(client, group, 0, 1) == [-1, number]
 
 
-def test_many_batches_go_in_pieces(job: ServedLog, client: WireClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_batches_are_sent_in_several_frames(
+    job: ServedLog, client: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(served_log, "REQUEST_BYTES", 200)
     groups = [name for name in (f"pieces-{number}" for number in range(60)) if place(name) == 2]
     end = job.end(2)
@@ -137,21 +141,21 @@ def test_many_batches_go_in_pieces(job: ServedLog, client: WireClient, monkeypat
     assert {fetched(client, group, 0)[0] for group in groups[1:]} == {5}
 
 
-def test_who_comes_in_is_who_writes(job: ServedLog, client: WireClient, log: Path) -> None:
-    at = place("told")
+def test_audit_headers_of_the_jobs_principal_are_accepted(job: ServedLog, client: WireClient, log: Path) -> None:
+    partition = place("told")
     commit(client, "told", {0: 3})
-    job.end(at)
+    job.end(partition)
     assert job.principal == ME[1].decode()
     headers = audit_headers("reset", job.principal, b"offsetlake reset", "")
-    [first] = job.append(at, [batch((key("told", 0), value(1)), (key("told", 1), value(2)), headers=headers)])
+    [first] = job.append(partition, [batch((key("told", 0), value(1)), (key("told", 1), value(2)), headers=headers)])
     assert fetched(client, "told", 0, 1) == [1, 2]
-    written = {r.log_offset: r.headers for r in read_log(log) if r.log_partition == at and r.log_offset >= first}
-    assert written == {first: tuple((name.encode(), of) for name, of in headers), first + 1: ()}
+    written = {r.log_offset: r.headers for r in read_log(log) if r.log_partition == partition and r.log_offset >= first}
+    assert written == {first: tuple((name.encode(), content) for name, content in headers), first + 1: ()}
 
 
-def spoilt(of: Batch, at: int) -> bytes:
-    data = bytearray(of.data)
-    data[at] ^= 1
+def corrupted(batch_: Batch, position: int) -> bytes:
+    data = bytearray(batch_.data)
+    data[position] ^= 1
     return bytes(data)
 
 
@@ -162,14 +166,14 @@ def sized(*batches: bytes | bytearray) -> bytes:
 WHAT, ME = ("act.what", b"reset"), ("act.principal", os_principal(os.geteuid()).encode())
 
 
-def acts_on_the_second_record() -> bytes:
+def audit_headers_on_the_second_record() -> bytes:
     headers = tuple((name.encode(), content) for name, content in (WHAT, ME))
     records = (Record(0, T, key("g", 0), None), Record(1, T, key("g", 1), None, headers))
     return batch_bytes(PlainBatch(records=records))
 
 
-_LOOKED = append_protocol.APPEND_FIELDS.pack(place("g"), 1 << 40)
-_GOOD = tombstones("g", 0)
+_READ_END = append_protocol.APPEND_FIELDS.pack(place("g"), 1 << 40)
+_VALID = tombstones("g", 0)
 
 
 @pytest.mark.parametrize(
@@ -185,21 +189,21 @@ _GOOD = tombstones("g", 0)
         *(
             append_protocol.SIZE.pack(1 + len(fields)) + bytes((Request.APPEND,)) + fields
             for fields in (
-                append_protocol.APPEND_FIELDS.pack(place("g"), -1) + sized(_GOOD.data),
-                _LOOKED + sized(_GOOD.data)[:-1],
-                _LOOKED + sized(b"x" * 80),
-                _LOOKED + sized(spoilt(_GOOD, len(_GOOD.data) - 1)),
-                _LOOKED + sized(spoilt(_GOOD, 16)),
-                _LOOKED + sized(_GOOD.data + _GOOD.data),
-                _LOOKED + sized(batch((key("g", 0), None), (key("h", 0), None)).data),
-                _LOOKED + sized(batch((b"\0\3\0\1g", value(1))).data),
-                _LOOKED + sized(batch((key("g", 0), b"\0\2" + value(1)[2:])).data),
-                _LOOKED + sized(batch((key("g", 0), value(1)[:-1])).data),
-                _LOOKED + sized(batch((key("g", 0)[:-1], None)).data),
-                _LOOKED + sized(batch((key("g", 0) + b"x", None)).data),
-                _LOOKED + sized(batch((None, None)).data),  # type: ignore[arg-type]
+                append_protocol.APPEND_FIELDS.pack(place("g"), -1) + sized(_VALID.data),
+                _READ_END + sized(_VALID.data)[:-1],
+                _READ_END + sized(b"x" * 80),
+                _READ_END + sized(corrupted(_VALID, len(_VALID.data) - 1)),
+                _READ_END + sized(corrupted(_VALID, 16)),
+                _READ_END + sized(_VALID.data + _VALID.data),
+                _READ_END + sized(batch((key("g", 0), None), (key("h", 0), None)).data),
+                _READ_END + sized(batch((b"\0\3\0\1g", value(1))).data),
+                _READ_END + sized(batch((key("g", 0), b"\0\2" + value(1)[2:])).data),
+                _READ_END + sized(batch((key("g", 0), value(1)[:-1])).data),
+                _READ_END + sized(batch((key("g", 0)[:-1], None)).data),
+                _READ_END + sized(batch((key("g", 0) + b"x", None)).data),
+                _READ_END + sized(batch((None, None)).data),  # type: ignore[arg-type]
                 *(
-                    _LOOKED + sized(batch((key("g", 0), None), headers=headers).data)
+                    _READ_END + sized(batch((key("g", 0), None), headers=headers).data)
                     for headers in (
                         [("commit.id", bytes(8))],
                         [WHAT],
@@ -210,56 +214,58 @@ _GOOD = tombstones("g", 0)
                         [WHAT, ("act.principal", b"User:alice")],
                     )
                 ),
-                _LOOKED + sized(acts_on_the_second_record()),
+                _READ_END + sized(audit_headers_on_the_second_record()),
                 *(
-                    _LOOKED + sized(batch_bytes(PlainBatch(records=(Record(0, T, key("g", 0), None),), codec=codec)))
+                    _READ_END + sized(batch_bytes(PlainBatch(records=(Record(0, T, key("g", 0), None),), codec=codec)))
                     for codec in CODECS[1:]
                 ),
-                _LOOKED + sized(resealed(bytes(_GOOD.data), attributes=7)),  # a codec that is none
+                _READ_END + sized(resealed(bytes(_VALID.data), attributes=7)),  # an unknown codec
             )
         ),
     ],
     ids=count(),
 )
-def test_garbage_ends_its_connection_and_nothing_else(
+def test_invalid_request_closes_its_connection_only(
     job: ServedLog, client: WireClient, log: Path, garbage: bytes
 ) -> None:
     commit(client, "g", {0: 3})
-    with socket.socket(socket.AF_UNIX) as visitor, append_protocol.address_of(log) as address:
-        visitor.connect(address)
-        visitor.settimeout(30)
-        visitor.sendall(append_protocol.frame(Request.END, append_protocol.END_FIELDS.pack(place("g"))))
-        assert visitor.recv(100)
-        visitor.sendall(garbage)
-        visitor.shutdown(socket.SHUT_WR)
-        with contextlib.suppress(ConnectionResetError):  # where it went without reading all
-            assert visitor.recv(100) == b""
+    with socket.socket(socket.AF_UNIX) as invalid_job, append_protocol.address_of(log) as address:
+        invalid_job.connect(address)
+        invalid_job.settimeout(30)
+        invalid_job.sendall(append_protocol.frame(Request.END, append_protocol.END_FIELDS.pack(place("g"))))
+        assert invalid_job.recv(100)
+        invalid_job.sendall(garbage)
+        invalid_job.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(ConnectionResetError):  # the server closed without reading everything
+            assert invalid_job.recv(100) == b""
     end = job.end(place("g"))
     assert fetched(client, "g", 0) == [3]
     assert job.append(place("g"), [tombstones("g", 0)]) == [end]
     assert fetched(client, "g", 0) == [-1]
 
 
-def test_what_cannot_be_is_said(job: ServedLog, log: Path, tmp_path: Path) -> None:
-    with pytest.raises(LogUnavailable, match="served with 3 log partitions: there is no 3"):
+def test_impossible_requests_are_refused_with_a_message(job: ServedLog, log: Path, tmp_path: Path) -> None:
+    with pytest.raises(LogUnavailable, match="has 3 log partitions; there is no log partition 3"):
         job.end(3)
     other = (place("g") + 1) % LOG_PARTITIONS
     job.end(other)
-    with pytest.raises(LogUnavailable, match="group 'g' belongs in log partition"):
+    with pytest.raises(LogUnavailable, match="Group 'g' belongs in log partition"):
         job.append(other, [tombstones("g", 0)])
-    with pytest.raises(LogUnavailable, match="only that lake tells"):
+    with pytest.raises(LogUnavailable, match="only compactions of that lake can delete"):
         job.cut(tmp_path, 0, 0)
     assert job.cut(log.parent / "lake", 0, 0) == (0, 0)
-    with socket.socket(socket.AF_UNIX) as visitor, append_protocol.address_of(log) as address:
-        visitor.connect(address)
-        visitor.sendall(
+    with socket.socket(socket.AF_UNIX) as invalid_job, append_protocol.address_of(log) as address:
+        invalid_job.connect(address)
+        invalid_job.sendall(
             append_protocol.frame(Request.HELLO, append_protocol.HELLO_FIELDS.pack(append_protocol.VERSION + 1))
         )
-        assert b"Use the same version of offsetlake" in visitor.recv(1000)
+        assert b"Use the same version of offsetlake" in invalid_job.recv(1000)
 
 
-def test_no_commit_behind_the_look_is_lost(serving: Serving, job: ServedLog, client: WireClient, log: Path) -> None:
-    """Commits of the same keys keep coming while they are judged and tombstoned, and the log tells what came when."""
+def test_commits_after_the_read_end_are_never_tombstoned(
+    serving: Serving, job: ServedLog, client: WireClient, log: Path
+) -> None:
+    """Commits of the same keys continue while they are tombstoned, and the order in the log is checked."""
     groups, stop, rng = [f"race-{number}" for number in range(6)], threading.Event(), random.Random(5)
     last: dict[str, int] = {}
 
@@ -274,7 +280,7 @@ def test_no_commit_behind_the_look_is_lost(serving: Serving, job: ServedLog, cli
 
     thread = threading.Thread(target=committing)
     thread.start()
-    done: list[tuple[str, int, int]] = []  # group, looked up to, first log offset
+    done: list[tuple[str, int, int]] = []  # group, read end, first log offset
     try:
         while min(sum(first < 0 for *_, first in done), sum(first >= 0 for *_, first in done)) < 50:
             assert thread.is_alive()
@@ -288,18 +294,20 @@ def test_no_commit_behind_the_look_is_lost(serving: Serving, job: ServedLog, cli
         thread.join()
     entries = [entry for record in read_log(log) if (entry := decode_offset_record(record))]
     for group in groups:
-        of = {entry.record.log_offset: entry.commit for entry in entries if entry.key == (group, TOPIC, 0)}
-        commits = [at for at, committed in of.items() if committed]
+        history = {entry.record.log_offset: entry.commit for entry in entries if entry.key == (group, TOPIC, 0)}
+        commits = [log_offset for log_offset, committed in history.items() if committed]
         ours = {first: end for name, end, first in done if name == group and first >= 0}
-        assert sorted(ours) == [at for at, committed in of.items() if not committed]
-        assert not [at for at in commits if any(end <= at < first for first, end in ours.items())]
+        assert sorted(ours) == [log_offset for log_offset, committed in history.items() if not committed]
+        assert not [
+            log_offset for log_offset in commits if any(end <= log_offset < first for first, end in ours.items())
+        ]
         assert all(commits[-1] >= end for name, end, first in done if name == group and first < 0)
-        newest = of[max(of)]
+        newest = history[max(history)]
         assert fetched(client, group, 0) == [newest.committed_offset if newest else -1]
-        assert max(committed.committed_offset for committed in of.values() if committed) == last[group]
+        assert max(committed.committed_offset for committed in history.values() if committed) == last[group]
 
 
-def test_the_door_is_the_users_own(serving: Serving, log: Path) -> None:
-    found = (log / append_protocol.SOCKET).stat()
-    assert stat.S_ISSOCK(found.st_mode)
-    assert stat.S_IMODE(found.st_mode) == 0o600
+def test_job_socket_is_accessible_to_its_user_only(serving: Serving, log: Path) -> None:
+    mode = (log / append_protocol.SOCKET).stat().st_mode
+    assert stat.S_ISSOCK(mode)
+    assert stat.S_IMODE(mode) == 0o600

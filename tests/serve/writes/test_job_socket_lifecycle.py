@@ -1,4 +1,4 @@
-"""When the door of a log is open, and what its owner's beginning and end are to those who come in."""
+"""The life cycle of the job socket: jobs while the server loads, stops or is killed."""
 
 import asyncio
 import subprocess
@@ -38,13 +38,13 @@ def serve(log: Path) -> Serving:
     return Serving(log.parent / "lake", log, log_partitions=LOG_PARTITIONS)
 
 
-def test_the_owner_imports_nothing_heavy() -> None:
+def test_server_imports_no_heavy_module() -> None:
     program = f"import sys, offsetlake.serve.server; print([name for name in {_HEAVY} if name in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", program], text=True).strip() == "[]"
 
 
 @pytest.mark.slow
-def test_an_owner_that_was_killed_leaves_a_door_that_leads_nowhere(log: Path) -> None:
+def test_job_socket_of_a_killed_server_is_ignored_and_replaced(log: Path) -> None:
     with serve(log) as serving, WireClient(serving.bootstrap) as client, served(log) as job:
         assert job is not None
         for group in ("kept", "gone"):
@@ -62,10 +62,10 @@ def test_an_owner_that_was_killed_leaves_a_door_that_leads_nowhere(log: Path) ->
     with appending(log, "test"), pytest.raises(LogBusy, match="test"), open_writer(LogAddress(folder=log), "other"):
         pass
     with serve(log) as serving, WireClient(serving.bootstrap) as client, served(log) as job:
-        assert job is not None, "the next owner opens it again"
+        assert job is not None, "the next server creates the socket again"
         assert (fetched(client, "kept", 0), fetched(client, "gone", 0)) == ([5], [-1])
         job.end(0)
-        assert serving.stop() == 0, "who only stands in the door keeps nobody from going"
+        assert serving.stop() == 0, "an idle job does not delay the end of the server"
         with pytest.raises(LogUnavailable, match="has gone"):
             job.sync()
     assert not (log / append_protocol.SOCKET).exists()
@@ -75,14 +75,14 @@ def test_an_owner_that_was_killed_leaves_a_door_that_leads_nowhere(log: Path) ->
 
 
 class Owner:
-    """A door alone, in a thread of its own, over a log of which `store` and `writes` are at hand."""
+    """Runs a job socket in a thread of its own, with access to its `store` and `writes`."""
 
     def __init__(self, log: Path, flush: Flush) -> None:
         self.log, self.flush = log, flush
         self.store = Store()
         self.loop: asyncio.AbstractEventLoop
         self.writes: Writes
-        self.door: JobSocket
+        self.job_socket: JobSocket
         self.stop: asyncio.Event
         self._opened = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
@@ -103,23 +103,21 @@ class Owner:
         self.appender = Appender(self.log, lambda _: 0)
         self.writes = Writes(self.appender, self.flush, self.loop)
         settings = Settings("lake", str(self.log), "", 0, log_partitions=1)
-        self.door = JobSocket(settings, self.store, self.writes, self.appender, lambda _: 0, asyncio.Lock())
-        await self.door.open()
+        self.job_socket = JobSocket(settings, self.store, self.writes, self.appender, lambda _: 0, asyncio.Lock())
+        await self.job_socket.open()
         self._opened.set()
         await self.stop.wait()
-        await self.door.close()
+        await self.job_socket.close()
         self.appender.close()
 
 
-def test_while_the_log_is_loaded_jobs_are_told_to_wait(log: Path) -> None:
-    with Owner(log, Flush.ALWAYS), pytest.raises(LogBusy, match="still loads it: try again"), served(log):
+def test_jobs_are_refused_while_the_log_is_loading(log: Path) -> None:
+    with Owner(log, Flush.ALWAYS), pytest.raises(LogBusy, match="still loading it"), served(log):
         pass
 
 
 @pytest.mark.parametrize("flush", Flush)
-def test_sync_brings_to_the_disk_whatever_the_flush_is(
-    log: Path, flush: Flush, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sync_request_syncs_with_any_flush_setting(log: Path, flush: Flush, monkeypatch: pytest.MonkeyPatch) -> None:
     with Owner(log, flush) as owner:
         owner.store.load(_EMPTY)
         with served(log) as job:
@@ -128,9 +126,9 @@ def test_sync_brings_to_the_disk_whatever_the_flush_is(
             synced = []
             sync = Appender.sync
 
-            def counted(of: Appender) -> None:
-                sync(of)
-                synced.append(of)
+            def counted(appender: Appender) -> None:
+                sync(appender)
+                synced.append(appender)
 
             monkeypatch.setattr(Appender, "sync", counted)
             job.append(0, [tombstones("g", 0)])
@@ -139,7 +137,7 @@ def test_sync_brings_to_the_disk_whatever_the_flush_is(
             assert len(synced) > before
 
 
-def test_a_disk_that_fails_is_said(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_sync_is_reported_to_jobs(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(_: Appender) -> None:
         raise LogUnavailable("no more disk")
 
@@ -155,8 +153,8 @@ def test_a_disk_that_fails_is_said(log: Path, monkeypatch: pytest.MonkeyPatch) -
                 job.end(0)
 
 
-def test_what_was_asked_before_the_end_is_done(log: Path) -> None:
-    """The owner closes while a write is under way: it is finished and answered."""
+def test_write_under_way_is_finished_when_the_server_stops(log: Path) -> None:
+    """The write is answered before the connection is closed."""
     with Owner(log, Flush.ALWAYS) as owner:
         owner.store.load(_EMPTY)
         with served(log) as job:
@@ -174,15 +172,15 @@ def test_what_was_asked_before_the_end_is_done(log: Path) -> None:
                 job.sync()
 
 
-def test_what_is_folded_is_still_known_to_be_new() -> None:
+def test_newest_log_offsets_of_groups_survive_a_refresh() -> None:
     store = Store()
     store.load(_EMPTY)
     store.commit(b"before", {}, 3)
     store.watch()
     store.commit(b"g", {}, 4)
-    store.freeze()
+    store.begin_refresh()
     store.delete_offsets(b"h", [], 5)
-    store.fold(_EMPTY)
+    store.finish_refresh(_EMPTY)
     store.delete_group(b"i", 6)
     assert [store.newest(name) for name in (b"before", b"g", b"h", b"i")] == [-1, 4, 5, 6]
     store.watch()

@@ -1,4 +1,4 @@
-"""A request that is like the one before on its connection does what one on a new connection does."""
+"""A request that repeats the one before on its connection has the same effects as on a new connection."""
 
 import asyncio
 import struct
@@ -49,7 +49,7 @@ repeated = st.tuples(commits, st.lists(st.tuples(offsets, offsets), min_size=1, 
 
 @st.composite
 def requests(draw: st.DrawFn) -> list[Any]:
-    """Draw runs of requests that are the same but for their offsets, some broken off by a deletion."""
+    """Draw runs of requests that differ only in their offsets, some interrupted by a deletion."""
     steps: list[Any] = []
     for like, others in draw(st.lists(repeated, min_size=1, max_size=5)):
         steps += [like, *({**like, "offsets": values} for values in others)]
@@ -57,37 +57,39 @@ def requests(draw: st.DrawFn) -> list[Any]:
     return steps
 
 
-def frame(of: dict[str, Any], correlation: int) -> bytes:
+def frame(fields: dict[str, Any], correlation: int) -> bytes:
     rows = [
         {
             "partition_index": partition,
             "committed_offset": offset,
-            "committed_leader_epoch": of["epoch"],
-            "committed_metadata": of["metadata"],
+            "committed_leader_epoch": fields["epoch"],
+            "committed_metadata": fields["metadata"],
         }
-        for partition, offset in zip(of["partitions"], of["offsets"], strict=False)
+        for partition, offset in zip(fields["partitions"], fields["offsets"], strict=False)
     ]
-    values: dict[str, Any] = {"group_id": of["group"], "member_id": of["member"], "group_instance_id": None}
-    values |= {"generation_id": -1, "generation_id_or_member_epoch": -1, "retention_time_ms": of["retention"]}
-    made = bytearray(request(OFFSET_COMMIT, of["version"], values | {"topics": [{"name": "t", "partitions": rows}]}))
-    struct.pack_into(">i", made, 4, correlation)
-    return bytes(made)
+    values: dict[str, Any] = {"group_id": fields["group"], "member_id": fields["member"], "group_instance_id": None}
+    values |= {"generation_id": -1, "generation_id_or_member_epoch": -1, "retention_time_ms": fields["retention"]}
+    data = bytearray(
+        request(OFFSET_COMMIT, fields["version"], values | {"topics": [{"name": "t", "partitions": rows}]})
+    )
+    struct.pack_into(">i", data, 4, correlation)
+    return bytes(data)
 
 
 Records = list[tuple[int, int, bytes | None, bytes | None]]
 
 
 def outcome(steps: Sequence[Any], folder: Path, *, reconnect: bool) -> tuple[list[bytes], list[Any], Records]:
-    """Ask one request after the other; gives the answers, what is served in the end, and what the log holds.
+    """Send the requests; return the answers, the served offsets, and the records in the log without their headers.
 
-    But for who sent it: of a connection the first commits say so.
+    The audit headers differ, as the first commit of a connection has them.
     """
     loop = asyncio.new_event_loop()
     appender = Appender(folder, lambda _: 0)
     store, topics = Store(), Topics({b"t": 3}, 50)
     store.load(mapped_snapshot({("group", "t", 0): {"committed_offset": 5}}))
-    taking = OffsetCommit(store, topics, Writes(appender, Flush.OS, loop), 1)
-    services = [Service(taking, OffsetFetch(store, topics), cast("Any", None), Client()) for _ in steps]
+    commits = OffsetCommit(store, topics, Writes(appender, Flush.OS, loop), 1)
+    services = [Service(commits, OffsetFetch(store, topics), cast("Any", None), Client()) for _ in steps]
     answers: list[bytes] = []
     for number, step in enumerate(steps):
         if step == DELETE:
@@ -106,25 +108,32 @@ def outcome(steps: Sequence[Any], folder: Path, *, reconnect: bool) -> tuple[lis
 
 @settings(max_examples=60)
 @given(requests())
-def test_repeated_requests_do_what_others_do(steps: list[Any]) -> None:
+def test_repeated_requests_have_the_same_effects_as_first_ones(steps: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as folder, patch.object(offset_commit, "now_ms", lambda: 1_700_000_000_000):
         (one := Path(folder, "one")).mkdir()
         (other := Path(folder, "other")).mkdir()
         assert outcome(steps, one, reconnect=False) == outcome(steps, other, reconnect=True)
 
 
-def test_a_request_is_repeated_only_where_nothing_but_offsets_differs() -> None:
-    def of(member: str = "", correlation: int = 1, **changed: Any) -> bytes:
-        like = {"version": 7, "group": "g", "retention": -1, "partitions": (0, 1), "offsets": (5, 6), "epoch": -1}
-        return frame(like | {"member": member, "metadata": "m"} | changed, correlation)
+def test_request_is_repeated_only_if_nothing_but_its_offsets_differs() -> None:
+    def variant(member: str = "", correlation: int = 1, **changed: Any) -> bytes:
+        fields = {"version": 7, "group": "g", "retention": -1, "partitions": (0, 1), "offsets": (5, 6), "epoch": -1}
+        return frame(fields | {"member": member, "metadata": "m"} | changed, correlation)
 
-    first = of()
-    known = CommitRequest(b"g", 7, -1, of_nobody=True)
-    known.answered.append((b"t", [(0, 0), (1, 0)]))
+    first = variant()
+    known = CommitRequest(b"g", 7, -1, without_member=True)
+    known.results.append((b"t", [(0, 0), (1, 0)]))
     for number, offset in enumerate((5, 6)):
         known.add(b"key", (b"t", -1, b"", b"m"), first.index(struct.pack(">iq", number, offset)) + 4)
-    assert known.repeated(first) == ()  # nothing was remembered yet
+    assert known.repeated(first) == ()  # the frame is not remembered yet
     known.remember(first)
-    assert known.repeated(of(correlation=9, offsets=(2**62, -1))) == (2**62, -1)
-    for another in (of("x"), of(group="h"), of(partitions=(0, 2)), of(epoch=1), of(metadata="n"), of(version=6)):
+    assert known.repeated(variant(correlation=9, offsets=(2**62, -1))) == (2**62, -1)
+    for another in (
+        variant("x"),
+        variant(group="h"),
+        variant(partitions=(0, 2)),
+        variant(epoch=1),
+        variant(metadata="n"),
+        variant(version=6),
+    ):
         assert known.repeated(another) == ()

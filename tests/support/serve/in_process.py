@@ -48,7 +48,7 @@ class InProcess:
         settings = replace(settings, http=("127.0.0.1", 0), commits_per_second=quota)
         self.parts = parts = ServerComponents(settings, Security(settings), self.loop)
         self.store, self.topics, self.writes, self.appender = parts.store, parts.topics, parts.writes, parts.appender
-        self.commits, self.transactions, self.admin = parts.commits, parts.transactions, parts.admin
+        self.commits, self.transactions, self.admin = parts.commits, parts.transactions, parts.dispatcher
         self.admin.address = HOST, PORT
         self.client = Client()
         self.reconnect()

@@ -8,7 +8,7 @@ import pyarrow as pa
 from offsetlake.lake.files import table_schema
 from offsetlake.pipeline.compact.snapshot import Snapshot
 from offsetlake.serve.storage.mapped_snapshot import MappedSnapshot
-from offsetlake.serve.storage.snapshot_file import OFFSET_COLUMNS, lay_out
+from offsetlake.serve.storage.snapshot_file import OFFSET_COLUMNS, snapshot_parts
 
 Key = tuple[str, str, int]
 
@@ -61,6 +61,6 @@ def mapped_snapshot(
     )
     with tempfile.TemporaryFile() as file:
         snapshot = Snapshot(tables, {0: 0}, pa.repeat(False, tables["pending_offsets"].num_rows), 0)
-        file.writelines(lay_out(snapshot, ends))
+        file.writelines(snapshot_parts(snapshot, ends))
         file.flush()
         return MappedSnapshot(file.fileno())

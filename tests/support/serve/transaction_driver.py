@@ -14,7 +14,7 @@ from offsetlake.serve.protocol.api_keys import (
     OFFSET_DELETE,
     TXN_OFFSET_COMMIT,
 )
-from offsetlake.serve.server import make_log
+from offsetlake.serve.server import create_log
 from offsetlake.serve.storage.store import VALUE, Store
 from support.oracle.log_reader import read_log
 from support.oracle.replay import replay
@@ -30,7 +30,7 @@ class Transacting:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        make_log(folder / "log", LOG_PARTITIONS)
+        create_log(folder / "log", LOG_PARTITIONS)
         self.producers: dict[str, tuple[int, int]] = {}
         self.service: InProcess
         self.begin()
@@ -47,7 +47,7 @@ class Transacting:
     def settle(self) -> None:
         """Complete all requests, and the writes that follow from them."""
         for _ in range(4):
-            self.service.loop.run_until_complete(self.service.writes.rest())
+            self.service.loop.run_until_complete(self.service.writes.drain())
 
     def init(self, name: str) -> int:
         asked = {"transactional_id": name, "transaction_timeout": timedelta(minutes=1)}
@@ -82,8 +82,8 @@ class Transacting:
 
     def fold(self) -> None:
         """Refresh the mapped snapshot from the whole log."""
-        self.service.loop.run_until_complete(self.service.writes.rest(self.service.store.freeze))
-        self.service.store.fold(built(self.folder / "lake", self.folder / "log").base)
+        self.service.loop.run_until_complete(self.service.writes.drain(self.service.store.begin_refresh))
+        self.service.store.finish_refresh(built(self.folder / "lake", self.folder / "log").base)
 
     def served(self) -> tuple[Offsets, Held]:
         return of_store(self.service.store)

@@ -48,7 +48,7 @@ from offsetlake.serve.storage.store import Store
 from offsetlake.serve.transactions.coordinator import Transactions
 from offsetlake.serve.transactions.offset_commit import TxnOffsetCommit
 from offsetlake.serve.writes.deletions import Deletions
-from offsetlake.serve.writes.offset_commit import LARGE_BYTES, OffsetCommit
+from offsetlake.serve.writes.offset_commit import MIN_LARGE_REQUEST_BYTES, OffsetCommit
 from offsetlake.serve.writes.rounds import Writes
 
 _SOFTWARE_SINCE = 3  # version of ApiVersions with the name and version of the client software
@@ -122,7 +122,7 @@ class ApiDispatcher:
             client.work(self._respond(api, 0, refused, answer))
             return 0
         work = self._take(frame, header, answer, client)
-        if len(frame) < LARGE_BYTES:
+        if len(frame) < MIN_LARGE_REQUEST_BYTES:
             return complete(work)
         client.work(work)
         return 0

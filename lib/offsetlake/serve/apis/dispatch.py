@@ -6,7 +6,7 @@ from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.net.answering import Answer
 from offsetlake.serve.protocol import wire
 from offsetlake.serve.protocol.api_keys import OFFSET_COMMIT, OFFSET_FETCH, VERSIONS
-from offsetlake.serve.writes.commit_request import FLEXIBLE, LastCommit
+from offsetlake.serve.writes.commit_request import FIRST_FLEXIBLE_VERSION, LastCommit
 from offsetlake.serve.writes.offset_commit import OffsetCommit
 
 _FETCH_FLEXIBLE = 6
@@ -18,7 +18,7 @@ class Service:
 
     def __init__(self, commits: OffsetCommit, fetches: OffsetFetch, admin: ApiDispatcher, client: Client) -> None:
         self._commits, self._fetches, self._admin, self._client = commits, fetches, admin, client
-        self._last_commit = LastCommit(commits.kept)
+        self._last_commit = LastCommit(commits.cache_budget)
 
     def may_follow(self, header: wire.RequestHeader) -> bool:
         """Check whether a request may start before earlier ones are answered; see `net.connection.Requests`."""
@@ -31,7 +31,7 @@ class Service:
             at = wire.skip_header_tags(frame, at) if version >= _FETCH_FLEXIBLE else at
             self._fetches.take(frame, at, version, answer, client)
         elif api == OFFSET_COMMIT and version in _COMMIT_VERSIONS:
-            if version >= FLEXIBLE:
+            if version >= FIRST_FLEXIBLE_VERSION:
                 at, last = wire.skip_header_tags(frame, at), self._last_commit
                 return self._commits.take(frame, at, header, lambda body: answer(b"\0" + body), last, client)
             return self._commits.take(frame, at, header, answer, self._last_commit, client)

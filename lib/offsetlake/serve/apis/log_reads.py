@@ -248,7 +248,7 @@ class LogReads:
         """Return the reader of a partition, after it has indexed the partition up to the acknowledged end."""
         if not self._topics.has_partition(INTERNAL, partition):
             raise _UnknownPartition
-        end = self._watermarks.of(partition)
+        end = self._watermarks.get(partition)
         if end is None:
             raise _NotLoaded
         reader = self._readers.get(partition)

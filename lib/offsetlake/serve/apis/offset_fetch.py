@@ -28,7 +28,7 @@ from offsetlake.serve.protocol.topics import Topics
 from offsetlake.serve.steps import Steps, Work, complete
 from offsetlake.serve.storage.mapped_snapshot import Stored
 from offsetlake.serve.storage.store import Store, key
-from offsetlake.serve.writes.commit_rules import NOBODY, Committer, fetch_refusal
+from offsetlake.serve.writes.commit_rules import NO_MEMBER, Committer, fetch_error
 
 _ALL_SINCE = _NO_ERROR_BELOW = 2
 _THROTTLE, _EPOCH, _FLEXIBLE, _STABLE, _GROUPS, _MEMBER, _TOPIC_IDS = 3, 5, 6, 7, 8, 9, 10
@@ -113,7 +113,7 @@ class OffsetFetch:
         return Request(groups, stable, size < MAX_SMALL_PARTITIONS)
 
     def _read_group(self, cursor: wire.Cursor, version: int) -> Steps[GroupRequest]:
-        group, committer = cursor.name(), NOBODY
+        group, committer = cursor.name(), NO_MEMBER
         if version >= _MEMBER:
             member, epoch = cursor.string(), cursor.int32()
             if member is not None or epoch >= 0:
@@ -162,8 +162,8 @@ class OffsetFetch:
         error = COORDINATOR_LOAD_IN_PROGRESS if self._store.loading else NONE
         if not client.may(READ, group):
             error = GROUP_AUTHORIZATION_FAILED
-        if not error and committer is not NOBODY:
-            error = fetch_refusal(self._store.group(group), self._store.members(group), committer)
+        if not error and committer is not NO_MEMBER:
+            error = fetch_error(self._store.group(group), self._store.members(group), committer)
         topics: Sequence[Topic] = group_request.topics or []
         read: Read
         unstable: Collection[bytes] = self._store.pending.keys(group) if request.stable and not error else ()

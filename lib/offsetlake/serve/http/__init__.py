@@ -1,1 +1,1 @@
-"""The HTTP API and the metrics in Prometheus's format."""
+"""The HTTP API, and the metrics in Prometheus's text format."""

@@ -1,4 +1,4 @@
-"""A commit that holds only if the offsets it replaces are still what its author has seen; all of it, or none."""
+"""Compare-and-commit: all offsets of a commit are stored if the committed offsets are the expected ones, else none."""
 
 import asyncio
 import struct
@@ -13,15 +13,15 @@ from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.serve.protocol.topics import Topics
 from offsetlake.serve.storage.mapped_snapshot import Stored
 from offsetlake.serve.storage.store import VALUE, Store, key
-from offsetlake.serve.writes.commit_rules import NOBODY, refusal
+from offsetlake.serve.writes.commit_rules import NO_MEMBER, commit_error
 from offsetlake.util.times import now_ms
 
-_NEWEST_VERSION = 10
+_OFFSET_COMMIT_VERSION = 10  # whose error codes apply
 _PARTITION = struct.Struct(">i")
 
 
 class ExpectedCommit(NamedTuple):
-    """An offset to store, and the one that must stand until then; `expected` is None where there must be none."""
+    """An offset to store, and the committed offset that is expected; None expects that there is none."""
 
     topic: bytes
     partition: int
@@ -32,7 +32,7 @@ class ExpectedCommit(NamedTuple):
 
 
 class CurrentOffset(NamedTuple):
-    """What stands of a partition."""
+    """The committed offset of a partition."""
 
     topic: bytes
     partition: int
@@ -40,13 +40,13 @@ class CurrentOffset(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of it.
+    """The outcome of a compare-and-commit.
 
-    | field      | is |
-    |------------|----|
-    | error      | NONE, or an error code of Kafka's: nothing was written |
-    | differing  | where something else stands than was expected: nothing was written |
-    | log_offset | of the first record; -1 where nothing was written |
+    | Field      | Description |
+    |------------|-------------|
+    | error      | An error code of Kafka's, with which nothing was written, or NONE |
+    | differing  | The committed offsets that are not the expected ones; if there are any, nothing was written |
+    | log_offset | The log offset of the first record; -1 if nothing was written |
     """
 
     error: int = NONE
@@ -55,76 +55,76 @@ class Outcome(NamedTuple):
 
 
 class CompareAndCommit:
-    """Decides when its turn has come, with all before it written, and has its round for itself."""
+    """A write that compares when all writes before it are done."""
 
-    alone = True
+    exclusive = True
 
     def __init__(
         self,
         partition: int,
         group: bytes,
-        exchanges: Sequence[ExpectedCommit],
+        offsets: Sequence[ExpectedCommit],
         store: Store,
         topics: Topics,
         audit: Headers,
         done: asyncio.Future[Outcome],
     ) -> None:
-        self.partition, self._group, self._exchanges = partition, group, exchanges
+        self.partition, self._group, self._offsets = partition, group, offsets
         self._store, self._topics, self._audit, self._done = store, topics, audit, done
         self._outcome = Outcome()
 
     def batches(self) -> Sequence[Batch]:
-        """Give one batch of all offsets, none where one of them stands in the way."""
-        error = self._refusal()
+        """Return one batch of all offsets, or none if the commit is refused."""
+        error = self._error()
         self._outcome = Outcome(error, () if error else self._differing())
         if self._outcome != Outcome():
             return ()
         now = now_ms()
         records = [
             (
-                offset_commit_key(self._group, each.topic) + _PARTITION.pack(each.partition),
-                offset_commit_value(each.offset, each.epoch, each.metadata, now, -1, ZERO_UUID),
+                offset_commit_key(self._group, offset.topic) + _PARTITION.pack(offset.partition),
+                offset_commit_value(offset.offset, offset.epoch, offset.metadata, now, -1, ZERO_UUID),
             )
-            for each in self._exchanges
+            for offset in self._offsets
         ]
         return (record_batch(now, records, self._audit),)
 
     def written(self, firsts: list[int]) -> None:
-        """Serve it from now on, and tell."""
+        """Store the offsets and report the outcome."""
         if firsts:
             values = {
-                key(each.topic, each.partition): VALUE.pack(each.offset, each.epoch, ZERO_UUID) + each.metadata
-                for each in self._exchanges
+                key(new.topic, new.partition): VALUE.pack(new.offset, new.epoch, ZERO_UUID) + new.metadata
+                for new in self._offsets
             }
             self._store.commit(self._group, values, firsts[0] + len(values) - 1)
-            for each in self._exchanges:
-                self._topics.grow(each.topic, each.partition)
+            for offset in self._offsets:
+                self._topics.grow(offset.topic, offset.partition)
             self._outcome = Outcome(log_offset=firsts[0])
         if not self._done.cancelled():
             self._done.set_result(self._outcome)
 
     def failed(self, error: LogUnavailable) -> None:
-        """Tell why nothing was written."""
+        """Report the error; nothing was written."""
         if not self._done.cancelled():
             self._done.set_exception(error)
 
-    def _refusal(self) -> int:
-        """Give the error code of a commit by nobody's member; in an open transaction nobody knows what stands."""
+    def _error(self) -> int:
+        """Return the error code of a commit without a member; the offsets of open transactions cannot be compared."""
         group = self._store.group(self._group)
-        error = refusal(group, lambda: self._store.members(self._group), NOBODY, _NEWEST_VERSION)
+        error = commit_error(group, lambda: self._store.members(self._group), NO_MEMBER, _OFFSET_COMMIT_VERSION)
         if error:
             return error
-        for each in self._exchanges:
-            if not self._topics.has_partition(each.topic, each.partition):
+        for offset in self._offsets:
+            if not self._topics.has_partition(offset.topic, offset.partition):
                 return UNKNOWN_TOPIC_OR_PARTITION
-            if self._store.is_unstable(self._group, each.topic, each.partition):
+            if self._store.is_unstable(self._group, offset.topic, offset.partition):
                 return UNSTABLE_OFFSET_COMMIT
         return NONE
 
     def _differing(self) -> tuple[CurrentOffset, ...]:
-        found = []
-        for each in self._exchanges:
-            (stored,) = self._store.read(self._group, each.topic, (each.partition,))
-            if (None if stored is None else stored[0]) != each.expected:
-                found.append(CurrentOffset(each.topic, each.partition, stored))
-        return tuple(found)
+        differing = []
+        for offset in self._offsets:
+            (stored,) = self._store.read(self._group, offset.topic, (offset.partition,))
+            if (None if stored is None else stored[0]) != offset.expected:
+                differing.append(CurrentOffset(offset.topic, offset.partition, stored))
+        return tuple(differing)

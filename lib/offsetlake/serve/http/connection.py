@@ -1,4 +1,4 @@
-"""A connection of HTTP: counted from the moment it is accepted, and closed where its request does not come."""
+"""HTTP connections: they are counted from the moment they are accepted, and closed if a request takes too long."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,70 +9,71 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from offsetlake.serve.net.connections import AcceptedConnection, Connections
 
-REQUEST_SECONDS = 20.0  # until a request is there whole, since it connected or was answered
+MAX_REQUEST_SECONDS = 20.0
+"""From the connection, or the answer before, until the whole request was received."""
 
 
 class AcceptedHttpConnection(AcceptedConnection):
-    """Counts a connection until it is behind TLS; `make` makes what goes on with it."""
+    """A counted connection during the TLS handshake; `connect` creates the connection that takes over."""
 
-    def __init__(self, connections: Connections, make: Callable[[], "HttpConnection"]) -> None:
+    def __init__(self, connections: Connections, connect: Callable[[], "HttpConnection"]) -> None:
         super().__init__()
-        self._connections, self._make = connections, make
+        self._connections, self._connect = connections, connect
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Hand it on."""
-        connection = self._make()
+        """Hand the transport over."""
+        connection = self._connect()
         self._connections.pass_on(self, connection)
         transport.set_protocol(connection)
         connection.connection_made(transport)  # type: ignore[arg-type]
 
 
 class HttpConnection(H11Protocol):
-    """One client's connection; uvicorn itself waits for its first request, and for the rest of any, for ever."""
+    """The connection of a client, with the request timeouts that uvicorn does not have."""
 
-    def __init__(self, connections: Connections, *of_uvicorn: Any) -> None:
-        super().__init__(*of_uvicorn)
-        self._counted_by = connections
-        self._too_late: asyncio.TimerHandle | None = None
+    def __init__(self, connections: Connections, *uvicorn_arguments: Any) -> None:
+        super().__init__(*uvicorn_arguments)
+        self._connections = connections
+        self._request_timeout: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request."""
+        """Start the timeout of the first request."""
         super().connection_made(transport)
-        self._expect()
+        self._update_timeout()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count it no more."""
+        """Remove the connection from the count."""
         super().connection_lost(exc)
-        self._counted_by.discard(self)
-        self._expect_nothing()
+        self._connections.discard(self)
+        self._stop_timeout()
 
     def data_received(self, data: bytes) -> None:
-        """Take in bytes."""
+        """Handle received bytes."""
         super().data_received(data)
-        self._expect()
+        self._update_timeout()
 
     def on_response_complete(self) -> None:
-        """Begin to wait for the next request."""
+        """Start the timeout of the next request."""
         super().on_response_complete()
-        self._expect_nothing()
-        self._expect()
+        self._stop_timeout()
+        self._update_timeout()
 
     def close(self) -> None:
-        """End the connection when what was answered is sent."""
+        """Close the connection after the pending answers were sent."""
         self.transport.close()
 
     def is_idle(self) -> bool:
-        """Tell that it may be: it has little time anyway."""
+        """Return False: the request timeout closes idle connections."""
         return False
 
-    def _expect(self) -> None:
-        """Wait for a request that is not there whole, so long and no longer."""
+    def _update_timeout(self) -> None:
+        """Start the timeout while a request is incomplete, and stop it otherwise."""
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY) or self.transport.is_closing():
-            self._expect_nothing()
-        elif self._too_late is None:
-            self._too_late = self.loop.call_later(REQUEST_SECONDS, self.close)
+            self._stop_timeout()
+        elif self._request_timeout is None:
+            self._request_timeout = self.loop.call_later(MAX_REQUEST_SECONDS, self.close)
 
-    def _expect_nothing(self) -> None:
-        if self._too_late is not None:
-            self._too_late.cancel()
-            self._too_late = None
+    def _stop_timeout(self) -> None:
+        if self._request_timeout is not None:
+            self._request_timeout.cancel()
+            self._request_timeout = None

@@ -1,4 +1,4 @@
-"""Groups page by page, in the order of the CRC-32 of their names: the base has that order, and a fold keeps it."""
+"""Pages of groups, in the order of the CRC-32 of their names, which is the order of the mapped snapshot."""
 
 import asyncio
 from bisect import bisect_left
@@ -10,53 +10,56 @@ from zlib import crc32
 
 from offsetlake.serve.storage.store import Store
 
-LOOKED_AT = 5000  # groups of one page, those passed over too
-AT_ONCE = 1000  # of these and of those changed: with 100,000 changed a page takes 0.15 s, others wait 20 ms at most
+MAX_EXAMINED_GROUPS = 5000
+"""The groups that one page examines, including those that do not match."""
+
+STEP_GROUPS = 1000
+"""With 100,000 changed groups a page takes 0.15 s, and other requests wait 20 ms at most."""
 
 Kind = Mapping[str, Any]
 
 
 async def page(
-    store: Store, begin: int, most: int, wanted: Callable[[bytes, Kind], bool]
+    store: Store, min_hash: int, limit: int, matches: Callable[[bytes, Kind], bool]
 ) -> tuple[list[tuple[bytes, Kind]], int | None]:
-    """Give groups with their kinds from a CRC-32 on, and that at which the next page begins; None: this is the last.
+    """Return the matching groups with their kinds, from a CRC-32 on, and the CRC-32 at which the next page begins.
 
-    The first page begins at 0. Groups of one CRC-32 are on one page, which then may have more than `most`; it has
-    fewer, or none, where few were wanted. A group that is there all the time is on one page; whatever comes and goes
-    meanwhile may be.
+    The first page begins at 0; after the last page comes None. Groups with the same CRC-32 are on one page, which can
+    therefore have more than `limit` groups; it has fewer, or none, if few match. A group that exists throughout is on
+    exactly one page; one that is created or deleted meanwhile may be missing.
     """
-    base, changed = store.base, {*store.fresh, *store.frozen}  # of one moment: a fold may come in between
-    new = await _smallest(changed, begin)
-    old = (place for place in base.places(begin) if place[1] not in changed)
-    found: list[tuple[bytes, Kind]] = []
-    looked_at = last = 0
-    for code, places in groupby(merge(old, new), key=lambda place: place[0]):
-        if len(found) >= most or looked_at >= LOOKED_AT:
-            return found, _between(last, code)
-        for _, name in places:
-            looked_at += 1
-            if looked_at % AT_ONCE == 0:
+    snapshot, changed = store.snapshot, {*store.memtable, *store.immutable_memtable}  # before a refresh may switch them
+    new = await _smallest(changed, min_hash)
+    old = (item for item in snapshot.names_by_hash(min_hash) if item[1] not in changed)
+    groups: list[tuple[bytes, Kind]] = []
+    examined = last = 0
+    for name_hash, items in groupby(merge(old, new), key=lambda item: item[0]):
+        if len(groups) >= limit or examined >= MAX_EXAMINED_GROUPS:
+            return groups, _between(last, name_hash)
+        for _, name in items:
+            examined += 1
+            if examined % STEP_GROUPS == 0:
                 await asyncio.sleep(0)
             kind = store.group(name)
-            if kind is not None and wanted(name, kind):
-                found.append((name, kind))
-        last = code
-    return found, None
+            if kind is not None and matches(name, kind):
+                groups.append((name, kind))
+        last = name_hash
+    return groups, None
 
 
-async def _smallest(names: Iterable[bytes], begin: int) -> list[tuple[int, bytes]]:
-    """Give CRC-32 and name of as many groups as a page may look at and one more, those of one CRC-32 together."""
+async def _smallest(names: Iterable[bytes], min_hash: int) -> list[tuple[int, bytes]]:
+    """Return the CRC-32 and name of one group more than a page may examine, and of those with the last CRC-32."""
     smallest: list[tuple[int, bytes]] = []
-    rest = iter(names)
-    while chunk := [*islice(rest, AT_ONCE)]:
-        smallest += [place for name in chunk if (place := (crc32(name), name))[0] >= begin]
+    remaining = iter(names)
+    while chunk := [*islice(remaining, STEP_GROUPS)]:
+        smallest += [item for name in chunk if (item := (crc32(name), name))[0] >= min_hash]
         smallest.sort()
-        if len(smallest) > LOOKED_AT:
-            del smallest[bisect_left(smallest, (smallest[LOOKED_AT][0] + 1,)) :]
+        if len(smallest) > MAX_EXAMINED_GROUPS:
+            del smallest[bisect_left(smallest, (smallest[MAX_EXAMINED_GROUPS][0] + 1,)) :]
         await asyncio.sleep(0)
     return smallest
 
 
-def _between(last: int, following: int) -> int:
-    """Give where to go on between two CRC-32s: the roundest number, as names can be guessed by their CRC-32."""
-    return following & -1 << ((last ^ following).bit_length() - 1)
+def _between(last: int, next_hash: int) -> int:
+    """Return the roundest number between two CRC-32s, as the CRC-32 of a name would help to guess the name."""
+    return next_hash & -1 << ((last ^ next_hash).bit_length() - 1)

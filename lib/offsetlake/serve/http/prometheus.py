@@ -1,4 +1,4 @@
-"""What a serving process counts of itself, as Prometheus asks for it; read off its parts when it is asked."""
+"""The metrics of a serving process, collected from its components when Prometheus scrapes them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -16,142 +16,161 @@ from offsetlake.serve.protocol.api_keys import VERSIONS
 _APIS = {
     api: load_request_schema(api, versions[0]).__name__.removesuffix("Request") for api, versions in VERSIONS.items()
 }
-MAX_THROTTLED_GROUPS = 20  # a label for each
-MAX_LABEL_BYTES = 255
+MAX_THROTTLED_GROUPS = 20
+"""Groups with a label of their own."""
+
 _Sample = tuple[Sequence[str], float]
 
 
-def registry(parts: ServerComponents) -> CollectorRegistry:
-    """Give what is told of a serving process and of its Python."""
-    made = CollectorRegistry()
+def registry(components: ServerComponents) -> CollectorRegistry:
+    """Return a registry with the metrics of a serving process and of its Python interpreter."""
+    collectors = CollectorRegistry()
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
-        collector(registry=made)
-    made.register(ServingCollector(parts))
-    return made
+        collector(registry=collectors)
+    collectors.register(ServingCollector(components))
+    return collectors
 
 
 class ServingCollector(Collector):
-    """Reads the parts of a serving process."""
+    """Collects the metrics of a serving process."""
 
-    def __init__(self, parts: ServerComponents) -> None:
-        self._parts = parts
+    def __init__(self, components: ServerComponents) -> None:
+        self._components = components
 
     def collect(self) -> Iterator[Metric]:
-        """Give all there is to tell; of the snapshot nothing until it is loaded."""
+        """Yield all metrics; those of the snapshot once it is loaded."""
         yield from self._state()
         yield from self._requests()
         yield from self._writes()
-        if not self._parts.store.loading:
+        if not self._components.store.loading:
             yield from self._snapshot()
 
     def _state(self) -> Iterator[Metric]:
-        store, broken = self._parts.store, self._parts.writes.broken is not None
+        store, broken = self._components.store, self._components.writes.broken is not None
         yield GaugeMetricFamily("offsetlake_ready", "1 once the log is loaded, 0 before.", not store.loading)
         yield GaugeMetricFamily(
-            "offsetlake_log_broken", "1 once the disk failed to say that it has a write: restart the server.", broken
+            "offsetlake_log_broken", "1 after a failed write to the log: restart the server.", broken
         )
-        connections = len(self._parts.security.connections)
+        connections = len(self._components.security.connections)
         yield GaugeMetricFamily(
-            "offsetlake_connections", "Open connections, of Kafka's protocol and HTTP.", connections
+            "offsetlake_connections", "Open connections, over Kafka's protocol and HTTP.", connections
         )
-        refused = self._parts.security.connections.refused
-        yield _counter("offsetlake_refused_connections", "Connections over the limits.", [], [([], refused)])
+        refused = self._components.security.connections.refused
+        yield _counter(
+            "offsetlake_refused_connections", "Connections refused because of a connection limit.", [], [([], refused)]
+        )
 
     def _requests(self) -> Iterator[Metric]:
         durations = HistogramMetricFamily(
             "offsetlake_request_duration_seconds",
-            "Time from a request of Kafka's protocol being read to its answer.",
+            "Duration of requests over Kafka's protocol, from the request to its answer.",
             labels=["api"],
         )
         received: list[_Sample] = []
         sent: list[_Sample] = []
-        for api, traffic in self._parts.traffic or ():
+        for api, traffic in self._components.traffic or ():
             name = [_APIS[api]]
-            durations.add_metric(name, _buckets(traffic.answered), traffic.answered.total)
+            durations.add_metric(name, _buckets(traffic.durations), traffic.durations.total)
             received.append((name, traffic.received))
             sent.append((name, traffic.sent))
         yield durations
-        yield _counter("offsetlake_request_bytes", "Bytes of answered requests.", ["api"], received)
-        yield _counter("offsetlake_response_bytes", "Bytes of answers.", ["api"], sent)
+        yield _counter("offsetlake_request_bytes", "Size of answered requests in bytes.", ["api"], received)
+        yield _counter("offsetlake_response_bytes", "Size of answers in bytes.", ["api"], sent)
         errors = [([_APIS[api], ErrorCode(code).name.upper()], number) for (api, code), number in self._errors()]
-        throttled = 0 if self._parts.quota is None else self._parts.quota.throttled
-        yield _counter("offsetlake_throttled_commits", "Commits over the quota of their group.", [], [([], throttled)])
-        yield _counter("offsetlake_errors", "Error codes in answers, by Kafka's names.", ["api", "error"], errors)
+        throttled = 0 if self._components.quota is None else self._components.quota.throttled
+        yield _counter(
+            "offsetlake_throttled_commits", "Commits that exceeded the quota of their group.", [], [([], throttled)]
+        )
+        yield _counter(
+            "offsetlake_errors",
+            "Errors in answers, by API and Kafka's name of the error code.",
+            ["api", "error"],
+            errors,
+        )
 
     def _errors(self) -> list[tuple[tuple[int, int], int]]:
-        return sorted(self._parts.errors().items())
+        return sorted(self._components.errors().items())
 
     def _writes(self) -> Iterator[Metric]:
-        store, syncs = self._parts.store, self._parts.writes.syncs
+        store, syncs = self._components.store, self._components.writes.syncs
         yield _counter("offsetlake_committed_offsets", "Offsets committed.", [], [([], store.committed)])
-        yield _counter("offsetlake_deleted_offsets", "Tombstones of offsets written.", [], [([], store.deleted)])
+        yield _counter("offsetlake_deleted_offsets", "Offsets deleted.", [], [([], store.deleted)])
         yield HistogramMetricFamily(
             "offsetlake_sync_duration_seconds",
-            "Time the disk took to say that it has what was written.",
+            "Duration of syncs of the log (fdatasync).",
             _buckets(syncs),
             syncs.total,
         )
 
     def _snapshot(self) -> Iterator[Metric]:
-        store, base = self._parts.store, self._parts.store.base
-        layers = [(["fresh"], len(store.fresh)), (["frozen"], len(store.frozen))]
-        yield _gauge("offsetlake_overlay_groups", "Groups that changed since the snapshot.", ["layer"], layers)
-        ends = self._parts.appender.ends().items()
-        behind = sum(end - base.position.get(of, 0) for of, end in ends if isinstance(of, int))
-        yield GaugeMetricFamily("offsetlake_tail_log_offsets", "Log offsets behind the snapshot.", behind)
-        yield GaugeMetricFamily("offsetlake_load_duration_seconds", "Time it took to load the log.", store.load_seconds)
+        store, snapshot = self._components.store, self._components.store.snapshot
+        layers = [
+            (["memtable"], len(store.memtable)),
+            (["immutable_memtable"], len(store.immutable_memtable)),
+        ]
+        yield _gauge(
+            "offsetlake_overlay_groups", "Groups with changes since the snapshot, by layer.", ["layer"], layers
+        )
+        ends = self._components.appender.ends().items()
+        log_offsets = sum(end - snapshot.position.get(number, 0) for number, end in ends if isinstance(number, int))
         yield GaugeMetricFamily(
-            "offsetlake_snapshot_version", "Delta version of the table offsets that the snapshot is of.", base.version
+            "offsetlake_tail_log_offsets", "Log offsets after the end of the snapshot.", log_offsets
         )
         yield GaugeMetricFamily(
-            "offsetlake_snapshot_timestamp_seconds", "When the snapshot was made, since the epoch.", base.made / 1000
+            "offsetlake_load_duration_seconds", "Duration of loading the log at the start.", store.load_seconds
         )
-        yield GaugeMetricFamily("offsetlake_snapshot_offsets", "Offsets in the snapshot.", len(base))
-        yield GaugeMetricFamily("offsetlake_snapshot_groups", "Groups in the snapshot.", len(base.groups))
-        yield GaugeMetricFamily("offsetlake_snapshot_bytes", "Size of the snapshot.", base.size)
-        taken = [(["taken"], store.folds), (["failed"], store.thaws)]
-        yield _counter("offsetlake_snapshots", "Snapshots taken over, and that failed to be.", ["outcome"], taken)
+        yield GaugeMetricFamily(
+            "offsetlake_snapshot_version", "Version of the Delta table offsets in the snapshot.", snapshot.version
+        )
+        yield GaugeMetricFamily(
+            "offsetlake_snapshot_timestamp_seconds",
+            "Unix time when the snapshot was built.",
+            snapshot.created_ms / 1000,
+        )
+        yield GaugeMetricFamily("offsetlake_snapshot_offsets", "Offsets in the snapshot.", len(snapshot))
+        yield GaugeMetricFamily("offsetlake_snapshot_groups", "Groups in the snapshot.", len(snapshot.groups))
+        yield GaugeMetricFamily("offsetlake_snapshot_bytes", "Size of the snapshot in bytes.", snapshot.size)
+        outcomes = [(["refreshed"], store.refreshes), (["failed"], store.failed_refreshes)]
+        yield _counter("offsetlake_snapshots", "Snapshot refreshes, by outcome.", ["outcome"], outcomes)
 
 
 class ThrottledGroupsCollector(Collector):
-    """Reads which of the groups that were throttled most often a principal may read."""
+    """Collects the groups that were throttled most often, of those that a client may read."""
 
-    def __init__(self, parts: ServerComponents, access: Access) -> None:
-        self._parts, self._access = parts, access
+    def __init__(self, components: ServerComponents, access: Access) -> None:
+        self._components, self._access = components, access
 
     def collect(self) -> Iterator[Metric]:
-        """Return at most MAX_THROTTLED_GROUPS samples; a group with a long name is in the total only."""
-        throttled = () if self._parts.quota is None else self._parts.quota.worst(MAX_THROTTLED_GROUPS)
-        groups = [
-            ([name.decode(errors="replace")], number)
-            for name, number in throttled
-            if len(name) <= MAX_LABEL_BYTES and self._access.sees(name)
-        ]
+        """Yield at most MAX_THROTTLED_GROUPS samples; groups with long names are counted in the total only."""
+        throttled = (
+            () if self._components.quota is None else self._components.quota.most_throttled(MAX_THROTTLED_GROUPS)
+        )
+        groups = [([name.decode(errors="replace")], number) for name, number in throttled if self._access.sees(name)]
         yield _counter(
             "offsetlake_group_throttled_commits",
-            "Commits over the quota of their group, for the groups with the most.",
+            "Commits that exceeded the quota of their group, for the groups with the most of them.",
             ["group"],
             groups,
         )
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
-    found, reached = [], 0
+    buckets, cumulated = [], 0
     for bound, count in zip((*SECONDS, "+Inf"), histogram.counts, strict=True):
-        reached += count
-        found.append((str(bound), float(reached)))
-    return found
+        cumulated += count
+        buckets.append((str(bound), float(cumulated)))
+    return buckets
 
 
-def _counter(name: str, says: str, labels: Sequence[str], samples: Iterable[_Sample]) -> Metric:
-    family = CounterMetricFamily(name, says, labels=labels)
+def _counter(name: str, documentation: str, labels: Sequence[str], samples: Iterable[_Sample]) -> Metric:
+    family = CounterMetricFamily(name, documentation, labels=labels)
     for values, number in samples:
         family.add_metric(values, number)
     return family
 
 
-def _gauge(name: str, says: str, labels: Sequence[str], samples: Iterable[_Sample]) -> Metric:
-    family = GaugeMetricFamily(name, says, labels=labels)
+def _gauge(name: str, documentation: str, labels: Sequence[str], samples: Iterable[_Sample]) -> Metric:
+    family = GaugeMetricFamily(name, documentation, labels=labels)
     for values, number in samples:
         family.add_metric(values, number)
     return family

@@ -1,1 +1,1 @@
-"""Counters and durations of requests."""
+"""Counters and histograms of requests."""

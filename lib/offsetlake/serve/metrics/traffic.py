@@ -1,4 +1,4 @@
-"""Watches the requests of connections go by, and counts them by API: about a microsecond a request."""
+"""Counters of requests by API, which cost about a microsecond per request."""
 
 from collections.abc import Iterator
 from time import perf_counter
@@ -10,12 +10,12 @@ from offsetlake.serve.protocol import wire
 
 
 class ApiTraffic:
-    """Requests of one API: how long until they were answered, and bytes without sizes and correlation ids."""
+    """Requests of one API: their durations, and the bytes of requests and answers without sizes and correlation ids."""
 
-    __slots__ = ("answered", "received", "sent")
+    __slots__ = ("durations", "received", "sent")
 
     def __init__(self) -> None:
-        self.answered = Histogram()
+        self.durations = Histogram()
         self.received = self.sent = 0
 
 
@@ -25,34 +25,34 @@ class Traffic:
     def __init__(self) -> None:
         self._apis: dict[int, ApiTraffic] = {}
 
-    def of(self, api: int) -> ApiTraffic:
-        """Give what is counted of an API."""
-        found = self._apis.get(api)
-        if found is None:
-            found = self._apis[api] = ApiTraffic()
-        return found
+    def get(self, api: int) -> ApiTraffic:
+        """Return the counters of an API."""
+        counters = self._apis.get(api)
+        if counters is None:
+            counters = self._apis[api] = ApiTraffic()
+        return counters
 
     def __iter__(self) -> Iterator[tuple[int, ApiTraffic]]:
-        """Give all APIs that were asked."""
+        """Iterate over the APIs with answered requests, in the order of their keys."""
         return iter(sorted(self._apis.items()))
 
 
-class Measured:
-    """Answers the requests of one connection, as what it is given does, and counts them when they are answered."""
+class MeasuredRequests:
+    """Delegates the requests of one connection and counts them when they are answered."""
 
     def __init__(self, requests: Requests, traffic: Traffic) -> None:
         self._take, self._traffic = requests.take, traffic
         self.may_follow = requests.may_follow
 
     def take(self, frame: bytes, header: wire.RequestHeader, answer: Answer) -> int:
-        """Take a request; as `offsetlake.serve.net.connection.Requests` has it."""
-        began, api, received = perf_counter(), header.api, len(frame)
+        """Handle a request as `offsetlake.serve.net.connection.Requests` does."""
+        start, api, received = perf_counter(), header.api, len(frame)
 
-        def answered(body: bytes, *more: bytes) -> None:
-            traffic = self._traffic.of(api)
-            traffic.answered.observe(perf_counter() - began)
+        def counted_answer(body: bytes, *parts: bytes) -> None:
+            traffic = self._traffic.get(api)
+            traffic.durations.observe(perf_counter() - start)
             traffic.received += received
-            traffic.sent += len(body) + sum(map(len, more))
-            answer(body, *more)
+            traffic.sent += len(body) + sum(map(len, parts))
+            answer(body, *parts)
 
-        return self._take(frame, header, answered)
+        return self._take(frame, header, counted_answer)

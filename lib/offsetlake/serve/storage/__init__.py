@@ -1,1 +1,1 @@
-"""The offsets that are served: the mapped snapshot and the memtables over it."""
+"""The committed offsets in memory: the mapped snapshot and the memtables above it."""

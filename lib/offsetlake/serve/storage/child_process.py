@@ -1,7 +1,8 @@
-"""Processes beside the serving one: for what needs Arrow and Delta, so that they take no memory and no time of it.
+"""Child processes for work that needs Arrow and Delta, so that it costs the serving process neither memory nor latency.
 
-A child is a module of `offsetlake.serve` that reads one request, JSON on standard input, and answers with one, JSON on
-standard output: what it was asked for, or `error`, a sentence for a person, and `exit_code`.
+A child is a module of `offsetlake.serve`. It reads one request as JSON from standard input and writes one answer as
+JSON to standard output: either the fields that the module documents, or `error`, a sentence for the user, together with
+`exit_code`.
 """
 
 import asyncio
@@ -14,22 +15,29 @@ from typing import Any, NoReturn
 from offsetlake.errors import OffsetlakeError
 from offsetlake.util.process_exit import leave
 
-_NO_RESOURCES = 1  # exit code
-BEHIND_ANSWERS = 10  # how nice a child is to the process that serves meanwhile
+_EXIT_CODE_FAILED = 1
+CHILD_NICENESS = 10
+"""The nice value of a child that runs while the serving process answers requests."""
 
 
 class ChildFailed(OffsetlakeError):
-    """A process beside the serving one ended with an error; the message is its own."""
+    """The error of a child process, with the child's message and exit code."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code
 
 
-async def ask(module: str, request: dict[str, Any], files: Sequence[int] = ()) -> dict[str, Any]:
-    """Have a child answer, that is given some open files; it is killed where the caller is cancelled.
+async def run_child(module: str, request: dict[str, Any], files: Sequence[int] = ()) -> dict[str, Any]:
+    """Run a module in a child process and return its answer; cancelling the call kills the child.
 
-    Raises ChildFailed.
+    Args:
+        module: The name of the module.
+        request: The request, which must be serializable as JSON.
+        files: File descriptors that the child inherits.
+
+    Raises:
+        ChildFailed: The child could not be started, crashed or answered with an error.
     """
     try:
         child = await asyncio.create_subprocess_exec(
@@ -41,27 +49,27 @@ async def ask(module: str, request: dict[str, Any], files: Sequence[int] = ()) -
             pass_fds=files,
         )
     except OSError as error:
-        raise ChildFailed(f"{module} cannot be started: {error.strerror}", _NO_RESOURCES) from error
+        raise ChildFailed(f"Cannot start the child process {module}: {error.strerror}.", _EXIT_CODE_FAILED) from error
     try:
         out, _ = await child.communicate(json.dumps(request).encode())
     except asyncio.CancelledError:
-        with contextlib.suppress(ProcessLookupError):  # it has just ended
+        with contextlib.suppress(ProcessLookupError):  # the child has just exited
             child.kill()
         await child.wait()
         raise
     if child.returncode != 0:
-        raise ChildFailed(f"{module} ended with {child.returncode}", 1)
+        raise ChildFailed(f"The child process {module} exited with code {child.returncode}.", _EXIT_CODE_FAILED)
     answer: dict[str, Any] = json.loads(out)
     if "error" in answer:
         raise ChildFailed(answer["error"], answer["exit_code"])
     return answer
 
 
-def answer_one(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> NoReturn:
-    """Be the child: answer the request that `ask` sent, and end."""
+def run_as_child(handle: Callable[[dict[str, Any]], dict[str, Any]]) -> NoReturn:
+    """Handle the request that `run_child` sent to this process, write the answer and exit."""
     try:
-        given = answer(json.load(sys.stdin))
+        answer = handle(json.load(sys.stdin))
     except OffsetlakeError as error:
-        given = {"error": str(error), "exit_code": error.exit_code}
-    json.dump(given, sys.stdout)
+        answer = {"error": str(error), "exit_code": error.exit_code}
+    json.dump(answer, sys.stdout)
     leave(0)

@@ -1,4 +1,4 @@
-"""The offsets of one group as they were at one moment, for reading them in turns."""
+"""The offsets of one group at one moment, which a request can read in several steps."""
 
 import struct
 from collections.abc import Iterable, Sequence
@@ -10,55 +10,58 @@ VALUE = struct.Struct(">qi16s")
 """committed_offset, leader_epoch, topic_id; the metadata follows."""
 
 _PARTITION = struct.Struct(">i")
-_KEY_BYTES = 100  # of memory, about, of a key in the copy of a layer
-_AT_ONCE = 500  # keys
+_KEY_BYTES = 100  # approximate memory of one key in the copy of a memtable
+_STEP_KEYS = 500
 
 
-class Moment:
-    """The offsets of one group in a base, and in copies of what the layers over it have, the newest first."""
+class GroupOffsets:
+    """The offsets of one group: those in the mapped snapshot, and copies of its entries in the memtables above it.
 
-    def __init__(self, base: MappedSnapshot, number: int, layers: Sequence[dict[bytes, bytes]]) -> None:
-        self._base, self._number, self._layers = base, number, layers
+    `layers` are the copies, the newest first. They do not change while the offsets are read in several steps.
+    """
+
+    def __init__(self, snapshot: MappedSnapshot, number: int, layers: Sequence[dict[bytes, bytes]]) -> None:
+        self._snapshot, self._number, self._layers = snapshot, number, layers
 
     def read(self, topic: bytes, partitions: Iterable[int]) -> list[Stored | None]:
-        """Return what is stored of some partitions of a topic; None where nothing is."""
-        return read(self._base, self._number, self._layers, topic, partitions)
+        """Return the stored offset of each of the given partitions of a topic, None for a partition without one."""
+        return read(self._snapshot, self._number, self._layers, topic, partitions)
 
     def partitions(self) -> Steps[dict[bytes, list[int]]]:
-        """Return by topic the partitions that have an offset; yields as `Work` does."""
+        """Return, by topic, the partitions that have an offset; yields as `Work` does."""
         yield sum(map(len, self._layers)) * _KEY_BYTES
-        found: dict[bytes, dict[int, None]] = {}
-        for topic, numbers in self._base.partitions(self._number) if self._number >= 0 else ():
-            found[topic] = dict.fromkeys(numbers)
+        partitions: dict[bytes, dict[int, None]] = {}
+        for topic, numbers in self._snapshot.partitions(self._number) if self._number >= 0 else ():
+            partitions[topic] = dict.fromkeys(numbers)
             yield len(numbers) * _KEY_BYTES
         for layer in reversed(self._layers):
-            for at, (name, value) in enumerate(layer.items()):
-                topic, (partition,) = name[:-4], _PARTITION.unpack(name[-4:])
+            for index, (key, value) in enumerate(layer.items()):
+                topic, (partition,) = key[:-4], _PARTITION.unpack(key[-4:])
                 if value:
-                    found.setdefault(topic, {})[partition] = None
-                elif topic in found:
-                    found[topic].pop(partition, None)
-                if at % _AT_ONCE == 0:
+                    partitions.setdefault(topic, {})[partition] = None
+                elif topic in partitions:
+                    partitions[topic].pop(partition, None)
+                if index % _STEP_KEYS == 0:
                     yield 0
-        return {topic: [*numbers] for topic, numbers in found.items() if numbers}
+        return {topic: [*numbers] for topic, numbers in partitions.items() if numbers}
 
 
 def read(
-    base: MappedSnapshot, number: int, layers: Sequence[dict[bytes, bytes]], topic: bytes, partitions: Iterable[int]
+    snapshot: MappedSnapshot, number: int, layers: Sequence[dict[bytes, bytes]], topic: bytes, partitions: Iterable[int]
 ) -> list[Stored | None]:
-    """Return what is stored of some partitions of a group; `number` is that of the group in the base, or -1."""
-    run = base.run(number, topic) if number >= 0 else NO_RUN
+    """Return the stored offsets of partitions of a group; `number` is the group's number in the snapshot, or -1."""
+    run = snapshot.run(number, topic) if number >= 0 else NO_RUN
     if not layers:
-        return [base.stored(run, partition) for partition in partitions]
-    found: list[Stored | None] = []
+        return [snapshot.stored(run, partition) for partition in partitions]
+    offsets: list[Stored | None] = []
     for partition in partitions:
-        name = topic + _PARTITION.pack(partition)
+        key = topic + _PARTITION.pack(partition)
         for layer in layers:
-            value = layer.get(name)
+            value = layer.get(key)
             if value is not None:
                 offset, epoch, topic_id = VALUE.unpack_from(value) if value else (0, 0, b"")
-                found.append((offset, epoch, value[VALUE.size :], topic_id) if value else None)
+                offsets.append((offset, epoch, value[VALUE.size :], topic_id) if value else None)
                 break
         else:
-            found.append(base.stored(run, partition))
-    return found
+            offsets.append(snapshot.stored(run, partition))
+    return offsets

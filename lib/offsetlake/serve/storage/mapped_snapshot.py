@@ -1,21 +1,21 @@
-"""The base of what is served: a snapshot as columns in one mapped file, read in place, with no Python object an entry.
+"""The mapped snapshot: columns in one memory-mapped file that are read in place, without a Python object per entry.
 
 The file is a header (its length as int64, then JSON), followed by arrays in the layout of
 `offsetlake.serve.storage.snapshot_file`.
 
-| array                   | one an  | is |
-|-------------------------|---------|----|
-| hashes, hashed          | group   | CRC-32 of the groups' names, sorted; and which group each is |
-| group_names             | group   | UTF-8; groups are in the order of their log partitions, as far as that is known |
-| runs                    | group   | its first run; one more closes the last |
-| kinds                   | group   | which of the header's `kinds` it is |
-| details                 | group   | JSON of its members and what goes with them; empty for classic groups without |
-| run_topics, run_starts  | run     | its topic, by number in the order of names, and its first entry; one more |
-| partitions, offsets, epochs, metadata, topic_ids | entry | columns of `offsets`, kept narrow |
-| topic_names, metadata_texts, topic_id_bytes | text | UTF-8; the ids are 16 bytes each |
+| Array                   | Item    | Description |
+|-------------------------|---------|-------------|
+| hashes, hashed          | group   | CRC-32 of the group names, sorted, and the number of the group of each |
+| group_names             | group   | UTF-8; groups are in the order of their log partitions where that is known |
+| runs                    | group   | The first run of the group; one more item closes the last group |
+| kinds                   | group   | The index of the group's kind in `kinds` of the header |
+| details                 | group   | JSON with the members of the group; empty for classic groups without |
+| run_topics, run_starts  | run     | The number of the topic by name, and the first entry; one more item at the end |
+| partitions, offsets, epochs, metadata, topic_ids | entry | Columns of `offsets`, in the narrowest integer types |
+| topic_names, metadata_texts, topic_id_bytes | text | UTF-8; topic ids are 16 bytes each |
 
-A run is the offsets of one group in one topic, in the order of partitions. Texts are one array of bytes, and
-`<name>_ends` with the end of each.
+A run contains the offsets of one group in one topic, in the order of partitions. Texts are one array of bytes, and an
+array `<name>_ends` with the end of each text.
 """
 
 import json
@@ -30,7 +30,7 @@ HEADER = struct.Struct("<q")
 
 
 class Entry(NamedTuple):
-    """A stored offset, as it is answered."""
+    """A stored offset, as answers contain it."""
 
     offset: int
     epoch: int
@@ -39,47 +39,47 @@ class Entry(NamedTuple):
 
 
 Stored = tuple[int, int, bytes, bytes]
-"""What is answered of an entry: offset, leader epoch, metadata, topic id."""
+"""The fields of an entry as a plain tuple: offset, leader epoch, metadata, topic id."""
 
-Held = tuple[int, Entry | None]
-"""Of an offset of an open transaction its log offset, and what a COMMIT stores; None where something newer is."""
+PendingEntry = tuple[int, Entry | None]
+"""Log offset of an offset of an open transaction, and the entry that a COMMIT stores; None if a newer one is stored."""
 
-Waiting = tuple[bytes, bytes, int, tuple[int, int], Held]
-"""Group, topic, partition, and whose it is: producer id and log partition."""
+PendingRow = tuple[bytes, bytes, int, tuple[int, int], PendingEntry]
+"""Group, topic, partition, transaction (producer id and log partition), and the offset."""
 
 NO_RUN = range(0)
 
 
 class MappedSnapshot:
-    """A mapped snapshot. Groups and runs are numbers here; names are bytes of UTF-8."""
+    """Reads a mapped snapshot. Groups and runs are identified by numbers; names are UTF-8 bytes."""
 
     def __init__(self, file: int) -> None:
-        """Map a file, given by its descriptor."""
+        """Map the file with the given descriptor."""
         self._mapped = mmap(file, 0, access=ACCESS_READ)
         whole = memoryview(self._mapped)
         (size,) = HEADER.unpack_from(whole)
         header = json.loads(bytes(whole[HEADER.size : HEADER.size + size]))
         self.version: int = header["version"]
-        """Delta version of the table `offsets` it was made of."""
+        """The version of the Delta table `offsets` that the snapshot was built from."""
         self.position: dict[int, int] = dict(header["position"])
-        """By log partition, the log offset behind what it has."""
-        self.made: int = header["made"]
-        """When it was made, ms."""
+        """By log partition, the log offset after the last record that the snapshot contains."""
+        self.created_ms: int = header["created_ms"]
+        """When the snapshot was built, in ms since the epoch."""
         self.kinds: list[dict[str, Any]] = header["kinds"]
         self.pending = [_pending(row) for row in header["pending"]]
         self.known_topics: dict[bytes, tuple[int, bytes]] = {
             name.encode(): (last, bytes.fromhex(id_)) for name, (last, id_) in header["topics"].items()
         }
-        """By topic the highest partition that offsets are stored of, and the newest id that commits gave it."""
+        """By topic, the highest partition with a stored offset, and the topic id of the newest commit that had one."""
         self.log_ends: dict[tuple[bytes, int], tuple[int, int]] = {
             (name.encode(), partition): (first, end) for name, partition, first, end in header["ends"]
         }
-        """By topic and partition where its log began and ended when that was asked last."""
+        """By topic and partition, the log start offset and the log end offset when they were last collected."""
         start = HEADER.size + size
 
         def array(name: str) -> memoryview:
-            at, stop, code = header["arrays"][name]
-            return whole[start + at : start + stop].cast(code)
+            begin, stop, code = header["arrays"][name]
+            return whole[start + begin : start + stop].cast(code)
 
         self._hashes, self._hashed = array("hashes"), array("hashed")
         self._runs, self._group_kinds = array("runs"), array("kinds")
@@ -97,106 +97,106 @@ class MappedSnapshot:
         self._topic_numbers = {name: number for number, name in enumerate(self.topics)}
 
     def __len__(self) -> int:
-        """Count the entries."""
+        """Return the number of entries."""
         return len(self._partitions)
 
     @property
     def size(self) -> int:
-        """Give the bytes it takes."""
+        """The size of the file in bytes."""
         return len(self._mapped)
 
     @property
     def groups(self) -> range:
-        """All groups."""
+        """The numbers of all groups."""
         return range(len(self._hashed))
 
     def group(self, name: bytes) -> int:
-        """Find a group; -1 where there is none."""
-        code = crc32(name)
-        at = bisect_left(self._hashes, code)
-        while at < len(self._hashes) and self._hashes[at] == code:
-            group = self._hashed[at]
+        """Return the number of a group, or -1 if there is no such group."""
+        name_hash = crc32(name)
+        index = bisect_left(self._hashes, name_hash)
+        while index < len(self._hashes) and self._hashes[index] == name_hash:
+            group = self._hashed[index]
             if _text(self._group_names, group) == name:
                 return int(group)
-            at += 1
+            index += 1
         return -1
 
-    def places(self, code: int) -> Iterator[tuple[int, bytes]]:
-        """Give CRC-32 and name of all groups from a CRC-32 on, sorted."""
-        at = bisect_left(self._hashes, code)
-        while at < len(self._hashes):
-            found = self._hashes[at]
-            stop = bisect_right(self._hashes, found, at)
-            yield from sorted((found, self.name(self._hashed[each])) for each in range(at, stop))
-            at = stop
+    def names_by_hash(self, min_hash: int) -> Iterator[tuple[int, bytes]]:
+        """Yield the CRC-32 and the name of each group whose CRC-32 is at least `min_hash`, sorted."""
+        index = bisect_left(self._hashes, min_hash)
+        while index < len(self._hashes):
+            name_hash = self._hashes[index]
+            stop = bisect_right(self._hashes, name_hash, index)
+            yield from sorted((name_hash, self.name(self._hashed[number])) for number in range(index, stop))
+            index = stop
 
     def name(self, group: int) -> bytes:
-        """Give the name of a group."""
+        """Return the name of a group."""
         return _text(self._group_names, group)
 
     def kind(self, group: int) -> dict[str, Any]:
-        """Give what the group shares with others: columns of `groups`."""
+        """Return the kind of a group: type, state, protocol type and protocol, as columns of `groups`."""
         return self.kinds[self._group_kinds[group]]
 
     def details(self, group: int) -> dict[str, Any]:
-        """Give what only groups with members have, and those of type consumer."""
+        """Return the members of a group and their metadata; empty for classic groups without members."""
         text = _text(self._details, group)
-        found: dict[str, Any] = json.loads(text) if text else {}
-        return found
+        details: dict[str, Any] = json.loads(text) if text else {}
+        return details
 
     def run(self, group: int, topic: bytes) -> range:
-        """Give the entries of a group in a topic."""
+        """Return the entries of a group in a topic."""
         number = self._topic_numbers.get(topic)
         if number is not None:
             first, stop = self._runs[group], self._runs[group + 1]
-            at = bisect_left(self._run_topics, number, first, stop)
-            if at < stop and self._run_topics[at] == number:
-                return range(self._run_starts[at], self._run_starts[at + 1])
+            run = bisect_left(self._run_topics, number, first, stop)
+            if run < stop and self._run_topics[run] == number:
+                return range(self._run_starts[run], self._run_starts[run + 1])
         return NO_RUN
 
     def find(self, run: range, partition: int) -> int:
-        """Find the entry of a partition in a run; -1 where there is none."""
-        at = run.start + partition  # where a group has offsets of all partitions
-        if at not in run or self._partitions[at] != partition:
-            at = bisect_left(self._partitions, partition, run.start, run.stop)
-            if at == run.stop or self._partitions[at] != partition:
+        """Return the entry of a partition in a run, or -1 if there is none."""
+        entry = run.start + partition  # the position if the group has an offset for every partition
+        if entry not in run or self._partitions[entry] != partition:
+            entry = bisect_left(self._partitions, partition, run.start, run.stop)
+            if entry == run.stop or self._partitions[entry] != partition:
                 return -1
-        return at
+        return entry
 
     def stored(self, run: range, partition: int) -> Stored | None:
-        """Give what is stored of a partition in a run; None where nothing is."""
-        at = self.find(run, partition)
-        if at < 0:
+        """Return the stored offset of a partition in a run, or None if there is none."""
+        entry = self.find(run, partition)
+        if entry < 0:
             return None
-        number, text = 16 * self._topic_ids[at], self._metadata[at]
+        number, text = 16 * self._topic_ids[entry], self._metadata[entry]
         metadata = _text(self._metadata_texts, text) if text else self._first_metadata  # mostly the empty one
-        return self.offsets[at], self.epochs[at], metadata, bytes(self._ids[number : number + 16])
+        return self.offsets[entry], self.epochs[entry], metadata, bytes(self._ids[number : number + 16])
 
-    def entry(self, at: int) -> Entry:
-        """Give an entry."""
-        number = self._topic_ids[at]
+    def entry(self, index: int) -> Entry:
+        """Return the entry with an index."""
+        number = self._topic_ids[index]
         return Entry(
-            self.offsets[at],
-            self.epochs[at],
-            _text(self._metadata_texts, self._metadata[at]),
+            self.offsets[index],
+            self.epochs[index],
+            _text(self._metadata_texts, self._metadata[index]),
             bytes(self._ids[16 * number : 16 * number + 16]),
         )
 
     def partitions(self, group: int) -> Iterator[tuple[bytes, list[int]]]:
-        """Return, of each topic a group has offsets in, the partitions, in their order."""
+        """Yield each topic in which a group has offsets, with the partitions in ascending order."""
         for run in range(self._runs[group], self._runs[group + 1]):
             entries = slice(self._run_starts[run], self._run_starts[run + 1])
             yield self.topics[self._run_topics[run]], self._partitions[entries].tolist()
 
     def entries(self, group: int) -> Iterator[tuple[bytes, int, Entry]]:
-        """Give all entries of a group with topic and partition, in their order."""
+        """Yield all entries of a group with topic and partition, in their order."""
         for run in range(self._runs[group], self._runs[group + 1]):
             topic = self.topics[self._run_topics[run]]
-            for at in range(self._run_starts[run], self._run_starts[run + 1]):
-                yield topic, self._partitions[at], self.entry(at)
+            for index in range(self._run_starts[run], self._run_starts[run + 1]):
+                yield topic, self._partitions[index], self.entry(index)
 
 
-def _pending(row: list[Any]) -> Waiting:
+def _pending(row: list[Any]) -> PendingRow:
     group, topic, partition, producer_id, log_partition, log_offset, value = row
     entry = None
     if value is not None:

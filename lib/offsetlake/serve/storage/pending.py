@@ -1,63 +1,63 @@
-"""Offsets of open transactions: what a COMMIT will have served, and what is unstable until then.
+"""Pending offsets: those of open transactions, which are unstable until a transaction marker ends the transaction.
 
-Which of them a COMMIT takes is decided when something newer comes to be stored of their key, so that nothing here asks
-for log offsets of what is stored (`OffsetMetadataManager` of Kafka: a pending offset counts only if its log offset is
-the greater).
+A pending offset takes effect only if its log offset is greater than that of the stored offset of the same key (as in
+Kafka's `OffsetMetadataManager.replay`). That is decided when a newer offset of the key is stored, so that the log
+offsets of stored offsets are not needed here.
 """
 
 from collections.abc import Collection, Iterable
 
-Holder = tuple[int, int]
-"""Producer id and log partition: whose offsets one marker ends."""
+TransactionKey = tuple[int, int]
+"""Producer id and log partition: the scope of one transaction marker."""
 
-Held = tuple[int, bytes | None]
-"""Log offset, and the value as `offsetlake.serve.storage.store` has it; None where something newer is stored."""
+PendingOffset = tuple[int, bytes | None]
+"""Log offset and value (as in `offsetlake.serve.storage.store`); the value is None if a newer offset is stored."""
 
 
 class Pending:
-    """By group and key (`offsetlake.serve.storage.store.key`) the offsets of each open transaction."""
+    """The pending offsets of each open transaction, by group and key (`offsetlake.serve.storage.store.key`)."""
 
     def __init__(self) -> None:
-        self._held: dict[bytes, dict[bytes, dict[Holder, Held]]] = {}
-        self._groups: dict[Holder, set[bytes]] = {}
+        self._offsets: dict[bytes, dict[bytes, dict[TransactionKey, PendingOffset]]] = {}
+        self._groups: dict[TransactionKey, set[bytes]] = {}
 
     def __contains__(self, group: bytes) -> bool:
-        """Tell whether a transaction holds any offset of a group."""
-        return group in self._held
+        """Check whether an open transaction has an offset of a group."""
+        return group in self._offsets
 
     def keys(self, group: bytes) -> Collection[bytes]:
-        """Give what transactions hold offsets of."""
-        return self._held.get(group, ())
+        """Return the keys of a group that have pending offsets."""
+        return self._offsets.get(group, ())
 
-    def hold(self, group: bytes, name: bytes, holder: Holder, held: Held) -> None:
-        """Take in an offset of an open transaction."""
-        self._held.setdefault(group, {}).setdefault(name, {})[holder] = held
-        self._groups.setdefault(holder, set()).add(group)
+    def add(self, group: bytes, key: bytes, transaction: TransactionKey, offset: PendingOffset) -> None:
+        """Add an offset of an open transaction."""
+        self._offsets.setdefault(group, {}).setdefault(key, {})[transaction] = offset
+        self._groups.setdefault(transaction, set()).add(group)
 
-    def overtake(self, group: bytes, name: bytes, log_offset: int) -> None:
-        """Take in that something is stored of a key, at a log offset: what is below does not count any more."""
-        of_key = self._held.get(group, {}).get(name, {})
-        for holder, (held_at, _) in of_key.items():
-            if held_at < log_offset:
-                of_key[holder] = held_at, None
+    def invalidate_older(self, group: bytes, key: bytes, log_offset: int) -> None:
+        """Invalidate the pending offsets of a key below the log offset of an offset that is now stored."""
+        by_transaction = self._offsets.get(group, {}).get(key, {})
+        for transaction, (pending_log_offset, _) in by_transaction.items():
+            if pending_log_offset < log_offset:
+                by_transaction[transaction] = pending_log_offset, None
 
-    def drop(self, group: bytes, name: bytes) -> None:
-        """Take in a tombstone: nobody holds anything of the key any more."""
-        held = self._held.get(group)
-        if held is not None and held.pop(name, None) is not None and not held:
-            del self._held[group]
+    def drop(self, group: bytes, key: bytes) -> None:
+        """Drop all pending offsets of a key, which has been tombstoned."""
+        offsets = self._offsets.get(group)
+        if offsets is not None and offsets.pop(key, None) is not None and not offsets:
+            del self._offsets[group]
 
-    def end(self, holder: Holder) -> list[tuple[bytes, dict[bytes, Held]]]:
-        """Take in a marker; gives by group what it ends."""
-        found = []
-        for group in self._groups.pop(holder, ()):
-            held = self._held.get(group, {})
-            ends = {name: of_key.pop(holder) for name, of_key in held.items() if holder in of_key}
-            for name in [name for name in ends if not held[name]]:
-                self.drop(group, name)
-            found.append((group, ends))
-        return found
+    def end(self, transaction: TransactionKey) -> list[tuple[bytes, dict[bytes, PendingOffset]]]:
+        """Remove the offsets of a transaction whose marker has been written, and return them by group."""
+        ended = []
+        for group in self._groups.pop(transaction, ()):
+            offsets = self._offsets.get(group, {})
+            removed = {key: of_key.pop(transaction) for key, of_key in offsets.items() if transaction in of_key}
+            for key in [key for key in removed if not offsets[key]]:
+                self.drop(group, key)
+            ended.append((group, removed))
+        return ended
 
-    def holders(self) -> Iterable[Holder]:
-        """Give whose offsets there are, or were until tombstones came."""
+    def transactions(self) -> Iterable[TransactionKey]:
+        """Return the transactions that have, or had before a tombstone, pending offsets."""
         return self._groups

@@ -1,4 +1,4 @@
-"""Lays a snapshot out as the file that `offsetlake.serve.storage.mapped_snapshot` maps."""
+"""Encodes a snapshot as the file that `offsetlake.serve.storage.mapped_snapshot` maps."""
 
 import json
 from collections.abc import Iterable
@@ -26,39 +26,43 @@ OFFSET_COLUMNS = (
     "topic_id",
     "commit_timestamp",
 )
-"""The columns of `offsets` that are served."""
+"""The columns of `offsets` that the file contains."""
 
-_KIND = ("group_type", "state", "protocol_type", "protocol")
-_OF_MEMBERS = ("generation", "epoch", "assignment_epoch", "leader", "subscription", "subscribed_topics")
-_HELD = ("group_id", "topic", "partition", "producer_id", "log_partition", "log_offset")
-_CODES = {"uint8": "B", "uint16": "H", "uint32": "I", "int8": "b", "int16": "h", "int32": "i", "int64": "q"}
+_KIND_COLUMNS = ("group_type", "state", "protocol_type", "protocol")
+_DETAIL_COLUMNS = ("generation", "epoch", "assignment_epoch", "leader", "subscription", "subscribed_topics")
+_PENDING_COLUMNS = ("group_id", "topic", "partition", "producer_id", "log_partition", "log_offset")
+_TYPE_CODES = {"uint8": "B", "uint16": "H", "uint32": "I", "int8": "b", "int16": "h", "int32": "i", "int64": "q"}
 _ALIGNMENT = 8
 
 Arrays = dict[str, npt.NDArray[Any]]
 Encoded = tuple[npt.NDArray[np.int32], list[str]]
-"""A text column as numbers, and the texts they stand for."""
+"""A dictionary-encoded text column: the index of each row, and the texts."""
 
 
-def lay_out(snapshot: Snapshot, ends: pa.Table) -> list[bytes | memoryview]:
-    """Return the bytes of the file, in parts, of a snapshot and the ends of the topics it has offsets of.
+def snapshot_parts(snapshot: Snapshot, ends: pa.Table) -> list[bytes | memoryview]:
+    """Return the contents of the file in parts.
 
-    The offsets of the snapshot have OFFSET_COLUMNS; `ends` are rows of `log_ends`, one for each partition.
+    Args:
+        snapshot: The snapshot; its offsets have OFFSET_COLUMNS.
+        ends: Rows of `log_ends`, one for each partition; only those of topics with offsets are used.
     """
     offsets, groups = snapshot.tables["offsets"], snapshot.tables["groups"]
-    names = pc.unique(pa.concat_arrays([*_in_order(offsets["group_id"]), *groups["group_id"].cast(pa.string()).chunks]))
-    topics = _different(offsets["topic"])
+    names = pc.unique(
+        pa.concat_arrays([*_by_appearance(offsets["group_id"]), *groups["group_id"].cast(pa.string()).chunks])
+    )
+    topics = _distinct(offsets["topic"])
     topics = topics.take(pc.array_sort_indices(topics))
-    of_topics, of_ids = _numbers(offsets["topic"], topics), _encoded(offsets["topic_id"])
-    arrays: Arrays = {**_of_groups(names), **_of_entries(offsets, names, of_topics, of_ids)}
+    topic, topic_ids = _indices(offsets["topic"], topics), _encoded(offsets["topic_id"])
+    arrays: Arrays = {**_group_arrays(names), **_entry_arrays(offsets, names, topic, topic_ids)}
     kinds, arrays["kinds"] = _kinds(groups, names)
     arrays |= _texts("details", _details(snapshot, names)) | _texts("topic_names", map(str.encode, topics.to_pylist()))
     header: dict[str, Any] = {"kinds": kinds, "pending": _pending(snapshot)}
-    header |= {"version": snapshot.version, "position": [*snapshot.ends.items()], "made": now_ms()}
-    header |= {"topics": _topics(offsets, topics, of_topics, of_ids), "ends": _ends(ends, topics), "arrays": {}}
-    at = 0
+    header |= {"version": snapshot.version, "position": [*snapshot.ends.items()], "created_ms": now_ms()}
+    header |= {"topics": _topics(offsets, topics, topic, topic_ids), "ends": _ends(ends, topics), "arrays": {}}
+    begin = 0
     for name, values in arrays.items():
-        header["arrays"][name] = at, at + values.nbytes, _CODES[values.dtype.name]
-        at += values.nbytes + -values.nbytes % _ALIGNMENT
+        header["arrays"][name] = begin, begin + values.nbytes, _TYPE_CODES[values.dtype.name]
+        begin += values.nbytes + -values.nbytes % _ALIGNMENT
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
     parts: list[bytes | memoryview] = [HEADER.pack(len(text)) + text]
@@ -70,89 +74,90 @@ def lay_out(snapshot: Snapshot, ends: pa.Table) -> list[bytes | memoryview]:
 
 
 def _topics(
-    offsets: pa.Table, topics: pa.Array, of_topics: npt.NDArray[np.int32], of_ids: Encoded
+    offsets: pa.Table, topics: pa.Array, topic: npt.NDArray[np.int32], topic_ids: Encoded
 ) -> dict[str, tuple[int, str]]:
-    """Give by topic the highest partition that offsets are stored of, and the newest id that commits gave; or none."""
-    ids, texts = of_ids
+    """Return, by topic, the highest partition with an offset and the topic id of the newest commit that had one."""
+    ids, texts = topic_ids
     columns = {
-        "topic": pa.array(of_topics),
+        "topic": pa.array(topic),
         "id": pa.array(ids),
         "partition": offsets["partition"],
         "timestamp": offsets["commit_timestamp"],
     }
-    found = pa.table(columns).group_by(["topic", "id"]).aggregate([("partition", "max"), ("timestamp", "max")])
+    newest = pa.table(columns).group_by(["topic", "id"]).aggregate([("partition", "max"), ("timestamp", "max")])
     known: dict[int, tuple[int, str]] = {}
-    for row in found.sort_by("timestamp_max").to_pylist():
+    for row in newest.sort_by("timestamp_max").to_pylist():
         last, id_ = known.get(row["topic"], (-1, ""))
         known[row["topic"]] = max(last, row["partition_max"]), texts[row["id"]] or id_
     return {topics[number].as_py(): (last, _id_bytes(id_).hex()) for number, (last, id_) in known.items()}
 
 
 def _ends(ends: pa.Table, topics: pa.Array) -> list[list[Any]]:
-    """Give topic, partition, start and end of each partition of these topics."""
+    """Return topic, partition, start offset and end offset of each partition of the given topics."""
     rows = ends.filter(pc.is_in(ends["topic"], topics)).select(["topic", "partition", "start_offset", "end_offset"])
     return [[*row.values()] for row in rows.to_pylist()]
 
 
 def _dictionaries(column: pa.ChunkedArray) -> list[pa.DictionaryArray]:
-    """Give the chunks of a text column as dictionaries, texts that are missing as empty ones."""
-    filled = []
+    """Return the chunks of a text column as dictionary arrays; a null becomes an empty text."""
+    encoded_chunks = []
     for chunk in column.chunks:
-        of = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
-        if of.indices.null_count:
-            texts = pa.concat_arrays([of.dictionary, pa.array([""], of.dictionary.type)])
-            of = pa.DictionaryArray.from_arrays(pc.fill_null(of.indices, len(of.dictionary)), texts)
-        filled.append(of)
-    return filled
+        encoded = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
+        if encoded.indices.null_count:
+            texts = pa.concat_arrays([encoded.dictionary, pa.array([""], encoded.dictionary.type)])
+            encoded = pa.DictionaryArray.from_arrays(pc.fill_null(encoded.indices, len(encoded.dictionary)), texts)
+        encoded_chunks.append(encoded)
+    return encoded_chunks
 
 
-def _in_order(column: pa.ChunkedArray) -> list[pa.Array]:
-    """Give the texts of a column by their first appearance; some again where they appear again."""
-    found = [pa.array([], pa.string())]
+def _by_appearance(column: pa.ChunkedArray) -> list[pa.Array]:
+    """Return the texts of a column in the order of their first rows; texts may be repeated."""
+    texts = [pa.array([], pa.string())]
     for chunk in _dictionaries(column):
-        numbers = chunk.indices.to_numpy()
-        begins = np.ones(len(numbers), np.bool_)
-        begins[1:] = numbers[1:] != numbers[:-1]
-        found.append(chunk.dictionary.take(pa.array(numbers[begins])))
-    return found
+        indices = chunk.indices.to_numpy()
+        is_new = np.ones(len(indices), np.bool_)
+        is_new[1:] = indices[1:] != indices[:-1]
+        texts.append(chunk.dictionary.take(pa.array(indices[is_new])))
+    return texts
 
 
-def _different(column: pa.ChunkedArray) -> pa.Array:
-    """Give each text a column has, or could have, once; a missing one is empty."""
-    return pc.unique(pa.concat_arrays([pa.array([], pa.string()), *(of.dictionary for of in _dictionaries(column))]))
+def _distinct(column: pa.ChunkedArray) -> pa.Array:
+    """Return the distinct texts of a column's dictionaries, which may be more than the rows have."""
+    dictionaries = (chunk.dictionary for chunk in _dictionaries(column))
+    return pc.unique(pa.concat_arrays([pa.array([], pa.string()), *dictionaries]))
 
 
-def _numbers(column: pa.ChunkedArray, values: pa.Array) -> npt.NDArray[np.int32]:
-    """Give for each row the number of its text among some different ones, that has all of them."""
+def _indices(column: pa.ChunkedArray, values: pa.Array) -> npt.NDArray[np.int32]:
+    """Return for each row the index of its text in `values`, which contain all texts of the column."""
     chunks = _dictionaries(column)
-    texts = pa.concat_arrays([pa.array([], pa.string()), *(of.dictionary for of in chunks)])
-    numbers = pc.index_in(texts, values).to_numpy(zero_copy_only=False)
-    parts, at = [np.empty(0, np.int32)], 0
-    for of in chunks:
-        here = numbers[at : at + len(of.dictionary)]
-        parts.append(here[of.indices.to_numpy()])
-        at += len(here)
+    texts = pa.concat_arrays([pa.array([], pa.string()), *(chunk.dictionary for chunk in chunks)])
+    indices = pc.index_in(texts, values).to_numpy(zero_copy_only=False)
+    parts, begin = [np.empty(0, np.int32)], 0
+    for chunk in chunks:
+        chunk_indices = indices[begin : begin + len(chunk.dictionary)]
+        parts.append(chunk_indices[chunk.indices.to_numpy()])
+        begin += len(chunk_indices)
     return np.concatenate(parts)
 
 
 def _encoded(column: pa.ChunkedArray) -> Encoded:
-    """Give numbers for a text column, and the texts they stand for."""
-    values = _different(column)
-    return _numbers(column, values), values.to_pylist()
+    """Return a text column as indices and distinct texts."""
+    values = _distinct(column)
+    return _indices(column, values), values.to_pylist()
 
 
-def _of_groups(names: pa.Array) -> Arrays:
+def _group_arrays(names: pa.Array) -> Arrays:
     encoded = [name.encode() for name in names.to_pylist()]
     hashes = np.fromiter(map(crc32, encoded), np.uint32, len(encoded))
     order = np.argsort(hashes, kind="stable")
     return {"hashes": hashes[order], "hashed": _narrow(order), **_texts("group_names", encoded)}
 
 
-def _of_entries(offsets: pa.Table, names: pa.Array, topic: npt.NDArray[np.int32], of_ids: Encoded) -> Arrays:
-    """Sort the offsets and make their columns, runs and the groups' first runs."""
-    group, partition = _numbers(offsets["group_id"], names), offsets["partition"].to_numpy()
+def _entry_arrays(offsets: pa.Table, names: pa.Array, topic: npt.NDArray[np.int32], topic_ids: Encoded) -> Arrays:
+    """Return the columns of the offsets, sorted by group, topic and partition, and the runs."""
+    group, partition = _indices(offsets["group_id"], names), offsets["partition"].to_numpy()
     metadata, texts = _encoded(offsets["metadata"])
-    ids, id_texts = of_ids
+    ids, id_texts = topic_ids
     columns = {
         "partitions": partition,
         "offsets": offsets["committed_offset"].to_numpy(),
@@ -160,13 +165,13 @@ def _of_entries(offsets: pa.Table, names: pa.Array, topic: npt.NDArray[np.int32]
         "metadata": metadata,
         "topic_ids": ids,
     }
-    if not _in_their_order(group, topic, partition):
+    if not _are_sorted(group, topic, partition):
         order = np.lexsort((partition, topic, group))
         group, topic = group[order], topic[order]
         columns = {name: values[order] for name, values in columns.items()}
-    begins = np.ones(len(group), np.bool_)
-    begins[1:] = (group[1:] != group[:-1]) | (topic[1:] != topic[:-1])
-    starts = np.flatnonzero(begins)
+    is_first = np.ones(len(group), np.bool_)
+    is_first[1:] = (group[1:] != group[:-1]) | (topic[1:] != topic[:-1])
+    starts = np.flatnonzero(is_first)
     return {
         **{name: _narrow(values) for name, values in columns.items()},
         "runs": _narrow(np.searchsorted(group[starts], np.arange(len(names) + 1))),
@@ -177,13 +182,13 @@ def _of_entries(offsets: pa.Table, names: pa.Array, topic: npt.NDArray[np.int32]
     }
 
 
-def _in_their_order(*columns: npt.NDArray[Any]) -> bool:
-    """Tell whether rows are sorted by some columns, as those of a log that nothing came to since are."""
-    same = np.ones(max(len(columns[0]) - 1, 0), np.bool_)
+def _are_sorted(*columns: npt.NDArray[Any]) -> bool:
+    """Check whether rows are sorted by the given columns; those of a lake without a log tail are."""
+    is_tie = np.ones(max(len(columns[0]) - 1, 0), np.bool_)
     for values in columns:
-        if np.any(same & (values[1:] < values[:-1])):
+        if np.any(is_tie & (values[1:] < values[:-1])):
             return False
-        same &= values[1:] == values[:-1]
+        is_tie &= values[1:] == values[:-1]
     return True
 
 
@@ -192,39 +197,39 @@ def _id_bytes(text: str) -> bytes:
 
 
 def _kinds(groups: pa.Table, names: pa.Array) -> tuple[list[dict[str, Any]], npt.NDArray[Any]]:
-    """Give the kinds of groups there are, and which each group is; one that no row tells of is a simple group."""
-    rows = [dict.fromkeys(_KIND) | {"group_type": "classic", "state": "Empty"}]
+    """Return the distinct kinds of groups, and the index of each group's kind; one without a row is a simple group."""
+    rows = [dict.fromkeys(_KIND_COLUMNS) | {"group_type": "classic", "state": "Empty"}]
     known = {tuple(rows[0].values()): 0}
-    numbers = np.zeros(len(names), np.int64)
-    at = pc.index_in(groups["group_id"], names).to_numpy()
-    for group, kind in zip(at.tolist(), groups.select(_KIND).to_pylist(), strict=True):
-        number = numbers[group] = known.setdefault(tuple(kind.values()), len(known))
-        if number == len(rows):
+    indices = np.zeros(len(names), np.int64)
+    numbers = pc.index_in(groups["group_id"], names).to_numpy()
+    for group, kind in zip(numbers.tolist(), groups.select(_KIND_COLUMNS).to_pylist(), strict=True):
+        index = indices[group] = known.setdefault(tuple(kind.values()), len(known))
+        if index == len(rows):
             rows.append(kind)
-    return rows, _narrow(numbers)
+    return rows, _narrow(indices)
 
 
 def _details(snapshot: Snapshot, names: pa.Array) -> list[bytes]:
     details = [b""] * len(names)
     groups = snapshot.tables["groups"]
-    described = pc.equal(groups["group_type"].cast(pa.string()), "consumer")
-    groups = groups.filter(pc.or_(pc.greater(groups["member_count"], 0), described))
+    is_consumer = pc.equal(groups["group_type"].cast(pa.string()), "consumer")
+    groups = groups.filter(pc.or_(pc.greater(groups["member_count"], 0), is_consumer))
     if groups.num_rows:
         members: dict[str, list[dict[str, Any]]] = {}
         for member in snapshot.tables["group_members"].to_pylist():
             members.setdefault(member["group_id"], []).append(member)
-        at = pc.index_in(groups["group_id"], names).to_pylist()
-        of_groups = groups.select(["group_id", *_OF_MEMBERS]).to_pylist()
-        for number, group in zip(at, of_groups, strict=True):
+        numbers = pc.index_in(groups["group_id"], names).to_pylist()
+        rows = groups.select(["group_id", *_DETAIL_COLUMNS]).to_pylist()
+        for number, group in zip(numbers, rows, strict=True):
             details[number] = json.dumps(group | {"members": members.get(group["group_id"], [])}).encode()
     return details
 
 
 def _pending(snapshot: Snapshot) -> list[list[Any]]:
-    """Give the offsets of open transactions, as `Base` reads them."""
+    """Return the offsets of open transactions as `MappedSnapshot` reads them."""
     pending = snapshot.tables["pending_offsets"].append_column("overtaken", snapshot.overtaken)
     rows = pending.filter(pc.is_valid(pending["producer_id"])).to_pylist()
-    return [[*(row[name] for name in _HELD), None if row["overtaken"] else _value(row)] for row in rows]
+    return [[*(row[name] for name in _PENDING_COLUMNS), None if row["overtaken"] else _value(row)] for row in rows]
 
 
 def _value(row: dict[str, Any]) -> list[Any]:
@@ -239,7 +244,7 @@ def _texts(name: str, texts: Iterable[bytes]) -> Arrays:
 
 
 def _narrow(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Give whole numbers in the narrowest type that holds them all."""
+    """Return integers in the narrowest type that can represent all of them."""
     low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
     names = ("uint8", "uint16", "uint32", "int64") if low >= 0 else ("int8", "int16", "int32", "int64")
     return values.astype(next(name for name in names if np.iinfo(name).min <= low and high <= np.iinfo(name).max))

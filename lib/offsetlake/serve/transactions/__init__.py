@@ -1,1 +1,1 @@
-"""Transactions: their coordinator, their rules and their log."""
+"""Transactions: the coordinator, its state transitions, the transaction log, and offset commits in transactions."""

@@ -1,9 +1,9 @@
-"""The coordinator of transactions: InitProducerId, AddOffsetsToTxn, EndTxn, and what TxnOffsetCommit asks of it.
+"""The transaction coordinator: InitProducerId, AddOffsetsToTxn, EndTxn, and the checks for TxnOffsetCommit.
 
-What stands of a transactional id changes when its record is on disk. A transaction ends in three steps, each on disk
-before the next: its end is prepared in `__transaction_state`, markers go into `__consumer_offsets`, the end is
-complete. A server that begins goes on with what it finds prepared. Meanwhile other requests of the id are told to try
-again, as a broker tells them.
+The state of a transactional id changes when its record is durable. A transaction ends in three steps, each of them
+durable before the next: the end is prepared in `__transaction_state`, the markers are written to `__consumer_offsets`,
+and the end is complete. A server that starts completes the ends that are prepared. Meanwhile, other requests of the
+transactional id fail with CONCURRENT_TRANSACTIONS (51), as with a broker.
 """
 
 import asyncio
@@ -29,124 +29,128 @@ from offsetlake.serve.auth.principals import RequestContext
 from offsetlake.serve.protocol.encoding import Lazy, Values
 from offsetlake.serve.storage.store import Store
 from offsetlake.serve.transactions import rules
-from offsetlake.serve.transactions.log import TransactionLog, expired, partition_of
+from offsetlake.serve.transactions.log import TransactionLog, is_expired, partition_of
 from offsetlake.serve.transactions.rules import NO_EPOCH, NO_ID, PREPARED, State, Transaction
-from offsetlake.serve.transactions.writes import Change, Cleaning, Done, Marker
+from offsetlake.serve.transactions.writes import CleanupWrite, Done, MarkerWrite, StateWrite
 from offsetlake.serve.writes.rounds import Writes
 from offsetlake.util.times import now_ms
 
-LONGEST = 15 * 60_000  # ms: transaction.max.timeout.ms of a broker
-LOOK = 1.0  # seconds between two looks for transactions whose time is over
-_FENCED_SINCE = {"init": 4, "offsets": 2, "end": 2}  # versions that tell a fenced producer by a code of its own
-_BUMPING_SINCE, _OF_BROKERS_SINCE = 5, 4  # versions of EndTxn, of AddPartitionsToTxn
-_IDS_A_MS = 1000
+MAX_TIMEOUT_MS = 15 * 60_000
+"""The default of a broker's transaction.max.timeout.ms."""
+
+CHECK_INTERVAL_SECONDS = 1.0
+_FIRST_FENCED_VERSIONS = {"init": 4, "offsets": 2, "end": 2}  # before: INVALID_PRODUCER_EPOCH (47)
+_FIRST_EPOCH_BUMP_VERSION = 5  # version of EndTxn
+_FIRST_BROKER_VERSION = 4  # version of AddPartitionsToTxn that only brokers send
+_PRODUCER_IDS_PER_MS = 1000
 
 Answer = Callable[[Values], None]
 
 
 class Transactions:
-    """Transactions by their ids; nothing may be asked while the store is loading."""
+    """Handles the requests of transactional ids; those that arrive while the store is loading fail."""
 
     def __init__(
         self, store: Store, writes: Writes, log: TransactionLog, log_partition: Callable[[bytes], int]
     ) -> None:
         self._store, self._writes, self._log, self._log_partition = store, writes, log, log_partition
-        self._standing: dict[str, Transaction] = {}
-        self._open: set[str] = set()  # of those not ended
-        self._changing: set[str] = set()  # of those with a write under way
-        self._last_id = NO_ID
+        self._transactions: dict[str, Transaction] = {}
+        self._open: set[str] = set()  # transactional ids with a transaction that has not ended
+        self._changing: set[str] = set()  # transactional ids with a write under way
+        self._last_producer_id = NO_ID
 
-    def load(self, standing: dict[str, Transaction]) -> None:
-        """Begin with what the log says, and go on with what is prepared there.
+    def load(self, transactions: dict[str, Transaction]) -> None:
+        """Load the states in the transaction log, and complete the ends that are prepared.
 
-        Producer ids go up with the clock, so that none comes again, be it of a broker, which counts them from 0 on, or
-        of a server whose records are gone.
+        New producer ids are derived from the clock, so that none is assigned twice, neither after a broker, which
+        counts them from 0, nor after a server whose records were deleted.
         """
         now = now_ms()
-        self._standing |= {name: of for name, of in standing.items() if not expired(of, now)}
-        self._open |= {name for name, of in self._standing.items() if of.state not in rules.ENDED}
-        known = [max(of.producer_id, of.next_producer_id) for of in standing.values()]
-        known += [producer_id for producer_id, _ in self._store.pending.holders()]
-        self._last_id = max(now * _IDS_A_MS, *known, NO_ID)
-        self.look()
+        self._transactions |= {name: current for name, current in transactions.items() if not is_expired(current, now)}
+        self._open |= {name for name, current in self._transactions.items() if current.state not in rules.ENDED}
+        known_ids = [max(current.producer_id, current.next_producer_id) for current in transactions.values()]
+        known_ids += [producer_id for producer_id, _ in self._store.pending.transactions()]
+        self._last_producer_id = max(now * _PRODUCER_IDS_PER_MS, *known_ids, NO_ID)
+        self.check_open()
 
     async def watch(self) -> None:
-        """Look for transactions whose time is over, again and again, until it is cancelled."""
+        """Check the open transactions again and again until the task is cancelled."""
         while True:
-            await asyncio.sleep(LOOK)
-            self.look()
+            await asyncio.sleep(CHECK_INTERVAL_SECONDS)
+            self.check_open()
 
-    def look(self) -> None:
-        """Abort transactions whose time is over, and end those that are prepared."""
+    def check_open(self) -> None:
+        """Abort transactions that have timed out, and complete ends that are prepared."""
         now = now_ms()
         for name in [*self._open - self._changing]:
-            of = self._standing[name]
-            if of.state in PREPARED:
+            current = self._transactions[name]
+            if current.state in PREPARED:
                 self._changing.add(name)
-                self._mark(of, _nobody_hears)
-            elif of.started + of.timeout < now:
-                self._end(rules.fenced(of, now), _nobody_hears)
+                self._write_markers(current, _ignore_result)
+            elif current.started + current.timeout < now:
+                self._end(rules.fenced(current, now), _ignore_result)
 
-    def init_producer_id(self, request: Any, asked: RequestContext, answer: Answer) -> None:
-        """Answer InitProducerId: a producer id and an epoch that fences all before."""
+    def init_producer_id(self, request: Any, context: RequestContext, answer: Answer) -> None:
+        """Answer InitProducerId with a producer id and an epoch, which fences the producers before."""
 
         def refuse(error: int) -> None:
-            error = _as_told(error, "init", asked.version)
+            error = _versioned(error, "init", context.version)
             answer({"error_code": error, "producer_id": NO_ID, "producer_epoch": NO_EPOCH})
 
-        def give(producer: Producer) -> None:
+        def succeed(producer: Producer) -> None:
             answer({"error_code": NONE, "producer_id": producer.id, "producer_epoch": producer.epoch})
 
         name, timeout = request.transactional_id, round(request.transaction_timeout.total_seconds() * 1000)
         expected = Producer(getattr(request, "producer_id", NO_ID), getattr(request, "producer_epoch", NO_EPOCH))
-        error = denial(asked, name) or self._refusal(name) if name is not None else self._loading()
+        error = denial(context, name) or self._request_error(name) if name is not None else self._loading_error()
         if not error and (expected.id == NO_ID) is not (expected.epoch == NO_EPOCH):
             error = INVALID_REQUEST
-        if not error and name is not None and not 0 < timeout <= LONGEST:
+        if not error and name is not None and not 0 < timeout <= MAX_TIMEOUT_MS:
             error = INVALID_TRANSACTION_TIMEOUT
         if error:
             refuse(error)
         elif name is None:
-            give(Producer(self._new_id(), 0))
+            succeed(Producer(self._new_producer_id(), 0))
         else:
-            begun = self._initialised(name, None if expected.id == NO_ID else expected, timeout)
-            if isinstance(begun, int):
-                refuse(begun)
-            elif begun.state is State.PREPARE_ABORT:
-                self._end(begun, lambda error: refuse(error or CONCURRENT_TRANSACTIONS))
+            initialized = self._initialize(name, None if expected.id == NO_ID else expected, timeout)
+            if isinstance(initialized, int):
+                refuse(initialized)
+            elif initialized.state is State.PREPARE_ABORT:
+                self._end(initialized, lambda error: refuse(error or CONCURRENT_TRANSACTIONS))
             else:
-                self._change(begun, lambda error: refuse(error) if error else give(begun.producer))
+                self._write_state(initialized, lambda error: refuse(error) if error else succeed(initialized.producer))
 
-    def _initialised(self, name: str, expected: Producer | None, timeout: int) -> Transaction | int:
-        now, of = now_ms(), self._standing.get(name)
-        if of is None:
-            of = Transaction(transactional_id=name, producer_id=self._new_id(), timeout=timeout, updated=now)
-        return rules.initialised(of, expected, timeout, now, self._new_id)
+    def _initialize(self, name: str, expected: Producer | None, timeout: int) -> Transaction | int:
+        now, current = now_ms(), self._transactions.get(name)
+        if current is None:
+            producer_id = self._new_producer_id()
+            current = Transaction(transactional_id=name, producer_id=producer_id, timeout=timeout, updated=now)
+        return rules.initialized(current, expected, timeout, now, self._new_producer_id)
 
-    def add_offsets(self, request: Any, asked: RequestContext, answer: Answer) -> None:
-        """Answer AddOffsetsToTxn: the log partition of a group is taken into the transaction."""
+    def add_offsets(self, request: Any, context: RequestContext, answer: Answer) -> None:
+        """Answer AddOffsetsToTxn: add the log partition of a group to the transaction."""
         producer, group = Producer(request.producer_id, request.producer_epoch), request.group_id.encode()
 
         def done(error: int) -> None:
-            answer({"error_code": _as_told(error, "offsets", asked.version)})
+            answer({"error_code": _versioned(error, "offsets", context.version)})
 
-        if error := denial(asked, request.transactional_id, group):
+        if error := denial(context, request.transactional_id, group):
             done(error)
         else:
             self.join(request.transactional_id, producer, self._log_partition(group), done)
 
-    def add_partitions(self, request: Any, asked: RequestContext, answer: Answer) -> None:
-        """Refuse AddPartitionsToTxn: there are no messages here that a transaction could write."""
-        if asked.version >= _OF_BROKERS_SINCE:
+    def add_partitions(self, request: Any, context: RequestContext, answer: Answer) -> None:
+        """Refuse AddPartitionsToTxn: this server has no topics that a transaction could write to."""
+        if context.version >= _FIRST_BROKER_VERSION:
             answer({"error_code": CLUSTER_AUTHORIZATION_FAILED, "results_by_transaction": []})
             return
-        denied = denial(asked, request.v3_and_below_transactional_id)
-        refused = {"partition_error_code": denied or TOPIC_AUTHORIZATION_FAILED}
+        error = denial(context, request.v3_and_below_transactional_id)
+        result = {"partition_error_code": error or TOPIC_AUTHORIZATION_FAILED}
         topics = (
             {
                 "name": topic.name,
                 "results_by_partition": Lazy(
-                    len(topic.partitions), ({"partition_index": of} | refused for of in topic.partitions)
+                    len(topic.partitions), ({"partition_index": number} | result for number in topic.partitions)
                 ),
             }
             for topic in request.v3_and_below_topics
@@ -154,35 +158,37 @@ class Transactions:
         answer({"results_by_topic_v3_and_below": Lazy(len(request.v3_and_below_topics), topics)})
 
     def join(self, name: str, producer: Producer, partition: int, done: Done) -> None:
-        """Take a log partition into a transaction; `done` hears an error code, now or later."""
-        error = self._refusal(name)
-        joined = error or rules.joined(self._standing.get(name), producer, partition, now_ms())
+        """Add a log partition to a transaction; `done` is called with an error code, now or later."""
+        error = self._request_error(name)
+        joined = error or rules.joined(self._transactions.get(name), producer, partition, now_ms())
         if isinstance(joined, int):
             done(joined)
         else:
-            self._change(joined, done)
+            self._write_state(joined, done)
 
-    def may_write(self, name: str, producer: Producer, partition: int, version: int) -> int:
-        """Give the error code of a TxnOffsetCommit whose log partition must be in the transaction."""
-        return self._refusal(name) or rules.may_write(self._standing.get(name), producer, partition, version)
+    def write_error(self, name: str, producer: Producer, partition: int, version: int) -> int:
+        """Return the error code of a TxnOffsetCommit, whose log partition must be in the transaction."""
+        return self._request_error(name) or rules.write_error(
+            self._transactions.get(name), producer, partition, version
+        )
 
-    def end(self, request: Any, asked: RequestContext, answer: Answer) -> None:
-        """Answer EndTxn, when the markers are in the log."""
+    def end(self, request: Any, context: RequestContext, answer: Answer) -> None:
+        """Answer EndTxn when the markers are in the log."""
         name = request.transactional_id
 
         def done(error: int) -> None:
-            of = self._standing.get(name)
-            id_, epoch = (NO_ID, NO_EPOCH) if error or of is None else of.producer
-            error = _as_told(error, "end", asked.version)
-            answer({"error_code": error, "producer_id": id_, "producer_epoch": epoch})
+            current = self._transactions.get(name)
+            producer_id, epoch = (NO_ID, NO_EPOCH) if error or current is None else current.producer
+            error = _versioned(error, "end", context.version)
+            answer({"error_code": error, "producer_id": producer_id, "producer_epoch": epoch})
 
-        error = denial(asked, name) or self._refusal(name)
+        error = denial(context, name) or self._request_error(name)
         ended: Transaction | int = error or rules.ended(
-            self._standing.get(name),
+            self._transactions.get(name),
             Producer(request.producer_id, request.producer_epoch),
-            rules.BUMPING if asked.version >= _BUMPING_SINCE else 0,
+            rules.EPOCH_BUMP_VERSION if context.version >= _FIRST_EPOCH_BUMP_VERSION else 0,
             now_ms(),
-            self._new_id,
+            self._new_producer_id,
             commits=request.committed,
         )
         if isinstance(ended, int):
@@ -190,23 +196,23 @@ class Transactions:
         else:
             self._end(ended, done)
 
-    def _refusal(self, name: str) -> int:
-        """Give the error code that any request of a transactional id gets now, or NONE."""
-        if error := self._loading():
+    def _request_error(self, name: str) -> int:
+        """Return the error code with which any request of a transactional id fails now, or NONE."""
+        if error := self._loading_error():
             return error
         if not name:
             return INVALID_REQUEST
         return CONCURRENT_TRANSACTIONS if name in self._changing else NONE
 
-    def _loading(self) -> int:
+    def _loading_error(self) -> int:
         return COORDINATOR_LOAD_IN_PROGRESS if self._store.loading else NONE
 
-    def _new_id(self) -> int:
-        self._last_id += 1
-        return self._last_id
+    def _new_producer_id(self) -> int:
+        self._last_producer_id += 1
+        return self._last_producer_id
 
-    def _change(self, new: Transaction, done: Done) -> None:
-        """Have something stand once it is on disk."""
+    def _write_state(self, new: Transaction, done: Done) -> None:
+        """Write a state, which takes effect when it is durable; `done` is called with an error code."""
         name = new.transactional_id
 
         def written(error: int, grown: bool) -> None:
@@ -215,40 +221,40 @@ class Transactions:
                 self._put(new)
             done(error)
             if grown:
-                self._clean(name)
+                self._clean_up(name)
 
-        change = Change(new, self._writes, self._log, written)  # raises where no record holds it: then nothing changes
+        write = StateWrite(new, self._writes, self._log, written)  # raises an error if the state cannot be encoded
         self._changing.add(name)
-        self._writes.add(change)
+        self._writes.add(write)
 
     def _put(self, new: Transaction) -> None:
-        self._standing[new.transactional_id] = new
+        self._transactions[new.transactional_id] = new
         (self._open.discard if new.state in rules.ENDED else self._open.add)(new.transactional_id)
 
-    def _clean(self, name: str) -> None:
-        self._writes.add(Cleaning(partition_of(name), self._standing, self._writes, self._log, now_ms()))
+    def _clean_up(self, name: str) -> None:
+        self._writes.add(CleanupWrite(partition_of(name), self._transactions, self._writes, self._log, now_ms()))
 
     def _end(self, prepared: Transaction, done: Done) -> None:
-        """End a transaction: `done` hears when its markers are in the log."""
+        """End a transaction; `done` is called with an error code when its markers are in the log."""
 
-        def marked(error: int) -> None:
+        def prepared_written(error: int) -> None:
             if error:
                 done(error)
             else:
                 self._changing.add(prepared.transactional_id)
-                self._mark(prepared, done)
+                self._write_markers(prepared, done)
 
-        self._change(prepared, marked)
+        self._write_state(prepared, prepared_written)
 
-    def _mark(self, prepared: Transaction, done: Done) -> None:
-        """Write the markers of a prepared end; where one fails, all are written again later."""
-        left, errors = len(prepared.partitions), [NONE]
+    def _write_markers(self, prepared: Transaction, done: Done) -> None:
+        """Write the markers of a prepared end; if one fails, all are written again later."""
+        remaining, errors = len(prepared.partitions), [NONE]
 
-        def marked(error: int) -> None:
-            nonlocal left
-            left -= 1
+        def marker_written(error: int) -> None:
+            nonlocal remaining
+            remaining -= 1
             errors.append(error)
-            if left > 0:
+            if remaining > 0:
                 return
             self._changing.discard(prepared.transactional_id)
             if not any(errors):
@@ -256,37 +262,37 @@ class Transactions:
             done(max(errors))
 
         for partition in sorted(prepared.partitions):
-            self._writes.add(Marker(partition, prepared, self._writes, self._store, marked))
+            self._writes.add(MarkerWrite(partition, prepared, self._writes, self._store, marker_written))
         if not prepared.partitions:
-            marked(NONE)
+            marker_written(NONE)
 
     def _complete(self, completed: Transaction) -> None:
-        """Have a transaction stand as ended: its markers, come once more were the record lost, would mean nothing."""
+        """Complete a transaction at once: if its record is lost, writing the markers again has no effect."""
         self._put(completed)
 
         def written(_error: int, grown: bool) -> None:
             if grown:
-                self._clean(completed.transactional_id)
+                self._clean_up(completed.transactional_id)
 
-        self._writes.add(Change(completed, self._writes, self._log, written))
+        self._writes.add(StateWrite(completed, self._writes, self._log, written))
 
 
-def denial(asked: RequestContext, name: str, group: bytes | None = None) -> int:
-    """Give the error code of who may not use a transactional id, or not for a group; NONE where it may.
+def denial(context: RequestContext, name: str, group: bytes | None = None) -> int:
+    """Return the error code for a client that may not use a transactional id or the group, NONE if it may.
 
-    Rights on groups hold for transactional ids of such names too: whoever uses one fences the others who do.
+    The ACL of groups applies to transactional ids of the same names, too, as their users can fence one another.
     """
-    if not asked.may(COMMIT, name.encode()):
+    if not context.may(COMMIT, name.encode()):
         return TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    return NONE if group is None or asked.may(COMMIT, group) else GROUP_AUTHORIZATION_FAILED
+    return NONE if group is None or context.may(COMMIT, group) else GROUP_AUTHORIZATION_FAILED
 
 
-def _as_told(error: int, request: str, version: int) -> int:
-    """Give the error code as a version has it."""
-    if error == PRODUCER_FENCED and version < _FENCED_SINCE[request]:
+def _versioned(error: int, request: str, version: int) -> int:
+    """Return the error code that a version of a request has for an error."""
+    if error == PRODUCER_FENCED and version < _FIRST_FENCED_VERSIONS[request]:
         return INVALID_PRODUCER_EPOCH
     return error
 
 
-def _nobody_hears(_error: int) -> None:
-    """Let it be: whoever asks is told by what stands."""
+def _ignore_result(_error: int) -> None:
+    """Ignore the result; a failed end is tried again by `check_open`."""

@@ -1,8 +1,8 @@
-"""`__transaction_state` in the folder of the log: what stands of each transactional id, in Kafka's own records.
+"""The transaction log: `__transaction_state` in the folder of the log, in Kafka's record format.
 
-One record an id, the newest counts. Its partitions are those a broker has by default, so that a broker may take the
-folder over as this server takes over one of a broker. What is superseded goes as the log grows: all that stands is
-written again into one batch, and the segments before it are deleted.
+The newest record of a transactional id is its state. The number of partitions is a broker's default, so that brokers
+and this server can use the same folder, one after the other. When a partition has grown, all current states are written
+again in one batch, and the segments before it are deleted.
 """
 
 import logging
@@ -30,38 +30,40 @@ from offsetlake.log.writer.ownership import disk_errors
 from offsetlake.serve.transactions.rules import ENDED, NO_ID, State, Transaction
 
 LOG = logging.getLogger(__name__)
-_SIZE = struct.Struct(">8xi")  # of a batch, behind its base offset: what follows
-EXPIRES = 7 * 86_400_000  # ms without a transaction: transactional.id.expiration.ms of a broker
+_BATCH_LENGTH = struct.Struct(">8xi")  # the field after the base offset
+TRANSACTIONAL_ID_EXPIRATION_MS = 7 * 86_400_000
+"""The default of a broker's transactional.id.expiration.ms."""
 
 
 def partition_of(transactional_id: str) -> LogPartition:
-    """Give the partition that holds a transactional id."""
+    """Return the partition of a transactional id."""
     return LogPartition(TRANSACTIONS_TOPIC, partition_for_group(transactional_id, TRANSACTION_LOG_PARTITIONS))
 
 
-def state_batch(standing: Sequence[Transaction]) -> Batch:
-    """Lay out records of what stands."""
+def state_batch(transactions: Sequence[Transaction]) -> Batch:
+    """Return a record batch of transactions."""
     return record_batch(
-        max((of.updated for of in standing), default=0),
-        [encode_transaction_state(of.transactional_id, _value(of)) for of in standing],
+        max((transaction.updated for transaction in transactions), default=0),
+        [encode_transaction_state(transaction.transactional_id, _value(transaction)) for transaction in transactions],
     )
 
 
 class TransactionLog:
-    """Reads the log once, and remembers how large its partitions have become."""
+    """Reads the transaction log once, and tracks the size of its partitions."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._sizes: dict[LogPartition, int] = {}  # bytes since all that stands was written
-        self._least: dict[LogPartition, int] = {}  # bytes of what stood then
+        self._sizes: dict[LogPartition, int] = {}  # in bytes, since the last cleanup
+        self._cleaned_sizes: dict[LogPartition, int] = {}  # in bytes, of the current states at the last cleanup
 
     def read(self) -> tuple[dict[str, Transaction], dict[LogPartition, int]]:
-        """Give what stands, and the ends of the partitions there are; nothing torn may be at them.
+        """Return the states by transactional id, and the log end offsets of the partitions.
 
-        Raises LogMismatch where an id is in another partition than it belongs in, LogUnavailable for what is no such
-        log.
+        Raises:
+            LogMismatch: A transactional id is in another partition than the one that belongs to it.
+            LogUnavailable: A segment is corrupt, has a torn batch at its end or cannot be read.
         """
-        standing: dict[str, Transaction] = {}
+        states: dict[str, Transaction] = {}
         ends: dict[LogPartition, int] = {}
         for path in sorted(self._folder.glob(f"{TRANSACTIONS_TOPIC}-*")):
             partition = LogPartition(TRANSACTIONS_TOPIC, int(path.name.rpartition("-")[2]))
@@ -72,89 +74,91 @@ class TransactionLog:
                     data = segment.path.read_bytes()
                 self._sizes[partition] += len(data)
                 ends[partition] = max(segment.base_offset, _read(data, newest, segment.path))
-            standing |= _standing(partition, newest)
-        return standing, ends
+            states |= _states(partition, newest)
+        return states, ends
 
     def grown(self, partition: LogPartition, batch: Batch) -> bool:
-        """Take in that a batch was written; tells whether it is time to write all that stands."""
+        """Account for a batch that was written; return whether the partition is due for a cleanup."""
         self._sizes[partition] = self._sizes.get(partition, 0) + len(batch.data)
-        return self._sizes[partition] > SEGMENT_BYTES + 2 * self._least.get(partition, 0)
+        return self._sizes[partition] > SEGMENT_BYTES + 2 * self._cleaned_sizes.get(partition, 0)
 
     def clean(self, partition: LogPartition, batch: Batch) -> None:
-        """Take in that all that stands was written, in a batch now on disk: segments before it go."""
-        self._sizes[partition] = self._least[partition] = len(batch.data)
+        """Delete the segments before a durable batch with all current states."""
+        self._sizes[partition] = self._cleaned_sizes[partition] = len(batch.data)
         try:
             last = segments_of(self._folder / str(partition))[-1]
             delete(plan_cut(self._folder, partition, last.base_offset))
         except LogUnavailable as error:
-            LOG.warning("%s", error)
+            LOG.warning("old segments of the transaction log were not deleted: %s", error)
 
 
-def expired(of: Transaction, now: int) -> bool:
-    """Tell whether nobody has used a transactional id for so long that it may be forgotten."""
-    return of.state in ENDED and of.updated + EXPIRES < now
+def is_expired(transaction: Transaction, now: int) -> bool:
+    """Check whether a transactional id was unused for so long that it may be dropped."""
+    return transaction.state in ENDED and transaction.updated + TRANSACTIONAL_ID_EXPIRATION_MS < now
 
 
 def _read(data: bytes, newest: dict[bytes, bytes | None], path: Path) -> int:
-    """Take in the newest record of each key of a segment; gives the log offset behind its last batch."""
-    end, batches, true = 0, MemoryRecords(data), _is_whole(data)
-    while true and (batch := batches.next_batch()) is not None:
-        true = batch.validate_crc()
-        if true:
+    """Update `newest` with the records of a segment; return the log offset after its last batch."""
+    end, batches, is_valid = 0, MemoryRecords(data), _has_whole_batches(data)
+    while is_valid and (batch := batches.next_batch()) is not None:
+        is_valid = batch.validate_crc()
+        if is_valid:
             end = batch.next_offset
             newest |= {} if batch.is_control_batch else {record.key: record.value for record in batch if record.key}
-    if not true:
-        raise LogUnavailable(f"{path} is damaged: put a copy in its place that is not")
+    if not is_valid:
+        raise LogUnavailable(f"The segment {path} is corrupt. Replace it by an intact copy.")
     return end
 
 
-def _is_whole(data: bytes) -> bool:
-    """Tell whether there is one batch behind the other, by their sizes."""
-    at = 0
-    while at <= len(data) - _SIZE.size:
-        (size,) = _SIZE.unpack_from(data, at)
-        if size < 0:
+def _has_whole_batches(data: bytes) -> bool:
+    """Check by the length fields whether the data consists of whole batches."""
+    position = 0
+    while position <= len(data) - _BATCH_LENGTH.size:
+        (length,) = _BATCH_LENGTH.unpack_from(data, position)
+        if length < 0:
             return False
-        at += _SIZE.size + size
-    return at == len(data)
+        position += _BATCH_LENGTH.size + length
+    return position == len(data)
 
 
-def _standing(partition: LogPartition, newest: Mapping[bytes, bytes | None]) -> dict[str, Transaction]:
-    found = {}
+def _states(partition: LogPartition, newest: Mapping[bytes, bytes | None]) -> dict[str, Transaction]:
+    states = {}
     for key, value in newest.items():
         record = decode_record(TRANSACTIONS_TOPIC, key, value)
         name = record.key["transactionalId"]
         if partition_of(name) != partition:
             raise LogMismatch(
-                f"transactional id {name!r} is in {partition}, but belongs in {partition_of(name)}: the broker that "
-                f"wrote it had another transaction.state.log.num.partitions. Where none of its transactions is open, "
-                f"delete the folders {TRANSACTIONS_TOPIC}-*"
+                f"Transactional id {name!r} is in {partition} but belongs in {partition_of(name)}, because the broker "
+                "that wrote it had another transaction.state.log.num.partitions. If none of the broker's transactions "
+                f"is open, delete the folders {TRANSACTIONS_TOPIC}-*."
             )
         if record.value is not None:
-            found[name] = _transaction(name, record.value)
-    return found
+            states[name] = _transaction(name, record.value)
+    return states
 
 
-def _value(of: Transaction) -> Mapping[str, Any]:
-    partitions = [{"topic": OFFSETS_TOPIC, "partitionIds": sorted(of.partitions)}] if of.partitions else []
+def _value(transaction: Transaction) -> Mapping[str, Any]:
+    partitions = (
+        [{"topic": OFFSETS_TOPIC, "partitionIds": sorted(transaction.partitions)}] if transaction.partitions else []
+    )
     return {
-        "producerId": of.producer_id,
-        "previousProducerId": of.previous_producer_id,
-        "nextProducerId": of.next_producer_id,
-        "producerEpoch": of.epoch,
+        "producerId": transaction.producer_id,
+        "previousProducerId": transaction.previous_producer_id,
+        "nextProducerId": transaction.next_producer_id,
+        "producerEpoch": transaction.epoch,
         "nextProducerEpoch": -1,
-        "transactionTimeoutMs": of.timeout,
-        "transactionStatus": of.state,
-        "transactionPartitions": None if of.state is State.EMPTY else partitions,
-        "transactionLastUpdateTimestampMs": of.updated,
-        "transactionStartTimestampMs": of.started,
-        "clientTransactionVersion": of.version,
+        "transactionTimeoutMs": transaction.timeout,
+        "transactionStatus": transaction.state,
+        "transactionPartitions": None if transaction.state is State.EMPTY else partitions,
+        "transactionLastUpdateTimestampMs": transaction.updated,
+        "transactionStartTimestampMs": transaction.started,
+        "clientTransactionVersion": transaction.version,
     }
 
 
 def _transaction(name: str, value: Mapping[str, Any]) -> Transaction:
     if value["transactionStatus"] not in [*State]:
-        raise LogUnavailable(f"transactional id {name!r} has state {value['transactionStatus']}, of which nobody knows")
+        raise LogUnavailable(f"Transactional id {name!r} has the unknown state {value['transactionStatus']}.")
     topics = value["transactionPartitions"] or ()
     return Transaction(
         transactional_id=name,
@@ -162,7 +166,9 @@ def _transaction(name: str, value: Mapping[str, Any]) -> Transaction:
         epoch=value["producerEpoch"],
         timeout=value["transactionTimeoutMs"],
         state=State(value["transactionStatus"]),
-        partitions=frozenset(of for topic in topics if topic["topic"] == OFFSETS_TOPIC for of in topic["partitionIds"]),
+        partitions=frozenset(
+            number for topic in topics if topic["topic"] == OFFSETS_TOPIC for number in topic["partitionIds"]
+        ),
         started=value["transactionStartTimestampMs"],
         updated=value["transactionLastUpdateTimestampMs"],
         previous_producer_id=value.get("previousProducerId", NO_ID),

@@ -1,7 +1,7 @@
-"""How a transactional id goes from one state to the next: the rules of a broker's coordinator.
+"""The state transitions of a transactional id, as in a broker's coordinator (Kafka's `TransactionMetadata`).
 
-As a 4.x broker has them whose transaction.version is 2 (KIP-98, KIP-360, KIP-890). Each rule takes what stands, and
-gives what is to stand, or the error code of the request. Nothing is changed in place.
+They are those of a 4.x broker with transaction.version 2 (KIP-98, KIP-360, KIP-890). Each function takes the current
+state and returns the new state or the error code of the request; nothing is changed in place.
 """
 
 from collections.abc import Callable
@@ -19,14 +19,16 @@ from offsetlake.kafka.error_codes import (
 )
 
 NO_ID, NO_EPOCH, NO_TIME = -1, -1, -1
-BUMPING = 2  # transaction.version since which each end of a transaction raises the epoch
-_ABORTABLE_SINCE = 4  # version of TxnOffsetCommit
-_LAST_EPOCH = 2**15 - 1
-_EXHAUSTED = _LAST_EPOCH - 1  # a producer id whose epoch is there gets no further one
+EPOCH_BUMP_VERSION = 2
+"""The first transaction.version with which each end of a transaction raises the epoch (KIP-890)."""
+
+_FIRST_ABORTABLE_VERSION = 4  # version of TxnOffsetCommit
+_MAX_EPOCH = 2**15 - 1
+_EXHAUSTED_EPOCH = _MAX_EPOCH - 1  # a producer id with this epoch gets no further epoch
 
 
 class State(IntEnum):
-    """States, by their numbers in the log."""
+    """The states of a transaction, with their numbers in the log."""
 
     EMPTY = 0
     ONGOING = 1
@@ -43,18 +45,18 @@ ENDED = {State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """What stands of a transactional id.
+    """The state of a transactional id.
 
-    | field                | is |
-    |----------------------|----|
-    | producer_id, epoch   | of its producer; epoch NO_EPOCH of an id that nobody had before |
-    | timeout              | ms a transaction may take |
-    | partitions           | of `__consumer_offsets`, that the transaction has written to or may have |
+    | Field                | Description |
+    |----------------------|-------------|
+    | producer_id, epoch   | Those of its producer; the epoch is NO_EPOCH before the first InitProducerId |
+    | timeout              | The transaction timeout in ms |
+    | partitions           | The partitions of `__consumer_offsets` in the transaction |
     | started, updated     | ms since the epoch |
-    | last_epoch           | the epoch before, where the same producer has gone on; not in the log |
-    | previous_producer_id | the one before, where the epochs of that were used up |
-    | next_producer_id     | the one that follows when the transaction has ended |
-    | version              | transaction.version of the client that ended it |
+    | last_epoch           | The previous epoch of the same producer; not in the log |
+    | previous_producer_id | The producer id before, if its epochs are exhausted |
+    | next_producer_id     | The producer id after the transaction, if the epochs of the current one are exhausted |
+    | version              | The transaction.version of the client that ended the transaction |
     """
 
     transactional_id: str
@@ -72,139 +74,151 @@ class Transaction:
 
     @property
     def producer(self) -> Producer:
-        """Producer id and epoch, as batches and markers have them."""
+        """The producer id and epoch in record batches and markers."""
         return Producer(self.producer_id, self.epoch)
 
 
 NewId = Callable[[], int]
 
 
-def initialised(of: Transaction, expected: Producer | None, timeout: int, now: int, new_id: NewId) -> Transaction | int:
-    """Begin with a producer, a new one or one that goes on (`expected`).
+def initialized(
+    current: Transaction, expected: Producer | None, timeout: int, now: int, new_id: NewId
+) -> Transaction | int:
+    """Initialize a producer, either a new one or the one that the client `expected` to continue.
 
-    A transaction that is open is to be aborted instead: then what is given is PREPARE_ABORT.
+    If a transaction is open, it has to be aborted first: the new state is PREPARE_ABORT.
     """
-    if expected is not None and not _goes_on(of, expected):
+    if expected is not None and not _can_continue(current, expected):
         return PRODUCER_FENCED
-    if of.state in PREPARED:
+    if current.state in PREPARED:
         return CONCURRENT_TRANSACTIONS
-    if of.state is State.ONGOING:
-        return fenced(of, now)
-    begun = replace(
-        of, state=State.EMPTY, timeout=timeout, partitions=frozenset(), started=NO_TIME, updated=now, version=0
+    if current.state is State.ONGOING:
+        return fenced(current, now)
+    restarted = replace(
+        current, state=State.EMPTY, timeout=timeout, partitions=frozenset(), started=NO_TIME, updated=now, version=0
     )
     if expected is None:
-        return _raised(begun, NO_EPOCH, new_id)
-    if of.epoch in {expected.epoch, NO_EPOCH}:
-        return _raised(begun, of.epoch, new_id)
-    return begun if expected.epoch == of.last_epoch else PRODUCER_FENCED  # told before, and not heard
+        return _next_epoch(restarted, NO_EPOCH, new_id)
+    if current.epoch in {expected.epoch, NO_EPOCH}:
+        return _next_epoch(restarted, current.epoch, new_id)
+    is_retry = expected.epoch == current.last_epoch  # the answer of the first request was lost
+    return restarted if is_retry else PRODUCER_FENCED
 
 
-def _raised(of: Transaction, last_epoch: int, new_id: NewId) -> Transaction:
-    """Give the next epoch, or the next producer id where there is none."""
-    if of.epoch < _EXHAUSTED:
-        return replace(of, epoch=of.epoch + 1, last_epoch=last_epoch)
-    return replace(of, producer_id=new_id(), previous_producer_id=of.producer_id, epoch=0, last_epoch=last_epoch)
+def _next_epoch(current: Transaction, last_epoch: int, new_id: NewId) -> Transaction:
+    """Return the state with the next epoch, or with a new producer id if the epochs are exhausted."""
+    if current.epoch < _EXHAUSTED_EPOCH:
+        return replace(current, epoch=current.epoch + 1, last_epoch=last_epoch)
+    return replace(
+        current, producer_id=new_id(), previous_producer_id=current.producer_id, epoch=0, last_epoch=last_epoch
+    )
 
 
-def _goes_on(of: Transaction, expected: Producer) -> bool:
-    if of.epoch == NO_EPOCH or expected.id == of.producer_id:
+def _can_continue(current: Transaction, expected: Producer) -> bool:
+    if current.epoch == NO_EPOCH or expected.id == current.producer_id:
         return True
-    return expected.id == of.previous_producer_id and expected.epoch >= _EXHAUSTED
+    return expected.id == current.previous_producer_id and expected.epoch >= _EXHAUSTED_EPOCH
 
 
-def joined(of: Transaction | None, producer: Producer, partition: int, now: int) -> Transaction | int:
-    """Take a partition into the transaction of a producer, which begins with it; NONE where it has it already."""
-    error = _of_producer(of, producer)
-    if of is None or error:
+def joined(current: Transaction | None, producer: Producer, partition: int, now: int) -> Transaction | int:
+    """Add a partition to the transaction of a producer, or begin one with it; NONE if it is in the transaction."""
+    error = _producer_error(current, producer)
+    if current is None or error:
         return error
-    if of.state is State.ONGOING:
-        if partition in of.partitions:
+    if current.state is State.ONGOING:
+        if partition in current.partitions:
             return NONE
-        return replace(of, partitions=of.partitions | {partition}, updated=now)
-    return replace(of, state=State.ONGOING, partitions=frozenset([partition]), started=now, updated=now)
+        return replace(current, partitions=current.partitions | {partition}, updated=now)
+    return replace(current, state=State.ONGOING, partitions=frozenset([partition]), started=now, updated=now)
 
 
-def may_write(of: Transaction | None, producer: Producer, partition: int, version: int) -> int:
-    """Give the error code of a TxnOffsetCommit to a partition that must be in the transaction, NONE if it is."""
-    error = _of_producer(of, producer)
-    if of is None or error:
+def write_error(current: Transaction | None, producer: Producer, partition: int, version: int) -> int:
+    """Return the error code of a TxnOffsetCommit to a partition, which must be in the transaction."""
+    error = _producer_error(current, producer)
+    if current is None or error:
         return error
-    if partition in of.partitions:
+    if partition in current.partitions:
         return NONE
-    return TRANSACTION_ABORTABLE if version >= _ABORTABLE_SINCE else INVALID_TXN_STATE
+    return TRANSACTION_ABORTABLE if version >= _FIRST_ABORTABLE_VERSION else INVALID_TXN_STATE
 
 
-def _of_producer(of: Transaction | None, producer: Producer) -> int:
-    if of is None or of.producer_id != producer.id:
+def _producer_error(current: Transaction | None, producer: Producer) -> int:
+    if current is None or current.producer_id != producer.id:
         return INVALID_PRODUCER_ID_MAPPING
-    if of.epoch != producer.epoch:
+    if current.epoch != producer.epoch:
         return PRODUCER_FENCED
-    return CONCURRENT_TRANSACTIONS if of.state in PREPARED else NONE
+    return CONCURRENT_TRANSACTIONS if current.state in PREPARED else NONE
 
 
 def ended(
-    of: Transaction | None, producer: Producer, version: int, now: int, new_id: NewId, *, commits: bool
+    current: Transaction | None, producer: Producer, version: int, now: int, new_id: NewId, *, commits: bool
 ) -> Transaction | int:
-    """Prepare the end of a transaction, by a client of that transaction.version; NONE where it has ended so before."""
-    if of is None:
+    """Prepare the end of a transaction for a client with that transaction.version; NONE if it has already ended so."""
+    if current is None:
         return INVALID_PRODUCER_ID_MAPPING
-    if version < BUMPING:
-        return _ended_as_before(of, producer, now, commits=commits)
-    overflowed = of.previous_producer_id == producer.id and producer.epoch == _EXHAUSTED and of.epoch == 0
-    if of.producer_id != producer.id and not overflowed:
+    if version < EPOCH_BUMP_VERSION:
+        return _ended_without_bump(current, producer, now, commits=commits)
+    overflowed = current.previous_producer_id == producer.id and producer.epoch == _EXHAUSTED_EPOCH
+    overflowed = overflowed and current.epoch == 0
+    if current.producer_id != producer.id and not overflowed:
         return INVALID_PRODUCER_ID_MAPPING
-    if of.epoch == producer.epoch and of.state not in PREPARED:
-        return _ended_now(of, now, new_id, commits=commits)
-    raised = overflowed or of.epoch == producer.epoch + 1
-    return _ended_before(of, commits=commits) if raised and of.state not in _NOT_ENDED else PRODUCER_FENCED
+    if current.epoch == producer.epoch and current.state not in PREPARED:
+        return _ended_with_bump(current, now, new_id, commits=commits)
+    is_bumped = overflowed or current.epoch == producer.epoch + 1
+    if is_bumped and current.state not in _NOT_ENDED:
+        return _retried_end_error(current, commits=commits)
+    return PRODUCER_FENCED
 
 
-def _ended_now(of: Transaction, now: int, new_id: NewId, *, commits: bool) -> Transaction | int:
-    if of.state is not State.ONGOING:
+def _ended_with_bump(current: Transaction, now: int, new_id: NewId, *, commits: bool) -> Transaction | int:
+    if current.state is not State.ONGOING:
         if commits:
             return INVALID_TXN_STATE
-        of = replace(of, started=now)  # nothing was written: there is nothing to abort but the epoch
-    next_id = new_id() if of.epoch >= _EXHAUSTED else NO_ID
-    return _prepared(replace(of, next_producer_id=next_id), now, commits=commits)
+        current = replace(current, started=now)  # an abort without writes only raises the epoch
+    next_id = new_id() if current.epoch >= _EXHAUSTED_EPOCH else NO_ID
+    return _prepared(replace(current, next_producer_id=next_id), now, commits=commits)
 
 
-def _ended_as_before(of: Transaction, producer: Producer, now: int, *, commits: bool) -> Transaction | int:
-    """Prepare the end for a client that keeps its epoch."""
-    if of.producer_id != producer.id:
+def _ended_without_bump(current: Transaction, producer: Producer, now: int, *, commits: bool) -> Transaction | int:
+    """Prepare the end of a transaction for a client that keeps its epoch."""
+    if current.producer_id != producer.id:
         return INVALID_PRODUCER_ID_MAPPING
-    if of.epoch != producer.epoch:
+    if current.epoch != producer.epoch:
         return PRODUCER_FENCED
-    if of.state is State.ONGOING:
-        return replace(of, state=State.PREPARE_COMMIT if commits else State.PREPARE_ABORT, updated=now, version=0)
-    return INVALID_TXN_STATE if of.state is State.EMPTY else _ended_before(of, commits=commits)
+    if current.state is State.ONGOING:
+        return replace(current, state=State.PREPARE_COMMIT if commits else State.PREPARE_ABORT, updated=now, version=0)
+    return INVALID_TXN_STATE if current.state is State.EMPTY else _retried_end_error(current, commits=commits)
 
 
-def _ended_before(of: Transaction, *, commits: bool) -> int:
-    """Answer who asks again for an end that is prepared or complete."""
-    if (of.state in _ABORTS) is commits:
+def _retried_end_error(current: Transaction, *, commits: bool) -> int:
+    """Return the error code of a retried EndTxn for an end that is already prepared or complete."""
+    if (current.state in _ABORTS) is commits:
         return INVALID_TXN_STATE
-    return CONCURRENT_TRANSACTIONS if of.state in PREPARED else NONE
+    return CONCURRENT_TRANSACTIONS if current.state in PREPARED else NONE
 
 
-def fenced(of: Transaction, now: int) -> Transaction:
-    """Prepare the end of an open transaction that its producer does not end: its epoch counts no more."""
-    return _prepared(of, now, commits=False)
+def fenced(current: Transaction, now: int) -> Transaction:
+    """Prepare the abort of an open transaction with the next epoch, which fences its producer."""
+    return _prepared(current, now, commits=False)
 
 
-def _prepared(of: Transaction, now: int, *, commits: bool) -> Transaction:
-    """Prepare an end with the next epoch; the last there is remains for that where others were used up."""
+def _prepared(current: Transaction, now: int, *, commits: bool) -> Transaction:
+    """Prepare an end with the next epoch; the maximal epoch is reserved for this."""
     state = State.PREPARE_COMMIT if commits else State.PREPARE_ABORT
-    epoch = min(of.epoch + 1, _LAST_EPOCH)
-    return replace(of, state=state, epoch=epoch, last_epoch=of.epoch, updated=now, version=BUMPING)
+    epoch = min(current.epoch + 1, _MAX_EPOCH)
+    return replace(current, state=state, epoch=epoch, last_epoch=current.epoch, updated=now, version=EPOCH_BUMP_VERSION)
 
 
-def completed(of: Transaction, now: int) -> Transaction:
-    """Give what stands when the markers of a prepared end are in the log."""
-    state = State.COMPLETE_COMMIT if of.state is State.PREPARE_COMMIT else State.COMPLETE_ABORT
-    of = replace(of, state=state, partitions=frozenset(), updated=now)
-    if of.next_producer_id == NO_ID:
-        return of
+def completed(current: Transaction, now: int) -> Transaction:
+    """Return the state after the markers of a prepared end have been written."""
+    state = State.COMPLETE_COMMIT if current.state is State.PREPARE_COMMIT else State.COMPLETE_ABORT
+    current = replace(current, state=state, partitions=frozenset(), updated=now)
+    if current.next_producer_id == NO_ID:
+        return current
     return replace(
-        of, producer_id=of.next_producer_id, previous_producer_id=of.producer_id, next_producer_id=NO_ID, epoch=0
+        current,
+        producer_id=current.next_producer_id,
+        previous_producer_id=current.producer_id,
+        next_producer_id=NO_ID,
+        epoch=0,
     )

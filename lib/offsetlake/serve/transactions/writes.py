@@ -1,4 +1,4 @@
-"""What the coordinator of transactions writes: what stands of a transactional id, and the markers of a transaction."""
+"""The writes of the transaction coordinator: states of transactional ids, and transaction markers."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,7 +7,7 @@ from offsetlake.kafka.batches.writer import Batch, marker_batch
 from offsetlake.kafka.error_codes import NONE, NOT_COORDINATOR
 from offsetlake.log.positions import LogPartition
 from offsetlake.serve.storage.store import Store
-from offsetlake.serve.transactions.log import TransactionLog, expired, partition_of, state_batch
+from offsetlake.serve.transactions.log import TransactionLog, is_expired, partition_of, state_batch
 from offsetlake.serve.transactions.rules import State, Transaction
 from offsetlake.serve.writes.rounds import Writes
 from offsetlake.util.times import now_ms
@@ -15,10 +15,10 @@ from offsetlake.util.times import now_ms
 Done = Callable[[int], None]
 
 
-class Change:
-    """A write of what is to stand of a transactional id; `done` hears an error code."""
+class StateWrite:
+    """A write of a transactional id's state; `done` is called with an error code and `TransactionLog.grown`."""
 
-    alone = False
+    exclusive = False
 
     def __init__(
         self, new: Transaction, writes: Writes, log: TransactionLog, done: Callable[[int, bool], None]
@@ -28,68 +28,76 @@ class Change:
         self._writes, self._log, self._done = writes, log, done
 
     def batches(self) -> Sequence[Batch]:
-        """Give the one batch; the disk has it before what builds on it, whatever the `Flush` is."""
-        self._writes.make_due()
+        """Return the one batch, which is synced before dependent writes, whatever the `Flush` is."""
+        self._writes.require_sync()
         return (self._batch,)
 
     def written(self, _firsts: list[int]) -> None:
-        """Tell that it stands."""
+        """Report that the state is durable."""
         self._done(NONE, self._log.grown(self.partition, self._batch))
 
     def failed(self, _error: LogUnavailable) -> None:
-        """Tell that it does not."""
+        """Report NOT_COORDINATOR (16): the state was not written."""
         self._done(NOT_COORDINATOR, False)
 
 
-class Marker:
+class MarkerWrite:
     """A write of the marker that ends a transaction in one log partition."""
 
-    alone = False
+    exclusive = False
 
-    def __init__(self, partition: int, ends: Transaction, writes: Writes, store: Store, done: Done) -> None:
-        self.partition, self._ends, self._writes, self._store, self._done = partition, ends, writes, store, done
-        self._committed = ends.state is State.PREPARE_COMMIT
+    def __init__(self, partition: int, prepared: Transaction, writes: Writes, store: Store, done: Done) -> None:
+        self.partition, self._prepared, self._writes = partition, prepared, writes
+        self._store, self._done = store, done
+        self._committed = prepared.state is State.PREPARE_COMMIT
 
     def batches(self) -> Sequence[Batch]:
-        """Give the one control batch."""
-        self._writes.make_due()
-        return (marker_batch(now_ms(), self._ends.producer, committed=self._committed),)
+        """Return the one control batch."""
+        self._writes.require_sync()
+        return (marker_batch(now_ms(), self._prepared.producer, committed=self._committed),)
 
     def written(self, firsts: list[int]) -> None:
-        """Serve what it commits."""
-        self._store.end_transaction((self._ends.producer_id, self.partition), firsts[0], committed=self._committed)
+        """Apply the marker to the store."""
+        transaction = self._prepared.producer_id, self.partition
+        self._store.end_transaction(transaction, firsts[0], committed=self._committed)
         self._done(NONE)
 
     def failed(self, _error: LogUnavailable) -> None:
-        """Tell that the transaction has not ended yet."""
+        """Report NOT_COORDINATOR (16): the transaction has not ended yet."""
         self._done(NOT_COORDINATOR)
 
 
-class Cleaning:
-    """A write of all that stands in a partition; ids that nobody has used for EXPIRES are left out, and forgotten."""
+class CleanupWrite:
+    """A write of all current states of a partition, which makes older records obsolete; expired ids are dropped."""
 
-    alone = True
+    exclusive = True
 
     def __init__(
-        self, partition: LogPartition, standing: dict[str, Transaction], writes: Writes, log: TransactionLog, now: int
+        self,
+        partition: LogPartition,
+        transactions: dict[str, Transaction],
+        writes: Writes,
+        log: TransactionLog,
+        now: int,
     ) -> None:
-        self.partition, self._standing, self._writes, self._log, self._now = partition, standing, writes, log, now
+        self.partition, self._transactions, self._writes = partition, transactions, writes
+        self._log, self._now = log, now
         self._batch = state_batch(())
 
     def batches(self) -> Sequence[Batch]:
-        """Give the one batch; the disk has it before what it stands for goes, whatever the `Flush` is."""
-        self._writes.make_due()
-        here = [of for name, of in self._standing.items() if partition_of(name) == self.partition]
-        for of in here:
-            if expired(of, self._now):
-                del self._standing[of.transactional_id]
-        self._batch = state_batch([of for of in here if not expired(of, self._now)])
+        """Return the one batch, which is synced before older segments are deleted, whatever the `Flush` is."""
+        self._writes.require_sync()
+        states = [state for name, state in self._transactions.items() if partition_of(name) == self.partition]
+        for state in states:
+            if is_expired(state, self._now):
+                del self._transactions[state.transactional_id]
+        self._batch = state_batch([state for state in states if not is_expired(state, self._now)])
         return (self._batch,) if self._batch.records else ()
 
     def written(self, firsts: list[int]) -> None:
-        """Delete what was before."""
+        """Delete the segments before the batch."""
         if firsts:
             self._log.clean(self.partition, self._batch)
 
     def failed(self, _error: LogUnavailable) -> None:
-        """Leave it to the next time."""
+        """Do nothing: a later write tries again."""

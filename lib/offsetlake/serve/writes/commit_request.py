@@ -1,7 +1,7 @@
-"""An OffsetCommit request as it was read; and the next one of its connection, which mostly differs in its offsets only.
+"""Parsed OffsetCommit requests, and a fast path for requests that repeat the one before with other offsets.
 
-A consumer that goes on commits the same partitions again and again. Such a request is not read field by field: what
-stands around its offsets is compared with the last one, by one `unpack` of all of it.
+A running consumer commits the same partitions again and again. Such a request is not parsed field by field: one
+`unpack` of the whole frame yields the bytes around the offsets, which are compared with those of the last request.
 """
 
 import struct
@@ -9,137 +9,138 @@ import struct
 from offsetlake.kafka.error_codes import NONE
 from offsetlake.serve.protocol import wire
 
-THROTTLE, FLEXIBLE = 3, 8  # versions of OffsetCommit since which an answer has a throttle time, and tags
-_CORRELATION_AT, _CORRELATION, _OFFSET = 4, 4, 8
-_LARGEST_KEPT = 100_000  # bytes, of a frame: it is kept a connection
-MAX_KEPT_BYTES = 128 << 20  # of all connections: the next ones are read field by field
-_ENTRY_BYTES = 600  # of the objects of a partition, beside its names
-_ANSWERED = struct.Struct(">ih")
+FIRST_THROTTLED_VERSION, FIRST_FLEXIBLE_VERSION = 3, 8  # versions of OffsetCommit
+_CORRELATION_ID_POSITION, _CORRELATION_ID_BYTES, _OFFSET_BYTES = 4, 4, 8
+_MAX_CACHED_FRAME_BYTES = 100_000
+MAX_CACHED_BYTES = 128 << 20
+"""The memory for the last requests of all connections; beyond it, requests are parsed field by field."""
 
-Named = tuple[bytes, int, bytes, bytes]
-"""Of a partition to store: key within the group, leader epoch, topic id, metadata."""
+_ENTRY_BYTES = 600  # approximate memory of the objects of a partition, without its key
+_PARTITION_RESULT = struct.Struct(">ih")
+
+StoredFields = tuple[bytes, int, bytes, bytes]
+"""Key within the group, leader epoch, topic id and metadata of an offset to store."""
 
 
 class CommitRequest:
-    """What a request says but for its offsets, and how it is answered.
+    """A parsed request without its offsets, and its answer.
 
-    | field    | is |
-    |----------|----|
-    | group    | UTF-8 |
-    | expires  | ms from its commit on until an offset expires; -1: by the retention of the group |
-    | keys     | of what is to be stored, as in the log |
-    | stored   | the same, as the store has it |
-    | answered | of each topic its name or id as the request has it, and error codes by partition |
-    | before   | the offsets of the one before it that was the same otherwise; nothing of the first |
-
-    `of_nobody` says that it comes from no member: then its group takes more like it, as long as there is the group.
+    | Field            | Description |
+    |------------------|-------------|
+    | group            | UTF-8 |
+    | retention_ms     | Time from the commit until the offset expires; -1: by the retention of the group |
+    | without_member   | Not sent by a member: while the group exists, it accepts further such commits |
+    | keys             | Keys of the records to write |
+    | stored           | The fields that the store needs for each of them |
+    | results          | Of each topic the name or id as in the request, and the error code of each partition |
+    | previous_offsets | The offsets of the previous, otherwise equal request; empty for the first |
     """
 
     __slots__ = (
-        "_accepted", "_around", "_layout", "_places",
-        "answered", "before", "expires", "group", "keys", "of_nobody", "stored", "version",
+        "_layout", "_positions", "_success_body", "_unchanged",
+        "group", "keys", "previous_offsets", "results", "retention_ms", "stored", "version", "without_member",
     )  # fmt: skip
 
-    def __init__(self, group: bytes, version: int, expires: int, *, of_nobody: bool) -> None:
-        self.group, self.version, self.expires, self.of_nobody = group, version, expires, of_nobody
+    def __init__(self, group: bytes, version: int, retention_ms: int, *, without_member: bool) -> None:
+        self.group, self.version, self.retention_ms, self.without_member = group, version, retention_ms, without_member
         self.keys: list[bytes] = []
-        self.stored: list[Named] = []
-        self.answered: list[tuple[bytes, list[tuple[int, int]]]] = []
-        self.before: list[int] | tuple[int, ...] = ()
-        self._places: list[int] = []  # of the offsets in the frame
+        self.stored: list[StoredFields] = []
+        self.results: list[tuple[bytes, list[tuple[int, int]]]] = []
+        self.previous_offsets: list[int] | tuple[int, ...] = ()
+        self._positions: list[int] = []  # of the offsets in the frame
         self._layout: struct.Struct | None = None
-        self._around: tuple[bytes, ...] = ()
-        self._accepted = b""
+        self._unchanged: tuple[bytes, ...] = ()  # the bytes of the frame around the correlation id and the offsets
+        self._success_body = b""
 
-    def add(self, key: bytes, stored: Named, place: int) -> None:
-        """Take in a partition that is to be stored, whose offset is at a place in the frame."""
+    def add(self, key: bytes, stored: StoredFields, position: int) -> None:
+        """Add a partition to store, with the position of its offset in the frame."""
         self.keys.append(key)
         self.stored.append(stored)
-        self._places.append(place)
+        self._positions.append(position)
 
     def size(self, frame: bytes) -> int:
-        """Return about how many bytes it takes in memory once its frame is remembered."""
+        """Return the approximate memory in bytes of the request once its frame is remembered."""
         return 2 * (len(frame) + sum(map(len, self.keys))) + _ENTRY_BYTES * len(self.keys)
 
     def remember(self, frame: bytes) -> None:
-        """Prepare for more requests like this one, where nothing but their offsets can make a difference."""
-        if self.of_nobody and len(self._places) == sum(len(partitions) for _, partitions in self.answered):
-            layout, at = [">"], 0
-            for place, code, size in (
-                (_CORRELATION_AT, "i", _CORRELATION),
-                *((of, "q", _OFFSET) for of in self._places),
+        """Prepare the fast path for requests like this one, if only their offsets can make a difference."""
+        if self.without_member and len(self._positions) == sum(len(partitions) for _, partitions in self.results):
+            layout, end = [">"], 0
+            for position, code, size in (
+                (_CORRELATION_ID_POSITION, "i", _CORRELATION_ID_BYTES),
+                *((position, "q", _OFFSET_BYTES) for position in self._positions),
             ):
-                layout.append(f"{place - at}s{code}")
-                at = place + size
-            self._layout = struct.Struct(f"{''.join(layout)}{len(frame) - at}s")
-            self._around = self._layout.unpack(frame)[::2]
-            self._accepted = self.body(NONE)
+                layout.append(f"{position - end}s{code}")
+                end = position + size
+            self._layout = struct.Struct(f"{''.join(layout)}{len(frame) - end}s")
+            self._unchanged = self._layout.unpack(frame)[::2]
+            self._success_body = self.body(NONE)
 
     def repeated(self, frame: bytes) -> tuple[int, ...]:
-        """Give the offsets of a request that is the same otherwise; none where it is another."""
+        """Return the offsets of a frame that is equal to this request otherwise; empty if it is not."""
         if self._layout is None or len(frame) != self._layout.size:
             return ()
         fields = self._layout.unpack(frame)
-        return fields[3::2] if fields[::2] == self._around else ()
+        return fields[3::2] if fields[::2] == self._unchanged else ()
 
-    def accepted(self) -> bytes:
-        """Write the answer where all went well."""
-        return self._accepted or self.body(NONE)
+    def success_body(self) -> bytes:
+        """Return the body of the answer if all partitions without an error of their own are stored."""
+        return self._success_body or self.body(NONE)
 
     def body(self, error: int) -> bytes:
-        """Write the answer; partitions without an error of their own get `error`."""
-        flexible = self.version >= FLEXIBLE
+        """Return the body of the answer; partitions without an error of their own get `error`."""
+        flexible = self.version >= FIRST_FLEXIBLE_VERSION
         tags = b"\0" if flexible else b""
-        out = [bytes(4)] if self.version >= THROTTLE else []
-        out.append(wire.count(len(self.answered), flexible=flexible))
-        for named, partitions in self.answered:
-            out += (named, wire.count(len(partitions), flexible=flexible))
-            out += [_ANSWERED.pack(partition, code or error) + tags for partition, code in partitions]
+        out = [bytes(4)] if self.version >= FIRST_THROTTLED_VERSION else []
+        out.append(wire.count(len(self.results), flexible=flexible))
+        for topic, partitions in self.results:
+            out += (topic, wire.count(len(partitions), flexible=flexible))
+            out += [_PARTITION_RESULT.pack(partition, code or error) + tags for partition, code in partitions]
             out.append(tags)
         out.append(tags)
         return b"".join(out)
 
 
-class Kept:
-    """How much memory all connections together may take for their last commits."""
+class CacheBudget:
+    """The memory that the cached requests of all connections may use."""
 
-    __slots__ = ("left",)
+    __slots__ = ("available_bytes",)
 
     def __init__(self) -> None:
-        self.left = MAX_KEPT_BYTES
+        self.available_bytes = MAX_CACHED_BYTES
 
-    def take(self, size: int) -> bool:
-        """Take some bytes, if there are as many."""
-        if size > self.left:
+    def reserve(self, size: int) -> bool:
+        """Reserve `size` bytes if they are available; return whether they were."""
+        if size > self.available_bytes:
             return False
-        self.left -= size
+        self.available_bytes -= size
         return True
 
 
 class LastCommit:
-    """What a connection keeps of its last OffsetCommit; `group` is that of the last one that went to the log."""
+    """The cached last OffsetCommit of a connection; `group` is the group of the last one that was written."""
 
-    __slots__ = ("_kept", "_length", "_size", "group", "request")
+    __slots__ = ("_budget", "_length", "_size", "group", "request")
 
-    def __init__(self, kept: Kept) -> None:
-        self._kept, self._size = kept, 0
+    def __init__(self, budget: CacheBudget) -> None:
+        self._budget, self._size = budget, 0
         self._length = -1
         self.request: CommitRequest | None = None
         self.group: bytes | None = None
 
     def keep(self, request: CommitRequest, frame: bytes) -> None:
-        """Keep a request that was read field by field; it is prepared for more once two had one length."""
+        """Cache a request that was parsed field by field, if its frame is as long as that of the request before."""
         self.request = None
-        self._kept.left += self._size
+        self._budget.available_bytes += self._size
         self._size = 0
-        if len(frame) == self._length <= _LARGEST_KEPT:
+        if len(frame) == self._length <= _MAX_CACHED_FRAME_BYTES:
             size = request.size(frame)
-            if self._kept.take(size):
+            if self._budget.reserve(size):
                 self._size = size
                 request.remember(frame)
                 self.request = request
         self._length = len(frame)
 
     def __del__(self) -> None:
-        """Release its share of the bound: its connection has ended."""
-        self._kept.left += self._size
+        """Release the reserved memory when the connection has ended."""
+        self._budget.available_bytes += self._size

@@ -1,4 +1,4 @@
-"""Writes of jobs: record batches that go into the log only if their groups are as the job has seen them."""
+"""Conditional writes of jobs: a record batch is appended only if its group was not written to since the job read it."""
 
 import asyncio
 import struct
@@ -18,18 +18,18 @@ from offsetlake.log.writer.appender import Appender
 from offsetlake.serve.protocol import wire
 from offsetlake.serve.storage.store import VALUE, Store, key
 
-_MAGIC_AT, _MAGIC = 16, 2
-_CODEC_AT, _CODEC_MASK = 22, 0x07  # in the lower byte of the attributes
+_MAGIC_POSITION, _MAGIC = 16, 2
+_CODEC_POSITION, _CODEC_MASK = 22, 0x07  # in the lower byte of the attributes
 _TYPE, _INT32 = struct.Struct(">h"), struct.Struct(">i")
 _OFFSET_AND_EPOCH, _OFFSET = struct.Struct(">qi"), struct.Struct(">q")
 _V1, _V3, _V4 = 1, 3, 4
 _TOPIC_ID_TAG = 0
-_WHOLE_GROUPS = {
+_GROUP_RECORD_TYPES = {
     OffsetsRecordType.GROUP_METADATA,
     OffsetsRecordType.CONSUMER_GROUP_METADATA,
     OffsetsRecordType.STREAMS_GROUP_METADATA,
 }
-_PARTS_OF_GROUPS = {
+_GROUP_PART_RECORD_TYPES = {
     OffsetsRecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA,
     OffsetsRecordType.CONSUMER_GROUP_PARTITION_METADATA,
     OffsetsRecordType.STREAMS_GROUP_TARGET_ASSIGNMENT_METADATA,
@@ -37,114 +37,120 @@ _PARTS_OF_GROUPS = {
 }
 
 
-class Committed(NamedTuple):
-    """The value of an offset."""
+class OffsetValue(NamedTuple):
+    """The value of an offset; `key` is `offsetlake.serve.storage.store.key`."""
 
-    name: bytes  # as `offsetlake.serve.storage.store.key` makes it
+    key: bytes
     offset: int
     epoch: int
     metadata: bytes
     topic_id: bytes
 
 
-class Gone(NamedTuple):
+class OffsetTombstone(NamedTuple):
     """The tombstone of an offset."""
 
     topic: bytes
     partition: int
 
 
-class GroupGone(NamedTuple):
-    """A tombstone of a group; `whole`: that of the group itself, not of a part of it."""
+class GroupTombstone(NamedTuple):
+    """A tombstone of the group itself (`whole`), or of a part of its metadata."""
 
     whole: bool
 
 
+JobRecord = OffsetValue | OffsetTombstone | GroupTombstone
+
+
 class GroupBatch(NamedTuple):
-    """A batch and what its records say, all of one group; `principal` as its headers have it, None without."""
+    """A record batch of one group, with its decoded records; `principal` is that of its audit headers, None without."""
 
     group: bytes
     batch: Batch
-    records: list[Committed | Gone | GroupGone]
+    records: list[JobRecord]
     principal: str | None
 
     def serve(self, store: Store, first: int) -> None:
-        """Have it served, now that its first record is in the log for good."""
-        at = first
-        for kind, alike in groupby(self.records, type):
-            run = list(alike)
-            last = at + len(run) - 1
-            if kind is Committed:
+        """Apply the durable batch to the store; `first` is the log offset of its first record."""
+        log_offset = first
+        for kind, records in groupby(self.records, type):
+            run = list(records)
+            last = log_offset + len(run) - 1
+            if kind is OffsetValue:
                 values = {
-                    of.name: VALUE.pack(of.offset, of.epoch, of.topic_id) + of.metadata
-                    for of in run
-                    if isinstance(of, Committed)
+                    record.key: VALUE.pack(record.offset, record.epoch, record.topic_id) + record.metadata
+                    for record in run
+                    if isinstance(record, OffsetValue)
                 }
                 store.commit(self.group, values, last)
-            elif kind is Gone:
-                store.delete_offsets(self.group, [(of.topic, of.partition) for of in run if isinstance(of, Gone)], last)
-            elif any(of.whole for of in run if isinstance(of, GroupGone)):
+            elif kind is OffsetTombstone:
+                partitions = [(record.topic, record.partition) for record in run if isinstance(record, OffsetTombstone)]
+                store.delete_offsets(self.group, partitions, last)
+            elif any(record.whole for record in run if isinstance(record, GroupTombstone)):
                 store.delete_group(self.group, last)
-            at = last + 1
+            log_offset = last + 1
 
 
 def read_batch(data: bytes) -> GroupBatch:
-    """Read a batch as `batch_writer.record_batch` makes them of what `batch_writer` encodes.
+    """Decode a record batch as `offsetlake.kafka.batches.writer` encodes it.
 
-    Raises Malformed, struct.error, IndexError, ValueError or CorruptRecordException where it is anything else.
+    Raises:
+        Malformed, struct.error, IndexError, ValueError, CorruptRecordException: It is anything else.
     """
     batches = MemoryRecords(data)
     batch = batches.next_batch()
-    if batch is None or batches.has_next() or data[_MAGIC_AT] != _MAGIC or batches.size_in_bytes() != len(data):
-        raise wire.Malformed("not one record batch")
-    if data[_CODEC_AT] & _CODEC_MASK:
-        raise wire.Malformed("a record batch that is compressed: its records could have any size")
+    if batch is None or batches.has_next() or data[_MAGIC_POSITION] != _MAGIC or batches.size_in_bytes() != len(data):
+        raise wire.Malformed("expected exactly one record batch of magic 2")
+    if data[_CODEC_POSITION] & _CODEC_MASK:
+        raise wire.Malformed("compressed record batches are not accepted, as their decompressed size is unbounded")
     if not batch.validate_crc() or batch.is_control_batch or batch.is_transactional or batch.base_offset:
-        raise wire.Malformed("a record batch that is damaged, or of a kind that jobs do not write")
+        raise wire.Malformed("the record batch is corrupt, transactional, a control batch, or has a base offset")
     groups: set[bytes] = set()
-    records: list[Committed | Gone | GroupGone] = []
+    records: list[JobRecord] = []
     principal: str | None = None
     for number, record in enumerate(batch):
         if record.offset != number:
-            raise wire.Malformed("a record out of its place")
+            raise wire.Malformed(f"record {number} of the record batch has offset delta {record.offset}")
         if record.headers:
             principal = _principal(record.headers, number)
-        group, said = _read_record(record.key, record.value)
+        group, job_record = _decode_record(record.key, record.value)
         groups.add(group)
-        records.append(said)
+        records.append(job_record)
     if len(groups) != 1:
-        raise wire.Malformed(f"a record batch of {len(groups)} groups")
+        raise wire.Malformed(f"the record batch has records of {len(groups)} groups, expected one")
     return GroupBatch(groups.pop(), Batch(bytearray(data), len(records)), records, principal)
 
 
 def _principal(headers: Sequence[tuple[str, bytes | None]], number: int) -> str:
-    """Read who does it; only audit headers are allowed, each once and on the first record."""
+    """Return the principal; only audit headers are allowed, each once and on the first record."""
     audit = {name: value for name, value in headers if value is not None}
     if number or len(audit) != len(headers) or not {WHAT, PRINCIPAL} <= audit.keys() <= HEADERS:
-        raise wire.Malformed("headers other than those of an audit event")
+        raise wire.Malformed("record headers other than audit headers on the first record are not accepted")
     return audit[PRINCIPAL].decode()
 
 
-def _read_record(data: bytes | None, value: bytes | None) -> tuple[bytes, Committed | Gone | GroupGone]:
+def _decode_record(data: bytes | None, value: bytes | None) -> tuple[bytes, JobRecord]:
     if data is None:
-        raise wire.Malformed("a record without a key")
+        raise wire.Malformed("a record has no key")
     cursor = wire.Cursor(data, 0, flexible=False)
     (record_type,) = cursor.unpack(_TYPE)
     group = cursor.name()
-    said: Committed | Gone | GroupGone
+    record: JobRecord
     if record_type == OffsetsRecordType.OFFSET_COMMIT:
         topic = cursor.name()
         (partition,) = cursor.unpack(_INT32)
-        said = Gone(topic, partition) if value is None else _committed(key(topic, partition), value)
-    elif value is None and (record_type in _WHOLE_GROUPS or record_type in _PARTS_OF_GROUPS):
-        said = GroupGone(record_type in _WHOLE_GROUPS)
+        name = key(topic, partition)
+        record = OffsetTombstone(topic, partition) if value is None else _offset_value(name, value)
+    elif value is None and (record_type in _GROUP_RECORD_TYPES or record_type in _GROUP_PART_RECORD_TYPES):
+        record = GroupTombstone(record_type in _GROUP_RECORD_TYPES)
     else:
-        raise wire.Malformed(f"a record of type {record_type}")
+        raise wire.Malformed(f"records of type {record_type} are not accepted")
     cursor.end()
-    return group, said
+    return group, record
 
 
-def _committed(name: bytes, value: bytes) -> Committed:
+def _offset_value(name: bytes, value: bytes) -> OffsetValue:
     (version,) = _TYPE.unpack_from(value)
     cursor = wire.Cursor(value, _TYPE.size, flexible=version == _V4)
     if version == _V1:
@@ -152,12 +158,12 @@ def _committed(name: bytes, value: bytes) -> Committed:
     elif version in {_V3, _V4}:
         offset, epoch = cursor.unpack(_OFFSET_AND_EPOCH)
     else:
-        raise wire.Malformed(f"an offset of version {version}")
+        raise wire.Malformed(f"an offset value has the unknown version {version}")
     metadata = cursor.string() or b""
-    cursor.raw(16 if version == _V1 else 8)  # times
+    cursor.raw(16 if version == _V1 else 8)  # timestamps
     topic_id = _topic_id(cursor) if version == _V4 else ZERO_UUID
     cursor.end()
-    return Committed(name, offset, epoch, metadata, topic_id)
+    return OffsetValue(name, offset, epoch, metadata, topic_id)
 
 
 def _topic_id(cursor: wire.Cursor) -> bytes:
@@ -165,58 +171,61 @@ def _topic_id(cursor: wire.Cursor) -> bytes:
     for _ in range(cursor.varint()):
         tag, field = cursor.varint(), cursor.raw(cursor.varint())
         if tag != _TOPIC_ID_TAG or len(field) != len(ZERO_UUID):
-            raise wire.Malformed(f"tag {tag} of {len(field)} bytes in an offset")
+            raise wire.Malformed(f"an offset value has the unknown tag {tag} of {len(field)} bytes")
         topic_id = field
     return topic_id
 
 
-class Conditional:
-    """Batches for one log partition; of each the log offset it got is told, WRITTEN_SINCE where it got none."""
+class ConditionalWrite:
+    """A write of batches to one log partition, each on condition that its group was not written to since `read_end`.
 
-    alone = True
+    The result is the log offset of the first record of each batch, WRITTEN_SINCE for a batch that was not appended.
+    """
+
+    exclusive = True
 
     def __init__(
-        self, partition: int, looked_up_to: int, batches: list[GroupBatch], store: Store, done: asyncio.Future[bytes]
+        self, partition: int, read_end: int, batches: list[GroupBatch], store: Store, done: asyncio.Future[bytes]
     ) -> None:
-        self.partition, self._looked_up_to = partition, looked_up_to
+        self.partition, self._read_end = partition, read_end
         self._batches, self._store, self._done = batches, store, done
-        self._going: list[bool] = []
+        self._accepted: list[bool] = []
 
     def batches(self) -> Sequence[Batch]:
-        """Give the batches of which the groups are as they were when the log was looked up to its offset."""
-        self._going = [self._store.newest(each.group) < self._looked_up_to for each in self._batches]
-        return [each.batch for each, goes in zip(self._batches, self._going, strict=True) if goes]
+        """Return the batches whose groups have no record at or after the log offset that the job had read up to."""
+        self._accepted = [self._store.newest(batch.group) < self._read_end for batch in self._batches]
+        return [batch.batch for batch, accepted in zip(self._batches, self._accepted, strict=True) if accepted]
 
     def written(self, firsts: list[int]) -> None:
-        """Serve what was written, and tell where it stands."""
-        places, told = iter(firsts), []
-        for each, goes in zip(self._batches, self._going, strict=True):
-            told.append(next(places) if goes else WRITTEN_SINCE)
-            if goes:
-                each.serve(self._store, told[-1])
+        """Serve the appended batches and answer with their log offsets."""
+        log_offsets, results = iter(firsts), []
+        for batch, accepted in zip(self._batches, self._accepted, strict=True):
+            results.append(next(log_offsets) if accepted else WRITTEN_SINCE)
+            if accepted:
+                batch.serve(self._store, results[-1])
         if not self._done.cancelled():
-            self._done.set_result(struct.pack(f">{len(told)}q", *told))
+            self._done.set_result(struct.pack(f">{len(results)}q", *results))
 
     def failed(self, error: LogUnavailable) -> None:
-        """Tell why nothing was written."""
+        """Answer with the error; nothing was appended."""
         if not self._done.cancelled():
             self._done.set_exception(error)
 
 
 class ReadLogEnd:
-    """Tells where a log partition ends once its turn has come: all below is served then."""
+    """A write of nothing that reads the end of a log partition when all records before that end are served."""
 
-    alone = True
+    exclusive = True
 
     def __init__(self, partition: int, appender: Appender, done: asyncio.Future[int]) -> None:
         self.partition, self._appender, self._done = partition, appender, done
 
     def batches(self) -> Sequence[Batch]:
-        """Write nothing."""
+        """Return no batches."""
         return ()
 
     def written(self, _firsts: list[int]) -> None:
-        """Tell the end."""
+        """Answer with the log end offset."""
         try:
             end = self._appender.end(self.partition)
         except LogUnavailable as error:
@@ -226,6 +235,6 @@ class ReadLogEnd:
                 self._done.set_result(end)
 
     def failed(self, error: LogUnavailable) -> None:
-        """Tell why there is no telling."""
+        """Answer with the error."""
         if not self._done.cancelled():
             self._done.set_exception(error)

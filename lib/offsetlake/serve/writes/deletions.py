@@ -1,8 +1,8 @@
-"""Deletions: of groups with all of their offsets, and of offsets of a group that nobody there is subscribed to."""
+"""Deletions of groups with all of their offsets, and of offsets of topics that their group is not subscribed to."""
 
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from offsetlake.errors import LogUnavailable
@@ -39,51 +39,51 @@ LogPartition = Callable[[bytes], int]
 
 
 class _Deletion(ABC):
-    """Decides when its turn has come, with all before it written; `done` hears an error code."""
+    """A write that decides what to delete when all writes before it are done; `done` is called with an error code."""
 
-    alone = True
+    exclusive = True
 
     def __init__(self, partition: int, store: Store, group: bytes, audit: Headers, done: Callable[[int], None]) -> None:
         self.partition = partition
         self._store, self._group, self._audit, self._done = store, group, audit, done
         self._error, self._records = NONE, 0
-        self._keys: Partitions = []
+        self._partitions: Partitions = []
 
     def batches(self) -> Sequence[Batch]:
-        """Give one batch of tombstones, none where there is nothing to delete."""
+        """Return one batch of tombstones, or none if there is nothing to delete."""
         self._error = self._decide()
         records: list[Record] = [
             (offset_commit_key(self._group, topic) + _PARTITION.pack(partition), None)
-            for topic, partition in self._keys
+            for topic, partition in self._partitions
         ]
         records += [] if self._error else [(key, None) for key in self._group_keys()]
         self._records = len(records)
         return (record_batch(now_ms(), records, self._audit),) if records else ()
 
     def written(self, firsts: list[int]) -> None:
-        """Serve it no more, and answer."""
+        """Remove the offsets from the store and answer."""
         if firsts:
             self._apply(firsts[0] + self._records - 1)
         self._done(self._error)
 
     def failed(self, _error: LogUnavailable) -> None:
-        """Answer as a broker does whose disk takes no more."""
+        """Answer NOT_COORDINATOR (16), as a broker does that cannot write to its log."""
         self._done(NOT_COORDINATOR)
 
     @abstractmethod
     def _decide(self) -> int:
-        """Find the offsets that go; gives an error code."""
+        """Determine the offsets to delete, and return an error code."""
 
     def _group_keys(self) -> Sequence[bytes]:
-        """Give the keys of what goes behind the offsets."""
+        """Return the keys of the records to tombstone after the offsets."""
         return ()
 
     def _apply(self, last: int) -> None:
-        self._store.delete_offsets(self._group, self._keys, last)
+        self._store.delete_offsets(self._group, self._partitions, last)
 
 
 class _GroupDeletion(_Deletion):
-    """Deletes a group without members and all of its offsets, those of open transactions too."""
+    """Deletes a group without members and all of its offsets, including those of open transactions."""
 
     _type = "classic"
 
@@ -94,11 +94,11 @@ class _GroupDeletion(_Deletion):
         if group["state"] != "Empty":
             return NON_EMPTY_GROUP
         self._type = group["group_type"]
-        if self._type == "share":  # its state is in a log that is not ours
+        if self._type == "share":  # its state is in the log `__share_group_state`
             return INVALID_REQUEST
         stored = [(key[:-4], _PARTITION.unpack(key[-4:])[0]) for key in self._store.offsets(self._group)]
         pending = self._store.unstable(self._group) - {*stored}
-        self._keys = stored + sorted(pending)
+        self._partitions = stored + sorted(pending)
         return NONE
 
     def _group_keys(self) -> Sequence[bytes]:
@@ -110,7 +110,7 @@ class _GroupDeletion(_Deletion):
 
 
 class _OffsetDeletion(_Deletion):
-    """Deletes offsets of a group; `errors` has those of partitions that stay, by their place in `asked`."""
+    """Deletes offsets of a group; `errors` are the error codes of the requested partitions, NONE for deleted ones."""
 
     def __init__(
         self,
@@ -119,11 +119,11 @@ class _OffsetDeletion(_Deletion):
         group: bytes,
         audit: Headers,
         done: Callable[[int], None],
-        asked: Partitions,
+        requested: Partitions,
         topics: Topics,
     ) -> None:
         super().__init__(partition, store, group, audit, done)
-        self._asked, self._topics = asked, topics
+        self._requested, self._topics = requested, topics
         self.errors: list[int] = []
 
     def _decide(self) -> int:
@@ -136,25 +136,25 @@ class _OffsetDeletion(_Deletion):
         details = self._store.members(self._group)
         all_topics = details.get("subscription") == "everything"
         subscribed = {name.encode() for name in details.get("subscribed_topics") or ()}
-        for topic, partition in self._asked:
+        for topic, partition in self._requested:
             error = NONE
             if not self._topics.has_partition(topic, partition):
                 error = UNKNOWN_TOPIC_OR_PARTITION
             elif all_topics or topic in subscribed:
                 error = GROUP_SUBSCRIBED_TO_TOPIC
             elif self._is_stored(topic, partition):
-                self._keys.append((topic, partition))
+                self._partitions.append((topic, partition))
             self.errors.append(error)
         return NONE
 
     def _is_stored(self, topic: bytes, partition: int) -> bool:
-        """Check whether there is an offset of a partition, also one of an open transaction."""
+        """Check whether a partition has an offset, including one of an open transaction."""
         store, group = self._store, self._group
         return store.is_unstable(group, topic, partition) or store.find(group, topic, partition) is not None
 
 
 class Deletions:
-    """Takes DeleteGroups and OffsetDelete to the log, and with them who asked."""
+    """Handles DeleteGroups and OffsetDelete: queues the deletions with their audit headers."""
 
     def __init__(self, store: Store, topics: Topics, writes: Writes, log_partition: LogPartition) -> None:
         self._store, self._topics, self._writes, self._log_partition = store, topics, writes, log_partition
@@ -162,13 +162,13 @@ class Deletions:
     def delete_group(
         self, group: bytes, audit: Headers, done: Callable[[int], None], share: Share | None = None
     ) -> None:
-        """Delete a group; `done` hears an error code."""
+        """Delete a group; `done` is called with an error code."""
         self._writes.add(_GroupDeletion(self._log_partition(group), self._store, group, audit, done), share)
 
     def delete_offset(
         self, group: bytes, topic: bytes, partition: int, audit: Headers, done: Callable[[int], None]
     ) -> None:
-        """Delete an offset of a group; `done` hears an error code."""
+        """Delete an offset of a group; `done` is called with an error code."""
 
         def decided(error: int) -> None:
             done(error or deletion.errors[0])
@@ -178,23 +178,23 @@ class Deletions:
         )
         self._writes.add(deletion)
 
-    def delete_groups(self, request: Any, asked: RequestContext, answer: Callable[[Values], None]) -> None:
-        """Delete groups one after the other; `answer` is called when the last is done.
+    def delete_groups(self, request: Any, context: RequestContext, answer: Callable[[Values], None]) -> None:
+        """Delete groups one after the other; `answer` is called when the last deletion is done.
 
-        Each is queued when the one before is done, so that a long list neither fills the queue nor delays other writes.
+        A deletion is queued when the one before is done, so that a long list neither fills the queue nor delays others.
         """
         names, errors = request.groups_names, list[int]()
 
-        def go_on() -> Work:
-            """Refuse what needs no write in turns; return at the first group that does."""
+        def delete_next() -> Work:
+            """Collect error codes in steps, up to the first group whose deletion needs a write, and queue that."""
             while len(errors) < len(names):
                 group = names[len(errors)].encode()
-                if not asked.may(ADMIN, group):
+                if not context.may(ADMIN, group):
                     errors.append(GROUP_AUTHORIZATION_FAILED)
                 elif self._store.loading:
                     errors.append(COORDINATOR_LOAD_IN_PROGRESS)
                 else:
-                    self.delete_group(group, asked.audit_headers(DELETE_GROUP), done, asked.client.share)
+                    self.delete_group(group, context.audit_headers(DELETE_GROUP), done, context.client.share)
                     return 0
                 yield 0
             results = ({"group_id": name, "error_code": error} for name, error in zip(names, errors, strict=True))
@@ -203,44 +203,44 @@ class Deletions:
 
         def done(error: int) -> None:
             errors.append(error)
-            asked.client.work(go_on())
+            context.client.work(delete_next())
 
-        asked.client.work(go_on())
+        context.client.work(delete_next())
 
-    def delete_offsets(self, request: Any, asked: RequestContext, answer: Callable[[Values], None]) -> None:
-        """Delete offsets of a group, MAX_OFFSETS_PER_WRITE at a time; each part is queued when the one before is done.
+    def delete_offsets(self, request: Any, context: RequestContext, answer: Callable[[Values], None]) -> None:
+        """Delete offsets of a group in parts of MAX_OFFSETS_PER_WRITE; a part is queued when the one before is done.
 
-        `answer` is called when the last is done, or one fails as a whole.
+        `answer` is called when the last part is done, or when a part fails as a whole.
         """
-        asked.client.work(self._delete_offsets(request, asked, answer))
+        context.client.work(self._delete_offsets(request, context, answer))
 
-    def _delete_offsets(self, request: Any, asked: RequestContext, answer: Callable[[Values], None]) -> Work:
+    def _delete_offsets(self, request: Any, context: RequestContext, answer: Callable[[Values], None]) -> Work:
         group = request.group_id.encode()
-        if not asked.may(ADMIN, group):
+        if not context.may(ADMIN, group):
             answer({"error_code": GROUP_AUTHORIZATION_FAILED, "topics": []})
             return 0
         if not group or self._store.loading:
             answer({"error_code": COORDINATOR_LOAD_IN_PROGRESS if group else INVALID_GROUP_ID, "topics": []})
             return 0
-        wanted: Partitions = []
+        requested: Partitions = []
         for topic in request.topics:
             name = topic.name.encode()
-            for of in topic.partitions:
-                wanted.append((name, of.partition_index))
-                if len(wanted) % MAX_OFFSETS_PER_WRITE == 0:
+            for topic_partition in topic.partitions:
+                requested.append((name, topic_partition.partition_index))
+                if len(requested) % MAX_OFFSETS_PER_WRITE == 0:
                     yield 0
-        partition, audit, errors = self._log_partition(group), asked.audit_headers(DELETE_OFFSETS), list[int]()
+        partition, audit, errors = self._log_partition(group), context.audit_headers(DELETE_OFFSETS), list[int]()
 
         def delete_next() -> None:
-            part = wanted[len(errors) : len(errors) + MAX_OFFSETS_PER_WRITE]
+            part = requested[len(errors) : len(errors) + MAX_OFFSETS_PER_WRITE]
 
             def done(error: int) -> None:
                 errors.extend(deletion.errors)
-                if not error and len(errors) < len(wanted):
+                if not error and len(errors) < len(requested):
                     delete_next()
                     return
-                of_partitions = iter(errors)
-                topics = [] if error else (_of_topic(topic, of_partitions) for topic in request.topics)
+                partition_errors = iter(errors)
+                topics = [] if error else (_topic_result(topic, partition_errors) for topic in request.topics)
                 answer({"error_code": error, "topics": Lazy(0 if error else len(request.topics), topics)})
 
             deletion = _OffsetDeletion(partition, self._store, group, audit, done, part, self._topics)
@@ -250,6 +250,8 @@ class Deletions:
         return 0
 
 
-def _of_topic(topic: Any, errors: Any) -> Values:
-    partitions = ({"partition_index": of.partition_index, "error_code": next(errors)} for of in topic.partitions)
+def _topic_result(topic: Any, errors: Iterator[int]) -> Values:
+    partitions = (
+        {"partition_index": partition.partition_index, "error_code": next(errors)} for partition in topic.partitions
+    )
     return {"name": topic.name, "partitions": Lazy(len(topic.partitions), partitions)}

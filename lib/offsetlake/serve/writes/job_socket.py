@@ -1,4 +1,4 @@
-"""The server's side of the job socket: jobs write to the served log by `offsetlake.log.writer.append_protocol`."""
+"""The job socket: jobs write to the log of a running server by `offsetlake.log.writer.append_protocol`."""
 
 import asyncio
 import logging
@@ -23,16 +23,16 @@ from offsetlake.serve.net.acceptor import Acceptor
 from offsetlake.serve.protocol.wire import Malformed
 from offsetlake.serve.settings import Settings
 from offsetlake.serve.storage.store import Store
-from offsetlake.serve.writes.conditional import Conditional, GroupBatch, ReadLogEnd, read_batch
+from offsetlake.serve.writes.conditional import ConditionalWrite, GroupBatch, ReadLogEnd, read_batch
 from offsetlake.serve.writes.rounds import Writes
 
 LOG = logging.getLogger(__name__)
 _BACKLOG = 100
-_NO_REQUEST = (Malformed, struct.error, IndexError, ValueError, CorruptRecordException)
+_INVALID_REQUEST_ERRORS = (Malformed, struct.error, IndexError, ValueError, CorruptRecordException)
 
 
 class JobSocket:
-    """Takes requests of jobs. `reading` is held by whoever reads the log's files anew: nothing is cut meanwhile."""
+    """Serves the requests of jobs. While `reading` is locked, the log's files are read and no segment is deleted."""
 
     def __init__(
         self,
@@ -46,86 +46,92 @@ class JobSocket:
         self._settings, self.store, self.writes, self.appender = settings, store, writes, appender
         self._log_partition, self._reading = log_partition, reading
         self._folder = Path(settings.log)
-        self._listening: Acceptor | None = None
-        self._visits: set[asyncio.Task[None]] = set()
-        self._idle: set[asyncio.Task[None]] = set()  # those of them whose job asks nothing now
+        self._acceptor: Acceptor | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self._idle: set[asyncio.Task[None]] = set()  # connections without a request under way
         self._closing = False
 
     async def open(self) -> None:
-        """Listen; LogUnavailable where the folder takes no socket. Only the owner of the log may."""
+        """Listen. Only the owner of the log may call this.
+
+        Raises:
+            LogUnavailable: The socket cannot be created in the folder of the log.
+        """
         listener = socket.socket(socket.AF_UNIX)
         with disk_errors(self._folder), append_protocol.address_of(self._folder) as address:
-            (self._folder / append_protocol.SOCKET).unlink(missing_ok=True)  # of an owner that was killed
-            os.fchmod(listener.fileno(), 0o600)  # what is made of it has that mode from the first
+            (self._folder / append_protocol.SOCKET).unlink(missing_ok=True)  # left behind by an owner that was killed
+            os.fchmod(listener.fileno(), 0o600)  # the socket file is created with this mode
             listener.bind(address)
             listener.listen(_BACKLOG)
-        self._listening = Acceptor([listener], self._accept, asyncio.get_running_loop())
+        self._acceptor = Acceptor([listener], self._accept, asyncio.get_running_loop())
 
     async def close(self) -> None:
-        """Let nobody in, finish what was asked, and say good-bye."""
+        """Accept no more connections, finish the requests under way and close the connections."""
         self._closing = True
-        if self._listening is not None:
+        if self._acceptor is not None:
             (self._folder / append_protocol.SOCKET).unlink(missing_ok=True)
-            self._listening.close()
+            self._acceptor.close()
         for task in self._idle:
             task.cancel()
-        if self._visits:
-            await asyncio.wait(self._visits)
+        if self._connections:
+            await asyncio.wait(self._connections)
 
     def _accept(self, connection: socket.socket, _address: object) -> None:
-        task = asyncio.get_running_loop().create_task(self._come_in(connection))
-        self._visits.add(task)
-        task.add_done_callback(self._visits.discard)
+        task = asyncio.get_running_loop().create_task(self._serve(connection))
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
 
-    async def _come_in(self, connection: socket.socket) -> None:
+    async def _serve(self, connection: socket.socket) -> None:
         task = cast("asyncio.Task[None]", asyncio.current_task())
-        visit = JobConnection(self, peer_principal(connection))
+        job = JobConnection(self, peer_principal(connection))
         reader, writer = await asyncio.open_unix_connection(sock=connection)
         try:
             while not self._closing:
                 self._idle.add(task)
                 await writer.drain()
-                request = await _request(reader)
+                request = await _read_request(reader)
                 self._idle.discard(task)
-                writer.write(await visit.answer(request))
+                writer.write(await job.answer(request))
         except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # the job has ended, and what it asked to be written is written
+            pass  # the job has disconnected; writes that it requested are still done
         except asyncio.CancelledError:
             if not self._closing:
                 raise
-        except _NO_REQUEST as error:
-            LOG.info("a job sent what is no request (%(reason)s): its connection is closed", {"reason": error})
+        except _INVALID_REQUEST_ERRORS as error:
+            LOG.info("closed the connection of a job that sent an invalid request: %(reason)s", {"reason": error})
         finally:
-            visit.end()
+            job.close()
             self._idle.discard(task)
             writer.close()
 
     def check_partition(self, partition: int) -> None:
-        """Raise LogUnavailable where the log has no such partition."""
+        """Raise LogUnavailable if the log has no such partition."""
         if not 0 <= partition < self._settings.log_partitions:
             raise LogUnavailable(
-                f"the log {self._folder} is served with {self._settings.log_partitions} log partitions: there is no "
-                f"{partition}"
+                f"The log {self._folder} has {self._settings.log_partitions} log partitions; there is no log partition "
+                f"{partition}."
             )
 
     def check_group(self, group: bytes, partition: int) -> None:
-        """Raise LogUnavailable where a group belongs in another log partition."""
+        """Raise LogUnavailable if a group belongs in another log partition."""
         if self._log_partition(group) != partition:
             raise LogUnavailable(
-                f"group {group.decode()!r} belongs in log partition {self._log_partition(group)} of the log "
-                f"{self._folder}, not in {partition}"
+                f"Group {group.decode()!r} belongs in log partition {self._log_partition(group)} of the log "
+                f"{self._folder}, not in log partition {partition}."
             )
 
     async def cut(self, partition: int, needed: int, lake: Path) -> tuple[int, int]:
-        """Delete segments of which nothing is needed; gives how many, and their bytes. LogUnavailable where it cannot.
+        """Delete the segments below the log offset `needed`; return their number and their size in bytes.
 
-        Only for the lake that is served: what another has taken in is no reason to let it go.
+        Raises:
+            LogUnavailable: The segments cannot be deleted, or `lake` is not the lake of this server, which alone
+                determines which segments are no longer needed.
         """
         served = Path(self._settings.lake)
         if lake != served.resolve():
             raise LogUnavailable(
-                f"the log {self._folder} is served with the lake {served}: while it is, only that lake tells what the "
-                f"log is not needed for; not {lake}"
+                f"The log {self._folder} is served with the lake {served}, so only compactions of that lake can delete "
+                f"log segments, not those of the lake {lake}."
             )
         async with self._reading:
             return await asyncio.get_running_loop().run_in_executor(None, self._cut, partition, needed)
@@ -137,12 +143,12 @@ class JobSocket:
 
 
 class JobConnection:
-    """One job's connection: who is there, and up to where it was told that the log reaches."""
+    """One job's connection: the principal of the job and the log end offsets that it was told."""
 
-    def __init__(self, door_: JobSocket, principal: str) -> None:
-        self._door, self._principal = door_, principal
-        self._told: dict[int, int] = {}  # by log partition, the first end
-        self._watches = False
+    def __init__(self, job_socket: JobSocket, principal: str) -> None:
+        self._job_socket, self._principal = job_socket, principal
+        self._first_ends: dict[int, int] = {}  # by log partition, the first log end offset that it was told
+        self._is_watching = False
         self._handlers: dict[int, Callable[[bytes], Awaitable[bytes]]] = {
             Request.HELLO: self._hello,
             Request.END: self._end,
@@ -152,22 +158,28 @@ class JobConnection:
         }
 
     async def answer(self, request: bytes) -> bytes:
-        """Do what is asked; gives the answer's frame. Raises one of _NO_REQUEST where nothing is."""
+        """Handle a request and return the frame of the answer.
+
+        Raises:
+            Exception: One of _INVALID_REQUEST_ERRORS.
+        """
         handler = self._handlers.get(request[0])
         if handler is None:
-            raise Malformed(f"request {request[0]}")
-        if self._door.store.loading:
-            return append_protocol.frame(Status.BUSY, b"the server of this log still loads it: try again in a moment")
+            raise Malformed(f"unknown request type {request[0]}")
+        if self._job_socket.store.loading:
+            return append_protocol.frame(
+                Status.BUSY, b"The server of this log is still loading it. Try again in a moment."
+            )
         try:
             return append_protocol.frame(Status.DONE, await handler(request[1:]))
         except LogUnavailable as error:
             return append_protocol.frame(Status.UNAVAILABLE, str(error).encode())
 
-    def end(self) -> None:
-        """Forget the job."""
-        if self._watches:
-            self._door.store.unwatch()
-            self._watches = False
+    def close(self) -> None:
+        """End the watch of the store, if the job began one."""
+        if self._is_watching:
+            self._job_socket.store.unwatch()
+            self._is_watching = False
 
     async def _hello(self, fields: bytes) -> bytes:
         (version,) = append_protocol.HELLO_FIELDS.unpack(fields)
@@ -180,56 +192,57 @@ class JobConnection:
 
     async def _end(self, fields: bytes) -> bytes:
         (partition,) = append_protocol.END_FIELDS.unpack(fields)
-        self._door.check_partition(partition)
-        if not self._watches:
-            self._watches = True
-            self._door.store.watch()
+        self._job_socket.check_partition(partition)
+        if not self._is_watching:
+            self._is_watching = True
+            self._job_socket.store.watch()
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._door.writes.add(ReadLogEnd(partition, self._door.appender, done))
+        self._job_socket.writes.add(ReadLogEnd(partition, self._job_socket.appender, done))
         end = await done
-        self._told.setdefault(partition, end)
+        self._first_ends.setdefault(partition, end)
         return append_protocol.LOG_OFFSET.pack(end)
 
     async def _append(self, fields: bytes) -> bytes:
-        partition, looked_up_to = append_protocol.APPEND_FIELDS.unpack_from(fields)
-        if looked_up_to < self._told.get(partition, looked_up_to + 1):
-            raise Malformed("an append to what was not looked at")
-        batches = _batches(fields, append_protocol.APPEND_FIELDS.size)
-        for each in batches:
-            self._door.check_group(each.group, partition)
-            if each.principal not in {None, self._principal}:
-                raise Malformed(f"{self._principal} at the door writes as {each.principal}")
+        partition, read_end = append_protocol.APPEND_FIELDS.unpack_from(fields)
+        if read_end < self._first_ends.get(partition, read_end + 1):
+            raise Malformed(f"an append to log partition {partition} before the job requested its end")
+        batches = _read_batches(fields, append_protocol.APPEND_FIELDS.size)
+        for batch in batches:
+            self._job_socket.check_group(batch.group, partition)
+            if batch.principal not in {None, self._principal}:
+                raise Malformed(f"a job of {self._principal} sent audit headers of {batch.principal}")
         done: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._door.writes.add(Conditional(partition, looked_up_to, batches, self._door.store, done))
+        self._job_socket.writes.add(ConditionalWrite(partition, read_end, batches, self._job_socket.store, done))
         return await done
 
     async def _sync(self, fields: bytes) -> bytes:
         if fields:
-            raise Malformed("a sync with fields")
-        await self._door.writes.sync()
+            raise Malformed("a sync request has no fields")
+        await self._job_socket.writes.sync()
         return b""
 
     async def _cut(self, fields: bytes) -> bytes:
         partition, needed = append_protocol.CUT_FIELDS.unpack_from(fields)
-        self._door.check_partition(partition)
+        self._job_socket.check_partition(partition)
         return append_protocol.CUT_ANSWER.pack(
-            *await self._door.cut(partition, needed, Path(fields[append_protocol.CUT_FIELDS.size :].decode()))
+            *await self._job_socket.cut(partition, needed, Path(fields[append_protocol.CUT_FIELDS.size :].decode()))
         )
 
 
-async def _request(reader: asyncio.StreamReader) -> bytes:
+async def _read_request(reader: asyncio.StreamReader) -> bytes:
     (size,) = append_protocol.SIZE.unpack(await reader.readexactly(append_protocol.SIZE.size))
     if not 1 <= size <= append_protocol.MAX_FRAME_BYTES:
-        raise Malformed(f"a request of {size} bytes")
+        raise Malformed(f"invalid request size {size}")
     return await reader.readexactly(size)
 
 
-def _batches(fields: bytes, at: int) -> list[GroupBatch]:
-    found = []
-    while at < len(fields):
-        (size,) = append_protocol.SIZE.unpack_from(fields, at)
-        begin, at = at + append_protocol.SIZE.size, at + append_protocol.SIZE.size + max(size, 0)
-        if size <= 0 or at > len(fields):
-            raise Malformed(f"a record batch of {size} bytes")
-        found.append(read_batch(fields[begin:at]))
-    return found
+def _read_batches(fields: bytes, position: int) -> list[GroupBatch]:
+    batches = []
+    while position < len(fields):
+        (size,) = append_protocol.SIZE.unpack_from(fields, position)
+        begin = position + append_protocol.SIZE.size
+        position = begin + max(size, 0)
+        if size <= 0 or position > len(fields):
+            raise Malformed(f"invalid record batch size {size}")
+        batches.append(read_batch(fields[begin:position]))
+    return batches
