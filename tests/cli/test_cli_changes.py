@@ -148,7 +148,7 @@ def test_restore_keeps_offsets_committed_after_the_time(run: Run, log: Path) -> 
     commit(log, "bulk-1", "new", 0, 1)
     rows = query(run, "restore", "bulk-1", "--as-of", "2026-11-21T06:00", "--log", str(log))
     assert [(row["topic"], row["outcome"], row["reason"]) for row in rows] == [
-        ("new", "unchanged", "it had no offset then, and keeps this one"),
+        ("new", "unchanged", "the group had no offset at that time: it does not change"),
         *[("orders", "unchanged", None)] * 6,
     ]
 
@@ -161,7 +161,7 @@ def test_undelete_restores_a_cleaned_up_group(run: Run, log: Path) -> None:
     assert offsets(run, "bulk-1") == {}
     assert not query(run, "groups", "--group", "bulk-1")
     code, _, errors = run("cleanup", "bulk-1", "--log", str(log))
-    assert (code, "there is no group 'bulk-1'" in errors) == (2, True)
+    assert (code, "There is no group 'bulk-1'" in errors) == (2, True)
     assert {row["outcome"] for row in query(run, "undelete", "bulk-1", "--execute", "--log", str(log))} == {"done"}
     assert offsets(run, "bulk-1") == before
 
@@ -233,7 +233,7 @@ def test_only_if_refuses_partitions_at_another_offset(run: Run, log: Path) -> No
     arguments = ("reset", "bulk-3", "--topic", "orders:0,1", "--to-offset", "5", "--log", str(log), "--execute")
     assert run(*arguments, "--only-if", "11")[0] == 0
     code, output, _ = run(*arguments, "--only-if", "11", "--format", "csv")
-    assert (code, "it is at 5, and was to be at 11" in output) == (8, True)
+    assert (code, "the committed offset is 5 now, not 11" in output) == (8, True)
     assert offsets(run, "bulk-3") == {("orders", n): 5 if n < 2 else 11 for n in range(6)}
 
 
@@ -275,11 +275,11 @@ def test_restore_as_of_sets_the_offset_of_that_time(run: Run, log: Path) -> None
         (("reset", "bulk-1", "--all-topics"), 2, "Specify where to reset to by exactly one of --to-earliest"),
         (("reset", "bulk-1", "--to-offset", "1"), 2, "Specify what to reset: --all-topics"),
         (("reset", "bulk-1", "--all-topics", "--to-offset", "1", "--shift-by", "2"), 2, "by exactly one of"),
-        (("reset", "nobody", "--all-topics", "--to-offset", "1"), 2, "there is no group 'nobody'"),
+        (("reset", "nobody", "--all-topics", "--to-offset", "1"), 2, "There is no group 'nobody'"),
         (("reset", "bulk-*", "--all-topics", "--to-offset", "1"), 2, "is a pattern"),
-        (("reset", "bulk-1", "--topic", "nothing", "--to-offset", "1"), 2, "there is no topic 'nothing'"),
+        (("reset", "bulk-1", "--topic", "nothing", "--to-offset", "1"), 2, "Unknown topic 'nothing'"),
         (("reset", "bulk-1", "--all-topics", "--to-earliest"), 8, "cannot be made: see the column reason."),
-        (("reset", "bulk-1", "--from-file", "gone.csv"), 2, "gone.csv cannot be read"),
+        (("reset", "bulk-1", "--from-file", "gone.csv"), 2, "Cannot read gone.csv"),
         (("reset", "--all-topics", "--to-offset", "1"), 2, "Specify the group to reset."),
         (("restore", "bulk-1"), 2, "Specify what to restore"),
         (("restore", "bulk-1", "--as-of", "2001-01-01"), 2, "history begins at"),

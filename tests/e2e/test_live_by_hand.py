@@ -46,7 +46,7 @@ def test_a_group_nobody_uses_goes_and_comes_back(live: Live, kind: Protocol | Li
     assert live.stands(group) == {}
     again = live.ask("cleanup", group, "--execute")
     assert (again.code, again.rows) == (2, [])
-    assert f"there is no group '{group}'" in again.err
+    assert f"There is no group '{group}'" in again.err
     back = live.ask("undelete", group, "--execute")
     assert (back.code, back.outcomes()) == (0, dict.fromkeys(offsets, "done"))
     assert live.stands(group) == offsets
@@ -103,17 +103,17 @@ def test_a_pattern_takes_the_idle_groups_and_tells_of_the_others(live: Live) -> 
     assert [live.stands(f"hand-team-idle-{number}") for number in range(3)] == [{(topic, n): n} for n in range(3)]
 
 
-def test_what_does_not_exist_is_said(live: Live) -> None:
+def test_unknown_groups_topics_and_runs_are_errors(live: Live) -> None:
     group = topic = live.topic("hand-missing", 1)
     workload.simple_commit(live.broker.bootstrap, group, {(topic, 0): 0})
     for arguments, said in (
-        (["cleanup", "hand-no-such"], "there is no group 'hand-no-such'"),
+        (["cleanup", "hand-no-such"], "There is no group 'hand-no-such'"),
         (["cleanup", group, "--topic", "hand-no-such"], "has an offset of topic 'hand-no-such'"),
         (["undelete", "hand-no-such"], "no group like 'hand-no-such' has ever committed"),
-        (["reset", group, "--topic", "hand-no-such", "--to-latest"], "there is no topic 'hand-no-such'"),
-        (["reset", group, "--topic", f"{topic}:7", "--to-latest"], f"there is no partition 7 of topic '{topic}'"),
+        (["reset", group, "--topic", "hand-no-such", "--to-latest"], "Unknown topic 'hand-no-such'"),
+        (["reset", group, "--topic", f"{topic}:7", "--to-latest"], f"Unknown partition 7 of topic '{topic}'"),
         (["restore", "--run", "999999"], "run 999999 has changed no offset"),
-        (["reset", "hand-new", "--from-group", "hand-no-such"], "group 'hand-no-such' has no offsets to take"),
+        (["reset", "hand-new", "--from-group", "hand-no-such"], "Group 'hand-no-such' has no offsets to copy"),
     ):
         answer = live.ask(*arguments, "--execute")
         assert (answer.code, answer.rows) == (2, []), arguments

@@ -8,7 +8,7 @@ import pytest
 
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
-from offsetlake.pipeline.changes.repair import cut_torn_ends, repair
+from offsetlake.pipeline.changes.repair import repair, truncate_torn_ends
 from offsetlake.queries import questions
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle, rows, state
@@ -28,7 +28,7 @@ def log(tmp_path: Path) -> Log:
 def mend(log: Log) -> list[tuple[int, int | None, str, int | None]]:
     """Repair, and bring the tables up to date: partition, value, outcome and log offset of each offset it was about."""
     folder = log.folder / "log"
-    cut_torn_ends(folder)
+    truncate_torn_ends(folder)
     came = repair(log.lake, LogAddress(folder=folder), NOW, lambda _: None, [])
     cycle(InProcess(), log.lake, folder)
     columns = ("partition", "committed_offset", "outcome", "log_offset")
@@ -53,7 +53,7 @@ def test_four_of_five_parts(log: Log) -> None:
     [at] = {row["commit_timestamp"] for row in rows(log.lake, "offsets")}
     assert at == TIME, "what was committed then is as old as it was"
     evidence = {row["evidence"] for row in rows(log.lake, "alterations")}
-    assert evidence == {"commit 1 of 5 parts is not complete: 4 of them at log offsets 4 to 7"}
+    assert evidence == {"commit 1 is incomplete: 4 of 5 parts exist, at log offsets 4 to 7"}
     after_cleaning = {record.key: record.value for record in kept_by_cleaning(log)}
     assert len(after_cleaning) == 4
     assert {record.log_offset for record in kept_by_cleaning(log)} == {8, 9, 10, 11}
@@ -111,12 +111,12 @@ def test_a_torn_end_is_cut_off_and_kept(log: Log) -> None:
     [segment] = (log.folder / "log").glob("*/*.log")
     whole = segment.read_bytes()
     segment.write_bytes(whole + whole[:40])
-    [note] = cut_torn_ends(log.folder / "log")
-    assert "the last 40 bytes were no whole batch" in note
+    [note] = truncate_torn_ends(log.folder / "log")
+    assert "truncated the last 40 bytes, which were not a complete batch" in note
     assert segment.read_bytes() == whole
     [kept] = segment.parent.glob("*.torn")
     assert kept.read_bytes() == whole[:40]
-    assert cut_torn_ends(log.folder / "log") == []
+    assert truncate_torn_ends(log.folder / "log") == []
 
 
 @pytest.mark.slow

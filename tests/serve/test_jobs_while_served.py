@@ -14,7 +14,7 @@ from offsetlake.errors import LogUnavailable
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.log.writer.served_log import ServedLog
-from offsetlake.pipeline.changes.repair import cut_torn_ends, repair
+from offsetlake.pipeline.changes.repair import repair, truncate_torn_ends
 from offsetlake.pipeline.emit.job import emit
 from offsetlake.pipeline.emit.log_writer import WRITTEN_SINCE
 from support.command_line import Run
@@ -228,7 +228,7 @@ def test_commits_in_part_are_repaired(tmp_path: Path) -> None:
     log.read()
     folder = tmp_path / "log"
     with serve(tmp_path, log_partitions=1) as serving, WireClient(serving.bootstrap) as client:
-        assert cut_torn_ends(folder) == []
+        assert truncate_torn_ends(folder) == []
         came = repair(log.lake, LogAddress(folder=folder), TIME, lambda _: None, [])
         assert came["log_offset"].to_pylist() == [8, 9, 10, 11]
         assert fetched(client, "g", 0, 1, 2, 3, topic="t") == [10, 11, 12, 13]

@@ -162,7 +162,7 @@ def test_reset_is_refused_while_a_transaction_has_pending_offsets(run: Run, tmp_
         side.commit("a", group, 5, 5)
         code, output, _ = run(*reset)
         assert code == Refused.exit_code
-        assert f"of producer {side.producers['a'][0]} holds an offset of it" in output
+        assert f"of producer {side.producers['a'][0]} includes an offset of it" in output
         side.end("a", 5, commits=True)
         assert side.settled(group)[0][0] == 5
 

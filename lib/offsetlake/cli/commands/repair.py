@@ -55,7 +55,7 @@ def repair(
     with Progress() as progress:
         if log.folder is None:
             raise BadRequest("Cannot repair a live cluster: select a log that offsetlake serves with --log.")
-        truncated = job.cut_torn_ends(log.folder)
+        truncated = job.truncate_torn_ends(log.folder)
         lake = Lake.create(verified.path)
         runner.catch_up(lake, log, progress.say)
         rows = job.repair(lake, log, now_or_then, progress.say, truncated)

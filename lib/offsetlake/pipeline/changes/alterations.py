@@ -1,4 +1,4 @@
-"""`reset`, `restore`, `undelete`: offsets that groups are to have, planned against those they have now."""
+"""Plans alterations: the offsets that groups should have, compared with those that they have."""
 
 from typing import NamedTuple
 
@@ -6,12 +6,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.pipeline.changes.execute import rows_of
-from offsetlake.pipeline.changes.selection import GroupSelection
+from offsetlake.pipeline.changes.group_selection import GroupSelection
 from offsetlake.rules.reduction import KEY
 from offsetlake.util.row_codes import rows_in
 
 VALUES = ("committed_offset", "leader_epoch", "metadata", "expire_timestamp", "topic_id")
-"""What makes up a commit, beside its key and its time."""
+"""The columns of a commit other than its key and time."""
 
 OFFSET = (*KEY, "log_partition", "log_offset", *VALUES, "commit_timestamp")
 _PREVIOUS = {
@@ -23,39 +23,45 @@ _PREVIOUS = {
 
 
 class Strategy(NamedTuple):
-    """How new offsets were found: its name in `alterations`, and what they rest on."""
+    """The strategy that determined new offsets, by its name in `alterations`, and their source."""
 
     name: str
     evidence: str | None = None
 
 
 def plan_alterations(
-    groups: GroupSelection, wanted: pa.Table, of: Strategy, now: int, expected: pa.Array | None = None
+    groups: GroupSelection, wanted: pa.Table, strategy: Strategy, now: int, expected: pa.Array | None = None
 ) -> pa.Table:
-    """Set the offsets wanted beside those there are; rows of `alterations`, with `requested_offset` and `note`.
+    """Return rows of `alterations`, with the columns `requested_offset` and `note`.
 
-    `wanted` has the columns KEY, VALUES (committed_offset null: the offset is to be deleted), requested_offset, reason
-    (why it cannot be) and note; its groups are all among `groups`. `expected`: what each offset must be now, null: not
-    there. Rows of groups that have members, or of which a transaction holds an offset, say so in `reason`. The outcome
-    is `planned`, or `unchanged` if the offset is already as it is wanted.
+    The outcome is `planned`, or `unchanged` if the offset already has the value. Rows of groups with members or with
+    an offset in an open transaction have a `reason`.
+
+    Args:
+        groups: All groups of `wanted`.
+        wanted: Rows of `targets.WANTED`; a null committed_offset deletes the offset, a reason refuses the row.
+        strategy: The strategy to record.
+        now: The commit timestamp in ms since the epoch.
+        expected: The value that each offset must have now, null for none; None if any value is accepted.
+
     """
     stored = groups.rows("offsets", OFFSET)
-    at = rows_in(wanted, stored, KEY)
-    rows = pa.array(at, mask=at < 0)
-    before = {name: stored[of].take(rows) for name, of in _PREVIOUS.items()}
+    index = rows_in(wanted, stored, KEY)
+    rows = pa.array(index, mask=index < 0)
+    previous = {name: stored[column].take(rows) for name, column in _PREVIOUS.items()}
     names = wanted["group_id"].to_pylist()
-    in_the_way = groups.held() | groups.members()
-    why = pa.array([in_the_way.get(name) for name in names], pa.string())
+    obstacles = groups.blocked() | groups.members()
+    obstacle = pa.array([obstacles.get(name) for name in names], pa.string())
     columns = {
         **{name: wanted[name] for name in (*KEY, *VALUES)},
-        **before,
+        **previous,
         "run_id": 0,
-        "outcome": pc.if_else(_unchanged(wanted, before), "unchanged", "planned"),
-        "strategy": of.name,
-        "evidence": of.evidence,
+        "outcome": pc.if_else(_unchanged(wanted, previous), "unchanged", "planned"),
+        "strategy": strategy.name,
+        "evidence": strategy.evidence,
         "log_partition": pa.array([groups.found[name]["log_partition"] for name in names], pa.int32()),
         "commit_timestamp": now,
-        "reason": pc.coalesce(wanted["reason"], why, _unexpected(before["previous_offset"], expected)),
+        "reason": pc.coalesce(wanted["reason"], obstacle, _unexpected(previous["previous_offset"], expected)),
     }
     plan = rows_of("alterations", columns, len(names))
     return plan.append_column("requested_offset", wanted["requested_offset"]).append_column("note", wanted["note"])
@@ -65,19 +71,19 @@ def _unexpected(offsets: pa.ChunkedArray, expected: pa.Array | None) -> pa.Array
     if expected is None:
         return pa.nulls(len(offsets), pa.string())
     pairs = zip(offsets.to_pylist(), expected.to_pylist(), strict=True)
-    said = [
+    reasons = [
         None
         if now == then
-        else f"it is {'not there' if now is None else f'at {now}'}, "
-        f"and was to be {'gone' if then is None else f'at {then}'}"
+        else f"the committed offset is {'deleted' if now is None else now} now, "
+        f"not {'deleted' if then is None else then}"
         for now, then in pairs
     ]
-    return pa.array(said, pa.string())
+    return pa.array(reasons, pa.string())
 
 
-def _unchanged(wanted: pa.Table, before: dict[str, pa.ChunkedArray]) -> pa.ChunkedArray:
-    """Check of each row whether the offset already is as it is wanted."""
-    was, new = before["previous_offset"], wanted["committed_offset"]
-    texts = (pc.fill_null(text, "") for text in (before["previous_metadata"], wanted["metadata"]))
-    same = pc.and_(pc.fill_null(pc.equal(was, new), fill_value=False), pc.equal(*texts))
-    return pc.or_(same, pc.and_(pc.is_null(was), pc.is_null(new)))
+def _unchanged(wanted: pa.Table, previous: dict[str, pa.ChunkedArray]) -> pa.ChunkedArray:
+    """Return for each row whether the offset already has the wanted value."""
+    old, new = previous["previous_offset"], wanted["committed_offset"]
+    texts = (pc.fill_null(text, "") for text in (previous["previous_metadata"], wanted["metadata"]))
+    same = pc.and_(pc.fill_null(pc.equal(old, new), fill_value=False), pc.equal(*texts))
+    return pc.or_(same, pc.and_(pc.is_null(old), pc.is_null(new)))

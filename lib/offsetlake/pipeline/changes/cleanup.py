@@ -1,4 +1,4 @@
-"""`cleanup`: the offsets of groups, or of a topic in them, planned to go because a person asks for it."""
+"""`cleanup`: plans the deletion of groups, or of their offsets of one topic, that a user requests."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -6,24 +6,34 @@ import pyarrow.compute as pc
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.changes.execute import rows_of
-from offsetlake.pipeline.changes.selection import Group, GroupSelection, groups_named
+from offsetlake.pipeline.changes.group_selection import Group, GroupSelection, groups_like
 from offsetlake.pipeline.emit.decisions import BY_HAND
 
 _OF_OFFSETS = ("group_id", "topic", "partition", "log_partition", "log_offset", "committed_offset")
 
 
 def plan_cleanup(lake: Lake, pattern: str, topic: str | None, now: int, *, live: bool) -> pa.Table:
-    """Plan tombstones for all of the groups named, or for their offsets of one topic; rows of `tombstones`.
+    """Plan tombstones for groups and their offsets, or for their offsets of one topic; rows of `tombstones`.
 
-    `reason` says why a row cannot go: who is using the group, or what holds it. `live` says that a cluster is to do it,
-    which can remove share groups too. Raises BadRequest where there is no such group, or none with such a topic.
+    A row that cannot be deleted has a reason: members use the group, or an open transaction includes the offset.
+
+    Args:
+        lake: The lake.
+        pattern: The name of a group, or a shell pattern.
+        topic: Only offsets of this topic, and not the groups themselves; None for everything.
+        now: The time of the plan in ms since the epoch.
+        live: Whether the log is a live cluster, which can also delete share groups.
+
+    Raises:
+        BadRequest: No group matches, or none has offsets of the topic.
+
     """
-    groups = groups_named(lake, pattern)
+    groups = groups_like(lake, pattern)
     offsets = groups.rows("offsets", _OF_OFFSETS)
     if topic is not None:
         offsets = offsets.filter(pc.equal(offsets["topic"], topic))
         if not offsets.num_rows:
-            raise BadRequest(f"no group like {pattern!r} has an offset of topic {topic!r}")
+            raise BadRequest(f"No group that matches {pattern!r} has an offset of topic {topic!r}.")
     reasons = _reasons(groups, topic, live=live)
     parts = [_of_offsets(offsets, groups, reasons, now)]
     if topic is None:
@@ -32,20 +42,20 @@ def plan_cleanup(lake: Lake, pattern: str, topic: str | None, now: int, *, live:
 
 
 def _reasons(groups: GroupSelection, topic: str | None, *, live: bool) -> dict[str, str | None]:
-    members, held = groups.members(), groups.held()
-    found = {}
+    members, blocked = groups.members(), groups.blocked()
+    reasons: dict[str, str | None] = {}
     for name, group in groups.found.items():
         in_use = members.get(name) if topic is None or _uses(group, topic) else None
         if in_use and topic is not None:
             in_use = f"it is subscribed to {topic}, and {in_use.removeprefix('it ')}"
         share = group.get("group_type") == "share" and not live
-        of_coordinator = "it is a share group, whose state only its coordinator can remove: --bootstrap"
-        found[name] = in_use or held.get(name) or (of_coordinator if share else None)
-    return found
+        only_live = "it is a share group: only a live cluster can delete its state (--bootstrap)"
+        reasons[name] = in_use or blocked.get(name) or (only_live if share else None)
+    return reasons
 
 
 def _uses(group: Group, topic: str) -> bool:
-    """Say whether the members of a group keep the offsets of a topic from being deleted, as OffsetDelete does."""
+    """Return whether members of a group use the offsets of a topic, by the rules of OffsetDelete (KIP-496)."""
     if group.get("protocol_type") != "consumer":
         return True
     return group["subscription"] in ("everything", "unknown") or topic in group["subscribed_topics"]
@@ -63,20 +73,20 @@ def _of_offsets(offsets: pa.Table, groups: GroupSelection, reasons: dict[str, st
 
 
 def _of_groups(groups: GroupSelection, offsets: pa.Table, reasons: dict[str, str | None], now: int) -> pa.Table:
-    """Make the rows of the groups themselves; a group behind a tombstone of its own has none to go any more."""
+    """Return the rows of the groups themselves; a group that already has a tombstone needs none."""
     newest = {row["group_id"]: row["log_offset_max"] for row in _newest(offsets).to_pylist()}
-    there = [group for group in groups.found.values() if "group_type" in group]
+    existing = [group for group in groups.found.values() if "group_type" in group]
     columns = {
-        "group_id": pa.array([group["group_id"] for group in there], pa.string()),
-        "log_partition": pa.array([group["log_partition"] for group in there], pa.int32()),
+        "group_id": pa.array([group["group_id"] for group in existing], pa.string()),
+        "log_partition": pa.array([group["log_partition"] for group in existing], pa.int32()),
         "judged_offset": pa.array(
-            [max(newest.get(g["group_id"], -1), -1 if g["log_offset"] is None else g["log_offset"]) for g in there],
+            [max(newest.get(g["group_id"], -1), -1 if g["log_offset"] is None else g["log_offset"]) for g in existing],
             pa.int64(),
         ),
-        "reason": pa.array([reasons[group["group_id"]] for group in there], pa.string()),
-        **_common(there, now),
+        "reason": pa.array([reasons[group["group_id"]] for group in existing], pa.string()),
+        **_common(existing, now),
     }
-    return rows_of("tombstones", columns, len(there))
+    return rows_of("tombstones", columns, len(existing))
 
 
 def _newest(offsets: pa.Table) -> pa.Table:

@@ -1,8 +1,8 @@
-"""What a person asks for: planned where everyone can see it, then written like every decision, conditional on it.
+"""Executes changes that a user requests: writes the plan to its table, then emits it like any other decision.
 
-A plan is a table with the columns of `tombstones` or `alterations`, and others that no table has. The outcome of a row
-is `planned`, or `unchanged` if there is nothing to do; `reason` says why it cannot be done. A plan is made from tables
-that are up to date, and holds only as long as what it is about stays as it is.
+A plan has the columns of `tombstones` or `alterations`, and further columns that are only shown. The outcome of a row
+is `planned`, or `unchanged` if there is nothing to do; `reason` is set if the change cannot be made. Plans are made
+from tables that are up to date; `emit` refuses rows whose offset has changed since.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,64 +22,66 @@ from offsetlake.rules.reduction import KEY
 from offsetlake.util.row_codes import rows_in
 
 Make = Callable[[], pa.Table]
-"""Makes a plan from the tables as they are."""
+"""Makes a plan from the current tables."""
 
 
 def execute(
     lake: Lake, log: LogAddress, job: str, table: str, make: Make, say: Callable[[str], None], notes: Sequence[str] = ()
 ) -> tuple[pa.Table, runs.Report]:
-    """Plan, write the plan down in `table`, and do it; gives what came of each row, and the row of `runs` of the emit.
+    """Make a plan, write it to `table`, and emit it.
 
-    Columns of the plan that no table has are beside what came of each row; rows without a change are as in the plan.
+    The lake, and a log that offsetlake owns, stay locked in between. If the process is killed, the plan remains, and
+    the next `emit` continues with it. Raises what `emit` raises.
 
-    The lake is locked throughout, and a log of our own too: what is planned is what is done. Killed in between, the
-    plan stands, and the next `emit` goes on with it. Raises what `emit` raises.
+    Returns:
+        The rows of the plan with their outcomes, and the row of `runs` of the emit.
+
     """
     with writing(lake, job, say), open_writer(log, job) as writer:
         close_cut_short(lake)
         plan = runs.begin(lake, job, runs.Plan(notes=(*notes,)))
         rows = replaced(with_outcome(make()), run_id=plan.run_id)
         unchanged = pc.equal(rows["outcome"], "unchanged")
-        asked, rest = rows.filter(pc.invert(unchanged)), rows.filter(unchanged)
+        changes, rest = rows.filter(pc.invert(unchanged)), rows.filter(unchanged)
         file = TableFile(lake, table)
-        file.write(asked)
+        file.write(changes)
         commit(lake, table, [FileChanges(file.close())], job, plan.run_id)
-        counts = {name: count_of(asked, name) for name in ("planned", "refused")}
-        runs.finish(lake, job, plan, outcome="done" if asked.num_rows else "nothing new", log=str(log), counts=counts)
-        done = emit_through(writer, lake, log, say, planned_by=plan.run_id)
-    ended = _came_of_it(lake, table, plan.run_id, done.run_id)
+        counts = {name: count_of(changes, name) for name in ("planned", "refused")}
+        runs.finish(lake, job, plan, outcome="done" if changes.num_rows else "nothing new", log=str(log), counts=counts)
+        run = emit_through(writer, lake, log, say, planned_by=plan.run_id)
+    ended = _ended_rows(lake, table, plan.run_id, run.run_id)
     for name in (name for name in rows.column_names if name not in ended.column_names):
-        ended = ended.append_column(name, asked[name].take(pa.array(rows_in(ended, asked, KEY))))
+        ended = ended.append_column(name, changes[name].take(pa.array(rows_in(ended, changes, KEY))))
     if rest.num_rows:
         ended = pa.concat_tables([ended, rest.select(ended.column_names).cast(ended.schema)])
-    return ended.sort_by([(name, "ascending") for name in KEY]), done
+    return ended.sort_by([(name, "ascending") for name in KEY]), run
 
 
 def with_outcome(plan: pa.Table) -> pa.Table:
-    """Call the rows refused that say why they cannot be done."""
+    """Set the outcome of rows with a reason to `refused`."""
     outcome = pc.if_else(pc.is_null(plan["reason"]), plan["outcome"], "refused")
     return plan.set_column(plan.schema.get_field_index("outcome"), "outcome", outcome)
 
 
 def count_of(rows: pa.Table, outcome: str) -> int:
-    """Count the rows that came to an outcome."""
+    """Return the number of rows with this outcome."""
     return int(pc.sum(pc.equal(rows["outcome"], outcome)).as_py() or 0)
 
 
-def _came_of_it(lake: Lake, table: str, planned_by: int, emitted_by: int) -> pa.Table:
-    """Give the rows that ended: refused when planned, or by the emit."""
+def _ended_rows(lake: Lake, table: str, planned_by: int, emitted_by: int) -> pa.Table:
+    """Return the rows with an outcome: refused in the plan, or recorded by the emit."""
     sql = f"""
         SELECT * FROM {table} WHERE run_id = {emitted_by} OR (run_id = {planned_by} AND outcome = 'refused')
-        ORDER BY group_id, topic NULLS LAST, "partition\""""  # noqa: S608 - our own numbers
+        ORDER BY group_id, topic NULLS LAST, "partition\""""  # noqa: S608 - numbers
     return lake.query(sql, table)
 
 
 def rows_of(table: str, columns: dict[str, pa.Array | pa.ChunkedArray | object], count: int) -> pa.Table:
-    """Make rows of a table: columns as given, single values repeated, the others null."""
-    made = {}
+    """Return rows of a table from columns and constants; the other columns are null."""
+    arrays = {}
     for column in table_schema(table):
         value = columns.get(column.name)
         if not isinstance(value, pa.Array | pa.ChunkedArray):
             value = pa.repeat(pa.scalar(value, column.type), count)
-        made[column.name] = value.cast(column.type)
-    return pa.table(made)
+        arrays[column.name] = value.cast(column.type)
+    return pa.table(arrays)

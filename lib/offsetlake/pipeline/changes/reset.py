@@ -1,4 +1,4 @@
-"""Plans of `reset`, `restore` and `undelete`: rows of `alterations`, made from the tables as they are."""
+"""Plans of `reset`, `restore` and `undelete`: rows of `alterations`, from the current tables."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,12 @@ from offsetlake.lake.lake import Lake
 from offsetlake.log.cluster.admin import ClusterAdmin
 from offsetlake.pipeline.changes import targets
 from offsetlake.pipeline.changes.alterations import OFFSET, Strategy, plan_alterations
-from offsetlake.pipeline.changes.selection import GroupSelection, groups_at, groups_named, place_of_new_group
+from offsetlake.pipeline.changes.group_selection import (
+    GroupSelection,
+    groups_like,
+    log_partition_of_new_group,
+    select_groups,
+)
 from offsetlake.queries.as_of import offsets_as_of
 from offsetlake.queries.deleted import deleted_offsets, done_by, groups_in_history
 from offsetlake.rules.reduction import KEY
@@ -19,97 +24,100 @@ from offsetlake.util.times import to_iso
 
 
 def undo(lake: Lake, run_id: int, now: int) -> pa.Table:
-    """Set back what a run of emit has done, wherever it still stands as that run left it."""
+    """Plan to undo a run of `emit`, for offsets that have not changed since."""
     done = done_by(lake, run_id)
     wanted, expected = targets.before_run(done)
     columns = [(rows["group_id"].to_pylist(), rows["log_partition"].to_pylist()) for rows in done.values()]
-    places = {name: at for names, ats in columns for name, at in zip(names, ats, strict=True)}
-    return plan_alterations(groups_at(lake, places), wanted, Strategy("undo", f"run {run_id}"), now, expected)
+    places = {name: place for names, places in columns for name, place in zip(names, places, strict=True)}
+    return plan_alterations(select_groups(lake, places), wanted, Strategy("undo", f"run {run_id}"), now, expected)
 
 
-def as_of(lake: Lake, pattern: str, instant_ms: int, topic: str | None, now: int) -> pa.Table:
-    """Set the offsets that groups had at an instant; those they did not have then stay as they are."""
+def as_of(lake: Lake, pattern: str, timestamp: int, topic: str | None, now: int) -> pa.Table:
+    """Plan to restore the offsets of groups at a time; offsets that were committed only later do not change."""
     places = groups_in_history(lake, pattern)
-    then = pa.concat_tables([targets.as_they_were(offsets_as_of(lake, instant_ms, name, topic)) for name in places])
-    groups = groups_at(lake, places)
+    then = pa.concat_tables([targets.from_history(offsets_as_of(lake, timestamp, name, topic)) for name in places])
+    groups = select_groups(lake, places)
     stored = groups.rows("offsets", OFFSET)
     if topic is not None:
         stored = stored.filter(pc.equal(stored["topic"], topic))
-    since = stored.filter(pa.array(rows_in(stored, then, KEY) < 0))
-    wanted = pa.concat_tables([then, targets.as_they_are(since, "it had no offset then, and keeps this one")])
-    return plan_alterations(groups, wanted, Strategy("as_of", to_iso(instant_ms)), now)
+    later = stored.filter(pa.array(rows_in(stored, then, KEY) < 0))
+    wanted = pa.concat_tables(
+        [then, targets.unchanged(later, "the group had no offset at that time: it does not change")]
+    )
+    return plan_alterations(groups, wanted, Strategy("as_of", to_iso(timestamp)), now)
 
 
 def undelete(lake: Lake, pattern: str, topic: str | None, now: int) -> pa.Table:
-    """Set the offsets that groups had and that were deleted or expired."""
+    """Plan to restore the last offsets of groups that were deleted or expired."""
     places = groups_in_history(lake, pattern)
-    wanted = targets.as_they_were(deleted_offsets(lake, [*places], topic))
-    return plan_alterations(groups_at(lake, places), wanted, Strategy("undelete"), now)
+    wanted = targets.from_history(deleted_offsets(lake, [*places], topic))
+    return plan_alterations(select_groups(lake, places), wanted, Strategy("undelete"), now)
 
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """What is asked of `reset`.
+    """A request to reset offsets.
 
-    | field    | is |
-    |----------|----|
-    | group_id | the group; None: the file names the groups |
-    | strategy | its name in `alterations`: to_earliest, to_offset, from_file, ... |
-    | compute  | one of `lifecycle.strategies`; None of from_file and from_group |
-    | scope    | topics and partitions; see `offset_targets.Scope` |
-    | at_ms    | of to_datetime and by_duration: the instant, ms since the epoch |
-    | source   | of from_file the file, of from_group the group |
-    | only_if  | only offsets that are this now |
+    | Field     | Description |
+    |-----------|-------------|
+    | group_id  | The group; None if the file contains groups. |
+    | strategy  | The name of the strategy in `alterations`: to_earliest, to_offset, from_file, ... |
+    | compute   | A function of `rules.strategies`; None for from_file and from_group. |
+    | scope     | Topics and partitions (`targets.Scope`). |
+    | timestamp | The time of to_datetime and by_duration in ms since the epoch. |
+    | source    | The file of from_file, or the group of from_group. |
+    | only_if   | If not None, only offsets with this value are changed. |
     """
 
     group_id: str | None
     strategy: str
     compute: targets.Compute | None
     scope: targets.Scope
-    at_ms: int | None = None
+    timestamp: int | None = None
     source: str = ""
     only_if: int | None = None
 
     @property
     def evidence(self) -> str | None:
-        """What the new offsets rest on."""
-        return self.source or (None if self.at_ms is None else to_iso(self.at_ms))
+        """The source of the new offsets."""
+        return self.source or (None if self.timestamp is None else to_iso(self.timestamp))
 
 
-def reset(lake: Lake, asked: Reset, admin: ClusterAdmin | None, now: int) -> pa.Table:
-    """Plan a reset; rows that would change nothing are in it too. `admin`: the cluster that knows where logs end."""
-    ends = targets.LogEndLookup(admin, asked.at_ms)
+def reset(lake: Lake, request: Reset, admin: ClusterAdmin | None, now: int) -> pa.Table:
+    """Plan a reset, including rows without a change; `admin` is the cluster to read log start and end offsets from."""
+    ends = targets.LogEndLookup(admin, request.timestamp)
     live = admin is not None
-    if asked.strategy == "from_file":
-        rows = targets.from_file(asked.source, asked.group_id)
+    if request.strategy == "from_file":
+        rows = targets.from_file(request.source, request.group_id)
         groups = _groups(lake, {*rows["group_id"].to_pylist()}, live=live)
-        wanted = targets.given(rows, ends)
-    elif asked.group_id is None:
-        raise BadRequest("name the group to reset")
-    elif asked.compute is None:
-        groups = _groups(lake, {asked.group_id, asked.source}, live=live)
-        wanted = targets.from_group(groups, asked.source, asked.group_id)
+        wanted = targets.from_rows(rows, ends)
+    elif request.group_id is None:
+        raise BadRequest("Specify the group to reset.")
+    elif request.compute is None:
+        groups = _groups(lake, {request.group_id, request.source}, live=live)
+        wanted = targets.from_group(groups, request.source, request.group_id)
     else:
-        groups = groups_named(lake, asked.group_id)
-        if asked.group_id not in groups.found:
-            raise BadRequest(f"reset takes one group by its name; {asked.group_id!r} is a pattern")
-        wanted = targets.by_strategy(groups, asked.group_id, asked.scope, asked.compute, ends)
+        groups = groups_like(lake, request.group_id)
+        if request.group_id not in groups.found:
+            raise BadRequest(f"Cannot reset {request.group_id!r}, which is a pattern: specify one group by its name.")
+        wanted = targets.by_strategy(groups, request.group_id, request.scope, request.compute, ends)
     expected = None
-    if asked.only_if is not None:
-        expected = pa.array([asked.only_if] * wanted.num_rows, pa.int64())
-    return plan_alterations(groups, wanted, Strategy(asked.strategy, asked.evidence), now, expected)
+    if request.only_if is not None:
+        expected = pa.array([request.only_if] * wanted.num_rows, pa.int64())
+    return plan_alterations(groups, wanted, Strategy(request.strategy, request.evidence), now, expected)
 
 
 def _groups(lake: Lake, names: set[str], *, live: bool) -> GroupSelection:
-    """Take groups by name, those that are not there yet too."""
+    """Select groups by name, including groups that do not exist yet."""
     known = _all_places(lake)
     places = {
-        name: known[name] if name in known else place_of_new_group(lake, name, live=live) for name in sorted(names)
+        name: known[name] if name in known else log_partition_of_new_group(lake, name, live=live)
+        for name in sorted(names)
     }
-    return groups_at(lake, places)
+    return select_groups(lake, places)
 
 
 def _all_places(lake: Lake) -> dict[str, int]:
-    """Give the log partition of every group that ever committed."""
+    """Return the log partition of every group that ever committed."""
     rows = lake.query("SELECT DISTINCT group_id, log_partition FROM offset_commits", "offset_commits").to_pylist()
     return {row["group_id"]: row["log_partition"] for row in rows}
