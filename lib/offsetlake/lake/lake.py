@@ -231,7 +231,7 @@ class Lake:
             return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
         except ValueError as error:
             raise LakeUnusable(
-                f"{file} is not valid JSON ({error}): remove it, and the job whose plan it was starts anew"
+                f"{file} is not valid JSON ({error}): remove it, and the job whose plan it was starts again"
             ) from error
 
     def remove_file(self, name: str) -> None:

@@ -27,7 +27,7 @@ RESUMED = "finished after an interruption"
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a run needs to do the same again after an interruption; `begin` sets its number and when it started (ms)."""
+    """What a run needs for a repetition after an interruption; `begin` sets its number and when it started (ms)."""
 
     run_id: int = 0
     started_at: int = 0
@@ -216,7 +216,7 @@ def unfinished_plan(lake: Lake, job: str, kind: type[SomePlan]) -> SomePlan | No
         plan = kind.from_json(stored)
     except (TypeError, AttributeError, KeyError) as error:
         raise LakeUnusable(
-            f"{lake.path / _plan_file(job)} is not a plan of {job} ({error}): remove it, and the job starts anew"
+            f"{lake.path / _plan_file(job)} is not a plan of {job} ({error}): remove it, and the job starts again"
         ) from error
     finished = lake.query(f"SELECT 1 FROM runs WHERE run_id = {plan.run_id}", "runs").num_rows  # noqa: S608
     return None if finished else plan
@@ -256,7 +256,7 @@ def finish(
 ) -> Report:
     """Write the row of the run, once, and remove its plan; `ingested` is what an ingest read.
 
-    The versions of the tables in the report are those that the run, which holds the lock of the lake, leaves behind.
+    The versions of the tables in the report are those that the run, which holds the lock of the lake, leaves.
     """
     report = Report(
         run_id=plan.run_id,

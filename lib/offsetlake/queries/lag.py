@@ -89,15 +89,15 @@ def _lag(windows: Windows, current: pa.Table, recorded: Ends, now: int | None) -
     present = CurrentLags(lag, instants, recorded.were_reached(partitions, committed), observations)
     severity = np.where(unknown, _END_UNKNOWN, evaluate(windows, lags, present))
     reached = recorded.reached(partitions, committed)
-    behind = np.where(lag > 0, instants - reached, 0)
+    lag_ms = np.where(lag > 0, instants - reached, 0)
     columns = {
         "severity": severity,
         "why": _why(severity, windows.counts),
         "committed_offset": committed,
         "end_offset": pa.array(end, mask=unknown),
         "lag": pa.array(lag, mask=unknown),
-        "lag_ms": pa.array(behind, mask=unknown | ((lag > 0) & (reached == UNKNOWN))),
-        "lag_at_least_ms": pa.array(np.where((lag > 0) & (reached == UNKNOWN), instants - first, behind), mask=unknown),
+        "lag_ms": pa.array(lag_ms, mask=unknown | ((lag > 0) & (reached == UNKNOWN))),
+        "lag_at_least_ms": pa.array(np.where((lag > 0) & (reached == UNKNOWN), instants - first, lag_ms), mask=unknown),
         "commit_timestamp": windows.timestamps[newest],
         "commits": windows.counts,
         "asked_timestamp": pa.array(asked, mask=unknown),

@@ -166,9 +166,7 @@ def check_committed(
         subject = ", ".join(
             f"{column.removesuffix('_id')} {value}" for column, value in named.items() if value is not None
         )
-        raise BadRequest(
-            f"nobody ever committed an offset of {subject}, as far as the lake {lake.path} has read its log"
-        )
+        raise BadRequest(f"no offset of {subject} was ever committed, as far as the lake {lake.path} has read its log")
 
 
 def first_instant(lake: Lake) -> int | None:
