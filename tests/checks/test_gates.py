@@ -89,4 +89,7 @@ def test_accepted_history_passes_and_later_history_is_checked(run: Run, lake: La
 
 def test_accept_checks_nothing(run: Run, lake: Lake) -> None:
     code, _, err = run("check", "--accept", "--gate")
-    assert (code, err) == (2, "error: --accept checks nothing: it takes --suite only\n")
+    assert (code, err) == (
+        2,
+        "error: --accept checks nothing: it can be combined with --suite only.\n",
+    )

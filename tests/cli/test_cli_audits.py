@@ -186,7 +186,7 @@ def test_missing_table_fails_only_views_that_read_it(run: Run, lake: Path) -> No
     code, out, err = run("audit", "changes")
     assert (code, out) == (6, "")
     assert "table alterations of the lake" in err
-    assert "is gone" in err
+    assert "is missing" in err
     assert len(query(run, "audit", "commit_steps")) == 8  # this view does not read that table
 
 

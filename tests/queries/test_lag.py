@@ -263,7 +263,7 @@ def test_lag_command_prints_a_table(run: Run, lake: Lake) -> None:
         ["orphan", "anew", "0", "OK", "3", "0", "-3", "0s"],
         ["orphan", "gone", "0", "unknown", "(log", "end", "unknown)", "5"],
     ]
-    assert err == "1 of 2 partitions: the last cycle was not told where they end\n"
+    assert err == ("The lag of 1 of 2 partitions is unknown: the last cycle did not read their log end offsets.\n")
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_lag_command_prints_a_table(run: Run, lake: Lake) -> None:
         (["--group", "nobody"], "error: no group like 'nobody' has an offset"),
         (["--now", "yesterday"], "error: 'yesterday' is no instant"),
         (["--status", "GOOD"], "GOOD"),
-        (["--over-time"], "error: --over-time is of one group"),
+        (["--over-time"], "error: --over-time requires --group"),
         (["--over-time", "--group", "nobody"], "error: the lag of group 'nobody' is not known"),
     ],
 )
