@@ -30,7 +30,7 @@ RACED = 3_000
 def committing(log: Path) -> Iterator[None]:
     """Have another process commit, all the while."""
     path = os.pathsep.join([str(ROOT / "lib"), str(ROOT / "tests")])
-    command = [sys.executable, "-m", "e2e.committing", str(log), "17"]
+    command = [sys.executable, "-m", "support.e2e.committing", str(log), "17"]
     with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}) as program:
         try:
             before = len(read_log(log))

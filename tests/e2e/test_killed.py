@@ -25,7 +25,7 @@ from support.oracle.bulk import write_bulk_log
 ROOT = Path(__file__).parents[2]
 PYTHON_PATH = os.pathsep.join([str(ROOT / "lib"), str(ROOT / "tests")])
 
-# So many writes of each kind are killed before, or all: for each job that takes minutes (python -m e2e.killing).
+# The number of writes of each kind to kill a job before. All of them take minutes (python -m support.e2e.killing).
 PER_KIND = {
     "create": 1,
     "ingest": 1,
@@ -57,7 +57,7 @@ def all_kills(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
     """What the program that kills tells of all of them."""
     scenarios = [f"{scenario}={PER_KIND.get(scenario, 0)}" for scenario in (*SCENARIOS, AGAIN_AND_AGAIN)]
     done = subprocess.run(
-        [sys.executable, "-m", "e2e.killing", tmp_path_factory.mktemp("killed"), *scenarios],
+        [sys.executable, "-m", "support.e2e.killing", tmp_path_factory.mktemp("killed"), *scenarios],
         env=os.environ | {"PYTHONPATH": PYTHON_PATH},
         capture_output=True,
         check=False,

@@ -1,6 +1,6 @@
 """A program that commits: random keys of a plan, again and again, whenever the log is free, until it is ended.
 
-python -m e2e.committing LOG SEED
+python -m support.e2e.committing LOG SEED
 """
 
 import random

@@ -1,6 +1,6 @@
 """A program that kills jobs: each in a forked child that ends itself by SIGKILL right before one of its writes.
 
-    python -m e2e.killing FOLDER SCENARIO[=NUMBER]...
+    python -m support.e2e.killing FOLDER SCENARIO[=NUMBER]...
 
 One child is killed at its first write, the next at its second, and so on, until one lives to the end: right before a
 write is right after the one before. With NUMBER only before so many writes of each kind, as all of them take minutes:
