@@ -144,7 +144,7 @@ def test_a_transaction_that_goes_with_its_group_is_told(live: Live, just_before:
         just_before(ClusterAdmin, "delete_group", begins)
         of_group = live.ask("cleanup", group, "--execute").rows[-1]
         assert (of_group["topic"], of_group["outcome"]) == (None, "emitted")
-        assert f"{topic}-1: a transaction's commit of 4 at log offset" in of_group["reason"]
+        assert f"{topic}-1: a transactional commit of 4 at log offset" in of_group["reason"]
     assert live.stands(group) == {}
     assert live.ask("undelete", group, "--topic", topic, "--execute").code == 0
     assert live.stands(group) == {(topic, 0): 3, (topic, 1): 4}
