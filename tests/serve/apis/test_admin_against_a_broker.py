@@ -94,7 +94,7 @@ def test_list_groups_matches_the_broker(both: Both, version: int) -> None:
 
 def _assert_same_list(both: Both, version: int = 5, **values: Any) -> None:
     theirs, ours = (
-        sorted((of for of in answer["groups"] if of["group_id"] in GROUPS), key=str)
+        sorted((row for row in answer["groups"] if row["group_id"] in GROUPS), key=str)
         for answer in both(LIST_GROUPS, version, **values)
     )
     assert ours == theirs, values
@@ -159,7 +159,7 @@ def test_metadata_matches_the_broker(both: Both, version: int) -> None:
 
 
 def _bare(topic: dict[str, Any]) -> dict[str, Any]:
-    topic["partitions"] = sorted((of["error_code"], of["partition_index"]) for of in topic["partitions"])
+    topic["partitions"] = sorted((row["error_code"], row["partition_index"]) for row in topic["partitions"])
     return _without(topic, "topic_authorized_operations", "topic_id")  # the log does not contain the id
 
 
@@ -169,9 +169,9 @@ def test_list_offsets_has_the_error_codes_of_the_broker(both: Both, version: int
     topics = [{"name": name, "partitions": asked} for name in (TOPIC, OTHER, ABSENT)]
     theirs, ours = (
         {
-            (topic["name"], of["partition_index"]): of["error_code"]
+            (topic["name"], row["partition_index"]): row["error_code"]
             for topic in answer["topics"]
-            for of in topic["partitions"]
+            for row in topic["partitions"]
         }
         for answer in both(LIST_OFFSETS, version, topics=topics)
     )
@@ -195,7 +195,7 @@ def test_deletions_match_the_broker(both: Both) -> None:
     """Offsets first, then groups: the deletions depend on their order."""
     for group, keys in DELETIONS:
         topics = [
-            {"name": name, "partitions": [{"partition_index": number} for of, number in keys if of == name]}
+            {"name": name, "partitions": [{"partition_index": number} for row, number in keys if row == name]}
             for name in dict.fromkeys(name for name, _ in keys)
         ]
         theirs, ours = both(OFFSET_DELETE, 0, group_id=group, topics=topics)
@@ -213,18 +213,18 @@ def test_deletions_match_the_broker(both: Both) -> None:
 
 def _errors(answer: dict[str, Any]) -> dict[tuple[str, int], int]:
     return {
-        (topic["name"], of["partition_index"]): of["error_code"]
+        (topic["name"], row["partition_index"]): row["error_code"]
         for topic in answer["topics"]
-        for of in topic["partitions"]
+        for row in topic["partitions"]
     }
 
 
 def _assert_same_offsets(both: Both, group: str) -> None:
     theirs, ours = (
         {
-            (topic["name"], of["partition_index"]): (of["committed_offset"], of["committed_leader_epoch"])
+            (topic["name"], row["partition_index"]): (row["committed_offset"], row["committed_leader_epoch"])
             for topic in answer["topics"]
-            for of in topic["partitions"]
+            for row in topic["partitions"]
         }
         for answer in both(OFFSET_FETCH, 7, group_id=group, topics=None, require_stable=False)
     )

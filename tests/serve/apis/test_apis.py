@@ -245,7 +245,7 @@ def test_topics_are_described_in_pages(tmp_path: Path, origin: Origin) -> None:
         answer = served.ask(apis.DESCRIBE_TOPIC_PARTITIONS, 0, topics=[], response_partition_limit=3, cursor=cursor)
         cursor = answer["next_cursor"]
         pages.append(
-            [(topic["name"], of["partition_index"]) for topic in answer["topics"] for of in topic["partitions"]]
+            [(topic["name"], row["partition_index"]) for topic in answer["topics"] for row in topic["partitions"]]
         )
     assert [len(page) for page in pages] == [3] * 20
     assert [each for page in pages for each in page] == [
@@ -273,7 +273,7 @@ def test_partition_of_the_log_above_the_limit_is_not_described(served: InProcess
     assert served.topics.partitions(b"x") == MAX_PARTITIONS
     cursor = {"topic_name": "x", "partition_index": MAX_PARTITIONS - 1}
     answer = served.ask(apis.DESCRIBE_TOPIC_PARTITIONS, 0, topics=[{"name": "x"}], cursor=cursor)
-    assert [of["partition_index"] for of in answer["topics"][0]["partitions"]] == [MAX_PARTITIONS - 1]
+    assert [row["partition_index"] for row in answer["topics"][0]["partitions"]] == [MAX_PARTITIONS - 1]
     assert answer["next_cursor"] is None
 
 
@@ -299,7 +299,7 @@ def test_unknown_log_end_offset_is_the_largest_offset(served: InProcess, version
     partitions = [{"partition_index": 0, "timestamp": time} for time in (-1, -2, 1_700_000_000_000)]
     topics = [{"name": "orders", "partitions": [*partitions, {"partition_index": -1, "timestamp": -1}]}]
     (topic,) = served.ask(apis.LIST_OFFSETS, version, topics=topics)["topics"]
-    found = [(of["error_code"], of["offset"], of["timestamp"]) for of in topic["partitions"]]
+    found = [(row["error_code"], row["offset"], row["timestamp"]) for row in topic["partitions"]]
     assert found == [(0, MAX_OFFSET, -1), (0, -1, -1), (0, -1, -1), (3, -1, -1)]
     assert commit(served, "g", "orders", 0, MAX_OFFSET) == 1
     assert commit(served, "g", "orders", 0, MAX_OFFSET - 1) == 0
@@ -313,7 +313,7 @@ def test_known_log_start_and_end_offsets_are_returned(served: InProcess, version
     partitions = [{"partition_index": number, "timestamp": time} for number in range(3) for time in times]
     topics = [{"name": name, "partitions": partitions} for name in ("orders", "unused")]
     found = [
-        [(of["error_code"], of["offset"]) for of in topic["partitions"]]
+        [(row["error_code"], row["offset"]) for row in topic["partitions"]]
         for topic in served.ask(apis.LIST_OFFSETS, version, topics=topics)["topics"]
     ]
     unknown = [(0, MAX_OFFSET), (0, -1), (0, -1), (0, -1)]
@@ -328,7 +328,7 @@ def test_fetch_of_another_topic_is_refused(shared: InProcess, version: int) -> N
     (topic,) = shared.ask(apis.FETCH, version, **VALUES[apis.FETCH])["responses"]
     assert topic.get("topic", "orders") == "orders"
     assert topic.get("topic_id", uuid.UUID(int=5).bytes) == uuid.UUID(int=5).bytes
-    ((partition, error),) = [(of["partition_index"], of["error_code"]) for of in topic["partitions"]]
+    ((partition, error),) = [(row["partition_index"], row["error_code"]) for row in topic["partitions"]]
     assert (partition, error) == (0, 29)
 
 

@@ -90,8 +90,8 @@ def test_deletion_applies_to_earlier_commits_of_the_connection(served: InProcess
 
 
 def _committing(group: str, offset: int) -> dict[str, Any]:
-    of = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
-    return {"group_id": group, "topics": [{"name": "t", "partitions": [of]}]}
+    row = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
+    return {"group_id": group, "topics": [{"name": "t", "partitions": [row]}]}
 
 
 def test_failed_append_deletes_nothing(served: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:

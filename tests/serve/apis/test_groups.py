@@ -59,7 +59,7 @@ def test_assignment_contains_the_names_of_topics_with_known_ids(served: InProces
     served.topics.learn({name: (0, id_) for name, id_ in zip((b"orders", b"payments"), ids, strict=True)})
     (group,) = served.ask(apis.CONSUMER_GROUP_DESCRIBE, 1, group_ids=[CONSUMER])["groups"]
     for which in ("assignment", "target_assignment"):
-        found = {of["topic_name"]: of["partitions"] for of in group["members"][0][which]["topic_partitions"]}
+        found = {row["topic_name"]: row["partitions"] for row in group["members"][0][which]["topic_partitions"]}
         assert found == dict(zip(("orders", "payments"), assigned.values(), strict=True))
 
 

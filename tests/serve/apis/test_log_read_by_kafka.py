@@ -33,10 +33,10 @@ def commit(client: WireClient, version: int, group: str, offsets: dict[int, tupl
         }
         for partition, (offset, epoch, metadata) in offsets.items()
     ]
-    of: dict[str, Any] = {"generation_id": -1, "generation_id_or_member_epoch": -1, "member_id": ""}
-    of |= {"retention_time_ms": -1, "group_instance_id": None}
+    fields: dict[str, Any] = {"generation_id": -1, "generation_id_or_member_epoch": -1, "member_id": ""}
+    fields |= {"retention_time_ms": -1, "group_instance_id": None}
     answer = client.ask(
-        OFFSET_COMMIT, version, of | {"group_id": group, "topics": [{"name": TOPIC, "partitions": rows}]}
+        OFFSET_COMMIT, version, fields | {"group_id": group, "topics": [{"name": TOPIC, "partitions": rows}]}
     )
     assert {each["error_code"] for each in answer["topics"][0]["partitions"]} == {0}
 
@@ -46,9 +46,9 @@ def served(client: WireClient, groups: list[str]) -> Offsets:
     found: Offsets = {}
     for group in groups:
         for topic in client.ask(OFFSET_FETCH, 5, {"group_id": group, "topics": None})["topics"]:
-            for of in topic["partitions"]:
-                value = of["committed_offset"], of["committed_leader_epoch"], of["metadata"]
-                found[group, topic["name"], of["partition_index"]] = value
+            for row in topic["partitions"]:
+                value = row["committed_offset"], row["committed_leader_epoch"], row["metadata"]
+                found[group, topic["name"], row["partition_index"]] = value
     return found
 
 
@@ -71,7 +71,7 @@ def test_broker_loads_the_log_of_the_serving_process(tmp_path: Path) -> None:
                 commit(client, version, group, {1: (43, epoch, ""), 2: (0, epoch, "m" * 4096)})
             commit(client, 9, "log-is-kafkas-gone", {0: (1, -1, "")})
             deleted = client.ask(DELETE_GROUPS, 2, {"groups_names": ["log-is-kafkas-gone"]})
-            assert [of["error_code"] for of in deleted["results"]] == [0]
+            assert [row["error_code"] for row in deleted["results"]] == [0]
             expected = served(client, [*groups, "log-is-kafkas-gone"])
         assert len(expected) == 1 + PARTITIONS * len(VERSIONS)
         put_back(log, broker.data_dir)
@@ -84,7 +84,7 @@ def test_broker_loads_the_log_of_the_serving_process(tmp_path: Path) -> None:
     dumped = [record for record in parse_dump(run_dump_log(sorted(log.glob("*/*.log")))) if record.payload]
     commits = [record for record in dumped if record.key and "partition" in record.key["data"]]
     assert len(commits) == 1 + 4 * len(VERSIONS) + 1
-    told = [dict(record.headers)[b"act.what"] for record in read_log(log) if record.headers]
-    assert (told.count(b"commit"), told.count(b"delete group")) == (2 * len(VERSIONS) + 1, 1), (
+    recorded = [dict(record.headers)[b"act.what"] for record in read_log(log) if record.headers]
+    assert (recorded.count(b"commit"), recorded.count(b"delete group")) == (2 * len(VERSIONS) + 1, 1), (
         "brokers ignore the headers"
     )

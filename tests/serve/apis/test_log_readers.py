@@ -46,24 +46,30 @@ Read = dict[tuple[int, int], tuple[bytes | None, bytes | None, int]]
 def plain(records: list[LogRecord]) -> Read:
     """Return the records that a consumer receives."""
     return {
-        (of.log_partition, of.log_offset): (of.key, of.value, of.log_timestamp) for of in records if not of.is_control
+        (record.log_partition, record.log_offset): (record.key, record.value, record.log_timestamp)
+        for record in records
+        if not record.is_control
     }
 
 
 def committed(records: list[LogRecord]) -> Read:
     """Return the records that a read_committed consumer receives: without aborted ones, up to an open transaction."""
-    began: dict[tuple[int, int], list[LogRecord]] = {}
+    open_transactions: dict[tuple[int, int], list[LogRecord]] = {}
     aborted: set[LogRecord] = set()
     for record in records:
-        of = record.log_partition, record.producer_id
+        producer = record.log_partition, record.producer_id
         if record.is_control:
-            ended = began.pop(of, [])
+            ended = open_transactions.pop(producer, [])
             aborted |= {*ended} if record.control_type == ABORT else set()
         elif record.producer_id >= 0:
-            began.setdefault(of, []).append(record)
-    stable = {of: min(first[0].log_offset for (p, _), first in began.items() if p == of) for of, _ in began}
-    seen = [of for of in records if of.log_offset < stable.get(of.log_partition, of.log_offset + 1)]
-    return plain([of for of in seen if of not in aborted])
+            open_transactions.setdefault(producer, []).append(record)
+    stable: dict[int, int] = {}
+    for (partition, _), (first, *_) in open_transactions.items():
+        stable[partition] = min(first.log_offset, stable.get(partition, first.log_offset))
+    visible = [
+        record for record in records if record.log_offset < stable.get(record.log_partition, record.log_offset + 1)
+    ]
+    return plain([record for record in visible if record not in aborted])
 
 
 def by_confluent(bootstrap: str, isolation_level: str) -> Read:
@@ -94,7 +100,10 @@ def by_aiokafka(bootstrap: str, isolation_level: str) -> Read:
             found: Read = {}
             while more := await consumer.getmany(timeout_ms=1000):
                 for messages in more.values():
-                    found |= {(of.partition, of.offset): (of.key, of.value, of.timestamp) for of in messages}
+                    found |= {
+                        (message.partition, message.offset): (message.key, message.value, message.timestamp)
+                        for message in messages
+                    }
             return found
         finally:
             await consumer.stop()
@@ -109,7 +118,10 @@ def by_kafka_python(bootstrap: str, isolation_level: str) -> Read:
         found: Read = {}
         while more := consumer.poll(1000):
             for messages in more.values():
-                found |= {(of.partition, of.offset): (of.key, of.value, of.timestamp) for of in messages}
+                found |= {
+                    (message.partition, message.offset): (message.key, message.value, message.timestamp)
+                    for message in messages
+                }
         return found
 
 
@@ -137,21 +149,21 @@ def live(serving: Serving) -> LogAddress:
 
 def ingest_and_compact(lake: Lake, log: LogAddress) -> Report:
     """Ingest and compact; return the report of the ingest."""
-    row = ingest(InProcess, lake, log, lambda _: None)
+    report = ingest(InProcess, lake, log, lambda _: None)
     compact(InProcess, lake, lambda _: None)
-    return row
+    return report
 
 
 def test_ingest_by_fetch_equals_ingest_from_the_folder(served: tuple[Serving, Path], tmp_path: Path) -> None:
     serving, log = served
     by_folder, by_fetch = Lake.create(tmp_path / "folder"), Lake.create(tmp_path / "fetch")
     ingest_and_compact(by_folder, LogAddress(folder=log))
-    row = ingest_and_compact(by_fetch, live(serving))
+    report = ingest_and_compact(by_fetch, live(serving))
     tables = state(by_fetch)
     assert tables["offset_commits"]
     assert tables["transaction_markers"]
     assert tables == state(by_folder)
-    assert not row.gaps
+    assert not report.gaps
 
 
 def test_ingest_records_deleted_segments_as_gaps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +183,9 @@ def test_ingest_records_deleted_segments_as_gaps(tmp_path: Path, monkeypatch: py
     cycle(InProcess(), Lake.open(tmp_path / "lake"), log)
     with Serving(tmp_path / "lake", log, log_partitions=1) as serving:
         assert upkeep(Lake.open(tmp_path / "lake"), log).counts["segments_deleted"] == 6
-        assert {of.partition: tuple(ends) for of, ends in live(serving).describe().ranges.items()} == {0: (6, 7)}
+        assert {partition.partition: tuple(ends) for partition, ends in live(serving).describe().ranges.items()} == {
+            0: (6, 7)
+        }
         gaps = ingest_and_compact(reader, live(serving)).gaps
     assert gaps == ((LOG, 0, 3, 6),)
     assert [row["committed_offset"] for row in rows(reader, "offsets")] == [16]
@@ -191,8 +205,10 @@ def test_following_consumer_receives_each_record_once(tmp_path: Path) -> None:
         with closing(Consumer(settings | {"reconnect.backoff.max.ms": 100, "log_level": 0})) as consumer:
             consumer.assign([TopicPartition(LOG, partition, 0) for partition in range(3)])
             while not done.is_set():
-                messages = [of for of in consumer.consume(100, 0.1) if not of.error()]
-                seen.extend((of.partition(), of.offset(), of.key(), of.value()) for of in messages)
+                messages = [message for message in consumer.consume(100, 0.1) if not message.error()]
+                seen.extend(
+                    (message.partition(), message.offset(), message.key(), message.value()) for message in messages
+                )
 
     def work(serving: Serving) -> None:
         with WireClient(serving.bootstrap) as client:
@@ -209,7 +225,7 @@ def test_following_consumer_receives_each_record_once(tmp_path: Path) -> None:
         serving.kill()
     with Serving(tmp_path / "lake", log, port=port, log_partitions=3) as serving:
         work(serving)
-        written = [(of.log_partition, of.log_offset, of.key, of.value) for of in read_log(log)]
+        written = [(record.log_partition, record.log_offset, record.key, record.value) for record in read_log(log)]
         until = time.monotonic() + SECONDS
         while len(seen) < len(written) and time.monotonic() < until:
             time.sleep(0.1)
@@ -219,5 +235,5 @@ def test_following_consumer_receives_each_record_once(tmp_path: Path) -> None:
     assert len(written) == 3 * 120
     assert sorted(seen) == written
     for partition in range(3):
-        offsets = [offset for of, offset, *_ in seen if of == partition]
+        offsets = [offset for log_partition, offset, *_ in seen if log_partition == partition]
         assert offsets == sorted(offsets)

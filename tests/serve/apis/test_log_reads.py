@@ -222,7 +222,7 @@ def test_list_offsets_returns_the_first_record_since_a_timestamp(shared: InProce
     times = sorted(
         {around for record in records for around in range(record.log_timestamp - 1, record.log_timestamp + 2)}
     )
-    firsts = [next((of for of in records if of.log_timestamp >= time), None) for time in times]
+    firsts = [next((row for row in records if row.log_timestamp >= time), None) for time in times]
     expected = [(0, first.log_timestamp, first.log_offset) if first else (0, -1, -1) for first in firsts]
     assert ends(shared, *times) == expected
     assert expected[-1] == (0, -1, -1)
@@ -234,7 +234,7 @@ def test_log_is_described_as_an_internal_topic(shared: InProcess) -> None:
         (topic,) = [topic for topic in everything if topic["name"] == LOG]
         (named,) = shared.ask(apis.METADATA, version, topics=[{"name": LOG, "topic_id": None}])["topics"]
         assert named == topic
-        assert [of["partition_index"] for of in topic["partitions"]] == [*range(LOG_PARTITIONS)]
+        assert [row["partition_index"] for row in topic["partitions"]] == [*range(LOG_PARTITIONS)]
         if version >= 1:
             assert {topic["name"] for topic in everything if topic["is_internal"]} == {LOG}
     described = shared.ask(apis.DESCRIBE_TOPIC_PARTITIONS, 0, topics=[{"name": LOG}])["topics"]
@@ -248,7 +248,7 @@ def test_other_internal_topics_do_not_exist(shared: InProcess, name: str) -> Non
     assert (topic["error_code"], topic["partitions"]) == (3, [])
     asked = [{"name": name, "partitions": [{"partition_index": 0, "timestamp": -1}]}]
     (topic,) = shared.ask(apis.LIST_OFFSETS, 7, topics=asked)["topics"]
-    assert [(of["error_code"], of["offset"]) for of in topic["partitions"]] == [(3, -1)]
+    assert [(row["error_code"], row["offset"]) for row in topic["partitions"]] == [(3, -1)]
 
 
 def test_offsets_of_the_log_can_be_committed(tmp_path: Path, origin: Origin) -> None:

@@ -150,10 +150,10 @@ def test_commit_and_fetch_of_groups_with_members_match_the_broker(newest: Broker
         for group, member in members.items():
             for epoch, name, instance in committers(member):
                 for version in (2, 7, 9, 10):  # without instance ids, with them, with errors by name, with topic ids
-                    of = {"generation_id": epoch, "generation_id_or_member_epoch": epoch}
-                    of |= {"member_id": name, "group_instance_id": instance}
-                    first, second = both.ask(OFFSET_COMMIT, version, commit(group, **of))
-                    assert second == first, (group, version, of)
+                    committer = {"generation_id": epoch, "generation_id_or_member_epoch": epoch}
+                    committer |= {"member_id": name, "group_instance_id": instance}
+                    first, second = both.ask(OFFSET_COMMIT, version, commit(group, **committer))
+                    assert second == first, (group, version, committer)
                     seen |= {each["error_code"] for topic in first["topics"] for each in topic["partitions"]}
                 if instance is None:
                     for version in (9, 10):

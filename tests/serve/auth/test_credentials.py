@@ -88,7 +88,7 @@ def test_invalid_command_fails_and_creates_no_file(
 def test_concurrent_commands_keep_all_tokens(file: Path) -> None:
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda number: token(f"name-{number}", "1h", file), range(24)))
-    assert {of.name for of in Credentials.read(file).tokens.values()} == {f"name-{number}" for number in range(24)}
+    assert {row.name for row in Credentials.read(file).tokens.values()} == {f"name-{number}" for number in range(24)}
 
 
 def test_command_on_a_symbolic_link_changes_its_target(

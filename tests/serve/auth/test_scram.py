@@ -24,44 +24,44 @@ def test_example_of_rfc_7677_is_reproduced(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(scram, "ITERATIONS", 4096)
     monkeypatch.setattr("secrets.token_urlsafe", lambda _: "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
     user = scram.verifier("SCRAM-SHA-256", "pencil", base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ=="))
-    of = ScramExchange("SCRAM-SHA-256", lambda _: user)
+    login = ScramExchange("SCRAM-SHA-256", lambda _: user)
     nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
-    first = of.answer(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO")
+    first = login.answer(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO")
     assert first == f"r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode()
-    assert not of.done
+    assert not login.done
     proof = "dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
-    last = of.answer(f"c=biws,r={nonce},p={proof}".encode())
+    last = login.answer(f"c=biws,r={nonce},p={proof}".encode())
     assert last == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
-    assert (of.done, of.name) == (True, "user")
+    assert (login.done, login.name) == (True, "user")
 
 
 @pytest.mark.parametrize("mechanism", scram.HASHES)
 def test_correct_password_logs_in(mechanism: str) -> None:
-    of, first = exchange(mechanism), scram_first("wonder=2C =3Dland")
-    of.answer(scram_last(mechanism, PASSWORD, first, of.answer(first)))
-    assert (of.done, of.name) == (True, NAME)
+    login, first = exchange(mechanism), scram_first("wonder=2C =3Dland")
+    login.answer(scram_last(mechanism, PASSWORD, first, login.answer(first)))
+    assert (login.done, login.name) == (True, NAME)
 
 
 @pytest.mark.parametrize("mechanism", scram.HASHES)
 def test_wrong_password_and_unknown_user_are_indistinguishable(mechanism: str) -> None:
     responses = []
     for name, password in (("wonder=2C =3Dland", "pen"), ("nobody", PASSWORD)):
-        of, first = exchange(mechanism), scram_first(name)
-        server_first = of.answer(first)
+        login, first = exchange(mechanism), scram_first(name)
+        server_first = login.answer(first)
         again = exchange(mechanism).answer(first)
         assert again.split(b",")[1:] == server_first.split(b",")[1:], "another salt would reveal an unknown user"
         with pytest.raises(LoginFailed) as refused:
-            of.answer(scram_last(mechanism, password, first, server_first))
+            login.answer(scram_last(mechanism, password, first, server_first))
         responses.append((len(server_first), str(refused.value).rpartition("'")[2]))
-        assert not of.done
+        assert not login.done
     assert responses[0] == responses[1]
 
 
 def test_replayed_message_of_another_login_is_refused() -> None:
     mechanism, first = "SCRAM-SHA-512", scram_first("wonder=2C =3Dland")
-    of = exchange(mechanism)
-    last = scram_last(mechanism, PASSWORD, first, of.answer(first))
-    of.answer(last)
+    login = exchange(mechanism)
+    last = scram_last(mechanism, PASSWORD, first, login.answer(first))
+    login.answer(last)
     replayed = exchange(mechanism)
     replayed.answer(first)
     with pytest.raises(LoginFailed, match="belongs to another login"):
@@ -91,7 +91,7 @@ def test_invalid_first_message_is_refused(message: bytes) -> None:
 def test_random_messages_are_refused(first: bytes, last: str) -> None:
     with pytest.raises(LoginFailed):
         exchange("SCRAM-SHA-256").answer(b"x" + first)
-    of = exchange("SCRAM-SHA-256")
-    of.answer(scram_first("a"))
+    login = exchange("SCRAM-SHA-256")
+    login.answer(scram_first("a"))
     with pytest.raises(LoginFailed):
-        of.answer(last.encode())
+        login.answer(last.encode())

@@ -117,13 +117,13 @@ def is_closed(client: WireClient) -> bool:
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_confluent_logs_in(serving: Serving, files: Secured, mechanism: str) -> None:
-    of = client_settings(serving, files, mechanism) | {"group.id": GROUP, "enable.auto.commit": False}
-    with closing(Consumer(of)) as consumer:
+    row = client_settings(serving, files, mechanism) | {"group.id": GROUP, "enable.auto.commit": False}
+    with closing(Consumer(row)) as consumer:
         (committed,) = consumer.commit(offsets=[TopicPartition(TOPIC, 0, 42)], asynchronous=False)
         assert committed.error is None
-        assert [of.offset for of in consumer.committed([TopicPartition(TOPIC, 0)], timeout=SECONDS)] == [42]
+        assert [row.offset for row in consumer.committed([TopicPartition(TOPIC, 0)], timeout=SECONDS)] == [42]
     admin = AdminClient(client_settings(serving, files, mechanism))
-    assert [of.group_id for of in admin.list_consumer_groups().result().valid] == [GROUP]
+    assert [row.group_id for row in admin.list_consumer_groups().result().valid] == [GROUP]
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])

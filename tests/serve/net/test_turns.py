@@ -261,8 +261,8 @@ def test_metadata_of_many_partitions_is_encoded_in_steps(served: InProcess, vers
     steps = [*work]
     assert len(steps) >= 20, "other connections have turns between the steps"
     (topic,) = answer()["topics"]
-    assert [of["partition_index"] for of in topic["partitions"]] == [*range(20_000)]
-    assert {(of["error_code"], of["leader_id"], *of["replica_nodes"]) for of in topic["partitions"]} == {(0, 0, 0)}
+    assert [row["partition_index"] for row in topic["partitions"]] == [*range(20_000)]
+    assert {(row["error_code"], row["leader_id"], *row["replica_nodes"]) for row in topic["partitions"]} == {(0, 0, 0)}
 
 
 @pytest.mark.parametrize("version", [2, 5, 8])
@@ -282,7 +282,7 @@ def test_fetch_of_all_offsets_of_a_group_is_consistent(served: InProcess, versio
     assert steps + sum(1 for _ in work) >= 25
     found = answer()
     (topic,) = (found["groups"][0] if version >= 8 else found)["topics"]
-    offsets = {of["partition_index"]: of["committed_offset"] for of in topic["partitions"]}
+    offsets = {row["partition_index"]: row["committed_offset"] for row in topic["partitions"]}
     assert offsets == dict.fromkeys(range(1, 5000), 1)
 
 
@@ -294,7 +294,7 @@ def test_offsets_of_a_group_are_read_in_steps_for_http(served: InProcess) -> Non
     first, *others = complete(read_offsets(served.store.group_offsets(b"large"), None))
     fields = ("topic", "partition", "committed_offset", "leader_epoch", "metadata")
     assert [first[field] for field in fields] == ["a", 7, 8, 9, "m"]
-    assert [of["partition"] for of in others] == [*range(5000)]
+    assert [row["partition"] for row in others] == [*range(5000)]
     assert complete(read_offsets(served.store.group_offsets(b"large"), "a")) == [first]
 
 
@@ -329,7 +329,7 @@ def test_memory_closes_the_largest_connection_of_the_address_that_uses_most() ->
         memory.charge(connection, 2 * mb + size)
         assert memory.used <= 100 * mb
     assert not honest.closed
-    assert [of.closed for of in hostile] == [False] * 39 + [True], "the largest connection is closed"
+    assert [row.closed for row in hostile] == [False] * 39 + [True], "the largest connection is closed"
     for connection in hostile:
         memory.charge(connection, 0)
     memory.charge(honest, 0)
@@ -362,7 +362,7 @@ def test_large_commit_is_read_in_steps_and_stored_completely(served: InProcess) 
     assert served.store.group(b"large") is None
     served.loop.run_until_complete(served.writes.drain())
     (topic,) = answer()["topics"]
-    assert {of["error_code"] for of in topic["partitions"]} == {0}
+    assert {row["error_code"] for row in topic["partitions"]} == {0}
     assert len(served.store.offsets(b"large")) == 5000
 
 
@@ -370,7 +370,7 @@ def test_too_large_commit_is_refused_completely(served: InProcess) -> None:
     """Its record batch is larger than max.message.bytes: UNKNOWN_SERVER_ERROR (-1)."""
     answer = served.ask(OFFSET_COMMIT, 8, **commit_of(300, "m" * 4000))
     (topic,) = answer["topics"]
-    assert {of["error_code"] for of in topic["partitions"]} == {-1}
+    assert {row["error_code"] for row in topic["partitions"]} == {-1}
     assert served.store.group(b"large") is None
 
 
@@ -392,14 +392,14 @@ def test_large_transactional_commit_is_read_in_steps_and_pending_completely(serv
         served.loop.run_until_complete(served.writes.drain())
     complete(work.pop(0))
     (topic,) = answer()["topics"]
-    assert {of["error_code"] for of in topic["partitions"]} == {0}
+    assert {row["error_code"] for row in topic["partitions"]} == {0}
     assert served.store.unstable(b"large") == {(b"wide", number) for number in range(5000)}
 
 
 def test_too_large_transactional_commit_is_refused_completely(served: InProcess) -> None:
     """Its record batch is larger than max.message.bytes: UNKNOWN_SERVER_ERROR (-1)."""
     (topic,) = served.ask(TXN_OFFSET_COMMIT, 5, **transactional_commit(served, 300, "m" * 4000))["topics"]
-    assert {of["error_code"] for of in topic["partitions"]} == {-1}
+    assert {row["error_code"] for row in topic["partitions"]} == {-1}
     assert not served.store.unstable(b"large")
 
 
@@ -409,16 +409,16 @@ def test_deletion_of_many_groups_does_not_fill_the_write_queue(
     queued: list[int] = []
     add = served.writes.add
 
-    def counted(*of: Any) -> None:
-        add(*of)
+    def counted(*row: Any) -> None:
+        add(*row)
         queued.append(len(served.writes._queue))
 
     monkeypatch.setattr(served.writes, "add", counted)
     served.ask(OFFSET_COMMIT, 8, **commit_of(3, ""))
     names = [f"unknown-{number}" for number in range(300)] + ["large", "large"]
     results = served.ask(DELETE_GROUPS, 2, groups_names=names)["results"]
-    assert [of["group_id"] for of in results] == names
-    assert [of["error_code"] for of in results] == [*[69] * 300, 0, 69]
+    assert [row["group_id"] for row in results] == names
+    assert [row["error_code"] for row in results] == [*[69] * 300, 0, 69]
     assert max(queued) == 1
 
 
@@ -434,6 +434,6 @@ def test_offsets_are_deleted_in_batches_of_limited_size(served: InProcess, monke
     monkeypatch.setattr(served.appender, "append", counted)
     answer = served.ask(OFFSET_DELETE, 0, group_id="large", topics=many(2500))
     (topic,) = answer["topics"]
-    assert [(of["partition_index"], of["error_code"]) for of in topic["partitions"]] == [(n, 0) for n in range(2500)]
+    assert [(row["partition_index"], row["error_code"]) for row in topic["partitions"]] == [(n, 0) for n in range(2500)]
     assert sizes == [1000, 1000, 500]
     assert {*served.store.offsets(b"large")} == {key(b"wide", number) for number in range(2500, 2600)}

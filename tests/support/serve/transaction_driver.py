@@ -50,28 +50,28 @@ class Transacting:
             self.service.loop.run_until_complete(self.service.writes.drain())
 
     def init(self, name: str) -> int:
-        asked = {"transactional_id": name, "transaction_timeout": timedelta(minutes=1)}
-        said = self.service.ask(INIT_PRODUCER_ID, 4, **asked)
-        if not said["error_code"]:
-            self.producers[name] = said["producer_id"], said["producer_epoch"]
-        return int(said["error_code"])
+        values = {"transactional_id": name, "transaction_timeout": timedelta(minutes=1)}
+        answer = self.service.ask(INIT_PRODUCER_ID, 4, **values)
+        if not answer["error_code"]:
+            self.producers[name] = answer["producer_id"], answer["producer_epoch"]
+        return int(answer["error_code"])
 
     def commit(self, name: str, group: str, offsets: dict[int, int], *, new: bool) -> int:
         if not new:
             error: int = self.service.ask(ADD_OFFSETS_TO_TXN, 0, group_id=group, **self._of(name))["error_code"]
             assert not error
-        asked = {"group_id": group, "topics": _topics(offsets), **self._of(name)}
-        return _error(self.service.ask(TXN_OFFSET_COMMIT, 5 if new else 3, **asked))
+        values = {"group_id": group, "topics": _topics(offsets), **self._of(name)}
+        return _error(self.service.ask(TXN_OFFSET_COMMIT, 5 if new else 3, **values))
 
     def end(self, name: str, *, commits: bool, new: bool) -> int:
-        said = self.service.ask(END_TXN, 5 if new else 1, committed=commits, **self._of(name))
-        if new and not said["error_code"]:
-            self.producers[name] = said["producer_id"], said["producer_epoch"]
-        return int(said["error_code"])
+        answer = self.service.ask(END_TXN, 5 if new else 1, committed=commits, **self._of(name))
+        if new and not answer["error_code"]:
+            self.producers[name] = answer["producer_id"], answer["producer_epoch"]
+        return int(answer["error_code"])
 
     def plain(self, group: str, offsets: dict[int, int]) -> int:
-        asked = {"group_id": group, "generation_id_or_member_epoch": -1, "topics": _topics(offsets)}
-        return _error(self.service.ask(OFFSET_COMMIT, 7, **asked))
+        values = {"group_id": group, "generation_id_or_member_epoch": -1, "topics": _topics(offsets)}
+        return _error(self.service.ask(OFFSET_COMMIT, 7, **values))
 
     def delete_offset(self, group: str, partition: int) -> None:
         topics = [{"name": TOPIC, "partitions": [{"partition_index": partition}]}]
@@ -91,7 +91,7 @@ class Transacting:
     def said_by_the_log(self) -> tuple[Offsets, Held]:
         """Replay the log, as another coordinator would."""
         state = replay(read_log(self.folder / "log"))
-        offsets = {key: (of.committed_offset, of.metadata) for key, of in state.committed.items()}
+        offsets = {key: (row.committed_offset, row.metadata) for key, row in state.committed.items()}
         return offsets, {key[:3] for key in state.pending}
 
     def _of(self, name: str) -> dict[str, Any]:
@@ -117,5 +117,5 @@ def _topics(offsets: dict[int, int]) -> list[dict[str, Any]]:
     return [{"name": TOPIC, "partitions": rows}]
 
 
-def _error(said: dict[str, Any]) -> int:
-    return max(of["error_code"] for topic in said["topics"] for of in topic["partitions"])
+def _error(answer: dict[str, Any]) -> int:
+    return max(row["error_code"] for topic in answer["topics"] for row in topic["partitions"])

@@ -36,7 +36,7 @@ def _entity(schema: Any, rng: random.Random) -> Any:
 
 def _field(field: "dataclasses.Field[Any]", rng: random.Random) -> Any:
     annotation: Any = field.type
-    choices = [of for of in get_args(annotation) if of is not type(None)]
+    choices = [row for row in get_args(annotation) if row is not type(None)]
     if get_origin(annotation) is not tuple and len(choices) < len(get_args(annotation)):
         if rng.random() < 0.3:
             return None
@@ -90,7 +90,7 @@ def _plain_field(field: "dataclasses.Field[Any]") -> Any:
     if field.name in _PLAIN:
         return _PLAIN[field.name]
     annotation: Any = field.type
-    choices = [of for of in get_args(annotation) if of is not type(None)]
+    choices = [row for row in get_args(annotation) if row is not type(None)]
     if get_origin(annotation) is not tuple and len(choices) < len(get_args(annotation)):
         annotation = choices[0]
     if get_origin(annotation) is tuple:

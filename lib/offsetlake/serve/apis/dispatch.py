@@ -26,15 +26,15 @@ class Service:
 
     def take(self, frame: bytes, header: wire.RequestHeader, answer: Answer) -> int:
         """Handle a request; see `offsetlake.serve.net.connection.Requests.take`."""
-        api, version, at, client = header.api, header.version, header.body, self._client
+        api, version, position, client = header.api, header.version, header.body, self._client
         if api == OFFSET_FETCH and version in _FETCH_VERSIONS:
-            at = wire.skip_header_tags(frame, at) if version >= _FETCH_FLEXIBLE else at
-            self._fetches.take(frame, at, version, answer, client)
+            position = wire.skip_header_tags(frame, position) if version >= _FETCH_FLEXIBLE else position
+            self._fetches.take(frame, position, version, answer, client)
         elif api == OFFSET_COMMIT and version in _COMMIT_VERSIONS:
             if version >= FIRST_FLEXIBLE_VERSION:
-                at, last = wire.skip_header_tags(frame, at), self._last_commit
-                return self._commits.take(frame, at, header, lambda body: answer(b"\0" + body), last, client)
-            return self._commits.take(frame, at, header, answer, self._last_commit, client)
+                position, last = wire.skip_header_tags(frame, position), self._last_commit
+                return self._commits.take(frame, position, header, lambda body: answer(b"\0" + body), last, client)
+            return self._commits.take(frame, position, header, answer, self._last_commit, client)
         else:
             return self._admin.take(frame, header, answer, client)
         return 0

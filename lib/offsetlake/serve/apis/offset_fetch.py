@@ -72,16 +72,16 @@ class OffsetFetch:
         self.errors: Counter[int] = Counter()
         self._read_cached = lru_cache(MAX_CACHED_REQUESTS)(lambda body, version: complete(self._read(body, version)))
 
-    def take(self, frame: bytes, at: int, version: int, answer: Answer, client: Client) -> None:
-        """Answer the request whose body begins at position `at`, in steps if it is large.
+    def take(self, frame: bytes, position: int, version: int, answer: Answer, client: Client) -> None:
+        """Answer the request whose body begins at `position`, in steps if it is large.
 
         Raise Malformed, IndexError or struct.error if the request is malformed.
         """
         # Clients repeat their requests. Requests with topic ids are not cached: an unknown id can become known.
         if len(frame) >= MAX_CACHED_REQUEST_BYTES:
-            client.work(self._respond(None, frame[at:], version, answer, client))
+            client.work(self._respond(None, frame[position:], version, answer, client))
             return
-        body = frame[at:]
+        body = frame[position:]
         request = complete(self._read(body, version)) if version >= _TOPIC_IDS else self._read_cached(body, version)
         if request.is_small:
             answer(b"".join(complete(self._encoded(request, version, client))))

@@ -136,41 +136,41 @@ class _Files:
 
 def problems(settings: Settings) -> list[str]:
     """Return all errors in the security settings and in the files that they name."""
-    found = _listener_problems(settings)
+    errors = _listener_problems(settings)
     if (settings.tls_certificate is None) != (settings.tls_key is None):
-        found.append("tls_certificate and tls_key are required together: set both or neither")
+        errors.append("tls_certificate and tls_key are required together: set both or neither")
     elif settings.tls_certificate is not None:
-        found += problems_of(lambda: _context(settings))
+        errors += problems_of(lambda: _context(settings))
     elif settings.tls_client_ca is not None:
-        found.append("tls_client_ca requires TLS: set tls_certificate and tls_key")
+        errors.append("tls_client_ca requires TLS: set tls_certificate and tls_key")
     if settings.credentials is not None:
-        found += credentials.problems(Path(settings.credentials))
+        errors += credentials.problems(Path(settings.credentials))
     if settings.rights is not None:
-        found += acl.problems(Path(settings.rights))
-    return found
+        errors += acl.problems(Path(settings.rights))
+    return errors
 
 
 def _listener_problems(settings: Settings) -> list[str]:
-    found = []
+    errors = []
     authenticates = settings.credentials is not None or settings.tls_client_ca is not None
     if not (is_loopback(settings.host) or authenticates or settings.open_to_anyone):
-        found.append(
+        errors.append(
             f"A listener on the non-loopback address {settings.host} requires authentication: set credentials or "
             "tls_client_ca, or set open_to_anyone"
         )
     if settings.http is not None and not (is_loopback(settings.http[0]) or settings.open_to_anyone):
-        found += [
+        errors += [
             f"An HTTP listener on the non-loopback address {settings.http[0]} requires {name}: set it, or set "
             "open_to_anyone"
             for name, value in (("credentials", settings.credentials), ("tls_certificate", settings.tls_certificate))
             if value is None
         ]
     if settings.host in _WILDCARDS and settings.advertised is None:
-        found.append(
+        errors.append(
             f"Clients cannot connect to the wildcard address {settings.host}: set advertised to the host and port that "
             "clients connect to"
         )
-    return found
+    return errors
 
 
 def is_loopback(host: str) -> bool:

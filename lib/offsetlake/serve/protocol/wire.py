@@ -43,13 +43,13 @@ def read_header(frame: bytes) -> RequestHeader:
     return RequestHeader(api, version, correlation, frame[_HEADER.size : stop] if length >= 0 else None, stop)
 
 
-def skip_header_tags(frame: bytes, at: int) -> int:
+def skip_header_tags(frame: bytes, position: int) -> int:
     """Skip the tagged fields of a flexible request header; return the position of the body."""
-    if frame[at] == 0:
-        return at + 1
-    cursor = Cursor(frame, at, flexible=True)
+    if frame[position] == 0:
+        return position + 1
+    cursor = Cursor(frame, position, flexible=True)
     cursor.tags()
-    return cursor.at
+    return cursor.position
 
 
 class Cursor:
@@ -57,65 +57,65 @@ class Cursor:
 
     Args:
         data: The request.
-        at: The position of the first field.
+        position: The position of the first field.
         flexible: Whether lengths are varints and tagged fields follow each structure (KIP-482).
         max_elements: How many elements all arrays of the request may have together.
 
     """
 
-    __slots__ = ("_data", "_elements_left", "_flexible", "at")
+    __slots__ = ("_data", "_elements_left", "_flexible", "position")
 
-    def __init__(self, data: bytes, at: int, *, flexible: bool, max_elements: int | None = None) -> None:
-        self._data, self.at, self._flexible = data, at, flexible
+    def __init__(self, data: bytes, position: int, *, flexible: bool, max_elements: int | None = None) -> None:
+        self._data, self.position, self._flexible = data, position, flexible
         self._elements_left = len(data) if max_elements is None else max_elements
 
     def bool_(self) -> bool:
         """Return a boolean."""
-        at = self.at
-        self.at = at + 1
-        return self._data[at] != 0
+        position = self.position
+        self.position = position + 1
+        return self._data[position] != 0
 
     def int8(self) -> int:
         """Return an int8."""
-        at = self.at
-        self.at = at + 1
-        number: int = _INT8.unpack_from(self._data, at)[0]
+        position = self.position
+        self.position = position + 1
+        number: int = _INT8.unpack_from(self._data, position)[0]
         return number
 
     def int16(self) -> int:
         """Return an int16."""
-        at = self.at
-        self.at = at + 2
-        number: int = _INT16.unpack_from(self._data, at)[0]
+        position = self.position
+        self.position = position + 2
+        number: int = _INT16.unpack_from(self._data, position)[0]
         return number
 
     def int32(self) -> int:
         """Return an int32."""
-        at = self.at
-        self.at = at + 4
-        number: int = _INT32.unpack_from(self._data, at)[0]
+        position = self.position
+        self.position = position + 4
+        number: int = _INT32.unpack_from(self._data, position)[0]
         return number
 
     def int64(self) -> int:
         """Return an int64."""
-        at = self.at
-        self.at = at + 8
-        number: int = _INT64.unpack_from(self._data, at)[0]
+        position = self.position
+        self.position = position + 8
+        number: int = _INT64.unpack_from(self._data, position)[0]
         return number
 
     def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
         """Return fields of fixed width."""
-        at = self.at
-        self.at = at + layout.size
-        return layout.unpack_from(self._data, at)
+        position = self.position
+        self.position = position + layout.size
+        return layout.unpack_from(self._data, position)
 
     def raw(self, size: int) -> bytes:
         """Return `size` bytes."""
-        at = self.at
-        stop = self.at = at + size
+        position = self.position
+        stop = self.position = position + size
         if size < 0 or stop > len(self._data):
             raise Malformed("a field extends beyond the end of its request")
-        return self._data[at:stop]
+        return self._data[position:stop]
 
     def nullable_length(self, min_element_bytes: int = 1) -> int:
         """Return the number of elements of an array, or a negative number if the array is null.
@@ -124,7 +124,7 @@ class Cursor:
         """
         length = self.varint() - 1 if self._flexible else self.int32()
         if length > 0:
-            if length * min_element_bytes > len(self._data) - self.at:
+            if length * min_element_bytes > len(self._data) - self.position:
                 raise Malformed(f"an array of {length} elements is longer than its request")
             self._elements_left -= length
             if self._elements_left < 0:
@@ -155,23 +155,23 @@ class Cursor:
 
         Raise Malformed if it is longer than MAX_STRING, which a flexible length can state, but no record can contain.
         """
-        data, at = self._data, self.at
+        data, position = self._data, self.position
         if not self._flexible:
-            length = _INT16.unpack_from(data, at)[0]
-            at += 2
-        elif data[at] < 0x80:
-            length = data[at] - 1
-            at += 1
+            length = _INT16.unpack_from(data, position)[0]
+            position += 2
+        elif data[position] < 0x80:
+            length = data[position] - 1
+            position += 1
         else:
             length = self.varint() - 1
-            at = self.at
+            position = self.position
         if length <= 0:
-            self.at = at
+            self.position = position
             return None if length < 0 else b""
-        stop = self.at = at + length
+        stop = self.position = position + length
         if stop > len(data):
             raise Malformed("a string extends beyond the end of its request")
-        text = data[at:stop]
+        text = data[position:stop]
         text = text if text.isascii() else text.decode(errors="replace").encode()
         if len(text) > MAX_STRING:
             raise Malformed(f"a string has {len(text)} bytes; the limit is {MAX_STRING}")
@@ -179,13 +179,13 @@ class Cursor:
 
     def int32s(self) -> tuple[int, ...]:
         """Return an array of int32, read in one step; raise Malformed as `length`."""
-        length, at = self.varint() - 1 if self._flexible else self.int32(), self.at
-        stop = at + 4 * length
+        length, position = self.varint() - 1 if self._flexible else self.int32(), self.position
+        stop = position + 4 * length
         self._elements_left -= length
         if length < 0 or stop > len(self._data) or self._elements_left < 0:
             raise Malformed(f"an array of {length} elements is longer than its request, or than its API allows")
-        self.at = stop
-        return struct.unpack_from(f">{length}i", self._data, at)
+        self.position = stop
+        return struct.unpack_from(f">{length}i", self._data, position)
 
     def committed(self, *, epochs: bool) -> Iterator[tuple[int, int, int, bytes, int]]:
         """Yield the partitions of a topic of OffsetCommit.
@@ -195,24 +195,24 @@ class Cursor:
         """
         layout, no_epoch = (_COMMITTED, ()) if epochs else (_COMMITTED_WITHOUT_EPOCH, (-1,))
         for _ in range(self.length(layout.size)):
-            place = self.at + _INT32.size
-            fields = layout.unpack_from(self._data, self.at)
-            self.at += layout.size
+            place = self.position + _INT32.size
+            fields = layout.unpack_from(self._data, self.position)
+            self.position += layout.size
             row = (*fields, *no_epoch, self.string() or b"", place)
             self.tags()
             yield row
 
     def varint(self) -> int:
         """Return an unsigned varint of at most 5 bytes as a signed 32-bit number, as a broker does."""
-        data, at = self._data, self.at
-        number = data[at]
-        at += 1
+        data, position = self._data, self.position
+        number = data[position]
+        position += 1
         if number >= 0x80:
             number &= 0x7F
             shift = 7
             while True:
-                byte = data[at]
-                at += 1
+                byte = data[position]
+                position += 1
                 number |= (byte & 0x7F) << shift
                 if byte < 0x80:
                     break
@@ -223,14 +223,14 @@ class Cursor:
                 number = ((number + (1 << 31)) & 0xFFFF_FFFF) - (1 << 31)
                 if number == -(1 << 31):  # in Java, subtracting one overflows to the largest length
                     raise Malformed("a length is 2147483647")
-        self.at = at
+        self.position = position
         return number
 
     def tags(self) -> None:
         """Skip the tagged fields of a structure, if the version is flexible."""
         if self._flexible:
-            if self._data[self.at] == 0:
-                self.at += 1
+            if self._data[self.position] == 0:
+                self.position += 1
                 return
             for _ in range(self.tag_count()):
                 self.varint()
@@ -246,8 +246,8 @@ class Cursor:
 
     def end(self) -> None:
         """Raise Malformed if bytes are left after the last field."""
-        if self.at != len(self._data):
-            raise Malformed(f"the request has {len(self._data) - self.at} trailing bytes")
+        if self.position != len(self._data):
+            raise Malformed(f"the request has {len(self._data) - self.position} trailing bytes")
 
 
 def string(text: bytes, *, flexible: bool) -> bytes:
