@@ -147,7 +147,7 @@ def takeover(serving: Serving, lake: Path, log: Path, groups: int) -> tuple[list
     cycle(lake, log)
     with Asking(serving.bootstrap, name(groups // 2, groups)) as busy:
         begun, deadline = time.perf_counter(), time.monotonic() + PATIENCE
-        while not any("refreshed the snapshot" in line for line in serving.said):
+        while not any("Refreshed the snapshot" in line for line in serving.said):
             assert time.monotonic() < deadline, serving.said
             time.sleep(0.05)
         time.sleep(0.2)

@@ -42,7 +42,7 @@ SAMPLE_SECONDS = 5.0
 FLAT = 0.5  # MB a minute
 COMMITS = ("OffsetCommit", "TxnOffsetCommit", "HTTP commits taken", "HTTP commits refused")
 FETCHES = ("OffsetFetch", "HTTP offsets")
-EXPECTED = re.compile(r"listening on|answering HTTP on|serving \d+ offsets|refreshed the snapshot")
+EXPECTED = re.compile(r"Listening on|Serving HTTP on|Serving \d+ offsets|Refreshed the snapshot")
 PROCESSES = get_context("spawn")
 
 
@@ -161,7 +161,7 @@ class Load:
         memory = resident(self._serving.process.pid)
         found.memory.append(((time.monotonic() - self._begun) / 60, memory))
         said, self._seen = self._serving.said[self._seen :], len(self._serving.said)
-        found.asked[minute]["snapshots taken over"] += sum("refreshed the snapshot" in line for line in said)
+        found.asked[minute]["snapshots taken over"] += sum("Refreshed the snapshot" in line for line in said)
         found.wrong += [f"the server says: {line}" for line in said if not EXPECTED.search(line)]
         connections = samples(self._http)["offsetlake_connections"]
         recent = percentile(found.times[minute][-10_000:])

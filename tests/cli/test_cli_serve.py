@@ -169,9 +169,9 @@ def test_serve_runs_with_a_settings_file_until_sigterm(tmp_path: Path) -> None:
         assert process.stderr is not None
         address = url = ""
         for line in process.stderr:
-            if match := re.search(r"listening on (\S+)$", line.rstrip()):
+            if match := re.search(r"Listening on (\S+)$", line.rstrip()):
                 address = match[1]
-            if match := re.search(r"answering HTTP on (\S+)$", line.rstrip()):
+            if match := re.search(r"Serving HTTP on (\S+)$", line.rstrip()):
                 url = match[1]
             if "serving 0 offsets in 0 groups" in line:
                 break

@@ -1,4 +1,4 @@
-"""Kafka's own clients and tools, and those for Python, get from a server what they get from a broker."""
+"""Kafka's own clients and tools, and those for Python, get the same results from the server as from a broker."""
 
 import asyncio
 import re
@@ -28,15 +28,15 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 TOPIC, PARTITIONS, RECORDS = "clients", 3, 60
 SECONDS = 30
-ENDS = slice(4, 6)  # of what --describe prints: LOG-END-OFFSET and LAG, of which nothing is on record here
+ENDS = slice(4, 6)  # the columns LOG-END-OFFSET and LAG of --describe, which the server does not know
 OUT_OF_RANGE = "org.apache.kafka.common.errors.OffsetOutOfRangeException:"
-_TRACE = {"at", "..."}  # how lines of a stack trace begin
+_TRACE = {"at", "..."}  # the first words of lines of a stack trace
 _COORDINATOR = re.compile(r"127\.0\.0\.1:|\(\d+\)$")  # its address and number
 
 
 @pytest.fixture(scope="module")
 def bootstrap(broker: Broker) -> str:
-    """A broker with a topic whose partition 0 is long enough for all offsets committed here."""
+    """A broker with a topic whose partition 0 is longer than all offsets that are committed here."""
     workload.create_topic(broker.bootstrap, TOPIC, PARTITIONS)
     workload.produce(broker.bootstrap, TOPIC, RECORDS)
     return broker.bootstrap
@@ -93,7 +93,7 @@ def by_kafka_python(bootstrap: str) -> Iterator[Any]:
         listed = admin.list_groups()
         yield [of for of in listed if of["group_id"] == group]
         yield [of["group_id"] for of in admin.list_groups(states_filter=["Empty"]) if of["group_id"] == group]
-        yield {name: _untold(of) for name, of in admin.describe_groups([group]).items()}
+        yield {name: _without_operations(described) for name, described in admin.describe_groups([group]).items()}
         yield admin.alter_group_offsets(group, {first: OffsetAndMetadata(3, "", -1)})
         yield admin.list_group_offsets({group: None})
         yield admin.delete_group_offsets(group, [third])
@@ -101,7 +101,7 @@ def by_kafka_python(bootstrap: str) -> Iterator[Any]:
         yield admin.delete_groups([group, missing])
 
 
-def _untold(group: dict[str, Any]) -> dict[str, Any]:
+def _without_operations(group: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in group.items() if name != "authorized_operations"}
 
 
@@ -163,23 +163,23 @@ def of_broker(client: Client, bootstrap: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("client", [by_confluent, by_kafka_python, by_aiokafka, by_java])
-def test_a_client_is_told_what_a_broker_tells(bootstrap: str, served: str, client: Client) -> None:
+def test_client_gets_the_same_results_as_from_a_broker(bootstrap: str, served: str, client: Client) -> None:
     theirs, ours = of_broker(client, bootstrap), list(client(served))
     for number, (their, our) in enumerate(zip(theirs, ours, strict=True)):
         assert our == their, number
 
 
-@pytest.mark.parametrize("how", [["--to-latest"], ["--to-earliest"], ["--to-datetime", "2026-01-01T00:00:00.000"]])
-def test_what_needs_an_end_of_a_log_is_refused(served: str, how: list[str]) -> None:
+@pytest.mark.parametrize("target", [["--to-latest"], ["--to-earliest"], ["--to-datetime", "2026-01-01T00:00:00.000"]])
+def test_reset_to_an_unknown_log_end_is_refused(served: str, target: list[str]) -> None:
     group = "clients-ends"
     workload.simple_commit(served, group, {(TOPIC, 0): 42})
-    said = _tool(served, "--reset-offsets", "--execute", "--group", group, "--topic", f"{TOPIC}:0", *how)
-    assert any({"negative", OUT_OF_RANGE} & {*words} for words in said)
+    output = _tool(served, "--reset-offsets", "--execute", "--group", group, "--topic", f"{TOPIC}:0", *target)
+    assert any({"negative", OUT_OF_RANGE} & {*words} for words in output)
     assert [words[3] for words in _described(_tool(served, "--describe", "--group", group))] == ["42"]
 
 
-def test_offsets_are_set_to_ends_on_record(tmp_path: Path) -> None:
-    """A lake that was read from a live cluster knows where topics end; that is told of those offsets are stored of."""
+def test_reset_uses_the_log_ends_in_the_lake(tmp_path: Path) -> None:
+    """A lake that was ingested from a live cluster contains the ends of topics; committed ones are served."""
     group, lake, log = "clients-known", tmp_path / "lake", tmp_path / "log"
     with Serving(lake, log) as serving:
         workload.simple_commit(serving.bootstrap, group, {(TOPIC, 0): 42})
@@ -191,4 +191,4 @@ def test_offsets_are_set_to_ends_on_record(tmp_path: Path) -> None:
         for how, offset in (("--to-earliest", "10"), ("--to-latest", "60")):
             assert [words[3] for words in _tool(serving.bootstrap, *reset, how) if TOPIC in words] == [offset]
         refused = _tool(serving.bootstrap, *reset, "--to-datetime", "2026-01-01T00:00:00.000")
-        assert not [words for words in refused if words[:2] == [group, TOPIC]], "the end is not what was meant"
+        assert not [words for words in refused if words[:2] == [group, TOPIC]], "a timestamp must not reset to the end"

@@ -1,4 +1,4 @@
-"""Every job that writes to a log of our own, while a process serves it: as without one, and served at once."""
+"""The jobs that write to a served log: same results as without a server, and their writes are served at once."""
 
 import random
 import shutil
@@ -35,7 +35,7 @@ REAL_LOG = Path(__file__).parents[1] / "fixtures" / "broker-log"
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log of our own and its lake, made once."""
+    """A log that this program owns, and its lake."""
     folder = tmp_path_factory.mktemp("served-jobs")
     shutil.copytree(REAL_LOG, folder / "log")
     (folder / "log" / "meta.properties").unlink()
@@ -44,15 +44,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def written(log: Path) -> list[tuple[Any, ...]]:
-    """What is in a log, but for when it was written."""
+    """Return the records of a log without their times."""
     return [(r.log_partition, r.log_offset, r.key, r.value is None) for r in read_log(log)]
 
 
 def tables(lake: Path) -> dict[str, Rows]:
-    """What came of all jobs, but for when."""
-    found = Lake.open(lake)
-    names = {table: found.columns(table) for table in ("offsets", "groups", "tombstones", "alterations")}
-    return {table: rows(found, table, *(name for name in of if "timestamp" in name)) for table, of in names.items()}
+    """Return the tables that the jobs wrote, without times."""
+    opened = Lake.open(lake)
+    names = {table: opened.columns(table) for table in ("offsets", "groups", "tombstones", "alterations")}
+    return {
+        table: rows(opened, table, *(name for name in columns if "timestamp" in name))
+        for table, columns in names.items()
+    }
 
 
 def stored(lake: Path) -> dict[tuple[str, str, int], int]:
@@ -63,19 +66,19 @@ def stored(lake: Path) -> dict[tuple[str, str, int], int]:
 
 
 def assert_served(client: WireClient, offsets: dict[tuple[str, str, int], int], among: Iterable[Any]) -> None:
-    """What is fetched of these keys is what is stored, and nothing of the others."""
+    """Assert that exactly the given offsets are served, of their keys and those of `among`."""
     keys = {*offsets, *among}
-    served = {(group, topic, of): fetched(client, group, of, topic=topic)[0] for group, topic, of in keys}
+    served = {(group, topic, number): fetched(client, group, number, topic=topic)[0] for group, topic, number in keys}
     assert served == {key: offsets.get(key, -1) for key in keys}
 
 
-BY_HAND = ("cleanup bulk-1", "restore --run LAST", "reset bulk-2 --all-topics --shift-by -3")
+COMMANDS = ("cleanup bulk-1", "restore --run LAST", "reset bulk-2 --all-topics --shift-by -3")
 
 
-def act(run: Run, then: Callable[[], None]) -> None:
-    """Have all done by hand in the folder where `run` is."""
+def execute(run: Run, then: Callable[[], None]) -> None:
+    """Execute the commands in the current folder."""
     last = ""
-    for command in BY_HAND:
+    for command in COMMANDS:
         arguments = command.replace("LAST", last).split()
         code, _, errors = run(*arguments, "--execute", "--log", "log")
         assert code == 0, (command, errors)
@@ -83,26 +86,28 @@ def act(run: Run, then: Callable[[], None]) -> None:
         then()
 
 
-def test_what_is_done_by_hand(run: Run, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_that_change_offsets_work_on_a_served_log(
+    run: Run, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("alone", "served"):
         shutil.copytree(made, tmp_path / name)
     monkeypatch.chdir(tmp_path / "alone")
-    act(run, lambda: None)
+    execute(run, lambda: None)
     monkeypatch.chdir(tmp_path / "served")
     lake, log = tmp_path / "served" / "lake", tmp_path / "served" / "log"
     before = stored(lake)
     with Serving(lake, log) as serving, WireClient(serving.bootstrap) as client:
         assert_served(client, before, ())
-        act(run, lambda: assert_served(client, stored(lake), before))
-        (line,) = [line for line in serving.said if " serving " in line]
+        execute(run, lambda: assert_served(client, stored(lake), before))
+        (line,) = [line for line in serving.said if "offsets in" in line]
         assert f"{len(before)} offsets" in line
     assert tables(lake) == tables(tmp_path / "alone" / "lake")
     assert written(log) == written(tmp_path / "alone" / "log")
 
 
 @pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log and its lake with plans, made once."""
+def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log and its lake with planned tombstones."""
     folder = tmp_path_factory.mktemp("served-plans")
     random_log(random.Random(11), 600, groups=12, log_partitions=3, batches_per_segment=8).write(folder / "log")
     lake = Lake.create(folder / "lake")
@@ -112,10 +117,10 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def emitted(judged: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same, and what was planned has gone out, with nobody serving the log."""
+def emitted(evaluated: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same after emit wrote the planned tombstones without a server."""
     folder = tmp_path_factory.mktemp("served-emitted")
-    send(copied(judged, folder / "alone"), folder / "alone" / "log")
+    send(copied(evaluated, folder / "alone"), folder / "alone" / "log")
     return folder / "alone"
 
 
@@ -125,7 +130,7 @@ def copied(made: Path, folder: Path) -> Lake:
 
 
 def counts_of(lake: Lake) -> Counter[str]:
-    """How many decisions came to which outcome."""
+    """Return the number of decisions by outcome."""
     return Counter(row["outcome"] for row in rows(lake, "tombstones"))
 
 
@@ -134,42 +139,42 @@ def serve(folder: Path, log_partitions: int = 3) -> Serving:
 
 
 def send(lake: Lake, log: Path) -> dict[str, int]:
-    """Emit; gives how many decisions came to which outcome."""
+    """Emit the planned tombstones and return the number of decisions by outcome."""
     return {name: n for name, n in emit(lake, LogAddress(folder=log), lambda _: None).counts.items() if n}
 
 
-def test_retention(judged: Path, emitted: Path, tmp_path: Path) -> None:
-    lake, log = copied(judged, tmp_path / "served"), tmp_path / "served" / "log"
+def test_tombstones_of_emit_are_served(evaluated: Path, emitted: Path, tmp_path: Path) -> None:
+    lake, log = copied(evaluated, tmp_path / "served"), tmp_path / "served" / "log"
     before = stored(lake.path)
     with serve(tmp_path / "served") as serving, WireClient(serving.bootstrap) as client:
         send(lake, log)
-        gone = {
+        deleted = {
             (row["group_id"], row["topic"], row["partition"])
             for row in rows(lake, "tombstones")
             if row["outcome"] == "emitted"
         }
-        left = {key: at for key, at in before.items() if key not in gone}
+        left = {key: offset for key, offset in before.items() if key not in deleted}
         assert left != before
         assert_served(client, left, before)
     assert tables(lake.path) == tables(emitted / "lake")
     assert written(log) == written(emitted / "log")
 
 
-def test_a_commit_while_retention_decides_is_kept(
-    judged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_commit_between_evaluation_and_emit_is_kept(
+    evaluated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake, log = copied(judged, tmp_path / "moved"), tmp_path / "moved" / "log"
+    lake, log = copied(evaluated, tmp_path / "moved"), tmp_path / "moved" / "log"
     planned = [row for row in rows(lake, "tombstones") if row["outcome"] == "planned" and row["topic"] is not None]
     moved = planned[0]
     append = ServedLog.append
     with serve(tmp_path / "moved") as serving, WireClient(serving.bootstrap) as client:
 
-        def late(of: ServedLog, partition: int, batches: Any) -> list[int]:
+        def commit_then_append(served_log: ServedLog, partition: int, batches: Any) -> list[int]:
             if partition == moved["log_partition"]:
                 commit(client, moved["group_id"], {moved["partition"]: 77}, moved["topic"])
-            return append(of, partition, batches)
+            return append(served_log, partition, batches)
 
-        monkeypatch.setattr(ServedLog, "append", late)
+        monkeypatch.setattr(ServedLog, "append", commit_then_append)
         counts = send(lake, log)
         assert fetched(client, moved["group_id"], moved["partition"], topic=moved["topic"]) == [77]
     refused = [row for row in rows(lake, "tombstones") if row["outcome"] == "refused"]
@@ -183,19 +188,19 @@ def test_a_commit_while_retention_decides_is_kept(
     assert stored(lake.path)[moved["group_id"], moved["topic"], moved["partition"]] == 77
 
 
-def test_a_server_killed_while_retention_writes(
-    judged: Path, emitted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_emit_is_resumed_after_the_server_was_killed(
+    evaluated: Path, emitted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake, log = copied(judged, tmp_path / "killed"), tmp_path / "killed" / "log"
+    lake, log = copied(evaluated, tmp_path / "killed"), tmp_path / "killed" / "log"
     before, append = stored(lake.path), ServedLog.append
     with serve(tmp_path / "killed") as serving:
 
-        def last(of: ServedLog, partition: int, batches: Any) -> list[int]:
-            firsts = append(of, partition, batches)
+        def append_then_kill(served_log: ServedLog, partition: int, batches: Any) -> list[int]:
+            firsts = append(served_log, partition, batches)
             serving.kill()
             return firsts
 
-        monkeypatch.setattr(ServedLog, "append", last)
+        monkeypatch.setattr(ServedLog, "append", append_then_kill)
         with pytest.raises(LogUnavailable, match="stays planned; run it again"):
             send(lake, log)
     assert not [row for row in rows(lake, "tombstones") if row["outcome"] != "planned"]
@@ -209,19 +214,19 @@ def test_a_server_killed_while_retention_writes(
     assert ended[0].total() == ended[1].total()
 
 
-def test_two_jobs_at_once(judged: Path, tmp_path: Path) -> None:
-    """Two lakes of one log plan the same; each decision is done by one of them, and the other says so."""
-    lakes = copied(judged, tmp_path / "first"), copied(judged, tmp_path / "second")
+def test_each_decision_is_written_by_one_of_two_concurrent_jobs(evaluated: Path, tmp_path: Path) -> None:
+    """Two lakes of one log plan the same tombstones; each is written by one job and refused for the other."""
+    lakes = copied(evaluated, tmp_path / "first"), copied(evaluated, tmp_path / "second")
     planned = counts_of(lakes[0])["planned"]
     with serve(tmp_path / "first"), ThreadPoolExecutor(2) as pool:
         counts = [*pool.map(lambda lake: send(lake, tmp_path / "first" / "log"), lakes)]
     assert {sum(of.values()) for of in counts} == {planned}
     emitted = [(row["log_partition"], row["log_offset"]) for lake in lakes for row in rows(lake, "tombstones")
                if row["outcome"] == "emitted"]  # fmt: skip
-    assert len({*emitted}) == len(emitted) == planned, "nothing is written twice, and nothing is left out"
+    assert len({*emitted}) == len(emitted) == planned, "each decision is written exactly once"
 
 
-def test_commits_in_part_are_repaired(tmp_path: Path) -> None:
+def test_incomplete_commits_are_repaired_through_the_job_socket(tmp_path: Path) -> None:
     log = Log(tmp_path)
     log.batch(*(plain(partition, 10 + partition) for partition in range(4)))
     log.batch(*(part(partition, 20 + partition, size=5) for partition in range(4)))
@@ -241,7 +246,7 @@ def segments(log: Path) -> set[str]:
     return {f"{path.parent.name}/{path.name}" for path in log.glob("*/*.log")}
 
 
-def test_the_log_is_cut(emitted: Path, tmp_path: Path) -> None:
+def test_log_segments_are_deleted_for_the_served_lake_only(emitted: Path, tmp_path: Path) -> None:
     alone = copied(emitted, tmp_path / "alone")
     cycle(InProcess(), alone, tmp_path / "alone" / "log")
     lake, another = (copied(tmp_path / "alone", tmp_path / name) for name in ("served", "another"))

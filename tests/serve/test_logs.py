@@ -88,5 +88,5 @@ def test_server_writes_one_json_object_per_line(tmp_path: Path) -> None:
         rest = [json.loads(line) for line in process.stderr]
     assert (listening["host"], listening["logger"]) == ("127.0.0.1", "offsetlake.serve.server")
     assert listening["port"] > 0
-    assert listening["message"] == f"listening on 127.0.0.1:{listening['port']}"
+    assert listening["message"] == f"Listening on 127.0.0.1:{listening['port']}"
     assert process.returncode == 0, rest

@@ -87,7 +87,7 @@ def test_failed_refresh_is_logged_and_retried_while_serving_continues(
         patched.setattr(where, name, fails)
         wait(served, compact_twice())
     assert [line.partition(":")[0] for line in caplog.messages] == [
-        "the snapshot refresh failed, serving continues from the current snapshot"
+        "The snapshot refresh failed, serving continues from the current snapshot"
     ] * 2
     assert_serves(served, 100)
 

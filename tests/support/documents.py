@@ -225,7 +225,7 @@ class Shell:
         assert self._serving.stderr is not None
         for line in self._serving.stderr:
             said.append(line)
-            if re.search(r"\bserving \d", line):
+            if re.search(r"\bServing \d", line):
                 return Result(0, "", "".join(said))
         return Result(self._serving.wait(), "", "".join(said))
 

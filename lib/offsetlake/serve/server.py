@@ -104,7 +104,7 @@ class Server:
             raise BadRequest(f"Cannot listen on {host}:{port}: {error.strerror}.") from error
         port = sockets[0].getsockname()[1]
         self._components.dispatcher.address = self._settings.advertised or (host, port)
-        LOG.info("listening on %(host)s:%(port)d", {"host": host, "port": port})
+        LOG.info("Listening on %(host)s:%(port)d", {"host": host, "port": port})
         return Acceptor(sockets, accepted.start, self._loop)
 
     def _connect(self, client: Client) -> Connection:
@@ -127,7 +127,7 @@ class Server:
         host, port = self._settings.http
         self._http = HttpServer(self._components, host, port)
         scheme = "http" if self._settings.tls_certificate is None else "https"
-        LOG.info("answering HTTP on %(url)s", {"url": f"{scheme}://{host}:{self._http.port}"})
+        LOG.info("Serving HTTP on %(url)s", {"url": f"{scheme}://{host}:{self._http.port}"})
 
     async def load(self) -> None:
         """Load the lake and the log.
@@ -141,7 +141,7 @@ class Server:
         watches = (self._components.transactions.watch(), self._components.writes.watch())
         self._watch_tasks = [asyncio.create_task(watch) for watch in watches]
         fields = {"offsets": len(snapshot), "groups": len(snapshot.groups), "version": snapshot.version}
-        LOG.info("serving %(offsets)d offsets in %(groups)d groups", fields)
+        LOG.info("Serving %(offsets)d offsets in %(groups)d groups", fields)
 
     @property
     def fault(self) -> "asyncio.Future[None]":

@@ -47,7 +47,7 @@ async def build(settings: Settings, ends: dict[int, int] | None) -> tuple[Mapped
         snapshot = MappedSnapshot(answer["file"])
         if answer["file"] == files[-1]:
             LOG.warning(
-                "the disk of the log %(log)s has no room for the snapshot: its %(size)d bytes are kept in memory",
+                "The disk of the log %(log)s has no space for the snapshot: its %(size)d bytes are kept in memory",
                 {"log": settings.log, "size": snapshot.size},
             )
         return snapshot, {int(partition): end for partition, end in answer["ends"].items()}
@@ -87,7 +87,7 @@ class SnapshotRefresh:
                 await self._check()
             except (OffsetlakeError, OSError) as error:
                 LOG.warning(
-                    "the snapshot refresh failed, serving continues from the current snapshot: %(reason)s",
+                    "The snapshot refresh failed, serving continues from the current snapshot: %(reason)s",
                     {"reason": error},
                 )
 
@@ -120,7 +120,7 @@ class SnapshotRefresh:
             raise
         obsolete = self._store.finish_refresh(snapshot)
         fields = {"offsets": len(snapshot), "groups": len(snapshot.groups), "version": snapshot.version}
-        LOG.info("refreshed the snapshot: %(offsets)d offsets in %(groups)d groups", fields)
+        LOG.info("Refreshed the snapshot: %(offsets)d offsets in %(groups)d groups", fields)
         await _free(obsolete)
 
 

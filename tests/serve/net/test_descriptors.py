@@ -67,7 +67,7 @@ def test_process_without_free_descriptors_keeps_serving(tmp_path: Path, tls: boo
             job = opened.enter_context(socket.socket(socket.AF_UNIX))
             job.connect(str(tmp_path / "log" / "offsetlake.sock"))
             serving.wait_for_line("Cannot accept connections: Too many open files", first)
-            serving.wait_for_line("the snapshot refresh failed, serving continues from the current snapshot", first)
+            serving.wait_for_line("The snapshot refresh failed, serving continues from the current snapshot", first)
             serving.wait_for_line(f"Cannot read ACL file {files.rights}", first)
             assert committed(client, "billing-a", 2) == {0}
             assert fetched(client, "billing-a") == [2, 2]

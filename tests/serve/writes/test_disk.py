@@ -79,7 +79,7 @@ def test_server_starts_on_a_full_disk_with_the_snapshot_in_memory(tmp_path: Path
     disk.mkdir()
     prefix = ["unshare", "-Urm", "sh", "-c", FILLED, str(disk), str(BROKER_LOG)]
     with Serving(tmp_path / "lake", disk / "log", prefix) as serving:
-        assert any("has no room for the snapshot: its" in line for line in serving.said)
+        assert any("has no space for the snapshot: its" in line for line in serving.said)
         with WireClient(serving.bootstrap) as client:
             codes = [committed(client, "g", offset) for offset in range(8)]
             assert codes[-1] == {NOT_COORDINATOR}, "once the last block of the segment is full"

@@ -57,11 +57,11 @@ class Serving:
             with self._line:
                 self.said.append(line.rstrip())
                 self._line.notify_all()
-            if match := re.search(r"listening on (\S+)$", line.rstrip()):
+            if match := re.search(r"Listening on (\S+)$", line.rstrip()):
                 self.bootstrap = match[1]
-            if match := re.search(r"answering HTTP on (\S+)$", line.rstrip()):
+            if match := re.search(r"Serving HTTP on (\S+)$", line.rstrip()):
                 self.http = match[1]
-            if " serving " in line:
+            if re.search(r"Serving \d+ offsets", line):
                 self._serves.set()
         self._serves.set()
 

@@ -89,7 +89,7 @@ class TransactionLog:
             last = segments_of(self._folder / str(partition))[-1]
             delete(plan_cut(self._folder, partition, last.base_offset))
         except LogUnavailable as error:
-            LOG.warning("old segments of the transaction log were not deleted: %s", error)
+            LOG.warning("Cannot delete old segments of the transaction log: %s", error)
 
 
 def is_expired(transaction: Transaction, now: int) -> bool:

@@ -98,7 +98,7 @@ class JobSocket:
             if not self._closing:
                 raise
         except _INVALID_REQUEST_ERRORS as error:
-            LOG.info("closed the connection of a job that sent an invalid request: %(reason)s", {"reason": error})
+            LOG.info("Closed the connection of a job that sent an invalid request: %(reason)s", {"reason": error})
         finally:
             job.close()
             self._idle.discard(task)

@@ -239,7 +239,7 @@ class Writes:
         except LogUnavailable as error:
             return error
         except Exception:
-            LOG.exception("a write was refused because its record batches could not be built")
+            LOG.exception("A write was refused because its record batches could not be built")
             return LogUnavailable("An internal error occurred (see the server's log), and nothing was written.")
 
     def _append_to(self, partition: Partition, batches: list[Batch]) -> list[int] | LogUnavailable:
@@ -252,7 +252,7 @@ class Writes:
         except LogUnavailable as error:
             return error
         except Exception:
-            LOG.exception("appending to the log failed")
+            LOG.exception("Appending to the log failed")
             self._break(fault := LogInDoubt(_INTERNAL_ERROR))
             return fault
 
@@ -263,7 +263,7 @@ class Writes:
         except LogUnavailable as error:
             return error
         except Exception:
-            LOG.exception("syncing the log failed")
+            LOG.exception("Syncing the log failed")
             return LogInDoubt(_INTERNAL_ERROR)
         finally:
             seconds = time.perf_counter() - started
@@ -291,7 +291,7 @@ class Writes:
                     self.watermarks.advance(write.partition, self._appender.end(write.partition))
                 write.written(firsts)
         except Exception:
-            LOG.exception("a durable write could not be served or answered; the process has to exit")
+            LOG.exception("A durable write could not be served or answered; the process has to exit")
             self._break(LogUnavailable(_INTERNAL_ERROR))
             if not self.fault.done():
                 self.fault.set_result(None)
