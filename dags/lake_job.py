@@ -1,10 +1,10 @@
-"""The jobs as Airflow runs them: `offsetlake`, a process of the jobs' own environment, of which this one knows nothing.
+"""An Airflow operator that runs a command of offsetlake as a process, whose Python environment is separate.
 
-The program is the `offsetlake` of the PATH, and runs with the environment of Airflow's worker: settings named there, or
-in the file that `OFFSETLAKE_CONFIG` names, hold for all DAGs. The parameters of a run win over them.
+The program is the `offsetlake` on the PATH. It inherits the environment of the Airflow worker: settings in environment
+variables, or in the file that `OFFSETLAKE_CONFIG` names, apply to all DAGs. The parameters of a run override them.
 
-The module `offsetlake_defaults`, where the folder of the DAGs has one, sets `DEFAULT_ARGS`, which win over those below:
-the owner, callbacks, retries and the timeout of every task.
+A module `offsetlake_defaults` in the DAGs folder can set `DEFAULT_ARGS`, which override the defaults below: owner,
+callbacks, retries and timeout of every task.
 """
 
 import json
@@ -23,74 +23,81 @@ from airflow.sdk import Asset, BaseOperator, Connection, Context, Param
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 WRITER = "offsetlake_writer"
-"""The pool of one slot, for whatever writes to the lake. The lake's own lock holds too, where there is no pool."""
+"""The pool with one slot for tasks that write to the lake. The lake also has a lock of its own."""
 
 if find_spec("offsetlake_defaults"):
-    from offsetlake_defaults import DEFAULT_ARGS as OWN
+    from offsetlake_defaults import DEFAULT_ARGS as OVERRIDES
 else:
-    OWN = {}
+    OVERRIDES = {}
 
-# A job that was killed goes on with its plan when it is run again, and writes nothing twice.
+# Retries are safe: an interrupted job resumes its plan, and writes nothing twice.
 DEFAULTS = {
     "owner": "offsetlake",
     "pool": WRITER,
     "retries": 2,
     "retry_delay": timedelta(minutes=1),
     "execution_timeout": timedelta(hours=2),
-    **OWN,
+    **OVERRIDES,
 }
 
 SETTINGS = {
-    "lake": Param("", type="string", description="Folder of the lake; empty: as the jobs' own settings say."),
-    "log": Param("", type="string", description="Folder of the log, where it is one."),
-    "bootstrap": Param("", type="string", description="HOST:PORT of a live cluster, where the log is one."),
-    "config": Param("", type="string", description="Settings of the jobs in TOML, as `--config` names them."),
-    "kafka_config": Param("", type="string", description="File of Kafka client properties on the worker."),
-    "kafka_conn_id": Param("", type="string", description="Airflow Connection to the cluster, of type kafka."),
+    "lake": Param("", type="string", description="Folder of the lake; empty: from the settings of the jobs."),
+    "log": Param("", type="string", description="Folder of the log, if the log is a folder."),
+    "bootstrap": Param("", type="string", description="HOST:PORT of a live cluster, if the log is one."),
+    "config": Param("", type="string", description="Settings file of the jobs (TOML), as for `--config`."),
+    "kafka_config": Param("", type="string", description="Kafka client properties file on the worker."),
+    "kafka_conn_id": Param("", type="string", description="Airflow Connection of type kafka to the cluster."),
 }
 
 NOW = "--now={{ (dag_run.data_interval_end or dag_run.run_after).isoformat() }}"
-"""The instant a run judges for: the end of its interval, the same however late it runs and however often."""
+"""The time of an evaluation: the end of the data interval, so that late and repeated runs give the same result."""
 
 NOT_RETRIED = (2, 4, 6, 8, 9, 10, 11)
-"""Exit codes of errors that a retry does not change.
+"""Exit codes of errors that a retry does not resolve.
 
-An invalid request (2), a log of another lake (4), an unusable lake (6), a refused change (8), a gate that failed (9),
-a table that another program changed (10), a query that needs more memory than it may have (11).
+An invalid request (2), the log of another lake (4), an unusable lake (6), a refused change (8), a failed check (9), a
+table that another program changed (10), a query that exceeds the memory limit (11).
 """
 
-MAX_SHOWN = 5
-"""Rows that the error of a task names."""
+MAX_SHOWN_ROWS = 5
+"""The maximum number of rows in the error of a task."""
 
 _TABLE = "offsetlake."
 
 
 def tables(*names: str) -> list[Asset]:
-    """Name tables of the lake as assets."""
+    """Return the assets of tables of the lake."""
     return [Asset(f"{_TABLE}{name}") for name in names]
 
 
 class LakeJob(BaseOperator):
-    """Runs one command to its end.
+    """Runs one command of offsetlake.
 
-    `command` is what stands behind `offsetlake`: templates and what other tasks gave are filled in, and a word that
-    comes out empty is left out. With `asks_cluster` it is also given the address of the live cluster, if there is one.
-    The task's log has what the command says, and an answer for people; of rows in JSON only how many there are.
-    With `finding`, each row of the answer is one, and the task fails if there are any. Of a job it gives `run_id`,
-    the number of its newest run, and `versions`, what the tables are at behind it, as `--versions` takes it.
+    The log of the task contains what the command writes to standard error and its answer, of JSON only the number of
+    rows. The result of a job is `run_id`, the number of its run, and `versions`, the table versions after it in the
+    format of `--versions`.
 
-    An asset of `outlets` is published with what it holds now, as `extra`:
+    Each asset of `outlets` is published with these fields as `extra`:
 
-    | field     | is |
-    |-----------|----|
-    | lake      | the parameter of that name |
-    | run_id    | the run of the job, as table `runs` has it |
-    | outcome   | done, or nothing new: the table is as it was |
-    | version   | Delta version of the table as the run left it |
-    | positions | by log partition, up to where in the log the table reaches; empty for tables of decisions |
+    | Field     | Description |
+    |-----------|-------------|
+    | lake      | The parameter of the same name. |
+    | run_id    | The run of the job in the table `runs`. |
+    | outcome   | `done`, or `nothing new` if the table did not change. |
+    | version   | The Delta version of the table after the run. |
+    | positions | The log position of the table by log partition; empty for tables of decisions. |
 
-    Raises AirflowFailException where a retry would not help, AirflowException where it may; each has the last line that
-    the command wrote: of a gate the rule that does not hold, and for which groups.
+    Args:
+        command: The arguments of `offsetlake`, with templates and results of other tasks; empty words are omitted.
+        asks_cluster: Whether to add `--bootstrap` with the address of the live cluster, if there is one.
+        finding: If not empty, the task fails if the answer has rows; the error begins with this description of them.
+        options: Options of the operator.
+
+    Raises:
+        AirflowFailException: The command failed, and a retry does not help. The message has the last line that the
+            command wrote, for a check the failed expectations with their groups.
+        AirflowException: The command failed, and a retry may help.
+
     """
 
     template_fields = ("command",)
@@ -103,44 +110,46 @@ class LakeJob(BaseOperator):
         self._process: subprocess.Popen[str] | None = None
 
     def execute(self, context: Context) -> dict[str, Any] | None:
-        """Run the command, publish the assets."""
+        """Run the command, and publish the assets."""
         words = [word for word in map(str, self.command) if word]
         environment = _environment(context["params"])
         if self.asks_cluster and (address := environment.get("OFFSETLAKE_BOOTSTRAP")):
             words.append(f"--bootstrap={address}")
-        code, rows, complaint = self._run(words, environment)
+        code, rows, last_line = self._run(words, environment)
         if code:
             kind = AirflowFailException if code in NOT_RETRIED else AirflowException
-            raise kind(f"offsetlake {words[0]} ended with {code}: {complaint}")
+            raise kind(f"offsetlake {words[0]} ended with {code}: {last_line}")
         if self.finding and rows:
-            raise AirflowFailException(f"{len(rows)} {self.finding}: {json.dumps(rows[:MAX_SHOWN])}")
+            raise AirflowFailException(f"{len(rows)} {self.finding}: {json.dumps(rows[:MAX_SHOWN_ROWS])}")
         if not rows or "versions" not in rows[-1]:
             return None
         run = rows[-1]
         for asset in self.outlets:
-            context["outlet_events"][asset].extra = _held(asset, run, context["params"]["lake"])
+            context["outlet_events"][asset].extra = _extra(asset, run, context["params"]["lake"])
         versions = ",".join(f"{table}={version}" for table, version in run["versions"].items())
         return {"run_id": run["run_id"], "versions": versions}
 
     def on_kill(self) -> None:
-        """End the command; what it leaves half done, its next run finishes."""
+        """Terminate the command; its next run resumes an interrupted job."""
         if self._process is not None:
             self._process.terminate()
 
     def _run(self, words: list[str], environment: Mapping[str, str]) -> tuple[int, list[dict[str, Any]], str]:
-        """Run it; gives its exit code, the rows it answered with, and the last line it said."""
+        """Run the command; return its exit code, the rows of its answer, and its last line on standard error."""
         program = shutil.which("offsetlake")
         if program is None:
-            raise AirflowFailException("no `offsetlake` on the PATH of Airflow: put the jobs' environment there")
+            raise AirflowFailException(
+                "The program `offsetlake` is not on the PATH of the Airflow worker: add the folder of its environment."
+            )
         self.log.info("offsetlake %s", " ".join(words))
-        said = ""
+        last_line = ""
         with tempfile.TemporaryFile("w+", encoding="utf-8") as answer, _interruptible():
             self._process = subprocess.Popen(
                 [program, *words], stdout=answer, stderr=subprocess.PIPE, env=environment, text=True, errors="replace"
             )
             try:
                 for line in self._process.stderr or ():
-                    said = line.strip() or said
+                    last_line = line.strip() or last_line
                     self.log.info("%s", line.rstrip())
                 code = self._process.wait()
             except BaseException:
@@ -151,27 +160,27 @@ class LakeJob(BaseOperator):
         if text.startswith("{"):
             rows = [json.loads(line) for line in text.splitlines()]
             self.log.info("offsetlake %s answered with %d rows", words[0], len(rows))
-            return code, rows, said
+            return code, rows, last_line
         self.log.info("%s", text)
-        return code, [], said
+        return code, [], last_line
 
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C raise: Airflow has it end this process at once, and the command would live on."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Let Ctrl-C raise KeyboardInterrupt: Airflow's handler would exit at once, and leave the command running."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous)
 
 
 def _environment(params: Mapping[str, Any]) -> dict[str, str]:
-    """Return the worker's environment with the settings that the run's parameters name.
+    """Return the environment of the worker, overridden by the parameters of the run.
 
-    Secrets reach a job by its environment alone: no command line and no log has them.
+    Secrets are passed only in the environment, never on a command line or in a log.
     """
-    connection = _of_connection(params["kafka_conn_id"]) if params["kafka_conn_id"] else {}
+    connection = _connection_settings(params["kafka_conn_id"]) if params["kafka_conn_id"] else {}
     names = [name for name in SETTINGS if params[name] and name != "kafka_conn_id"]
     named = connection | {f"OFFSETLAKE_{name.upper()}": params[name] for name in names}
     logs = {"OFFSETLAKE_LOG", "OFFSETLAKE_BOOTSTRAP"}
@@ -179,17 +188,19 @@ def _environment(params: Mapping[str, Any]) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in replaced} | named
 
 
-def _of_connection(conn_id: str) -> dict[str, str]:
-    """Return what a Connection says about the cluster, as variables of the environment.
+def _connection_settings(conn_id: str) -> dict[str, str]:
+    """Return the settings of a Connection as environment variables.
 
-    The extra fields are Kafka's own settings, as in connections of Airflow's Kafka provider; a host is the address, a
-    login and a password are those of SASL.
+    The extra fields are Kafka client properties, as in connections of Airflow's Kafka provider; the host is the
+    bootstrap server, and login and password are the SASL credentials.
     """
-    known = Connection.get(conn_id)
-    settings = {name: str(value) for name, value in known.extra_dejson.items()}
-    if known.host:
-        settings.setdefault("bootstrap.servers", f"{known.host}:{known.port}" if known.port else known.host)
-    for name, value in (("sasl.username", known.login), ("sasl.password", known.password)):
+    connection = Connection.get(conn_id)
+    settings = {name: str(value) for name, value in connection.extra_dejson.items()}
+    if connection.host:
+        settings.setdefault(
+            "bootstrap.servers", f"{connection.host}:{connection.port}" if connection.port else connection.host
+        )
+    for name, value in (("sasl.username", connection.login), ("sasl.password", connection.password)):
         if value:
             settings.setdefault(name, value)
     address = settings.pop("bootstrap.servers", None)
@@ -197,8 +208,8 @@ def _of_connection(conn_id: str) -> dict[str, str]:
     return variables | ({"OFFSETLAKE_BOOTSTRAP": address} if address else {})
 
 
-def _held(asset: Asset, run: Mapping[str, Any], lake: str) -> dict[str, Any]:
-    positions = {f"{at['topic']}-{at['partition']}": at["position"] for at in run["positions"] or ()}
+def _extra(asset: Asset, run: Mapping[str, Any], lake: str) -> dict[str, Any]:
+    positions = {f"{row['topic']}-{row['partition']}": row["position"] for row in run["positions"] or ()}
     version = run["versions"][asset.name.removeprefix(_TABLE)]
     kept = {name: run[name] for name in ("run_id", "outcome")}
     return {"lake": lake, **kept, "version": version, "positions": positions}

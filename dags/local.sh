@@ -1,6 +1,6 @@
 #!/bin/sh
-# A local Airflow until Ctrl-C, started at the root of the checkout. Not `airflow standalone`: that serves the logs of tasks
-# to every network, and begins with tasks before there is a server that they can tell how they went.
+# Runs a local Airflow until Ctrl-C, from the root of the checkout. `airflow standalone` would serve the logs of tasks on all
+# network interfaces, and start tasks before the API server that they report to.
 set -eu
 set -a
 . conf/airflow.env
@@ -12,7 +12,7 @@ airflow db migrate >/dev/null
 airflow pools set offsetlake_writer 1 "writes to the lake" >/dev/null
 
 started=
-trap 'wait; exit 130' INT # Ctrl-C reaches all of it; a scheduler that is told twice leaves its workers behind
+trap 'wait; exit 130' INT # Ctrl-C reaches all processes; a scheduler that is interrupted twice leaves its workers running
 trap 'kill $started; wait; exit 143' TERM
 start() {
     airflow "$@" >"$AIRFLOW_HOME/$1.log" 2>&1 &
@@ -26,5 +26,5 @@ until python -c "import urllib.request; urllib.request.urlopen('$AIRFLOW__API__B
 done
 start dag-processor
 start scheduler --skip-serve-logs
-echo "Airflow is at $AIRFLOW__API__BASE_URL and needs no login; its logs are in $AIRFLOW_HOME; Ctrl-C ends it"
+echo "Airflow is at $AIRFLOW__API__BASE_URL and needs no login; its logs are in $AIRFLOW_HOME; stop it with Ctrl-C"
 wait

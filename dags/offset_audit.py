@@ -1,8 +1,8 @@
-"""Holds the lake to all its suites and writes the report, once a day: what no gate looks at every ten minutes, too.
+"""Checks all expectations over the whole history and writes the report, once a day.
 
-`compact` comes first, because it says at which versions the tables belong together; it has something to do only where
-the lifecycle has not run. Data docs, `index.html`, and the report, `report.html`, go to the folder that the parameter
-`docs` names; without one there is no report. The report is written whatever the suites find.
+`compact` runs first because its result is a consistent set of table versions; it has work only if `offset_lifecycle`
+has not run. The data docs (`index.html`) and the report (`report.html`) are written to the folder of the parameter
+`docs`; without it, no report is written. The report does not depend on the result of the check.
 """
 
 from datetime import UTC, datetime
@@ -14,14 +14,17 @@ from lake_job import DEFAULTS, SETTINGS, LakeJob, tables
 
 with DAG(
     "offset_audit",
-    description="all suites, the report",
+    description="check everything, write the report",
     doc_md=__doc__,
     schedule=CronDataIntervalTimetable("5 4 * * *", timezone="UTC"),
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
     max_active_runs=1,
     default_args=DEFAULTS,
-    params={**SETTINGS, "docs": Param("", type="string", description="Folder for data docs and report; empty: none.")},
+    params={
+        **SETTINGS,
+        "docs": Param("", type="string", description="Folder for the data docs and the report; empty: none."),
+    },
     tags=["offsetlake"],
 ):
     compact = LakeJob(
@@ -40,7 +43,7 @@ with DAG(
 
     @task.short_circuit
     def has_folder(params: dict[str, Any]) -> bool:
-        """Write no report where nobody says where to."""
+        """Skip the report without a folder."""
         return bool(params["docs"])
 
     compact >> check

@@ -1,13 +1,12 @@
-"""What a consumer group's offsets go through, every ten minutes: read, compacted, checked, judged, and let go.
+"""Runs the lifecycle of committed offsets every ten minutes: ingest, compact, check, expire, check, emit, check.
 
-`ingest → compact → check → expire → check → emit → check`. One run at a time, one writer at a time; each task is given
-what the one before it has done: `compact` takes no ingest behind that of this run, a check looks at the versions that
-the job before it has left, and `expire` plans nothing where another has compacted since. `emit` needs no such word: it
-refuses what was not judged since the last compaction, and each decision whose commit is no longer the newest.
+One run and one writer at a time. Each task works on the result of the previous one: `compact` ignores later ingests,
+checks read the table versions after the job that they check, and `expire` fails if another run has compacted the tables
+since. `emit` refuses tombstones that were evaluated before the last compaction, or whose offset has changed.
 
-**Nothing goes until a setting says so**: the Airflow Variable `offsetlake_emit` is `true`, or a run has its parameter
-`emit`. A gate that fails ends the run before what is behind it, and says which rule and what it saw.
-With `dry_run` the tables are brought up to date and checked; what would go is only told, in the log of `what_if`.
+**No tombstone is written until a setting allows it**: the Airflow Variable `offsetlake_emit` is `true`, or the
+parameter `emit` of a run is set. A failed check ends the run, and its error names the expectation and the groups.
+With `dry_run` the tables are updated and checked, and the log of `what_if` shows what would expire.
 """
 
 from datetime import UTC, datetime
@@ -30,9 +29,11 @@ with DAG(
     default_args=DEFAULTS,
     params={
         **SETTINGS,
-        "emit": Param(default=False, type="boolean", description="Write what is planned to the log."),
-        "dry_run": Param(default=False, type="boolean", description="Plan nothing; only tell what would go."),
-        "what_if_retention": Param("", type="string", description="With dry_run: also what would go with 3d, 36h, ..."),
+        "emit": Param(default=False, type="boolean", description="Write the planned tombstones to the log."),
+        "dry_run": Param(default=False, type="boolean", description="Plan nothing; only show what would expire."),
+        "what_if_retention": Param(
+            "", type="string", description="With dry_run: also show what would expire with 3d, 36h, ..."
+        ),
     },
     tags=["offsetlake"],
 ):
@@ -60,7 +61,7 @@ with DAG(
     expire = LakeJob(
         task_id="expire",
         command=["expire", "--format=json", NOW, "--compacted-by", compact.output["run_id"]],
-        asks_cluster=True,  # which topics were deleted, as `offsetlake run` does
+        asks_cluster=True,  # to find deleted topics, as `offsetlake run` does
         outlets=tables("tombstones"),
     )
     check_planned = LakeJob(
@@ -81,15 +82,15 @@ with DAG(
     )
 
     @task.branch
-    def plans_or_tells(params: dict[str, Any]) -> str:
-        """Choose: a dry run only tells."""
+    def plan_or_preview(params: dict[str, Any]) -> str:
+        """Select `what_if` for a dry run, otherwise `expire`."""
         return "what_if" if params["dry_run"] else "expire"
 
     @task.short_circuit
     def may_emit(params: dict[str, Any]) -> bool:
-        """Let nothing go until the parameter or the Variable says so."""
+        """Skip `emit` unless the parameter or the Variable allows it."""
         return bool(params["emit"]) or Variable.get(EMIT, default="false").lower() == "true"
 
-    choice = plans_or_tells()
+    choice = plan_or_preview()
     chain(ingest, compact, check_compacted, choice, expire, check_planned, may_emit(), emit, check_emitted)
     choice >> what_if

@@ -1,9 +1,9 @@
-"""Maintains the lake once a day: compacts small files, removes unreferenced ones, and finds what needs a repair.
+"""Maintains the lake once a day: compacts small files, vacuums unreferenced ones, and finds what needs a repair.
 
-`maintain` cuts a log only where the parameter `cut_log` names it: a log that is the lake's own, never a broker's. It
-refuses while a job that was cut short has not been finished, and is tried again. The tasks `incomplete_commits` and
-`hanging_transactions` fail if there are any, and their errors name the first of them; nothing waits for these tasks.
-`offsetlake repair` repairs a log of our own. A broker repairs its own, and ends a transaction whose producer is gone.
+`maintain` cuts a log only if the parameter `cut_log` names it, which must not be the data folder of a broker. It fails
+while an interrupted job has not been resumed, and is retried. The tasks `incomplete_commits` and `hanging_transactions`
+fail if there are any, and their errors list the first of them; no other task depends on them. `offsetlake repair`
+repairs a log that offsetlake owns. A broker repairs its own log, and aborts transactions whose producer is gone.
 """
 
 from datetime import UTC, datetime
@@ -23,8 +23,12 @@ with DAG(
     default_args=DEFAULTS,
     params={
         **SETTINGS,
-        "cut_log": Param("", type="string", description="Folder of the lake's own log, to cut what is not needed."),
-        "dry_run": Param(default=False, type="boolean", description="Only tell what `maintain` would do."),
+        "cut_log": Param(
+            "",
+            type="string",
+            description="Folder of a log that offsetlake owns, to delete segments that are no longer needed.",
+        ),
+        "dry_run": Param(default=False, type="boolean", description="Only print what `maintain` would do."),
     },
     tags=["offsetlake"],
 ):

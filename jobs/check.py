@@ -1,4 +1,4 @@
-"""spark-submit entry of `offsetlake check`: the same options, the same code."""
+"""Entry point of `offsetlake check` for spark-submit, with the same options."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""spark-submit entry of `offsetlake compact`: the same options, the same code."""
+"""Entry point of `offsetlake compact` for spark-submit, with the same options."""
 
 import sys
 

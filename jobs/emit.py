@@ -1,4 +1,4 @@
-"""spark-submit entry of `offsetlake emit`: the same options, the same code."""
+"""Entry point of `offsetlake emit` for spark-submit, with the same options."""
 
 import sys
 

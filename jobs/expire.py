@@ -1,4 +1,4 @@
-"""spark-submit entry of `offsetlake expire`: the same options, the same code."""
+"""Entry point of `offsetlake expire` for spark-submit, with the same options."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""spark-submit entry of `offsetlake ingest`: the same options, the same code."""
+"""Entry point of `offsetlake ingest` for spark-submit, with the same options."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""spark-submit entry of `offsetlake maintain`: the same options, the same code."""
+"""Entry point of `offsetlake maintain` for spark-submit, with the same options."""
 
 import sys
 

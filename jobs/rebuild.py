@@ -1,4 +1,4 @@
-"""spark-submit entry of `offsetlake rebuild`: the same options, the same code."""
+"""Entry point of `offsetlake rebuild` for spark-submit, with the same options."""
 
 import sys
 

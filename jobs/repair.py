@@ -1,4 +1,4 @@
-"""spark-submit entry of `offsetlake repair`: the same options, the same code."""
+"""Entry point of `offsetlake repair` for spark-submit, with the same options."""
 
 import sys
 

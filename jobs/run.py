@@ -1,4 +1,4 @@
-"""spark-submit entry of `offsetlake run`: the same options, the same code."""
+"""Entry point of `offsetlake run` for spark-submit, with the same options."""
 
 import sys
 

@@ -416,7 +416,7 @@ def test_maintain_refuses_other_logs_and_unfinished_runs(run: Run, real: str, cu
     code, _, err = run("maintain", "--lake", real, "--log", str(cut_log))
     assert (code, "belongs to a broker" in err) == (7, True)
     code, _, err = run("maintain", "--lake", real, "--log", str(FIXTURES / "real-log"))
-    assert (code, "one lake holds one log" in err) == (4, True)
+    assert (code, "a lake contains one log" in err) == (4, True)
     Lake.open(Path(real)).write_file("plan-compact.json", {"run_id": 9})
     code, _, err = run("maintain", "--lake", real)
     assert (code, "run `offsetlake compact` again first" in err) == (5, True)
@@ -429,7 +429,7 @@ def test_run_and_the_commands_that_it_suggests(run: Run, tmp_path: Path, monkeyp
     assert "WARNING" not in first.stderr, "warnings of the JVM are suppressed"
     steps = [line.split("  ")[-1].partition(":")[0] for line in first.stderr.splitlines()]
     steps = [*dict.fromkeys(line.split(" ")[0] for line in steps if not line.startswith("running"))]
-    assert steps == ["looking", "reading", "starting", "compacting"], "progress of slow steps is between them"
+    assert steps == ["checking", "reading", "starting", "compacting"], "progress of slow steps is between them"
     assert "Read 160 records of 18 log partitions" in first.stdout
     assert "33 commits" in first.stdout
     commands = [line.strip() for line in first.stdout.splitlines() if line.startswith("  offsetlake ")]

@@ -189,7 +189,7 @@ def test_default_log_is_the_one_that_the_lake_was_read_from(run: Run, log: Path,
     os.chdir(moved)
     code, _, errors = run("cleanup", "bulk-1", "--execute", "--lake", str(tmp_path / "lake"))
     assert code == 0, errors
-    assert f"looking at the log {log}" in errors
+    assert f"checking the log {log}" in errors
     assert query(run, "groups", "--group", "bulk-1", "--lake", str(tmp_path / "lake")) == []
     log.rename(tmp_path / "other")
     code, _, errors = run("cleanup", "bulk-2", "--lake", str(tmp_path / "lake"))

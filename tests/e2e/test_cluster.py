@@ -83,7 +83,7 @@ def failing_once(distribute):
 
 for job in (ingest, compact, expire):
     job.distribute = failing_once(job.distribute)
-expire.JUDGED_HERE = 0
+expire.MAX_LOCAL_OFFSETS = 0
 spark, lake = build_session("failing"), Lake.create(Path(sys.argv[1]))
 ingest.ingest(lambda: spark, lake, LogAddress(folder=Path(sys.argv[2])), print)
 compact.compact(lambda: spark, lake, print)

@@ -87,7 +87,7 @@ def test_judged_in_spark_as_here(spark: SparkSession, tmp_path: Path, monkeypatc
     for lake in (here, there):
         cycle(InProcess(), lake, tmp_path / "log")
     judge(InProcess(), here)
-    monkeypatch.setattr(expire_job, "JUDGED_HERE", 0)
+    monkeypatch.setattr(expire_job, "MAX_LOCAL_OFFSETS", 0)
     judge(spark, there)
     assert rows(here, "tombstones")
     frames = [
@@ -152,7 +152,7 @@ def _write(lake: Lake, found: list[dict[str, Any]]) -> None:
 def test_a_clock_before_the_newest_commit_is_said(judged: Lake) -> None:
     row = expire(InProcess, judged, RetentionPolicy(WEEK), 1, lambda _: None)  # type: ignore[arg-type]
     (note,) = row.notes
-    assert note.startswith("judged for 1970-01-01T00:00:00.001Z, before the newest commit (")
+    assert note.startswith("evaluated at 1970-01-01T00:00:00.001Z, before the newest commit (")
 
 
 def test_what_if_of_a_lake_that_is_empty(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_what_the_cluster_does_not_tell_is_noted_and_the_rest_goes_on(broker: Br
     asked = log_ends.ask(KafkaConnection(bootstrap=broker.bootstrap), topics)
     assert [row[:4] for row in asked.rows] == [["lag-known", 0, 0, 3]]
     named = ", ".join(f"lag-none-{number}" for number in range(5))
-    assert asked.notes == [f"the end of {named} and 2 more is not known: there is no such topic any more"]
+    assert asked.notes == [f"the log end offset of {named} and 2 more is unknown: the topic was deleted"]
     reader = KafkaConnection(
         bootstrap=broker.sasl_bootstrap,
         security_protocol="SASL_PLAINTEXT",
@@ -91,9 +91,9 @@ def test_what_the_cluster_does_not_tell_is_noted_and_the_rest_goes_on(broker: Br
         sasl_username="reader",
         sasl_password=PASSWORDS["reader"],
     )
-    hidden = "this user has no right to see the topic; an ACL for DESCRIBE on it is needed"
-    assert log_ends.ask(reader, ["lag-known"]) == ([], [f"the end of lag-known is not known: {hidden}"])
+    hidden = "this principal has no permission; it needs an ACL for DESCRIBE on the topic"
+    assert log_ends.ask(reader, ["lag-known"]) == ([], [f"the log end offset of lag-known is unknown: {hidden}"])
     nowhere = log_ends.ask(KafkaConnection(bootstrap="127.0.0.1:1"), ["lag-known"])
     assert nowhere.rows == []
-    assert nowhere.notes[0].startswith("where topics end is not known this time: Kafka at 127.0.0.1:1")
+    assert nowhere.notes[0].startswith("cannot read the log end offsets of topics: Kafka at 127.0.0.1:1")
     assert log_ends.ask(KafkaConnection(bootstrap="127.0.0.1:1"), []) == ([], [])

@@ -135,7 +135,7 @@ def test_a_partition_without_a_leader_is_noted(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(log_ends, "ClusterAdmin", Leaderless)
     asked = log_ends.ask(KafkaConnection(bootstrap="127.0.0.1:1"), ["t"])
     assert [row[:4] for row in asked.rows] == [["t", 0, 0, 5], ["t", 2, 0, 5]]
-    assert asked.notes == ["the end of t-1 is not known: the partition has no leader"]
+    assert asked.notes == ["the log end offset of t-1 is unknown: the partition has no leader"]
 
 
 def _cut_short(*_arguments: Any) -> None:

@@ -170,7 +170,7 @@ def test_another_log_is_refused_and_left_alone(lake: Lake, tmp_path: Path) -> No
     same = _random_log()  # but for the clock
     RandomLog(same.world, (replace(same.plans[0], tick=12_345), *same.plans[1:])).write(tmp_path / "other")
     before, tables = _bytes(tmp_path / "other"), lake.versions(*TABLES)
-    with pytest.raises(LogMismatch, match="one lake holds one log"):
+    with pytest.raises(LogMismatch, match="a lake contains one log"):
         upkeep(lake, tmp_path / "other")
     assert _bytes(tmp_path / "other") == before
     assert lake.versions(*TABLES) == tables

@@ -245,7 +245,7 @@ def test_one_cycle_after_what_others_did(made: Made, lake: Lake, sql: Callable[.
     with pytest.raises(TableChanged, match="table offsets "):
         open_snapshot(lake.path, made.log(WHOLE))
     done = rebuilt(lake, *STATE)
-    assert done.notes == ("table groups has the features clustering, domainMetadata no more",)
+    assert done.notes == ("dropped the features clustering, domainMetadata of table groups",)
     assert open_snapshot(lake.path, made.log(WHOLE)).tables["offsets"].num_rows == len(made.expected["offsets"])
     go_on(made, lake)
     assert_as_untouched(made, lake)

@@ -152,7 +152,7 @@ def test_rebuild_of_a_log_partition_repairs_only_that_one(lake: Lake) -> None:
     first, second = two_log_partitions(lake)
     delete(lake, "offsets", f"log_partition IN ({first}, {second})")
     (note,) = rebuilt(lake, "offsets", log_partition=first).notes
-    assert note.startswith("still refused: rows of table offsets")
+    assert note.startswith("still unusable: rows of table offsets")
     with pytest.raises(TableChanged):
         verify(lake)
     assert rebuilt(lake, "offsets", log_partition=second).notes == ()
@@ -165,7 +165,7 @@ def test_log_partitions_in_one_file_are_rebuilt_together(lake: Lake) -> None:
     first, second = two_log_partitions(lake)
     delete(lake, "offsets", f"log_partition IN ({first}, {second})")
     optimize(lake, "offsets")
-    assert rebuilt(lake, "offsets", log_partition=second).notes[0].startswith("still refused")
+    assert rebuilt(lake, "offsets", log_partition=second).notes[0].startswith("still unusable")
     rebuilt(lake, "offsets", log_partition=first)
     verify(lake)
     assert state(lake) == before

@@ -91,7 +91,7 @@ def test_compact_through_a_run(answer: Answer, whole: RandomLog, tmp_path: Path)
     assert state(lake) == state(Lake.open(tmp_path / "at once"))
 
 
-def test_expire_behind_a_compaction_nobody_looked_at(
+def test_expire_after_a_later_compaction_is_refused(
     answer: Answer, run: Run, whole: RandomLog, tmp_path: Path
 ) -> None:
     answer("ingest", "--log", "log")
@@ -108,6 +108,6 @@ def test_expire_behind_a_compaction_nobody_looked_at(
     code, out, err = run("expire", "--lake", "lake", *judging)
 
     assert (code, out) == (5, "")
-    assert f"error: run {newer['run_id']} has compacted" in err
-    assert err.endswith("what would be judged is not what was looked at; begin again with `offsetlake compact`\n")
+    assert f"error: Run {newer['run_id']} compacted" in err
+    assert err.endswith("the tables are not those that were checked. Start again with `offsetlake compact`.\n")
     assert Lake.open(tmp_path / "lake").count("tombstones") == planned

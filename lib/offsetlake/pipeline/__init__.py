@@ -1,1 +1,1 @@
-"""The jobs on Spark. `runner` runs them in their order."""
+"""The jobs; `runner` runs them in their order."""

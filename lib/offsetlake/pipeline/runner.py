@@ -1,4 +1,4 @@
-"""The jobs as the command line and spark-submit run them: cheap checks first, one Spark session, only if needed."""
+"""Runs jobs for the command line and spark-submit, with cheap checks first and Spark only if needed."""
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -24,12 +24,12 @@ from offsetlake.pipeline.maintain import job as maintain
 from offsetlake.rules.policy import RetentionPolicy
 
 JOBS = ("ingest", "compact", "expire", "emit")
-"""The jobs of a cycle, in their order."""
+"""The jobs of a cycle in their order."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedJob:
-    """A finished job: its row of table `runs`, and the seconds it took, Spark's start left out."""
+    """The row of `runs` of a finished job, and its duration in seconds without the start of Spark."""
 
     row: runs.Report
     seconds: float
@@ -37,7 +37,7 @@ class FinishedJob:
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """What expire judges by; `now` is ms since the epoch, `compacted_by` the last run that may have compacted."""
+    """The parameters of `expire`: the policy, the time in ms since the epoch, and `compacted_by` of `expire`."""
 
     policy: RetentionPolicy
     now: int
@@ -53,21 +53,31 @@ def run_jobs(
     through_run: int | None = None,
     advance: Advance = lambda *_: None,
 ) -> list[FinishedJob]:
-    """Run those of JOBS that are named, in their order; where the log is read for the first time, a lake is made.
+    """Run jobs in the order of JOBS. `ingest` creates the lake if it does not exist.
 
-    `ingest` and `emit` take a log, `expire` an expiry; where the log is a live cluster's, `ingest` asks it where topics
-    end, and `expire` which there are no more. `through_run` is the newest run whose ingest `compact` takes; `advance`
-    is called with how many of Spark's tasks are done, and of how many. Raises what the jobs raise; a log or lake that
-    is not there is found before Spark starts.
+    Args:
+        lake_path: The folder of the lake.
+        log: The log for `ingest` and `emit`. From a live cluster, `ingest` also reads the log end offsets of topics,
+            and `expire` the topics that were deleted.
+        jobs: The names of the jobs.
+        expiry: The parameters of `expire`.
+        say: Called with a text for each step.
+        through_run: The newest run whose ingest `compact` includes; None for all.
+        advance: Called with the number of finished and of all Spark tasks.
+
+    Returns:
+        The finished jobs; a job that resumed an interrupted run is followed by another one for what came since.
+
+    Raises what the jobs raise; a missing log or lake is detected before Spark starts.
     """
     if log is not None and "ingest" in jobs:
         compile_loops(say)
-        say(f"looking at the log {log}")
-        log.describe()  # a log that cannot be read leaves no new lake behind, and costs no start of Spark
+        say(f"checking the log {log}")
+        log.describe()  # before a lake is created and Spark is started
     else:
         Lake.open(lake_path)
     if log is not None and log.folder is not None and "emit" in jobs:
-        refuse_broker_folder(log.folder)  # better now than behind all the other jobs
+        refuse_broker_folder(log.folder)  # before the other jobs run
     lake = Lake.create(lake_path)
     with LazySession("offsetlake", say, advance) as spark:
         work: dict[str, Callable[[], runs.Report]] = {
@@ -84,13 +94,13 @@ def run_jobs(
             work["expire"] = partial(
                 expire.expire, spark, lake, expiry.policy, expiry.now, say, missing, expiry.compacted_by
             )
-        return [done for job in JOBS if job in jobs for done in _to_the_end(work[job], spark)]
+        return [finished for job in JOBS if job in jobs for finished in _run_to_end(work[job], spark)]
 
 
 def catch_up(lake: Lake, log: LogAddress, say: Callable[[str], None]) -> None:
-    """Bring the tables up to the log's end without Spark: what came since the last cycle, for one who waits."""
+    """Ingest and compact new records in this process, without Spark, so that the tables are up to date with the log."""
     compile_loops(say)
-    for job in (partial(ingest.ingest, _here, lake, log, say), partial(compact.compact, _here, lake, say)):
+    for job in (partial(ingest.ingest, _no_spark, lake, log, say), partial(compact.compact, _no_spark, lake, say)):
         while job().resumed:
             pass
 
@@ -100,14 +110,14 @@ def _missing(connection: KafkaConnection, topics: Collection[str]) -> set[str]:
         return admin.missing(topics) if topics else set()
 
 
-def _here() -> None:
+def _no_spark() -> None:
     return None
 
 
 def run_maintain(
     lake_path: Path, log: Path | None, vacuum_retention_ms: int, say: Callable[[str], None]
 ) -> FinishedJob:
-    """Run maintain, which needs no Spark, on a lake that is there; raises what it raises."""
+    """Run `maintain` on an existing lake, without Spark; raises what it raises."""
     Lake.open(lake_path)
     began = time.monotonic()
     row = maintain.maintain(Lake.create(lake_path), log, vacuum_retention_ms, say)
@@ -117,18 +127,18 @@ def run_maintain(
 def run_rebuild(
     lake_path: Path, tables: Sequence[str], log_partition: int | None, say: Callable[[str], None]
 ) -> FinishedJob:
-    """Run rebuild on a lake that is there; raises what it raises."""
+    """Run `rebuild` on an existing lake; raises what it raises."""
     Lake.open(lake_path)
     lake = Lake.create(lake_path)
     with LazySession("offsetlake", say) as spark:
         return _timed(partial(rebuild.rebuild, spark, lake, say, tables, log_partition), spark)
 
 
-def _to_the_end(job: Callable[[], runs.Report], spark: LazySession) -> Iterator[FinishedJob]:
-    """Run a job, and again where that only finished a run that was cut short: for what came since."""
-    done = _timed(job, spark)
-    yield done
-    if done.row.resumed:
+def _run_to_end(job: Callable[[], runs.Report], spark: LazySession) -> Iterator[FinishedJob]:
+    """Run a job, and once more if it resumed an interrupted run, for what came since."""
+    finished = _timed(job, spark)
+    yield finished
+    if finished.row.resumed:
         yield _timed(job, spark)
 
 

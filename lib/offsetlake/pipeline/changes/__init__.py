@@ -1,1 +1,1 @@
-"""Changes that people order: clean-up of groups, resets of offsets, and repair of incomplete commits."""
+"""Changes that users request: cleanup of groups, resets of offsets, and repair of incomplete commits."""

@@ -1,4 +1,4 @@
-"""`compact`: what ingest has added to history goes into the latest offsets, the pending ones and the groups."""
+"""`compact`: updates the state tables (offsets, pending offsets, groups, members) from new history."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,25 +21,34 @@ if TYPE_CHECKING:
 JOB = "compact"
 
 HISTORY = ("offset_commits", "transaction_markers", "group_records")
-"""The tables of history that decide what the compacted tables hold."""
+"""The history tables that determine the state tables."""
 
 
 def compact(
     spark: Callable[[], "SparkSession | None"], lake: Lake, say: Callable[[str], None], through_run: int | None = None
 ) -> runs.Report:
-    """Bring the compacted tables up to the newest finished ingest; gives the run's row of `runs`.
+    """Update the state tables to the newest finished ingest. An interrupted run is resumed, and compacts nothing else.
 
-    `through_run` is the number of a run: what was ingested behind it waits for another compaction.
+    Args:
+        spark: Returns the Spark session; called only if there is new history.
+        lake: The lake.
+        say: Called with a text for each step.
+        through_run: The newest run whose ingest is included; None for all.
 
-    A run that was cut short is finished by its plan, and nothing else compacted. Raises LakeBusy where another job
-    writes, LakeUnusable where the lake cannot be written.
+    Returns:
+        The row of `runs`.
+
+    Raises:
+        LakeBusy: Another job writes to the lake.
+        LakeUnusable: The lake cannot be written.
+
     """
     with writing(lake, JOB, say):
         plan = runs.unfinished_plan(lake, JOB, runs.CompactPlan)
         if plan:
-            say(f"run {plan.run_id} was cut short: finishing it first")
-            left = {table: lake.versions(table)[table] for table in _left(lake, plan)}
-            plan = replace(plan, versions=plan.versions | left).with_notes(runs.RESUMED)
+            say(f"run {plan.run_id} was interrupted: resuming it first")
+            current = {table: lake.versions(table)[table] for table in _uncommitted(lake, plan)}
+            plan = replace(plan, versions=plan.versions | current).with_notes(runs.RESUMED)
         else:
             plan = runs.begin(lake, JOB, _plan(lake, through_run))
         if plan.from_run <= plan.through_run:
@@ -48,7 +57,7 @@ def compact(
 
 
 def _plan(lake: Lake, through_run: int | None) -> runs.CompactPlan:
-    """Decide what to compact, and pin the tables as they are: a run cut short begins again from the same."""
+    """Return the plan, which pins the table versions: an interrupted run starts again from the same."""
     compacted, ingested = runs.last_run(lake, JOB), runs.last_run(lake, INGEST, "done", through_run)
     through = (compacted.through_run if compacted else None) or 0
     return runs.CompactPlan(
@@ -58,21 +67,21 @@ def _plan(lake: Lake, through_run: int | None) -> runs.CompactPlan:
     )
 
 
-def _left(lake: Lake, plan: runs.CompactPlan) -> list[str]:
-    """Name the tables that a run cut short has not written yet: others may have rearranged their files since."""
+def _uncommitted(lake: Lake, plan: runs.CompactPlan) -> list[str]:
+    """Return the tables that an interrupted run has not committed: others may have compacted their files since."""
     return [table for table in COMPACTED if not committed(lake, table, JOB, plan.run_id)]
 
 
 def _apply(spark: "SparkSession | None", lake: Lake, plan: runs.CompactPlan, say: Callable[[str], None]) -> None:
     first, last = plan.from_run, plan.through_run
     history = History.open(lake, HISTORY, first, last)
-    before = {table: list_state_files(lake, table, version) for table, version in plan.versions.items()}
+    files_before = {table: list_state_files(lake, table, version) for table, version in plan.versions.items()}
     partitions = history.partitions()
     say(f"compacting {len(partitions)} log partitions of history")
-    task = partial(compact_partitions, Compaction(history, before))
-    made = distribute(spark, task, chunk_partitions(spark, partitions))
+    task = partial(compact_partitions, Compaction(history, files_before))
+    results = distribute(spark, task, chunk_partitions(spark, partitions))
     for table in COMPACTED:
-        commit(lake, table, [exchange for of in made for exchange in of[table]], JOB, plan.run_id)
+        commit(lake, table, [changes for result in results for changes in result[table]], JOB, plan.run_id)
 
 
 def _finish(lake: Lake, plan: runs.CompactPlan) -> runs.Report:

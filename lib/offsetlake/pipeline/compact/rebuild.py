@@ -1,6 +1,6 @@
-"""`rebuild`: tables of latest state are made anew from history, by the code of `compact` over empty tables.
+"""`rebuild`: rebuilds state tables from history, with the code of `compact` over empty tables.
 
-Each table holds what the compactions that wrote to it have covered, no more: whatever comes next goes on from there.
+Each table then contains what the compactions that wrote it covered: the next compaction continues from there.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 JOB = "rebuild"
 
 Part = tuple[int, tuple[int, ...] | None]
-"""What a table is rebuilt from and how much of it: the newest ingest run, and log partitions; None for all."""
+"""What a table is rebuilt from: the newest ingest run, and the log partitions; None for all."""
 
 
 def rebuild(
@@ -37,19 +37,34 @@ def rebuild(
     tables: Sequence[str] = TABLES,
     log_partition: int | None = None,
 ) -> runs.Report:
-    """Rebuild tables of latest state from history, all rows or those of one log partition; gives the row of `runs`.
+    """Rebuild state tables from history, and drop table features that deltalake cannot write from any table.
 
-    Table features that deltalake cannot write are taken away from any table. Each table is exchanged in one commit, so
-    a kill leaves the old or the new one; a run that was cut short is finished by its plan first. Raises LakeBusy where
-    another job writes, TableChanged where another program changed history, LakeUnusable where it cannot be written.
+    Each table is replaced in one commit: a killed run leaves the old table or the new one. An interrupted run is
+    resumed first.
+
+    Args:
+        spark: Returns the Spark session.
+        lake: The lake.
+        say: Called with a text for each step.
+        tables: The tables to rebuild.
+        log_partition: Only rows of this log partition, and of those that share files with it; None for all.
+
+    Returns:
+        The row of `runs`.
+
+    Raises:
+        LakeBusy: Another job writes to the lake.
+        TableChanged: Another program changed history.
+        LakeUnusable: The lake cannot be written.
+
     """
     with lake.lock(JOB, say):
         plan = runs.unfinished_plan(lake, JOB, runs.RebuildPlan)
         if plan:
-            say(f"run {plan.run_id} was cut short: finishing it first")
-            done = _run(spark, lake, plan.with_notes(runs.RESUMED), say)
+            say(f"run {plan.run_id} was interrupted: resuming it first")
+            report = _run(spark, lake, plan.with_notes(runs.RESUMED), say)
             if (plan.tables, plan.log_partition) == ((*tables,), log_partition):
-                return done
+                return report
         refuse_changed(lake, *HISTORY, "runs")
         plan = runs.RebuildPlan(tables=(*tables,), log_partition=log_partition, versions=lake.versions(*tables))
         return _run(spark, lake, runs.begin(lake, JOB, plan), say)
@@ -60,38 +75,38 @@ def _run(
 ) -> runs.Report:
     refuse_changed(lake, *HISTORY, "runs")
     for table in plan.tables:
-        if taken := take_features_away(lake, table):
-            plan = plan.with_notes(f"table {table} has the features {', '.join(sorted(taken))} no more")
+        if dropped := take_features_away(lake, table):
+            plan = plan.with_notes(f"dropped the features {', '.join(sorted(dropped))} of table {table}")
     tables = [table for table in plan.tables if table in STATE]
     for part, some in _parts(lake, plan, tables).items():
         _rebuild(spark, lake, plan, part, some, say)
     for table in tables:
         add_checks(lake.delta_table(table), definition(table), since=0)
-    if plan.log_partition is None:  # what was committed before the rebuild decides nothing any more
+    if plan.log_partition is None:  # commits before the rebuild do not matter any more
         record(lake, {table: plan.versions[table] for table in tables})
     verified: dict[str, int] = {}
     for table in plan.tables:
         try:
             verified[table] = refuse_changed(lake, table)[table].version
         except TableChanged as error:
-            plan = plan.with_notes(f"still refused: {error}")
+            plan = plan.with_notes(f"still unusable: {error}")
     record(lake, verified)
     counts = {table: lake.count(table) for table in tables}
     return runs.finish(lake, JOB, plan, outcome="done", counts=counts)
 
 
 def _parts(lake: Lake, plan: runs.RebuildPlan, tables: Sequence[str]) -> dict[Part, list[str]]:
-    """Sort the tables that this run has not written yet by what they are rebuilt from."""
-    found: dict[Part, list[str]] = {}
+    """Return the tables that this run has not committed yet by what they are rebuilt from."""
+    parts: dict[Part, list[str]] = {}
     for table in tables:
         if not committed(lake, table, JOB, plan.run_id):
             part = _covered(lake, table), _partitions(lake, table, plan.log_partition)
-            found.setdefault(part, []).append(table)
-    return found
+            parts.setdefault(part, []).append(table)
+    return parts
 
 
 def _covered(lake: Lake, table: str) -> int:
-    """Return the newest ingest run a table covers, also where a compaction was cut short before or after it."""
+    """Return the newest ingest run that a table includes, whether or not an interrupted compaction committed it."""
     compacted, unfinished = runs.last_run(lake, COMPACT), runs.unfinished_plan(lake, COMPACT, runs.CompactPlan)
     if unfinished and committed(lake, table, COMPACT, unfinished.run_id):
         return unfinished.through_run
@@ -99,19 +114,19 @@ def _covered(lake: Lake, table: str) -> int:
 
 
 def _partitions(lake: Lake, table: str, log_partition: int | None) -> tuple[int, ...] | None:
-    """Return the log partitions to rebuild, given one: those that share files with it too; None for all."""
+    """Return a log partition with those that share files with it; None for all."""
     if log_partition is None:
         return None
     try:
         files = active_files(lake, table)
-    except TableChanged:  # no plain Parquet: only all of it can be exchanged
+    except TableChanged:  # unreadable files: only the whole table can be replaced
         return None
-    if any(file.get("min.log_partition") is None for file in files):  # nor can files that do not say what they hold
+    if any(file.get("min.log_partition") is None for file in files):  # files without statistics
         return None
     spans = [_span(file) for file in files]
-    chosen, before = {log_partition}, set[int]()
-    while chosen != before:
-        before = chosen
+    chosen, previous = {log_partition}, set[int]()
+    while chosen != previous:
+        previous = chosen
         chosen = chosen.union(*(span for span in spans if span & chosen))
     return tuple(sorted(chosen))
 
@@ -128,21 +143,21 @@ def _rebuild(
     tables: Sequence[str],
     say: Callable[[str], None],
 ) -> None:
-    """Rebuild tables that cover the same of history."""
+    """Rebuild tables that include the same history."""
     through, chosen = part
     history = History.open(lake, HISTORY, 1, through)
     partitions = [p for p in history.partitions() if chosen is None or p in chosen]
     task = partial(compact_partitions, Compaction(history, {table: {} for table in COMPACTED}, tables))
     session = spark() if partitions else None
     pieces = chunk_partitions(session, partitions)
-    at_once = concurrent_tasks(session)
-    made: list[dict[str, list[FileChanges]]] = []
-    for at in range(0, len(pieces), at_once):
-        done = sum(map(len, pieces[:at]))
+    count = concurrent_tasks(session)
+    results: list[dict[str, list[FileChanges]]] = []
+    for first in range(0, len(pieces), count):
+        done = sum(map(len, pieces[:first]))
         say(f"rebuilding {', '.join(tables)}: {done} of {len(partitions)} log partitions")
-        made += distribute(session, task, pieces[at : at + at_once])
+        results += distribute(session, task, pieces[first : first + count])
     for table in tables:
-        added = [action for of in made for exchange in of[table] for action in exchange.added]
+        added = [action for result in results for changes in result[table] for action in changes.added]
         if chosen is None:
             replace_table(lake, table, added, JOB, plan.run_id)
         else:

@@ -1,4 +1,4 @@
-"""The judgement of some log partitions, as it runs in a Spark task: state files in, decisions out."""
+"""Evaluates log partitions in a Spark task: reads state files, and writes decisions to `tombstones`."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ from offsetlake.rules.retention import (
 )
 from offsetlake.util.row_codes import among, same_codes
 
-JUDGED = ("offsets", "pending_offsets", "groups")
+EVALUATED = ("offsets", "pending_offsets", "groups")
 NOTHING_LEFT = "nothing_left"
 
 _OF_OFFSETS = (*KEY, "committed_offset", "commit_timestamp", "expire_timestamp", "log_partition", "log_offset")
@@ -42,8 +42,8 @@ _EVIDENCE = ("rule", "retention_ms")
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """What all tasks of one judgement share. `now` is ms since the epoch, `state_files` are those of the plan."""
+class Evaluation:
+    """What all tasks of an evaluation share: the state files that the plan pins, the policy, and the time in ms."""
 
     lake: Lake
     state_files: dict[str, dict[int, list[StateFile]]]
@@ -53,21 +53,21 @@ class Judgement:
 
     @property
     def partitions(self) -> list[int]:
-        """Log partitions that have groups or offsets."""
+        """The log partitions with groups or offsets."""
         return sorted({partition for table in ("offsets", "groups") for partition in self.state_files[table]})
 
 
-def judgement(
+def start_evaluation(
     lake: Lake, versions: dict[str, int], policy: RetentionPolicy, now: int, deleted_topics: Sequence[str] = ()
-) -> Judgement:
-    """Judge the tables JUDGED at these Delta versions."""
-    of = {table: list_state_files(lake, table, versions[table]) for table in JUDGED}
-    return Judgement(lake, of, policy, now, tuple(deleted_topics))
+) -> Evaluation:
+    """Return an evaluation of the tables EVALUATED at these Delta versions."""
+    files = {table: list_state_files(lake, table, versions[table]) for table in EVALUATED}
+    return Evaluation(lake, files, policy, now, tuple(deleted_topics))
 
 
 @dataclass(slots=True)
-class JudgedFile:
-    """Offsets of one state file, `_OF_OFFSETS`, their evaluations, and the retention in ms that held for each."""
+class EvaluatedFile:
+    """The offsets of a state file (`_OF_OFFSETS`), their evaluations, and the retention of each in ms."""
 
     offsets: pa.Table
     evaluations: Evaluations
@@ -75,106 +75,107 @@ class JudgedFile:
 
 
 @dataclass(slots=True)
-class JudgedPartition:
-    """The groups of one log partition, and while its state files are read, what is counted of each group."""
+class EvaluatedPartition:
+    """The groups of one log partition, with counts that each evaluated state file adds to."""
 
     groups: GroupFacts
     pending: pa.Table
     stored: npt.NDArray[np.int64] = field(init=False)
     expired: npt.NDArray[np.int64] = field(init=False)
-    newest: npt.NDArray[np.int64] = field(init=False)  # log offset of anything of the group, -1 = none
+    newest: npt.NDArray[np.int64] = field(init=False)  # the highest log offset of the group and its offsets; -1 if none
 
     def __post_init__(self) -> None:
         count = self.groups.rows.num_rows
         self.stored, self.expired = np.zeros(count, np.int64), np.zeros(count, np.int64)
         self.newest = pc.fill_null(self.groups.rows["log_offset"], -1).to_numpy().copy()
 
-    def judged(self, of: Judgement, state_file: StateFile) -> JudgedFile:
-        """Judge the offsets of one state file."""
-        offsets = read_state_files(of.lake, "offsets", [state_file], _OF_OFFSETS)
-        retention = of.policy.retention(offsets)
-        found = evaluate(offsets, self.groups, self.pending, of.now, retention, of.deleted_topics)
+    def evaluate(self, evaluation: Evaluation, state_file: StateFile) -> EvaluatedFile:
+        """Evaluate the offsets of one state file."""
+        offsets = read_state_files(evaluation.lake, "offsets", [state_file], _OF_OFFSETS)
+        retention = evaluation.policy.retention(offsets)
+        result = evaluate(offsets, self.groups, self.pending, evaluation.now, retention, evaluation.deleted_topics)
         count = len(self.stored)
-        self.stored += np.bincount(found.group, minlength=count + 1)[:count]
-        self.expired += np.bincount(found.group[found.expires], minlength=count + 1)[:count]
-        has_group = found.group < count
-        np.maximum.at(self.newest, found.group[has_group], offsets["log_offset"].to_numpy()[has_group])
-        return JudgedFile(offsets, found, retention)
+        self.stored += np.bincount(result.group, minlength=count + 1)[:count]
+        self.expired += np.bincount(result.group[result.expires], minlength=count + 1)[:count]
+        has_group = result.group < count
+        np.maximum.at(self.newest, result.group[has_group], offsets["log_offset"].to_numpy()[has_group])
+        return EvaluatedFile(offsets, result, retention)
 
-    def groups_that_go(self) -> npt.NDArray[np.bool_]:
-        """Tell of each group whether nothing is left of it, once all state files have been read."""
+    def deleted_groups(self) -> npt.NDArray[np.bool_]:
+        """Return for each group whether it is deleted, after all state files were evaluated."""
         return groups_left_with_nothing(self.groups, self.stored, self.expired, self.pending)
 
 
-def open_partition(of: Judgement, partition: int) -> JudgedPartition:
+def open_partition(evaluation: Evaluation, partition: int) -> EvaluatedPartition:
     """Read the groups and pending offsets of one log partition."""
 
     def rows(table: str, columns: Sequence[str]) -> pa.Table:
-        return read_state_files(of.lake, table, of.state_files[table].get(partition, []), columns)
+        return read_state_files(evaluation.lake, table, evaluation.state_files[table].get(partition, []), columns)
 
-    return JudgedPartition(GroupFacts(rows("groups", _OF_GROUPS)), rows("pending_offsets", _OF_PENDING))
+    return EvaluatedPartition(GroupFacts(rows("groups", _OF_GROUPS)), rows("pending_offsets", _OF_PENDING))
 
 
 def plan_tombstones(
-    of: Judgement, run_id: int, decided: list[HistoryFile], partitions: Sequence[int]
+    evaluation: Evaluation, run_id: int, decided: list[HistoryFile], partitions: Sequence[int]
 ) -> tuple[FileChanges, Counter[str]]:
-    """Judge some log partitions; gives the file of decisions, and how often each rule decided.
+    """Evaluate some log partitions; return the file of decisions, and the number of offsets and decisions by kind.
 
-    What the files `decided` of `tombstones` hold as planned, on the same evidence, or as emitted, is not planned again;
-    what they hold as planned and no longer holds is withdrawn, or gone where there is no such offset or group any more.
+    Tombstones that the files `decided` contain as planned on the same evidence, or as emitted, are not planned again.
+    Planned tombstones that do not apply any more are withdrawn, or gone if the offset or group does not exist.
     """
-    file = TableFile(of.lake, "tombstones")
+    file = TableFile(evaluation.lake, "tombstones")
     counts: Counter[str] = Counter()
     for partition in partitions:
-        judged = open_partition(of, partition)
-        rows = partition_rows(of.lake, "tombstones", decided, [partition])
-        before = standing(rows, TOMBSTONE, ("planned", "emitted"))
-        there = _about_groups_there(before, judged.groups)
-        going = [table_schema("tombstones").empty_table()]
-        for state_file in of.state_files["offsets"].get(partition, []):
-            found = judged.judged(of, state_file)
-            rules, times = np.unique(found.evaluations.rule, return_counts=True)
+        groups = open_partition(evaluation, partition)
+        rows = partition_rows(evaluation.lake, "tombstones", decided, [partition])
+        previous = standing(rows, TOMBSTONE, ("planned", "emitted"))
+        exists = _about_existing_groups(previous, groups.groups)
+        expiring = [table_schema("tombstones").empty_table()]
+        for state_file in evaluation.state_files["offsets"].get(partition, []):
+            evaluated = groups.evaluate(evaluation, state_file)
+            rules, times = np.unique(evaluated.evaluations.rule, return_counts=True)
             counts.update({RULES[rule]: int(count) for rule, count in zip(rules, times, strict=True)})
-            going.append(_decisions(of, run_id, judged.groups, found))
-            there |= among(before, found.offsets, KEY)
-        going.append(_groups_gone(of, run_id, partition, judged))
-        counts[NOTHING_LEFT] += going[-1].num_rows
-        new, over = _compared(pa.concat_tables(going), before, there)
+            expiring.append(_offset_decisions(evaluation, run_id, groups.groups, evaluated))
+            exists |= among(previous, evaluated.offsets, KEY)
+        expiring.append(_group_decisions(evaluation, run_id, partition, groups))
+        counts[NOTHING_LEFT] += expiring[-1].num_rows
+        new, ended = _compare(pa.concat_tables(expiring), previous, exists)
         file.write(new)
         counts["planned"] += new.num_rows
-        for outcome, ended in over.items():
-            file.write(replaced(ended, run_id=run_id, outcome=outcome, judged_timestamp=of.now))
-            counts[outcome] += ended.num_rows
+        for outcome, decisions in ended.items():
+            file.write(replaced(decisions, run_id=run_id, outcome=outcome, judged_timestamp=evaluation.now))
+            counts[outcome] += decisions.num_rows
     return FileChanges(added=file.close()), counts
 
 
-def _about_groups_there(decisions: pa.Table, groups: GroupFacts) -> Bools:
-    """Tell which decisions are about a group itself, and about one that is there."""
-    there = pc.is_in(decisions["group_id"], groups.rows["group_id"].combine_chunks())
-    found: Bools = pc.and_(there, pc.is_null(decisions["topic"])).to_numpy()
-    return found
+def _about_existing_groups(decisions: pa.Table, groups: GroupFacts) -> Bools:
+    """Return which decisions are about a group itself that still exists."""
+    exists = pc.is_in(decisions["group_id"], groups.rows["group_id"].combine_chunks())
+    result: Bools = pc.and_(exists, pc.is_null(decisions["topic"])).to_numpy()
+    return result
 
 
-def _compared(going: pa.Table, before: pa.Table, there: Bools) -> tuple[pa.Table, dict[str, pa.Table]]:
-    """Give what of `going` is to be planned, and what of `before` was planned and stands no longer, by outcome.
+def _compare(expiring: pa.Table, previous: pa.Table, exists: Bools) -> tuple[pa.Table, dict[str, pa.Table]]:
+    """Return the new decisions of `expiring`, and the planned decisions of `previous` that end, by outcome.
 
-    `there` tells of what each of `before` decided whether it is still there. What a person planned stays planned.
+    `exists` is whether the offset or group of each previous decision still exists. Plans of users do not end.
     """
-    both = pa.concat_tables([going, before])
-    planned = pc.equal(before["outcome"], "planned").to_numpy()
-    by_hand = pc.equal(before["rule"], BY_HAND).to_numpy()
-    mine, theirs = np.split(same_codes(both, TOMBSTONE), [going.num_rows])
-    mine_exactly, theirs_exactly = np.split(same_codes(both, (*TOMBSTONE, *_EVIDENCE)), [going.num_rows])
-    known = np.isin(mine, theirs[~planned | by_hand]) | np.isin(mine_exactly, theirs_exactly[planned])
-    over = {"withdrawn": planned & there & ~by_hand & ~np.isin(theirs, mine), "gone": planned & ~there}
-    return going.filter(pa.array(~known)), {outcome: before.filter(pa.array(rows)) for outcome, rows in over.items()}
+    both = pa.concat_tables([expiring, previous])
+    planned = pc.equal(previous["outcome"], "planned").to_numpy()
+    by_hand = pc.equal(previous["rule"], BY_HAND).to_numpy()
+    new_codes, old_codes = np.split(same_codes(both, TOMBSTONE), [expiring.num_rows])
+    new_evidence, old_evidence = np.split(same_codes(both, (*TOMBSTONE, *_EVIDENCE)), [expiring.num_rows])
+    known = np.isin(new_codes, old_codes[~planned | by_hand]) | np.isin(new_evidence, old_evidence[planned])
+    ended = {"withdrawn": planned & exists & ~by_hand & ~np.isin(old_codes, new_codes), "gone": planned & ~exists}
+    new = expiring.filter(pa.array(~known))
+    return new, {outcome: previous.filter(pa.array(rows)) for outcome, rows in ended.items()}
 
 
-def _decisions(of: Judgement, run_id: int, groups: GroupFacts, judged: JudgedFile) -> pa.Table:
-    """Make the rows of `tombstones` for the offsets of a state file that go."""
-    going = np.flatnonzero(judged.evaluations.expires)
-    offsets, found = judged.offsets.take(going), judged.evaluations
-    rule, clock, group = found.rule[going], found.clock[going], found.group[going]
+def _offset_decisions(evaluation: Evaluation, run_id: int, groups: GroupFacts, evaluated: EvaluatedFile) -> pa.Table:
+    """Return rows of `tombstones` for the expired offsets of a state file."""
+    expired = np.flatnonzero(evaluated.evaluations.expires)
+    offsets, results = evaluated.offsets.take(expired), evaluated.evaluations
+    rule, clock, group = results.rule[expired], results.clock[expired], results.group[expired]
     deleted = rule == Rule.TOPIC_DELETED
     by_policy = ~deleted & (clock != Clock.EXPIRE_TIMESTAMP)
     columns = {
@@ -182,23 +183,23 @@ def _decisions(of: Judgement, run_id: int, groups: GroupFacts, judged: JudgedFil
         "judged_offset": offsets["log_offset"],
         "rule": pa.array(np.array(RULES)[rule]),
         "clock": pa.array(np.array(CLOCKS)[clock], mask=deleted),
-        "clock_timestamp": pa.array(found.clock_ms[going], mask=deleted),
-        "retention_ms": pa.array(judged.retention[going], mask=~by_policy),
+        "clock_timestamp": pa.array(results.clock_ms[expired], mask=deleted),
+        "retention_ms": pa.array(evaluated.retention[expired], mask=~by_policy),
         **_of_group(groups, group),
     }
-    return _rows(of, run_id, len(going), columns)
+    return _rows(evaluation, run_id, len(expired), columns)
 
 
-def _groups_gone(of: Judgement, run_id: int, partition: int, judged: JudgedPartition) -> pa.Table:
-    going = np.flatnonzero(judged.groups_that_go())
+def _group_decisions(evaluation: Evaluation, run_id: int, partition: int, groups: EvaluatedPartition) -> pa.Table:
+    deleted = np.flatnonzero(groups.deleted_groups())
     columns = {
-        "group_id": judged.groups.rows["group_id"].take(going),
-        "log_partition": pa.array(np.full(len(going), partition, np.int32)),
-        "judged_offset": pa.array(judged.newest[going]),
-        "rule": pa.array([NOTHING_LEFT] * len(going), pa.string()),
-        **_of_group(judged.groups, going),
+        "group_id": groups.groups.rows["group_id"].take(deleted),
+        "log_partition": pa.array(np.full(len(deleted), partition, np.int32)),
+        "judged_offset": pa.array(groups.newest[deleted]),
+        "rule": pa.array([NOTHING_LEFT] * len(deleted), pa.string()),
+        **_of_group(groups.groups, deleted),
     }
-    return _rows(of, run_id, len(going), columns)
+    return _rows(evaluation, run_id, len(deleted), columns)
 
 
 def _of_group(groups: GroupFacts, group: npt.NDArray[np.int64]) -> dict[str, pa.ChunkedArray]:
@@ -207,13 +208,13 @@ def _of_group(groups: GroupFacts, group: npt.NDArray[np.int64]) -> dict[str, pa.
     return {name: groups.rows[name].take(rows) for name in ("group_type", "state")}
 
 
-def _rows(of: Judgement, run_id: int, count: int, columns: dict[str, pa.Array]) -> pa.Table:
+def _rows(evaluation: Evaluation, run_id: int, count: int, columns: dict[str, pa.Array]) -> pa.Table:
     constant = {
         "run_id": pa.repeat(pa.scalar(run_id, pa.int64()), count),
         "outcome": pa.repeat("planned", count),
-        "judged_timestamp": pa.repeat(pa.scalar(of.now, pa.int64()), count),
+        "judged_timestamp": pa.repeat(pa.scalar(evaluation.now, pa.int64()), count),
     }
-    made = constant | columns
+    values = constant | columns
     schema = table_schema("tombstones")
-    nulls = {column.name: pa.nulls(count, column.type) for column in schema if column.name not in made}
-    return pa.table({name: (made | nulls)[name] for name in schema.names}).cast(schema)
+    nulls = {column.name: pa.nulls(count, column.type) for column in schema if column.name not in values}
+    return pa.table({name: (values | nulls)[name] for name in schema.names}).cast(schema)

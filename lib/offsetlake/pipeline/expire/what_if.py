@@ -1,4 +1,4 @@
-"""What retention would take: the evaluations of `expire` counted by group, for the present policy and another."""
+"""Counts by group what would expire and when, with the configured policy and another one."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from offsetlake.lake.foreign.guard import state_versions
 from offsetlake.lake.lake import Lake
-from offsetlake.pipeline.expire.task import JUDGED, Judgement, judgement, open_partition
+from offsetlake.pipeline.expire.task import EVALUATED, Evaluation, open_partition, start_evaluation
 from offsetlake.rules.policy import RetentionPolicy
 from offsetlake.rules.retention import NEVER
 
@@ -21,7 +21,7 @@ HORIZONS: Mapping[str, int] = {
     "in_7_days": 7 * 24 * _HOUR,
     "in_30_days": 30 * 24 * _HOUR,
 }
-"""How far ahead is looked, in ms: what goes until then if nothing else happens."""
+"""Times from now in ms until which expirations are counted, if nothing else changes."""
 
 
 def what_if(
@@ -31,21 +31,21 @@ def what_if(
     now: int,
     horizons: Mapping[str, int] = HORIZONS,
 ) -> pa.Table:
-    """Tell by group what goes and when, at the instant `now`, ms since the epoch; sorted by group.
+    """Return what would expire by group at the time `now`, in ms since the epoch; sorted by group.
 
-    Offsets behind the tombstone of their group stay, and are in no row.
+    Offsets of groups that do not exist do not expire, and are not counted.
 
-    | column     | is |
-    |------------|----|
-    | group_id, group_type, state | of the group |
-    | offsets    | how many it has stored |
-    | those of `horizons` | how many of them `policy` takes until then, counted together |
-    | kept       | how many stay whatever their age: their group or an open transaction keeps them |
-    | next_expiry_timestamp | when the next one goes, ms; null if none will |
-    | group_goes | whether the group itself goes now |
-    | other_now  | how many `other` would take now; null where none is given |
+    | Column | Type | Description |
+    |---|---|---|
+    | group_id, group_type, state | string | The group. |
+    | offsets | bigint | The number of stored offsets. |
+    | each of `horizons` | bigint | The number of offsets that expire until then. |
+    | kept | bigint | The number of offsets that never expire while their group or an open transaction keeps them. |
+    | next_expiry_timestamp | bigint | The time of the next expiry in ms; null if there is none. |
+    | group_goes | boolean | Whether the group itself is deleted now. |
+    | other_now | bigint | The number of offsets that expire now with `other`; null if it is None. |
     """
-    present = judgement(lake, state_versions(lake, JUDGED), policy, now)
+    present = start_evaluation(lake, state_versions(lake, EVALUATED), policy, now)
     changed = None if other is None else replace(present, policy=other)
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         parts = threads.map(lambda partition: _of_partition(present, changed, partition, horizons), present.partitions)
@@ -64,34 +64,34 @@ def _schema(horizons: Iterable[str]) -> pa.Schema:
 
 
 def _of_partition(
-    present: Judgement, changed: Judgement | None, partition: int, horizons: Mapping[str, int]
+    present: Evaluation, changed: Evaluation | None, partition: int, horizons: Mapping[str, int]
 ) -> pa.Table:
-    judged = open_partition(present, partition)
-    judged_too = None if changed is None else open_partition(changed, partition)
-    groups = judged.groups.rows
+    evaluated = open_partition(present, partition)
+    evaluated_other = None if changed is None else open_partition(changed, partition)
+    groups = evaluated.groups.rows
     count = groups.num_rows
-    goes = {name: np.zeros(count, np.int64) for name in horizons}
+    expiring = {name: np.zeros(count, np.int64) for name in horizons}
     kept, following = np.zeros(count, np.int64), np.full(count, NEVER, np.int64)
     for state_file in present.state_files["offsets"].get(partition, []):
-        found = judged.judged(present, state_file).evaluations
-        if changed and judged_too:
-            judged_too.judged(changed, state_file)
-        known = found.group < count
-        group, expires_at = found.group[known], found.expires_at[known]
+        results = evaluated.evaluate(present, state_file).evaluations
+        if changed and evaluated_other:
+            evaluated_other.evaluate(changed, state_file)
+        known = results.group < count
+        group, expires_at = results.group[known], results.expires_at[known]
         for name, ahead in horizons.items():
-            going = found.expires[known] if ahead == 0 else expires_at <= present.now + ahead
-            goes[name] += np.bincount(group[going], minlength=count)
+            expired = results.expires[known] if ahead == 0 else expires_at <= present.now + ahead
+            expiring[name] += np.bincount(group[expired], minlength=count)
         kept += np.bincount(group[expires_at == NEVER], minlength=count)
         np.minimum.at(following, group, expires_at)
     columns = {
         "group_id": groups["group_id"],
         "group_type": groups["group_type"],
         "state": groups["state"],
-        "offsets": judged.stored,
-        **goes,
+        "offsets": evaluated.stored,
+        **expiring,
         "kept": kept,
         "next_expiry_timestamp": pa.array(following, mask=following == NEVER),
-        "group_goes": judged.groups_that_go(),
-        "other_now": pa.nulls(count) if judged_too is None else judged_too.expired,
+        "group_goes": evaluated.deleted_groups(),
+        "other_now": pa.nulls(count) if evaluated_other is None else evaluated_other.expired,
     }
     return pa.table(columns).cast(_schema(horizons))

@@ -1,4 +1,4 @@
-"""`ingest`: what the log holds behind the lake's position goes to history, each record once; and where topics end."""
+"""`ingest`: reads new records of the log into history, each once, and the log end offsets of topics."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -30,24 +30,35 @@ def ingest(
     say: Callable[[str], None],
     ask: log_ends.Ask | None = None,
 ) -> runs.Report:
-    """Read what is new in the log into the history tables; gives the run's row of `runs`.
+    """Read new records of the log into the history tables. An interrupted run is resumed, and reads nothing else.
 
-    `ask` is asked where the topics that offsets are of end, where a cluster can be asked; that goes to `log_ends`.
+    Args:
+        spark: Returns the Spark session; called only if there is something to read.
+        lake: The lake.
+        log: The log.
+        say: Called with a text for each step.
+        ask: Returns the log end offsets of topics, which are recorded in `log_ends`; None without a live cluster.
 
-    A run that was cut short is finished by its plan, and nothing else read. Raises LogUnavailable where the log cannot
-    be read, LogMismatch where it is not the one this lake holds, LakeBusy where another job writes, LakeUnusable where
-    the lake cannot be written.
+    Returns:
+        The row of `runs`.
+
+    Raises:
+        LogUnavailable: The log cannot be read.
+        LogMismatch: The log is not the one that this lake was read from.
+        LakeBusy: Another job writes to the lake.
+        LakeUnusable: The lake cannot be written.
+
     """
     with writing(lake, JOB, say):
         plan = runs.unfinished_plan(lake, JOB, runs.IngestPlan)
         if plan:
-            say(f"run {plan.run_id} was cut short: finishing it first")
+            say(f"run {plan.run_id} was interrupted: resuming it first")
             plan = resume_ingest(plan, log)
         else:
-            say(f"looking at the log {log}")
+            say(f"checking the log {log}")
             plan = plan_ingest(log, runs.last_run(lake, JOB), lake)
-            asked = ask(log_ends.stored_topics(lake)) if ask else log_ends.RequestedEnds([], [])
-            plan = replace(plan, log_ends=tuple(map(tuple, asked.rows))).with_notes(*asked.notes)
+            ends = ask(log_ends.stored_topics(lake)) if ask else log_ends.RequestedEnds([], [])
+            plan = replace(plan, log_ends=tuple(map(tuple, ends.rows))).with_notes(*ends.notes)
             plan = runs.begin(lake, JOB, plan)
         for note in plan.notes:
             say(note)
@@ -61,20 +72,20 @@ def ingest(
 
 
 def _write_history(spark: "SparkSession | None", lake: Lake, log: LogAddress, plan: runs.IngestPlan) -> None:
-    """Read the log side by side, each reader into files of its own; one commit a table ends it."""
+    """Read the log in parallel, each task into its own files, and commit each table once."""
     pieces = plan_readers(log, ranges_from_json(plan.ranges))
-    made = distribute(spark, partial(read_history, Reading(log, lake, plan.run_id)), pieces)
+    results = distribute(spark, partial(read_history, Reading(log, lake, plan.run_id)), pieces)
     for table in HISTORY:
-        commit(lake, table, [of[table] for of in made], JOB, plan.run_id)
+        commit(lake, table, [changes[table] for changes in results], JOB, plan.run_id)
 
 
 def _record_ends(lake: Lake, plan: runs.IngestPlan, ask: log_ends.Ask | None) -> runs.IngestPlan:
-    """Write where topics ended when the run was planned, and where those do that the lake has met in it."""
-    asked = log_ends.RequestedEnds([], [])
+    """Record the log end offsets that were read with the plan, and those of topics that this run read first."""
+    ends = log_ends.RequestedEnds([], [])
     if ask:
-        asked = ask(log_ends.read_topics(lake, plan.run_id) - log_ends.stored_topics(lake))
-    log_ends.record(lake, plan.run_id, [*plan.log_ends, *asked.rows])
-    return plan.with_notes(*asked.notes)
+        ends = ask(log_ends.read_topics(lake, plan.run_id) - log_ends.stored_topics(lake))
+    log_ends.record(lake, plan.run_id, [*plan.log_ends, *ends.rows])
+    return plan.with_notes(*ends.notes)
 
 
 def _finish(

@@ -1,9 +1,8 @@
-"""Where the topics that groups commit to begin and end: asked of a live cluster each cycle, and kept in `log_ends`.
+"""Reads the log start and end offsets of the topics that groups commit to from a live cluster into `log_ends`.
 
-It is asked right behind the ends of the log that is about to be read. So no end is older than the commits it is held
-against, and no lag is below zero, unless the topic itself lost records; and hardly newer: asked behind the read, every
-lag would be too large by what was written to the topic meanwhile. Only topics of which the lake has no offset yet are
-asked for behind it.
+They are read directly after the end of the log to ingest is determined. No log end offset is therefore older than the
+commits that it is compared with, so that no lag is negative unless the topic lost records; and hardly newer, which
+would increase every lag by what was written meanwhile. Only topics without stored offsets are read after the ingest.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -20,34 +19,34 @@ from offsetlake.util.times import now_ms
 JOB = "ingest"
 
 _COLUMNS = ("topic", "partition", "start_offset", "end_offset", "asked_timestamp")
-_NAMED = 5  # names in a note
+_MAX_LISTED = 5  # names in a note
 
 
 class RequestedEnds(NamedTuple):
-    """What a cluster said: rows of `log_ends`, as plain JSON without their run; and notes on what it did not say."""
+    """Rows of `log_ends` as plain JSON without their run, and notes about log end offsets that are unknown."""
 
     rows: list[list[Any]]
     notes: list[str]
 
 
 Ask = Callable[[Collection[str]], RequestedEnds]
-"""Asks for the ends of all partitions of some topics."""
+"""Returns the log end offsets of all partitions of some topics."""
 
 
 def ask(connection: KafkaConnection, topics: Collection[str]) -> RequestedEnds:
-    """Ask a cluster for the ends of all partitions of some topics. What it does not tell is noted; raises nothing."""
+    """Read the log end offsets of all partitions of some topics from a cluster. Errors become notes."""
     if not topics:
         return RequestedEnds([], [])
     try:
         with ClusterAdmin(connection) as admin:
             known = admin.partitions(topics)
             wanted = [(topic, number) for topic, numbers in known.items() for number in numbers]
-            asked, ends = now_ms(), admin.log_ends(wanted)
+            timestamp, ends = now_ms(), admin.log_ends(wanted)
             notes = _unknown_topics(admin, set(topics) - known.keys())
     except LogUnavailable as failure:
-        return RequestedEnds([], [f"where topics end is not known this time: {failure}"])
+        return RequestedEnds([], [f"cannot read the log end offsets of topics: {failure}"])
     leaderless = [f"{topic}-{number}" for topic, number in wanted if (topic, number) not in ends]
-    rows = [[*where, *offsets, asked] for where, offsets in ends.items()]
+    rows = [[*where, *offsets, timestamp] for where, offsets in ends.items()]
     return RequestedEnds(rows, [*notes, *_note(leaderless, "the partition has no leader")])
 
 
@@ -56,32 +55,32 @@ def _unknown_topics(admin: ClusterAdmin, topics: Collection[str]) -> list[str]:
         return []
     missing, hidden = admin.missing(topics), admin.hidden(topics)
     return [
-        *_note(missing, "there is no such topic any more"),
-        *_note(hidden, "this user has no right to see the topic; an ACL for DESCRIBE on it is needed"),
-        *_note(set(topics) - missing - hidden, "the brokers do not tell"),
+        *_note(missing, "the topic was deleted"),
+        *_note(hidden, "this principal has no permission; it needs an ACL for DESCRIBE on the topic"),
+        *_note(set(topics) - missing - hidden, "the brokers did not return it"),
     ]
 
 
-def _note(names: Collection[str], why: str) -> list[str]:
+def _note(names: Collection[str], reason: str) -> list[str]:
     if not names:
         return []
-    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    return [f"the end of {', '.join(islice(sorted(names), _NAMED))}{more} is not known: {why}"]
+    more = f" and {len(names) - _MAX_LISTED:,} more" if len(names) > _MAX_LISTED else ""
+    return [f"the log end offset of {', '.join(islice(sorted(names), _MAX_LISTED))}{more} is unknown: {reason}"]
 
 
 def stored_topics(lake: Lake) -> set[str]:
-    """Give the topics of the offsets that the last compaction left."""
+    """Return the topics of stored offsets."""
     return set(lake.query("SELECT DISTINCT topic FROM offsets", "offsets")["topic"].to_pylist())
 
 
 def read_topics(lake: Lake, run_id: int) -> set[str]:
-    """Give the topics of the commits that an ingest has read."""
+    """Return the topics of the commits that an ingest read."""
     sql = f"SELECT DISTINCT topic FROM offset_commits WHERE ingest_run = {run_id} AND kind = 'commit'"  # noqa: S608
     return set(lake.query(sql, "offset_commits")["topic"].to_pylist())
 
 
 def record(lake: Lake, run_id: int, rows: Collection[Sequence[Any]]) -> None:
-    """Write what an ingest was told, once: done again, the first answers stay."""
+    """Write the log end offsets of an ingest; a resumed run does not replace those that were committed."""
     file = TableFile(lake, "log_ends")
     file.write_rows([{**dict(zip(_COLUMNS, row, strict=True)), "ingest_run": run_id} for row in rows])
     commit(lake, "log_ends", [FileChanges(file.close())], JOB, run_id)

@@ -1,4 +1,4 @@
-"""What an ingest is to read: from where the last one ended to where the log ends now, if it is the same log."""
+"""Plans an ingest: from the end of the last one to the log end offsets, after a check that the log is the same."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ Ranges = dict[LogPartition, OffsetRange]
 
 
 def plan_ingest(log: LogAddress, last: runs.Run | None, lake: Lake) -> runs.IngestPlan:
-    """Decide what to read; `last` is the newest run of an ingest. Raises LogUnavailable, LogMismatch."""
+    """Return the plan of an ingest; `last` is the last run of an ingest. Raises LogUnavailable, LogMismatch."""
     extent = log.describe()
     known = positions_of(last) if last else {}
     if last:
@@ -35,15 +35,15 @@ def plan_ingest(log: LogAddress, last: runs.Run | None, lake: Lake) -> runs.Inge
 
 
 def check_same_log(lake: Lake, log: LogAddress, extent: LogExtent) -> None:
-    """Raise LogMismatch where the log is not the one this lake holds; LakeUnusable where the lake has read none yet."""
+    """Raise LogMismatch if the lake was read from another log, LakeUnusable if it has read none."""
     last = runs.last_run(lake, "ingest")
     if last is None:
-        raise LakeUnusable(f"the lake {lake.path} has read no log yet: `offsetlake run` does")
+        raise LakeUnusable(f"The lake {lake.path} has not read a log yet: run `offsetlake run`.")
     same_log(lake, log, extent, last)
 
 
 def resume_ingest(plan: runs.IngestPlan, log: LogAddress) -> runs.IngestPlan:
-    """Bring the plan of a run that was cut short up to date: the log must be the same, and may have lost its beginning.
+    """Return the plan of an interrupted run without what the log has lost at its start since.
 
     Raises LogUnavailable, LogMismatch.
     """
@@ -51,7 +51,7 @@ def resume_ingest(plan: runs.IngestPlan, log: LogAddress) -> runs.IngestPlan:
     same = extent.identity == plan.log_identity if extent.identity else log.location == plan.log
     if not same:
         raise LogMismatch(
-            f"run {plan.run_id} was cut short while it read {plan.log}; finish it with that log first, not {log}"
+            f"Run {plan.run_id} was interrupted while it read {plan.log}: resume it with that log, not {log}."
         )
     ranges, gaps = _within(ranges_from_json(plan.ranges), extent)
     resumed = replace(plan, ranges=ranges_to_json(ranges), gaps=ranges_to_json(ranges_from_json(plan.gaps) | gaps))
@@ -59,7 +59,7 @@ def resume_ingest(plan: runs.IngestPlan, log: LogAddress) -> runs.IngestPlan:
 
 
 def _within(wanted: Ranges, extent: LogExtent) -> tuple[Ranges, Ranges]:
-    """Cut ranges down to what the log still holds; also give what it lost at their beginning."""
+    """Limit ranges to what the log contains; return them, and the gaps at their start."""
     ranges, gaps = {}, {}
     for where, offsets in wanted.items():
         held = extent.ranges.get(where, OffsetRange(offsets.end, offsets.end))
@@ -72,7 +72,7 @@ def _within(wanted: Ranges, extent: LogExtent) -> tuple[Ranges, Ranges]:
 
 def _gap_notes(gaps: Ranges) -> list[str]:
     return [
-        f"GAP: {where} was read up to offset {gap.start}, but begins at {gap.end} now: "
+        f"GAP: {where} was read up to log offset {gap.start}, but now starts at {gap.end}: "
         f"{gap.end - gap.start:,} log offsets were deleted before this lake read them"
         for where, gap in sorted(gaps.items())
     ]
@@ -80,31 +80,33 @@ def _gap_notes(gaps: Ranges) -> list[str]:
 
 def positions_of(ingested: runs.Run) -> dict[LogPartition, runs.LogPosition]:
     """Return the positions that an ingest recorded, by log partition."""
-    return {LogPartition(of.topic, of.partition): of for of in ingested.positions or ()}
+    return {LogPartition(row.topic, row.partition): row for row in ingested.positions or ()}
 
 
 def same_log(lake: Lake, log: LogAddress, extent: LogExtent, last: runs.Run) -> None:
-    """Refuse a log that is not the one the lake has read so far; `last` is the newest run of an ingest.
+    """Raise LogMismatch if the lake was read from another log; `last` is the last run of an ingest.
 
-    Raises LogMismatch. What can be told neither way passes: the tail of a partition may have changed or be gone.
+    A log that can be neither confirmed nor rejected passes: the tail of a partition may have been compacted or deleted.
     """
-    advice = f"one lake holds one log: name another folder with --lake, or the right log (last: {last.log})"
+    advice = f"a lake contains one log: select another lake with --lake, or the right log (last: {last.log})"
     if extent.identity and last.log_identity and extent.identity != last.log_identity:
         raise LogMismatch(
-            f"{log} is the log of cluster {extent.identity}, {lake.path} holds that of {last.log_identity}; {advice}"
+            f"{log} is the log of cluster {extent.identity}, but {lake.path} contains that of {last.log_identity}; "
+            f"{advice}."
         )
     for where, last_read in sorted(positions_of(last).items()):
         held = extent.ranges.get(where)
         if held is None and last_read.position:
-            raise LogMismatch(f"{log} has no {where}, of which {lake.path} has read; {advice}")
+            raise LogMismatch(f"{log} has no {where}, which {lake.path} has read; {advice}.")
         if held and held.end < last_read.position:
             raise LogMismatch(
                 f"{where} of {log} ends at offset {held.end}, but {lake.path} has read up to {last_read.position}: "
-                f"it is another log, an older copy, or it lost records; {advice}"
+                f"it is another log, an older copy, or it lost records; {advice}."
             )
         if extent.identity is None and last_read.tail_checksum is not None:
             found = log.tail_checksum(where, last_read.position)
             if found not in (None, last_read.tail_checksum):
                 raise LogMismatch(
-                    f"the batch of {where} before offset {last_read.position} is not the one {lake.path} read; {advice}"
+                    f"The batch of {where} before offset {last_read.position} is not the one that {lake.path} read; "
+                    f"{advice}."
                 )

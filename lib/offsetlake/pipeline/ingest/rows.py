@@ -1,4 +1,4 @@
-"""From what the log gives for all but offset commits to the rows of the history tables, one by one: they are few."""
+"""Converts records other than offset commits, which are few, to rows of the history tables, one by one."""
 
 import json
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 Row = dict[str, Any]
 
-# The fields of ShareSnapshotValue and ShareUpdateValue, and the columns they become.
+# The columns of the fields of ShareSnapshotValue and ShareUpdateValue.
 _SHARE_STATE = {
     "snapshotEpoch": "snapshot_epoch",
     "stateEpoch": "state_epoch",
@@ -28,7 +28,7 @@ _BATCH = {
 
 
 def of_others(others: pa.RecordBatch, ingest_run: int) -> dict[str, list[Row]]:
-    """Sort the rows of `records.other_records` by the table they belong to, with that table's columns."""
+    """Return the rows of `records.other_records` by their table, with the columns of that table."""
     tables: dict[str, list[Row]] = {table: [] for table in OF_OTHERS}
     for row in others.to_pylist():
         tables[row["kind"]].append(row | {"ingest_run": ingest_run} | OF_OTHERS[row["kind"]](row))
@@ -68,4 +68,4 @@ OF_OTHERS: dict[str, Callable[[Row], Row]] = {
     "share_state_records": _share_state_record,
     "quarantine": _unchanged,
 }
-"""For each history table but `offset_commits`: the columns that have to be made for a row."""
+"""The columns that are computed from a row, for each history table except `offset_commits`."""

@@ -1,4 +1,4 @@
-"""One reader of the log, as it runs in a Spark task: a stretch of the log in, one data file a history table out."""
+"""Reads a part of the log in a Spark task, and writes one data file per history table."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ HISTORY = ("offset_commits", *OF_OTHERS, "audit_events")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What all readers of one ingest share."""
+    """What all tasks of an ingest share."""
 
     log: LogAddress
     lake: Lake
@@ -23,17 +23,17 @@ class Reading:
 
 
 def read_history(reading: Reading, group: SliceGroup) -> dict[str, FileChanges]:
-    """Write every record of the slices to the table it belongs to; gives the files for the commit that ends the job.
+    """Write every record of the slices to its table, and return the files to commit.
 
-    Memory is a few chunks of the log and a row group, however long the slices are.
+    Memory is bounded by a few chunks of the log and a row group, independent of the length of the slices.
     """
     files = {table: TableFile(reading.lake, table) for table in HISTORY}
     try:
-        for piece, found in reading.log.fetch(group.slices):
-            chunk = decode(piece, found)
-            for table, of in (("offset_commits", chunk.commits), ("audit_events", chunk.audit_events)):
-                run = pa.repeat(pa.scalar(reading.run_id, pa.int64()), of.num_rows)
-                files[table].write(pa.table(of).append_column("ingest_run", run))
+        for piece, batches in reading.log.fetch(group.slices):
+            chunk = decode(piece, batches)
+            for table, records in (("offset_commits", chunk.commits), ("audit_events", chunk.audit_events)):
+                run = pa.repeat(pa.scalar(reading.run_id, pa.int64()), records.num_rows)
+                files[table].write(pa.table(records).append_column("ingest_run", run))
             for table, rows in of_others(chunk.others, reading.run_id).items():
                 files[table].write_rows(rows)
         return {table: FileChanges(added=file.close()) for table, file in files.items()}

@@ -114,7 +114,7 @@ def _note(kept: Sequence[PartitionCut], reason: str) -> str:
 
 
 def _cut_log(lake: Lake, log: Path, counts: Counter[str], say: Callable[[str], None]) -> runs.Plan:
-    say(f"reading the log {log}")
+    say(f"checking the log {log}")
     _cuts(lake, log)  # refuses another log before a lock file is created in it
     with served(log) as job_socket, nullcontext() if job_socket else owned(log, JOB):
         cuts = _cuts(lake, log)
