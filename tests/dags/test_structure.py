@@ -50,13 +50,14 @@ def test_no_two_dags_start_in_one_minute(described: Any) -> None:
     assert minutes == {"*/10", "5"}
 
 
-def test_defaults_of_ones_own_win(airflow: Callable[..., Airflow], tmp_path: Path) -> None:
+def test_documented_default_args_override_the_defaults(airflow: Callable[..., Airflow], tmp_path: Path) -> None:
     folder = shutil.copytree(ROOT / "dags", tmp_path / "dags", ignore=shutil.ignore_patterns("__pycache__"))
-    [example] = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    page = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    [example] = [block for block in re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S) if "DEFAULT_ARGS" in block]
     (folder / "offsetlake_defaults.py").write_text(example)
-    found = airflow("answering.py").script("describe.py", str(folder))
-    assert found["errors"] == {}
-    tasks = [task for dag in found["dags"].values() for task in dag["tasks"].values()]
+    described = airflow("answering.py").script("describe.py", str(folder))
+    assert described["errors"] == {}
+    tasks = [task for dag in described["dags"].values() for task in dag["tasks"].values()]
     assert {(task["owner"], task["minutes"], task["pool"], task["callbacks"]) for task in tasks} == {
         ("data-platform", 360, "offsetlake_writer", 1),
     }  # fmt: skip
