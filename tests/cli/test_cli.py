@@ -151,7 +151,7 @@ def test_offsets_as_of_a_time(run: Run, as_of: str, committed: int | None) -> No
     ("arguments", "code", "says"),
     [
         (["offsets", "--as-of", "999"], 2, "history begins at 1970-01-01T00:00:01.000Z"),
-        (["offsets", "--as-of", "yesterday"], 2, "'yesterday' is no instant"),
+        (["offsets", "--as-of", "yesterday"], 2, "Invalid timestamp 'yesterday'"),
         (
             ["groups", "--lake", "nowhere"],
             6,
@@ -162,7 +162,7 @@ def test_offsets_as_of_a_time(run: Run, as_of: str, committed: int | None) -> No
         (["groups", "--format", "xml"], 2, "'xml' is not one of"),
         (["history", "--group", "g", "--topic", "t"], 2, "Missing option '--partition'"),
         (["offsets", "--limit", "-1"], 2, "'--limit'"),
-        (["audit-events", "--since", "yesterday"], 2, "'yesterday' is no instant"),
+        (["audit-events", "--since", "yesterday"], 2, "Invalid timestamp 'yesterday'"),
         (["sql", "SELECT nope FROM offsets"], 2, "No field named nope"),
         (["groups", "--config", "nowhere.toml"], 2, "Cannot read nowhere.toml"),
         (["bogus"], 2, "No such command 'bogus'"),
@@ -267,7 +267,7 @@ def test_timestamps_are_read_and_written() -> None:
     assert times.to_ms("2026-01-31") == 1_769_817_600_000
     assert times.to_iso(-1) == "1969-12-31T23:59:59.999Z"
     assert times.to_iso(2**63 - 1) == str(2**63 - 1)
-    with pytest.raises(errors.BadRequest, match="'14:05' is no instant"):
+    with pytest.raises(errors.BadRequest, match="Invalid timestamp '14:05'"):
         times.to_ms("14:05")
 
 
@@ -284,7 +284,7 @@ def test_duration_is_read_in_ms(text: str, ms: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "7", "d", "1y", "-1h", "1.5h", "P", "PT", "P1DT", "P1H", "PT1D", "PT-1H", "P1M"])
 def test_invalid_duration_is_an_error(text: str) -> None:
-    with pytest.raises(errors.BadRequest, match="is no duration: write a whole number and ms, s, m, h, d, w"):
+    with pytest.raises(errors.BadRequest, match="expected a whole number and ms, s, m, h, d, w"):
         times.duration_ms(text)
 
 
@@ -356,10 +356,13 @@ def test_what_if_compares_and_writes_nothing(run: Run, real: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--retention", "7 days"], "error: '7 days' is no duration: write a whole number and ms, s, m, h, d"),
-        (["--retention", "999999999999d"], "error: 999999999999d is no duration anyone waits for: at most 2932896d"),
-        (["--now", "tomorrow"], "error: 'tomorrow' is no instant"),
-        (["--now", "99999999999999999999"], "error: 99999999999999999999 ms is no instant: years 1 to 9999 are known"),
+        (["--retention", "7 days"], "error: Invalid duration '7 days': expected a whole number and ms, s, m, h, d"),
+        (["--retention", "999999999999d"], "error: Invalid duration 999999999999d: expected at most 2932896d"),
+        (["--now", "tomorrow"], "error: Invalid timestamp 'tomorrow'"),
+        (
+            ["--now", "99999999999999999999"],
+            "error: Invalid timestamp 99999999999999999999: expected milliseconds in the years 1 to 9999",
+        ),
         (["--group", "a*"], "error: --group requires --what-if"),
         (["--what-if", "--compacted-by", "2"], "error: --compacted-by cannot be combined with --what-if"),
     ],

@@ -270,7 +270,7 @@ def test_lag_command_prints_a_table(run: Run, lake: Lake) -> None:
     ("options", "says"),
     [
         (["--group", "nobody"], "error: no group like 'nobody' has an offset"),
-        (["--now", "yesterday"], "error: 'yesterday' is no instant"),
+        (["--now", "yesterday"], "error: Invalid timestamp 'yesterday'"),
         (["--status", "GOOD"], "GOOD"),
         (["--over-time"], "error: --over-time requires --group"),
         (["--over-time", "--group", "nobody"], "error: the lag of group 'nobody' is not known"),

@@ -34,7 +34,7 @@ def test_page_replaces_an_existing_file(run: Run, tmp_path: Path) -> None:
     [
         (("--lake", "none"), 6, "no lake in none: `offsetlake run --lake none --log FOLDER` creates one"),
         (("--group", "payments"), 2, "no group like 'payments' is in history"),
-        (("--since", "noon"), 2, "'noon' is no instant"),
+        (("--since", "noon"), 2, "Invalid timestamp 'noon'"),
         (("--to", "lake/lock/report.html"), 2, "Cannot write the report to lake/lock/report.html: File exists."),
         (("--to", "lake"), 2, "Cannot write the report to lake: Is a directory."),
     ],

@@ -96,9 +96,11 @@ def test_a_write_that_fails_loses_nothing(
 def _no_room_for(new: Path) -> Iterator[None]:
     """Have a file that is newly made be one on a disk that is full."""
     with pytest.MonkeyPatch.context() as patched:
-        make = atomic_files._make
+        make = atomic_files._create
         patched.setattr(
-            atomic_files, "_make", lambda file, mode: file.symlink_to("/dev/full") if file == new else make(file, mode)
+            atomic_files,
+            "_create",
+            lambda file, mode: file.symlink_to("/dev/full") if file == new else make(file, mode),
         )
         yield
 

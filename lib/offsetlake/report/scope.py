@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.audits import of_groups
-from offsetlake.util.times import LAST_INSTANT
+from offsetlake.util.times import MAX_TIMESTAMP_MS
 
 MAX_GROUPS = 8
 """The maximum number of groups in a chart or a table."""
@@ -77,7 +77,7 @@ def find_scope(lake: Lake, pattern: str | None, since_ms: int | None) -> Scope:
     """
     group_condition = "true" if pattern is None else of_groups(lake, pattern)
     clock = lake.query("SELECT clock_timestamp FROM log_clock", "log_clock")["clock_timestamp"][0].as_py()
-    until = min(max(clock or 0, 0), LAST_INSTANT)
+    until = min(max(clock or 0, 0), MAX_TIMESTAMP_MS)
     since = until - DEFAULT_PERIOD_MS if since_ms is None else since_ms
     sql = (
         f"SELECT min(log_timestamp) AS oldest FROM offset_commits WHERE log_timestamp >= {since} AND {group_condition}"  # noqa: S608

@@ -1,1 +1,1 @@
-"""What is not about offsets: times, atomic files, row codes, escaping, process exit."""
+"""Helpers that are not specific to offsets: times, atomic files, row codes, escaping, process exit."""

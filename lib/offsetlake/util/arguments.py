@@ -1,4 +1,4 @@
-"""Arguments of the Python API: a call with wrong ones says which there are."""
+"""Checks the arguments of calls of the Python API."""
 
 import inspect
 from collections.abc import Callable

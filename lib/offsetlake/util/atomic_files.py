@@ -1,4 +1,4 @@
-"""What is written reaches the disk before anything counts on it."""
+"""Replaces files atomically and brings writes to the disk."""
 
 import errno
 import os
@@ -10,7 +10,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 def to_disk(path: Path) -> None:
-    """Return when a file, or the names in a folder, are on the disk."""
+    """Fsync a file, or a folder after its entries changed."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -20,7 +20,7 @@ def to_disk(path: Path) -> None:
 
 @contextmanager
 def suppress_full() -> Iterator[None]:
-    """Pass over what fails because a disk is full."""
+    """Suppress an OSError that means that the disk or the quota is full."""
     try:
         yield
     except OSError as error:
@@ -29,12 +29,16 @@ def suppress_full() -> Iterator[None]:
 
 
 def temporary_of(path: Path) -> Path:
-    """Give where the file that is to take the place of one is written."""
+    """Return the path of the temporary file for a replacement."""
     return path.with_name(f".{path.name}.tmp")
 
 
 def real_path(path: Path) -> Path:
-    """Return the file that a path leads to through symbolic links; raises OSError if it can be no regular file."""
+    """Return the path after resolving symbolic links.
+
+    Raises:
+        OSError: The path cannot be that of a regular file.
+    """
     try:
         real = path.resolve()
     except RuntimeError as error:
@@ -46,32 +50,32 @@ def real_path(path: Path) -> Path:
     return real
 
 
-def _make(file: Path, mode: int) -> None:
-    """Make a new file: what a kill or somebody else left in its place has another mode, or leads elsewhere."""
-    new = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+def _create(file: Path, mode: int) -> None:
+    """Create a new file; an existing one is replaced, because it may have another mode or be a symbolic link."""
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
     try:
-        os.close(os.open(file, new, mode))
+        os.close(os.open(file, flags, mode))
     except FileExistsError:
         file.unlink()
-        os.close(os.open(file, new, mode))
+        os.close(os.open(file, flags, mode))
 
 
 @contextmanager
 def replacing(path: Path, mode: int = 0o666) -> Iterator[Path]:
-    """Give the file to write, made with a mode, that takes the place of `path` behind the block.
+    """Yield a temporary file with a mode, which replaces `path` at the end of the block.
 
-    A kill leaves the old one or the new one; so does OSError, and what else the block raises. Symbolic links stay: the
-    file that they lead to is replaced.
+    If the process is killed or the block raises, `path` is either the old or the new file. If it is a symbolic link,
+    the target is replaced.
     """
     path = real_path(path)
     temporary = temporary_of(path)
     try:
-        _make(temporary, mode)
+        _create(temporary, mode)
         yield temporary
         to_disk(temporary)
         temporary.replace(path)
         to_disk(path.parent)
     except BaseException:
-        with suppress(OSError):  # what has failed is told, not what could not be tidied up
+        with suppress(OSError):  # the original error is more important
             temporary.unlink()
         raise

@@ -1,4 +1,4 @@
-"""Escapes for text that clients chose: names and metadata must not control a terminal, break a line or fail to encode.
+"""Escapes text that clients chose: names and metadata must not control a terminal, break a line or fail to encode.
 
 A character is escaped where `str.isprintable` is false: controls (C0, DEL, C1), bidirectional overrides and other
 format characters, separators other than the space, surrogates, and unassigned code points.
@@ -21,7 +21,7 @@ def visible(text: str) -> str:
 def unambiguous(text: str, encoding: str) -> str:
     r"""Return the text as in `visible`, with backslashes doubled and characters that the encoding lacks escaped.
 
-    Two different texts never look the same: ESC is `\x1b`, the four characters `\x1b` are `\\x1b`.
+    Different texts never have the same result: ESC is `\x1b`, the four characters `\x1b` are `\\x1b`.
     """
     return encodable(visible(text.replace("\\", "\\\\")), encoding)
 
@@ -34,13 +34,13 @@ def encodable(text: str, encoding: str) -> str:
 def to_json(value: object, encoding: str = "utf-8", default: Callable[[Any], str] | None = None) -> str:
     r"""Return a value as JSON with unprintable characters as `\uXXXX`, and those that the encoding lacks as well.
 
-    `default` converts what JSON does not know, as in `json.dumps`.
+    `default` converts values that JSON does not support, as in `json.dumps`.
     """
     return visible_json(json.dumps(value, ensure_ascii=not is_unicode(encoding), default=default))
 
 
 def visible_json(text: str) -> str:
-    r"""Return a line of JSON, in which only texts have unprintable characters, with those as `\uXXXX`."""
+    r"""Return a line of JSON with unprintable characters, which must be in strings, as `\uXXXX`."""
     return text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
@@ -62,7 +62,7 @@ def encoding_of(out: TextIO) -> str:
 
 
 def ellipsis(encoding: str) -> str:
-    """Return what marks a cut: one character, or three dots where the encoding lacks it."""
+    """Return the mark of truncated text: one character, or three dots if the encoding lacks it."""
     return "…" if is_unicode(encoding) else "..."
 
 

@@ -1,4 +1,4 @@
-"""A limit on the memory of this process while it answers a question."""
+"""Limits the memory of this process while it runs a query."""
 
 import os
 import resource
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 MAX_GROWTH_BYTES = 750 << 20
-"""By how much the process may grow: with what it holds before, its peak stays below 1 GB."""
+"""The maximum growth of the process, which keeps its peak below 1 GB."""
 
 _INTERVAL_SECONDS = 0.02
 _STATM = Path("/proc/self/statm")
@@ -17,20 +17,20 @@ _STATM = Path("/proc/self/statm")
 
 @contextmanager
 def limited(exit_code: int, explanation: str, clean_up: Callable[[], None]) -> Iterator[None]:
-    """End the process in an orderly way if it grows by more than MAX_GROWTH_BYTES meanwhile.
+    """Exit in an orderly way if the process grows by more than MAX_GROWTH_BYTES during the block.
 
-    The engine limits sorts, joins and aggregations itself, but not every window function and no result. Writes
-    `explanation` to standard error, calls `clean_up` and leaves with `exit_code`, before the operating system kills the
-    process. Does nothing where the system does not tell how large a process is.
+    The query engine limits sorts, joins and aggregations itself, but not results and some window functions. Before the
+    operating system kills the process, this writes `explanation` to standard error, calls `clean_up` and exits with
+    `exit_code`. It does nothing if the operating system does not report the size of processes.
     """
     if not _STATM.exists():
         yield
         return
-    most, done = _resident() + MAX_GROWTH_BYTES, threading.Event()
+    max_bytes, done = _resident_bytes() + MAX_GROWTH_BYTES, threading.Event()
 
     def watch() -> None:
         while not done.wait(_INTERVAL_SECONDS):
-            if _resident() > most:
+            if _resident_bytes() > max_bytes:
                 sys.stderr.write(f"error: {explanation}\n")
                 sys.stderr.flush()
                 clean_up()
@@ -45,5 +45,5 @@ def limited(exit_code: int, explanation: str, clean_up: Callable[[], None]) -> I
         watcher.join()
 
 
-def _resident() -> int:
+def _resident_bytes() -> int:
     return int(_STATM.read_text(encoding="ascii").split()[1]) * resource.getpagesize()

@@ -1,4 +1,4 @@
-"""How a process gets its standard streams, and how one that has worked with Arrow and Delta ends."""
+"""Opens missing standard streams, and ends a process that used Arrow and delta-rs."""
 
 import atexit
 import os
@@ -8,29 +8,29 @@ from typing import NoReturn
 
 
 def open_standard_streams() -> None:
-    """Open descriptors 0, 1 and 2 to /dev/null where the process was started without them, as with `>&-`.
+    """Open the file descriptors 0, 1 and 2 on /dev/null if the process was started without them, as with `>&-`.
 
-    Python has None for such a stream, and the next file that is opened, perhaps a segment of the log, would get the
-    descriptor, and with it all that libraries and child processes write there.
+    Otherwise, the next file that is opened, such as a segment of the log, gets the descriptor, and with it everything
+    that libraries and child processes write to the stream.
     """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # returns the lowest free descriptor
     for name, descriptor, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def leave(exit_code: int) -> NoReturn:
-    """End the process, after what others have asked to be done at its end, without taking the interpreter apart.
+    """Run the exit handlers and end the process without finalizing the interpreter.
 
-    That is where threads of Arrow and delta-rs that still run abort the process, once in some hundred times and after
-    all was done: "terminate called without an active exception" (delta-io/delta-rs, issue 2184).
+    During finalization, running threads of Arrow and delta-rs abort about one process in several hundred with
+    "terminate called without an active exception" (delta-io/delta-rs, issue 2184).
     """
-    atexit._run_exitfuncs()  # noqa: SLF001 - as multiprocessing ends its processes, and there is no other name
+    atexit._run_exitfuncs()  # noqa: SLF001 - like multiprocessing; there is no public API
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):  # nobody reads it any more; what must be written was flushed where it was written
+        with suppress(OSError):  # the reader is gone; required output was flushed earlier
             stream.flush()
     os._exit(exit_code)

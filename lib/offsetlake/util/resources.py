@@ -1,4 +1,4 @@
-"""Finds the project's data: inside the package once it is built, at the repository's root in a checkout."""
+"""Locates the data files of the project: in the built package, or at the root of the repository in a checkout."""
 
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def resource(*parts: str) -> Traversable:
-    """Find a file or folder below `schemas/` or `conf/`, such as `resource("conf", "spark.conf")`."""
+    """Return a file or folder in `schemas/` or `conf/`, such as `resource("conf", "spark.conf")`."""
     packaged = files("offsetlake").joinpath(*parts)
     if packaged.is_file() or packaged.is_dir():
         return packaged

@@ -1,4 +1,4 @@
-"""Rows by number: codes that compare as the columns they stand for, so that sorting and matching rows is numpy's."""
+"""Encodes rows of several columns as integers that compare like the rows, for sorting and joining with numpy."""
 
 from collections.abc import Callable, Iterable
 
@@ -9,19 +9,20 @@ import pyarrow.compute as pc
 
 Ints = npt.NDArray[np.int64]
 
-_LARGEST_CODE = 1 << 62
-_LARGEST_RANGE = 1 << 31  # of whole numbers that are their own ranks: with a rank below the number of rows it fits
+_MAX_CODE = 1 << 62
+_MAX_RANGE = 1 << 31  # of integers that are used as ranks; times a rank below the number of rows, it does not overflow
 
 
 def order_codes(rows: pa.Table, names: Iterable[str]) -> Ints:
-    """Give each row a number; any two compare as the rows do by the columns named, the first column first.
+    """Return an integer for each row; the integers compare like the rows by the named columns, in their order.
 
-    Columns are strings (plain or as dictionaries; by code points), or whole numbers, without nulls.
+    The columns contain no nulls; they are strings, optionally dictionary-encoded and ordered by code points, or
+    integers.
     """
     codes, size = np.zeros(rows.num_rows, np.int64), 1
     for name in names:
         ranks, count = _ranks(rows[name])
-        if size * count > _LARGEST_CODE:
+        if size * count > _MAX_CODE:
             codes = np.unique(codes, return_inverse=True)[1]
             size = len(codes)
         codes, size = codes * count + ranks, size * count
@@ -29,9 +30,9 @@ def order_codes(rows: pa.Table, names: Iterable[str]) -> Ints:
 
 
 def same_codes(rows: pa.Table, names: Iterable[str]) -> Ints:
-    """Give numbers that are the same for rows with the same values of these columns, nulls included; no order is kept.
+    """Return an integer for each row; rows with equal values in these columns, including nulls, have equal integers.
 
-    Columns as in `order_codes`, numbers from 0 on.
+    The columns have the types of `order_codes`, and integers are at least 0. The order of rows is not preserved.
     """
     filled = {}
     for name in names:
@@ -43,59 +44,63 @@ def same_codes(rows: pa.Table, names: Iterable[str]) -> Ints:
 
 
 def among(rows: pa.Table, others: pa.Table, names: Iterable[str]) -> npt.NDArray[np.bool_]:
-    """Tell of each row whether some other row has the same values in these columns, nulls included."""
-    mine, theirs = _codes_of_both(rows, others, names, same_codes)
-    return np.isin(mine, theirs)
+    """Return whether each row has the same values in these columns, including nulls, as any row of `others`."""
+    codes, other_codes = _codes_of_both(rows, others, names, same_codes)
+    return np.isin(codes, other_codes)
 
 
 def rows_in(rows: pa.Table, others: pa.Table, names: Iterable[str]) -> Ints:
-    """Give for each row the number of a row of `others` with the same values in these columns; -1 where there is none.
+    """Return, for each row, the number of a row of `others` with the same values in these columns; -1 for none.
 
-    Columns as in `order_codes`.
+    The columns have the types of `order_codes`.
     """
-    mine, theirs = _codes_of_both(rows, others, names, order_codes)
-    if not len(mine) or not len(theirs):
-        return np.full(len(mine), -1, np.int64)
-    order = np.argsort(theirs, kind="stable")
-    at = np.minimum(np.searchsorted(theirs[order], mine), len(order) - 1)
-    return np.where(theirs[order][at] == mine, order[at], -1)
+    codes, other_codes = _codes_of_both(rows, others, names, order_codes)
+    if not len(codes) or not len(other_codes):
+        return np.full(len(codes), -1, np.int64)
+    order = np.argsort(other_codes, kind="stable")
+    candidates = np.minimum(np.searchsorted(other_codes[order], codes), len(order) - 1)
+    return np.where(other_codes[order][candidates] == codes, order[candidates], -1)
 
 
-def last_at_most(groups: Ints, values: Ints, of: Ints, wanted: Ints) -> Ints:
-    """Find for each value wanted of a group the last row of the group that is not above it; -1 where there is none.
+def last_at_most(groups: Ints, values: Ints, limit_groups: Ints, limits: Ints) -> Ints:
+    """Return, for each limit, the last row of its group whose value does not exceed it; -1 for none.
 
-    `groups` and `values` have one a row, a group's rows together, and groups in order; its values may go up and down.
+    Args:
+        groups: The group of each row, in ascending order.
+        values: The value of each row; not necessarily ordered within a group.
+        limit_groups: The group of each limit.
+        limits: The limits.
     """
-    columns = {"group": (groups, of), "value": (values, wanted)}
+    columns = {"group": (groups, limit_groups), "value": (values, limits)}
     both = pa.table({name: np.concatenate(parts) for name, parts in columns.items()})
-    rows, asked = np.split(order_codes(both, columns), [len(values)])
-    lowest_from_here = np.minimum.accumulate(rows[::-1])[::-1]
-    at = np.searchsorted(lowest_from_here, asked, side="right") - 1
-    return np.where((at >= 0) & (groups[at] == of), at, -1)
+    row_codes, limit_codes = np.split(order_codes(both, columns), [len(values)])
+    min_of_rest = np.minimum.accumulate(row_codes[::-1])[::-1]
+    last = np.searchsorted(min_of_rest, limit_codes, side="right") - 1
+    return np.where((last >= 0) & (groups[last] == limit_groups), last, -1)
 
 
 def _codes_of_both(
-    rows: pa.Table, others: pa.Table, names: Iterable[str], codes: Callable[[pa.Table, Iterable[str]], Ints]
+    rows: pa.Table, others: pa.Table, names: Iterable[str], encode: Callable[[pa.Table, Iterable[str]], Ints]
 ) -> list[Ints]:
-    """Give numbers for the rows and for the others that go together; none are made where one side is empty."""
+    """Return codes of the rows and of the others that can be compared; placeholders if either is empty."""
     if not rows.num_rows or not others.num_rows:
         return [np.full(rows.num_rows, -1, np.int64), np.zeros(others.num_rows, np.int64)]
-    asked = rows.select([*names])
-    both = pa.concat_tables([asked, others.select([*names]).cast(asked.schema)])
-    return np.split(codes(both, names), [rows.num_rows])
+    selected = rows.select([*names])
+    both = pa.concat_tables([selected, others.select([*names]).cast(selected.schema)])
+    return np.split(encode(both, names), [rows.num_rows])
 
 
 def _ranks(column: pa.ChunkedArray) -> tuple[Ints, int]:
-    """Give numbers that compare as the values do, and the number that none of them reaches."""
+    """Return integers that compare like the values, and an exclusive upper limit."""
     if not len(column):
         return np.empty(0, np.int64), 1
     if pa.types.is_integer(column.type):
         values = column.to_numpy().astype(np.int64)
         count = int(values.max()) - int(values.min()) + 1
-        if count <= _LARGEST_RANGE:
+        if count <= _MAX_RANGE:
             return values - values.min(), count
-        different, ranks = np.unique(values, return_inverse=True)
-        return ranks, len(different)
+        distinct, ranks = np.unique(values, return_inverse=True)
+        return ranks, len(distinct)
     encoded = column if pa.types.is_dictionary(column.type) else pc.dictionary_encode(column)
     array = encoded.unify_dictionaries().combine_chunks()
     order = pc.array_sort_indices(array.dictionary).to_numpy()

@@ -70,7 +70,7 @@ def test_token_is_printed_once_and_valid_until_it_expires(run: Run, file: Path) 
     [
         ("add billing", "", "The password is empty"),
         ("add new\nline", "secret", "Invalid name"),
-        ("token grafana --expires soon", "", "is no duration"),
+        ("token grafana --expires soon", "", "Invalid duration"),
         ("list", "", "Cannot read credentials file"),
         ("remove nobody", "", "Cannot read credentials file"),
     ],
