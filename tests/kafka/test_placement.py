@@ -25,7 +25,7 @@ def placed(topic: str) -> list[tuple[dict[str, str], int]]:
     return found
 
 
-def test_java_hashes_made_by_java() -> None:
+def test_hashes_equal_java() -> None:
     assert len(HASHES) == 8
     for match in HASHES:
         assert match is not None
@@ -43,14 +43,14 @@ def test_a_character_beyond_the_basic_plane_counts_as_two_units() -> None:
     assert java_hash("\ud83d") == 0xD83D
 
 
-def test_groups_are_where_a_broker_put_them() -> None:
+def test_group_partition_equals_broker() -> None:
     groups = {(key.get("group", key.get("groupId", "")), at) for key, at in placed("__consumer_offsets")}
     assert len(groups) > 10
     for group_id, at in groups:
         assert partition_for_group(group_id, 50) == at
 
 
-def test_share_partitions_are_where_a_broker_put_them() -> None:
+def test_share_partition_placement_equals_broker() -> None:
     keys = placed("__share_group_state")
     assert {at for _, at in keys} == {8, 9}
     for key, at in keys:

@@ -39,7 +39,7 @@ for folder in sys.argv[1:]:
 """
 
 
-def test_it_is_compiled_once_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_functions_are_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
     (tmp_path / "log").mkdir()
     with Serving(tmp_path / "lake", tmp_path / "log") as serving:

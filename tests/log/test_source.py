@@ -155,7 +155,7 @@ def test_a_log_of_a_real_broker_holds_each_record_once(name: str) -> None:
     assert {row["kind"] for row in others} == {"share_state_records"}
 
 
-def test_damage_is_with_the_others_and_costs_nothing_else(tmp_path: Path) -> None:
+def test_damage_is_quarantined_and_affects_no_other_record(tmp_path: Path) -> None:
     random_log(random.Random(5), 600, log_partitions=1, groups=3, batches_per_segment=1000).write(tmp_path)
     (path,) = tmp_path.glob("*/*.log")
     records = read_log(tmp_path)

@@ -105,7 +105,7 @@ def _no_room_for(new: Path) -> Iterator[None]:
         yield
 
 
-def test_a_full_disk_is_said(log: Path, expected: dict[str, Rows], tmp_path: Path) -> None:
+def test_full_disk_is_reported(log: Path, expected: dict[str, Rows], tmp_path: Path) -> None:
     lake = Lake.create(tmp_path / "lake")
     plan = lake.path / ".plan-ingest.json.tmp"
     said = f"no space left on the disk of {lake.path}: free some and run again"
@@ -116,7 +116,7 @@ def test_a_full_disk_is_said(log: Path, expected: dict[str, Rows], tmp_path: Pat
     assert state(lake) == expected
 
 
-def test_a_lake_half_made_on_a_full_disk_is_finished(tmp_path: Path) -> None:
+def test_lake_creation_resumes_after_full_disk(tmp_path: Path) -> None:
     Lake.create(tmp_path / "lake")
     marker = temporary_of(tmp_path / "lake" / "offsetlake.json")
     (tmp_path / "lake" / "offsetlake.json").unlink()
@@ -142,7 +142,7 @@ def _as_nobody() -> Iterator[None]:
         os.seteuid(0)
 
 
-def test_a_lake_one_may_only_read_is_read_and_not_written(log: Path, expected: dict[str, Rows]) -> None:
+def test_read_only_lake_is_read_and_not_written(log: Path, expected: dict[str, Rows]) -> None:
     with TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         lake = Lake.create(Path(folder) / "lake")
@@ -163,7 +163,7 @@ def test_a_lake_one_may_only_read_is_read_and_not_written(log: Path, expected: d
         assert state(lake) == expected
 
 
-def test_a_file_in_the_place_of_a_lake_is_said(tmp_path: Path) -> None:
+def test_file_instead_of_lake_is_reported(tmp_path: Path) -> None:
     (tmp_path / "lake").touch()
     with pytest.raises(LakeUnusable, match="lake"):
         Lake.create(tmp_path / "lake")
@@ -171,14 +171,14 @@ def test_a_file_in_the_place_of_a_lake_is_said(tmp_path: Path) -> None:
         Lake.open(tmp_path / "lake")
 
 
-def test_what_fails_elsewhere_while_the_lake_is_held_is_not_laid_to_it(tmp_path: Path) -> None:
+def test_error_outside_of_lake_is_not_reported_as_lake_error(tmp_path: Path) -> None:
     lake = Lake.create(tmp_path / "lake")
     with pytest.raises(ConnectionResetError), lake.lock("job"):
         raise ConnectionResetError
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_a_symbolic_link_stays_where_its_file_is_replaced(tmp_path: Path, there: bool) -> None:
+def test_replacement_keeps_symbolic_link(tmp_path: Path, there: bool) -> None:
     file, link = tmp_path / "real" / "file", tmp_path / "link"
     file.parent.mkdir()
     if there:
@@ -189,7 +189,7 @@ def test_a_symbolic_link_stays_where_its_file_is_replaced(tmp_path: Path, there:
     assert (file.read_text(), link.is_symlink(), [*tmp_path.iterdir()]) == ("new", True, [file.parent, link])
 
 
-def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:
+def test_special_file_is_not_replaced(tmp_path: Path) -> None:
     """Of /dev/null the superuser would make a file."""
     link, loop, pipe = tmp_path / "null", tmp_path / "loop", tmp_path / "pipe"
     link.symlink_to("/dev/null")

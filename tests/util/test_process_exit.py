@@ -23,7 +23,7 @@ leave(3)
 """
 
 
-def test_nothing_is_lost_and_nothing_taken_apart() -> None:
+def test_leave_flushes_streams_and_runs_exit_handlers() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, check=False, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (3, "said, tidied up", "")
 

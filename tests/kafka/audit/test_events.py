@@ -41,7 +41,7 @@ def batch(first: int, *headers: Headers, key: bytes = KEY, **of: Any) -> Batch:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_an_act_is_of_all_of_its_batch(codec: Any) -> None:
+def test_audit_event_spans_its_batch(codec: Any) -> None:
     batches = [
         batch(3, (), (), codec=codec),
         batch(5, RESET, (), (), codec=codec),
@@ -55,13 +55,13 @@ def test_an_act_is_of_all_of_its_batch(codec: Any) -> None:
     ]  # fmt: skip
 
 
-def test_an_act_beside_message_sets_of_old_clients() -> None:
+def test_audit_event_next_to_message_sets_is_read() -> None:
     old = [Batch(records=(Record(at, TIME, KEY, VALUE),), magic=magic) for at, magic in ((0, 0), (3, 1))]
     (row,) = acts_of(old[0], batch(1, RESET, ()), old[1])
     assert (row["log_offset"], row["last_log_offset"]) == (1, 2)
 
 
-def test_what_the_cleaner_took_away() -> None:
+def test_audit_event_after_compaction() -> None:
     """It keeps where a batch begins and ends; with the first record goes who did it."""
     whole = Batch(records=(Record(1, TIME, KEY, VALUE, RESET),), base_offset=1, last_offset=4)
     headless = Batch(records=(Record(6, TIME, KEY, VALUE),), base_offset=5, last_offset=7)
@@ -79,23 +79,23 @@ def test_what_the_cleaner_took_away() -> None:
         ((b"Act.what", b"commit"), (b"act.principals", b"User:bob"), (b"", None)),
     ],
 )
-def test_what_is_no_act(headers: Headers) -> None:
+def test_incomplete_headers_are_not_an_audit_event(headers: Headers) -> None:
     assert acts_of(batch(0, headers)) == []
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\0\1", b"\0\1\0", b"\0\1\0\2g", b"\0\1\xff\xff"])
-def test_a_key_that_names_no_group(key: Any) -> None:
+def test_key_without_group_has_no_audit_event(key: Any) -> None:
     assert acts_of(batch(0, RESET, key=key)) == []
 
 
-def test_headers_on_another_record_say_nothing() -> None:
+def test_headers_on_other_records_are_ignored() -> None:
     assert acts_of(batch(0, (), RESET)) == []
     assert acts_of(batch(0, DELETION, RESET))[0]["what"] == "delete group"
     behind = Batch(records=(Record(4, TIME, KEY, VALUE, RESET),), base_offset=3)
     assert acts_of(behind) == []
 
 
-def test_a_marker_is_nobodys_act() -> None:
+def test_marker_has_no_audit_event() -> None:
     marker = marker_batch("COMMIT", offset=0, timestamp=TIME, producer_id=1, producer_epoch=0)
     (record,) = marker.records
     told = Batch(records=(record._replace(headers=RESET),), producer_id=1, is_control=True, is_transactional=True)
@@ -103,7 +103,7 @@ def test_a_marker_is_nobodys_act() -> None:
     assert acts_of(batch(0, RESET, producer_id=1, producer_epoch=0, is_transactional=True))[0]["what"] == "reset"
 
 
-def test_headers_of_an_act_change_nothing_of_what_was_done() -> None:
+def test_audit_headers_do_not_change_decoded_records() -> None:
     part = ((b"commit.id", struct.pack(">q", 7)), (b"commit.size", struct.pack(">i", 1)))
     plain, told = (
         decode_chunk(OFFSETS_TOPIC, *read_batches(batch_bytes(batch(0, *headers))))
@@ -114,7 +114,7 @@ def test_headers_of_an_act_change_nothing_of_what_was_done() -> None:
     assert told.audit_events.num_rows == 1
 
 
-def test_long_values_are_cut_and_bytes_that_are_no_text_replaced() -> None:
+def test_long_values_are_truncated_and_invalid_utf8_replaced() -> None:
     (row,) = acts_of(batch(0, ((WHAT, b"w" * 2000), (PRINCIPAL, b"\xff!"), (CLIENT, "ä".encode() * 600))))
     assert (row["what"], row["principal"]) == ("w" * 1024, "�!")
     assert row["client_id"] == "ä" * 512
@@ -144,7 +144,7 @@ def expected(made: Batch, group: str) -> list[dict[str, Any]]:
 
 
 @given(batches)
-def test_any_headers_of_any_batches(plans: list[Any]) -> None:
+def test_random_headers_are_read_like_the_oracle(plans: list[Any]) -> None:
     made, rows, end = [], [], 0
     for number, (headers, before, behind, codec) in enumerate(plans):
         group = f"gröup {number}"
@@ -158,7 +158,7 @@ def test_any_headers_of_any_batches(plans: list[Any]) -> None:
     assert acts_of(*made) == rows
 
 
-def test_however_a_log_is_cut_into_slices_an_act_is_found_once(tmp_path: Any) -> None:
+def test_audit_event_is_found_once_for_any_slices(tmp_path: Any) -> None:
     batches = [batch(first, RESET, (), ()) for first in range(0, 12, 3)]
     write_partition(tmp_path, 4, batches)
     where, log = LogPartition(OFFSETS_TOPIC, 4), LogAddress(folder=tmp_path)

@@ -37,7 +37,7 @@ def positions(batches: list[bytes]) -> list[tuple[int, int]]:
     [[(2, "none")], [(2, "gzip"), (2, "zstd")], [(1, "none"), (0, "none")], [(1, "gzip"), (2, "lz4"), (0, "snappy")]],
     ids=str,
 )
-def test_a_flipped_bit_anywhere_loses_no_other_batch(frames: list[tuple[int, str]], bit: int) -> None:
+def test_flipped_bit_affects_only_its_batch(frames: list[tuple[int, str]], bit: int) -> None:
     batches = batches_of(4, frames)
     pieces = [b"".join(batches[i : i + 1]) for i in range(4)]
     data = b"".join(pieces)
@@ -70,7 +70,7 @@ def messages_in(piece: bytes) -> list[tuple[int, int]]:
     return found
 
 
-def test_a_length_that_jumps_to_a_later_batch_hides_none() -> None:
+def test_length_that_spans_later_batches_hides_none() -> None:
     batches = batches_of(6)
     assert len(set(map(len, batches))) == 1
     for jumped in (1, 2, 3):
@@ -85,7 +85,7 @@ def test_a_length_that_jumps_to_a_later_batch_hides_none() -> None:
 
 
 @pytest.mark.parametrize("wrong", [0, 1, 12, 2**40, 2**62])
-def test_a_base_offset_out_of_order_is_told(wrong: int) -> None:
+def test_base_offset_out_of_order_is_corrupt(wrong: int) -> None:
     batches = batches_of(5)
     damaged = struct.pack(">q", wrong) + batches[2][8:]
     others = [*batches[:2], *batches[3:]]
@@ -97,7 +97,7 @@ def test_a_base_offset_out_of_order_is_told(wrong: int) -> None:
 
 
 @pytest.mark.parametrize("wrong", [2, 3, 4, 8, 9, 10])
-def test_of_two_batches_that_overlap_neither_is_lost(wrong: int) -> None:
+def test_overlapping_batches_are_both_read(wrong: int) -> None:
     batches = batches_of(5)
     damaged = struct.pack(">q", wrong) + batches[2][8:]
     found, corrupt = accounted(b"".join([*batches[:2], damaged, *batches[3:]]), [*batches[:2], *batches[3:]])
@@ -105,7 +105,7 @@ def test_of_two_batches_that_overlap_neither_is_lost(wrong: int) -> None:
     assert not corrupt
 
 
-def test_each_of_two_damaged_batches_in_a_row_is_told_at_its_own_offset() -> None:
+def test_adjacent_damaged_batches_are_reported_at_their_offsets() -> None:
     batches = batches_of(4)
     damaged = [batch[:-1] + bytes([batch[-1] ^ 1]) for batch in batches[1:3]]
     _, corrupt = accounted(b"".join([batches[0], *damaged, batches[3]]), [batches[0], batches[3]])
@@ -117,7 +117,7 @@ def test_each_of_two_damaged_batches_in_a_row_is_told_at_its_own_offset() -> Non
 
 @settings(deadline=None)  # the first example compiles
 @given(data=st.data(), junk=st.binary(min_size=1, max_size=200), at=st.integers(0, 5), seed=st.integers(0, 50))
-def test_junk_between_batches_loses_nothing(data: st.DataObject, junk: bytes, at: int, seed: int) -> None:
+def test_junk_between_batches_affects_no_batch(data: st.DataObject, junk: bytes, at: int, seed: int) -> None:
     frames = random.Random(seed).sample(ALL_FRAMES, len(ALL_FRAMES))
     batches = batches_of(5, frames)
     torn = data.draw(st.sampled_from([b"", *(batch[:30] for batch in batches)]))
@@ -134,7 +134,7 @@ def test_junk_between_batches_loses_nothing(data: st.DataObject, junk: bytes, at
 @example(data=b"\xff" * 200)
 @example(data=b"\x01" * 200)
 @example(data=bytes(11) + b"\x31" + bytes(4) + b"\x02" + bytes(300))
-def test_arbitrary_bytes_never_raise_and_are_told_once(data: bytes) -> None:
+def test_arbitrary_bytes_are_accounted_for_once(data: bytes) -> None:
     records, corrupt = read_batches(data)
     assert not len(records)
     told = b"".join(region.data for region in corrupt)
@@ -145,7 +145,7 @@ def test_arbitrary_bytes_never_raise_and_are_told_once(data: bytes) -> None:
 
 @settings(deadline=None)  # the first example compiles
 @given(log=logs(max_batches=8), flips=st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 255)), max_size=4))
-def test_any_damage_to_a_random_log_loses_no_other_batch(log: RandomLog, flips: list[tuple[int, int]]) -> None:
+def test_damage_to_random_log_affects_no_other_batch(log: RandomLog, flips: list[tuple[int, int]]) -> None:
     for batches in log.batches().values():
         pieces = [data for batch in batches for data in _checked(batch_bytes(batch))]
         data = bytearray(b"".join(pieces))

@@ -52,12 +52,12 @@ def plain(magic: int, offset: int, key: bytes = b"k") -> bytes:
         (lambda magic: wrapper(magic, plain(magic, 4) + plain(magic, 4)), "do not increase"),
     ],
 )
-def test_a_message_that_is_wrong_inside_is_rejected(magic: int, make: Callable[[int], bytes], reason: str) -> None:
+def test_malformed_message_is_corrupt(magic: int, make: Callable[[int], bytes], reason: str) -> None:
     data = make(magic)
     assert reason in rejected(data, int.from_bytes(data[:8]))
 
 
-def test_the_messages_made_here_are_right_but_for_what_is_wrong() -> None:
+def test_unchanged_test_messages_are_valid() -> None:
     for magic in (0, 1):
         data = wrapper(magic, plain(magic, 3) + plain(magic, 5)) + plain(magic, 9)
         assert [row[0] for row in read(data)] == [3, 5, 9]

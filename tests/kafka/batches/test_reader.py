@@ -34,7 +34,7 @@ from support.oracle.random_logs import RandomLog, logs, random_log
 
 @settings(deadline=None)  # the first example compiles
 @given(log=logs())
-def test_random_logs_are_read_as_they_were_made(log: RandomLog) -> None:
+def test_random_logs_are_read(log: RandomLog) -> None:
     for log_partition, batches in log.batches().items():
         data = b"".join(map(batch_bytes, batches))
         made = [r for r in log.records() if r.log_partition == log_partition]
@@ -75,7 +75,7 @@ def test_golden_batches() -> None:
     ]
 
 
-def test_no_bytes_are_no_records() -> None:
+def test_no_bytes_yield_no_records() -> None:
     records, corrupt = read_batches(b"")
     assert (len(records), corrupt) == (0, [])
     assert records.record_types().tolist() == []
@@ -95,18 +95,18 @@ def test_record_types_are_the_signed_first_two_bytes() -> None:
     assert records.record_types().tolist() == [-1, -1, -1, 1, -2, 32767]
 
 
-def test_where_keeps_rows() -> None:
+def test_where_selects_rows() -> None:
     records, _ = read_batches(b"".join(batches_of(4)))
     assert rows(records.where(records.log_offset % 3 == 0)) == [row for row in rows(records) if row[0] % 3 == 0]
 
 
-def test_headers_of_records_are_passed_over() -> None:
+def test_record_headers_are_skipped() -> None:
     headers = ((b"", None), (b"h" * 300, b""), (b"a", b"x" * 200))
     batch = Batch(records=(record(0)._replace(headers=headers), record(1)))
     assert read(batch_bytes(batch)) == oracle_rows(batch_bytes(batch))
 
 
-def test_a_batch_cut_off_by_the_end_is_left_out() -> None:
+def test_incomplete_last_batch_is_ignored() -> None:
     first, second = batches_of(2)
     for size in range(len(second)):
         assert read(first + second[:size]) == oracle_rows(first)
@@ -132,7 +132,7 @@ HUGE = [2**31, 2**32, 2**62, 2**63 - 1, -2, -(2**31), -(2**63)]
 
 @pytest.mark.parametrize("count", [-(2**31), -1, 0, 1, 3, 4, 1000, 2**31 - 1])
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_wrong_record_count_rejects_the_batch(count: int, codec: Any) -> None:
+def test_batch_with_wrong_record_count_is_corrupt(count: int, codec: Any) -> None:
     data = batch_bytes(Batch(records=(record(0), record(1)), last_offset=9, codec=codec))
     reason = rejected(resealed(data, count=count))
     assert str(count) in reason
@@ -156,7 +156,7 @@ def test_a_wrong_record_count_rejects_the_batch(count: int, codec: Any) -> None:
         (raw_record(-1) + raw_record(0), 1),
     ],
 )
-def test_a_record_that_cannot_be_laid_out_rejects_its_batch(payload: bytes, number: int) -> None:
+def test_batch_with_malformed_record_is_corrupt(payload: bytes, number: int) -> None:
     count = 2
     payload += raw_record(3) * (2 - number)
     assert rejected(with_payload(payload, count)) == (
@@ -164,7 +164,7 @@ def test_a_record_that_cannot_be_laid_out_rejects_its_batch(payload: bytes, numb
     )
 
 
-def test_the_batches_made_here_are_right_but_for_what_is_wrong() -> None:
+def test_unchanged_test_batches_are_valid() -> None:
     assert [row[0] for row in read(with_payload(GOOD, 2))] == [0, 1]
     assert [row[0] for row in read(with_payload(raw_record(behind=b"\x02\x02n\x01") + raw_record(9), 2))] == [0, 9]
 
@@ -231,7 +231,7 @@ def spliced(data: bytes, changes: list[tuple[int, bytes]]) -> bytes:
 @given(payload=PAYLOADS, count=st.integers(0, 4))
 @example(payload=GOOD, count=2)
 @example(payload=GOOD, count=1)
-def test_a_batch_is_read_only_if_all_its_records_are_right(payload: bytes, count: int) -> None:
+def test_batch_is_read_only_if_all_records_are_valid(payload: bytes, count: int) -> None:
     records, corrupt = read_batches(with_payload(payload, count))
     try:
         expected = Strict(payload).records(count)
@@ -246,14 +246,14 @@ def test_a_batch_is_read_only_if_all_its_records_are_right(payload: bytes, count
 @pytest.mark.parametrize(
     "payload", [b"\x07", b"x" * 100, b"\x1f\x8b" + bytes(30), b"\x82SNAPPY\0" + bytes(30), b"\xff" * 9]
 )
-def test_what_no_codec_wrote_rejects_the_batch(codec: int, payload: bytes) -> None:
+def test_batch_that_cannot_be_decompressed_is_corrupt(codec: int, payload: bytes) -> None:
     assert rejected(with_payload(payload, 1, attributes=codec)).startswith("the batch cannot be decompressed (")
 
 
 @pytest.mark.parametrize(
     ("codec", "compress"), [(1, gzip_encode), (2, snappy_encode), (3, lz4_encode), (4, zstd_encode)]
 )
-def test_a_batch_that_would_take_all_memory_is_rejected(codec: int, compress: Callable[[bytes], bytes]) -> None:
+def test_batch_above_decompression_limit_is_corrupt(codec: int, compress: Callable[[bytes], bytes]) -> None:
     assert "at most 128 MiB" in rejected(with_payload(compress(bytes(MAX_DECOMPRESSED_BYTES + 1)), 1, attributes=codec))
 
 
@@ -266,13 +266,13 @@ def test_a_batch_that_would_take_all_memory_is_rejected(codec: int, compress: Ca
         b"\x82SNAPPY\0" + bytes(8) + b"\0\0\0\0",
     ],
 )
-def test_blocks_of_snappy_with_sizes_that_are_not_theirs(payload: bytes) -> None:
+def test_snappy_block_with_wrong_size_is_corrupt(payload: bytes) -> None:
     """4 GiB are stated, or blocks of no bytes or fewer."""
     assert rejected(with_payload(payload, 1, attributes=2)).startswith("the batch cannot be decompressed (snappy")
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
-def test_a_codec_that_is_none_rejects_the_batch(codec: int) -> None:
+def test_batch_with_unknown_codec_is_corrupt(codec: int) -> None:
     reason = rejected(with_payload(GOOD, 2, attributes=codec))
     assert reason == f"the batch has the unknown compression codec {codec}"
 
@@ -283,7 +283,7 @@ def test_a_codec_that_is_none_rejects_the_batch(codec: int) -> None:
     changes=st.lists(st.tuples(st.integers(0, 10**4), st.binary(max_size=3)), min_size=1, max_size=3),
     cut=st.integers(0, 30),
 )
-def test_compressed_bytes_that_changed_never_raise(codec: Any, changes: list[tuple[int, bytes]], cut: int) -> None:
+def test_changed_compressed_bytes_do_not_raise(codec: Any, changes: list[tuple[int, bytes]], cut: int) -> None:
     data = batch_bytes(Batch(records=(record(0, 300), record(1, 50)), codec=codec))
     payload = spliced(data[61 : len(data) - cut], changes)
     changed = resealed(data[:61] + payload)

@@ -44,7 +44,7 @@ def keys_of(*offsets: Offset) -> list[bytes | None]:
     return keys
 
 
-def test_a_key_is_kafkas() -> None:
+def test_key_equals_golden_key() -> None:
     assert keys_of(("g1", "tp", 7)) == [GOLDEN["OffsetCommitKey"]]
 
 
@@ -55,12 +55,12 @@ def test_keys_of_all_names_and_none_of_a_group_itself(offsets: list[Offset]) -> 
 
 
 @given(names, names, st.integers(-(2**31), 2**31 - 1))
-def test_a_key_but_for_its_partition(group_id: str, topic: str, partition: int) -> None:
+def test_key_prefix_and_partition_equal_key(group_id: str, topic: str, partition: int) -> None:
     head = offset_commit_key(group_id.encode(), topic.encode())
     assert head + partition.to_bytes(4, signed=True) == plain_offset_key(group_id, topic, partition)
 
 
-def test_values_are_kafkas() -> None:
+def test_values_equal_golden_values() -> None:
     values, topic_id = golden_values(), base64.urlsafe_b64decode(f"{TOPIC_ID}==")
     of_version = {
         1: offset_commit_value(42, 5, b"md", COMMITTED_AT, COMMITTED_AT + 600_000, topic_id),
@@ -73,12 +73,12 @@ def test_values_are_kafkas() -> None:
 @pytest.mark.parametrize(
     ("group_id", "topic"), [("g" * LONGEST, "t"), ("g", "t" * LONGEST), ("ä" * (LONGEST // 2), "")]
 )
-def test_the_longest_names(group_id: str, topic: str) -> None:
+def test_longest_names_are_encoded(group_id: str, topic: str) -> None:
     assert keys_of((group_id, topic, 1)) == [plain_offset_key(group_id, topic, 1)]
 
 
 @pytest.mark.parametrize(("group_id", "topic"), [("g" * (LONGEST + 1), "t"), ("g", "ä" * (LONGEST // 2 + 1))])
-def test_names_that_are_too_long(group_id: str, topic: str) -> None:
+def test_too_long_name_is_refused(group_id: str, topic: str) -> None:
     with pytest.raises(ValueError, match="32767"):
         keys_of((group_id, topic, 1))
 
@@ -98,22 +98,22 @@ def test_names_that_are_too_long(group_id: str, topic: str) -> None:
         ("streams", ["StreamsGroupTargetAssignmentMetadataKey", "StreamsGroupMetadataKey", "StreamsGroupTopologyKey"]),
     ],
 )
-def test_a_group_goes_by_the_tombstones_of_its_coordinator(group_type: str, keys: list[str]) -> None:
+def test_group_tombstones_equal_coordinator(group_type: str, keys: list[str]) -> None:
     assert group_tombstone_keys("g1", group_type) == [GOLDEN[key] for key in keys]
 
 
-def test_share_groups_are_their_coordinators() -> None:
+def test_share_group_has_no_tombstones() -> None:
     with pytest.raises(KeyError):
         group_tombstone_keys("g1", "share")
 
 
 @given(names)
-def test_groups_of_all_names(group_id: str) -> None:
+def test_tombstone_key_for_any_group_id(group_id: str) -> None:
     assert group_tombstone_keys(group_id, "classic") == [group_metadata_key(group_id)]
 
 
 @given(records, st.integers(0, 2**62), st.integers(0, 2**62))
-def test_another_reader_reads_what_went_in(written: list[Record], timestamp: int, base: int) -> None:
+def test_batch_is_read_by_other_reader(written: list[Record], timestamp: int, base: int) -> None:
     batch = record_batch(timestamp, written)
     assert batch.records == len(written)
     batch.data[:8] = base.to_bytes(8)
@@ -124,7 +124,7 @@ def test_another_reader_reads_what_went_in(written: list[Record], timestamp: int
 
 
 @given(records, st.integers(0, 2**62))
-def test_the_bytes_are_those_of_a_coordinator_but_for_its_leader_epoch(written: list[Record], timestamp: int) -> None:
+def test_batch_equals_coordinator_except_leader_epoch(written: list[Record], timestamp: int) -> None:
     """A broker sets the leader epoch when it appends, here nobody does; the checksum leaves it out."""
     plain = tuple(PlainRecord(at, timestamp, *record) for at, record in enumerate(written))
     expected = batch_bytes(Batch(records=plain, partition_leader_epoch=-1))
@@ -133,9 +133,7 @@ def test_the_bytes_are_those_of_a_coordinator_but_for_its_leader_epoch(written: 
 
 
 @given(records, headers)
-def test_headers_stand_on_the_first_record_as_two_clients_read_them(
-    written: list[Record], headers: list[tuple[str, bytes]]
-) -> None:
+def test_headers_are_on_first_record(written: list[Record], headers: list[tuple[str, bytes]]) -> None:
     data = bytes(record_batch(T, written, headers).data)
     none = [()] * (len(written) - 1)
     assert [record.headers for record in read_segment(data, "__consumer_offsets", 3)] == [
@@ -149,7 +147,7 @@ def test_headers_stand_on_the_first_record_as_two_clients_read_them(
 
 
 @given(st.binary(max_size=3000), st.text(st.characters(exclude_categories=["Cs"]), max_size=800))
-def test_what_anybody_sends_is_cut_and_made_utf_8(client: bytes, principal: str) -> None:
+def test_audit_header_values_are_truncated_utf8(client: bytes, principal: str) -> None:
     found = dict(audit_headers("commit", principal, client, ""))
     for name, sent in (("act.client", client), ("act.principal", principal.encode())):
         assert (name in found) == bool(sent)
@@ -160,7 +158,7 @@ def test_what_anybody_sends_is_cut_and_made_utf_8(client: bytes, principal: str)
 
 
 @given(records, st.integers(0, 2**62), st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1))
-def test_a_batch_of_a_transaction_and_its_marker_are_those_of_a_coordinator(
+def test_transactional_batch_and_marker_equal_coordinator(
     written: list[Record], timestamp: int, id_: int, epoch: int
 ) -> None:
     producer, of = Producer(id_, epoch), {"producer_id": id_, "producer_epoch": epoch}
@@ -176,7 +174,7 @@ def test_a_batch_of_a_transaction_and_its_marker_are_those_of_a_coordinator(
         assert data == batch_bytes(replace(marker, partition_leader_epoch=-1))
 
 
-def test_a_batch_of_many_records() -> None:
+def test_batch_with_many_records() -> None:
     numbers = range(100_000)
     written = [(plain_offset_key("g", f"topic-{number % 100}", number), None) for number in numbers]
     data = bytes(record_batch(T, iter(written)).data)

@@ -45,7 +45,7 @@ def reason(headers: Headers, value: bytes | None = VALUE) -> str:
 
 @pytest.mark.parametrize("value", [VALUE, None])
 @pytest.mark.parametrize("codec", CODECS)
-def test_both_headers_make_a_part_of_a_commit_or_a_tombstone(codec: str, value: bytes | None) -> None:
+def test_record_with_both_headers_is_a_part(codec: str, value: bytes | None) -> None:
     assert part_of(PART, value, codec=codec) == (7, 2)
     assert part_of((TWO, SEVEN), value, codec=codec) == (7, 2)
 
@@ -64,12 +64,12 @@ def test_any_id_and_any_size_above_0(commit_id: int, size: int) -> None:
         ((b"x" * 300, b"y" * 3000),) * 3,
     ],
 )
-def test_other_headers_say_nothing(headers: Headers) -> None:
+def test_other_headers_are_ignored(headers: Headers) -> None:
     assert part_of(headers) == (None, None)
     assert part_of((*headers, SEVEN, *headers, TWO, *headers)) == (7, 2)
 
 
-def test_in_a_transaction_the_headers_say_nothing() -> None:
+def test_headers_in_transaction_are_ignored() -> None:
     for value in (VALUE, None):
         assert part_of(PART, value, producer_id=9, producer_epoch=0, is_transactional=True) == (None, None)
         assert part_of((SEVEN,), value, producer_id=9, producer_epoch=0, is_transactional=True) == (None, None)
@@ -93,11 +93,11 @@ def test_in_a_transaction_the_headers_say_nothing() -> None:
         ((SEVEN, (SIZE, struct.pack(">i", -2))), "commit.size is -2, but must be greater than 0"),
     ],
 )
-def test_malformed_headers(headers: Headers, why: str) -> None:
+def test_malformed_headers_are_undecodable(headers: Headers, why: str) -> None:
     assert reason(headers) == reason(headers, None) == MALFORMED + why
 
 
-def test_an_undecodable_value_is_said_before_malformed_headers() -> None:
+def test_undecodable_value_takes_precedence_over_malformed_headers() -> None:
     assert reason((SEVEN,), b"") == "the offset commit value is empty; the value of a tombstone is null"
     assert reason(PART, b"\0") == "the offset commit value is truncated or malformed"
 

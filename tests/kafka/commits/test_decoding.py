@@ -31,14 +31,14 @@ from support.oracle.replay import UndecodableError, decode_offset_record
 
 @settings(deadline=None)
 @given(commits=st.lists(st.tuples(COMMITS, st.booleans()), max_size=12))
-def test_commits_and_tombstones_come_back(commits: list[tuple[Commit, bool]]) -> None:
+def test_commits_and_tombstones_are_decoded(commits: list[tuple[Commit, bool]]) -> None:
     pairs = [(key, None if dead else value) for commit, dead in commits for key, value in [encode(commit)]]
     expected = [row_of(commit, i) | (TOMBSTONE if dead else {}) for i, (commit, dead) in enumerate(commits)]
     assert decode(pairs) == (expected, {})
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_the_longest_strings(version: int) -> None:
+def test_longest_strings_are_decoded(version: int) -> None:
     group_id, topic, metadata = "g" * 32767, "é" * 16383, "m" * (32767 if version < 4 else 200_000)
     value = offset_value(version, 1, commit_timestamp=TIME, metadata=metadata)
     row = decode_one(offset_key(group_id, topic, 2**31 - 1), value)
@@ -71,7 +71,7 @@ def test_producers_and_missing_timestamps() -> None:
     assert decode_one(KEY, VALUE, append_timestamp=-1)["log_timestamp"] is None
 
 
-def test_no_records_are_no_rows() -> None:
+def test_no_records_yield_no_rows() -> None:
     assert decode_offset_commits(read_batches(b"")[0])[0].to_pylist() == []
 
 
@@ -138,7 +138,7 @@ def test_arbitrary_bytes_are_decoded_as_the_oracle_does(pairs: list[Pair]) -> No
     agrees_with_the_oracle([(b"\0\1" + key, value) for key, value in pairs])
 
 
-def test_a_big_random_log_with_changed_bytes() -> None:
+def test_large_random_log_with_changed_bytes() -> None:
     rng = random.Random(11)
     records = random_log(rng, 3000, log_partitions=1).records()
     pairs = [

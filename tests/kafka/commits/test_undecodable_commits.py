@@ -21,20 +21,20 @@ def reason(key: bytes, value: bytes | None) -> str:
 
 
 @pytest.mark.parametrize("size", range(2, len(KEY)))
-def test_a_key_that_is_cut_off(size: int) -> None:
+def test_truncated_key_is_undecodable(size: int) -> None:
     assert reason(KEY[:size], VALUE) == CUT_KEY
     assert reason(KEY[:size], None) == CUT_KEY
 
 
 @pytest.mark.parametrize("length", [-1, -2, -(2**15), 4, 2**15 - 1])
-def test_a_key_with_a_wrong_length_inside(length: int) -> None:
+def test_key_with_wrong_length_is_undecodable(length: int) -> None:
     wrong = struct.pack(">h", length)
     assert reason(b"\0\1" + wrong + b"\0\1t\0\0\0\0", VALUE) == CUT_KEY
     assert reason(b"\0\1\0\1g" + wrong + b"\0\0\0", VALUE) == CUT_KEY
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_a_value_that_is_cut_off(version: int) -> None:
+def test_truncated_value_is_undecodable(version: int) -> None:
     topic_id = UUID(int=77) if version == 4 else None
     value = offset_value(version, 5, commit_timestamp=TIME, metadata="meta", topic_id=topic_id)
     assert decode_one(KEY, value)["committed_offset"] == 5
@@ -42,13 +42,13 @@ def test_a_value_that_is_cut_off(version: int) -> None:
         assert reason(KEY, value[:size]) == CUT_VALUE
 
 
-def test_an_empty_value() -> None:
+def test_empty_value_is_undecodable() -> None:
     assert reason(KEY, b"") == "the offset commit value is empty; the value of a tombstone is null"
 
 
 @pytest.mark.parametrize("version", [-1, 5, -(2**15), 2**15 - 1])
 @pytest.mark.parametrize("key_type", [0, 1])
-def test_an_unknown_value_version(version: int, key_type: int) -> None:
+def test_unknown_value_version_is_undecodable(version: int, key_type: int) -> None:
     key = struct.pack(">h", key_type) + KEY[2:]
     expected = f"the offset commit value version {version} is unknown: expected 0 to 4"
     assert reason(key, struct.pack(">h", version) + VALUE[2:]) == expected
@@ -56,7 +56,7 @@ def test_an_unknown_value_version(version: int, key_type: int) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
-def test_a_key_of_type_0_goes_with_value_version_0(version: int) -> None:
+def test_key_of_type_0_requires_value_version_0(version: int) -> None:
     value = offset_value(version, 5, commit_timestamp=TIME)
     assert reason(b"\0\0" + KEY[2:], value) == f"the key has type 0, which requires value version 0, not {version}"
 
@@ -92,7 +92,7 @@ TAIL = struct.pack(">q", TIME)
         struct.pack(">hqih", 3, 7, 5, -2) + TAIL,
     ],
 )
-def test_a_value_that_is_malformed(value: bytes) -> None:
+def test_malformed_value_is_undecodable(value: bytes) -> None:
     assert reason(KEY, value) == CUT_VALUE
 
 
@@ -101,7 +101,7 @@ NOT_UTF8 = [b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"a\xe2\
 
 @pytest.mark.parametrize("text", NOT_UTF8)
 @pytest.mark.parametrize("field", ["group_id", "topic", "metadata"])
-def test_text_that_is_not_utf8_loses_only_its_row(text: bytes, field: str) -> None:
+def test_invalid_utf8_affects_only_its_row(text: bytes, field: str) -> None:
     sized = struct.pack(">h", len(text)) + text
     key = b"\0\1" + (sized if field == "group_id" else b"\0\1g") + (sized if field == "topic" else b"\0\1t") + bytes(4)
     metadata = sized if field == "metadata" else b"\0\1m"

@@ -58,17 +58,17 @@ def values(field: Field, version: int) -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize(("name", "version", "value", "raw"), MESSAGES)
-def test_kafkas_own_bytes_decode_to_what_was_put_in(name: str, version: int, value: dict[str, Any], raw: bytes) -> None:
+def test_golden_bytes_are_decoded(name: str, version: int, value: dict[str, Any], raw: bytes) -> None:
     assert decode(load_schema(name), version, raw, 2) == (value, len(raw))
 
 
 @pytest.mark.parametrize(("name", "version", "value", "raw"), MESSAGES)
-def test_values_encode_to_kafkas_own_bytes(name: str, version: int, value: dict[str, Any], raw: bytes) -> None:
+def test_values_are_encoded_to_golden_bytes(name: str, version: int, value: dict[str, Any], raw: bytes) -> None:
     assert encode(load_schema(name), version, value) == raw[2:]
 
 
 @pytest.mark.parametrize(("name", "version", "value", "raw"), MESSAGES)
-def test_every_truncation_is_told(name: str, version: int, value: dict[str, Any], raw: bytes) -> None:
+def test_truncated_message_is_undecodable(name: str, version: int, value: dict[str, Any], raw: bytes) -> None:
     for end in range(2, len(raw)):
         with pytest.raises(UndecodableRecord, match=rf"^{name}.* at byte \d+ .*truncated"):
             decode(load_schema(name), version, raw[:end], 2)
@@ -82,7 +82,9 @@ def test_every_golden_line_has_an_expectation() -> None:
 @pytest.mark.parametrize(("schema", "version"), VERSIONS)
 @settings(max_examples=25, deadline=None)
 @given(data=st.data(), before=st.binary(max_size=4), behind=st.binary(max_size=4))
-def test_round_trip(schema: Schema, version: int, data: st.DataObject, before: bytes, behind: bytes) -> None:
+def test_encoded_message_decodes_to_same_value(
+    schema: Schema, version: int, data: st.DataObject, before: bytes, behind: bytes
+) -> None:
     value = data.draw(structs(schema.fields, version))
     raw = encode(schema, version, value)
     assert decode(schema, version, before + raw + behind, len(before)) == (value, len(before) + len(raw))
@@ -91,7 +93,7 @@ def test_round_trip(schema: Schema, version: int, data: st.DataObject, before: b
 @pytest.mark.parametrize(("schema", "version"), VERSIONS)
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
-def test_damaged_bytes_raise_nothing_else(schema: Schema, version: int, data: st.DataObject) -> None:
+def test_damaged_bytes_raise_only_undecodable_record(schema: Schema, version: int, data: st.DataObject) -> None:
     raw = bytearray(encode(schema, version, data.draw(structs(schema.fields, version))))
     for at in data.draw(st.lists(st.integers(0, max(len(raw) - 1, 0)), max_size=4)):
         raw[at : at + 1] = data.draw(st.binary(max_size=2) | st.sampled_from([b"\x00", b"\x7f", b"\x80", b"\xff"]))
@@ -106,7 +108,7 @@ def test_damaged_bytes_raise_nothing_else(schema: Schema, version: int, data: st
 
 @settings(max_examples=500, deadline=None)
 @given(st.sampled_from(VERSIONS), st.binary(max_size=80))
-def test_arbitrary_bytes_raise_nothing_else(parameters: Any, raw: bytes) -> None:
+def test_arbitrary_bytes_raise_only_undecodable_record(parameters: Any, raw: bytes) -> None:
     schema, version = parameters.values
     try:
         _, end = decode(schema, version, raw)
@@ -204,20 +206,20 @@ def test_arbitrary_bytes_raise_nothing_else(parameters: Any, raw: bytes) -> None
         ),
     ],
 )
-def test_what_is_wrong_is_told(schema: Schema, version: int, raw: str, message: str) -> None:
+def test_undecodable_message_names_field_and_byte(schema: Schema, version: int, raw: str, message: str) -> None:
     with pytest.raises(UndecodableRecord) as caught:
         decode(schema, version, bytes.fromhex(raw))
     assert str(caught.value) == message
 
 
-def test_unknown_tags_are_passed_over() -> None:
+def test_unknown_tags_are_skipped() -> None:
     raw = bytes.fromhex("000000000000002a 00000005 01 0000018bcfe56800 03 00 10" + "01" * 16 + "05 00 8001 02 ffff 99")
     value, end = decode(COMMIT, 4, raw)
     assert value["topicId"] == "AQEBAQEBAQEBAQEBAQEBAQ"
     assert end == len(raw) - 1
 
 
-def test_tagged_fields_at_their_default_are_absent_though_written() -> None:
+def test_tagged_fields_at_default_are_absent() -> None:
     raw = bytes.fromhex("000000000000002a 00000005 01 0000018bcfe56800 01 00 10" + "00" * 16)
     assert "topicId" not in decode(COMMIT, 4, raw)[0]
     assert decode(load_schema("ConsumerGroupMetadataValue"), 0, bytes.fromhex("0000000a 01 00 08" + "00" * 8))[0] == {
@@ -262,13 +264,13 @@ def test_fields_with_a_default_may_be_left_out_on_write() -> None:
         (4, {"topicId": "AAAA"}, "topicId: Invalid UUID 'AAAA'"),
     ],
 )
-def test_what_cannot_be_written_is_refused(version: int, change: dict[str, Any], message: str) -> None:
+def test_value_that_cannot_be_encoded_is_refused(version: int, change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=r"^OffsetCommitValue version \d cannot be encoded") as caught:
         encode(COMMIT, version, VALUES["OffsetCommitValue v4"] | change)
     assert message in str(caught.value)
 
 
-def test_a_missing_field_is_refused() -> None:
+def test_missing_field_is_refused() -> None:
     with pytest.raises(ValueError, match="offset is required"):
         encode(COMMIT, 3, {"metadata": "", "commitTimestamp": 0})
 

@@ -94,13 +94,13 @@ def read(segment: Path) -> Iterator[tuple[int, str, str]]:
 
 
 @pytest.mark.parametrize("segment", SEGMENTS, ids=lambda segment: "/".join(segment.parts[-3:-1]))
-def test_reads_what_kafka_dump_log_reads(segment: Path) -> None:
+def test_decoded_records_equal_kafka_dump_log_output(segment: Path) -> None:
     expected = list(dumped(SEGMENTS[segment].read_text(encoding="utf-8")))
     assert expected
     assert list(read(segment)) == expected
 
 
-def test_the_dumps_show_every_type_a_broker_of_4_1_writes() -> None:
+def test_dumps_contain_every_record_type_of_kafka_4_1() -> None:
     seen = {
         (segment.parent.name.rpartition("-")[0], json.loads(key)["type"])
         for segment, dump in SEGMENTS.items()
@@ -114,7 +114,7 @@ def test_the_dumps_show_every_type_a_broker_of_4_1_writes() -> None:
 
 
 @pytest.mark.parametrize(("name", "raw"), golden_keys().items())
-def test_golden_keys(name: str, raw: bytes) -> None:
+def test_golden_keys_are_decoded_and_encoded(name: str, raw: bytes) -> None:
     record = decode_record(topic_of(name), raw, None)
     assert (record.name, record.key) == (name.removesuffix("Key"), KEYS[name])
     assert (record.value_version, record.value) == (None, None)
@@ -133,7 +133,7 @@ def test_golden_values(title: str) -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_golden_group_metadata(version: int) -> None:
+def test_golden_group_metadata_is_decoded(version: int) -> None:
     raw = golden_values()[f"GroupMetadataValue v{version} 1 member"]
     value = decode_record(OFFSETS_TOPIC, GROUP_KEY, raw).value
     assert value is not None
@@ -145,7 +145,7 @@ def test_golden_group_metadata(version: int) -> None:
     assert value.get("currentStateTimestamp") == (COMMITTED_AT if version >= 2 else None)
 
 
-def test_the_types_named_are_the_schemas_there_are() -> None:
+def test_record_types_match_schemas() -> None:
     there = {(schema.topic, schema.record_type, schema.name) for schema in load_schemas() if schema.topic}
     named = {
         (topic, int(of), "".join(word.title() for word in of.name.split("_")) + part)
@@ -179,7 +179,7 @@ def test_the_types_named_are_the_schemas_there_are() -> None:
         (OFFSETS_TOPIC, "0003 0002 6731", "0000 000000", "ConsumerGroupMetadataValue.epoch at byte 2 is truncated"),
     ],
 )
-def test_why_a_record_is_undecodable(topic: str, key: str | None, value: str | None, message: str) -> None:
+def test_undecodable_record_states_reason(topic: str, key: str | None, value: str | None, message: str) -> None:
     with pytest.raises(UndecodableRecord) as caught:
         decode_record(topic, *(None if part is None else bytes.fromhex(part) for part in (key, value)))
     assert str(caught.value) == message
@@ -195,7 +195,7 @@ VALUE_STARTS = st.sampled_from([b"", *(bytes([0, version]) for version in range(
     st.binary(max_size=30) | KEY_STARTS,
     st.none() | st.builds(bytes.__add__, VALUE_STARTS, st.binary(max_size=60)),
 )
-def test_arbitrary_records_raise_nothing_else(topic: str, key: bytes | None, value: bytes | None) -> None:
+def test_arbitrary_record_raises_only_undecodable_record(topic: str, key: bytes | None, value: bytes | None) -> None:
     try:
         record = decode_record(topic, key, value)
     except UndecodableRecord:
@@ -206,40 +206,40 @@ def test_arbitrary_records_raise_nothing_else(topic: str, key: bytes | None, val
 
 
 @pytest.mark.parametrize("title", ["GroupMetadataValue v3 1 member", "GroupMetadataValue v4 1 member"])
-def test_truncated_group_metadata(title: str) -> None:
+def test_truncated_group_metadata_is_undecodable(title: str) -> None:
     raw = golden_values()[title]
     for end in range(len(raw)):
         with pytest.raises(UndecodableRecord, match=r"GroupMetadataValue"):
             decode_record(OFFSETS_TOPIC, GROUP_KEY, raw[:end])
 
 
-def test_bytes_behind_the_message_are_ignored() -> None:
+def test_bytes_after_message_are_ignored() -> None:
     raw = golden_values()["OffsetCommitValue v3"] + b"more"
     key = golden_keys()["OffsetCommitKey"] + b"more"
     assert decode_record(OFFSETS_TOPIC, key, raw).value == VALUES["OffsetCommitValue v3"]
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_subscriptions_of_known_versions_are_read_in_full(version: int) -> None:
+def test_subscription_with_known_version_is_decoded_completely(version: int) -> None:
     title = f"ConsumerProtocolSubscription v{version}"
     assert group(subscription=golden_values()[title])["subscription"] == VALUES[title]
 
 
-def test_of_a_later_subscription_the_topics_are_read_and_the_bytes_kept() -> None:
+def test_subscription_with_newer_version_yields_topics_and_bytes() -> None:
     later = b"\x00\x07" + SUBSCRIPTION_V0[2:] + b"later fields"
     blobs = group(subscription=later)
     assert blobs["subscription"] == {"topics": ["ta", "tb"], "userData": None}
     assert blobs["subscriptionBytes"] == "AAcAAAACAAJ0YQACdGL/////bGF0ZXIgZmllbGRz"
 
 
-def test_of_a_subscription_with_damaged_later_fields_the_topics_are_read() -> None:
+def test_subscription_with_malformed_later_fields_yields_topics() -> None:
     blobs = group(subscription=golden_values()["ConsumerProtocolSubscription v3"][:-1])
     assert blobs["subscription"] == {"topics": ["ta", "tb"], "userData": b"\x09\x08"}
     assert "subscriptionBytes" in blobs
 
 
 @pytest.mark.parametrize("blob", [b"", b"\x00", b"\xff\xff" + SUBSCRIPTION_V0[2:], SUBSCRIPTION_V0[:-1], b"\0\0\xff"])
-def test_an_unreadable_subscription_is_unknown_and_its_bytes_stay(blob: bytes) -> None:
+def test_malformed_subscription_is_null_and_keeps_bytes(blob: bytes) -> None:
     blobs = group(subscription=blob, assignment=b"")
     assert blobs["subscription"] is None
     assert blobs["assignment"] is None
@@ -247,7 +247,7 @@ def test_an_unreadable_subscription_is_unknown_and_its_bytes_stay(blob: bytes) -
     assert blobs["subscriptionBytes"] == json.loads(to_json({"blob": blob}))["blob"]
 
 
-def test_later_assignments_are_read_as_version_3() -> None:
+def test_assignment_with_newer_version_is_decoded_as_version_3() -> None:
     blobs = group(assignment=b"\x00\x09" + ASSIGNMENT_V3[2:])
     assert blobs["assignment"] == VALUES["ConsumerProtocolAssignment v3"]
     assert "assignmentBytes" in blobs
@@ -257,7 +257,7 @@ def test_blobs_of_other_protocol_types_are_base64_text() -> None:
     assert group("connect", subscription=b"\x00\x01\xff", assignment=b"") == {"subscription": "AAH/", "assignment": ""}
 
 
-def test_json_is_compact_and_holds_bytes_as_base64() -> None:
+def test_json_is_compact_with_bytes_as_base64() -> None:
     assert to_json({"metadata": 'é"\n', "userData": b"\xff\xfe", "none": None}) == (
         '{"metadata":"é\\"\\n","userData":"//4=","none":null}'
     )

@@ -50,7 +50,7 @@ def quarantined(key: bytes | None, value: bytes | None, reason: str, log_offset:
     return row(**fields, reason=reason, key_bytes=key, value_bytes=value)
 
 
-def test_golden_markers() -> None:
+def test_golden_markers_are_decoded() -> None:
     golden = {name: bytes.fromhex(data) for name, data in (line.split() for line in lines("BATCH"))}
     marker = {"log_timestamp": TIME + 1, "kind": "transaction_markers", "coordinator_epoch": 9}
     marker |= {"producer_id": 4000, "producer_epoch": 6}
@@ -60,7 +60,7 @@ def test_golden_markers() -> None:
     ]
 
 
-def test_markers_between_commits() -> None:
+def test_markers_between_commits_are_decoded() -> None:
     made = [
         batch(COMMIT, COMMIT, producer_id=7, producer_epoch=1, is_transactional=True),
         *(
@@ -97,18 +97,18 @@ def test_markers_between_commits() -> None:
         (b"\0\0\0\1", bytes(5)),
     ],
 )
-def test_a_control_record_that_is_cut_off(topic: str, key: bytes | None, value: bytes | None) -> None:
+def test_truncated_control_record_is_quarantined(topic: str, key: bytes | None, value: bytes | None) -> None:
     found = decode(batch((key, value), is_control=True, producer_id=5, producer_epoch=2), topic)
     reason = "the control record is truncated"
     assert found == [quarantined(key, value, reason) | {"producer_id": 5, "producer_epoch": 2}]
 
 
 @pytest.mark.parametrize("control_type", [2, 3, 6, -1, 32767])
-def test_control_records_of_other_types_end_no_transaction(control_type: int) -> None:
+def test_control_records_of_other_types_are_ignored(control_type: int) -> None:
     assert decode(batch((struct.pack(">hh", 0, control_type), b"anything"), is_control=True)) == []
 
 
-def test_a_control_record_is_never_an_offset_commit() -> None:
+def test_control_record_is_not_an_offset_commit() -> None:
     assert decode(batch((b"\0\1\0\1" + COMMIT[0][4:], COMMIT[1]), is_control=True))[0]["kind"] == "transaction_markers"
 
 
@@ -127,13 +127,13 @@ def test_a_control_record_is_never_an_offset_commit() -> None:
         (COMMIT[0][:4] + b"\xff" + COMMIT[0][5:], None, "the group ID, the topic or the metadata is not UTF-8"),
     ],
 )
-def test_quarantine_keeps_the_bytes(key: bytes | None, value: bytes | None, reason: str) -> None:
+def test_quarantined_record_keeps_bytes(key: bytes | None, value: bytes | None, reason: str) -> None:
     assert decode(batch((key, value))) == [quarantined(key, value, reason)]
     around = batch(COMMIT, (key, value), COMMIT, (COMMIT[0], None))
     assert decode(around) == [quarantined(key, value, reason, log_offset=1)]
 
 
-def test_offset_keys_are_none_in_the_share_state() -> None:
+def test_offset_key_in_share_group_state_is_not_a_commit() -> None:
     key = golden_keys()["ShareSnapshotKey"]
     (found,) = decode(batch((key, golden_values()["ShareSnapshotValue v0"])), SHARE_STATE_TOPIC)
     assert (found["kind"], found["record_type"], found["record_name"]) == ("share_state_records", 0, "ShareSnapshot")
@@ -145,7 +145,7 @@ RECORDS = [name for name in VALUES if "v0" in name and f"{name.split()[0].remove
 
 
 @pytest.mark.parametrize("name", [name for name in RECORDS if "OffsetCommit" not in name])
-def test_golden_records_of_groups_and_shares(name: str) -> None:
+def test_golden_group_and_share_records_are_decoded(name: str) -> None:
     record = name.split(maxsplit=1)[0].removesuffix("Value")
     topic = SHARE_STATE_TOPIC if record in ("ShareSnapshot", "ShareUpdate") else OFFSETS_TOPIC
     key = golden_keys()[f"{record}Key"]
@@ -162,7 +162,7 @@ LOGS = sorted(FIXTURES.glob("real-log/*/*.log"))
 
 
 @pytest.mark.parametrize("path", LOGS, ids=lambda path: path.parent.name)
-def test_a_real_log_is_told_as_kafka_tells_it(path: Path) -> None:
+def test_real_log_equals_kafka_dump_log_output(path: Path) -> None:
     topic = path.parent.name.rpartition("-")[0]
     dumped = parse_dump((FIXTURES / "dump-log" / f"{path.parent.name}.txt").read_text(encoding="utf-8"))
     markers = {d.log_offset: d.marker for d in dumped if d.marker}
@@ -194,7 +194,7 @@ def test_corrupt_regions_are_quarantined_with_their_bytes() -> None:
     ]
 
 
-def test_what_reads_as_a_commit_is_none_in_the_topic_of_share_groups() -> None:
+def test_commit_in_share_group_state_is_not_an_offset_commit() -> None:
     """A topic id of 16 bytes can be the length and the bytes of a topic name."""
     records, corrupt = read_batches(batch((offset_key("g", "fourteen-bytes", 0), COMMIT[1])))
     assert decode_chunk(OFFSETS_TOPIC, records, corrupt).commits.num_rows == 1
@@ -222,7 +222,7 @@ RECORD_VALUES = st.one_of(
     topic=st.sampled_from([OFFSETS_TOPIC, SHARE_STATE_TOPIC]),
     control=st.booleans(),
 )
-def test_whatever_a_log_holds_is_told_or_kept(pairs: Sequence[Pair], topic: str, control: bool) -> None:
+def test_every_record_is_decoded_or_quarantined(pairs: Sequence[Pair], topic: str, control: bool) -> None:
     data = batch(*pairs, is_control=control)
     found = {r["log_offset"]: r for r in decode(data, topic)}
     kinds = {"quarantine", "transaction_markers"} if control else {"quarantine", "group_records", "share_state_records"}

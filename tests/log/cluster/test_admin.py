@@ -100,7 +100,7 @@ def test_more_than_one_batch_of_the_broker_holds_goes_in_parts(broker: Broker, a
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_in_use_is_refused_in_words(
+def test_change_of_active_group_is_refused(
     broker: Broker, admin: ClusterAdmin, protocol: Literal["classic", "consumer"]
 ) -> None:
     group, used, left = f"admin-used-{protocol}", f"admin-used-{protocol}", f"admin-left-{protocol}"
@@ -131,7 +131,7 @@ def test_partitions_that_do_not_exist_are_refused_beside_those_that_do(broker: B
     }
 
 
-def test_where_logs_begin_and_end_and_stood_at_a_time(broker: Broker, admin: ClusterAdmin) -> None:
+def test_log_ends_and_offsets_at_timestamp(broker: Broker, admin: ClusterAdmin) -> None:
     topic = topic_of(broker, "admin-logs")
     produce(broker, topic, 0, [1_000, 3_000, 2_000, 5_000])
     produce(broker, topic, 1, [9_000])
@@ -167,7 +167,7 @@ def test_no_request_can_create_a_topic(broker: Broker, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_a_user_with_rights_acts(broker: Broker, mechanism: str) -> None:
+def test_authorized_user_changes_offsets(broker: Broker, mechanism: str) -> None:
     topic, group = topic_of(broker, f"admin-sasl-{mechanism}"), f"admin-sasl-{mechanism}"
     with ClusterAdmin(sasl(broker, "admin", mechanism)) as admin:
         assert admin.commit(group, {(topic, 0): OffsetToCommit(4)}) == {(topic, 0): None}
@@ -175,7 +175,7 @@ def test_a_user_with_rights_acts(broker: Broker, mechanism: str) -> None:
         assert admin.delete_group(group) is None
 
 
-def test_a_user_without_rights_is_told_which(broker: Broker, admin: ClusterAdmin) -> None:
+def test_unauthorized_user_gets_missing_acl(broker: Broker, admin: ClusterAdmin) -> None:
     topic = topic_of(broker, "admin-rights")
     admin.commit("admin-rights", {(topic, 0): OffsetToCommit(4)})
     with ClusterAdmin(sasl(broker, "reader")) as reader:
@@ -233,7 +233,7 @@ def test_over_tls(broker: Broker) -> None:
             assert admin.log_ends([(topic, number)]) == {(topic, number): (0, 0)}
 
 
-def test_not_let_in(broker: Broker) -> None:
+def test_failed_authentication_is_reported(broker: Broker) -> None:
     for connection, says in (
         (sasl(broker, "reader", password=WRONG), r"sasl\.username or sasl\.password is wrong for PLAIN"),
         (

@@ -61,7 +61,7 @@ def test_a_coordinator_that_is_not_ready_is_asked_again(scripted: Callable[..., 
         assert admin.delete_group("g") == NOT_THERE
 
 
-def test_a_coordinator_that_stays_away_is_a_refusal_too(scripted: Callable[..., ClusterAdmin]) -> None:
+def test_unavailable_coordinator_is_an_error(scripted: Callable[..., ClusterAdmin]) -> None:
     with scripted(of(errors.NoError, 0) | of(errors.CoordinatorLoadInProgressError, 1)) as admin:
         answers = admin.delete_offsets("g", [("t", 0), ("t", 1)])
     said = "COORDINATOR_LOAD_IN_PROGRESS (14): the group's coordinator is still loading its groups; gave up after"
@@ -69,7 +69,7 @@ def test_a_coordinator_that_stays_away_is_a_refusal_too(scripted: Callable[..., 
     assert answers["t", 1] == f"{said} request.timeout.ms = 400"
 
 
-def test_what_was_under_way_when_the_cluster_went_has_an_answer_for_each_partition(
+def test_lost_cluster_yields_result_for_each_partition(
     scripted: Callable[..., ClusterAdmin],
 ) -> None:
     wanted = {("t", number): OffsetToCommit(1, -1, "x" * 150_000) for number in range(3)}
@@ -86,7 +86,7 @@ def test_what_was_under_way_when_the_cluster_went_has_an_answer_for_each_partiti
     assert unanswered == {("t", 0): None, ("t", 1): "the broker returned no result for this partition"}
 
 
-def test_a_group_that_is_gone_when_asked_again_is_deleted(scripted: Callable[..., ClusterAdmin]) -> None:
+def test_group_missing_in_retry_counts_as_deleted(scripted: Callable[..., ClusterAdmin]) -> None:
     with scripted(errors.KafkaConnectionError(), {"g": "GroupIdNotFoundError"}) as admin:
         assert admin.delete_group("g") is None
     with scripted(errors.KafkaConnectionError(), {"g": "CoordinatorNotAvailableError"}) as admin:

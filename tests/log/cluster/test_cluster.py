@@ -67,7 +67,7 @@ def closed() -> tuple[str, int]:
         return "127.0.0.1", listener.getsockname()[1]
 
 
-def test_a_batch_the_response_cuts_off_is_asked_for_again() -> None:
+def test_truncated_batch_is_fetched_again() -> None:
     one, two, three = batch(0, 9), batch(10, 19), batch(25, 29)
     with ScriptedBroker(Fetched(one + two[:70]), Fetched(two + three[:5]), Fetched(three)) as broker:
         assert fetch_all(broker, 0, 30) == [one, two, three]
@@ -75,7 +75,7 @@ def test_a_batch_the_response_cuts_off_is_asked_for_again() -> None:
 
 
 @pytest.mark.parametrize(("end", "count"), [(1, 1), (10, 1), (11, 2), (20, 2), (23, 2), (25, 2), (26, 3), (30, 3)])
-def test_batches_from_the_end_on_are_left_out(end: int, count: int) -> None:
+def test_batches_after_end_of_range_are_omitted(end: int, count: int) -> None:
     batches = [batch(0, 9), batch(10, 19), batch(25, 29), batch(30, 31)]
     with ScriptedBroker(Fetched(b"".join(batches) + batches[0][:30])) as broker:
         assert fetch_all(broker, 0, end) == [b"".join(batches[:count])]
@@ -107,14 +107,14 @@ def test_an_end_the_log_does_not_reach_is_an_error() -> None:
         fetch_all(broker, 0, 30, timeout_ms=300)
 
 
-def test_an_empty_range_asks_nobody() -> None:
+def test_empty_range_sends_no_request() -> None:
     assert list(fetch(KafkaConnection(bootstrap="127.0.0.1:1"), PARTITION, OffsetRange(5, 5))) == []
 
 
 @pytest.mark.parametrize(
     "nonsense", [b"\x00" * 200, batch(5, 9)[:-1], batch(0, 4), batch(5, 1), batch(5, 9, magic=7), b"x"]
 )
-def test_bytes_that_hold_no_batch_of_the_offset_end_the_read(nonsense: bytes) -> None:
+def test_response_without_requested_batch_is_corrupt(nonsense: bytes) -> None:
     with (
         ScriptedBroker(Fetched(nonsense)) as broker,
         pytest.raises(CorruptBatch, match=f"{TOPIC}-0: .*offset 5"),
@@ -147,7 +147,7 @@ def test_a_leader_that_died_is_replaced(closed: tuple[str, int]) -> None:
         (Fetched(error=1), f"{TOPIC}-0 does not contain offset 5, only 7 to 90"),
     ],
 )
-def test_what_a_fetch_cannot_get_is_explained(script: Fetched, says: str) -> None:
+def test_failed_fetch_is_explained(script: Fetched, says: str) -> None:
     with ScriptedBroker(script) as broker:
         broker.range = (7, 90)
         with pytest.raises(LogUnavailable, match=says):
@@ -223,7 +223,7 @@ def test_a_topic_that_is_missing() -> None:
             fetch_all(broker, 0, 10)
 
 
-def test_a_leader_still_to_be_elected_is_waited_for() -> None:
+def test_missing_leader_is_waited_for() -> None:
     with ScriptedBroker() as broker:
         broker.leaders.appendleft(None)
         assert describe(connect(broker), [TOPIC]).ranges == {PARTITION: OffsetRange(0, 1_000)}
@@ -274,7 +274,7 @@ def test_a_broker_that_could_create_topics_when_asked_about_them_is_not_asked() 
     assert broker.requests == []
 
 
-def test_a_port_that_speaks_something_else() -> None:
+def test_other_protocol_on_port_is_reported() -> None:
     def greet(listener: socket.socket) -> None:
         with contextlib.suppress(OSError):
             accepted, _ = listener.accept()

@@ -123,7 +123,7 @@ def test_secrets_are_not_shown() -> None:
         ({**PLAIN, **TLS, "ssl.key.password": "hush"}, "but not ssl.certificate.location"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, str], says: str) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, str], says: str) -> None:
     with pytest.raises(BadRequest, match=says) as refused:
         KafkaConnection.from_settings(settings)
     assert "hush" not in str(refused.value)
@@ -163,7 +163,7 @@ def test_tls_checks_authority_and_host_name_unless_told_otherwise(own_certificat
 
 
 @pytest.mark.parametrize("password", [{}, {"ssl_key_password": "wrong"}])
-def test_a_key_that_does_not_open_is_said_and_never_asked_for(
+def test_encrypted_key_without_password_is_reported_without_prompt(
     own_certificate: tuple[Path, Path], password: dict[str, str]
 ) -> None:
     with pytest.raises(BadRequest, match=r"ssl.key.password"):
@@ -173,6 +173,6 @@ def test_a_key_that_does_not_open_is_said_and_never_asked_for(
 @pytest.mark.parametrize(
     ("field", "setting"), [("ssl_ca", "ssl.ca.location"), ("ssl_certificate", "ssl.certificate.location")]
 )
-def test_files_that_are_not_there_are_named(own_certificate: tuple[Path, Path], field: str, setting: str) -> None:
+def test_missing_files_are_reported(own_certificate: tuple[Path, Path], field: str, setting: str) -> None:
     with pytest.raises(BadRequest, match=f"{setting} nowhere.pem"):
         of_certificate(own_certificate, **{field: "nowhere.pem"}).ssl_context()

@@ -192,14 +192,14 @@ def watermarks(consumer: Consumer) -> dict[LogPartition, OffsetRange]:
     return {LogPartition(OFFSETS_TOPIC, number): OffsetRange(*offsets) for number, offsets in enumerate(ends)}
 
 
-def test_topics_that_are_not_there(plain: KafkaConnection, log: LogPartition) -> None:
+def test_missing_topics_are_omitted(plain: KafkaConnection, log: LogPartition) -> None:
     assert describe(plain, [log.topic, "fetched-nowhere"]).ranges == {log: OffsetRange(0, 2_500)}
     for missing in (LogPartition("fetched-nowhere", 0), LogPartition(log.topic, 5)):
         with pytest.raises(LogUnavailable, match=f"no partition {missing}"):
             list(fetch(plain, missing, OffsetRange(0, 1)))
 
 
-def test_records_the_broker_has_deleted_are_said_to_be_gone(broker: Broker, plain: KafkaConnection) -> None:
+def test_deleted_records_are_reported(broker: Broker, plain: KafkaConnection) -> None:
     log_partition = create(broker, "fetched-deleted")
     produce(broker, log_partition.topic, values(100))
     admin = kafka_admin.AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -213,7 +213,7 @@ def test_records_the_broker_has_deleted_are_said_to_be_gone(broker: Broker, plai
 
 @pytest.mark.parametrize("mechanism", SASL)
 @pytest.mark.parametrize("tls", [False, True])
-def test_users_are_let_in_with_and_without_tls(
+def test_sasl_authentication_with_and_without_tls(
     broker: Broker, log: LogPartition, mechanism: str, tls: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     more = {"security_protocol": "SASL_SSL", "ssl_ca": str(broker.certificate)} if tls else {}
@@ -234,7 +234,7 @@ def test_tls_alone(broker: Broker, log: LogPartition) -> None:
 
 
 @pytest.mark.parametrize("mechanism", SASL)
-def test_a_wrong_password_is_said(broker: Broker, log: LogPartition, mechanism: str) -> None:
+def test_wrong_password_is_reported(broker: Broker, log: LogPartition, mechanism: str) -> None:
     wrong = sasl(broker, "admin", mechanism, sasl_password="hush")  # noqa: S106 - made up
     for attempt in (lambda: describe(wrong, [log.topic]), lambda: list(fetch(wrong, log, OffsetRange(0, 1)))):
         with pytest.raises(LogUnavailable, match=rf"sasl\.password is wrong for {mechanism}") as failed:
@@ -242,7 +242,7 @@ def test_a_wrong_password_is_said(broker: Broker, log: LogPartition, mechanism: 
         assert "hush" not in str(failed.value)
 
 
-def test_ports_that_speak_another_protocol_are_said_to(broker: Broker, log: LogPartition) -> None:
+def test_wrong_security_protocol_is_reported(broker: Broker, log: LogPartition) -> None:
     def failure(bootstrap: str, protocol: str) -> str:
         user = {"sasl_mechanism": "PLAIN", "sasl_username": "admin", "sasl_password": "s"} if "SASL" in protocol else {}
         connection = KafkaConnection(bootstrap=bootstrap, security_protocol=protocol, **user)
@@ -256,7 +256,7 @@ def test_ports_that_speak_another_protocol_are_said_to(broker: Broker, log: LogP
     assert "security.protocol" in failure(broker.bootstrap, "SSL")
 
 
-def test_missing_rights_are_named(broker: Broker) -> None:
+def test_missing_acl_is_reported(broker: Broker) -> None:
     log_partition = create(broker, "fetched-rights")
     produce(broker, log_partition.topic, values(5))
     reader = sasl(broker, "reader")

@@ -22,9 +22,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("needed", "going"), [(0, []), (5, []), (6, [0]), (8, [0]), (9, [0, 6]), (12, [0, 6, 9]), (10**9, [0, 6, 9])]
 )
-def test_whole_segments_below_what_is_needed_go_and_never_the_active_one(
-    folder: Path, needed: int, going: list[int]
-) -> None:
+def test_obsolete_segments_exclude_active_segment(folder: Path, needed: int, going: list[int]) -> None:
     before = {path: path.stat().st_size for path in folder.rglob("*.log")}
     cut = plan_cut(folder, PARTITION, needed)
     assert [segment.base_offset for segment in cut.obsolete] == going
@@ -36,7 +34,7 @@ def test_whole_segments_below_what_is_needed_go_and_never_the_active_one(
     assert plan_cut(folder, PARTITION, needed).obsolete == ()
 
 
-def test_what_a_broker_keeps_beside_a_segment_goes_with_it(folder: Path) -> None:
+def test_index_files_are_deleted_with_segment(folder: Path) -> None:
     partition = folder / str(PARTITION)
     names = (".index", ".timeindex", ".txnindex", ".snapshot")
     beside = [partition / f"{base:020d}{name}" for base in (0, 6) for name in names]
@@ -49,7 +47,7 @@ def test_what_a_broker_keeps_beside_a_segment_goes_with_it(folder: Path) -> None
     assert left == {path.name for path in beside[4:]} | {"leader-epoch-checkpoint"}
 
 
-def test_each_is_gone_for_good_before_the_next_goes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_deletion_is_durable_before_the_next(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / str(PARTITION) / f"{0:020d}.index").touch()
     done: list[str] = []
     unlink, fsync = os.unlink, os.fsync
@@ -59,7 +57,7 @@ def test_each_is_gone_for_good_before_the_next_goes(folder: Path, monkeypatch: p
     assert done == ["00.index", "0000.log", "fsync", "0006.log", "fsync"]
 
 
-def test_what_cannot_be_deleted_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segment_that_cannot_be_deleted_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(_path: object) -> None:
         raise PermissionError(13, "Permission denied")
 

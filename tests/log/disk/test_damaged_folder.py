@@ -65,7 +65,7 @@ def told(regions: list[CorruptRegion]) -> bytes:
 
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("harm", HARM)
-def test_a_damaged_batch_costs_no_other(harm: str, tmp_path: Path) -> None:
+def test_damaged_batch_affects_no_other(harm: str, tmp_path: Path) -> None:
     batches = [batch(4 * i, gap=1) for i in range(16)]
     whole = [batch_bytes(each) for each in batches]
     for hurt in (0, 1, 7, 8, 9, 14):  # first, middle and last of a segment, and before the last of all
@@ -103,7 +103,7 @@ def test_junk_at_the_end_of_a_segment_that_is_not_the_last(junk: bytes, tmp_path
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_segment_that_is_junk_alone(tmp_path: Path) -> None:
+def test_segment_of_junk_is_corrupt(tmp_path: Path) -> None:
     junk = random.Random(1).randbytes(5000)
     write_bytes(tmp_path, (0, [batch_bytes(batch(0))]), (3, [junk]), (30, [batch_bytes(batch(30))]))
     rows, regions = read_all(tmp_path)
@@ -113,7 +113,7 @@ def test_a_segment_that_is_junk_alone(tmp_path: Path) -> None:
     assert (rows, told(regions)) == (rows_of([batch(0), batch(30)]), junk)
 
 
-def test_what_was_told_is_not_told_again(tmp_path: Path) -> None:
+def test_reported_damage_is_not_reported_again(tmp_path: Path) -> None:
     """Each run reads on from where the last one ended, in a segment that is damaged before that."""
     whole = [batch_bytes(batch(3 * i)) for i in range(8)]
     whole[2] = bytes(len(whole[2]))
@@ -124,7 +124,7 @@ def test_what_was_told_is_not_told_again(tmp_path: Path) -> None:
     assert read(tmp_path, OffsetRange(15, 24)) == (rows_of([batch(15), batch(18), batch(21)]), [])
 
 
-def test_a_damaged_last_batch_is_told_once_others_follow(tmp_path: Path) -> None:
+def test_damaged_last_batch_is_reported_when_others_follow(tmp_path: Path) -> None:
     whole = [batch_bytes(batch(3 * i)) for i in range(4)]
     whole[2] = HARM["records"](whole[2])
     write_bytes(tmp_path, (0, whole[:3]))
@@ -142,7 +142,7 @@ def test_a_damaged_last_batch_is_told_once_others_follow(tmp_path: Path) -> None
 @pytest.mark.parametrize("wrong", [0, 1, 2**40, 2**62])
 @pytest.mark.parametrize("hurt", [1, 5, 10])
 @pytest.mark.parametrize("sizes", [(64 << 20, 8 << 20), (1, 600), (600, 500)])
-def test_a_wrong_base_offset_costs_no_other_batch(
+def test_wrong_base_offset_affects_no_other_batch(
     wrong: int, hurt: int, sizes: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_folder, "MAX_SLICE_BYTES", sizes[0])
@@ -163,7 +163,7 @@ def test_a_wrong_base_offset_costs_no_other_batch(
 
 
 @pytest.mark.parametrize("count", range(3, 14))
-def test_two_batches_that_overlap_cost_no_other_wherever_they_are_parted(count: int, tmp_path: Path) -> None:
+def test_overlapping_batches_affect_no_other_in_any_slices(count: int, tmp_path: Path) -> None:
     batches = [batch(3 * i) for i in range(count)]
     whole = [batch_bytes(each) for each in batches]
     for hurt, wrong in ((count - 2, 2**40), (1, 0), (1, 1)):
@@ -175,7 +175,7 @@ def test_two_batches_that_overlap_cost_no_other_wherever_they_are_parted(count: 
             assert [row for row in sorted(set(rows)) if row in good] == good
 
 
-def test_a_large_region_is_handed_on_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_corrupt_region_is_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_folder, "MAX_REGION_BYTES", 1000)
     monkeypatch.setattr(log_folder, "CHUNK_BYTES", 500)
     junk = b"\xff" * 4500
@@ -192,9 +192,7 @@ def test_a_large_region_is_handed_on_in_pieces(tmp_path: Path, monkeypatch: pyte
 
 @settings(deadline=None, max_examples=100)
 @given(data=st.data())
-def test_any_damage_anywhere_costs_no_other_batch(
-    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_random_damage_affects_no_other_batch(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     sizes = data.draw(st.lists(st.integers(1, 5), min_size=3, max_size=10))
     batches: list[Batch] = []
     for count, gap in zip(sizes, data.draw(st.lists(st.integers(0, 2), min_size=10, max_size=10)), strict=False):

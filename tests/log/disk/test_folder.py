@@ -26,7 +26,7 @@ def tiny(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("seed", range(3))
-def test_a_log_is_the_union_of_any_parts_of_it(seed: int, tmp_path: Path) -> None:
+def test_log_is_union_of_its_slices(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     random_log(rng, 400, log_partitions=2, batches_per_segment=15).write(tmp_path)
     records = read_log(tmp_path)
@@ -44,7 +44,7 @@ def test_a_log_is_the_union_of_any_parts_of_it(seed: int, tmp_path: Path) -> Non
 
 @settings(deadline=None, max_examples=60)
 @given(log=logs(max_batches=12), size=st.integers(1, 2000), points=st.lists(st.integers(0, 60), max_size=4))
-def test_any_log_is_the_union_of_any_parts_of_it(
+def test_random_log_is_union_of_its_slices(
     log: RandomLog, size: int, points: list[int], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     if not log.plans:
@@ -61,7 +61,7 @@ def test_any_log_is_the_union_of_any_parts_of_it(
             assert read_in_parts(folder, bounds, where) == (rows_of(batches), [])
 
 
-def test_readers_side_by_side_cover_each_byte_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slices_cover_each_byte_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_folder, "MAX_SLICE_BYTES", 1000)
     batches = [batch(3 * i) for i in range(100)]
     first, second = write(tmp_path, batches[:40], batches[40:])
@@ -77,7 +77,7 @@ def test_readers_side_by_side_cover_each_byte_once(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_start_inside_a_batch_of_a_segment(tmp_path: Path) -> None:
+def test_slice_starts_inside_batch(tmp_path: Path) -> None:
     batches = [batch(5 * i, 5) for i in range(20)]
     write(tmp_path, batches[:10], batches[10:])
     for start in (0, 1, 4, 5, 24, 49, 50, 51, 74, 99):
@@ -98,7 +98,7 @@ def test_gaps_between_and_before_segments(tmp_path: Path) -> None:
         assert read_in_parts(tmp_path, bounds) == (rows_of(batches), [])
 
 
-def test_a_compressed_message_of_an_old_format_across_a_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compressed_message_across_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_folder, "MAX_SLICE_BYTES", 1)
     batches = [batch(5 * i, 5, magic=i % 2, codec="gzip") for i in range(8)]  # each states its last offset only
     write(tmp_path, batches)
@@ -108,13 +108,13 @@ def test_a_compressed_message_of_an_old_format_across_a_cut(tmp_path: Path, monk
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_batch_bigger_than_a_chunk(tmp_path: Path) -> None:
+def test_batch_larger_than_chunk_is_read(tmp_path: Path) -> None:
     batches = [batch(0), batch(3, 3, size=30_000), batch(6), batch(9, 500), batch(509)]
     write(tmp_path, batches)
     assert read_all(tmp_path) == (rows_of(batches), [])
 
 
-def test_chunks_are_about_as_long_as_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_have_about_the_configured_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_folder, "CHUNK_BYTES", 500)
     write(tmp_path, [batch(3 * i) for i in range(60)])
     (piece,) = slices(tmp_path, PARTITION, OffsetRange(0, 180))
@@ -133,7 +133,7 @@ def test_an_empty_last_segment(tmp_path: Path) -> None:
     assert describe(tmp_path).ranges[LogPartition(SHARE_STATE_TOPIC, 3)] == (0, 0)
 
 
-def test_what_was_appended_since_is_left_for_the_next_time(tmp_path: Path) -> None:
+def test_batches_appended_after_describe_are_not_read(tmp_path: Path) -> None:
     batches = [batch(0), batch(3), batch(6)]
     (path,) = write(tmp_path, batches[:2])
     held = describe(tmp_path).ranges[PARTITION]
@@ -146,7 +146,7 @@ def test_what_was_appended_since_is_left_for_the_next_time(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_a_last_batch_cut_off_anywhere_is_left_for_later(codec: str, tmp_path: Path) -> None:
+def test_truncated_last_batch_is_not_read(codec: str, tmp_path: Path) -> None:
     batches = [batch(0), batch(3, gap=2), batch(8, codec=codec)]
     (path,) = write(tmp_path, batches)
     whole = path.read_bytes()
@@ -167,7 +167,7 @@ def test_a_last_batch_cut_off_anywhere_is_left_for_later(codec: str, tmp_path: P
 
 
 @pytest.mark.parametrize("fill", [b"\0", b"\xff", b"\x02"])
-def test_a_last_batch_not_yet_written_through_is_left_for_later(fill: bytes, tmp_path: Path) -> None:
+def test_last_batch_with_wrong_checksum_is_not_read(fill: bytes, tmp_path: Path) -> None:
     batches = [batch(0), batch(3), batch(6)]
     (path,) = write(tmp_path, batches)
     whole = path.read_bytes()
@@ -180,7 +180,7 @@ def test_a_last_batch_not_yet_written_through_is_left_for_later(fill: bytes, tmp
         assert read_all(tmp_path) == (rows_of(batches[:2]), [])
 
 
-def test_a_segment_that_is_only_torn(tmp_path: Path) -> None:
+def test_segment_without_complete_batch_is_empty(tmp_path: Path) -> None:
     (path,) = write(tmp_path, [batch(30)])
     path.write_bytes(path.read_bytes()[:-1])
     assert describe(tmp_path).ranges == {PARTITION: (30, 30)}

@@ -26,7 +26,7 @@ def test_a_real_log() -> None:
     assert (extent.identity, extent.notes) == (None, [])
 
 
-def test_no_folder(tmp_path: Path) -> None:
+def test_missing_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(
         LogUnavailable,
         match=f"^There is no folder {tmp_path}/none: --log expects a broker's data folder or a copy",
@@ -46,7 +46,7 @@ def test_no_folder(tmp_path: Path) -> None:
         ["__consumer_offsets-00", "__consumer_offsets-٣", "x__consumer_offsets-0", "__transaction_state-0"],
     ],
 )
-def test_a_folder_that_holds_no_log(inside: list[str], tmp_path: Path) -> None:
+def test_folder_without_log_is_reported(inside: list[str], tmp_path: Path) -> None:
     for name in inside:
         (tmp_path / name).mkdir()
         (tmp_path / name / f"{0:020d}.log").write_bytes(batch_bytes(batch(0)))
@@ -57,26 +57,26 @@ def test_a_folder_that_holds_no_log(inside: list[str], tmp_path: Path) -> None:
         describe(tmp_path)
 
 
-def test_a_file_named_as_a_partition_is_no_log(tmp_path: Path) -> None:
+def test_file_named_like_partition_is_not_a_log(tmp_path: Path) -> None:
     (tmp_path / str(PARTITION)).write_bytes(b"")
     with pytest.raises(LogUnavailable, match="does not contain a log"):
         describe(tmp_path)
 
 
-def test_the_folder_of_one_partition(tmp_path: Path) -> None:
+def test_partition_folder_instead_of_log_is_reported(tmp_path: Path) -> None:
     write(tmp_path, [batch(0)])
     with pytest.raises(LogUnavailable, match="is one partition of a log; specify its parent folder"):
         describe(tmp_path / str(PARTITION))
 
 
-def test_a_partition_without_segments_holds_nothing(tmp_path: Path) -> None:
+def test_partition_without_segments_is_empty(tmp_path: Path) -> None:
     write(tmp_path, [batch(0)])
     (tmp_path / f"{OFFSETS_TOPIC}-1").mkdir()
     assert describe(tmp_path).ranges == {PARTITION: (0, 3)}
     assert slices(tmp_path, LogPartition(OFFSETS_TOPIC, 1), OffsetRange(0, 9)) == []
 
 
-def test_files_beside_the_segments_are_passed_over(tmp_path: Path) -> None:
+def test_other_files_in_partition_folder_are_ignored(tmp_path: Path) -> None:
     write(tmp_path, [batch(0)], [batch(3)])
     directory = tmp_path / str(PARTITION)
     names = [f"{base:020d}.{kind}" for base in (0, 3, 9) for kind in ("index", "timeindex", "txnindex", "snapshot")]
@@ -111,7 +111,7 @@ def test_files_beside_the_segments_are_passed_over(tmp_path: Path) -> None:
         (b"\xff\xfe\ncluster.id=abc=d", "abc=d"),
     ],
 )
-def test_the_cluster_id_stands_in_meta_properties(text: bytes, identity: str | None, tmp_path: Path) -> None:
+def test_cluster_id_is_read_from_meta_properties(text: bytes, identity: str | None, tmp_path: Path) -> None:
     write(tmp_path, [batch(0)])
     (tmp_path / "meta.properties").write_bytes(text)
     assert describe(tmp_path).identity == identity
@@ -120,14 +120,14 @@ def test_the_cluster_id_stands_in_meta_properties(text: bytes, identity: str | N
 # --- what cannot be read ---
 
 
-def test_a_segment_that_is_no_file(tmp_path: Path) -> None:
+def test_directory_named_like_segment_is_reported(tmp_path: Path) -> None:
     write(tmp_path, [batch(0)])
     (tmp_path / str(PARTITION) / f"{3:020d}.log").mkdir()
     with pytest.raises(LogUnavailable, match=r"00000000000000000003\.log cannot be read: Is a directory"):
         describe(tmp_path)
 
 
-def test_a_segment_that_leads_nowhere(tmp_path: Path) -> None:
+def test_dangling_symbolic_link_is_reported(tmp_path: Path) -> None:
     write(tmp_path, [batch(0)])
     (tmp_path / str(PARTITION) / f"{3:020d}.log").symlink_to(tmp_path / "gone")
     with pytest.raises(LogUnavailable, match=r"00000000000000000003\.log was deleted"):
@@ -135,7 +135,7 @@ def test_a_segment_that_leads_nowhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [None, PARTITION, f"{PARTITION}/{0:020d}.log", "meta.properties"], ids=str)
-def test_a_read_that_is_refused(name: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_permission_error_is_reported(name: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, [batch(0)])
     (tmp_path / "meta.properties").write_bytes(b"")
     refused = tmp_path if name is None else tmp_path / str(name)
@@ -152,7 +152,7 @@ def test_a_read_that_is_refused(name: object, tmp_path: Path, monkeypatch: pytes
         describe(tmp_path)
 
 
-def test_a_segment_that_vanishes_before_it_is_fetched(tmp_path: Path) -> None:
+def test_segment_deleted_before_fetch_is_reported(tmp_path: Path) -> None:
     first, second = write(tmp_path, [batch(0)], [batch(3)])
     cut = slices(tmp_path, PARTITION, OffsetRange(0, 6))
     first.unlink()
@@ -169,7 +169,7 @@ def test_a_segment_that_vanishes_before_it_is_fetched(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", [0, 1, 100])
-def test_a_segment_that_is_cut_before_it_is_fetched(left: int, tmp_path: Path) -> None:
+def test_segment_truncated_before_fetch_is_reported(left: int, tmp_path: Path) -> None:
     (path,) = write(tmp_path, [batch(0), batch(3)])
     (piece,) = slices(tmp_path, PARTITION, OffsetRange(0, 6))
     size = path.stat().st_size
@@ -185,7 +185,7 @@ def crc(each: Batch) -> int:
     return int(google_crc32c.value(batch_bytes(each)[16:]))
 
 
-def test_the_tail_is_the_batch_that_ends_at_an_offset(tmp_path: Path) -> None:
+def test_tail_checksum_is_that_of_the_batch_before_the_offset(tmp_path: Path) -> None:
     batches = [batch(0), batch(3), batch(6), batch(9)]
     write(tmp_path, batches[:2], batches[2:])
     for each in batches:
@@ -197,19 +197,19 @@ def test_the_tail_is_the_batch_that_ends_at_an_offset(tmp_path: Path) -> None:
     assert tail_checksum(tmp_path / "none", PARTITION, 3) is None
 
 
-def test_an_empty_segment_behind_the_tail(tmp_path: Path) -> None:
+def test_empty_segment_after_tail_is_skipped(tmp_path: Path) -> None:
     write(tmp_path, [batch(0)], (3, []))
     assert tail_checksum(tmp_path, PARTITION, 3) == crc(batch(0))
 
 
-def test_the_leader_epoch_does_not_change_the_tail(tmp_path: Path) -> None:
+def test_leader_epoch_does_not_change_tail_checksum(tmp_path: Path) -> None:
     write(tmp_path, [batch(0, partition_leader_epoch=7)])
     assert tail_checksum(tmp_path, PARTITION, 3) == crc(batch(0, partition_leader_epoch=8))
     write(tmp_path, [batch(0, size=21)])
     assert tail_checksum(tmp_path, PARTITION, 3) != crc(batch(0))
 
 
-def test_damage_before_the_tail_does_not_hide_it(tmp_path: Path) -> None:
+def test_damage_before_tail_does_not_hide_it(tmp_path: Path) -> None:
     (path,) = write(tmp_path, [batch(0), batch(3), batch(6), batch(9)])
     size = len(batch_bytes(batch(0)))
     for harm in (bytes(size), struct.pack(">q", 2**40) + batch_bytes(batch(3))[8:], b"junk"):
@@ -228,7 +228,7 @@ def test_damage_before_the_tail_does_not_hide_it(tmp_path: Path) -> None:
         batch(3, magic=0),
     ],
 )
-def test_a_tail_that_compaction_may_have_changed_tells_nothing(compacted: Batch, tmp_path: Path) -> None:
+def test_compacted_tail_has_no_checksum(compacted: Batch, tmp_path: Path) -> None:
     write(tmp_path, [batch(0), compacted, batch(compacted.last + 1)])
     assert tail_checksum(tmp_path, PARTITION, compacted.last + 1) is None
     assert tail_checksum(tmp_path, PARTITION, compacted.last + 4) is not None

@@ -128,7 +128,7 @@ def test_leader_epochs(tmp_path: Path) -> None:
     assert (reader.start_epoch, reader.epoch) == (3, 5)
 
 
-def test_a_log_that_is_not_there_yet(tmp_path: Path) -> None:
+def test_missing_partition_is_empty(tmp_path: Path) -> None:
     reader = PartitionReader(folder_of(tmp_path))
     reader.refresh(0)
     assert (reader.start, reader.end, reader.stable_end(committed=True), reader.max_timestamp, reader.epoch) == (
@@ -143,7 +143,7 @@ def test_a_log_that_is_not_there_yet(tmp_path: Path) -> None:
         reader.read(1, 100, committed=False, at_least_one=True)
 
 
-def test_what_is_appended_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_appended_headers_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(appender_module, "SEGMENT_BYTES", 400)
     reader, seen, at = PartitionReader(folder_of(tmp_path)), b"", 0
     with appending(tmp_path, "test") as appender:
@@ -160,7 +160,7 @@ def test_what_is_appended_is_read_once(tmp_path: Path, monkeypatch: pytest.Monke
     assert seen == b"".join(path.read_bytes() for path in segments)
 
 
-def test_nothing_is_read_behind_what_is_acknowledged(tmp_path: Path) -> None:
+def test_batches_after_end_are_not_read(tmp_path: Path) -> None:
     (path,) = write(tmp_path, [batch(0), batch(3), batch(6)])
     reader = PartitionReader(folder_of(tmp_path))
     with path.open("ab") as file:
@@ -172,7 +172,7 @@ def test_nothing_is_read_behind_what_is_acknowledged(tmp_path: Path) -> None:
         reader.read(7, 1 << 20, committed=False, at_least_one=True)
 
 
-def test_what_is_cut_off_is_out_of_range(tmp_path: Path) -> None:
+def test_deleted_offsets_are_out_of_range(tmp_path: Path) -> None:
     marker = marker_batch("ABORT", offset=1, timestamp=1, producer_id=7, producer_epoch=0)
     paths = write(tmp_path, [batch(0, 1, is_transactional=True, producer_id=7), marker], [batch(2)], [batch(5)])
     reader = PartitionReader(folder_of(tmp_path))
@@ -197,7 +197,7 @@ def ended(offset: int, producer_id: int) -> Batch:
     return marker_batch("ABORT", offset=offset, timestamp=1, producer_id=producer_id, producer_epoch=0)
 
 
-def test_a_transaction_that_ended_in_what_was_cut_holds_nothing_back(tmp_path: Path) -> None:
+def test_transaction_ended_in_deleted_segment_is_not_open(tmp_path: Path) -> None:
     """Nobody looked while its marker was there."""
     known = write(tmp_path, [batch(0), transactional(3, 7), transactional(4, 8)])
     reader = PartitionReader(folder_of(tmp_path))
@@ -214,7 +214,7 @@ def test_a_transaction_that_ended_in_what_was_cut_holds_nothing_back(tmp_path: P
     assert [(of.producer_id, of.first, of.last) for of in reader.aborted(6, 15)] == [(8, 9, 11)]
 
 
-def test_a_transaction_that_began_in_what_was_cut_holds_back_the_rest(tmp_path: Path) -> None:
+def test_transaction_begun_in_deleted_segment_limits_last_stable_offset(tmp_path: Path) -> None:
     (gone, _) = write(tmp_path, [batch(0), transactional(3, 7)], [batch(4), transactional(7, 7), ended(8, 7)])
     reader = PartitionReader(folder_of(tmp_path))
     reader.refresh(8)

@@ -130,7 +130,9 @@ TAIL = batch_bytes(LAST)
 @example(cut=1, behind=b"")
 @example(cut=61, behind=b"")
 @example(cut=len(TAIL) - 1, behind=b"")
-def test_a_torn_tail_is_cut_off_and_kept(cut: int, behind: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_incomplete_last_batch_is_truncated_and_kept(
+    cut: int, behind: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     folder = tmp_path_factory.mktemp("torn")
     (segment,) = write(folder, [WHOLE])
     torn = TAIL[:cut] + (b"\xff" * 20 + behind if behind else b"")
@@ -216,7 +218,7 @@ class Dying(FileIO):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
-def test_a_disk_that_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_fsync_raises_log_in_doubt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What could not be taken back may be in the log: nothing goes behind it."""
     with monkeypatch.context() as patched, appending(tmp_path, "test") as appender:
         patched.setattr(appender_module, "FileIO", Dying)
@@ -244,7 +246,7 @@ def assert_in_doubt(appender: Appender) -> None:
             ask()
 
 
-def test_a_disk_that_does_not_sync_is_not_asked_again(log: Appender, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_fsync_is_not_repeated(log: Appender, monkeypatch: pytest.MonkeyPatch) -> None:
     log.append(0, [made(1)])
     with monkeypatch.context() as patched:
         patched.setattr(os, "fdatasync", _no_more_files)
@@ -336,9 +338,7 @@ def _replace_partition(folder: Path) -> None:
     ("change", "at_sync"),
     [(_remove_all, True), (_remove_segment, True), (_move_away, False), (_replace, False), (_replace_partition, False)],
 )
-def test_a_log_that_is_removed_or_replaced_takes_no_more(
-    tmp_path: Path, change: Callable[[Path], None], *, at_sync: bool
-) -> None:
+def test_removed_or_replaced_log_is_in_doubt(tmp_path: Path, change: Callable[[Path], None], *, at_sync: bool) -> None:
     folder = tmp_path / "log"
     folder.mkdir()
     with appending(folder, "test") as appender:

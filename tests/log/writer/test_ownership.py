@@ -9,7 +9,7 @@ from offsetlake.errors import LogBusy, LogUnavailable
 from offsetlake.log.writer.ownership import owned
 
 
-def test_a_second_owner_is_told_who_the_first_is(tmp_path: Path) -> None:
+def test_second_owner_gets_name_of_first(tmp_path: Path) -> None:
     with owned(tmp_path, "emit"):
         holder = rf"emit \(process {os.getpid()}\) writes to the log"
         with pytest.raises(LogBusy, match=holder) as refused, owned(tmp_path, "serve"):
@@ -29,13 +29,13 @@ def test_the_lock_of_a_process_that_ended_is_free(tmp_path: Path) -> None:
         pass
 
 
-def test_a_brokers_own_folder_is_refused(tmp_path: Path) -> None:
+def test_broker_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").touch()
     with pytest.raises(LogBusy, match="belongs to a broker"), owned(tmp_path, "emit"):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["meta.properties"]
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(LogUnavailable, match="No such file"), owned(tmp_path / "gone", "emit"):
         pass
