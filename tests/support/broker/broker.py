@@ -30,7 +30,7 @@ _FIRST_PORT, _LAST_PORT = 20_000, 32_767  # the kernel hands out higher ones to 
 
 
 class BrokerFailedError(RuntimeError):
-    """The broker did not do what it was told; the message ends with the tail of its log."""
+    """A broker command failed; the message ends with the tail of its log."""
 
 
 class Broker:
@@ -55,7 +55,7 @@ class Broker:
 
     @property
     def bootstrap(self) -> str:
-        """Address of the PLAINTEXT listener, where everybody is a super user."""
+        """Address of the PLAINTEXT listener, where every client is a super user."""
         return self._address("PLAINTEXT")
 
     @property
@@ -70,7 +70,7 @@ class Broker:
 
     @property
     def ssl_bootstrap(self) -> str:
-        """Address of the SSL listener, where everybody is a super user; its authority is `certificate`."""
+        """Address of the SSL listener, where every client is a super user; its authority is `certificate`."""
         return self._address("SSL")
 
     def start(self) -> None:
@@ -87,7 +87,7 @@ class Broker:
             raise
 
     def stop(self) -> None:
-        """Shut down in order: logs flushed and closed. Nothing to do if it is not running."""
+        """Shut down, which flushes and closes the logs; do nothing if the broker is not running."""
         if self._process is None:
             return
         self._process.terminate()
@@ -152,7 +152,7 @@ class Broker:
 
 
 def free_ports(count: int) -> Sequence[int]:
-    """Return that many different loopback ports nobody listens on, all below the range of ephemeral ports."""
+    """Return distinct unused loopback ports below the range of ephemeral ports."""
     found: list[int] = []
     for port in random.sample(range(_FIRST_PORT, _LAST_PORT + 1), _LAST_PORT + 1 - _FIRST_PORT):
         with socket.socket() as probe:

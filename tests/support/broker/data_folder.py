@@ -1,17 +1,17 @@
-"""A broker's data folder while the broker is stopped: its offset commit log taken out, and put back."""
+"""Copies the offset commit log from and to the data folder of a stopped broker."""
 
 import shutil
 from pathlib import Path
 
 MADE_ANEW = ("*.index", "*.timeindex", "*.txnindex", "*.snapshot", "leader-epoch-checkpoint")
-"""What a broker derives from the segments of a partition."""
+"""Files that a broker derives from the segments of a partition."""
 
 
 OFFSETS = "__consumer_offsets"
 
 
 def copy_log(data: Path, log: Path, topic: str = OFFSETS) -> None:
-    """Copy the segments of the offset commit log, or another, and nothing that says it is a broker's own."""
+    """Copy the segments of the offset commit log, or of another topic, without `meta.properties`."""
     for partition in data.glob(f"{topic}-*"):
         (log / partition.name).mkdir(parents=True)
         for segment in partition.glob("*.log"):
@@ -19,7 +19,7 @@ def copy_log(data: Path, log: Path, topic: str = OFFSETS) -> None:
 
 
 def put_back(log: Path, data: Path, topic: str = OFFSETS) -> None:
-    """Have a broker begin with the segments of a log."""
+    """Replace a log of a broker by the segments of another."""
     for partition in log.glob(f"{topic}-*"):
         there = data / partition.name
         for pattern in ("*.log", *MADE_ANEW):

@@ -1,4 +1,4 @@
-"""Kafka's own programs: a command that runs one, and a JVM that runs many tools, for to start one takes seconds."""
+"""Runs Kafka's command-line tools, several in one JVM, because starting a JVM takes seconds."""
 
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,7 @@ _SPARK_JARS = Path(pyspark.__file__).parent / "jars"
 
 
 class Said(NamedTuple):
-    """How a tool ended, and what it printed."""
+    """The exit code and the output of a tool."""
 
     code: int
     out: str
@@ -40,7 +40,7 @@ def dump_log_command(*arguments: str) -> Said:
 
 
 class _Tools:
-    """A JVM that lasts as long as this process; tools print into memory there, and do not end it."""
+    """A JVM that runs until this process ends; it captures the output of tools and prevents their exit."""
 
     def __init__(self, gateway: JavaGateway) -> None:
         self._gateway, self._java = gateway, gateway.jvm

@@ -1,4 +1,4 @@
-"""Requests that Kafka's clients for Python do not offer, in aiokafka's own terms, and a connection to send them on."""
+"""Requests that Kafka's Python clients lack, defined with aiokafka, and a connection to send them."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Oracles: what Kafka's own log dump says of a segment, and what a live broker answers about its groups."""
+"""Oracles: Kafka's dump of a segment, and the responses of a live broker about its groups."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ class DumpedRecord:
     is_transactional: bool
     is_control: bool
     is_valid: bool
-    """The batch's checksum is right."""
+    """Whether the checksum of the batch is correct."""
     marker: str | None
     """COMMIT or ABORT of a transaction marker."""
     tombstone: bool
@@ -50,7 +50,7 @@ class DumpedRecord:
     payload: dict[str, Any] | None
     """{"version": number as text, "data": {...}}; absent of a tombstone too."""
     undecoded: str | None
-    """What the dump says instead of a key and payload it cannot decode."""
+    """The text of the dump for a record that it cannot decode."""
 
 
 def dump_log(path: Path) -> list[DumpedRecord]:
@@ -82,7 +82,7 @@ def broker_groups(bootstrap: str) -> dict[str, tuple[str, str, str]]:
 
 
 def await_loaded(bootstrap: str, groups: Iterable[str]) -> None:
-    """Wait for the log partitions of these groups: ListGroups leaves out, without a word, what is not loaded yet."""
+    """Wait until the log partitions of groups are loaded: ListGroups silently omits others."""
     asyncio.run(await_coordinator(bootstrap, groups))
 
 

@@ -1,4 +1,4 @@
-"""Real traffic of real clients. Each function says which records of the offset commit log it causes."""
+"""Traffic of real clients; each function documents the records that it causes in the offset commit log."""
 
 import asyncio
 import subprocess
@@ -43,7 +43,7 @@ Offsets = Mapping[tuple[str, int], int]
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A transaction with offsets in it that stays open as long as nobody ends it."""
+    """An open transaction with offsets."""
 
     bootstrap: str
     transactional_id: str

@@ -1,4 +1,4 @@
-"""What the golden vectors say, written out by hand. The bytes were made by Kafka 4.1.1's own classes.
+"""The expected content of the golden vectors, written by hand. The bytes were made by Kafka 4.1.1's own classes.
 
 Inputs: group g1, topic tp, partition 7, member m1, topic id 01020304-0506-0708-090a-0b0c0d0e0f10, offset 42, leader
 epoch 5, metadata "md", commit time 1700000000000, expiry 1700000600000.
@@ -180,16 +180,16 @@ VALUES: dict[str, dict[str, Any]] = {
 
 
 def lines(kind: str) -> list[str]:
-    """The lines of one kind, such as `K`, `V` or `HASH`, without that word."""
+    """Return the lines of one kind, such as `K`, `V` or `HASH`, without the kind."""
     text = (FIXTURES / "golden-vectors-4.1.1.txt").read_text(encoding="utf-8")
     return [line.removeprefix(f"{kind} ") for line in text.split("\n") if line.startswith(f"{kind} ")]
 
 
 def golden_keys() -> dict[str, bytes]:
-    """The key of each record by the name of its message."""
+    """Return the key of each record by the name of its message."""
     return {line.split()[1]: bytes.fromhex(line.split()[2]) for line in lines("K")}
 
 
 def golden_values() -> dict[str, bytes]:
-    """Values and member blobs by message, version and what is special about them."""
+    """Return values and member blobs by message, version and variant."""
     return {line.rpartition(" ")[0].strip(): bytes.fromhex(line.rpartition(" ")[2]) for line in lines("V")}

@@ -1,4 +1,4 @@
-"""Batches made by the oracle's writer, and what a reader must find of them."""
+"""Batches written by the oracle, and the rows that a reader must return for them."""
 
 import struct
 from collections.abc import Iterable, Sequence
@@ -39,14 +39,14 @@ def oracle_rows(data: bytes) -> list[Row]:
 
 
 def read(data: bytes) -> list[Row]:
-    """The rows of bytes that hold nothing corrupt."""
+    """Return the rows of bytes without corrupt regions."""
     records, corrupt = read_batches(data)
     assert not corrupt
     return rows(records)
 
 
 def resealed(data: bytes, **fields: Any) -> bytes:
-    """A magic-2 batch with other header fields and a true checksum and length."""
+    """Return a batch with magic 2 and changed header fields, with a correct checksum and length."""
     layout = struct.Struct(">qiibIhiqqqhii")
     names = "base_offset length epoch magic crc attributes delta base_ts max_ts pid pid_epoch seq count".split()  # noqa: SIM905
     header = dict(zip(names, layout.unpack_from(data), strict=True)) | {"length": len(data) - 12} | fields
@@ -55,7 +55,7 @@ def resealed(data: bytes, **fields: Any) -> bytes:
 
 
 def with_payload(payload: bytes, count: int, **fields: Any) -> bytes:
-    """A magic-2 batch of offsets 0 to 9 whose records are these bytes."""
+    """Return a batch with magic 2 and offsets 0 to 9 whose records are these bytes."""
     empty = batch_bytes(Batch(records=(), base_offset=0, last_offset=9, max_timestamp=TIME))
     return resealed(empty + payload, count=count, **fields)
 
@@ -65,7 +65,7 @@ def record(offset: int, size: int = 10) -> Record:
 
 
 def batches_of(count: int, magic_and_codec: Sequence[tuple[int, str]] = ((2, "none"),)) -> list[bytes]:
-    """`count` batches of two records each, magic and codec in turn, with a gap of one offset between them."""
+    """Return `count` batches of two records each with alternating magic and codec, and gaps of one offset."""
     made = []
     for i in range(count):
         magic, codec = magic_and_codec[i % len(magic_and_codec)]
@@ -78,7 +78,7 @@ ALL_FRAMES = [(magic, codec) for magic in (2, 1, 0) for codec in CODECS_OF_MAGIC
 
 
 def rejected(data: bytes, log_offset: int = 0) -> str:
-    """The reason why a batch is not read; it stands between good ones, which are, and comes back with all its bytes."""
+    """Return why a batch between valid ones is corrupt; check that the others are read and that its bytes are kept."""
     before, after = batch_bytes(Batch(records=(record(0),))), batch_bytes(Batch(records=(record(100),)))
     moved = struct.pack(">q", int.from_bytes(data[:8]) + 10) + data[8:]
     records, (region,) = read_batches(before + moved + after)

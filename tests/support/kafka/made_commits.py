@@ -1,4 +1,4 @@
-"""Offset commits built by hand from Kafka's layout, and the rows they must become."""
+"""Offset commits encoded by hand, and the expected rows."""
 
 import base64
 import struct
@@ -42,7 +42,7 @@ def decode_one(key: bytes, value: bytes | None, **batch: Any) -> dict[str, Any]:
 
 
 class Commit(NamedTuple):
-    """The fields of a commit, as drawn."""
+    """The random fields of a commit."""
 
     version: int
     group_id: str
@@ -86,7 +86,7 @@ COMMITS = st.builds(
 
 
 def encode(commit: Commit) -> Pair:
-    """Kafka's layout, by hand; what is drawn but not in the version is left out."""
+    """Return the value in Kafka's format, without fields that the version lacks."""
     c = commit._replace(version=0) if commit.legacy else commit
     key = struct.pack(">h", 0 if c.legacy else 1)
     key += string(c.group_id) + string(c.topic) + struct.pack(">i", c.partition)

@@ -1,4 +1,4 @@
-"""Data folders made by the oracle's writer, and reading them as the data source does."""
+"""Data folders written by the oracle, read like the data source reads them."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -24,7 +24,7 @@ def batch(first: int, count: int = 3, *, size: int = 20, gap: int = 0, **fields:
 def write(
     folder: Path, *segments: list[Batch] | tuple[int, list[Batch]], partition: LogPartition = PARTITION
 ) -> list[Path]:
-    """Segments of these batches, named by the first of each or by the offset given."""
+    """Write segments of batches, named by their first offset or the given one."""
     directory = folder / str(partition)
     directory.mkdir(parents=True, exist_ok=True)
     paths = []
@@ -38,7 +38,7 @@ def write(
 def read(
     folder: Path, wanted: OffsetRange, partition: LogPartition = PARTITION
 ) -> tuple[list[Row], list[CorruptRegion]]:
-    """Rows of the offsets wanted, and the corrupt regions that belong to them, as the data source takes them."""
+    """Return the rows of a range of offsets, and its corrupt regions."""
     rows: list[Row] = []
     regions: list[CorruptRegion] = []
     for piece in slices(folder, partition, wanted):

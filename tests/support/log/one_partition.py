@@ -1,4 +1,4 @@
-"""Fetches one stretch of one live partition."""
+"""Fetches a range of a live partition."""
 
 from collections.abc import Generator
 from contextlib import closing

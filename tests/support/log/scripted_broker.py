@@ -1,4 +1,4 @@
-"""A broker that says what a test tells it to: for what a real one does rarely, or only in company."""
+"""A broker with scripted responses, for what a real broker does rarely or only in a cluster."""
 
 import io
 import socketserver
@@ -24,7 +24,7 @@ REQUESTS = {
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Answer to one Fetch request: of the partition, or none of it where `throttle_ms` is set."""
+    """The response to a Fetch request; without the partition if `throttle_ms` is set."""
 
     records: bytes = b""
     error: int = 0

@@ -1,4 +1,4 @@
-"""The test oracle: an independent, slow and plain reading of an offset log, and makers of logs to read.
+"""The test oracle: an independent, simple reader of offset logs, and generators of logs.
 
-Nothing here may import the package under test: what agrees with the oracle was computed twice.
+It must not import the package under test, so that results are computed twice.
 """

@@ -1,4 +1,4 @@
-"""Big real-shaped offset logs in seconds, for benchmarks: whole batches are laid out as rows of a byte matrix.
+"""Generates large realistic offset logs for benchmarks: whole batches are rows of a matrix of bytes.
 
 Every commit of a partition's batches has the same width, so a batch is a template into which numpy writes columns.
 """
@@ -66,7 +66,7 @@ def write_bulk_log(
     seed: int = 0,
     in_turn: bool = False,
 ) -> BulkLog:
-    """Writes `commits` plain commits as uncompressed magic-2 batches into `<folder>/__consumer_offsets-N/`.
+    """Write `commits` non-transactional commits as uncompressed magic-2 batches into `<folder>/__consumer_offsets-N/`.
 
     A group commits all `partitions` of one of the `topics` at once, groups and topics uniformly at random, or one
     after the other; committed offsets and commit timestamps grow along the log. Groups `group-…` stand in the log
@@ -112,7 +112,7 @@ def _draw_commits(
 
 
 class _Layout:
-    """Where the fields of the commits stand in a batch of `count` records."""
+    """The positions of the fields of commits in a batch of `count` records."""
 
     def __init__(self, group_ids: list[str], topics: list[str], value_version: int) -> None:
         self.group_bytes = _matrix(group_ids)
@@ -125,7 +125,7 @@ class _Layout:
         self.timestamp_at = 14 + 1 if value_version == 4 else 14 + 2  # behind the empty metadata
 
     def template(self, count: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """A batch of `count` records with the same key and value, and where the key of each stands."""
+        """Return a batch of `count` records with the same key and value, and the positions of the keys."""
         records = tuple(Record(offset, 0, self.key, self.value) for offset in range(count))
         data = batch_bytes(Batch(records=records))
         keys_at = []
@@ -136,7 +136,7 @@ class _Layout:
         return np.frombuffer(data, np.uint8), np.array(keys_at)
 
     def batches(self, commits: _Commits, count: int, base_offset: int) -> NDArray[np.uint8]:
-        """Whole batches as rows, of `count` records each; the number of commits is a multiple of it."""
+        """Return whole batches of `count` records as rows; the number of commits is a multiple of it."""
         template, keys_at = self.template(count)
         rows = len(commits.group) // count
         data = np.tile(template, (rows, 1))
@@ -170,7 +170,7 @@ def _big_endian(numbers: NDArray[np.int64], layout: str) -> NDArray[np.uint8]:
 
 
 def _blocks(layout: _Layout, commits: _Commits, records_per_batch: int) -> Iterator[tuple[int, bytes]]:
-    """(base offset, bytes) of each batch of one log partition."""
+    """Yield the base offset and the bytes of each batch of a log partition."""
     total = len(commits.group)
     whole = total - total % records_per_batch
     step = _ROWS_AT_ONCE * records_per_batch
@@ -185,7 +185,7 @@ def _blocks(layout: _Layout, commits: _Commits, records_per_batch: int) -> Itera
 
 
 def _write_segments(directory: Path, blocks: Iterator[tuple[int, bytes]], segment_bytes: int) -> list[int]:
-    """Writes the batches into segments of up to `segment_bytes`; returns the segments' sizes."""
+    """Write the batches into segments of up to `segment_bytes`; returns the segments' sizes."""
     directory.mkdir(parents=True, exist_ok=True)
     sizes: list[int] = []
     segment = None

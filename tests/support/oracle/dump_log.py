@@ -1,4 +1,4 @@
-"""Reads what `kafka-dump-log --offsets-decoder` prints: Kafka's own reading of a segment, to compare with."""
+"""Parses the output of `kafka-dump-log --offsets-decoder`, which is Kafka's own reading of a segment."""
 
 import json
 import re
@@ -20,7 +20,7 @@ _JSON = json.JSONDecoder()
 
 
 class DumpedRecord(NamedTuple):
-    """One record as kafka-dump-log prints it; `key` and `payload` are its JSON, None where it gives none."""
+    """A record as kafka-dump-log prints it; `key` and `payload` are JSON, or None."""
 
     log_partition: int
     log_offset: int
@@ -35,14 +35,18 @@ class DumpedRecord(NamedTuple):
 
 
 def run_dump_log(segments: Sequence[Path]) -> str:
-    """What kafka-dump-log prints for the segments."""
+    """Return the output of kafka-dump-log for segments."""
     done = dump_log_command("--offsets-decoder", "--files", ",".join(str(segment) for segment in segments))
     assert done.code == 0, done.err
     return done.out
 
 
 def parse_dump(text: str) -> list[DumpedRecord]:
-    """The records in the order of the dump; raises ValueError if a batch is not valid or a line is not understood."""
+    """Return the records in the order of the dump.
+
+    Raises:
+        ValueError: A batch is invalid or a line is unknown.
+    """
     records = []
     log_partition, producer = -1, (-1, -1)
     for line in text.split("\n"):  # not splitlines: metadata may hold the rarer line ends

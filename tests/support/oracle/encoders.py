@@ -1,4 +1,4 @@
-"""Bytes of coordinator records, and Java's string hash that places a group: the smallest parts of a made log."""
+"""Encodes coordinator records, and computes Java's string hash, which maps groups to log partitions."""
 
 import struct
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from uuid import UUID
 
 
 def java_hash(text: str) -> int:
-    """Java's String.hashCode: over UTF-16 units, wrapping at 32 bits, signed."""
+    """Return Java's String.hashCode: over UTF-16 code units, as a signed 32-bit integer."""
     result = 0
     units = text.encode("utf-16-be")
     for high, low in zip(units[::2], units[1::2], strict=True):
@@ -15,13 +15,13 @@ def java_hash(text: str) -> int:
 
 
 def group_log_partition(group_id: str, log_partitions: int) -> int:
-    """The log partition Kafka gives a group; the smallest int has no absolute value and counts as 0."""
+    """Return the log partition of a group; the absolute value of the smallest int32 counts as 0."""
     number = java_hash(group_id)
     return 0 if number == -(2**31) else abs(number) % log_partitions
 
 
 def offset_key(group_id: str, topic: str, partition: int, *, legacy: bool = False) -> bytes:
-    """OffsetCommitKey: record type 1, or 0 as 0.8.2 brokers wrote it."""
+    """Return an OffsetCommitKey: record type 1, or 0 as in Kafka 0.8.2."""
     return struct.pack(">h", 0 if legacy else 1) + string(group_id) + string(topic) + struct.pack(">i", partition)
 
 
@@ -35,7 +35,7 @@ def offset_value(
     expire_timestamp: int = -1,
     topic_id: UUID | None = None,
 ) -> bytes:
-    """OffsetCommitValue, versions 0 to 4; fields that a version does not have are dropped, as Kafka does."""
+    """Return an OffsetCommitValue, versions 0 to 4, without fields that the version lacks."""
     out = struct.pack(">hq", version, committed_offset)
     if version >= 3:
         out += struct.pack(">i", leader_epoch)
@@ -49,7 +49,7 @@ def offset_value(
 
 
 class Member(NamedTuple):
-    """A member of a classic group as GroupMetadataValue holds it."""
+    """A member of a classic group in a GroupMetadataValue."""
 
     member_id: str
     group_instance_id: str | None
@@ -62,7 +62,7 @@ class Member(NamedTuple):
 
 
 def group_metadata_key(group_id: str) -> bytes:
-    """GroupMetadataKey, record type 2."""
+    """Return a GroupMetadataKey, record type 2."""
     return struct.pack(">h", 2) + string(group_id)
 
 
@@ -76,7 +76,7 @@ def group_metadata_value(
     state_timestamp: int = -1,
     members: tuple[Member, ...] = (),
 ) -> bytes:
-    """GroupMetadataValue, versions 0 to 4."""
+    """Return a GroupMetadataValue, versions 0 to 4."""
     text = compact_string if version >= 4 else string
     out = struct.pack(">h", version) + text(protocol_type)
     out += struct.pack(">i", generation) + text(protocol) + text(leader)
@@ -102,17 +102,17 @@ def _member(version: int, member: Member) -> bytes:
 
 
 def string(text: str | None) -> bytes:
-    """A string of a non-flexible message: int16 length, -1 for null."""
+    """Return a string of a non-flexible message: its length is an int16, -1 for null."""
     return b"\xff\xff" if text is None else struct.pack(">h", len(text.encode())) + text.encode()
 
 
 def compact_string(text: str | None) -> bytes:
-    """A string of a flexible message: unsigned varint of the length + 1, 0 for null."""
+    """Return a string of a flexible message: the unsigned varint is its length plus 1, 0 for null."""
     return b"\x00" if text is None else unsigned_varint(len(text.encode()) + 1) + text.encode()
 
 
 def unsigned_varint(number: int) -> bytes:
-    """LEB128, 7 bits a byte, low bits first."""
+    """Return an unsigned varint (LEB128)."""
     out = bytearray()
     while number >= 0x80:
         out.append(number & 0x7F | 0x80)
@@ -121,5 +121,5 @@ def unsigned_varint(number: int) -> bytes:
 
 
 def zigzag_varint(number: int) -> bytes:
-    """The signed varint of record batches; also their varlong."""
+    """Return a zigzag varint or varlong of a record batch."""
     return unsigned_varint(number << 1 if number >= 0 else (-number << 1) - 1)

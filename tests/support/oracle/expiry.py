@@ -1,4 +1,4 @@
-"""What a group coordinator's cleanup pass would tombstone, in plain Python: one group, one offset after the other.
+"""Computes in plain Python which tombstones a clean-up pass of a group coordinator would write.
 
 Laid out as Kafka 4.2's `GroupCoordinatorShard.cleanupGroupMetadata` and `OffsetMetadataManager.cleanupExpiredOffsets`
 are, not as the tables of the code under test.
@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 
 @dataclass(frozen=True)
 class Group:
-    """A group of a coordinator. `members_topics` is None where the coordinator cannot tell the subscription."""
+    """A group of a coordinator; `members_topics` is None if the coordinator does not know the subscription."""
 
     group_type: str
     state: str
@@ -34,7 +34,7 @@ Key = tuple[str, int]  # topic, partition
 
 @dataclass
 class Tombstones:
-    """What the pass writes."""
+    """The tombstones that the pass writes."""
 
     offsets: set[tuple[str, str, int]] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
@@ -51,7 +51,7 @@ def cleanup_pass(
     now: int,
     policy: Policy,
 ) -> Tombstones:
-    """Run one pass over all groups; `pending` are the keys that open transactions hold."""
+    """Run a pass over all groups; `pending` are the keys in open transactions."""
     written = Tombstones()
     for name, group in groups.items():
         if group.group_type == "share":

@@ -1,4 +1,4 @@
-"""Reads a broker's data folder record by record in plain Python: the reading half of the oracle.
+"""Reads a broker's data folder record by record in plain Python: the reader of the oracle.
 
 Layout and checks are Kafka's record batch (magic 2) and its older message sets (magic 0 and 1).
 """
@@ -27,7 +27,7 @@ _DECOMPRESS = {
 
 
 class LogRecord(NamedTuple):
-    """One record as it stands in the log; `control_type` is 0 for ABORT and 1 for COMMIT, None for data."""
+    """A record of a log; `control_type` is 0 for ABORT and 1 for COMMIT, None for data."""
 
     topic: str
     log_partition: int
@@ -43,7 +43,7 @@ class LogRecord(NamedTuple):
 
 
 def read_log(folder: Path, topic: str = OFFSETS_TOPIC) -> list[LogRecord]:
-    """All records of `topic` under a broker's data folder, by log partition, then by log offset."""
+    """Yield all records of a topic in a broker's data folder, by log partition and log offset."""
     partitions = {}
     for path in folder.iterdir():
         match = re.fullmatch(re.escape(topic) + r"-(\d+)", path.name)
@@ -122,7 +122,7 @@ def _record_batch(data: bytes, topic: str, log_partition: int) -> Iterator[LogRe
 
 
 def _message(data: bytes) -> Iterator[tuple[int, int, bytes | None, bytes | None]]:
-    """(offset, timestamp, key, value) of one message of magic 0 or 1, or of all messages it wraps."""
+    """Yield offset, timestamp, key and value of a message with magic 0 or 1, or of the messages in it."""
     offset, _, crc, magic, attributes = struct.unpack_from(">qiIbb", data)
     if zlib.crc32(data[16:]) != crc:
         raise ValueError(f"wrong CRC in the message at offset {offset}")
@@ -150,7 +150,7 @@ def _message_set(data: bytes) -> Iterator[tuple[int, int, bytes | None, bytes | 
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """A zigzag varint at `position`: (number, position behind it)."""
+    """Return a zigzag varint and the position after it."""
     raw = shift = 0
     while True:
         byte = data[position]

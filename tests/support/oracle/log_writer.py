@@ -29,7 +29,7 @@ _XERIAL_BLOCK = 32 * 1024
 
 
 class Record(NamedTuple):
-    """A record at its absolute offset; `timestamp` in ms is its create time."""
+    """A record with its absolute offset; `timestamp` is its create time in milliseconds."""
 
     offset: int
     timestamp: int
@@ -40,7 +40,7 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """One batch. Gaps between the records' offsets, before the first and behind the last are what compaction leaves.
+    """A batch. Gaps between, before and after the offsets of its records are those that compaction leaves.
 
     `append_timestamp` makes the timestamp type LogAppendTime; `delete_horizon` sets attribute bit 6 and stands in the
     base timestamp's place. A batch without records needs `base_offset`, `last_offset` and `max_timestamp`.
@@ -69,7 +69,7 @@ class Batch:
 
     @property
     def last(self) -> int:
-        """The last offset, records of which may be gone."""
+        """The last offset, whose record may have been compacted away."""
         return self.records[-1].offset if self.last_offset is None else self.last_offset
 
 
@@ -82,7 +82,7 @@ def marker_batch(
     producer_epoch: int,
     coordinator_epoch: int = 0,
 ) -> Batch:
-    """The control batch that ends a transaction."""
+    """Return the control batch that ends a transaction."""
     key, value = struct.pack(">hh", 0, int(kind == "COMMIT")), struct.pack(">hi", 0, coordinator_epoch)
     return Batch(
         records=(Record(offset, timestamp, key, value),),
@@ -95,7 +95,7 @@ def marker_batch(
 
 
 def batch_bytes(batch: Batch) -> bytes:
-    """The batch as it stands in a segment file."""
+    """Return the bytes of a batch in a segment."""
     return _record_batch(batch) if batch.magic == 2 else _message_set(batch)
 
 
@@ -108,7 +108,7 @@ def write_partition(
     segment_starts: Collection[int] = (0,),
     segment_bytes: int | None = None,
 ) -> list[Path]:
-    """Writes `<folder>/<topic>-<log_partition>/<base offset>.log`; returns the segments in order.
+    """Write `<folder>/<topic>-<log_partition>/<base offset>.log`; return the segments in order.
 
     A segment opens at the first batch at or behind each of `segment_starts` (and has that name, as after compaction),
     and, named by its first batch, when `segment_bytes` would be exceeded.
@@ -207,7 +207,7 @@ def _message(batch: Batch, record: Record, codec: Codec) -> bytes:
 
 
 def _xerial_snappy(data: bytes) -> bytes:
-    """Snappy as Kafka's Java client frames it: a header, then blocks of 32 KiB, each behind its length."""
+    """Return data in the snappy framing of Kafka's Java client: a header, then blocks of 32 KiB after their length."""
     out = bytearray(_XERIAL_HEADER)
     for start in range(0, len(data), _XERIAL_BLOCK):
         block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK]))

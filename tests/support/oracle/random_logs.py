@@ -18,13 +18,13 @@ from support.oracle.recipes import START_TIME, BatchPlan, Sizes, World, choose_b
 
 @dataclass(frozen=True)
 class RandomLog:
-    """A whole log: its world, its batches in the order of time over all log partitions."""
+    """A log: its world, and its batches over all log partitions ordered by time."""
 
     world: World
     plans: tuple[BatchPlan, ...]
 
     def batches(self) -> dict[int, list[Batch]]:
-        """The batches of each log partition, with offsets and timestamps given."""
+        """The batches of each log partition, with offsets and timestamps."""
         ends: dict[int, int] = {}
         batches: dict[int, list[Batch]] = {}
         clock = START_TIME
@@ -36,7 +36,7 @@ class RandomLog:
         return batches
 
     def records(self) -> list[LogRecord]:
-        """What a reader must find, by log partition, then by log offset."""
+        """The records that a reader must return, by log partition and log offset."""
         return [
             record
             for log_partition, batches in sorted(self.batches().items())
@@ -45,7 +45,7 @@ class RandomLog:
         ]
 
     def audit_events(self) -> list[tuple[int, int, int, str]]:
-        """Of each batch that says who wrote it: log partition, first and last log offset, and by whom."""
+        """The audit events: log partition, first and last log offset, and headers of each batch that has them."""
         return [
             (log_partition, batch.first, batch.last, dict(batch.records[0].headers)[b"act.principal"].decode())
             for log_partition, batches in sorted(self.batches().items())
@@ -55,7 +55,7 @@ class RandomLog:
         ]
 
     def write(self, folder: Path) -> None:
-        """Writes the log as a broker's data folder."""
+        """Write the log as a broker's data folder."""
         for log_partition, batches in self.batches().items():
             plans = [plan for plan in self.plans if plan.log_partition == log_partition]
             starts = [batch.first for batch, plan in zip(batches, plans, strict=True) if plan.opens_segment]
@@ -151,14 +151,14 @@ def _batch(plan: BatchPlan, offset: int, clock: int) -> Batch:
 
 
 def _act(offset: int) -> tuple[tuple[bytes, bytes], ...]:
-    """Who wrote a batch: every third says so."""
+    """Return audit headers for every third batch."""
     if offset % 3:
         return ()
     return ((b"act.what", b"commit"), (b"act.principal", b"User:%d" % (offset % 7)), (b"act.client", b"random"))
 
 
 def _read_back(batch: Batch, log_partition: int) -> list[LogRecord]:
-    """What a reader must find of one batch."""
+    """Return the records that a reader must return for a batch."""
     control_type = None
     if batch.is_control:
         control_type = COMMIT if cast("bytes", batch.records[0].key).endswith(b"\x01") else ABORT

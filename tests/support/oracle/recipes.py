@@ -1,4 +1,4 @@
-"""How a batch of a random log is made up, over any maker of numbers; options stand simplest first."""
+"""Generates batches of random logs with any source of random numbers; simple options come first."""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -59,7 +59,7 @@ _MEMBER = Member("m1", None, "client", "/127.0.0.1", 60_000, 45_000, b"\x00\x00\
 
 @dataclass(frozen=True)
 class World:
-    """What the records of a log are about."""
+    """The groups, topics and producers of a log."""
 
     groups: tuple[str, ...]
     topics: tuple[str, ...]
@@ -156,7 +156,7 @@ def choose_batch(below: Below, world: World, sizes: Sizes) -> BatchPlan:
 
 
 def _part_headers(commit_id: int, size: int) -> tuple[Headers, ...]:
-    """Headers of a part, mostly, and some that are none or malformed."""
+    """Return headers of commits in parts, some of which are missing or malformed."""
     of_id = (b"commit.id", struct.pack(">q", commit_id))
     of_size = (b"commit.size", struct.pack(">i", size))
     other = (b"commit", b"1")
@@ -173,7 +173,7 @@ def _part_headers(commit_id: int, size: int) -> tuple[Headers, ...]:
 
 
 class _Pick:
-    """Takes one of some options."""
+    """Choose one of several options."""
 
     def __init__(self, below: Below) -> None:
         self.below = below
@@ -204,7 +204,7 @@ def _choose_record(pick: _Pick, forms: Sequence[Form], keys: Sequence[tuple[str,
 
 
 def _other_records(group_id: str) -> list[tuple[bytes, bytes | None]]:
-    """Group records that stand between the offsets; the last is of a type nobody knows yet."""
+    """Return group records to mix with offsets; the last has an unknown type."""
     empty: dict[str, Any] = {"protocol_type": "consumer", "generation": 2, "protocol": None, "leader": None}
     stable: dict[str, Any] = {"protocol_type": "consumer", "generation": 1, "protocol": "range", "leader": "m1"}
     classic = group_metadata_key(group_id)

@@ -17,7 +17,7 @@ Outcome = Literal["committed", "aborted", "open", "partial"]
 
 
 class Commit(NamedTuple):
-    """One committed (or pending) offset and where it stands in the log."""
+    """A committed or pending offset and its position in the log."""
 
     committed_offset: int
     leader_epoch: int | None  # None: unknown
@@ -63,7 +63,7 @@ class Marker(NamedTuple):
 
 @dataclass
 class State:
-    """What a replay gives; `undecodable` are offset records (or null keys) that cannot be read.
+    """The result of a replay; `undecodable` are offset records (or null keys) that cannot be read.
 
     `partial` are parts of commits not complete, behind which nothing that counts stands of their key.
     """
@@ -77,7 +77,7 @@ class State:
 
 
 class UndecodableError(Exception):
-    """The bytes are no valid offset key or value."""
+    """The bytes are not a valid offset key or value."""
 
 
 def replay(records: Iterable[LogRecord], until: int | None = None) -> State:
@@ -101,7 +101,7 @@ def replay(records: Iterable[LogRecord], until: int | None = None) -> State:
 
 
 class _Shard:
-    """The offsets of one log partition, as its coordinator holds them in memory."""
+    """The offsets of a log partition in the memory of its coordinator."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -212,7 +212,7 @@ def decode_offset_record(record: LogRecord) -> OffsetRecord | None:
 
 
 def _part(record: LogRecord) -> tuple[int, int] | tuple[()]:
-    """Commit id and size of a part; of a transaction's record the headers mean nothing."""
+    """Return commit ID and size of a part; the headers of transactional records are ignored."""
     told = [(name, content) for name, content in record.headers if name in (b"commit.id", b"commit.size")]
     if record.producer_id != -1 or not told:
         return ()
@@ -226,7 +226,7 @@ def _part(record: LogRecord) -> tuple[int, int] | tuple[()]:
 
 
 def _commit(value: "_Reader", version: int, record: LogRecord) -> Commit:
-    """Kafka's OffsetCommitValue, versions 0 to 4, behind its version number."""
+    """Parse an OffsetCommitValue, versions 0 to 4, after its version number."""
     committed_offset = value.number(">q")
     leader_epoch = value.number(">i") if version >= 3 else -1
     metadata = value.compact_string() if version >= 4 else value.string()
@@ -247,7 +247,7 @@ def _commit(value: "_Reader", version: int, record: LogRecord) -> Commit:
 
 
 class _Reader:
-    """Takes Kafka's primitive types off the front of some bytes; what is left over does not matter."""
+    """Reads Kafka's primitive types from the start of some bytes; remaining bytes are ignored."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
