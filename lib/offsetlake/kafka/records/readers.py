@@ -34,11 +34,11 @@ def integer(type_: str, where: str) -> Reader:
     layout = struct.Struct(f">{INTEGERS[type_]}")
     unpack_from, size = layout.unpack_from, layout.size
 
-    def read(buffer: bytes, at: int) -> tuple[int, int]:
+    def read(buffer: bytes, position: int) -> tuple[int, int]:
         try:
-            return unpack_from(buffer, at)[0], at + size
+            return unpack_from(buffer, position)[0], position + size
         except struct.error:
-            raise _truncated(where, at) from None
+            raise _truncated(where, position) from None
 
     return read
 
@@ -46,11 +46,11 @@ def integer(type_: str, where: str) -> Reader:
 def uuid(where: str) -> Reader:
     """Return a reader of a UUID, whose value is the text form."""
 
-    def read(buffer: bytes, at: int) -> tuple[str, int]:
-        end = at + 16
+    def read(buffer: bytes, position: int) -> tuple[str, int]:
+        end = position + 16
         if end > len(buffer):
-            raise _truncated(where, at)
-        return _uuid_text(buffer[at:end]), end
+            raise _truncated(where, position)
+        return _uuid_text(buffer[position:end]), end
 
     return read
 
@@ -62,19 +62,21 @@ def string(where: str, *, nullable: bool, compact: bool) -> Reader:
     """Return a reader of UTF-8 after its length, which is an int16 or compact."""
     read_length = _length("int16", where, nullable=nullable, compact=compact)
 
-    def read(buffer: bytes, at: int) -> tuple[str | None, int]:
-        length, start = read_length(buffer, at)
+    def read(buffer: bytes, position: int) -> tuple[str | None, int]:
+        length, start = read_length(buffer, position)
         if length < 0:
             return None, start
         end = start + length
         if end > len(buffer):
-            raise _truncated(where, at)
+            raise _truncated(where, position)
         if length > MAX_STRING:
-            raise UndecodableRecord(f"{where} at byte {at} has {length} bytes, but a string has at most {MAX_STRING}")
+            raise UndecodableRecord(
+                f"{where} at byte {position} has {length} bytes, but a string has at most {MAX_STRING}"
+            )
         try:
             return buffer[start:end].decode(), end
         except UnicodeDecodeError:
-            raise UndecodableRecord(f"{where} at byte {at} is not UTF-8") from None
+            raise UndecodableRecord(f"{where} at byte {position} is not UTF-8") from None
 
     return read
 
@@ -83,13 +85,13 @@ def bytes_(where: str, *, nullable: bool, compact: bool) -> Reader:
     """Return a reader of bytes after their length, which is an int32 or compact."""
     read_length = _length("int32", where, nullable=nullable, compact=compact)
 
-    def read(buffer: bytes, at: int) -> tuple[bytes | None, int]:
-        length, start = read_length(buffer, at)
+    def read(buffer: bytes, position: int) -> tuple[bytes | None, int]:
+        length, start = read_length(buffer, position)
         if length < 0:
             return None, start
         end = start + length
         if end > len(buffer):
-            raise _truncated(where, at)
+            raise _truncated(where, position)
         return buffer[start:end], end
 
     return read
@@ -99,16 +101,16 @@ def array(read_element: Reader, where: str, *, nullable: bool, compact: bool) ->
     """Return a reader of elements of at least one byte after their count, which is an int32 or compact."""
     read_count = _length("int32", where, nullable=nullable, compact=compact)
 
-    def read(buffer: bytes, at: int) -> tuple[list[Any] | None, int]:
-        count, position = read_count(buffer, at)
+    def read(buffer: bytes, position: int) -> tuple[list[Any] | None, int]:
+        count, end = read_count(buffer, position)
         if count < 0:
-            return None, position
-        _check_size(where, at, count, len(buffer) - position)
+            return None, end
+        _check_size(where, position, count, len(buffer) - end)
         values = []
         for _ in range(count):
-            value, position = read_element(buffer, position)
+            value, end = read_element(buffer, end)
             values.append(value)
-        return values, position
+        return values, end
 
     return read
 
@@ -119,11 +121,11 @@ def integer_array(type_: str, where: str, *, nullable: bool, compact: bool) -> R
     code = INTEGERS[type_]
     size = struct.calcsize(f">{code}")
 
-    def read(buffer: bytes, at: int) -> tuple[list[int] | None, int]:
-        count, start = read_count(buffer, at)
+    def read(buffer: bytes, position: int) -> tuple[list[int] | None, int]:
+        count, start = read_count(buffer, position)
         if count < 0:
             return None, start
-        _check_size(where, at, count * size, len(buffer) - start)
+        _check_size(where, position, count * size, len(buffer) - start)
         return list(struct.unpack_from(f">{count}{code}", buffer, start)), start + count * size
 
     return read
@@ -132,15 +134,15 @@ def integer_array(type_: str, where: str, *, nullable: bool, compact: bool) -> R
 def struct_(steps: Sequence[tuple[str, Reader]], tagged: dict[int, Tagged] | None, where: str) -> Reader:
     """Return a reader of fields in order and, unless `tagged` is None, the tag buffer of a flexible version."""
 
-    def read(buffer: bytes, at: int) -> tuple[dict[str, Any], int]:
+    def read(buffer: bytes, position: int) -> tuple[dict[str, Any], int]:
         value = {}
         for name, read_field in steps:
-            value[name], at = read_field(buffer, at)
+            value[name], position = read_field(buffer, position)
         if tagged is None:
-            return value, at
-        if buffer[at : at + 1] == b"\0":
-            return value, at + 1
-        return value, _tag_buffer(value, tagged, where, buffer, at)
+            return value, position
+        if buffer[position : position + 1] == b"\0":
+            return value, position + 1
+        return value, _tag_buffer(value, tagged, where, buffer, position)
 
     return read
 
@@ -149,9 +151,9 @@ def nullable_struct(read_struct: Reader, where: str) -> Reader:
     """Return a reader of a struct after an int8, which is negative if the struct is null."""
     read_marker = integer("int8", where)
 
-    def read(buffer: bytes, at: int) -> tuple[dict[str, Any] | None, int]:
-        marker, at = read_marker(buffer, at)
-        return (None, at) if marker < 0 else read_struct(buffer, at)
+    def read(buffer: bytes, position: int) -> tuple[dict[str, Any] | None, int]:
+        marker, position = read_marker(buffer, position)
+        return (None, position) if marker < 0 else read_struct(buffer, position)
 
     return read
 
@@ -159,79 +161,79 @@ def nullable_struct(read_struct: Reader, where: str) -> Reader:
 def nullable_tagged_struct(read_struct: Reader, where: str) -> Reader:
     """Return a reader of a tagged struct after an unsigned varint, which is 0 if the struct is null."""
 
-    def read(buffer: bytes, at: int) -> tuple[dict[str, Any] | None, int]:
-        marker, at = _unsigned_varint(buffer, at, where)
-        return read_struct(buffer, at) if marker else (None, at)
+    def read(buffer: bytes, position: int) -> tuple[dict[str, Any] | None, int]:
+        marker, position = _unsigned_varint(buffer, position, where)
+        return read_struct(buffer, position) if marker else (None, position)
 
     return read
 
 
-def _tag_buffer(value: dict[str, Any], tagged: dict[int, Tagged], where: str, buffer: bytes, at: int) -> int:
+def _tag_buffer(value: dict[str, Any], tagged: dict[int, Tagged], where: str, buffer: bytes, position: int) -> int:
     """Add the tagged fields that differ from their default to `value`, skip unknown ones, and return the end."""
-    count, at = _unsigned_varint(buffer, at, where)
+    count, position = _unsigned_varint(buffer, position, where)
     for _ in range(count):
-        tag, at = _unsigned_varint(buffer, at, where)
-        size, at = _unsigned_varint(buffer, at, where)
-        end = at + size
+        tag, position = _unsigned_varint(buffer, position, where)
+        size, position = _unsigned_varint(buffer, position, where)
+        end = position + size
         if end > len(buffer):
-            raise _truncated(f"{where}, tag {tag}", at)
+            raise _truncated(f"{where}, tag {tag}", position)
         if tag in tagged:
             name, read, default = tagged[tag]
-            field, field_end = read(buffer, at)
+            field, field_end = read(buffer, position)
             if field_end != end:
                 raise UndecodableRecord(
-                    f"{where}.{name} at byte {at} has {field_end - at} bytes, but its tag states {size}"
+                    f"{where}.{name} at byte {position} has {field_end - position} bytes, but its tag states {size}"
                 )
             if field != default:
                 value[name] = field
-        at = end
-    return at
+        position = end
+    return position
 
 
 def _length(type_: str, where: str, *, nullable: bool, compact: bool) -> Callable[[bytes, int], tuple[int, int]]:
     """Return a reader of a length or count; -1, for null, only if the field is nullable."""
     read_integer = integer(type_, where)
 
-    def read(buffer: bytes, at: int) -> tuple[int, int]:
-        length, end = read_integer(buffer, at)
-        return (length, end) if length >= 0 else (_null(length, at), end)
+    def read(buffer: bytes, position: int) -> tuple[int, int]:
+        length, end = read_integer(buffer, position)
+        return (length, end) if length >= 0 else (_null(length, position), end)
 
-    def read_compact(buffer: bytes, at: int) -> tuple[int, int]:
-        if at < len(buffer) and 0 < buffer[at] < 0x80:
-            return buffer[at] - 1, at + 1
-        length, end = _unsigned_varint(buffer, at, where)
-        return (length - 1, end) if length else (_null(-1, at), end)
+    def read_compact(buffer: bytes, position: int) -> tuple[int, int]:
+        if position < len(buffer) and 0 < buffer[position] < 0x80:
+            return buffer[position] - 1, position + 1
+        length, end = _unsigned_varint(buffer, position, where)
+        return (length - 1, end) if length else (_null(-1, position), end)
 
-    def _null(length: int, at: int) -> int:
+    def _null(length: int, position: int) -> int:
         if length < -1:
-            raise UndecodableRecord(f"{where} at byte {at} has the invalid length {length}")
+            raise UndecodableRecord(f"{where} at byte {position} has the invalid length {length}")
         if not nullable:
-            raise UndecodableRecord(f"{where} at byte {at} is null, but the field is not nullable")
+            raise UndecodableRecord(f"{where} at byte {position} is null, but the field is not nullable")
         return length
 
     return read_compact if compact else read
 
 
-def _unsigned_varint(buffer: bytes, at: int, where: str) -> tuple[int, int]:
+def _unsigned_varint(buffer: bytes, position: int, where: str) -> tuple[int, int]:
     result = 0
-    for position, byte in enumerate(buffer[at : at + 5]):
-        result |= (byte & 0x7F) << (7 * position)
+    for i, byte in enumerate(buffer[position : position + 5]):
+        result |= (byte & 0x7F) << (7 * i)
         if result > MAX_INT32:
             break
         if byte < 0x80:
-            return result, at + position + 1
+            return result, position + i + 1
     else:
-        if at + 5 > len(buffer):
-            raise _truncated(where, at)
-    raise UndecodableRecord(f"{where} at byte {at} has a length, count or tag above {MAX_INT32}")
+        if position + 5 > len(buffer):
+            raise _truncated(where, position)
+    raise UndecodableRecord(f"{where} at byte {position} has a length, count or tag above {MAX_INT32}")
 
 
-def _check_size(where: str, at: int, needed: int, left: int) -> None:
+def _check_size(where: str, position: int, needed: int, left: int) -> None:
     if needed > left:
         raise UndecodableRecord(
-            f"{where} at byte {at} is truncated: its elements need at least {needed} bytes, but {left} remain"
+            f"{where} at byte {position} is truncated: its elements need at least {needed} bytes, but {left} remain"
         )
 
 
-def _truncated(where: str, at: int) -> UndecodableRecord:
-    return UndecodableRecord(f"{where} at byte {at} is truncated")
+def _truncated(where: str, position: int) -> UndecodableRecord:
+    return UndecodableRecord(f"{where} at byte {position} is truncated")
