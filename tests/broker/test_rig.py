@@ -183,6 +183,7 @@ def test_bulk_commits_are_all_there(broker: Broker, bootstrap: str) -> None:
     assert len(dumped) == 12 * 20 * 3
 
 
+@pytest.mark.long
 def test_a_crash_loses_nothing(tmp_path: Path) -> None:
     with Broker(tmp_path, {"broker.session.timeout.ms": "2000", "offsets.topic.num.partitions": "3"}) as own:
         workload.create_topic(own.bootstrap, TOPIC, 2)
@@ -202,6 +203,7 @@ def test_a_crash_loses_nothing(tmp_path: Path) -> None:
     assert before == {("rig-crash", TOPIC, 0): (3, -1, ""), ("rig-crash", TOPIC, 1): (4, -1, "")}
 
 
+@pytest.mark.long
 def test_a_failed_start_shows_the_log(tmp_path: Path) -> None:
     broken = Broker(tmp_path, {"ssl.keystore.location": str(tmp_path / "nowhere.pem")})
     with pytest.raises(BrokerFailedError, match=r"nowhere\.pem"):

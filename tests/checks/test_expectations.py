@@ -140,6 +140,7 @@ def ingest_again(start: int, position: int) -> Fault:
     )
 
 
+@pytest.mark.long
 def test_expectations_are_satisfied_after_an_emit_to_a_real_log(made: Lake) -> None:
     assert made.count("tombstones", "outcome = 'emitted' AND group_id = 'billing'") == 7
     assert made.count("tombstones", "outcome = 'planned' AND group_id <> 'billing'") > 100
@@ -365,6 +366,7 @@ def test_gate_samples_other_parts_of_much_new_history_each_time(lake: Lake, monk
     assert all(sum(of.rows for of in expectations._sample(parts, turn, 600)) <= 600 for turn in range(len(parts)))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_expectations_are_satisfied_after_each_job_over_a_random_log(tmp_path: Path) -> None:
     whole = random_log(random.Random(1), 600, groups=12, log_partitions=4, batches_per_segment=20, commit_ids=(7,))

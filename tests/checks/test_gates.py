@@ -61,6 +61,7 @@ def failed(run: Run, *arguments: str) -> list[str]:
     return broken
 
 
+@pytest.mark.long
 def test_failed_history_is_checked_again_until_it_is_repaired(run: Run, lake: Lake) -> None:
     before = failed(run, "--gate")
     assert OUT_OF_RANGE in before
@@ -74,6 +75,7 @@ def test_failed_history_is_checked_again_until_it_is_repaired(run: Run, lake: La
     assert OUT_OF_RANGE not in failed(run, "--gate"), "what passed is not asked of again"
 
 
+@pytest.mark.long
 def test_accepted_history_passes_and_later_history_is_checked(run: Run, lake: Lake) -> None:
     assert OUT_OF_RANGE in failed(run, "--gate")
     code, _, err = run("check", "--accept", "--suite", "after_compact")

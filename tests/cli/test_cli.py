@@ -216,6 +216,7 @@ def test_help_lists_every_command_with_examples(run: Run) -> None:
         assert f"offsetlake {command}" in run(command, "--help")[1], "an example"
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("lake")
 def test_closed_pipe_is_no_error() -> None:
     tables = ", ".join(f"offset_commits AS {name}" for name in "abcdefghi")
@@ -230,6 +231,7 @@ def test_closed_pipe_is_no_error() -> None:
     assert shown.wait() == 128 + signal.SIGPIPE
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("lake")
 @pytest.mark.parametrize("arguments", ["groups", "groups --format json", "views", "sql 'SELECT 1 AS x' --format csv"])
 @pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
@@ -425,6 +427,7 @@ def test_maintain_refuses_other_logs_and_unfinished_runs(run: Run, real: str, cu
     assert (code, "run `offsetlake compact` again first" in err) == (5, True)
 
 
+@pytest.mark.long
 @pytest.mark.jvm
 def test_run_and_the_commands_that_it_suggests(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = FIXTURES / "real-log"
@@ -453,6 +456,7 @@ def test_run_and_the_commands_that_it_suggests(run: Run, tmp_path: Path, monkeyp
         assert offsets == {key: value.committed_offset for key, value in replay(records, timestamp).committed.items()}
 
 
+@pytest.mark.long
 @pytest.mark.jvm
 @pytest.mark.parametrize(("step", "pause"), [("starting Spark", 0.5), ("compacting", 0)])
 def test_interrupted_run_is_finished_by_the_next_run(

@@ -131,6 +131,7 @@ def test_plan_shows_current_and_new_offset_of_each_partition(run: Run, log: Path
     assert {row["partition"] for row in query(run, "alterations", "--group", "bulk-1")} == {1, 2, 3, 4, 5}
 
 
+@pytest.mark.long
 def test_suggested_commands_execute_and_undo_the_plan(run: Run, log: Path) -> None:
     before = offsets(run, "bulk-1")
     plan = ("reset", "bulk-1", "--topic", "orders:0", "--to-offset", "7", "--log", str(log), "--lake", "lake")
@@ -153,6 +154,7 @@ def test_restore_keeps_offsets_committed_after_the_time(run: Run, log: Path) -> 
     ]
 
 
+@pytest.mark.long
 def test_undelete_restores_a_cleaned_up_group(run: Run, log: Path) -> None:
     before = offsets(run, "bulk-1")
     assert len(before) == 6
@@ -166,6 +168,7 @@ def test_undelete_restores_a_cleaned_up_group(run: Run, log: Path) -> None:
     assert offsets(run, "bulk-1") == before
 
 
+@pytest.mark.long
 def test_restore_undoes_a_cleanup_and_a_reset(run: Run, log: Path) -> None:
     before = {group: offsets(run, group) for group in ("bulk-1", "bulk-2")}
     for arguments in (("cleanup", "bulk-1"), ("reset", "bulk-2", "--all-topics", "--shift-by", "-3")):
@@ -208,6 +211,7 @@ def test_broker_folder_can_be_planned_for_but_is_never_written(run: Run, log: Pa
     assert {path: path.read_bytes() for path in log.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.long
 def test_group_with_members_is_refused_with_its_members(run: Run, log: Path) -> None:
     for arguments in (
         ("cleanup", "fraud-detection"),

@@ -146,6 +146,7 @@ def test_check_refuses_foreign_folders(run: Run, tmp_path: Path) -> None:
     assert "is not empty and does not contain an offsetlake lake" in err
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_broker_folder_is_not_served(tmp_path: Path) -> None:
     served = subprocess.run(

@@ -297,6 +297,7 @@ def test_visible_escapes_controls() -> None:
     assert visible("a\x1b[2Jb\n\u202e ключ 😀") == "a\\x1b[2Jb\\n\\u202e ключ 😀"
 
 
+@pytest.mark.long
 def test_offsets_table_queries_only_the_rows_it_shows(
     run: Run, broker_lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

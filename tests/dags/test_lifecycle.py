@@ -50,6 +50,7 @@ def expected(run: Run, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return Lake.open(tmp_path / "other")
 
 
+@pytest.mark.long
 def test_killed_and_run_again_while_another_waits(
     airflow: Callable[..., Airflow], log: Path, expected: Lake, tmp_path: Path
 ) -> None:

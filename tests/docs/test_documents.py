@@ -150,6 +150,7 @@ def test_examples_of_a_document(shell: Shell, tmp_path: Path, document: Path, py
         assert not [*failures(shell, examples(text))]
 
 
+@pytest.mark.long
 def test_examples_of_the_help(shell: Shell, tmp_path: Path) -> None:
     assert shell.run("make example").code == 0
     shutil.copytree("example", "made")

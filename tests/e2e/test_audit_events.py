@@ -98,6 +98,7 @@ def reset(run: Run, offset: int) -> None:
     assert code == 0, err
 
 
+@pytest.mark.long
 def test_what_jobs_did(run: Run, copied: Path) -> None:
     """Through the door of a server, and into the folder itself: the same is told."""
     with Serving(copied / "lake", copied / "log"):

@@ -11,6 +11,7 @@ from support.e2e.delta_files import contents
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 
+@pytest.mark.long
 def test_of_a_full_lake_all_holds_but_what_one_of_every_record_type_holds(full_lake: Lake, tmp_path: Path) -> None:
     from offsetlake.checks.runner import evaluate  # noqa: PLC0415 - seconds, of every worker that collects tests
 

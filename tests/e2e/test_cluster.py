@@ -179,6 +179,7 @@ def done(finished: "subprocess.CompletedProcess[str]") -> None:
     assert finished.returncode == 0, finished.stdout[-5000:] + finished.stderr[-5000:]
 
 
+@pytest.mark.long
 def test_executors_have_the_program_from_the_wheel(probed: dict[str, Any], python: Path, program: Path) -> None:
     without = subprocess.run([python, "-c", "import offsetlake.errors"], capture_output=True, check=False, cwd="/")
     assert b"No module named 'offsetlake" in without.stderr
@@ -231,6 +232,7 @@ def unreferenced_files(lake: Lake) -> set[Path]:
     return {*lake.path.glob("*/*.parquet")} - named
 
 
+@pytest.mark.long
 def test_what_fails_fails_the_submission(submit: Submit, tmp_path: Path) -> None:
     finished = submit(ROOT / "jobs" / "run.py", "--lake", tmp_path / "lake", "--log", tmp_path / "nowhere")
     assert finished.returncode != 0

@@ -202,6 +202,7 @@ def test_a_key_with_a_part_that_does_not_count_is_kept(log: Log) -> None:
     assert [row["partition"] for row in rows(log.lake, "tombstones")] == [1]
 
 
+@pytest.mark.long
 def test_every_cut_of_one_log_gives_the_same_tables(tmp_path: Path) -> None:
     made = [
         plain(0, 10), part(0, 20, 3), part(1, None, 3), part(2, 22, 3), part(0, 30, 2), plain(1, 11), part(2, 40, 2),

@@ -78,6 +78,7 @@ def test_what_is_planned_goes_and_all_else_stays(log: RandomLog, tmp_path_factor
     assert send(lake, folder / "log") == {}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(log=logs(max_batches=40), part=st.floats(0.1, 0.9))

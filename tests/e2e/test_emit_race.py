@@ -51,6 +51,7 @@ def send(lake: Lake, log: Path) -> Counter[str]:
             time.sleep(0.001)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_no_commit_newer_than_the_one_judged_goes(tmp_path: Path) -> None:
     log, lake = tmp_path / "log", Lake.create(tmp_path / "lake")

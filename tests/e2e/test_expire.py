@@ -54,6 +54,7 @@ def planned(lake: Lake) -> Tombstones:
     return Tombstones(set(offsets), set(groups))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(log=logs(max_batches=30), data=st.data())
@@ -109,6 +110,7 @@ def judged(judged_once: Lake, tmp_path: Path) -> Lake:
     return Lake.open(Path(shutil.copytree(judged_once.path, tmp_path / "lake")))
 
 
+@pytest.mark.long
 def test_a_decision_is_planned_again_only_once_it_was_refused(judged: Lake) -> None:
     before = rows(judged, "tombstones")
     again = judge(InProcess(), judged)

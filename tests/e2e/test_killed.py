@@ -67,6 +67,7 @@ def all_kills(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", MET)
 def test_killed_at_each_write(all_kills: list[dict[str, str]], scenario: str) -> None:
@@ -78,6 +79,7 @@ def test_killed_at_each_write(all_kills: list[dict[str, str]], scenario: str) ->
     assert met >= Counter(MET[scenario])
 
 
+@pytest.mark.long
 @pytest.mark.jvm
 def test_killed_with_spark_and_its_workers(spark: SparkSession, tmp_path: Path) -> None:
     log, lake = tmp_path / "log", tmp_path / "lake"

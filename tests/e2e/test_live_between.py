@@ -57,6 +57,7 @@ def just_before(monkeypatch: pytest.MonkeyPatch) -> Callable[[type, str, Callabl
 JustBefore = Callable[[type, str, Callable[[], object]], None]
 
 
+@pytest.mark.long
 def test_a_commit_before_anything_is_sent_stays(live: Live, just_before: JustBefore) -> None:
     group = topic = live.topic("between-plan")
     workload.simple_commit(live.broker.bootstrap, group, {(topic, 0): 3, (topic, 1): 4})
@@ -76,6 +77,7 @@ def test_a_commit_before_anything_is_sent_stays(live: Live, just_before: JustBef
     assert live.stands(group) == {(topic, 0): 8, (topic, 2): 1}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_member_that_joins_keeps_its_group(
     live: Live, just_before: JustBefore, protocol: Literal["classic", "consumer"]
@@ -99,6 +101,7 @@ def test_a_member_that_joins_keeps_its_group(
     assert live.stands(group) == offsets
 
 
+@pytest.mark.long
 def test_a_commit_that_goes_with_its_tombstone_is_told_and_comes_back(live: Live, just_before: JustBefore) -> None:
     group = topic = live.topic("between-lost")
     live.commit(group, {(topic, 0): OffsetToCommit(3)})
@@ -119,6 +122,7 @@ def test_a_commit_that_goes_with_its_tombstone_is_told_and_comes_back(live: Live
     assert live.exactly(group) == {(topic, 0): (7, -1, "")}
 
 
+@pytest.mark.long
 def test_commits_that_go_with_their_group_are_told_and_come_back(live: Live, just_before: JustBefore) -> None:
     group = topic = live.topic("between-group")
     live.commit(group, {(topic, 0): OffsetToCommit(3)})
@@ -132,6 +136,7 @@ def test_commits_that_go_with_their_group_are_told_and_come_back(live: Live, jus
     assert live.stands(group) == late
 
 
+@pytest.mark.long
 def test_a_transaction_that_goes_with_its_group_is_told(live: Live, just_before: JustBefore) -> None:
     group = topic = live.topic("between-transaction")
     live.commit(group, {(topic, 0): OffsetToCommit(3)})
@@ -150,6 +155,7 @@ def test_a_transaction_that_goes_with_its_group_is_told(live: Live, just_before:
     assert live.stands(group) == {(topic, 0): 3, (topic, 1): 4}
 
 
+@pytest.mark.long
 def test_a_commit_that_is_overwritten_is_told(live: Live, just_before: JustBefore) -> None:
     group = topic = live.topic("between-overwritten", records=10)
     live.commit(group, {(topic, 0): OffsetToCommit(3)})
@@ -178,6 +184,7 @@ def allow(broker: Broker) -> Iterator[Callable[[ResourceType, str, AclOperation]
         each.result(30)
 
 
+@pytest.mark.long
 def test_a_user_with_rights_to_one_topic_only(
     live: Live, allow: Callable[[ResourceType, str, AclOperation], None], tmp_path: Path
 ) -> None:

@@ -31,6 +31,7 @@ def _cycle(spark: SparkSession, lake: Lake, bootstrap: str) -> None:
     compact(lambda: spark, lake, lambda _: None)
 
 
+@pytest.mark.long
 def test_every_kind_of_client(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     bootstrap, lake = broker.bootstrap, Lake.create(tmp_path / "lake")
     workload.create_topic(bootstrap, TOPIC, 3)
@@ -71,6 +72,7 @@ def test_every_kind_of_client(spark: SparkSession, broker: Broker, tmp_path: Pat
     assert [row for row in rows(lake, "pending_offsets") if row["group_id"] == "live-transactions"] == []
 
 
+@pytest.mark.long
 def test_the_command_line_reads_a_live_cluster_as_its_folder(broker: Broker, tmp_path: Path) -> None:
     workload.create_topic(broker.bootstrap, "live-cli-topic", 1)
     workload.simple_commit(broker.bootstrap, "live-cli", {("live-cli-topic", 0): 7})

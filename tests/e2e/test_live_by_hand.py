@@ -26,6 +26,7 @@ def live(broker: Broker, lake: Path, capsys: pytest.CaptureFixture[str]) -> Live
     return Live(broker, lake, capsys)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["classic", "consumer", "simple"])
 def test_a_group_nobody_uses_goes_and_comes_back(live: Live, kind: Protocol | Literal["simple"]) -> None:
     group = topic = live.topic(f"hand-idle-{kind}")
@@ -82,6 +83,7 @@ def test_a_group_in_use_is_left_alone(live: Live, protocol: Protocol) -> None:
     }
 
 
+@pytest.mark.long
 def test_a_pattern_takes_the_idle_groups_and_tells_of_the_others(live: Live) -> None:
     topic = live.topic("hand-team")
     for number in range(3):
@@ -103,6 +105,7 @@ def test_a_pattern_takes_the_idle_groups_and_tells_of_the_others(live: Live) -> 
     assert [live.stands(f"hand-team-idle-{number}") for number in range(3)] == [{(topic, n): n} for n in range(3)]
 
 
+@pytest.mark.long
 def test_unknown_groups_topics_and_runs_are_errors(live: Live) -> None:
     group = topic = live.topic("hand-missing", 1)
     workload.simple_commit(live.broker.bootstrap, group, {(topic, 0): 0})
@@ -120,6 +123,7 @@ def test_unknown_groups_topics_and_runs_are_errors(live: Live) -> None:
         assert said in answer.err
 
 
+@pytest.mark.long
 def test_reset_by_every_strategy(live: Live) -> None:
     group = topic = live.topic("hand-reset", 3, records=10)
     start = {(topic, 0): 4, (topic, 1): 7}
@@ -147,6 +151,7 @@ def test_reset_by_every_strategy(live: Live) -> None:
     assert {number: offset for (_, number), offset in live.stands(group).items()} == {0: 10, 1: 0, 2: 0}
 
 
+@pytest.mark.long
 def test_a_new_group_from_a_file_and_from_a_group(live: Live, tmp_path: Path) -> None:
     topic = live.topic("hand-copy", 3, records=10)
     exact = {(topic, 0): OffsetToCommit(4, 0, "naïve, мета 🦦"), (topic, 1): OffsetToCommit(0, -1, "")}
@@ -170,6 +175,7 @@ def test_a_new_group_from_a_file_and_from_a_group(live: Live, tmp_path: Path) ->
     assert refused["reason"] == "UNKNOWN_TOPIC_OR_PARTITION (3): the topic or partition does not exist"
 
 
+@pytest.mark.long
 def test_back_to_an_instant_and_to_before_a_run(live: Live) -> None:
     group = topic = live.topic("hand-back", 3, records=10)
     then = {(topic, 0): OffsetToCommit(4, 0, "naïve, мета 🦦"), (topic, 1): OffsetToCommit(7, -1, "x")}
@@ -199,6 +205,7 @@ def test_back_to_an_instant_and_to_before_a_run(live: Live) -> None:
     )
 
 
+@pytest.mark.long
 def test_an_open_transaction_holds_its_group(live: Live) -> None:
     group = topic = live.topic("hand-held", 2)
     workload.simple_commit(live.broker.bootstrap, group, {(topic, 0): 3})

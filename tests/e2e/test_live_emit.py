@@ -62,6 +62,7 @@ def live(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
         yield Live(broker, lake_of(broker, tmp_path), capsys)
 
 
+@pytest.mark.long
 def test_what_expire_planned_goes_through_the_cluster(live: Live) -> None:
     lake, bootstrap = Lake.open(live.lake), live.broker.bootstrap
     now = ("--now", str(LATER))

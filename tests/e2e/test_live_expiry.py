@@ -103,6 +103,7 @@ def expired(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Expired]:
         yield Expired(broker, lake, _written(broker, end), open_transactions)
 
 
+@pytest.mark.long
 def test_the_broker_does_what_expire_planned(expired: Expired, tmp_path: Path) -> None:
     newest = max(row["commit_timestamp"] for row in rows(expired.lake, "offsets"))
     planned = _plan(expired.lake, newest + RETENTION_MS, tmp_path / "lake")
@@ -111,6 +112,7 @@ def test_the_broker_does_what_expire_planned(expired: Expired, tmp_path: Path) -
     assert expired.written.keys() == planned.keys()
 
 
+@pytest.mark.long
 def test_at_every_pass_the_broker_has_done_what_expire_plans_for_then(expired: Expired, tmp_path: Path) -> None:
     passes = sorted(set(expired.written.values()))
     assert len(passes) > 3, "all at once would tell nothing of clocks"
@@ -121,6 +123,7 @@ def test_at_every_pass_the_broker_has_done_what_expire_plans_for_then(expired: E
         assert must <= done <= may, f"pass at {instant}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("group", "end", "expected"),
     [

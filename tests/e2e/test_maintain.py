@@ -87,6 +87,7 @@ def lake(made: Path, tmp_path: Path) -> Lake:
     return Lake.open(Path(shutil.copytree(made / "lake", tmp_path / "lake")))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @settings(max_examples=5, deadline=None)
 @given(log=logs(max_batches=30), data=st.data())
@@ -107,6 +108,7 @@ def test_a_log_cut_between_runs_gives_the_tables_of_one_that_was_not(log: Random
         _assert_no_gap(cut)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [4, 7])
 def test_a_long_log_is_cut_again_and_again(seed: int, tmp_path: Path) -> None:
@@ -234,6 +236,7 @@ def test_dry_run_writes_nothing_and_tells_what_is_then_done(lake: Lake, log: Pat
     assert counts["files_removed"] == sum(found.removed.values()) + counts["files_compacted"], "retention is 0 here"
 
 
+@pytest.mark.long
 def test_history_reads_the_same_from_compacted_tables(lake: Lake, log: Path) -> None:
     def answers() -> Iterator[Any]:
         yield state(lake)
@@ -312,6 +315,7 @@ def test_vacuum_takes_what_no_table_names_only_when_it_is_old(lake: Lake) -> Non
     assert {path.name for path in lake.table_path("offsets").glob("part-*")} == live
 
 
+@pytest.mark.long
 def test_entries_of_deltas_log_that_are_old_go_and_nothing_with_them(lake: Lake, log: Path) -> None:
     def known() -> dict[str, Any]:
         numbers = {

@@ -224,6 +224,7 @@ def make_good(lake: Lake, sql: Callable[..., None], table: str, sentence: str) -
     sql(lake, table, f"RESTORE TABLE {{t}} TO VERSION AS OF {version}")
 
 
+@pytest.mark.long
 @pytest.mark.jvm
 def test_one_cycle_after_what_others_did(made: Made, lake: Lake, sql: Callable[..., None]) -> None:
     """A part of the matrix below, in one lake: what is adapted to together, then refusals one after the other."""

@@ -48,6 +48,7 @@ def tables(lake: Lake) -> Tables:
     return offsets, groups
 
 
+@pytest.mark.long
 def test_a_broker_answers_what_emit_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broker").mkdir()
     log, lake = tmp_path / "log", Lake.create(tmp_path / "lake")

@@ -76,6 +76,7 @@ def _in_runs(spark: SparkSession | InProcess, log: RandomLog, cuts: list[int], f
     return lake
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @given(log=logs(max_batches=30), data=st.data())
 @settings(max_examples=10, deadline=None)
@@ -83,6 +84,7 @@ def test_small_logs_in_any_number_of_runs(log: RandomLog, data: st.DataObject) -
     _assert_cuts_change_nothing(log, data)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @given(log=worlds(commit_ids=(7, 8)).flatmap(lambda world: logs(max_batches=30, world=world)), data=st.data())
 @settings(max_examples=10, deadline=None)
@@ -133,6 +135,7 @@ def test_commits_in_parts_run_by_run(seed: int, tmp_path: Path) -> None:
     assert state(lake) == state(_in_runs(InProcess(), log, [], tmp_path / "whole"))
 
 
+@pytest.mark.long
 @pytest.mark.jvm
 @pytest.mark.parametrize("seed", range(2))
 def test_large_log_in_several_runs(spark: SparkSession, seed: int, tmp_path: Path) -> None:

@@ -159,6 +159,7 @@ def test_by_duration(cluster: Cluster) -> None:
     agrees(cluster, strategies.to_time(rows(cluster, PARTITIONS, at)), "--by-duration", "PT4H30M")
 
 
+@pytest.mark.long
 def test_a_file_of_one_group_goes_both_ways(cluster: Cluster, tmp_path: Path) -> None:
     plan = strategies.to_current(rows(cluster, PARTITIONS))
     ours = offsets_csv.write_offsets(plan, with_group=False)
@@ -176,6 +177,7 @@ def test_a_file_of_one_group_goes_both_ways(cluster: Cluster, tmp_path: Path) ->
     assert noted(clamped, "clamped to") == {int(partition) for partition in CLAMPED.findall(said)} == {2, 3, 6}
 
 
+@pytest.mark.long
 def test_a_file_of_several_groups_goes_both_ways(cluster: Cluster, tmp_path: Path) -> None:
     groups = [GROUP, 'reset "oracle", 日本', "reset oracle of more letters than Jackson looks at"]
     with cluster.admin as admin:

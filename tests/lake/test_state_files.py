@@ -29,6 +29,7 @@ def _rows(lake: Lake, change: dict[str, int], run: int) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=table_schema("offsets"))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @given(steps=st.lists(CHANGES, min_size=1, max_size=6), size=st.integers(1, 5))
 @settings(max_examples=12, deadline=None)

@@ -39,6 +39,7 @@ for folder in sys.argv[1:]:
 """
 
 
+@pytest.mark.long
 def test_functions_are_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
     (tmp_path / "log").mkdir()

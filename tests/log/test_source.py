@@ -100,6 +100,7 @@ def test_a_log_that_begins_with_an_empty_segment(tmp_path: Path) -> None:
     assert read(tmp_path, "others") == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(log=logs(), size=st.integers(1, 3000), junk=st.lists(st.binary(max_size=12), max_size=3))

@@ -175,6 +175,7 @@ def test_what_kafka_cannot_load_is_undecodable_and_unknown_types_are_not() -> No
     assert not state.history
 
 
+@pytest.mark.long
 @given(log=random_logs.logs(), until=st.none() | st.integers(-3000, 100_000))
 def test_replay_agrees_with_the_highest_decided_log_offset(log: random_logs.RandomLog, until: int | None) -> None:
     """Another way to the same answer: of what is decided, and tombstones always are, the last in the log counts."""

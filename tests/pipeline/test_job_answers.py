@@ -65,6 +65,7 @@ def test_a_job_answers_with_its_row_and_the_versions_it_left(answer: Answer, tmp
     assert sum(at["position"] for at in ingested["positions"]) > 0
 
 
+@pytest.mark.long
 def test_compact_through_a_run(answer: Answer, whole: RandomLog, tmp_path: Path) -> None:
     (first,) = answer("ingest", "--log", "log")
     answer("ingest", "--log", "log", lake="half")
@@ -91,9 +92,7 @@ def test_compact_through_a_run(answer: Answer, whole: RandomLog, tmp_path: Path)
     assert state(lake) == state(Lake.open(tmp_path / "at once"))
 
 
-def test_expire_after_a_later_compaction_is_refused(
-    answer: Answer, run: Run, whole: RandomLog, tmp_path: Path
-) -> None:
+def test_expire_after_a_later_compaction_is_refused(answer: Answer, run: Run, whole: RandomLog, tmp_path: Path) -> None:
     answer("ingest", "--log", "log")
     (looked_at,) = answer("compact")
     (again,) = answer("compact")

@@ -94,6 +94,7 @@ VERSIONS_AT = """
     WHERE from_timestamp <= {0} AND (to_timestamp > {0} OR to_timestamp IS NULL) ORDER BY group_id, topic, partition"""
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @settings(max_examples=30)
 @given(st.booleans(), st.data())

@@ -288,6 +288,7 @@ def _history_by_replay(records: list[LogRecord], key: OffsetKey) -> list[tuple[o
 ANY_LOG = logs() | worlds((7,)).flatmap(lambda world: logs(world=world))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @SLOW
 @given(ANY_LOG)
@@ -325,6 +326,7 @@ def _answered(lake: Lake, instant: int) -> list[dict[str, object]]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @SLOW
 @given(ANY_LOG, st.data())

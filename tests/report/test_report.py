@@ -128,6 +128,7 @@ def test_report_is_limited_to_matching_groups_and_the_period(lake: Lake) -> None
     assert found.sections["Decisions"].paragraphs == ["No tombstone was ever planned."]
 
 
+@pytest.mark.long
 def test_lag_section_has_status_and_lag_if_log_ends_are_recorded(tmp_path: Path) -> None:
     lake = small_lake(
         tmp_path / "lake",
@@ -175,6 +176,7 @@ def test_extreme_timestamps_are_accepted(tmp_path: Path, time: int) -> None:
     assert len(read(lake).sections) == 11
 
 
+@pytest.mark.long
 def test_page_of_ten_thousand_groups_is_small(tmp_path: Path) -> None:
     commits = [commit_at(f"g{n:05}", n, n, NOW - n) for n in range(10_000)]
     lake = small_lake(
@@ -200,6 +202,7 @@ def commands(page: Page) -> list[list[str]]:
     return [shlex.split(command) for command in matches]
 
 
+@pytest.mark.long
 def test_problems_are_in_the_first_section_with_their_commands(tmp_path: Path) -> None:
     tables = {table: [*rows, *HISTORY.get(table, [])] for table, rows in PRESENT.items()} | {
         table: rows for table, rows in HISTORY.items() if table not in PRESENT
@@ -236,6 +239,7 @@ def test_problems_are_in_the_first_section_with_their_commands(tmp_path: Path) -
     ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_first_groups_with_a_lag_alarm_are_named(tmp_path: Path) -> None:
     names = [f"stopped-{number:02}" for number in range(14)]
     commits = [commit_at(name, 10 * n + k, k, 900 + k) for n, name in enumerate(names) for k in range(2)]
@@ -256,6 +260,7 @@ def test_first_groups_with_a_lag_alarm_are_named(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_commands_of_the_page_can_be_run(lake: Lake, run: Run) -> None:
     """Commands are limited to the groups of the report; those that only read are run."""
     for pattern in (None, "chatt?"):

@@ -178,6 +178,7 @@ def test_reset_to_an_unknown_log_end_is_refused(served: str, target: list[str]) 
     assert [words[3] for words in _described(_tool(served, "--describe", "--group", group))] == ["42"]
 
 
+@pytest.mark.long
 def test_reset_uses_the_log_ends_in_the_lake(tmp_path: Path) -> None:
     """A lake that was ingested from a live cluster contains the ends of topics; committed ones are served."""
     group, lake, log = "clients-known", tmp_path / "lake", tmp_path / "log"

@@ -86,6 +86,7 @@ def execute(run: Run, then: Callable[[], None]) -> None:
         then()
 
 
+@pytest.mark.long
 def test_commands_that_change_offsets_work_on_a_served_log(
     run: Run, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +161,7 @@ def test_tombstones_of_emit_are_served(evaluated: Path, emitted: Path, tmp_path:
     assert written(log) == written(emitted / "log")
 
 
+@pytest.mark.long
 def test_commit_between_evaluation_and_emit_is_kept(
     evaluated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,6 +190,7 @@ def test_commit_between_evaluation_and_emit_is_kept(
     assert stored(lake.path)[moved["group_id"], moved["topic"], moved["partition"]] == 77
 
 
+@pytest.mark.long
 def test_emit_is_resumed_after_the_server_was_killed(
     evaluated: Path, emitted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +217,7 @@ def test_emit_is_resumed_after_the_server_was_killed(
     assert ended[0].total() == ended[1].total()
 
 
+@pytest.mark.long
 def test_each_decision_is_written_by_one_of_two_concurrent_jobs(evaluated: Path, tmp_path: Path) -> None:
     """Two lakes of one log plan the same tombstones; each is written by one job and refused for the other."""
     lakes = copied(evaluated, tmp_path / "first"), copied(evaluated, tmp_path / "second")
@@ -226,6 +230,7 @@ def test_each_decision_is_written_by_one_of_two_concurrent_jobs(evaluated: Path,
     assert len({*emitted}) == len(emitted) == planned, "each decision is written exactly once"
 
 
+@pytest.mark.long
 def test_incomplete_commits_are_repaired_through_the_job_socket(tmp_path: Path) -> None:
     log = Log(tmp_path)
     log.batch(*(plain(partition, 10 + partition) for partition in range(4)))
@@ -246,6 +251,7 @@ def segments(log: Path) -> set[str]:
     return {f"{path.parent.name}/{path.name}" for path in log.glob("*/*.log")}
 
 
+@pytest.mark.long
 def test_log_segments_are_deleted_for_the_served_lake_only(emitted: Path, tmp_path: Path) -> None:
     alone = copied(emitted, tmp_path / "alone")
     cycle(InProcess(), alone, tmp_path / "alone" / "log")

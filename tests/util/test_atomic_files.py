@@ -67,6 +67,7 @@ def _no_file_above(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.__name__)
 def test_a_write_that_fails_loses_nothing(

@@ -124,6 +124,7 @@ def mutated(pair: Pair, changes: list[tuple[bool, int, bytes]]) -> Pair:
 CHANGES = st.lists(st.tuples(st.booleans(), st.integers(0, 80), st.binary(max_size=2)), max_size=2)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(made=st.lists(st.tuples(COMMITS, CHANGES), min_size=1, max_size=10))

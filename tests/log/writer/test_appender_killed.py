@@ -97,6 +97,7 @@ def kills(prepare: Callable[[], object], work: Callable[[Report], object]) -> It
         yield said
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_writer_killed_at_each_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(appender_module, "SEGMENT_BYTES", 300)

@@ -191,6 +191,7 @@ DELETIONS = (
 )
 
 
+@pytest.mark.long
 def test_deletions_match_the_broker(both: Both) -> None:
     """Offsets first, then groups: the deletions depend on their order."""
     for group, keys in DELETIONS:

@@ -85,6 +85,7 @@ def test_list_offsets_matches_the_broker(both: tuple[str, str, Path]) -> None:
                 assert first == second, (version, level, time)
 
 
+@pytest.mark.long
 def test_console_consumer_prints_the_same_records(both: tuple[str, str, Path]) -> None:
     *addresses, log = both
     partition, _ = partition_and_end(log)

@@ -52,6 +52,7 @@ def served(client: WireClient, groups: list[str]) -> Offsets:
     return found
 
 
+@pytest.mark.long
 def test_broker_loads_the_log_of_the_serving_process(tmp_path: Path) -> None:
     (tmp_path / "broker").mkdir()
     log = tmp_path / "log"

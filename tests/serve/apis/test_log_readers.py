@@ -154,6 +154,7 @@ def ingest_and_compact(lake: Lake, log: LogAddress) -> Report:
     return report
 
 
+@pytest.mark.long
 def test_ingest_by_fetch_equals_ingest_from_the_folder(served: tuple[Serving, Path], tmp_path: Path) -> None:
     serving, log = served
     by_folder, by_fetch = Lake.create(tmp_path / "folder"), Lake.create(tmp_path / "fetch")
@@ -166,6 +167,7 @@ def test_ingest_by_fetch_equals_ingest_from_the_folder(served: tuple[Serving, Pa
     assert not report.gaps
 
 
+@pytest.mark.long
 def test_ingest_records_deleted_segments_as_gaps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(appender_module, "SEGMENT_BYTES", 1)  # each write begins a segment
     log, reader = tmp_path / "log", Lake.create(tmp_path / "reader")
@@ -194,6 +196,7 @@ def test_ingest_records_deleted_segments_as_gaps(tmp_path: Path, monkeypatch: py
 GROUPS = [f"follower-{number}" for number in range(6)]
 
 
+@pytest.mark.long
 def test_following_consumer_receives_each_record_once(tmp_path: Path) -> None:
     """While clients commit, and across a restart and a crash of the server."""
     log, (port,) = tmp_path / "log", free_ports(1)

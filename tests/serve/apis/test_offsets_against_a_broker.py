@@ -140,6 +140,7 @@ def test_commit_and_fetch_of_the_empty_group_match_the_broker(pair: BrokerAndSer
         assert second == first
 
 
+@pytest.mark.long
 def test_commit_and_fetch_of_groups_with_members_match_the_broker(newest: Broker, tmp_path: Path) -> None:
     """Valid and invalid members of every kind of group; the server has a copy of the log of the broker."""
     with WireClient(newest.bootstrap) as client:

@@ -97,6 +97,7 @@ class History:
                 assert offsets == {key: offset for key, offset in self.known.items() if key[0] == group}, self.done
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1])
 def test_fetches_return_the_last_acknowledged_commits(tmp_path: Path, seed: int) -> None:

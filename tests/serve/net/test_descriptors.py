@@ -24,6 +24,7 @@ def connect(serving: Serving) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=30)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_idle_connections_do_not_use_reserved_descriptors(tmp_path: Path) -> None:
     """The soft limit is raised to the hard limit, and connections that do not fit into it are closed."""
@@ -47,6 +48,7 @@ def test_idle_connections_do_not_use_reserved_descriptors(tmp_path: Path) -> Non
     assert not [line for line in serving.said if TRACE in line]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 def test_process_without_free_descriptors_keeps_serving(tmp_path: Path, tls: bool) -> None:

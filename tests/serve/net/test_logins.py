@@ -446,6 +446,7 @@ def outcome(client: WireClient, attempt: list[tuple[int, int, dict[str, Any]]]) 
     return answers
 
 
+@pytest.mark.long
 def test_plain_is_not_offered_on_a_public_listener_without_tls(tmp_path: Path) -> None:
     files = secured(tmp_path)
     fields = {"host": "0.0.0.0", "advertised": ["kafka.example", 9092]}  # noqa: S104
@@ -466,6 +467,7 @@ def test_plain_is_not_offered_on_a_public_listener_without_tls(tmp_path: Path) -
             assert (advertised["host"], advertised["port"]) == ("kafka.example", 9092)
 
 
+@pytest.mark.long
 def test_client_certificate_determines_the_principal(tmp_path: Path) -> None:
     files = secured(tmp_path)
     fields = {name: files.settings[name] for name in ("tls_certificate", "tls_key", "rights")}
@@ -504,6 +506,7 @@ def trusting(files: Secured, certificate: Path | None = None) -> ssl.SSLContext:
     return context
 
 
+@pytest.mark.long
 def test_flood_of_wrong_passwords_does_not_block_other_addresses(files: Secured, tmp_path: Path) -> None:
     with Serving(tmp_path / "lake", tmp_path / "log", credentials=str(files.credentials)) as serving:
         with ExitStack() as opened:

@@ -187,6 +187,7 @@ def test_no_request_is_handled_while_responses_are_not_read(rig: Rig) -> None:
     assert socket.reading
 
 
+@pytest.mark.long
 def test_queued_connection_stops_reading_at_its_limit(rig: Rig) -> None:
     connection, socket = rig.connect()
     requests = 0

@@ -118,12 +118,14 @@ def unharmed(folder: Path, **settings: Any) -> Iterator[Serving]:
     assert not [line for line in serving.said if "Traceback" in line or "internal error" in line or "Fatal" in line]
 
 
+@pytest.mark.long
 def test_server_survives_broken_requests(tmp_path: Path) -> None:
     with unharmed(tmp_path) as serving:
         outcomes = send(serving, broken_requests(1), 3500)
     assert min(outcomes["answered"], outcomes["closed"]) > 500, outcomes
 
 
+@pytest.mark.long
 def test_server_survives_broken_requests_without_permissions(tmp_path: Path) -> None:
     acl = tmp_path / "rights.toml"
     acl.write_text(NO_PERMISSIONS)
@@ -132,6 +134,7 @@ def test_server_survives_broken_requests_without_permissions(tmp_path: Path) -> 
     assert min(outcomes["answered"], outcomes["closed"]) > 100, outcomes
 
 
+@pytest.mark.long
 def test_server_survives_broken_requests_before_login(tmp_path: Path) -> None:
     known = Credentials()
     known.add_user("billing", "secret")

@@ -155,6 +155,7 @@ def resident(serving: Serving) -> int:
     return 1024 * int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
 
 
+@pytest.mark.long
 def test_thousand_connections_are_served_and_released(serving: Serving) -> None:
     with ExitStack() as stack:
         clients = [stack.enter_context(WireClient(serving.bootstrap)) for _ in range(1000)]

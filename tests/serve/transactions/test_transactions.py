@@ -44,6 +44,7 @@ def serving(tmp_path: Path) -> Iterator[Transacting]:
     transacting.service.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
 def test_served_offsets_equal_a_replay_of_the_log(serving: Transacting, seed: int) -> None:
     chosen = random.Random(seed)
@@ -101,6 +102,7 @@ def test_pending_offset_older_than_a_stored_one_is_ignored_after_a_restart(servi
     )
 
 
+@pytest.mark.long
 def test_transaction_is_atomic_if_the_server_is_killed_at_any_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +153,7 @@ def _after_a_kill(folder: Path, producer: tuple[int, int]) -> tuple[set[Any], di
     return pending, offsets
 
 
+@pytest.mark.long
 def test_reset_is_refused_while_a_transaction_has_pending_offsets(run: Run, tmp_path: Path) -> None:
     lake, log, group = tmp_path / "lake", tmp_path / "log", "held"
     reset = ("reset", group, "--all-topics", "--shift-by", "10", "--execute", "--log", "log")

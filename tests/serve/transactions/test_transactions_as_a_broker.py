@@ -219,6 +219,7 @@ def test_api_versions_announces_transaction_version(sides: tuple[Side, Side], ve
     assert answers[1]["finalized_features_epoch"] >= 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("version", VERSIONS[FIND_COORDINATOR][1:])
 def test_find_coordinator_returns_the_transaction_coordinator(sides: tuple[Side, Side], version: int) -> None:
     answers = [

@@ -97,6 +97,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield serving.bootstrap
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("client", [by_confluent, by_aiokafka, by_java])
 def test_producer_gets_the_same_results_as_from_a_broker(
     broker: Broker, served: str, client: Callable[[str], Iterator[Any]]
@@ -132,6 +133,7 @@ def groups_of(name: str) -> list[str]:
     return [f"{name}-first", f"{name}-second"]
 
 
+@pytest.mark.long
 def test_transactions_are_atomic_if_the_server_is_killed_under_load(tmp_path: Path) -> None:
     chosen, known = random.Random(7), {f"killed-{number}": (0, 0) for number in range(4)}
     for _ in range(3):
@@ -154,6 +156,7 @@ def test_transactions_are_atomic_if_the_server_is_killed_under_load(tmp_path: Pa
     assert all(acknowledged for acknowledged, _ in known.values())
 
 
+@pytest.mark.long
 def test_broker_continues_the_servers_transactions_and_the_server_the_brokers(tmp_path: Path) -> None:
     (tmp_path / "broker").mkdir()
     lake, log, topics = tmp_path / "lake", tmp_path / "log", {TOPIC: PARTITIONS}

@@ -37,6 +37,7 @@ def build_answer(lake: Path, log: Path, ends: dict[int, int] | None) -> dict[str
     return answer
 
 
+@pytest.mark.long
 def test_log_with_deleted_segments_requires_the_lake_that_covers_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

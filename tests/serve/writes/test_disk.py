@@ -47,6 +47,7 @@ def fetched(client: WireClient, group: str) -> list[int]:
     return [partition["committed_offset"] for partition in answer["topics"][0]["partitions"]]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("flush", ["always", "os"])
 def test_full_disk_refuses_commits_until_there_is_space(tmp_path: Path, flush: str) -> None:
@@ -72,6 +73,7 @@ shift && exec "$@"
 may_mount = subprocess.run(["unshare", "-Urm", "true"], stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(not may_mount, reason="a disk is mounted in a namespace of its own")
 def test_server_starts_on_a_full_disk_with_the_snapshot_in_memory(tmp_path: Path, origin: Origin) -> None:
@@ -92,6 +94,7 @@ def test_server_starts_on_a_full_disk_with_the_snapshot_in_memory(tmp_path: Path
     assert not [line for line in serving.said if "Traceback" in line]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("flush", ["always", "os"])
 def test_commits_are_refused_after_the_log_was_removed(tmp_path: Path, flush: str) -> None:

@@ -43,6 +43,7 @@ def test_server_imports_no_heavy_module() -> None:
     assert subprocess.check_output([sys.executable, "-c", program], text=True).strip() == "[]"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_job_socket_of_a_killed_server_is_ignored_and_replaced(log: Path) -> None:
     with serve(log) as serving, WireClient(serving.bootstrap) as client, served(log) as job:

@@ -181,9 +181,10 @@ def test_limitsincludes_commits_in_transactions(tmp_path: Path, origin: Origin, 
     served.close()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [3, 9])
-def test_client_over_its_limitsgets_a_throttle_time_and_is_muted(serving: Serving, version: int) -> None:
+def test_client_over_its_limits_gets_a_throttle_time_and_is_muted(serving: Serving, version: int) -> None:
     group = f"quick-{version}"
     with WireClient(serving.bootstrap) as client, WireClient(serving.bootstrap) as other:
         offset, throttle_seconds = 0, 0.0

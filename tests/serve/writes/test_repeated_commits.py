@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -106,6 +107,7 @@ def outcome(steps: Sequence[Any], folder: Path, *, reconnect: bool) -> tuple[lis
     return answers, served, written
 
 
+@pytest.mark.long
 @settings(max_examples=60)
 @given(requests())
 def test_repeated_requests_have_the_same_effects_as_first_ones(steps: list[Any]) -> None:

@@ -122,6 +122,7 @@ def _raising(error: Exception) -> Callable[..., None]:
     return fail
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_process_exits_after_a_fault_and_its_next_start_serves_the_log(tmp_path: Path) -> None:
     """Served offsets may be wrong after a fault; the next start reads the log."""
