@@ -208,10 +208,10 @@ def measured(case: Case, seconds: float) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         settings = {}
         if case.needs_rights:
-            rights = Path(folder, "rights.toml")
+            rights = Path(folder, "acl.toml")
             rights.write_text(
-                '[[rights]]\nprincipal = "*"\ngroup = "light"\nrights = ["read", "commit"]\n'
-                f'[[rights]]\nprincipal = "*"\ngroup = "{GROUP}"\nrights = ["read", "commit"]\n',
+                '[[acl]]\nprincipal = "*"\ngroup = "light"\nrights = ["read", "commit"]\n'
+                f'[[acl]]\nprincipal = "*"\ngroup = "{GROUP}"\nrights = ["read", "commit"]\n',
                 encoding="utf-8",
             )
             settings["rights"] = str(rights)

@@ -31,8 +31,8 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
         ("--log log --advertised nohost", "Invalid advertised 'nohost': expected HOST:PORT"),
         ("--log log --tls-certificate server.pem", "tls_certificate and tls_key are required together"),
         ("--log log --tls-client-ca ca.pem", "tls_client_ca requires TLS"),
-        ("--log log --credentials nowhere --rights nowhere", "Cannot read credentials file nowhere"),
-        ("--log log --credentials nowhere --rights nowhere", "Cannot read ACL file nowhere"),
+        ("--log log --credentials nowhere --acl nowhere", "Cannot read credentials file nowhere"),
+        ("--log log --credentials nowhere --acl nowhere", "Cannot read ACL file nowhere"),
         ("--log log --http 9093", "Invalid http '9093': expected HOST:PORT"),
         ("--log log --http 0.0.0.0:9093", "An HTTP listener on the non-loopback address 0.0.0.0 requires credentials"),
         ("--log log --log-format xml", "'xml'"),
@@ -85,7 +85,7 @@ def test_check_prints_the_settings_in_the_selected_format(
     monkeypatch.setenv("OFFSETLAKE_FORMAT", "json")
     code, out, _ = run("serve", "--config", settings_file(tmp_path), "--http", "127.0.0.1:9093", "--check")
     shown = {row["setting"]: row["value"] for row in map(json.loads, out.splitlines())}
-    assert (code, shown["http"], shown["log_partitions"], shown["rights"]) == (0, "127.0.0.1:9093", "50", None)
+    assert (code, shown["http"], shown["log_partitions"], shown["acl"]) == (0, "127.0.0.1:9093", "50", None)
     assert {*shown} == {field.name for field in fields(Settings)}
 
 

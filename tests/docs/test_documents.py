@@ -95,13 +95,13 @@ def shell(cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 def installed(shell: Shell, folder: Path) -> None:
     """Make what docs/operating.md has installed: settings, certificates, and a lake and a log of the service."""
-    settings, rights = re.findall(r"^```toml\n(.*?)^```$", OPERATING.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    settings, acl = re.findall(r"^```toml\n(.*?)^```$", OPERATING.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     own, state = folder / "etc" / "offsetlake", folder / "var" / "lib" / "offsetlake"
     own.mkdir(parents=True)
     state.mkdir(parents=True)
     secured(own)
     shutil.move(own / "credentials.json", state)
-    (own / "rights.toml").write_text(rights, encoding="utf-8")
+    (own / "acl.toml").write_text(acl, encoding="utf-8")
     (own / "offsetlake.toml").write_text(re.sub(r"(?<=\")/(?=etc|var)", f"{folder}/", settings), encoding="utf-8")
     assert shell.run("python docs/example.py /var/lib/offsetlake/log").code == 0
     assert shell.run("offsetlake run --config /etc/offsetlake/offsetlake.toml").code == 0

@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
 DEFAULTS = (ROOT / "conf" / "offsetlake.toml").read_text(encoding="utf-8")
 UNIT = ROOT / "conf" / "systemd" / "offsetlake.service"
-SETTINGS, RIGHTS = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+SETTINGS, ACL = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
 class _Unit(RawConfigParser):
@@ -75,7 +75,7 @@ def test_what_is_commented_out_is_a_setting_too() -> None:
 
 def test_the_settings_of_the_page_are_accepted(run: Run, tmp_path: Path) -> None:
     secured(tmp_path)
-    (tmp_path / "rights.toml").write_text(RIGHTS, encoding="utf-8")
+    (tmp_path / "acl.toml").write_text(ACL, encoding="utf-8")
     settings = re.sub(r"/(etc|var/lib)/offsetlake", str(tmp_path), SETTINGS)
     (tmp_path / "offsetlake.toml").write_text(settings, encoding="utf-8")
     code, out, err = run("serve", "--config", "offsetlake.toml", "--check")

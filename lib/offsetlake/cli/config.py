@@ -18,7 +18,7 @@ KEYS = ("lake", "log", "bootstrap", "format", "kafka_config", "kafka", "retentio
 _TABLES = ("kafka", "retention", "maintain", "serve")
 SERVE = (
     "kafka", "http", "topics", "flush", "log_partitions", "log_format", "commits_recorded", "advertised",
-    "open_to_anyone", "tls_certificate", "tls_key", "tls_client_ca", "credentials", "rights", "max_connections",
+    "open_to_anyone", "tls_certificate", "tls_key", "tls_client_ca", "credentials", "acl", "max_connections",
     "max_connections_per_address", "commits_per_second",
 )  # fmt: skip
 MAX_VACUUM_RETENTION = (

@@ -29,7 +29,7 @@ class Settings:
     | tls_certificate, tls_key    | PEM files; None disables TLS. |
     | tls_client_ca               | PEM file; clients need a certificate that is signed by this CA. |
     | credentials                 | File of `offsetlake.serve.auth.credentials`; None disables SASL authentication. |
-    | rights                      | ACL file (`offsetlake.serve.auth.acl`); None allows every client everything. |
+    | acl                         | ACL file (`offsetlake.serve.auth.acl`); None allows every client everything. |
     | max_connections             | The maximum number of connections. |
     | max_connections_per_address | The maximum number of connections from one address. |
     | commits_per_second          | The quota of one group; None disables quotas. |
@@ -49,7 +49,7 @@ class Settings:
     tls_key: str | None = None
     tls_client_ca: str | None = None
     credentials: str | None = None
-    rights: str | None = None
+    acl: str | None = None
     max_connections: int = 10_000
     max_connections_per_address: int = 5_000
     commits_per_second: float | None = None

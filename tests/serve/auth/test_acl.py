@@ -36,31 +36,31 @@ DELETE_GROUPS, OFFSET_DELETE, CONSUMER_GROUP_DESCRIBE = 42, 47, 69
 DENIED, TOPIC_DENIED, TRANSACTIONAL_ID_DENIED = 30, 29, 53
 LOG = "__consumer_offsets"
 FILE = """
-[[rights]]
+[[acl]]
 principal = "User:billing"
 group = "billing-*"
-rights = ["read", "commit"]
+permissions = ["read", "commit"]
 
-[[rights]]
+[[acl]]
 principal = "User:billing"
 group = "billing-old"
-rights = ["admin"]
+permissions = ["admin"]
 
-[[rights]]
+[[acl]]
 principal = "*"
 group = "open-[ab]"
-rights = ["read"]
+permissions = ["read"]
 
-[[rights]]
+[[acl]]
 principal = "User:auditor"
 group = "*"
-rights = ["read"]
+permissions = ["read"]
 """
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    path = tmp_path / "rights.toml"
+    path = tmp_path / "acl.toml"
     path.write_text(FILE)
     return path
 
@@ -110,14 +110,14 @@ def test_changed_file_changes_permissions_of_connected_clients(file: Path) -> No
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[[rights]", "Cannot read ACL file"),
-        ("rights = 1", r"write one \[\[rights\]\]"),
-        ("[rights]", r"write one \[\[rights\]\]"),
-        ("[[right]]", "unknown key 'right'"),
-        ("[[rights]]", "invalid principal None"),
-        ('[[rights]]\nprincipal = "User:a"\ngroup = "*"\nrights = []', "invalid rights"),
-        ('[[rights]]\nprincipal = "User:a"\ngroup = ""\nrights = ["read"]', "entry 1: group: "),
-        ('[[rights]]\nprincipal = "User:a"\ngroup = 7\nrights = [["read"]]', "entry 1: group: .*invalid rights"),
+        ("[[acl]", "Cannot read ACL file"),
+        ("acl = 1", r"write one \[\[acl\]\]"),
+        ("[acl]", r"write one \[\[acl\]\]"),
+        ("[[rights]]", "unknown key 'rights'"),
+        ("[[acl]]", "invalid principal None"),
+        ('[[acl]]\nprincipal = "User:a"\ngroup = "*"\npermissions = []', "invalid permissions"),
+        ('[[acl]]\nprincipal = "User:a"\ngroup = ""\npermissions = ["read"]', "entry 1: group: "),
+        ('[[acl]]\nprincipal = "User:a"\ngroup = 7\npermissions = [["read"]]', "entry 1: group: .*invalid permissions"),
     ],
 )
 def test_invalid_file_is_refused_with_the_place_of_the_error(file: Path, text: str, message: str) -> None:
@@ -272,11 +272,11 @@ def test_transaction_needs_permission_on_its_id_and_on_the_group(served: InProce
 
 def test_refused_transactional_commit_does_not_cache_its_group(served: InProcess) -> None:
     served.client.access = Access([])
-    before = served.commits._place_once.cache_info()
+    before = served.commits._place_cached.cache_info()
     for version in range(6):
         answer = served.ask(TXN_OFFSET_COMMIT, version, **PRODUCER, **COMMITTED)
         assert answer["topics"][0]["partitions"][0]["error_code"] == TRANSACTIONAL_ID_DENIED
-    assert served.commits._place_once.cache_info() == before
+    assert served.commits._place_cached.cache_info() == before
 
 
 @pytest.mark.parametrize(

@@ -61,16 +61,16 @@ def test_invalid_file_is_named_in_the_error(files: Secured) -> None:
 
 
 def test_all_problems_are_reported_together(files: Secured) -> None:
-    files.rights.write_text('[[rights]]\nprincipal = "billing"\ngroup = "a["\nrights = ["write"]\nwho = 1\n')
+    files.acl.write_text('[[acl]]\nprincipal = "billing"\ngroup = "a["\npermissions = ["write"]\nwho = 1\n')
     files.credentials.chmod(0o644)
-    fields = {"tls_key": None, "rights": str(files.rights), "credentials": str(files.credentials)}
+    fields = {"tls_key": None, "acl": str(files.acl), "credentials": str(files.credentials)}
     found = problems(Settings("lake", "log", "0.0.0.0", 0, **files.settings | fields))  # noqa: S104
     *texts, group, permission = [problem.partition(": ")[2] or problem for problem in found]
     assert texts == [
         "set advertised to the host and port that clients connect to",
         "set both or neither",
         f"run chmod 600 {files.credentials}",
-        "unknown key 'who'; expected principal, group, rights",
+        "unknown key 'who'; expected principal, group, permissions",
         'invalid principal \'billing\'; expected "User:NAME", or "*" for every principal',
     ]
     assert group.startswith("group: ")

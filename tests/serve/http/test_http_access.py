@@ -17,24 +17,24 @@ from support.serve.http_client import Answer, ask, exchange, problem
 from support.serve.in_process import InProcess
 
 HOUR = 3_600_000
-RIGHTS = """
-[[rights]]
+ACL = """
+[[acl]]
 principal = "User:billing"
 group = "billing-*"
-rights = ["read", "commit", "admin"]
+permissions = ["read", "commit", "admin"]
 """
 
 
 class SecuredHttp(OverHttp):
     """A service that requires tokens, with a valid and an expired one of `billing`."""
 
-    def __init__(self, service: InProcess, rights: Path) -> None:
+    def __init__(self, service: InProcess, acl: Path) -> None:
         super().__init__(service)
-        rights.write_text(RIGHTS)
+        acl.write_text(ACL)
         known = Credentials()
         self.tokens = {name: known.add_token("billing", now_ms() + at) for name, at in (("good", HOUR), ("old", -1))}
         service.parts.security.credentials = known
-        service.parts.security._rights = Acl(rights)
+        service.parts.security._acl = Acl(acl)
 
     def by(self, token: str, *asked: Any, **query: Any) -> Answer:
         url = f"http://127.0.0.1:{self.port}"
@@ -47,7 +47,7 @@ class SecuredHttp(OverHttp):
 
 @pytest.fixture
 def http(served: InProcess, tmp_path: Path) -> Iterator[SecuredHttp]:
-    secured = SecuredHttp(served, tmp_path / "rights.toml")
+    secured = SecuredHttp(served, tmp_path / "acl.toml")
     yield secured
     secured.close()
 
@@ -116,7 +116,7 @@ def test_metrics_contain_only_groups_that_the_client_may_read(http: SecuredHttp)
         'offsetlake_group_throttled_commits_total{group="billing-1"} 2.0',
     }
     assert "foreign" not in metrics
-    http.service.parts.security._rights = None
+    http.service.parts.security._acl = None
     metrics = http.by("good", "GET", "/metrics").body
     assert 'offsetlake_group_throttled_commits_total{group="foreign"} 2.0' in metrics, (
         "without an ACL everything is allowed"

@@ -64,20 +64,20 @@ def test_process_without_free_descriptors_keeps_serving(tmp_path: Path, tls: boo
             _, hard = resource.prlimit(serving.process.pid, resource.RLIMIT_NOFILE)
             resource.prlimit(serving.process.pid, resource.RLIMIT_NOFILE, (used, hard))
             waiting = connect(serving)
-            files.rights.write_text(files.rights.read_text() + "\n")
+            files.acl.write_text(files.acl.read_text() + "\n")
             files.certify(files.authority)
             job = opened.enter_context(socket.socket(socket.AF_UNIX))
             job.connect(str(tmp_path / "log" / "offsetlake.sock"))
             serving.wait_for_line("Cannot accept connections: Too many open files", first)
             serving.wait_for_line("The snapshot refresh failed, serving continues from the current snapshot", first)
-            serving.wait_for_line(f"Cannot read ACL file {files.rights}", first)
+            serving.wait_for_line(f"Cannot read ACL file {files.acl}", first)
             assert committed(client, "billing-a", 2) == {0}
             assert fetched(client, "billing-a") == [2, 2]
             resource.prlimit(serving.process.pid, resource.RLIMIT_NOFILE, (hard, hard))
             waiting.close()
             again = logged_in(serving, files, tls=tls, opened=opened)
             assert fetched(again, "billing-a") == [2, 2]
-            serving.wait_for_line(f"Reloaded {files.rights}", first)
+            serving.wait_for_line(f"Reloaded {files.acl}", first)
         assert serving.stop() == 0
     assert not [line for line in serving.said if TRACE in line]
 

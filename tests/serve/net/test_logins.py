@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 from offsetlake.serve.auth.credentials import Credentials
 from support.broker.broker import PASSWORDS, Broker, java
 from support.serve.secured import (
-    RIGHTS,
+    ACL,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
     USERS,
@@ -380,12 +380,12 @@ def test_changed_acl_and_certificates_are_reloaded(serving: Serving, files: Secu
     with files.wire(serving.bootstrap) as client:
         log_in(client, "other", USERS["other"])
         assert client.ask(OFFSET_FETCH, 5, FETCH)["error_code"] == 30
-        files.rights.write_text('[[rights]]\nprincipal = "*"\ngroup = "billing-*"\nrights = ["read"]\n')
+        files.acl.write_text('[[acl]]\nprincipal = "*"\ngroup = "billing-*"\npermissions = ["read"]\n')
         renewed = trustme.CA()
         renewed.cert_pem.write_to_path(str(files.folder / "renewed-ca.pem"))
         files.certify(renewed)
         serving.process.send_signal(signal.SIGHUP)
-        wait_for(serving, "Reloaded .*rights.toml")
+        wait_for(serving, "Reloaded .*acl.toml")
         wait_for(serving, "Reloaded .*server.pem")
         assert client.ask(OFFSET_FETCH, 5, FETCH)["error_code"] == 0
     renewed_context = ssl.create_default_context(cafile=files.folder / "renewed-ca.pem")
@@ -396,9 +396,9 @@ def test_changed_acl_and_certificates_are_reloaded(serving: Serving, files: Secu
         https.request("GET", "/livez")
         assert https.getresponse().status == 200
     first = len(serving.said)
-    files.rights.write_text(RIGHTS)
+    files.acl.write_text(ACL)
     files.certify(files.authority)
-    wait_for(serving, "Reloaded .*rights.toml", first=first)
+    wait_for(serving, "Reloaded .*acl.toml", first=first)
     wait_for(serving, "Reloaded .*server.pem", first=first)
 
 
@@ -470,12 +470,12 @@ def test_plain_is_not_offered_on_a_public_listener_without_tls(tmp_path: Path) -
 @pytest.mark.long
 def test_client_certificate_determines_the_principal(tmp_path: Path) -> None:
     files = secured(tmp_path)
-    fields = {name: files.settings[name] for name in ("tls_certificate", "tls_key", "rights")}
+    fields = {name: files.settings[name] for name in ("tls_certificate", "tls_key", "acl")}
     fields |= {"tls_client_ca": files.ca}
     billing = client_certificate(files.authority, "billing", tmp_path / "billing.pem")
     client_certificate(files.authority, "other", tmp_path / "other.pem")
     client_certificate(trustme.CA(), "billing", tmp_path / "forged.pem")
-    files.rights.write_text(f'[[rights]]\nprincipal = "User:{billing}"\ngroup = "*"\nrights = ["read"]\n')
+    files.acl.write_text(f'[[acl]]\nprincipal = "User:{billing}"\ngroup = "*"\npermissions = ["read"]\n')
     with Serving(tmp_path / "lake", tmp_path / "log", **fields) as serving:
         for name, error in (("billing", 0), ("other", 30)):
             with files.wire(serving.bootstrap, trusting(files, tmp_path / f"{name}.pem")) as client:

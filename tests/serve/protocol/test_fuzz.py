@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 
 OPEN_CONNECTIONS = 50
 MAX_GROWTH_BYTES = 64 << 20
-NO_PERMISSIONS = '[[rights]]\nprincipal = "User:somebody"\ngroup = "nothing"\nrights = ["read"]\n'
+NO_PERMISSIONS = '[[acl]]\nprincipal = "User:somebody"\ngroup = "nothing"\npermissions = ["read"]\n'
 API_VERSIONS_KEY = 18
 
 
@@ -127,9 +127,9 @@ def test_server_survives_broken_requests(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_server_survives_broken_requests_without_permissions(tmp_path: Path) -> None:
-    acl = tmp_path / "rights.toml"
+    acl = tmp_path / "acl.toml"
     acl.write_text(NO_PERMISSIONS)
-    with unharmed(tmp_path, rights=str(acl)) as serving:
+    with unharmed(tmp_path, acl=str(acl)) as serving:
         outcomes = send(serving, broken_requests(2), 1000)
     assert min(outcomes["answered"], outcomes["closed"]) > 100, outcomes
 

@@ -17,16 +17,16 @@ from support.serve.wire_client import WireClient
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 USERS = {"billing": "billing, =secret é", "other": "other-secret", "admin": PASSWORDS["admin"]}
-RIGHTS = """
-[[rights]]
+ACL = """
+[[acl]]
 principal = "User:billing"
 group = "billing-*"
-rights = ["read", "commit", "admin"]
+permissions = ["read", "commit", "admin"]
 
-[[rights]]
+[[acl]]
 principal = "*"
 group = "open"
-rights = ["read"]
+permissions = ["read"]
 """
 
 
@@ -42,8 +42,8 @@ class Secured:
         return str(self.folder / "ca.pem")
 
     @property
-    def rights(self) -> Path:
-        return self.folder / "rights.toml"
+    def acl(self) -> Path:
+        return self.folder / "acl.toml"
 
     @property
     def credentials(self) -> Path:
@@ -54,7 +54,7 @@ class Secured:
         names = {"tls_certificate": "server.pem", "tls_key": "server.key"}
         return {name: str(self.folder / file) for name, file in names.items()} | {
             "credentials": str(self.credentials),
-            "rights": str(self.rights),
+            "acl": str(self.acl),
         }
 
     def certify(self, authority: trustme.CA) -> None:
@@ -79,7 +79,7 @@ def secured(folder: Path) -> Secured:
     for name, password in USERS.items():
         credentials.add_user(name, password)
     credentials.write(files.credentials)
-    files.rights.write_text(RIGHTS)
+    files.acl.write_text(ACL)
     return files
 
 

@@ -103,9 +103,9 @@ def serve(
         str | None,
         typer.Option("--credentials", metavar="FILE", help="The credentials file of `offsetlake credentials`."),
     ] = None,
-    rights: Annotated[
+    acl: Annotated[
         str | None,
-        typer.Option("--rights", metavar="FILE", help="The ACLs of groups (TOML): who may read, commit and delete."),
+        typer.Option("--acl", metavar="FILE", help="The ACLs of groups (TOML): who may read, commit and delete."),
     ] = None,
     commits_per_second: Annotated[
         int | None,
@@ -141,7 +141,7 @@ def serve(
         "tls_key": tls_key,
         "tls_client_ca": tls_client_ca,
         "credentials": credentials,
-        "rights": rights,
+        "acl": acl,
         "commits_per_second": commits_per_second,
         "open_to_anyone": "true" if open_to_anyone else None,
     }

@@ -1,9 +1,9 @@
 """ACLs: a TOML file that an operator writes, with the permissions of principals on groups.
 
-    [[rights]]
+    [[acl]]
     principal = "User:billing"     # as in Kafka; "*" matches every principal
     group = "billing-*"            # * ? [abc] as in a shell
-    rights = ["read", "commit"]    # and "admin": delete groups and offsets
+    permissions = ["read", "commit"]    # and "admin": delete groups and offsets
 
 An operation that no entry permits is denied. No permission implies another one.
 """
@@ -32,7 +32,7 @@ MAX_CACHED_GROUP_BYTES = 255
 MAX_CACHED_PRINCIPALS = 100
 """The most recent principals, which are kept although they have no connection: HTTP connections are short-lived."""
 
-_KEYS = ("principal", "group", "rights")
+_KEYS = ("principal", "group", "permissions")
 
 
 class Grant(NamedTuple):
@@ -160,28 +160,28 @@ def _read(path: Path) -> tuple[list[Grant], list[str]]:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         return [], [f"Cannot read ACL file {path}: {error}"]
-    entries = data.pop("rights", [])
-    errors = [f"ACL file {path}: unknown key {key!r}; write one [[rights]] table for each entry" for key in data]
+    entries = data.pop("acl", [])
+    errors = [f"ACL file {path}: unknown key {key!r}; write one [[acl]] table for each entry" for key in data]
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        return [], [*errors, f"ACL file {path}: 'rights' is not an array; write one [[rights]] table for each entry"]
+        return [], [*errors, f"ACL file {path}: 'acl' is not an array; write one [[acl]] table for each entry"]
     for number, entry in enumerate(entries, start=1):
-        errors += [f"ACL file {path}, [[rights]] entry {number}: {error}" for error in _errors(entry)]
+        errors += [f"ACL file {path}, [[acl]] entry {number}: {error}" for error in _errors(entry)]
     return ([] if errors else [_grant(entry) for entry in entries]), errors
 
 
 def _grant(entry: Mapping[str, Any]) -> Grant:
-    return Grant(entry["principal"], entry["group"], sum({PERMISSIONS[name] for name in entry["rights"]}))
+    return Grant(entry["principal"], entry["group"], sum({PERMISSIONS[name] for name in entry["permissions"]}))
 
 
 def _errors(entry: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"unknown key {key!r}; expected {', '.join(_KEYS)}" for key in entry if key not in _KEYS)
-    principal, permissions = entry.get("principal"), entry.get("rights")
+    principal, permissions = entry.get("principal"), entry.get("permissions")
     if not isinstance(principal, str) or not (principal == ANY_PRINCIPAL or principal.startswith("User:")):
         yield f'invalid principal {principal!r}; expected "User:NAME", or "*" for every principal'
     if problem := pattern_problem(entry.get("group")):
         yield f"group: {problem}"
     names = ", ".join(PERMISSIONS)
     if not isinstance(permissions, list) or not permissions or not all(isinstance(name, str) for name in permissions):
-        yield f'invalid rights {permissions!r}; expected a list of {names}, such as ["read", "commit"]'
+        yield f'invalid permissions {permissions!r}; expected a list of {names}, such as ["read", "commit"]'
     else:
         yield from (f"unknown permission {name!r}; expected {names}" for name in permissions if name not in PERMISSIONS)

@@ -55,9 +55,9 @@ class Security:
             self._add(tls_files, self._read_certificates)
         if settings.credentials is not None:
             self._add((settings.credentials,), self._read_credentials)
-        if settings.rights is not None:
-            self._acl = Acl(Path(settings.rights))
-            self._add((settings.rights,), self._acl.read)
+        if settings.acl is not None:
+            self._acl = Acl(Path(settings.acl))
+            self._add((settings.acl,), self._acl.read)
 
     def access(self, principal: str) -> Access:
         """Return the permissions of a principal."""
@@ -145,8 +145,8 @@ def problems(settings: Settings) -> list[str]:
         errors.append("tls_client_ca requires TLS: set tls_certificate and tls_key")
     if settings.credentials is not None:
         errors += credentials.problems(Path(settings.credentials))
-    if settings.rights is not None:
-        errors += acl.problems(Path(settings.rights))
+    if settings.acl is not None:
+        errors += acl.problems(Path(settings.acl))
     return errors
 
 
