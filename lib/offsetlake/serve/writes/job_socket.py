@@ -143,11 +143,11 @@ class JobSocket:
 
 
 class JobConnection:
-    """One job's connection: the principal of the job and the log end offsets that it was told."""
+    """One job's connection: the principal of the job and the log end offsets that were sent to it."""
 
     def __init__(self, job_socket: JobSocket, principal: str) -> None:
         self._job_socket, self._principal = job_socket, principal
-        self._first_ends: dict[int, int] = {}  # by log partition, the first log end offset that it was told
+        self._first_ends: dict[int, int] = {}  # by log partition, the first log end offset that was sent to the job
         self._is_watching = False
         self._handlers: dict[int, Callable[[bytes], Awaitable[bytes]]] = {
             Request.HELLO: self._hello,
