@@ -100,7 +100,7 @@ def test_commands_that_change_offsets_work_on_a_served_log(
     with Serving(lake, log) as serving, WireClient(serving.bootstrap) as client:
         assert_served(client, before, ())
         execute(run, lambda: assert_served(client, stored(lake), before))
-        (line,) = [line for line in serving.said if "offsets in" in line]
+        (line,) = [line for line in serving.said if " Serving " in line]
         assert f"{len(before)} offsets" in line
     assert tables(lake) == tables(tmp_path / "alone" / "lake")
     assert written(log) == written(tmp_path / "alone" / "log")
