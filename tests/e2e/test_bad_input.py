@@ -76,7 +76,7 @@ def test_a_bad_checksum_in_the_middle_costs_its_batch_only(lake: Lake, log: Path
         (offset_key("g", "t", 5), struct.pack(">h", 9) + b"x", "version 9"),
         (None, b"x", "null"),
         (offset_key("g", "t", 5), b"", "empty"),
-        (struct.pack(">hh", 2, 50) + b"short", b"", "cut off"),
+        (struct.pack(">hh", 2, 50) + b"short", b"", "truncated"),
     ],
 )
 def test_an_undecodable_record_is_kept_whole(

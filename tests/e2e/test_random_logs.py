@@ -56,7 +56,7 @@ def _assert_as_replayed(lake: Lake, expected: State) -> None:
     for row in rows(lake, "quarantine"):
         malformed = row["reason"].startswith("the headers of a commit in parts are malformed: ")
         assert malformed == ((row["log_partition"], row["log_offset"]) in undecodable)
-        assert malformed or row["reason"] == "record type 999 of __consumer_offsets is unknown"
+        assert malformed or row["reason"] == "the record type 999 is unknown in __consumer_offsets"
 
 
 def _assert_audit_events(lake: Lake, log: RandomLog) -> None:
