@@ -51,7 +51,7 @@ def expected(run: Run, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.long
-def test_killed_and_run_again_while_another_waits(
+def test_killed_task_is_retried_while_another_run_waits(
     airflow: Callable[..., Airflow], log: Path, expected: Lake, tmp_path: Path
 ) -> None:
     """The first run is held in `compact`, the second waits for it; the first is killed, the second does it all."""

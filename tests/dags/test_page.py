@@ -61,13 +61,13 @@ def local(migrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     kill_tree(started.process)
 
 
-def test_the_dags_run_on_their_own(local: Local) -> None:
+def test_local_airflow_runs_the_dags(local: Local) -> None:
     wanted = dict.fromkeys(("offset_lifecycle", "offset_maintenance", "offset_audit"), "success")
     local.at.wait_for(lambda: local.states() == wanted, local.process)
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium here")
-def test_the_page_in_a_browser(local: Local, tmp_path: Path) -> None:
+def test_local_airflow_shows_the_dags_in_a_browser(local: Local, tmp_path: Path) -> None:
     options = [*QUIET, f"--user-data-dir={tmp_path}/profile", "--virtual-time-budget=20000", "--dump-dom"]
     command = ["chromium", *options, f"{local.address}/dags/offset_lifecycle"]
     page = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True)
@@ -75,7 +75,7 @@ def test_the_page_in_a_browser(local: Local, tmp_path: Path) -> None:
         assert task in page.stdout, page.stderr
 
 
-def test_ctrl_c_ends_all_of_it_a_job_at_work_too(local: Local) -> None:
+def test_ctrl_c_ends_local_airflow_with_its_running_job(local: Local) -> None:
     run = {"logical_date": None, "conf": {"config": "/for-ever"}}
     local.at.wait_for(lambda: local.ask("/api/v2/dags/offset_lifecycle/dagRuns", run), local.process)
     local.at.wait_for(lambda: "/for-ever" in local.record.read_text(), local.process)

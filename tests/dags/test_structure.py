@@ -45,7 +45,7 @@ def test_one_run_and_one_writer_at_a_time(described: Any, dag: str, schedule: st
         assert (task["owner"], task["minutes"]) == ("offsetlake", 120)
 
 
-def test_no_two_dags_start_in_one_minute(described: Any) -> None:
+def test_daily_dags_do_not_start_with_the_lifecycle(described: Any) -> None:
     minutes = {dag["schedule"].split()[0] for dag in described["dags"].values()}
     assert minutes == {"*/10", "5"}
 
@@ -63,7 +63,7 @@ def test_documented_default_args_override_the_defaults(airflow: Callable[..., Ai
     }  # fmt: skip
 
 
-def test_lifecycle(described: Any) -> None:
+def test_lifecycle_tasks_have_their_upstream_tasks(described: Any) -> None:
     tasks = described["dags"]["offset_lifecycle"]["tasks"]
     assert {name: task["behind"] for name, task in tasks.items()} == {
         "ingest": [],
@@ -85,7 +85,7 @@ def test_lifecycle(described: Any) -> None:
     }
 
 
-def test_nothing_goes_unless_asked(described: Any) -> None:
+def test_emit_requires_a_parameter_or_variable(described: Any) -> None:
     params = described["dags"]["offset_lifecycle"]["params"]
     assert params == {
         "lake": "", "log": "", "bootstrap": "", "config": "", "kafka_config": "", "kafka_conn_id": "", "emit": False,
@@ -97,7 +97,7 @@ def test_nothing_goes_unless_asked(described: Any) -> None:
     )
 
 
-def test_maintenance_and_audit(described: Any) -> None:
+def test_maintenance_and_audit_tasks_have_their_upstream_tasks(described: Any) -> None:
     behind = {
         dag: {name: task["behind"] for name, task in described["dags"][dag]["tasks"].items()}
         for dag in ("offset_maintenance", "offset_audit")

@@ -94,13 +94,13 @@ def expire(run: int, *cluster: str) -> list[str]:
     return ["expire", "--format=json", now, "--compacted-by", "12", *cluster]
 
 
-def test_each_task_is_given_what_the_one_before_has_done(ran: Ran) -> None:
+def test_tasks_receive_the_results_of_upstream_tasks(ran: Ran) -> None:
     assert ran.words(ALWAYS) == [INGEST, COMPACT, CHECK, expire(ALWAYS), PLANNED]
     assert ran.skipped(ALWAYS) == {"what_if", "emit", "check_emitted"}
     assert "at work on ingest" in ran.said
 
 
-def test_a_dry_run_only_tells(ran: Ran) -> None:
+def test_dry_run_plans_nothing(ran: Ran) -> None:
     now = f"--now=2100-01-{DRY + 1:02}T00:00:00+00:00"
     assert ran.words(DRY) == [
         INGEST, COMPACT, CHECK, ["expire", "--what-if", "--format=table", now, "--retention=3d"],
@@ -108,12 +108,12 @@ def test_a_dry_run_only_tells(ran: Ran) -> None:
     assert ran.skipped(DRY) == {"expire", "check_planned", "may_emit", "emit", "check_emitted"}
 
 
-def test_a_parameter_lets_go_what_is_planned(ran: Ran) -> None:
+def test_parameter_enables_emit(ran: Ran) -> None:
     assert ran.words(EMITTED) == [INGEST, COMPACT, CHECK, expire(EMITTED, "--bootstrap=b:9092"), PLANNED, *EMIT]
     assert ran.skipped(EMITTED) == {"what_if"}
 
 
-def test_a_gate_that_fails_ends_the_run(ran: Ran) -> None:
+def test_failed_check_ends_the_run(ran: Ran) -> None:
     assert ran.words(STOPPED) == [INGEST, COMPACT, CHECK], "it is not tried again, and nothing is planned or goes"
     states = ran.states[STOPPED]
     assert {task for task, state in states.items() if state == "success"} == {"ingest", "compact"}
@@ -122,12 +122,12 @@ def test_a_gate_that_fails_ends_the_run(ran: Ran) -> None:
     assert f"AirflowFailException: offsetlake check ended with 9: error: 1 of 1 expectations failed. {rule}" in ran.said
 
 
-def test_a_variable_lets_go_and_the_gate_behind_tells(ran: Ran) -> None:
+def test_variable_enables_emit_and_its_check(ran: Ran) -> None:
     assert ran.words(BY_VARIABLE) == [INGEST, COMPACT, CHECK, expire(BY_VARIABLE), PLANNED, *EMIT]
     assert ran.states[BY_VARIABLE]["check_emitted"] == "failed"
 
 
-def test_parameters_win_over_the_settings_of_the_worker(ran: Ran) -> None:
+def test_parameters_override_the_environment_of_the_worker(ran: Ran) -> None:
     settings = {run: {json.dumps(call["environment"]) for call in ran.asked[run]} for run in (ALWAYS, DRY, BY_VARIABLE)}
     assert settings == {
         ALWAYS: {"{}"},
@@ -136,7 +136,7 @@ def test_parameters_win_over_the_settings_of_the_worker(ran: Ran) -> None:
     }
 
 
-def test_assets_tell_what_the_tables_hold(ran: Ran) -> None:
+def test_assets_have_versions_and_positions(ran: Ran) -> None:
     assert ran.held["offsetlake.groups"][DRY] == {
         "lake": "/prod", "run_id": 12, "outcome": "done", "version": 27, "positions": {"__consumer_offsets-3": 55},
     }  # fmt: skip
@@ -146,7 +146,7 @@ def test_assets_tell_what_the_tables_hold(ran: Ran) -> None:
     assert [event["run_id"] for event in ran.held["offsetlake.alterations"]] == [14, 14]
 
 
-def test_maintenance(ran: Ran) -> None:
+def test_maintenance_runs_maintain_and_finds_repairs(ran: Ran) -> None:
     in_part = ["sql", "SELECT * FROM pending_offsets WHERE commit_id IS NOT NULL", "--format=json"]
     now = f"--now=2100-01-{MAINTAINED:02}T03:05:00+00:00"
     maintain, *told = ran.words(MAINTAINED)
@@ -155,7 +155,7 @@ def test_maintenance(ran: Ran) -> None:
     assert ran.words(MAINTAINED_DRY)[0] == ["maintain", "--log=/log", "--dry-run"]
 
 
-def test_a_connection_reaches_the_jobs_by_their_environment_alone(ran: Ran) -> None:
+def test_connection_is_passed_only_in_the_environment(ran: Ran) -> None:
     assert ran.words(CONNECTED)[3] == expire(CONNECTED, "--bootstrap=c:9093")
     assert {json.dumps(call["environment"], sort_keys=True) for call in ran.asked[CONNECTED]} == {
         json.dumps({
@@ -181,18 +181,18 @@ def test_hanging_transactions_fail_their_task(ran: Ran) -> None:
 
 
 @pytest.mark.parametrize(("run", "code"), [(UNUSABLE, 6), (REFUSED, 8)])
-def test_what_a_retry_does_not_change_is_not_retried(ran: Ran, run: int, code: int) -> None:
+def test_permanent_errors_are_not_retried(ran: Ran, run: int, code: int) -> None:
     assert [words[0] for words in ran.words(run)] == ["maintain"]
     assert ran.states[run]["maintain"] == "failed"
     assert f"AirflowFailException: offsetlake maintain ended with {code}: error: as asked" in ran.said
 
 
-def test_an_answer_for_people_is_one_record_of_the_log(ran: Ran) -> None:
+def test_text_answer_is_one_log_record(ran: Ran) -> None:
     assert "group_id  now\nbilling     6" in ran.said
     assert "offsetlake check answered with 1 rows" in ran.said
 
 
-def test_audit(ran: Ran) -> None:
+def test_audit_checks_everything_and_writes_the_report(ran: Ran) -> None:
     check = ["check", "--format=json", "--full", "--versions", VERSIONS, "--docs=/docs"]
     compact, *others = ran.words(AUDITED)
     assert compact == ["compact", "--format=json"]

@@ -77,7 +77,7 @@ COMMITTED = ("commit", None, 42, "commit", ANYBODY, "rdkafka")
 SET_BACK = ("reset_back", 42, 10, "commit", ANYBODY, "adminclient-1")
 
 
-def test_what_clients_did(run: Run, copied: Path) -> None:
+def test_events_of_clients_are_recorded(run: Run, copied: Path) -> None:
     assert history(run, 0) == [SET_BACK, COMMITTED]
     assert history(run, 1) == [
         ("tombstone", 7, None, "delete offsets", ANYBODY, "adminclient-1"),
@@ -99,7 +99,7 @@ def reset(run: Run, offset: int) -> None:
 
 
 @pytest.mark.long
-def test_what_jobs_did(run: Run, copied: Path) -> None:
+def test_events_of_jobs_are_recorded(run: Run, copied: Path) -> None:
     """Through the door of a server, and into the folder itself: the same is told."""
     with Serving(copied / "lake", copied / "log"):
         reset(run, 5)
@@ -112,7 +112,7 @@ def test_what_jobs_did(run: Run, copied: Path) -> None:
     assert len(asked(run, "audit-events", "--since", str(since), "--group", "bill*")) == 1
 
 
-def test_what_retention_let_go(run: Run, copied: Path) -> None:
+def test_events_of_retention_are_recorded(run: Run, copied: Path) -> None:
     for command in ("expire --now 2100-01-01", "emit --log log"):
         code, _, err = run(*command.split())
         assert code == 0, err
@@ -125,7 +125,7 @@ def test_kafka_log_dump_names_the_headers(done: Path) -> None:
     assert dumped.count("headerKeys: [act.what,act.principal,act.client,act.address]") == 5
 
 
-def test_an_ingest_that_was_cut_short_reads_each_act_once(done: Path, tmp_path: Path) -> None:
+def test_resumed_ingest_reads_each_event_once(done: Path, tmp_path: Path) -> None:
     """Behind each table: the next run does the same again, and passes over what is there."""
     log, whole = LogAddress(folder=done / "log"), rows(Lake.open(done / "lake"), "audit_events")
     commit = ingest_module.commit

@@ -43,7 +43,7 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "log"
 
 
-def test_a_torn_last_batch_waits_until_it_is_whole(lake: Lake, log: Path) -> None:
+def test_torn_last_batch_is_read_when_complete(lake: Lake, log: Path) -> None:
     write_partition(log, 0, [_commit(0), _commit(1, 1)])
     whole = (log / FOLDER / SEGMENT).read_bytes()
     (log / FOLDER / SEGMENT).write_bytes(whole[:-5])
@@ -56,7 +56,7 @@ def test_a_torn_last_batch_waits_until_it_is_whole(lake: Lake, log: Path) -> Non
     assert again.notes == ()
 
 
-def test_a_bad_checksum_in_the_middle_costs_its_batch_only(lake: Lake, log: Path) -> None:
+def test_batch_with_wrong_checksum_is_quarantined_alone(lake: Lake, log: Path) -> None:
     batches = [batch_bytes(_commit(at, at)) for at in range(3)]
     bad = bytearray(batches[1])
     bad[-1] ^= 1
@@ -79,9 +79,7 @@ def test_a_bad_checksum_in_the_middle_costs_its_batch_only(lake: Lake, log: Path
         (struct.pack(">hh", 2, 50) + b"short", b"", "truncated"),
     ],
 )
-def test_an_undecodable_record_is_kept_whole(
-    lake: Lake, log: Path, key: bytes | None, value: bytes, reason: str
-) -> None:
+def test_undecodable_record_is_quarantined(lake: Lake, log: Path, key: bytes | None, value: bytes, reason: str) -> None:
     odd = Batch(records=(Record(1, 1_700_000_000_000, key, value),))
     write_partition(log, 0, [_commit(0), odd, _commit(2, 2)])
     _cycle(lake, log)
@@ -91,7 +89,7 @@ def test_an_undecodable_record_is_kept_whole(
     assert reason in kept["reason"]
 
 
-def test_records_deleted_before_they_were_read_leave_a_gap_said_loudly(lake: Lake, log: Path) -> None:
+def test_records_deleted_before_ingest_are_a_noted_gap(lake: Lake, log: Path) -> None:
     write_partition(log, 0, [_commit(0)])
     _cycle(lake, log)
     shutil.rmtree(log)
@@ -102,7 +100,7 @@ def test_records_deleted_before_they_were_read_leave_a_gap_said_loudly(lake: Lak
     assert [row["partition"] for row in rows(lake, "offsets")] == [0, 7]
 
 
-def test_a_log_that_ends_before_our_position_is_refused(lake: Lake, log: Path) -> None:
+def test_log_shorter_than_the_position_is_refused(lake: Lake, log: Path) -> None:
     write_partition(log, 0, [_commit(0), _commit(1)])
     _cycle(lake, log)
     before = state(lake)
@@ -122,7 +120,7 @@ def test_another_log_of_the_same_length_is_refused(lake: Lake, log: Path) -> Non
         _cycle(lake, log)
 
 
-def test_another_cluster_is_refused_and_the_same_one_goes_on_elsewhere(lake: Lake, log: Path, tmp_path: Path) -> None:
+def test_other_cluster_is_refused_and_a_moved_log_is_accepted(lake: Lake, log: Path, tmp_path: Path) -> None:
     write_partition(log, 0, [_commit(0)])
     (log / "meta.properties").write_text("cluster.id=first\n")
     _cycle(lake, log)

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 
 @pytest.mark.long
-def test_of_a_full_lake_all_holds_but_what_one_of_every_record_type_holds(full_lake: Lake, tmp_path: Path) -> None:
+def test_checks_of_a_full_lake_pass_except_for_artificial_records(full_lake: Lake, tmp_path: Path) -> None:
     from offsetlake.checks.runner import evaluate  # noqa: PLC0415 - seconds, of every worker that collects tests
 
     suites = read_suites([])

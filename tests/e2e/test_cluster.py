@@ -194,7 +194,7 @@ def test_settings_given_to_spark_submit_win(probed: dict[str, Any]) -> None:
     assert {name: probed["settings"][name] for name in GIVEN} == GIVEN
 
 
-def test_the_jobs_on_a_cluster(submit: Submit, tmp_path: Path) -> None:
+def test_jobs_run_on_a_spark_cluster(submit: Submit, tmp_path: Path) -> None:
     log, lake = tmp_path / "log", tmp_path / "cluster"
     random_log(random.Random(21), 3_000, groups=40, log_partitions=5).write(log)
     write_wide_log(log, ["wide-0", "wide-1"], 100)
@@ -211,7 +211,7 @@ def test_the_jobs_on_a_cluster(submit: Submit, tmp_path: Path) -> None:
     assert all(local.count(table) for table in TABLES if table not in ("alterations", "log_ends"))
 
 
-def test_tasks_that_fail_once_leave_the_tables_of_tasks_that_do_not(submit: Submit, tmp_path: Path) -> None:
+def test_retried_tasks_leave_correct_tables(submit: Submit, tmp_path: Path) -> None:
     random_log(random.Random(22), 500, groups=10, log_partitions=3).write(tmp_path / "log")
     (tmp_path / "failing.py").write_text(FAILING)
     done(submit(tmp_path / "failing.py", tmp_path / "retried", tmp_path / "log", str(LATER)))
@@ -233,7 +233,7 @@ def unreferenced_files(lake: Lake) -> set[Path]:
 
 
 @pytest.mark.long
-def test_what_fails_fails_the_submission(submit: Submit, tmp_path: Path) -> None:
+def test_failed_job_fails_the_submission(submit: Submit, tmp_path: Path) -> None:
     finished = submit(ROOT / "jobs" / "run.py", "--lake", tmp_path / "lake", "--log", tmp_path / "nowhere")
     assert finished.returncode != 0
     assert (
@@ -243,7 +243,7 @@ def test_what_fails_fails_the_submission(submit: Submit, tmp_path: Path) -> None
 
 
 @pytest.mark.long
-def test_the_jobs_on_spark_connect(python: Path, program: Path, tmp_path: Path) -> None:
+def test_jobs_run_on_spark_connect(python: Path, program: Path, tmp_path: Path) -> None:
     """The client runs from the wheel, which the server's tasks do not have unless the client sends it."""
     random_log(random.Random(23), 1_000, groups=20, log_partitions=3).write(tmp_path / "log")
     (tmp_path / "failing.py").write_text(FAILING_ON_CONNECT)

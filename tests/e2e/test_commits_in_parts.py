@@ -19,7 +19,7 @@ def log(tmp_path: Path) -> Log:
     return Log(tmp_path)
 
 
-def test_five_announced_four_there(log: Log) -> None:
+def test_commit_with_four_of_five_parts_is_incomplete(log: Log) -> None:
     log.batch(plain(0, 10), plain(1, 11), plain(2, None))
     log.batch(*(part(partition, 20 + partition, 5) for partition in range(4)))
     assert log.read() == {0: 10, 1: 11}, "what was before is kept, what was not there is absent"
@@ -32,7 +32,7 @@ def test_five_announced_four_there(log: Log) -> None:
     assert [partition for _, partition, _ in log.pending()] == [1, 2], "of decided keys they cannot matter any more"
 
 
-def test_five_announced_five_there_over_two_batches_and_segments(log: Log) -> None:
+def test_parts_in_two_batches_and_segments_are_complete(log: Log) -> None:
     log.batch(*(part(partition, 20 + partition, 5) for partition in range(3)), codec="zstd")
     log.batch(*(part(partition, 20 + partition, 5) for partition in range(3, 5)))
     write_partition(log.folder / "log", 0, log.batches, segment_starts=[0, 3])
@@ -46,20 +46,20 @@ def test_five_announced_five_there_over_two_batches_and_segments(log: Log) -> No
     [plain(9, 9), plain(9, None), part(9, 9, 3, commit_id=2), part(9, 9, 4), (b"\0\1", None, ())],
     ids=["commit", "tombstone", "another commit", "another size", "undecodable"],
 )
-def test_what_stands_between_parts_ends_their_commit(log: Log, between: Made) -> None:
+def test_record_between_parts_ends_their_commit(log: Log, between: Made) -> None:
     log.batch(part(0, 20, 3), part(1, 21, 3), between, part(2, 22, 3))
     log.batch(plain(5, 5))
     assert {partition: at for partition, at in log.read().items() if partition < 3} == {}
     assert [partition for _, partition, _ in log.pending() if partition < 3] == [0, 1, 2]
 
 
-def test_a_lost_log_offset_between_parts_ends_their_commit(log: Log) -> None:
+def test_lost_log_offset_between_parts_ends_their_commit(log: Log) -> None:
     log.batch(part(0, 20, 2), last_offset=1)
     log.batch(part(1, 21, 2))
     assert log.read() == {}
 
 
-def test_parts_wait_for_the_run_that_brings_the_rest(log: Log) -> None:
+def test_parts_are_pending_until_the_rest_is_ingested(log: Log) -> None:
     log.batch(plain(0, 10), plain(2, 12))
     log.batch(part(0, 20, 4), part(1, 21, 4))
     assert log.read() == {0: 10, 2: 12}
@@ -72,14 +72,14 @@ def test_parts_wait_for_the_run_that_brings_the_rest(log: Log) -> None:
     assert log.pending() == []
 
 
-def test_two_commits_in_a_row_and_an_id_used_again(log: Log) -> None:
+def test_reused_commit_id_is_a_new_commit(log: Log) -> None:
     log.batch(part(0, 20, 2), part(1, 21, 2), part(0, 30, 3, 2), part(1, 31, 3, 2))
     assert log.read() == {0: 20, 1: 21}
     log.batch(part(2, 32, 3, 2), part(0, 40, 2), part(3, 43, 2))
     assert log.read() == {0: 40, 1: 31, 2: 32, 3: 43}
 
 
-def test_more_parts_than_the_size_are_one_commit_behind_the_other(log: Log) -> None:
+def test_surplus_parts_begin_another_commit(log: Log) -> None:
     log.batch(part(0, 20, 2), part(1, 21, 2), part(0, 30, 2))
     assert log.read() == {0: 20, 1: 21}
     assert log.pending() == [(2, 0, 30)]
@@ -90,18 +90,18 @@ def test_more_parts_than_the_size_are_one_commit_behind_the_other(log: Log) -> N
     assert log.pending() == [(4, 0, 40)]
 
 
-def test_a_commit_of_one_part_counts_at_once(log: Log) -> None:
+def test_commit_of_one_part_takes_effect_at_once(log: Log) -> None:
     assert log.batch(part(0, 20, 1), part(0, 21, 1), part(1, 22, 1)).read() == {0: 21, 1: 22}
 
 
-def test_a_tombstone_counts_with_its_commit(log: Log) -> None:
+def test_tombstone_part_takes_effect_with_its_commit(log: Log) -> None:
     log.batch(plain(0, 10), plain(1, 11))
     log.batch(part(0, None, 2), plain(3, 13), part(1, None, 2), part(2, 22, 2))
     assert log.read() == {0: 10, 2: 22, 3: 13}
     assert log.pending() == [(2, 0, None)]
 
 
-def test_a_tombstone_of_a_complete_commit_only_removes_what_an_open_transaction_holds(log: Log) -> None:
+def test_tombstone_of_a_complete_commit_removes_pending_offsets(log: Log) -> None:
     log.batch(plain(0, 50), producer_id=7, producer_epoch=0, is_transactional=True)
     log.batch(part(0, None, 2))
     assert log.read() == {}
@@ -112,7 +112,7 @@ def test_a_tombstone_of_a_complete_commit_only_removes_what_an_open_transaction_
     assert log.transaction_ends("COMMIT", 7).read() == {1: 21}
 
 
-def test_a_transaction_decided_behind_a_part_takes_its_place(log: Log) -> None:
+def test_transaction_committed_after_a_part_replaces_it(log: Log) -> None:
     log.batch(part(0, 20, 2)).batch(plain(0, 50), producer_id=7, producer_epoch=0, is_transactional=True)
     assert log.read() == {}
     assert log.pending() == [(0, 0, 20)]
@@ -120,14 +120,14 @@ def test_a_transaction_decided_behind_a_part_takes_its_place(log: Log) -> None:
     assert log.pending() == []
 
 
-def test_a_part_in_a_transaction_waits_for_the_marker(log: Log) -> None:
+def test_transactional_part_is_pending_until_the_marker(log: Log) -> None:
     log.batch(part(0, 20, 1), part(1, 21, 5), producer_id=7, producer_epoch=0, is_transactional=True)
     assert log.read() == {}
     assert log.pending() == []
     assert log.transaction_ends("COMMIT", 7).read() == {0: 20, 1: 21}
 
 
-def test_malformed_headers_cost_the_record_and_its_commit(log: Log) -> None:
+def test_malformed_headers_quarantine_the_record(log: Log) -> None:
     log.batch(plain(0, 10))
     log.batch(part(0, 20, 3), plain(1, 21, ((b"commit.id", struct.pack(">q", 1)),)), part(2, 22, 3))
     assert log.read() == {0: 10}
@@ -145,14 +145,14 @@ def test_other_headers_change_nothing(log: Log) -> None:
 
 
 @pytest.mark.parametrize("rest", [21, None])
-def test_a_commit_that_is_not_complete_makes_no_group(log: Log, rest: int | None) -> None:
+def test_incomplete_commit_creates_no_group(log: Log, rest: int | None) -> None:
     log.batch(part(0, 20, 2)).read()
     assert log.groups() == []
     log.batch(part(1, rest, 2)).read()
     assert log.groups() == ["g"]
 
 
-def test_parts_bring_back_no_group_that_is_gone(log: Log) -> None:
+def test_parts_do_not_recreate_a_deleted_group(log: Log) -> None:
     log.batch(part(0, 20, 3), plain(1, 11), (group_metadata_key("g"), None, ())).read()
     assert log.groups() == []
     log.batch((offset_key("other", "t", 0), offset_value(3, 1, commit_timestamp=TIME), ())).read()
@@ -176,7 +176,7 @@ def test_offsets_as_of_one_topic_know_the_parts_of_others(log: Log) -> None:
     assert offsets_as_of(log.lake, TIME, topic="t")["committed_offset"].to_pylist() == []
 
 
-def test_history_tells_which_parts_do_not_count(log: Log) -> None:
+def test_history_marks_parts_of_incomplete_commits(log: Log) -> None:
     log.batch(plain(0, 10), part(0, 20, 3), part(0, 21, 3), plain(0, 15))
     log.batch(part(1, 1, 3), part(0, 12, 3), part(0, 13, 3), plain(0, 14))
     log.batch(part(0, None, 2), part(1, None, 2), part(0, None, 2), plain(1, 1), plain(0, 16)).read()
@@ -196,7 +196,7 @@ def test_history_tells_which_parts_do_not_count(log: Log) -> None:
     ]
 
 
-def test_a_key_with_a_part_that_does_not_count_is_kept(log: Log) -> None:
+def test_key_with_a_part_of_an_incomplete_commit_is_kept(log: Log) -> None:
     log.batch(plain(0, 10), plain(1, 11), part(0, 20, 2)).read()
     judge(InProcess(), log.lake)
     assert [row["partition"] for row in rows(log.lake, "tombstones")] == [1]

@@ -58,7 +58,7 @@ def assert_in_log(log: Path, emitted: list[dict[str, Any]]) -> None:
 @pytest.mark.slow
 @settings(max_examples=6, deadline=None)
 @given(log=logs(max_batches=30))
-def test_what_is_planned_goes_and_all_else_stays(log: RandomLog, tmp_path_factory: Any) -> None:
+def test_emit_writes_only_planned_tombstones(log: RandomLog, tmp_path_factory: Any) -> None:
     assume(log.plans)
     folder = tmp_path_factory.mktemp("emit")
     log.write(folder / "log")
@@ -82,7 +82,7 @@ def test_what_is_planned_goes_and_all_else_stays(log: RandomLog, tmp_path_factor
 @pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(log=logs(max_batches=40), part=st.floats(0.1, 0.9))
-def test_no_commit_newer_than_the_one_judged_is_lost(log: RandomLog, part: float, tmp_path_factory: Any) -> None:
+def test_tombstone_of_an_offset_committed_again_is_refused(log: RandomLog, part: float, tmp_path_factory: Any) -> None:
     judged_plans = log.plans[: int(len(log.plans) * part)]
     assume(judged_plans)
     folder = tmp_path_factory.mktemp("emit")
@@ -114,7 +114,7 @@ def judged(tmp_path: Path) -> tuple[Lake, Path]:
     return lake, tmp_path / "log"
 
 
-def test_what_was_judged_on_older_tables_is_not_sent(judged: tuple[Lake, Path]) -> None:
+def test_plan_older_than_the_last_compaction_is_refused(judged: tuple[Lake, Path]) -> None:
     lake, log = judged
     random_log(random.Random(11), 500, groups=6, log_partitions=3).write(log)
     cycle(InProcess(), lake, log)
@@ -126,7 +126,7 @@ def test_what_was_judged_on_older_tables_is_not_sent(judged: tuple[Lake, Path]) 
     assert send(lake, log)["emitted"]
 
 
-def test_a_log_that_is_another_or_written_by_another(judged: tuple[Lake, Path], tmp_path: Path) -> None:
+def test_other_log_and_log_in_use_are_refused(judged: tuple[Lake, Path], tmp_path: Path) -> None:
     lake, log = judged
     random_log(random.Random(12), 400, groups=6, log_partitions=3).write(tmp_path / "other")
     with pytest.raises(LogMismatch):
@@ -136,7 +136,7 @@ def test_a_log_that_is_another_or_written_by_another(judged: tuple[Lake, Path], 
     assert not outcomes(lake, "emitted")
 
 
-def test_offsets_of_topics_that_are_gone(tmp_path: Path) -> None:
+def test_offsets_of_deleted_topics_are_emitted(tmp_path: Path) -> None:
     random_log(random.Random(11), 400, groups=6, log_partitions=3).write(tmp_path / "log")
     lake = Lake.create(tmp_path / "lake")
     cycle(InProcess(), lake, tmp_path / "log")

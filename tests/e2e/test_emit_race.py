@@ -53,7 +53,7 @@ def send(lake: Lake, log: Path) -> Counter[str]:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_no_commit_newer_than_the_one_judged_goes(tmp_path: Path) -> None:
+def test_concurrent_commits_are_never_deleted(tmp_path: Path) -> None:
     log, lake = tmp_path / "log", Lake.create(tmp_path / "lake")
     log.mkdir()
     commit_all(log)

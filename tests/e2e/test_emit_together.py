@@ -84,7 +84,7 @@ def reasons(lake: Lake, outcome: str) -> set[tuple[str | None, int | None, str |
     return {(r["topic"], r["partition"], r["reason"]) for r in rows(lake, "tombstones") if r["outcome"] == outcome}
 
 
-def test_an_offset_that_is_reset_keeps_its_group(lake: Lake, log: Path) -> None:
+def test_group_with_a_reset_offset_is_not_deleted(lake: Lake, log: Path) -> None:
     judge(InProcess(), lake)
     only_planned(lake, log, "reset", "alterations", lambda: reset_to_nine(lake))
     assert send(lake, log) == {"done": 1, "emitted": 1, "refused": 2}
@@ -99,7 +99,7 @@ def test_an_offset_that_is_reset_keeps_its_group(lake: Lake, log: Path) -> None:
     assert send(lake, log) == {}
 
 
-def test_an_offset_that_is_brought_back_keeps_its_group(lake: Lake, log: Path) -> None:
+def test_group_with_a_restored_offset_is_not_deleted(lake: Lake, log: Path) -> None:
     """The group itself was planned to go when it had no offsets: its record would hide those it is given."""
     cleaned = plan_cleanup(lake, GROUP, "orders", T, live=False)
     changes.execute(lake, LogAddress(folder=log), "cleanup", "tombstones", lambda: cleaned, lambda _: None)
@@ -113,7 +113,7 @@ def test_an_offset_that_is_brought_back_keeps_its_group(lake: Lake, log: Path) -
     assert [row["group_id"] for row in rows(lake, "groups")] == [GROUP]
 
 
-def test_a_group_stays_with_an_offset_whose_cleanup_is_stale(lake: Lake, log: Path) -> None:
+def test_group_with_a_stale_cleanup_is_not_deleted(lake: Lake, log: Path) -> None:
     one = lambda: plan_cleanup(lake, GROUP, "orders", T, live=False).slice(0, 1)  # noqa: E731
     only_planned(lake, log, "cleanup", "tombstones", one)
     write_log(log, GROUP, "others", "more")
@@ -127,7 +127,7 @@ def test_a_group_stays_with_an_offset_whose_cleanup_is_stale(lake: Lake, log: Pa
     assert [row["group_id"] for row in rows(lake, "groups")] == [GROUP]
 
 
-def test_what_was_cut_short_by_hand_has_its_row_too(lake: Lake, log: Path) -> None:
+def test_interrupted_reset_gets_its_row_of_runs(lake: Lake, log: Path) -> None:
     for _ in range(2):
         only_planned(lake, log, "reset", "alterations", lambda: reset_to_nine(lake))
     # The plan is written down and the run is not, as when it is killed between the two.
@@ -142,7 +142,7 @@ def test_what_was_cut_short_by_hand_has_its_row_too(lake: Lake, log: Path) -> No
     assert [row["notes"] for row in resets if row["run_id"] == 5] == [[CUT_SHORT]]
 
 
-def test_a_group_planned_to_go_by_two_goes_once(tmp_path: Path) -> None:
+def test_group_planned_by_two_runs_is_deleted_once(tmp_path: Path) -> None:
     """Its only record stands at the log's very first offset."""
     log, lake = tmp_path / "log", Lake.create(tmp_path / "lake")
     value = group_metadata_value(3, protocol_type="consumer", generation=1, protocol=None, leader=None)

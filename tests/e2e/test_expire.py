@@ -58,7 +58,7 @@ def planned(lake: Lake) -> Tombstones:
 @pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(log=logs(max_batches=30), data=st.data())
-def test_what_is_planned_is_what_a_pass_would_tombstone(log: Any, data: st.DataObject, tmp_path_factory: Any) -> None:
+def test_plan_equals_the_oracle(log: Any, data: st.DataObject, tmp_path_factory: Any) -> None:
     assume(log.plans)
     folder = tmp_path_factory.mktemp("expire")
     log.write(folder / "log")
@@ -82,7 +82,9 @@ def _assert_what_if(lake: Lake, now: int, expected: Tombstones) -> None:
 
 
 @pytest.mark.jvm
-def test_judged_in_spark_as_here(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluation_in_spark_equals_the_local_one(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     random_log(random.Random(5), 1_500, groups=25, log_partitions=4).write(tmp_path / "log")
     here, there = Lake.create(tmp_path / "here"), Lake.create(tmp_path / "there")
     for lake in (here, there):
@@ -111,7 +113,7 @@ def judged(judged_once: Lake, tmp_path: Path) -> Lake:
 
 
 @pytest.mark.long
-def test_a_decision_is_planned_again_only_once_it_was_refused(judged: Lake) -> None:
+def test_refused_decision_is_planned_again(judged: Lake) -> None:
     before = rows(judged, "tombstones")
     again = judge(InProcess(), judged)
     assert (again.outcome, again.counts["planned"]) == ("nothing new", 0)
@@ -125,7 +127,7 @@ def test_a_decision_is_planned_again_only_once_it_was_refused(judged: Lake) -> N
     assert sorted(latest["outcome"].to_pylist()) == ["emitted"] * 2 + ["planned"] * (len(before) - 2)
 
 
-def test_a_plan_that_no_longer_holds_is_withdrawn(judged: Lake) -> None:
+def test_plan_that_does_not_apply_any_more_is_withdrawn(judged: Lake) -> None:
     count = judged.count("tombstones")
     early = judge(InProcess(), judged, 1)
     assert (early.outcome, early.counts["withdrawn"]) == ("done", count)
@@ -135,7 +137,7 @@ def test_a_plan_that_no_longer_holds_is_withdrawn(judged: Lake) -> None:
     assert questions.tombstones(judged, outcome="planned").num_rows == count
 
 
-def test_evidence_is_that_of_the_policy_in_force(judged: Lake) -> None:
+def test_changed_policy_changes_the_evidence(judged: Lake) -> None:
     expire(InProcess, judged, RetentionPolicy(1_000), LATER, lambda _: None)  # type: ignore[arg-type]
     standing = questions.tombstones(judged)
     assert set(standing["outcome"].to_pylist()) == {"planned"}
@@ -151,7 +153,7 @@ def _write(lake: Lake, found: list[dict[str, Any]]) -> None:
     runs.finish(lake, "expire", plan, outcome="done", counts={})
 
 
-def test_a_clock_before_the_newest_commit_is_said(judged: Lake) -> None:
+def test_time_before_the_newest_commit_is_noted(judged: Lake) -> None:
     row = expire(InProcess, judged, RetentionPolicy(WEEK), 1, lambda _: None)  # type: ignore[arg-type]
     (note,) = row.notes
     assert note.startswith("evaluated at 1970-01-01T00:00:00.001Z, before the newest commit (")
@@ -161,7 +163,7 @@ def test_what_if_of_a_lake_that_is_empty(tmp_path: Path) -> None:
     assert what_if(Lake.create(tmp_path / "lake"), RetentionPolicy(1), None, LATER).num_rows == 0
 
 
-def test_decisions_are_asked_for_by_group_and_outcome(judged: Lake) -> None:
+def test_decisions_are_filtered_by_group_and_outcome(judged: Lake) -> None:
     every = questions.tombstones(judged)
     groups = sorted(set(every["group_id"].to_pylist()))
     assert questions.tombstones(judged, pattern=groups[0]).num_rows == every["group_id"].to_pylist().count(groups[0])

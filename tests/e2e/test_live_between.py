@@ -58,7 +58,7 @@ JustBefore = Callable[[type, str, Callable[[], object]], None]
 
 
 @pytest.mark.long
-def test_a_commit_before_anything_is_sent_stays(live: Live, just_before: JustBefore) -> None:
+def test_commit_before_the_request_is_not_deleted(live: Live, just_before: JustBefore) -> None:
     group = topic = live.topic("between-plan")
     workload.simple_commit(live.broker.bootstrap, group, {(topic, 0): 3, (topic, 1): 4})
     just_before(
@@ -79,7 +79,7 @@ def test_a_commit_before_anything_is_sent_stays(live: Live, just_before: JustBef
 
 @pytest.mark.long
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_member_that_joins_keeps_its_group(
+def test_group_with_a_new_member_is_not_deleted(
     live: Live, just_before: JustBefore, protocol: Literal["classic", "consumer"]
 ) -> None:
     group = topic = live.topic(f"between-joins-{protocol}")
@@ -102,7 +102,7 @@ def test_a_member_that_joins_keeps_its_group(
 
 
 @pytest.mark.long
-def test_a_commit_that_goes_with_its_tombstone_is_told_and_comes_back(live: Live, just_before: JustBefore) -> None:
+def test_concurrently_deleted_commit_is_noted_and_restored(live: Live, just_before: JustBefore) -> None:
     group = topic = live.topic("between-lost")
     live.commit(group, {(topic, 0): OffsetToCommit(3)})
     # The same offset again: by what a broker answers it is the commit that was judged.
@@ -123,7 +123,7 @@ def test_a_commit_that_goes_with_its_tombstone_is_told_and_comes_back(live: Live
 
 
 @pytest.mark.long
-def test_commits_that_go_with_their_group_are_told_and_come_back(live: Live, just_before: JustBefore) -> None:
+def test_commits_deleted_with_their_group_are_noted_and_restored(live: Live, just_before: JustBefore) -> None:
     group = topic = live.topic("between-group")
     live.commit(group, {(topic, 0): OffsetToCommit(3)})
     late = {(topic, 0): 8, (topic, 1): 9}
@@ -137,7 +137,7 @@ def test_commits_that_go_with_their_group_are_told_and_come_back(live: Live, jus
 
 
 @pytest.mark.long
-def test_a_transaction_that_goes_with_its_group_is_told(live: Live, just_before: JustBefore) -> None:
+def test_transaction_deleted_with_its_group_is_noted(live: Live, just_before: JustBefore) -> None:
     group = topic = live.topic("between-transaction")
     live.commit(group, {(topic, 0): OffsetToCommit(3)})
     with ExitStack() as ends:
@@ -156,7 +156,7 @@ def test_a_transaction_that_goes_with_its_group_is_told(live: Live, just_before:
 
 
 @pytest.mark.long
-def test_a_commit_that_is_overwritten_is_told(live: Live, just_before: JustBefore) -> None:
+def test_overwritten_commit_is_noted(live: Live, just_before: JustBefore) -> None:
     group = topic = live.topic("between-overwritten", records=10)
     live.commit(group, {(topic, 0): OffsetToCommit(3)})
     just_before(ClusterAdmin, "commit", lambda: workload.simple_commit(live.broker.bootstrap, group, {(topic, 0): 7}))
@@ -185,7 +185,7 @@ def allow(broker: Broker) -> Iterator[Callable[[ResourceType, str, AclOperation]
 
 
 @pytest.mark.long
-def test_a_user_with_rights_to_one_topic_only(
+def test_principal_with_permission_for_one_topic(
     live: Live, allow: Callable[[ResourceType, str, AclOperation], None], tmp_path: Path
 ) -> None:
     group = mine = live.topic("between-mine", records=10)

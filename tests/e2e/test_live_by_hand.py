@@ -28,7 +28,7 @@ def live(broker: Broker, lake: Path, capsys: pytest.CaptureFixture[str]) -> Live
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["classic", "consumer", "simple"])
-def test_a_group_nobody_uses_goes_and_comes_back(live: Live, kind: Protocol | Literal["simple"]) -> None:
+def test_idle_group_is_cleaned_up_and_restored(live: Live, kind: Protocol | Literal["simple"]) -> None:
     group = topic = live.topic(f"hand-idle-{kind}")
     offsets = {(topic, 0): 3, (topic, 2): 5}
     if kind == "simple":
@@ -54,7 +54,7 @@ def test_a_group_nobody_uses_goes_and_comes_back(live: Live, kind: Protocol | Li
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_in_use_is_left_alone(live: Live, protocol: Protocol) -> None:
+def test_group_in_use_is_refused(live: Live, protocol: Protocol) -> None:
     group = used = live.topic(f"hand-used-{protocol}")
     left = live.topic(f"hand-left-{protocol}")
     workload.simple_commit(live.broker.bootstrap, group, {(left, 0): 5})
@@ -84,7 +84,7 @@ def test_a_group_in_use_is_left_alone(live: Live, protocol: Protocol) -> None:
 
 
 @pytest.mark.long
-def test_a_pattern_takes_the_idle_groups_and_tells_of_the_others(live: Live) -> None:
+def test_cleanup_by_pattern_refuses_groups_in_use(live: Live) -> None:
     topic = live.topic("hand-team")
     for number in range(3):
         workload.simple_commit(live.broker.bootstrap, f"hand-team-idle-{number}", {(topic, number): number})
@@ -152,7 +152,7 @@ def test_reset_by_every_strategy(live: Live) -> None:
 
 
 @pytest.mark.long
-def test_a_new_group_from_a_file_and_from_a_group(live: Live, tmp_path: Path) -> None:
+def test_new_group_is_created_from_a_file_and_from_a_group(live: Live, tmp_path: Path) -> None:
     topic = live.topic("hand-copy", 3, records=10)
     exact = {(topic, 0): OffsetToCommit(4, 0, "naïve, мета 🦦"), (topic, 1): OffsetToCommit(0, -1, "")}
     live.commit("hand-copy", exact)
@@ -176,7 +176,7 @@ def test_a_new_group_from_a_file_and_from_a_group(live: Live, tmp_path: Path) ->
 
 
 @pytest.mark.long
-def test_back_to_an_instant_and_to_before_a_run(live: Live) -> None:
+def test_restore_as_of_a_time_and_before_a_run(live: Live) -> None:
     group = topic = live.topic("hand-back", 3, records=10)
     then = {(topic, 0): OffsetToCommit(4, 0, "naïve, мета 🦦"), (topic, 1): OffsetToCommit(7, -1, "x")}
     live.commit(group, then)
@@ -206,7 +206,7 @@ def test_back_to_an_instant_and_to_before_a_run(live: Live) -> None:
 
 
 @pytest.mark.long
-def test_an_open_transaction_holds_its_group(live: Live) -> None:
+def test_group_with_an_open_transaction_is_refused(live: Live) -> None:
     group = topic = live.topic("hand-held", 2)
     workload.simple_commit(live.broker.bootstrap, group, {(topic, 0): 3})
     with ExitStack() as ends:

@@ -63,7 +63,7 @@ def live(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
 
 
 @pytest.mark.long
-def test_what_expire_planned_goes_through_the_cluster(live: Live) -> None:
+def test_planned_tombstones_are_emitted_through_the_cluster(live: Live) -> None:
     lake, bootstrap = Lake.open(live.lake), live.broker.bootstrap
     now = ("--now", str(LATER))
     with closing(workload.member(bootstrap, "used", {(TOPIC, 0): 5}, "consumer")):

@@ -104,7 +104,7 @@ def expired(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Expired]:
 
 
 @pytest.mark.long
-def test_the_broker_does_what_expire_planned(expired: Expired, tmp_path: Path) -> None:
+def test_broker_expires_what_was_planned(expired: Expired, tmp_path: Path) -> None:
     newest = max(row["commit_timestamp"] for row in rows(expired.lake, "offsets"))
     planned = _plan(expired.lake, newest + RETENTION_MS, tmp_path / "lake")
     by_hand = {(group, *key): rule for group, of in PLANNED.items() for rule, keys in of.items() for key in keys}

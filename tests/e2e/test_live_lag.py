@@ -76,7 +76,7 @@ def test_lag_is_what_kafkas_own_tool_says(
     ]
 
 
-def test_what_the_cluster_does_not_tell_is_noted_and_the_rest_goes_on(broker: Broker) -> None:
+def test_unknown_log_end_offsets_are_noted(broker: Broker) -> None:
     workload.create_topic(broker.bootstrap, "lag-known", 1)
     workload.produce(broker.bootstrap, "lag-known", 3)
     topics = ["lag-known", *(f"lag-none-{number}" for number in range(7))]

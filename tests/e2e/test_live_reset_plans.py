@@ -119,7 +119,7 @@ def test_an_export_is_the_tools(live: Live, strategy: str) -> None:
     assert sorted(ours.splitlines()) == sorted(theirs.strip().splitlines())
 
 
-def test_a_plan_says_what_was_asked_for_and_what_it_was_clamped_to(live: Live) -> None:
+def test_plan_has_requested_and_clamped_offsets(live: Live) -> None:
     """The tool's case of `--to-offset 5000` where the log ends before, and the group is at its end already."""
     answer = live.ask("reset", GROUP, "--topic", f"{FIRST}:0,2", "--to-offset", "5000")
     columns = ("partition", "previous_offset", "requested_offset", "committed_offset", "outcome", "reason")

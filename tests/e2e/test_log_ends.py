@@ -55,7 +55,7 @@ def topics_in(lake: Lake, table: str, where: str = "true") -> set[str]:
     return {row["topic"] for row in lake.query(f"SELECT topic FROM {table} WHERE {where}", table).to_pylist()}
 
 
-def test_topics_are_asked_for_before_the_log_is_read_and_new_ones_behind_it(tmp_path: Path, whole: RandomLog) -> None:
+def test_log_ends_of_new_topics_are_read_after_the_ingest(tmp_path: Path, whole: RandomLog) -> None:
     lake, log, cluster = Lake.create(tmp_path / "lake"), tmp_path / "log", Cluster()
     RandomLog(whole.world, whole.plans[:20]).write(log)
     first = read(lake, log, cluster)
@@ -78,7 +78,7 @@ def test_topics_are_asked_for_before_the_log_is_read_and_new_ones_behind_it(tmp_
 
 
 @pytest.mark.parametrize("killed", ["read_history", "record", "_finish"])
-def test_a_run_that_was_cut_short_records_what_it_was_told_first(
+def test_resumed_run_keeps_the_first_log_ends(
     tmp_path: Path, whole: RandomLog, monkeypatch: pytest.MonkeyPatch, killed: str
 ) -> None:
     lake, log, cluster = Lake.create(tmp_path / "lake"), tmp_path / "log", Cluster()
@@ -97,7 +97,7 @@ def test_a_run_that_was_cut_short_records_what_it_was_told_first(
     assert run.notes[:2] == ("answer 1", "finished after an interruption")
 
 
-def test_a_plan_of_an_older_program_has_no_ends(
+def test_plan_of_an_older_version_has_no_log_ends(
     tmp_path: Path, whole: RandomLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake, log = Lake.create(tmp_path / "lake"), tmp_path / "log"
@@ -131,7 +131,7 @@ class Leaderless:
         return {where: (0, 5) for where in asked if where != ("t", 1)}
 
 
-def test_a_partition_without_a_leader_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partition_without_leader_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_ends, "ClusterAdmin", Leaderless)
     asked = log_ends.ask(KafkaConnection(bootstrap="127.0.0.1:1"), ["t"])
     assert [row[:4] for row in asked.rows] == [["t", 0, 0, 5], ["t", 2, 0, 5]]

@@ -91,7 +91,7 @@ def lake(made: Path, tmp_path: Path) -> Lake:
 @pytest.mark.slow
 @settings(max_examples=5, deadline=None)
 @given(log=logs(max_batches=30), data=st.data())
-def test_a_log_cut_between_runs_gives_the_tables_of_one_that_was_not(log: RandomLog, data: st.DataObject) -> None:
+def test_log_cut_between_runs_gives_the_same_tables(log: RandomLog, data: st.DataObject) -> None:
     assume(log.plans)
     cuts = sorted(data.draw(st.lists(st.integers(1, len(log.plans)), max_size=3)))
     with TemporaryDirectory() as folder:
@@ -111,7 +111,7 @@ def test_a_log_cut_between_runs_gives_the_tables_of_one_that_was_not(log: Random
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [4, 7])
-def test_a_long_log_is_cut_again_and_again(seed: int, tmp_path: Path) -> None:
+def test_long_log_is_cut_repeatedly(seed: int, tmp_path: Path) -> None:
     log, deleted = _random_log(seed), []
     whole, cut = Lake.create(tmp_path / "whole"), Lake.create(tmp_path / "cut")
     for part in (0.2, 0.4, 0.7, 1.0):
@@ -127,7 +127,7 @@ def test_a_long_log_is_cut_again_and_again(seed: int, tmp_path: Path) -> None:
     _assert_no_gap(cut)
 
 
-def test_an_open_transaction_holds_its_segment_and_says_so(lake: Lake, log: Path) -> None:
+def test_segment_of_an_open_transaction_is_kept_and_noted(lake: Lake, log: Path) -> None:
     first = min((r["log_partition"], r["log_offset"], r["producer_id"]) for r in rows(lake, "pending_offsets"))
     before = _segments(log)
     row = upkeep(lake, log)
@@ -141,7 +141,7 @@ def test_an_open_transaction_holds_its_segment_and_says_so(lake: Lake, log: Path
     assert note.endswith(f" kept in the log: an open transaction of producer {producer} at offset {offset}")
 
 
-def test_what_is_not_compacted_is_held(tmp_path: Path) -> None:
+def test_uncompacted_segments_are_kept(tmp_path: Path) -> None:
     log, made = tmp_path / "log", Lake.create(tmp_path / "lake")
     write(log, [batch(0)], [batch(3)])
     cycle(InProcess(), made, log)
@@ -158,7 +158,7 @@ def test_what_is_not_compacted_is_held(tmp_path: Path) -> None:
     assert _segments(log) == {"__consumer_offsets-0": [18, 21]}
 
 
-def test_nothing_goes_before_the_first_ingest_and_the_first_compact(tmp_path: Path, log: Path) -> None:
+def test_nothing_is_deleted_before_the_first_ingest_and_compact(tmp_path: Path, log: Path) -> None:
     made, before = Lake.create(tmp_path / "new"), _segments(log)
     held = sum(map(len, before.values())) - 2
     (note,) = upkeep(made, log).notes
@@ -168,7 +168,7 @@ def test_nothing_goes_before_the_first_ingest_and_the_first_compact(tmp_path: Pa
     assert _segments(log) == before
 
 
-def test_another_log_is_refused_and_left_alone(lake: Lake, tmp_path: Path) -> None:
+def test_other_log_is_refused_and_not_changed(lake: Lake, tmp_path: Path) -> None:
     same = _random_log()  # but for the clock
     RandomLog(same.world, (replace(same.plans[0], tick=12_345), *same.plans[1:])).write(tmp_path / "other")
     before, tables = _bytes(tmp_path / "other"), lake.versions(*TABLES)
@@ -179,7 +179,7 @@ def test_another_log_is_refused_and_left_alone(lake: Lake, tmp_path: Path) -> No
     assert runs.unfinished_plan(lake, "maintain", runs.Plan) is None
 
 
-def test_a_log_that_only_might_be_the_one_is_not_cut(tmp_path: Path) -> None:
+def test_unverified_log_is_not_cut(tmp_path: Path) -> None:
     """Nothing speaks against it: it goes on behind the lake's position, where it happens to have no end of a batch."""
     write(tmp_path / "log", [batch(0)], [batch(3)], [batch(6)])
     write(tmp_path / "other", [batch(0, 2)], [batch(2, 2)], [batch(4, 6)])
@@ -200,7 +200,7 @@ def test_a_brokers_own_folder_is_refused(lake: Lake, log: Path) -> None:
     assert _bytes(log) == before
 
 
-def test_share_group_state_stays(tmp_path: Path) -> None:
+def test_share_group_state_is_never_cut(tmp_path: Path) -> None:
     topic = {"topic": SHARE_STATE_TOPIC}
     made = Lake.create(tmp_path / "lake")
     write_partition(tmp_path / "log", 0, [batch(0), batch(3)], segment_starts=(0, 3), **topic)  # type: ignore[arg-type]
@@ -212,7 +212,7 @@ def test_share_group_state_stays(tmp_path: Path) -> None:
     assert _segments(tmp_path / "log") == {"__consumer_offsets-0": [3], "__share_group_state-0": [0, 3]}
 
 
-def test_a_run_cut_short_is_to_be_finished_first(lake: Lake, log: Path) -> None:
+def test_interrupted_run_must_be_resumed_first(lake: Lake, log: Path) -> None:
     plan = runs.begin(lake, "compact", runs.Plan())
     before = _bytes(lake.path) | _bytes(log)
     for attempt in (upkeep, preview):
@@ -225,7 +225,7 @@ def test_a_run_cut_short_is_to_be_finished_first(lake: Lake, log: Path) -> None:
     }
 
 
-def test_dry_run_writes_nothing_and_tells_what_is_then_done(lake: Lake, log: Path) -> None:
+def test_dry_run_writes_nothing_and_predicts_the_run(lake: Lake, log: Path) -> None:
     before = _bytes(lake.path) | _bytes(log)
     found = preview(lake, log, 0)
     assert _bytes(lake.path) | _bytes(log) == before
@@ -284,7 +284,7 @@ def _assert_goes_on(lake: Lake, log: Path) -> None:
     assert state(lake) == state(other)
 
 
-def test_tables_of_latest_state_keep_their_files(lake: Lake) -> None:
+def test_state_tables_keep_their_files(lake: Lake) -> None:
     def named(table: str) -> set[str]:
         return {file["path"] for file in files(lake, table)}
 
@@ -299,7 +299,7 @@ def test_tables_of_latest_state_keep_their_files(lake: Lake) -> None:
         assert not named(table) & cuts[table] or table == "runs"
 
 
-def test_vacuum_takes_what_no_table_names_only_when_it_is_old(lake: Lake) -> None:
+def test_vacuum_deletes_only_old_unreferenced_files(lake: Lake) -> None:
     old, young, named = (lake.table_path("offsets") / name for name in ("part-old.parquet", "part-young.parquet", "x"))
     for path in (old, young):
         path.write_bytes(b"left behind")
@@ -316,7 +316,7 @@ def test_vacuum_takes_what_no_table_names_only_when_it_is_old(lake: Lake) -> Non
 
 
 @pytest.mark.long
-def test_entries_of_deltas_log_that_are_old_go_and_nothing_with_them(lake: Lake, log: Path) -> None:
+def test_old_delta_log_entries_are_deleted_alone(lake: Lake, log: Path) -> None:
     def known() -> dict[str, Any]:
         numbers = {
             f"{table} {job}": lake.delta_table(table).transaction_version(app_id(job))
@@ -340,7 +340,7 @@ def test_entries_of_deltas_log_that_are_old_go_and_nothing_with_them(lake: Lake,
     assert judge(InProcess(), lake).run_id == newest + 1
 
 
-def test_done_again_it_has_nothing_to_do(lake: Lake, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_run_has_nothing_to_do(lake: Lake, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert upkeep(lake, log).outcome == "done"
     monkeypatch.setattr(table_upkeep, "MIN_SMALL_FILES", 4)
     again = upkeep(lake, log)
@@ -348,7 +348,7 @@ def test_done_again_it_has_nothing_to_do(lake: Lake, log: Path, monkeypatch: pyt
 
 
 @pytest.mark.jvm
-def test_spark_reads_and_goes_on_with_what_was_maintained(spark: SparkSession, lake: Lake, log: Path) -> None:
+def test_spark_reads_and_writes_maintained_tables(spark: SparkSession, lake: Lake, log: Path) -> None:
     before = {table: contents(lake, table) for table in TABLES if table != "runs"}
     upkeep(lake, log)
     for table, expected in before.items():

@@ -226,7 +226,7 @@ def make_good(lake: Lake, sql: Callable[..., None], table: str, sentence: str) -
 
 @pytest.mark.long
 @pytest.mark.jvm
-def test_one_cycle_after_what_others_did(made: Made, lake: Lake, sql: Callable[..., None]) -> None:
+def test_cycle_after_changes_of_other_engines(made: Made, lake: Lake, sql: Callable[..., None]) -> None:
     """A part of the matrix below, in one lake: what is adapted to together, then refusals one after the other."""
     by_name = {case.name: case for case in CASES}
     for table in ("offset_commits", "offsets", "groups"):

@@ -52,7 +52,7 @@ def _spark_field(column: Row) -> Row:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_nothing_is_null_that_must_not_be(full_lake: Lake, table: str) -> None:
+def test_required_columns_have_no_nulls(full_lake: Lake, table: str) -> None:
     columns = {"type": "struct", "fields": DEFINITIONS[table]["columns"]}
     for row in contents(full_lake, table):
         _assert_no_nulls(columns, row)

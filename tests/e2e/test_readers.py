@@ -138,7 +138,7 @@ def as_row(entry: OffsetRecord) -> Row:
     }
 
 
-def test_the_log_is_a_source_read_side_by_side(spark: SparkSession, tmp_path: Path) -> None:
+def test_log_source_is_read_in_parallel(spark: SparkSession, tmp_path: Path) -> None:
     random_log(random.Random(32), 3_000, groups=30, log_partitions=5, commit_ids=(7,)).write(tmp_path)
     write_wide_log(tmp_path, ["wide-0", "wide-1"], 100)
     expected = [as_row(entry) for entry in replay(read_log(tmp_path)).history]

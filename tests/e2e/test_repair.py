@@ -41,7 +41,7 @@ def kept_by_cleaning(log: Log) -> list[LogRecord]:
     return sorted(newest.values(), key=lambda record: record.log_offset)
 
 
-def test_four_of_five_parts(log: Log) -> None:
+def test_incomplete_commit_is_repaired(log: Log) -> None:
     """The case the seed tells: a request of five offsets, of which four reached the log before its leader was lost."""
     log.batch(*(plain(partition, 10 + partition) for partition in range(4)))
     log.batch(*(part(partition, 20 + partition, size=5) for partition in range(4)))
@@ -69,28 +69,28 @@ def test_a_key_without_a_former_value_gets_a_tombstone(log: Log) -> None:
     assert mend(log) == []
 
 
-def test_what_was_committed_again_needs_no_repair(log: Log) -> None:
+def test_offset_committed_again_needs_no_repair(log: Log) -> None:
     log.batch(plain(0, 10), plain(1, 11)).batch(part(0, 20, size=3), part(1, 21, size=3)).batch(plain(0, 30))
     assert log.read() == {0: 30, 1: 11}
     assert mend(log) == [(1, 11, "done", 5)]
     assert log.offsets() == {0: 30, 1: 11}
 
 
-def test_a_complete_commit_is_left_alone(log: Log) -> None:
+def test_complete_commit_needs_no_repair(log: Log) -> None:
     log.batch(plain(0, 10)).batch(part(0, 20, size=2), part(1, 21, size=2))
     assert log.read() == {0: 20, 1: 21}
     assert mend(log) == []
     assert log.offsets() == {0: 20, 1: 21}
 
 
-def test_two_commits_in_part_one_behind_the_other(log: Log) -> None:
+def test_two_successive_incomplete_commits_are_repaired(log: Log) -> None:
     log.batch(plain(0, 10)).batch(part(0, 20, size=2)).batch(part(0, 30, size=2, commit_id=2))
     assert log.read() == {0: 10}
     assert mend(log) == [(0, 10, "done", 3)]
     assert log.pending() == []
 
 
-def test_a_key_a_transaction_holds_is_refused_until_that_ends(log: Log) -> None:
+def test_repair_of_an_offset_in_an_open_transaction_is_refused(log: Log) -> None:
     log.batch(plain(0, 10)).batch(part(0, 20, size=2))
     log.batch(plain(0, 30), producer_id=7, producer_epoch=0, is_transactional=True)
     assert log.read() == {0: 10}
@@ -105,7 +105,7 @@ def test_a_key_a_transaction_holds_is_refused_until_that_ends(log: Log) -> None:
     assert mend(log) == [(0, 10, "done", 4)]
 
 
-def test_a_torn_end_is_cut_off_and_kept(log: Log) -> None:
+def test_torn_end_is_truncated_and_kept(log: Log) -> None:
     log.batch(plain(0, 10)).batch(plain(0, 20))
     log.read()
     [segment] = (log.folder / "log").glob("*/*.log")

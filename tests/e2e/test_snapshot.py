@@ -30,7 +30,7 @@ def plain(table: pa.Table) -> list[dict[str, Any]]:
 @pytest.mark.slow
 @given(log=logs(max_batches=30) | worlds(commit_ids=(7, 8)).flatmap(lambda world: logs(30, world)), data=st.data())
 @settings(max_examples=8)
-def test_tables_and_tail_are_the_tables_to_be(log: RandomLog, data: st.DataObject) -> None:
+def test_snapshot_equals_the_next_compaction(log: RandomLog, data: st.DataObject) -> None:
     assume(log.plans)
     cut = data.draw(st.integers(0, len(log.plans)))
     with TemporaryDirectory() as name:
@@ -47,7 +47,7 @@ def test_tables_and_tail_are_the_tables_to_be(log: RandomLog, data: st.DataObjec
     assert {table: plain(found[table]) for table in COMPACTED} == expected
 
 
-def test_a_program_reads_a_group(tmp_path: Path) -> None:
+def test_snapshot_returns_the_offsets_of_a_group(tmp_path: Path) -> None:
     lake = Lake.create(tmp_path / "lake")
     snapshot = offsetlake.open_snapshot(tmp_path / "lake", FIXTURES / "broker-log")
     cycle(InProcess(), lake, FIXTURES / "broker-log")
@@ -59,7 +59,7 @@ def test_a_program_reads_a_group(tmp_path: Path) -> None:
     assert snapshot.offsets("nobody").num_rows == 0
 
 
-def test_the_log_of_another_lake_is_refused(tmp_path: Path) -> None:
+def test_snapshot_of_another_log_is_refused(tmp_path: Path) -> None:
     lake = Lake.create(tmp_path / "lake")
     cycle(InProcess(), lake, FIXTURES / "broker-log")
     with pytest.raises(LogMismatch):
@@ -67,7 +67,7 @@ def test_the_log_of_another_lake_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "read"), [("o.parquet", pq.read_table), ("o.arrow", feather.read_table)])
-def test_a_snapshot_as_a_file(tmp_path: Path, run: Run, name: str, read: Any) -> None:
+def test_snapshot_is_exported_as_a_file(tmp_path: Path, run: Run, name: str, read: Any) -> None:
     Lake.create(tmp_path / "lake")
     code, out, err = run("snapshot", name, "--lake", "lake", "--log", str(FIXTURES / "broker-log"))
     expected = offsetlake.open_snapshot(tmp_path / "lake", FIXTURES / "broker-log").tables["offsets"]
@@ -76,7 +76,7 @@ def test_a_snapshot_as_a_file(tmp_path: Path, run: Run, name: str, read: Any) ->
     assert {path.name for path in tmp_path.iterdir()} == {"lake", name}
 
 
-def test_a_file_that_cannot_be_written(tmp_path: Path, run: Run) -> None:
+def test_unwritable_export_is_an_error(tmp_path: Path, run: Run) -> None:
     Lake.create(tmp_path / "lake")
     for name in ("o.txt", "no/o.parquet"):
         code, out, err = run("snapshot", name, "--lake", "lake", "--log", str(FIXTURES / "broker-log"))

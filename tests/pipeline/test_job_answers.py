@@ -42,7 +42,7 @@ def whole(tmp_path: Path) -> RandomLog:
 
 
 @pytest.mark.usefixtures("whole")
-def test_a_job_answers_with_its_row_and_the_versions_it_left(answer: Answer, tmp_path: Path) -> None:
+def test_json_answer_of_a_job_has_its_row_and_table_versions(answer: Answer, tmp_path: Path) -> None:
     (ingested,) = answer("ingest", "--log", "log")
     (compacted,) = answer("compact")
     (expired,) = answer("expire", "--now", "2100-01-01")
@@ -66,7 +66,7 @@ def test_a_job_answers_with_its_row_and_the_versions_it_left(answer: Answer, tmp
 
 
 @pytest.mark.long
-def test_compact_through_a_run(answer: Answer, whole: RandomLog, tmp_path: Path) -> None:
+def test_compact_through_run_excludes_later_ingests(answer: Answer, whole: RandomLog, tmp_path: Path) -> None:
     (first,) = answer("ingest", "--log", "log")
     answer("ingest", "--log", "log", lake="half")
     answer("compact", lake="half")

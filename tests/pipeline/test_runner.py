@@ -21,7 +21,7 @@ def _run(folder: Path, lake: str) -> list[tuple[str, str, list[str]]]:
     return [(job.row.job, job.row.outcome, [*job.row.notes]) for job in done]
 
 
-def test_what_came_since_a_run_was_cut_short_is_read_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resumed_run_is_followed_by_one_for_new_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "LazySession", NoSpark)
     whole = random_log(random.Random(3), 200, groups=5, log_partitions=2, batches_per_segment=30)
     RandomLog(whole.world, whole.plans[: len(whole.plans) // 2]).write(tmp_path / "log")
