@@ -82,6 +82,14 @@ def test_our_own_commits_are_not_reported(lake: Lake) -> None:
         assert found.version == found.readable == lake.versions(table)[table]
 
 
+def test_commit_with_line_separators_in_names_is_read(lake: Lake) -> None:
+    """JSON does not escape U+2028 and U+0085, which are no line ends of a commit file of Delta."""
+    name = "a\u2028\x85b"
+    lake.delta_table("offsets").update(updates={"group_id": f"'{name}'"}, predicate="group_id = 'ab-test'")
+    with pytest.raises(TableChanged):
+        guard.refuse_changed(lake, "offsets")
+
+
 def test_rearranged_state_is_read_and_rewritten_as_state_files(lake: Lake) -> None:
     before, versions = state(lake), lake.versions(*STATE)
     optimize(lake, "offsets")

@@ -185,7 +185,7 @@ def _missing(log: Path, since: int | None, newest: int) -> str:
 def _read(table: str, version: int, text: str) -> Commit:
     """Read a commit; of our own commits only that they are ours."""
     commit = Commit(table, version)
-    lines = text.splitlines()
+    lines = text.removesuffix("\n").split("\n")  # names can contain other line separators, such as U+2028
     transactions = (json.loads(line)["txn"] for line in lines if line.startswith('{"txn"'))
     commit.is_ours = any(str(transaction["appId"]).startswith(_OURS) for transaction in transactions)
     for line in lines:
