@@ -11,7 +11,7 @@
 -- subscribe.
 --
 --   group_id            consumer group
---   why                 group_gone, topics_deleted, nobody_reads or not_subscribed: the first that applies
+--   why                 group_gone, topics_deleted, no_members or not_subscribed: the first that applies
 --   state               state of the group; null if it was deleted
 --   topics              number of topics it has offsets of
 --   deleted_topics      number of these topics that do not exist any more
@@ -66,7 +66,7 @@ SELECT group_id,
   CASE
     WHEN is_gone = 1 THEN 'group_gone'
     WHEN deleted_topics > 0 THEN 'topics_deleted'
-    WHEN member_count = 0 THEN 'nobody_reads'
+    WHEN member_count = 0 THEN 'no_members'
     ELSE 'not_subscribed'
   END AS why,
   state, topics, deleted_topics, unsubscribed_topics, offsets, since_timestamp,

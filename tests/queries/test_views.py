@@ -193,12 +193,12 @@ def test_orphan_groups(tmp_path: Path) -> None:
         ("member", "not_subscribed", 2, 0, 1, 2, 10),
         ("of a removed topic", "topics_deleted", 2, 1, 1, 2, 8),
         ("connect", "not_subscribed", 1, 0, 1, 1, 9),
-        ("empty", "nobody_reads", 1, 0, 1, 1, 20),
-        ("explicit", "nobody_reads", 1, 0, 1, 1, 30),
+        ("empty", "no_members", 1, 0, 1, 1, 20),
+        ("explicit", "no_members", 1, 0, 1, 1, 30),
         ("ghost", "group_gone", 1, 0, 0, 1, 9),
-        ("held", "nobody_reads", 1, 0, 1, 1, 9),
+        ("held", "no_members", 1, 0, 1, 1, 9),
         ("rebalancing", "not_subscribed", 1, 0, 1, 1, 9),
-        ("share", "nobody_reads", 1, 0, 1, 1, 9),
+        ("share", "no_members", 1, 0, 1, 1, 9),
     ]
 
 

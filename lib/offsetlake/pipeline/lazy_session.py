@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Advance = Callable[[int, int, str], None]
-_WATCH_SECONDS = 0.5
+_POLL_INTERVAL_SECONDS = 0.5
 
 
 class LazySession:
-    """Opens a Spark session at the first call; `seconds` is how long that took, 0 until then.
+    """Opens a Spark session on the first call; `seconds` is how long that took, 0 before.
 
-    As a context manager it adds to an error of Spark, as a note, what the JVM has written.
+    As a context manager it adds the output of the JVM to an error of Spark, as a note.
     """
 
     def __init__(self, app_name: str, say: Callable[[str], None], advance: Advance = lambda *_: None) -> None:
         self._app_name, self._say, self._advance = app_name, say, advance
-        self._over = threading.Event()
-        self._end: Callable[[], str] = str
+        self._closed = threading.Event()
+        self._close: Callable[[], str] = str
         self.seconds = 0.0
 
     def __call__(self) -> "SparkSession":
-        """Return the session; raises what `build_session` raises."""
+        """Return the session, opened if necessary; raise what `build_session` raises."""
         return self._session
 
     def __enter__(self) -> Self:
@@ -40,10 +40,10 @@ class LazySession:
     def __exit__(
         self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._over.set()
-        written = self._end()
-        if failure and not isinstance(failure, OffsetlakeError) and written:
-            failure.add_note(f"Spark's JVM wrote:\n{written}")
+        self._closed.set()
+        output = self._close()
+        if failure and not isinstance(failure, OffsetlakeError) and output:
+            failure.add_note(f"Output of Spark's JVM:\n{output}")
 
     @cached_property
     def _session(self) -> "SparkSession":
@@ -52,31 +52,31 @@ class LazySession:
         from offsetlake.pipeline import spark as sessions  # noqa: PLC0415 - as above
 
         self._say("starting Spark")
-        began = time.monotonic()
-        self._end = sessions.engine_tail
+        start = time.monotonic()
+        self._close = sessions.engine_tail
         session = sessions.build_session(self._app_name)
-        self.seconds = time.monotonic() - began
+        self.seconds = time.monotonic() - start
         self._say("running Spark tasks")
         if is_remote():
-            self._end = lambda: _release(session)
+            self._close = lambda: _release(session)
             session.registerProgressHandler(self._on_progress)
         else:
             threading.Thread(target=self._watch, args=(session,), daemon=True, name="progress").start()
         return session
 
     def _on_progress(self, stages: Iterable[Any] | None, **_: object) -> None:
-        """Report how many tasks of the running stages of a Connect server are done."""
+        """Report the number of completed tasks of the running stages of a Connect server."""
         running = [stage for stage in stages or () if not stage.done]
         if total := sum(stage.num_tasks for stage in running):
             self._advance(sum(stage.num_completed_tasks for stage in running), total, "tasks")
 
     def _watch(self, session: "SparkSession") -> None:
-        """Report how many tasks of the running stages are done, until the context ends."""
+        """Report the number of completed tasks of the running stages, until the context is left."""
         tracker = session.sparkContext.statusTracker()
-        while not self._over.wait(_WATCH_SECONDS):
+        while not self._closed.wait(_POLL_INTERVAL_SECONDS):
             try:
                 stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            except (Py4JError, OSError):  # the JVM ends, and with it what there is to report
+            except (Py4JError, OSError):  # the JVM has exited
                 return
             running = [stage for stage in stages if stage]
             if total := sum(stage.numTasks for stage in running):
@@ -84,6 +84,6 @@ class LazySession:
 
 
 def _release(session: "SparkSession") -> str:
-    """End the session of a Connect server, which would keep it until it has been idle for an hour."""
+    """Close the session of a Connect server, which would otherwise keep it for an hour; return no output."""
     session.stop()
     return ""

@@ -1,4 +1,4 @@
-"""Runs the work items of a job, in Spark tasks or in this process, and returns their results."""
+"""Execution of the work items of a job, in Spark tasks or in this process."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_TASKS_PER_CORE = 4  # log partitions differ in size: more tasks than cores even that out
+_TASKS_PER_CORE = 4  # log partitions differ in size: more tasks than cores balance the load
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 def concurrent_tasks(spark: "SparkSession | None") -> int:
-    """Return how many tasks run at a time: the cores of Spark, 1 without Spark."""
+    """Return the number of tasks that run at the same time: the cores of Spark, or 1 without Spark."""
     if spark is None:
         return 1
     from offsetlake.pipeline import spark_tasks  # noqa: PLC0415 - imports Spark, which few commands need
@@ -22,16 +22,16 @@ def concurrent_tasks(spark: "SparkSession | None") -> int:
 
 
 def chunk_partitions(spark: "SparkSession | None", partitions: Sequence[int]) -> list[Sequence[int]]:
-    """Cut log partitions into work items, neighbours together as files hold them; into one item without Spark."""
+    """Divide log partitions into work items of neighbours, which share files; into one item without Spark."""
     items = concurrent_tasks(spark) * _TASKS_PER_CORE if spark else 1
     size = -(-len(partitions) // items) or 1
-    return [partitions[at : at + size] for at in range(0, len(partitions), size)]
+    return [partitions[start : start + size] for start in range(0, len(partitions), size)]
 
 
 def distribute(spark: "SparkSession | None", work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
     """Run `work` on every item, one Spark task per item, and return the results in the order of the items.
 
-    Without Spark everything runs in this process: for work that takes less time than Spark takes to start.
+    Without Spark everything runs in this process, which is faster for work that takes less time than starting Spark.
 
     Raises the OffsetlakeError that a task raised in its last attempt, with its message; any other failure of a task is
     Spark's own exception, with the task's stack trace.

@@ -1,7 +1,7 @@
-"""The one place that opens Spark sessions: of a Spark Connect server, of spark-submit, or of a Spark started here.
+"""Spark sessions: of a Spark Connect server, of spark-submit, or of a local Spark that this process starts.
 
-A Spark that is started here has the settings of `conf/spark.conf`, and what its JVM writes is kept from the terminal. A
-session of Spark Connect is opened where Spark's own configuration asks for it: `SPARK_REMOTE` or `spark.remote`.
+A local Spark has the settings of `conf/spark.conf`, and the output of its JVM is not shown in the terminal. A session
+of Spark Connect is opened if Spark's own configuration requires it, by `SPARK_REMOTE` or `spark.remote`.
 """
 
 import os
@@ -28,16 +28,16 @@ from offsetlake.util.resources import resource
 
 JARS_VARIABLE = "OFFSETLAKE_JARS"
 REMOTE_VARIABLE = "SPARK_REMOTE"
-TAIL = 4000  # bytes of the JVM's output that are shown when something went wrong
+MAX_TAIL_BYTES = 4000  # of the JVM's output, for error messages
 
-_engine_output = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - lives as long as the JVM, which writes to it
+_engine_output = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - open as long as the JVM, which writes to it
 
 
 def build_session(app_name: str, extra: dict[str, str] | None = None) -> SparkSession:
-    """Return the active session, one of a Connect server, of spark-submit or of a Spark started here.
+    """Return the active session, or open one: of a Connect server, of spark-submit or of a local Spark.
 
     The log is registered in it as a data source. Raises BadRequest if the Connect server cannot be used, if Java does
-    not start, or if the jars of Delta are neither given to spark-submit nor found.
+    not start, or if the folder of the Delta jars for a local Spark contains none.
     """
     settings = _settings() | (extra or {})
     remote = settings.get("spark.remote", os.environ.get(REMOTE_VARIABLE))
@@ -48,7 +48,7 @@ def build_session(app_name: str, extra: dict[str, str] | None = None) -> SparkSe
     else:
         _start_context(app_name, settings)
         spark = SparkSession.builder.getOrCreate()
-    if not is_remote():  # the log level of a Connect server is its operator's decision
+    if not is_remote():  # the operator of a Connect server sets its log level
         spark.sparkContext.setLogLevel(settings["spark.log.level"])
     spark.dataSource.register(CommitLogSource)
     return spark
@@ -61,23 +61,23 @@ def _connect(remote: str) -> SparkSession:
     except PySparkException as error:
         server = urlsplit(remote).netloc or remote  # the rest of the address may be a token
         raise BadRequest(
-            f"the Spark Connect server {server} cannot be used: {error}; start it, or correct {REMOTE_VARIABLE}"
+            f"The Spark Connect server {server} cannot be used: {error}. Start it, or correct {REMOTE_VARIABLE}."
         ) from error
     if isinstance(loader := sys.modules[__name__].__loader__, zipimporter):
-        spark.addArtifacts(loader.archive, pyfile=True)  # the wheel this process runs from, for the tasks
+        spark.addArtifacts(loader.archive, pyfile=True)  # the tasks need the wheel that this process runs from
     return spark
 
 
 def _settings() -> dict[str, str]:
-    """Read `conf/spark.conf`: a name and a value a line, `#` begins a comment."""
+    """Return the settings of `conf/spark.conf`: one name and value per line, `#` starts a comment."""
     lines = (line.split("#")[0].split(None, 1) for line in resource("conf", "spark.conf").read_text().splitlines())
     return {line[0]: line[1].strip() for line in lines if len(line) == 2}
 
 
 def _start_context(app_name: str, settings: dict[str, str]) -> None:
-    on_ctrl_c = signal.getsignal(signal.SIGINT)
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started the JVM, and what it was told wins
-        SparkContext._ensure_initialized()  # noqa: SLF001 - or SparkConf would not see what it was told
+    interrupt_handler = signal.getsignal(signal.SIGINT)
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started the JVM, and its settings win
+        SparkContext._ensure_initialized()  # noqa: SLF001 - otherwise SparkConf misses its settings
         conf = SparkConf()
         for name, value in settings.items():
             conf.setIfMissing(name, value)
@@ -90,49 +90,49 @@ def _start_context(app_name: str, settings: dict[str, str]) -> None:
             conf.setMaster("local[*]").set("spark.driver.extraClassPath", _jars())
             conf.set("spark.driver.extraJavaOptions", f'-Dlog4j2.configurationFile="{logging}"')
             conf.setAll(list(settings.items()))
-            # A JVM that an earlier session of this process has left behind is used again, as pyspark does.
+            # Like pyspark, reuse the JVM of an earlier session of this process.
             SparkContext(conf=conf, gateway=SparkContext._gateway or _launch(conf))  # noqa: SLF001
     if threading.current_thread() is threading.main_thread():
-        # Spark's handler calls the JVM in the middle of whatever call the signal has hit, and both calls fail.
-        signal.signal(signal.SIGINT, on_ctrl_c)
+        # Spark's handler would call the JVM during the call that the signal interrupted, and both calls would fail.
+        signal.signal(signal.SIGINT, interrupt_handler)
 
 
 def _launch(conf: SparkConf) -> JavaGateway:
-    with _ctrl_c_held():
+    with _interrupts_deferred():
         try:
             return launch_gateway(conf, {"stdout": _engine_output, "stderr": _engine_output})  # type: ignore[no-untyped-call]
         except PySparkRuntimeError as error:
             raise BadRequest(
-                f"Spark's JVM did not start: {engine_tail() or error}; "
-                "it needs Java 17 or 21, by JAVA_HOME or on the PATH"
+                f"Spark's JVM did not start: {engine_tail() or error}. "
+                "Install Java 17 or 21, and set JAVA_HOME or add it to the PATH."
             ) from error
 
 
 @contextmanager
-def _ctrl_c_held() -> Iterator[None]:
-    """Hold Ctrl-C back: a JVM that is given up before it has told its port never ends."""
+def _interrupts_deferred() -> Iterator[None]:
+    """Defer Ctrl-C: if the start of a JVM is interrupted before it reports its port, the JVM never exits."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    pressed = threading.Event()
-    before = signal.signal(signal.SIGINT, lambda *_: pressed.set())
+    interrupted = threading.Event()
+    handler = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
-        if pressed.is_set():
+        signal.signal(signal.SIGINT, handler)
+        if interrupted.is_set():
             signal.raise_signal(signal.SIGINT)
 
 
 def _jars() -> str:
     folder = Path(os.environ.get(JARS_VARIABLE, Path(__file__).parents[3] / ".jars" / "spark"))
     if not any(folder.glob("delta-spark_*.jar")):
-        raise BadRequest(f"no Delta jars in {folder}: run `make setup`, or name their folder in {JARS_VARIABLE}")
+        raise BadRequest(f"No Delta jars in {folder}: run `make setup`, or set {JARS_VARIABLE} to their folder.")
     return f"{folder}/*"
 
 
 def engine_tail() -> str:
-    """Return the end of what Spark's JVM has written to its standard output and error."""
+    """Return the end of the output of Spark's JVM, standard output and standard error."""
     handle = _engine_output.fileno()
     size = os.fstat(handle).st_size
-    return os.pread(handle, TAIL, max(0, size - TAIL)).decode(errors="replace").strip()
+    return os.pread(handle, MAX_TAIL_BYTES, max(0, size - MAX_TAIL_BYTES)).decode(errors="replace").strip()

@@ -1,7 +1,7 @@
-"""Work items as Spark tasks, and the errors of tasks: the part of `distribute` that imports Spark.
+"""Execution of work items as Spark tasks: the part of `distribute` that imports Spark.
 
-Only the DataFrame API is used, so that a job runs on a classic session and on Spark Connect alike. A task raises its
-errors: Spark then retries it (`spark.task.maxFailures`), and only the result of the attempt that succeeded is returned.
+Only the DataFrame API is used, so a job runs on a classic session and on Spark Connect alike. A failed task raises its
+error: Spark then retries it (`spark.task.maxFailures`), and only the result of the successful attempt is returned.
 """
 
 import json
@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 class TaskFailedError(Exception):
     """Carries an OffsetlakeError from a task to the driver.
 
-    Spark reports the exception of a Python worker as text: the message is one line of JSON that `distribute` reads.
+    Spark reports the exception of a Python worker as text, so the message is one line of JSON that `run_tasks` parses.
     """
 
     def __init__(self, error: OffsetlakeError) -> None:
@@ -43,7 +43,7 @@ class TaskFailedError(Exception):
 
 
 def concurrent_tasks(spark: SparkSession) -> int:
-    """Return how many tasks Spark runs at a time."""
+    """Return the number of tasks that Spark runs at the same time."""
     if not is_remote():
         return spark.sparkContext.defaultParallelism
     # A Connect client has no SparkContext; a range has as many partitions as its server has cores.
@@ -52,7 +52,7 @@ def concurrent_tasks(spark: SparkSession) -> int:
 
 
 def run_tasks(spark: SparkSession, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Run `work` on every item, one task per item; `distribute` describes the result and the errors."""
+    """Run `work` on every item, one task per item; see `distribute` for the result and the errors."""
     numbers = pa.array(range(len(items)), pa.int32())
     contents = pa.array([_serializer.dumps(item) for item in items], pa.binary())
     rows = spark.createDataFrame(pa.table([numbers, contents], schema=_SCHEMA))
@@ -67,7 +67,7 @@ def run_tasks(spark: SparkSession, work: Callable[[Item], Result], items: Sequen
 
 
 def _run_items(work: Callable[[Item], Result], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run `work` on the items of one task, which is one item."""
+    """Run `work` on the single item of a task."""
     for batch in batches:
         for number, content in zip(batch[_ITEM], batch[_CONTENT], strict=True):
             try:
@@ -79,7 +79,7 @@ def _run_items(work: Callable[[Item], Result], batches: Iterable[pa.RecordBatch]
 
 
 def _task_error(failure: PySparkException) -> OffsetlakeError | None:
-    """Return the error that a TaskFailedError carried through Spark; None for a failure of another kind."""
+    """Return the error that a TaskFailedError carried through Spark; None for any other failure."""
     envelope = _ENVELOPE.search(str(failure))
     if envelope is None:
         return None

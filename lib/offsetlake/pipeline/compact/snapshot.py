@@ -1,6 +1,7 @@
-"""What stands now: the compacted tables and the tail of the log behind them, in memory; nothing is written.
+"""Snapshots of the current state, in memory: the compacted tables with the tail of the log applied to them.
 
-The tail is compacted as `compact` would, so a snapshot is what the tables are after another ingest and compact.
+The tail is the log after the compacted positions. It is compacted as the jobs would, so a snapshot equals the tables
+after another `ingest` and `compact`. Nothing is written.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ from offsetlake.log.reading import decode, plan_readers
 from offsetlake.pipeline.compact.task import (
     COMPACTED,
     Compaction,
-    reduced,
+    reduce_history,
     replaced_groups,
     replayed_groups,
     still_pending,
@@ -40,20 +41,20 @@ from offsetlake.util.atomic_files import replacing
 from offsetlake.util.row_codes import rows_in
 
 _TAIL = ("offset_commits", "transaction_markers", "group_records")
-_PLACE = (*KEY, "log_partition", "log_offset")
-_NO_RUN = 0  # it read what is in no table yet
+_POSITION_COLUMNS = (*KEY, "log_partition", "log_offset")
+_NO_RUN = 0  # the tail is in no table yet, so no run has ingested it
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the log says up to `ends`.
+    """The offsets and groups that result from the log up to `ends`.
 
-    | field     | is |
-    |-----------|----|
-    | tables    | `offsets`, `pending_offsets`, `groups`, `group_members`, all columns; texts may be dictionaries |
-    | ends      | by log partition, the log offset behind what was taken in |
-    | overtaken | one a row of `pending_offsets`: whether a newer record of its key counts already |
-    | version   | Delta version of the table `offsets` that was read; the log behind it is compacted in memory |
+    | field     | description |
+    |-----------|-------------|
+    | tables    | `offsets`, `pending_offsets`, `groups`, `group_members`, all columns; strings can be dictionaries |
+    | ends      | by log partition, the log offset after the last record applied |
+    | overtaken | for each row of `pending_offsets`, whether a newer record of its key is already effective |
+    | version   | Delta version of the table `offsets` that was read; the log after it is compacted in memory |
     """
 
     tables: dict[str, pa.Table]
@@ -63,7 +64,7 @@ class Snapshot:
 
     @lists_arguments
     def offsets(self, group_id: str, topic: str | None = None) -> pa.Table:
-        """Give the offsets of a group, rows of `offsets`; of one topic, or of all."""
+        """Return the rows of `offsets` of a group, for one topic or for all."""
         rows = self.tables["offsets"]
         chosen = pc.equal(rows["group_id"].cast(pa.string()), group_id)
         if topic is not None:
@@ -73,10 +74,10 @@ class Snapshot:
 
 @lists_arguments
 def open_snapshot(lake: str | Path, log: str | Path | LogAddress) -> Snapshot:
-    """Read what stands now, without a server: the tables of a lake, and the tail of the log behind them.
+    """Read the current offsets and groups without a server, from the tables of a lake and the tail of the log.
 
-    `log` is a folder, or an address of a live cluster. Nothing is written, and a server may write to the log meanwhile.
-    Raises LakeUnusable, LogUnavailable, LogMismatch; TypeError for anything else in place of the log.
+    `log` is a folder or the address of a live cluster. Nothing is written, and a server can write to the log meanwhile.
+    Raises LakeUnusable, LogUnavailable, LogMismatch; TypeError if `log` has another type.
     """
     if not isinstance(log, str | Path | LogAddress):
         raise TypeError(f"open_snapshot(): log is a str, a Path or a LogAddress, not {type(log).__name__}")
@@ -85,19 +86,19 @@ def open_snapshot(lake: str | Path, log: str | Path | LogAddress) -> Snapshot:
 
 
 def export(table: pa.Table, path: Path) -> None:
-    """Write a table to a file, by its name Parquet (`.parquet`) or Arrow (`.arrow`): all of it, or no file.
+    """Write a table atomically to a Parquet (`.parquet`) or Arrow (`.arrow`) file, as its suffix says.
 
-    Raises BadRequest for another name, or where it cannot be written.
+    Raises BadRequest if the suffix is another one, or if the file cannot be written.
     """
     writers = {".parquet": pq.write_table, ".arrow": feather.write_feather}
     if path.suffix not in writers:
-        raise BadRequest(f"{path} is neither a .parquet nor an .arrow file: name one of them")
+        raise BadRequest(f"Cannot write {path}: the name of the file must end in .parquet or .arrow.")
     plain = pa.table({name: _without_dictionary(table[name]) for name in table.column_names})
     try:
         with replacing(path) as file:
             writers[path.suffix](plain, str(file))
     except OSError as error:
-        raise BadRequest(f"{path} cannot be written: {error.strerror or error}") from error
+        raise BadRequest(f"Cannot write {path}: {error.strerror or error}.") from error
 
 
 def _without_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -106,7 +107,7 @@ def _without_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 @dataclass(frozen=True, slots=True)
 class LogTail(RecordSource):
-    """New records of the log, in memory."""
+    """The new records of the log, in memory."""
 
     tables: dict[str, pa.Table]
 
@@ -117,7 +118,7 @@ class LogTail(RecordSource):
         where: pc.Expression | None = None,
         columns: list[str] | None = None,
     ) -> Iterator[pa.Table]:
-        """Give the rows of some log partitions in one."""
+        """Yield the rows of some log partitions as one table."""
         chosen = pc.field("log_partition").isin(list(partitions))
         rows = self.tables[table].filter(chosen if where is None else chosen & where)
         yield rows.select(columns) if columns else rows
@@ -126,18 +127,19 @@ class LogTail(RecordSource):
 def read_snapshot(
     lake: Lake, log: LogAddress, ends: Mapping[int, int] | None = None, columns: Sequence[str] | None = None
 ) -> Snapshot:
-    """Read the compacted tables, and the log behind them up to `ends`, or to where it ends now.
+    """Read the compacted tables, and apply the log after them up to `ends`, by default up to its current end.
 
-    `columns` limits those of `offsets`. Raises LogMismatch where the log is not the one the lake holds, LogUnavailable,
+    `columns` selects columns of `offsets`. Raises LogMismatch if the lake was built from another log; LogUnavailable,
     LakeUnusable.
     """
     extent = log.describe()
-    held = {where.partition: of for where, of in extent.ranges.items() if where.topic == OFFSETS_TOPIC}
+    available = {source.partition: span for source, span in extent.ranges.items() if source.topic == OFFSETS_TOPIC}
     if runs.last_run(lake, "ingest"):
         check_same_log(lake, log, extent)
     covered, compacted, versions = _compacted(lake)
-    upto = dict(ends) if ends is not None else {p: of.end for p, of in held.items()}
-    starts = {p: max(covered.get((OFFSETS_TOPIC, p), 0), held[p].start if p in held else 0) for p in upto}
+    upto = dict(ends) if ends is not None else {p: span.end for p, span in available.items()}
+    earliest = {p: available[p].start if p in available else 0 for p in upto}
+    starts = {p: max(covered.get((OFFSETS_TOPIC, p), 0), earliest[p]) for p in upto}
     tail = _read_tail(lake, log, {p: OffsetRange(starts[p], end) for p, end in upto.items() if starts[p] < end})
     partitions = sorted({*upto, *(p for table in compacted.values() for p in table)})
     compaction = Compaction(tail, compacted)
@@ -148,30 +150,30 @@ def read_snapshot(
 def _compacted(
     lake: Lake,
 ) -> tuple[dict[tuple[str, int], int], dict[str, dict[int, list[StateFile]]], dict[str, int]]:
-    """Give the log offsets the compacted tables cover, their state files and versions, as one compaction left them."""
+    """Return the log offsets that the compacted tables cover, their state files and versions, of one compaction."""
     while True:
         last = runs.last_run(lake, "compact")
         positions, plan = runs.compacted_positions(lake), runs.unfinished_plan(lake, "compact", runs.CompactPlan)
-        now = state_versions(lake)
-        versions = plan.versions if plan else now
+        newest = state_versions(lake)
+        versions = plan.versions if plan else newest
         if runs.last_run(lake, "compact") == last and runs.unfinished_plan(lake, "compact", runs.CompactPlan) == plan:
-            found = {table: list_state_files(lake, table, version) for table, version in versions.items()}
-            return positions, found, versions
+            state_files = {table: list_state_files(lake, table, version) for table, version in versions.items()}
+            return positions, state_files, versions
 
 
 def _read_tail(lake: Lake, log: LogAddress, ranges: Mapping[int, OffsetRange]) -> LogTail:
     commits = [table_schema("offset_commits").empty_table()]
     others: dict[str, list[dict[str, Any]]] = {table: [] for table in _TAIL[1:]}
-    for reader in plan_readers(log, {LogPartition(OFFSETS_TOPIC, p): of for p, of in ranges.items()}):
-        for piece, found in log.fetch(reader.slices):
-            chunk = decode(piece, found)
+    for reader in plan_readers(log, {LogPartition(OFFSETS_TOPIC, p): span for p, span in ranges.items()}):
+        for piece, content in log.fetch(reader.slices):
+            chunk = decode(piece, content)
             rows = pa.table(chunk.commits)
-            counting = pc.or_(pc.invert(rows["superseded"]), pc.equal(rows["kind"], "tombstone"))
-            commits.append(_in_history(rows.filter(counting)))
-            of_tables = of_others(chunk.others, _NO_RUN)
-            for table, known in others.items():
-                known.extend(of_tables[table])
-    tables = {table: pa.Table.from_pylist(of, table_schema(table)) for table, of in others.items()}
+            needed = pc.or_(pc.invert(rows["superseded"]), pc.equal(rows["kind"], "tombstone"))
+            commits.append(_in_history(rows.filter(needed)))
+            rows_by_table = of_others(chunk.others, _NO_RUN)
+            for table, table_rows in others.items():
+                table_rows.extend(rows_by_table[table])
+    tables = {table: pa.Table.from_pylist(table_rows, table_schema(table)) for table, table_rows in others.items()}
     return LogTail(lake, tables | {"offset_commits": pa.concat_tables(commits)})
 
 
@@ -184,8 +186,8 @@ def _in_history(commits: pa.Table) -> pa.Table:
 def _compacted_with(
     compaction: Compaction, partitions: Sequence[int], columns: Sequence[str] | None
 ) -> tuple[dict[str, pa.Table], pa.Table | None]:
-    """Compact in memory; `columns` of `offsets` are given, all if none are named. Gives also what the tail decided."""
-    new = reduced(compaction, partitions)
+    """Compact in memory; return the tables, with `columns` of `offsets` (None: all), and what the tail decided."""
+    new = reduce_history(compaction, partitions)
     decided, pending = new.reduction.decided(), still_pending(compaction, partitions, new)
     parts: dict[str, list[pa.Table]] = {table: [] for table in COMPACTED}
     if pending is not None:
@@ -195,50 +197,51 @@ def _compacted_with(
         replayed = replayed_groups(compaction, partition, new.commits)
         changed = pa.table({"group_id": pa.array(replayed.group_ids, pa.string())})
         for table, rows in (("groups", replayed.groups), ("group_members", replayed.members)):
-            now = pa.Table.from_pylist(rows, table_schema(table))
-            parts[table].append(replaced_groups(now, _stored(compaction, table, partition), changed))
+            current = pa.Table.from_pylist(rows, table_schema(table))
+            parts[table].append(replaced_groups(current, _stored(compaction, table, partition), changed))
     empty = {table: _stored(compaction, table, -1, columns if table == "offsets" else None) for table in COMPACTED}
     tables = {
-        table: pa.concat_tables([empty[table], *(of.cast(empty[table].schema) for of in parts[table])])
+        table: pa.concat_tables([empty[table], *(part.cast(empty[table].schema) for part in parts[table])])
         for table in COMPACTED
     }
     return tables, decided
 
 
 def _overtaken(compaction: Compaction, pending: pa.Table, decided: pa.Table | None) -> pa.Array:
-    """Tell of each row of `pending_offsets` whether a record of its key counts that stands behind it in the log."""
+    """Return for each row of `pending_offsets` whether a record of its key that is after it in the log is effective."""
     groups: dict[int, set[str]] = {}
     for row in pending.select(["log_partition", "group_id"]).to_pylist():
         groups.setdefault(row["log_partition"], set()).add(row["group_id"])
-    counting = [_place(table_schema("offsets").empty_table())]
+    effective = [_positions(table_schema("offsets").empty_table())]
     for partition, names in groups.items():
-        of = [
+        state_files = [
             state_file
-            for found, _ in files_of_groups(compaction.state_files["offsets"].get(partition, []), names)
-            for state_file in found
+            for files, _ in files_of_groups(compaction.state_files["offsets"].get(partition, []), names)
+            for state_file in files
         ]
-        rows = read_state_files(compaction.lake, "offsets", of, _PLACE)
-        counting.append(
-            _place(rows.filter(pc.is_in(rows["group_id"].cast(pa.string()), pa.array([*names], pa.string()))))
+        rows = read_state_files(compaction.lake, "offsets", state_files, _POSITION_COLUMNS)
+        effective.append(
+            _positions(rows.filter(pc.is_in(rows["group_id"].cast(pa.string()), pa.array([*names], pa.string()))))
         )
     if decided is not None and groups:
-        named = pa.array([*set().union(*groups.values())], pa.string())
-        counting.append(_place(decided.filter(pc.is_in(decided["group_id"].cast(pa.string()), named))))
-    newest = latest(pa.concat_tables(counting))
-    at = rows_in(pending, newest, KEY)
-    behind = newest["log_offset"].take(np.maximum(at, 0)).to_numpy() if newest.num_rows else at
-    return pa.array((at >= 0) & (behind > pending["log_offset"].to_numpy()))
+        group_ids = pa.array([*set().union(*groups.values())], pa.string())
+        effective.append(_positions(decided.filter(pc.is_in(decided["group_id"].cast(pa.string()), group_ids))))
+    newest = latest(pa.concat_tables(effective))
+    indices = rows_in(pending, newest, KEY)
+    log_offsets = newest["log_offset"].take(np.maximum(indices, 0)).to_numpy() if newest.num_rows else indices
+    return pa.array((indices >= 0) & (log_offsets > pending["log_offset"].to_numpy()))
 
 
-def _place(rows: pa.Table) -> pa.Table:
+def _positions(rows: pa.Table) -> pa.Table:
     schema = table_schema("offsets")
-    return rows.select(_PLACE).cast(pa.schema([schema.field(name).with_nullable(nullable=True) for name in _PLACE]))
+    nullable = pa.schema([schema.field(name).with_nullable(nullable=True) for name in _POSITION_COLUMNS])
+    return rows.select(_POSITION_COLUMNS).cast(nullable)
 
 
 def _offsets(
     compaction: Compaction, partition: int, decided: pa.Table | None, columns: Sequence[str] | None
 ) -> pa.Table:
-    """Give the offsets of a log partition, some columns of them; what was decided in the tail is merged into them."""
+    """Return columns of the offsets of a log partition, with the offsets that the tail decided merged into them."""
     newer = None if decided is None else decided.filter(pc.equal(decided["log_partition"], partition))
     if newer is None or not newer.num_rows:
         return _stored(compaction, "offsets", partition, columns)

@@ -1,6 +1,6 @@
-"""The compaction of some log partitions, as it runs in a Spark task: history and old state files in, new ones out.
+"""The compaction of some log partitions in a Spark task: reads new history and state files, writes new state files.
 
-Everything that bears on a group stands in one log partition, so each is compacted by itself.
+All records of a group are in one log partition, so log partitions are compacted independently.
 """
 
 from collections.abc import Collection, Sequence
@@ -27,9 +27,13 @@ _NEWEST_COMMIT = ["log_partition", "group_id", "log_offset"]
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What all tasks of one compaction share: new records, and the state files of the tables as the plan pins them.
+    """The input that all tasks of one compaction share.
 
-    Only `tables` are written.
+    | field       | description |
+    |-------------|-------------|
+    | history     | the new records |
+    | state_files | by table and log partition, the state files at the table versions that the plan pins |
+    | tables      | the tables to write |
     """
 
     history: RecordSource
@@ -38,19 +42,19 @@ class Compaction:
 
     @property
     def lake(self) -> Lake:
-        """The lake compacted."""
+        """Return the lake that is compacted."""
         return self.history.lake
 
 
 @dataclass(frozen=True, slots=True)
-class Reduced:
-    """What the new history of some log partitions comes to.
+class ReducedHistory:
+    """The result of reducing the new history of some log partitions.
 
-    | field     | is |
-    |-----------|----|
-    | reduction | its commits, decided and pending |
-    | commits   | of each group the newest that counts or makes the group: group_id, log_partition, log_offset |
-    | waiting   | what waited for a marker or for other parts before: rows of `offset_commits` |
+    | field     | description |
+    |-----------|-------------|
+    | reduction | the decided and the pending offset commits |
+    | commits   | the newest commit of each group that is effective or creates it: group_id, log_partition, log_offset |
+    | waiting   | rows of `offset_commits` that the last compaction left waiting for a marker or for other parts |
     """
 
     reduction: Reduction
@@ -58,50 +62,51 @@ class Reduced:
     waiting: pa.Table
 
     def waiting_parts(self) -> pa.Table:
-        """Give the parts of commits among what waited."""
+        """Return those waiting rows that are parts of commits."""
         return self.waiting.filter(pc.is_valid(self.waiting["commit_id"]))
 
 
-def reduced(compaction: Compaction, partitions: Sequence[int]) -> Reduced:
-    """Reduce the new history of some log partitions, and what waited for it."""
+def reduce_history(compaction: Compaction, partitions: Sequence[int]) -> ReducedHistory:
+    """Reduce the new history of some log partitions together with the rows that wait in `pending_offsets`."""
     history = compaction.history
     waiting = _pending_before(compaction, partitions)
     waiting_parts = waiting.filter(pc.is_valid(waiting["commit_id"]))
-    # Only these parts and those that waited for the rest of their commit bear on the new parts. A complete commit has
-    # all its parts in one run, or its first part in `waiting`: parts have successive log offsets, so when the first
-    # ones were read no record followed them, and none had overwritten their keys.
+    # Only these parts and the waiting parts can complete a commit. All parts of a complete commit are in one run, or
+    # its first part is in `waiting`: the parts have consecutive log offsets, so no record followed the first parts
+    # when they were read, and none had overwritten their keys.
     markers, new_parts = deciding_rows(history, partitions)
     parts = pa.concat_tables([new_parts, waiting_parts.select(PART)], promote_options="default")
     reduction = Reduction(markers, parts)
     commits = Latest(("group_id",))
     for batch in history.batches("offset_commits", partitions, ~pc.field("superseded")):
         reduction.add(batch)
-        commits.add(_made_by(reduction.complete_only(batch)))
+        commits.add(_commit_positions(reduction.complete_only(batch)))
     reduction.add(waiting)
-    # A commit makes its group when it counts, which parts may do now; one of an open transaction has made it before.
-    commits.add(_made_by(reduction.complete_only(waiting_parts)))
-    return Reduced(reduction, commits.result(), waiting)
+    # A commit in parts creates its group when it becomes complete, which can be now. A transactional commit has created
+    # its group already.
+    commits.add(_commit_positions(reduction.complete_only(waiting_parts)))
+    return ReducedHistory(reduction, commits.result(), waiting)
 
 
 def compact_partitions(compaction: Compaction, partitions: Sequence[int]) -> dict[str, list[FileChanges]]:
-    """Compact some log partitions; gives by table what the commit that ends the job has to do."""
-    exchanges: dict[str, list[FileChanges]] = {table: [] for table in COMPACTED}
-    new = reduced(compaction, partitions)
+    """Compact some log partitions; return by table the file changes that the job has to commit."""
+    changes: dict[str, list[FileChanges]] = {table: [] for table in COMPACTED}
+    new = reduce_history(compaction, partitions)
     decided = new.reduction.decided()
     for partition in partitions:
         if decided is not None and "offsets" in compaction.tables:
-            exchanges["offsets"].append(_offsets(compaction, partition, _of(decided, partition)))
-        _groups(compaction, partition, new.commits, exchanges)
+            changes["offsets"].append(_offsets(compaction, partition, _rows_of(decided, partition)))
+        _groups(compaction, partition, new.commits, changes)
     if "pending_offsets" in compaction.tables and (new.waiting.num_rows or new.reduction.has_open()):
-        _pending(compaction, partitions, still_pending(compaction, partitions, new), exchanges["pending_offsets"])
-    return exchanges
+        _pending(compaction, partitions, still_pending(compaction, partitions, new), changes["pending_offsets"])
+    return changes
 
 
-def _made_by(records: pa.Table) -> pa.Table:
+def _commit_positions(records: pa.Table) -> pa.Table:
     return records.filter(pc.equal(records["kind"], "commit")).select(_NEWEST_COMMIT)
 
 
-def _of(rows: pa.Table, partition: int) -> pa.Table:
+def _rows_of(rows: pa.Table, partition: int) -> pa.Table:
     return rows.filter(pc.equal(rows["log_partition"], partition))
 
 
@@ -110,18 +115,18 @@ def _state_files(compaction: Compaction, table: str, partition: int) -> list[Sta
 
 
 def _pending_before(compaction: Compaction, partitions: Sequence[int]) -> pa.Table:
-    """Give what waited for its marker or for other parts before, in the columns of `offset_commits`."""
-    of = [
+    """Return the rows of `pending_offsets` as the last compaction left them, in the columns of `offset_commits`."""
+    state_files = [
         state_file for partition in partitions for state_file in _state_files(compaction, "pending_offsets", partition)
     ]
-    rows = read_state_files(compaction.lake, "pending_offsets", of)
-    made = {
+    rows = read_state_files(compaction.lake, "pending_offsets", state_files)
+    derived = {
         "kind": pc.if_else(pc.is_null(rows["committed_offset"]), "tombstone", "commit"),
         "superseded": pa.repeat(pa.scalar(value=False), rows.num_rows),
         "ingest_run": pa.nulls(rows.num_rows, pa.int64()),
     }
     schema = table_schema("offset_commits")
-    columns = [made[name] if name in made else rows[name] for name in schema.names]
+    columns = [derived[name] if name in derived else rows[name] for name in schema.names]
     return pa.table(dict(zip(schema.names, columns, strict=True))).cast(_nullable(schema))
 
 
@@ -134,21 +139,22 @@ def _offsets(compaction: Compaction, partition: int, decided: pa.Table) -> FileC
 
 
 def replayed_groups(compaction: Compaction, partition: int, commits: pa.Table | None) -> ReplayedGroups:
-    """Replay the groups of one log partition that new records or commits (as `Reduced.commits`) are of."""
+    """Replay the groups of one log partition that have new records or commits (as in `ReducedHistory.commits`)."""
     records = compaction.history.rows("group_records", [partition])
     if commits is None:
         commits = table_schema("offset_commits").empty_table().select(_NEWEST_COMMIT)
-    commits = _of(commits, partition)
-    named = {*pc.unique(records["group_id"]).to_pylist(), *commits["group_id"].to_pylist()}
-    of = files_of_groups(_state_files(compaction, "groups", partition), named)
-    before = read_state_files(compaction.lake, "groups", [file for files, _ in of for file in files])
-    return replay_groups(records, commits, before.filter(pc.is_in(before["group_id"], pa.array(named, pa.string()))))
+    commits = _rows_of(commits, partition)
+    group_ids = {*pc.unique(records["group_id"]).to_pylist(), *commits["group_id"].to_pylist()}
+    state_files = files_of_groups(_state_files(compaction, "groups", partition), group_ids)
+    stored = read_state_files(compaction.lake, "groups", [file for files, _ in state_files for file in files])
+    changed = pc.is_in(stored["group_id"], pa.array(group_ids, pa.string()))
+    return replay_groups(records, commits, stored.filter(changed))
 
 
 def _groups(
-    compaction: Compaction, partition: int, commits: pa.Table | None, exchanges: dict[str, list[FileChanges]]
+    compaction: Compaction, partition: int, commits: pa.Table | None, changes: dict[str, list[FileChanges]]
 ) -> None:
-    """Bring the rows of `groups` and `group_members` of one log partition up to date."""
+    """Rewrite the state files of `groups` and `group_members` of one log partition whose groups have changed."""
     tables = [table for table in ("groups", "group_members") if table in compaction.tables]
     replayed = replayed_groups(compaction, partition, commits) if tables else ReplayedGroups()
     if not replayed.group_ids:
@@ -158,36 +164,37 @@ def _groups(
         schema = table_schema(table)
         changed = pa.table({"group_id": pa.array(replayed.group_ids, pa.string())})
         combine = partial(replaced_groups, pa.Table.from_pylist(rows[table], schema=schema))
-        exchanges[table].append(
+        changes[table].append(
             rewrite(compaction.lake, table, _state_files(compaction, table, partition), changed, combine)
         )
 
 
 def replaced_groups(new: pa.Table, old: pa.Table, changed: pa.Table) -> pa.Table:
-    """Replace the rows of the groups changed by their new rows: none, one or several a group."""
+    """Replace the rows of each changed group by its new rows: zero or more per group."""
     kept = old.filter(pc.invert(pc.is_in(old["group_id"], changed["group_id"])))
     return pa.concat_tables([kept, new.filter(pc.is_in(new["group_id"], changed["group_id"]))])
 
 
-def still_pending(compaction: Compaction, partitions: Sequence[int], new: Reduced) -> pa.Table | None:
-    """Give what is to be in `pending_offsets` of these log partitions; None for nothing."""
+def still_pending(compaction: Compaction, partitions: Sequence[int], new: ReducedHistory) -> pa.Table | None:
+    """Return the new rows of `pending_offsets` of these log partitions; None if there are none."""
     columns = [*KEY, "log_partition", "log_offset"]
     tombstones = compaction.history.batches("offset_commits", partitions, pc.field("kind") == "tombstone", columns)
     waiting_parts = new.waiting_parts()
-    waited = waiting_parts.filter(pc.equal(waiting_parts["kind"], "tombstone")).select(columns)
-    return new.reduction.pending(chain(tombstones, [waited]))
+    waiting_tombstones = waiting_parts.filter(pc.equal(waiting_parts["kind"], "tombstone")).select(columns)
+    return new.reduction.pending(chain(tombstones, [waiting_tombstones]))
 
 
 def _pending(
-    compaction: Compaction, partitions: Sequence[int], pending: pa.Table | None, exchanges: list[FileChanges]
+    compaction: Compaction, partitions: Sequence[int], pending: pa.Table | None, changes: list[FileChanges]
 ) -> None:
     """Replace the rows of `pending_offsets` of these log partitions."""
     for partition in partitions:
-        of = _state_files(compaction, "pending_offsets", partition)
-        exchange = FileChanges(removed=[state_file.path for state_file in of])
+        state_files = _state_files(compaction, "pending_offsets", partition)
+        change = FileChanges(removed=[state_file.path for state_file in state_files])
         if pending is not None:
-            exchange.added = rewrite(compaction.lake, "pending_offsets", [], _of(pending, partition), _only_new).added
-        exchanges.append(exchange)
+            rows = _rows_of(pending, partition)
+            change.added = rewrite(compaction.lake, "pending_offsets", [], rows, _only_new).added
+        changes.append(change)
 
 
 def _only_new(_old: pa.Table, new: pa.Table) -> pa.Table:
