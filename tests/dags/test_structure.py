@@ -65,7 +65,7 @@ def test_documented_default_args_override_the_defaults(airflow: Callable[..., Ai
 
 def test_lifecycle_tasks_have_their_upstream_tasks(described: Any) -> None:
     tasks = described["dags"]["offset_lifecycle"]["tasks"]
-    assert {name: task["behind"] for name, task in tasks.items()} == {
+    assert {name: task["upstream"] for name, task in tasks.items()} == {
         "ingest": [],
         "compact": ["ingest"],
         "check_compacted": ["compact"],
@@ -99,7 +99,7 @@ def test_emit_requires_a_parameter_or_variable(described: Any) -> None:
 
 def test_maintenance_and_audit_tasks_have_their_upstream_tasks(described: Any) -> None:
     behind = {
-        dag: {name: task["behind"] for name, task in described["dags"][dag]["tasks"].items()}
+        dag: {name: task["upstream"] for name, task in described["dags"][dag]["tasks"].items()}
         for dag in ("offset_maintenance", "offset_audit")
     }
     assert behind == {

@@ -81,4 +81,4 @@ def test_unwritable_export_is_an_error(tmp_path: Path, run: Run) -> None:
     for name in ("o.txt", "no/o.parquet"):
         code, out, err = run("snapshot", name, "--lake", "lake", "--log", str(FIXTURES / "broker-log"))
         assert (code, out) == (2, "")
-        assert err.startswith(f"error: {name} ")
+        assert err.startswith(f"error: Cannot write {name}: ")

@@ -1,8 +1,8 @@
 """The examples of the documents and of `--help`, and a shell that runs them as a reader would.
 
-A document's examples are, in its order: the command lines of fenced blocks without a language, and the commands in
-backquotes in tables that start with `offsetlake` or `make`. Where a block's commands start with `$ `, what follows is
-what they print. A block that is marked `sh elsewhere` cannot run here.
+The examples of a document, in its order, are the command lines of fenced blocks without a language, and in tables the
+commands in backquotes that start with `offsetlake` or `make`. If the commands of a block start with `$ `, the lines
+after a command are its output. A block with the language `sh elsewhere` cannot run in the tests.
 """
 
 import io
@@ -33,7 +33,7 @@ KAFKA_TOOLS = {
     "kafka-consumer-groups": GROUP_COMMAND,
     "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
 }
-SECONDS = 300  # more than any command takes where the machine is busy with other tests
+SECONDS = 300  # more than any command takes while the machine runs other tests
 PORTS = ("9092", "9093")
 
 _BLOCK = re.compile(r"^```(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
@@ -43,7 +43,7 @@ _NEEDS_A_SHELL = re.compile(r"[|;&]|\$\(")
 
 
 class Example(NamedTuple):
-    """A command as it is written, and what the document says it prints; None where it shows nothing."""
+    """A command as written, and its documented output; None if the document shows none."""
 
     command: str
     output: str | None = None
@@ -61,12 +61,12 @@ def examples(text: str) -> Iterator[Example]:
 
 
 def elsewhere(text: str) -> list[str]:
-    """Return the command lines of a document that are marked as not running here."""
+    """Return the command lines of a document that cannot run in the tests."""
     return [line for kind, block in _BLOCK.findall(text) if kind == "sh elsewhere" for line in block.splitlines()]
 
 
 def unknown_blocks(text: str) -> set[str]:
-    """Return the markings of blocks that are neither examples nor in a language that is only shown."""
+    """Return the languages of blocks that are neither examples nor of a language that is only shown."""
     return {kind for kind, _ in _BLOCK.findall(text)} - {"", "sh elsewhere", "toml", "text", "json", "python", "sql"}
 
 
@@ -93,22 +93,22 @@ def _in_block(block: str) -> Iterator[Example]:
 
 def in_help() -> dict[str, list[Example]]:
     """Return the examples at the end of each command's help, in the order of the help."""
-    found: dict[str, list[Example]] = {}
+    examples_by_command: dict[str, list[Example]] = {}
 
     def visit(command: typer.core.TyperCommand | typer.core.TyperGroup, name: str) -> None:
         if hasattr(command, "commands"):
-            for each, below in command.commands.items():
-                visit(below, f"{name} {each}".strip())
+            for word, subcommand in command.commands.items():
+                visit(subcommand, f"{name} {word}".strip())
         else:
             lines = (command.epilog or "").splitlines()
-            found[name] = [Example(line.strip()) for line in lines if line.startswith("  ")]
+            examples_by_command[name] = [Example(line.strip()) for line in lines if line.startswith("  ")]
 
     visit(get_command(app), "")  # type: ignore[arg-type]
-    return found
+    return examples_by_command
 
 
 def check_command(line: str) -> None:
-    """Raise where there is no such command, or it does not take the options it is given."""
+    """Raise an error if the command does not exist or does not accept its options."""
     _, *words = shlex.split(line)
     known = get_command(app)
     while hasattr(known, "commands") and words:
@@ -119,7 +119,7 @@ def check_command(line: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a command ended, and what it wrote."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -127,10 +127,10 @@ class Result:
 
 
 class Shell:
-    """Runs commands in a folder like a checkout; `names` says what the names of the documents stand for.
+    """Runs commands in a folder like a checkout; `names` maps names in the documents to their replacements.
 
-    Absolute paths are below the folder, and each port is a free one. `offsetlake` runs in this process, except for
-    `serve`, which runs beside it until the next one.
+    Absolute paths are moved below the folder, and ports are replaced by free ones. `offsetlake` runs in this process,
+    except for `serve`, which runs in its own process until the next `serve`.
     """
 
     def __init__(self, folder: Path, names: Mapping[str, str]) -> None:
@@ -140,7 +140,7 @@ class Shell:
         self._serving: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
-        """Make the folder, and enter it, with no settings of offsetlake in the environment."""
+        """Prepare the folder and change to it, with no settings of offsetlake in the environment."""
         patch = self._open.enter_context(pytest.MonkeyPatch.context())
         for name in [name for name in os.environ if name.startswith("OFFSETLAKE_") and name != "OFFSETLAKE_JARS"]:
             patch.delenv(name)
@@ -160,13 +160,13 @@ class Shell:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """End what serves, and leave the folder."""
+        """Stop the server and leave the folder."""
         self._open.close()
 
     def run(self, command: str) -> Result:
         """Run one command line."""
-        for name, stands_for in self._names.items():
-            command = command.replace(name, stands_for)
+        for name, replacement in self._names.items():
+            command = command.replace(name, replacement)
         command = _FOLDER.sub(f"{self._folder}/", command)
         words = shlex.split(command, comments=True)
         match words:
@@ -192,15 +192,15 @@ class Shell:
         return Result(0, "", "")
 
     def _make(self, target: str) -> Result:
-        """Run the commands of a target, without those that set the environment up."""
+        """Run the commands of a target, without those that set up the environment."""
         command = ["make", "-n", "-o", "setup", target]
-        of_make = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")  # by which a make that runs the tests would make this one talk
-        environment = {name: value for name, value in os.environ.items() if name not in of_make}
+        make_variables = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")  # set by a make that runs the tests: more output
+        environment = {name: value for name, value in os.environ.items() if name not in make_variables}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             return Result(done.returncode, done.stdout, done.stderr)
         results = [self.run(line) for line in done.stdout.splitlines()]
-        return Result(max(of.code for of in results), "", "".join(of.err for of in results))
+        return Result(max(result.code for result in results), "", "".join(result.err for result in results))
 
     def _offsetlake(self, arguments: list[str]) -> Result:
         target = None
@@ -221,28 +221,28 @@ class Shell:
         self.stop_serving()
         command = [sys.executable, "-m", "offsetlake.cli", *arguments]
         self._serving = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        said = []
+        lines = []
         assert self._serving.stderr is not None
         for line in self._serving.stderr:
-            said.append(line)
+            lines.append(line)
             if re.search(r"\bServing \d", line):
-                return Result(0, "", "".join(said))
-        return Result(self._serving.wait(), "", "".join(said))
+                return Result(0, "", "".join(lines))
+        return Result(self._serving.wait(), "", "".join(lines))
 
     def stop_serving(self) -> None:
-        """End what serves; an exit code other than 0 is an error."""
+        """Stop the server; an exit code other than 0 is an error."""
         if self._serving is None:
             return
         self._serving.terminate()
-        _, said = self._serving.communicate(timeout=60)
-        assert self._serving.returncode == 0, said
+        _, err = self._serving.communicate(timeout=60)
+        assert self._serving.returncode == 0, err
         self._serving = None
 
 
 @contextmanager
 def in_checkout(folder: Path, names: Mapping[str, str]) -> Iterator[Shell]:
-    """Return a shell in which `make run` has been run."""
+    """Yield a shell in which `make run` has been run."""
     with Shell(folder, names) as shell:
-        made = shell.run("make run")
-        assert made.code == 0, made.err
+        result = shell.run("make run")
+        assert result.code == 0, result.err
         yield shell

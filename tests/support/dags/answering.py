@@ -1,7 +1,8 @@
-"""In the place of `offsetlake`: answers at once as the jobs do, and writes down what it was asked.
+"""A substitute for `offsetlake` that prints the output of a job immediately and records its arguments.
 
-RECORD is the file for that, a JSON object a line; FAILING the suite that does not hold; EXIT_CODE that of every command
-that is none of these; HANGING is set where transactions hang. With the settings `/for-ever` it works for ever.
+The environment controls it: RECORD is the file of the recorded commands, one JSON object per line; FAILING is the suite
+of checks that fails; EXIT_CODE is the exit code of every other command; HANGING is set if transactions hang. With the
+configuration `/for-ever` it never exits.
 """
 
 import json

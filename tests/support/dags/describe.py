@@ -1,4 +1,4 @@
-"""Run by Airflow's Python: writes what the DAGs are, once they are imported, as JSON to a file.
+"""A script for Airflow's Python: imports the DAGs and writes their description to a file as JSON.
 
 python describe.py FILE [FOLDER]
 """
@@ -27,7 +27,7 @@ dags = {
                 "owner": task.owner,
                 "callbacks": len(task.on_failure_callback),
                 "minutes": task.execution_timeout and task.execution_timeout.total_seconds() / 60,
-                "behind": sorted(task.upstream_task_ids),
+                "upstream": sorted(task.upstream_task_ids),
                 "outlets": [asset.name for asset in task.outlets],
             }
             for task in dag.topological_sort()

@@ -1,7 +1,7 @@
-"""In the place of `offsetlake`: the command line itself, held on request, as it is otherwise.
+"""A substitute for `offsetlake`: the real command line, which can be paused.
 
-WITHOUT_SPARK names that the tasks are to run in the process itself. Where HOLD names a file, a compaction writes it
-before its first commit, and then waits for ever.
+If WITHOUT_SPARK is set, tasks run in this process. If HOLD names a file, a compaction creates it before its first
+commit, and then waits until it is killed.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""A Spark standalone cluster on loopback, from pyspark's own package: a master and workers, and spark-submit to it."""
+"""A Spark standalone cluster on loopback, from the pyspark package: a master, workers and spark-submit."""
 
 import json
 import os
@@ -21,20 +21,21 @@ SPARK_HOME = Path(pyspark.__file__).parent
 START_SECONDS = 90
 STOP_SECONDS = 20
 SUBMIT_SECONDS = 180
-WORKERS = 2  # of one core and one GiB each
+WORKERS = 2  # each with one core and one GiB
 
-_OURS = ("PYTHON", "PYSPARK_", "SPARK_", "OFFSETLAKE_")  # variables that would lend the cluster what is set up here
-_ASK = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+_NOT_INHERITED = ("PYTHON", "PYSPARK_", "SPARK_", "OFFSETLAKE_")  # prefixes of variables of the tests' environment
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class ClusterFailedError(RuntimeError):
-    """The cluster did not come up; the message ends with the tail of its log."""
+    """The cluster did not start; the message ends with the tail of its log."""
 
 
 class Cluster:
-    """Runs inside `with`; `python` is the interpreter of drivers and executors, `folder` takes logs and scratch files.
+    """Runs a cluster as a context manager.
 
-    Everything listens on 127.0.0.1, web pages included.
+    `python` is the interpreter of drivers and executors; logs and scratch files are in `folder`. All processes and web
+    pages listen on 127.0.0.1.
     """
 
     def __init__(self, folder: Path, python: Path) -> None:
@@ -63,15 +64,15 @@ class Cluster:
         self._stop()
 
     def state(self) -> dict[str, Any]:
-        """What the master says of itself, its workers and applications."""
-        with _ASK.open(f"http://127.0.0.1:{self._ui_port}/json/", timeout=5) as answer:
-            found: dict[str, Any] = json.load(answer)
-        return found
+        """Return the state of the master, its workers and its applications, as the master reports it."""
+        with _OPENER.open(f"http://127.0.0.1:{self._ui_port}/json/", timeout=5) as response:
+            state: dict[str, Any] = json.load(response)
+        return state
 
     def submit(
         self, job: Path, *arguments: str | Path, py_files: Path, jars: Sequence[Path], conf: Mapping[str, str]
     ) -> "subprocess.CompletedProcess[str]":
-        """Run a job with spark-submit in client mode, both workers' cores ready before it begins."""
+        """Run a job with spark-submit in client mode; it starts when the cores of both workers are registered."""
         settings = {
             "spark.cores.max": str(WORKERS),
             "spark.executor.memory": "512m",
@@ -100,22 +101,22 @@ class Cluster:
                 stderr=subprocess.STDOUT,
                 env=self._environment,
                 cwd=self.folder,
-                start_new_session=True,  # executors are of a worker's process group, and end with it
+                start_new_session=True,  # executors are in the process group of their worker
             )
 
     def _await_alive(self, workers: int) -> None:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             if any(process.poll() is not None for process in self._processes):
-                raise ClusterFailedError(f"a process of the cluster ended\n{self._tail()}")
+                raise ClusterFailedError(f"A process of the cluster exited.\n{self._tail()}")
             with suppress(urllib.error.URLError):  # the master does not listen yet
                 if self.state()["aliveworkers"] == workers:
                     return
-            time.sleep(0.1)  # then it is asked again
-        raise ClusterFailedError(f"no master with {workers} workers within {START_SECONDS} s\n{self._tail()}")
+            time.sleep(0.1)  # the interval between polls
+        raise ClusterFailedError(f"No master with {workers} workers within {START_SECONDS} s.\n{self._tail()}")
 
     def _stop(self) -> None:
-        """End workers, then the master; then what may be left of their process groups."""
+        """Terminate the workers, then the master, then the remaining processes of their process groups."""
         for process in reversed(self._processes):
             process.terminate()
         for process in self._processes:
@@ -132,16 +133,16 @@ class Cluster:
 
 
 def environment(folder: Path, python: Path) -> dict[str, str]:
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}
     return inherited | {
         "SPARK_HOME": str(SPARK_HOME),
-        "SPARK_LOCAL_IP": "127.0.0.1",  # where web pages listen too
+        "SPARK_LOCAL_IP": "127.0.0.1",  # also the address of the web pages
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
         "PYSPARK_PYTHON": str(python),
         "PYSPARK_DRIVER_PYTHON": str(python),
-        "JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",  # short lives: do not optimize for long
-        "XDG_CACHE_HOME": str(folder / "cache"),  # numba's
+        "JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",  # fast start instead of peak performance
+        "XDG_CACHE_HOME": str(folder / "cache"),  # of numba
     }
 
 
@@ -151,9 +152,9 @@ def _master(port: int, ui_port: int) -> list[str]:
 
 
 def _worker(url: str, folder: Path) -> list[str]:
-    listens = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
-    has = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder)]
-    return ["org.apache.spark.deploy.worker.Worker", *listens, *has, url]
+    addresses = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+    resources = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder)]
+    return ["org.apache.spark.deploy.worker.Worker", *addresses, *resources, url]
 
 
 def _end_group(leader: int) -> None:

@@ -1,4 +1,4 @@
-"""A program that commits: random keys of a plan, again and again, whenever the log is free, until it is ended.
+"""A program that commits random offsets of GROUPS whenever the log is not locked, until it is killed.
 
 python -m support.e2e.committing LOG SEED
 """
@@ -16,11 +16,11 @@ from support.oracle.encoders import group_log_partition, offset_key, offset_valu
 LOG_PARTITIONS = 10
 TOPIC = "orders"
 GROUPS = {**{f"wide-{number}": 60 for number in range(40)}, **{f"narrow-{number}": 2 for number in range(300)}}
-"""Partitions that each group commits."""
+"""Number of partitions that each group commits."""
 
 T = 1_700_000_000_000
-_AT_ONCE = 6  # commits a time
-_PAUSE = 0.01  # seconds at most
+_COMMITS_PER_APPEND = 6
+_MAX_PAUSE_SECONDS = 0.01
 
 
 def commit(group_id: str, partitions: list[int], committed_offset: int) -> Batch:
@@ -29,7 +29,7 @@ def commit(group_id: str, partitions: list[int], committed_offset: int) -> Batch
 
 
 def commit_all(log: Path) -> None:
-    """Have every group commit all of its partitions."""
+    """Commit all partitions of every group."""
     with appending(log, "committing") as appender:
         for group_id, count in GROUPS.items():
             appender.append(group_log_partition(group_id, LOG_PARTITIONS), [commit(group_id, [*range(count)], 0)])
@@ -41,14 +41,14 @@ def main(log: Path, rng: random.Random) -> None:
         committed_offset += 1
         try:
             with appending(log, "committing") as appender:
-                for group_id in rng.sample(names, _AT_ONCE):
+                for group_id in rng.sample(names, _COMMITS_PER_APPEND):
                     partitions = rng.sample(range(GROUPS[group_id]), min(GROUPS[group_id], rng.randint(1, 30)))
                     appender.append(
                         group_log_partition(group_id, LOG_PARTITIONS), [commit(group_id, partitions, committed_offset)]
                     )
         except LogBusy:
             pass
-        time.sleep(rng.random() * _PAUSE)
+        time.sleep(rng.random() * _MAX_PAUSE_SECONDS)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A Spark Connect server on loopback, from pyspark's own package."""
+"""A Spark Connect server on loopback, from the pyspark package."""
 
 import socket
 import subprocess
@@ -18,7 +18,7 @@ _SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 @contextmanager
 def connect_server(folder: Path, python: Path, master: str = "local[2]") -> Iterator[str]:
-    """Run a server inside `with`; yields its address. `python` is the interpreter of its tasks."""
+    """Run a server and yield its address; `python` is the interpreter of its tasks."""
     (port,) = free_ports(1)
     settings = {
         "spark.master": master,
@@ -58,8 +58,8 @@ def _await_listening(server: "subprocess.Popen[bytes]", port: int, log: Path) ->
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
         except OSError:
-            time.sleep(0.1)  # then the port is tried again
+            time.sleep(0.1)  # the interval between attempts
         else:
             return
     tail = "\n".join(log.read_text(errors="replace").splitlines()[-60:])
-    raise RuntimeError(f"no Spark Connect server within {START_SECONDS} s\n{tail}")
+    raise RuntimeError(f"No Spark Connect server within {START_SECONDS} s.\n{tail}")

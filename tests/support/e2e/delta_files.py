@@ -1,4 +1,4 @@
-"""What is in a table, by its definition, Delta's own log and the Parquet files alone: the oracle of all readers."""
+"""The content of a table, from its definition, the Delta log and the Parquet files alone: the oracle of all readers."""
 
 import json
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ Row = dict[str, Any]
 
 
 def files(lake: Lake, table: str) -> list[Row]:
-    """The `add` actions that no later action removes, in Delta's transaction log."""
+    """Return the `add` actions of the Delta log that no later action removes."""
     added: dict[str, Row] = {}
     for version in sorted((lake.table_path(table) / "_delta_log").glob("*.json")):
         for action in map(json.loads, version.read_text(encoding="utf-8").splitlines()):
@@ -35,9 +35,9 @@ def contents(lake: Lake, table: str) -> list[Row]:
     return plain(row for part in parts for row in part.to_pylist())
 
 
-def plain(found: Iterable[Row]) -> list[Row]:
-    """Rows in one order, with values of one type whoever has read them."""
-    return sorted(({name: _plain(value) for name, value in row.items()} for row in found), key=repr)
+def plain(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows sorted, with values whose types do not depend on the reader."""
+    return sorted(({name: _plain(value) for name, value in row.items()} for row in rows), key=repr)
 
 
 def _plain(value: Any) -> Any:
@@ -46,9 +46,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items()}
     if isinstance(value, list):
-        if value and isinstance(value[0], tuple):  # a map, as pyarrow gives it
+        if value and isinstance(value[0], tuple):  # a map, as pyarrow returns it
             return dict(value)
-        if value and isinstance(value[0], dict) and value[0].keys() == {"key", "value"}:  # a map, as polars does
+        if value and isinstance(value[0], dict) and value[0].keys() == {"key", "value"}:  # a map, as polars returns it
             return {entry["key"]: entry["value"] for entry in value}
         return [_plain(inner) for inner in value]
     return value

@@ -1,4 +1,4 @@
-"""A stand-in for Spark where no JVM is wanted: the work items of a job run in this process, one after the other."""
+"""A substitute for Spark without a JVM: the work items of a job run in this process, one after the other."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -32,8 +32,8 @@ class InProcessFrame:
 
     def repartitionById(self, number: int, column: str) -> "InProcessFrame":  # noqa: N802 - Spark's name
         (rows,) = self._partitions
-        places = [rows[column].to_pylist().index(partition) for partition in range(number)]
-        return InProcessFrame([rows.slice(place, 1) for place in places])
+        indices = [rows[column].to_pylist().index(partition) for partition in range(number)]
+        return InProcessFrame([rows.slice(index, 1) for index in indices])
 
     def mapInArrow(self, function: Callable[[Batches], Batches], _schema: str) -> "InProcessFrame":  # noqa: N802
         return InProcessFrame(self._partitions, function)
@@ -43,12 +43,12 @@ class InProcessFrame:
             return pa.Table.from_batches(
                 batch for rows in self._partitions for batch in self._function(rows.to_batches())
             )
-        except TaskFailedError as error:  # Spark keeps the text of an exception, and no more
+        except TaskFailedError as error:  # Spark keeps only the text of an exception
             raise PythonException(message=f"TaskFailedError: {error}\n") from None
 
 
 class NoSpark(InProcess):
-    """In the place of a LazySession."""
+    """A substitute for LazySession."""
 
     seconds = 0.0
 

@@ -1,15 +1,14 @@
-"""A program that kills jobs: each in a forked child that ends itself by SIGKILL right before one of its writes.
+"""A program that kills jobs: each runs in a forked child that sends itself SIGKILL just before one of its writes.
 
     python -m support.e2e.killing FOLDER SCENARIO[=NUMBER]...
 
-One child is killed at its first write, the next at its second, and so on, until one lives to the end: right before a
-write is right after the one before. With NUMBER only before so many writes of each kind, as all of them take minutes:
-a run that is not killed lists the writes, and of each kind some are chosen at even distances. Behind each,
-another child runs the jobs again, in every way of the scenario, and compares the lake with one whose jobs were never
-killed. Prints a JSON object a kill: `scenario`; `at`, the write, empty where none was left; `problem`, empty or what is
-wrong.
+The first child is killed before its first write, the next before its second, and so on, until one completes. With
+NUMBER, children are killed before at most NUMBER writes of each kind, because all of them take minutes: a run that is
+not killed lists the writes, and NUMBER of each kind are chosen at equal distances. After each kill, another child runs
+every recovery of the scenario and compares the lake with one whose jobs were never killed. The program prints one JSON
+object per kill: `scenario`; `at`, the kind of write, empty if the child completed; `problem`, empty if there is none.
 
-The parent has imported everything and never touches a Delta table: the threads that would start do not live in a fork.
+The parent imports everything and never opens a Delta table, because the threads that this starts do not survive a fork.
 """
 
 import gc
@@ -52,7 +51,7 @@ from support.e2e.killing_scenarios import (
 
 
 class LogFile(io.FileIO):
-    """A segment of the log that takes what is appended in two parts, so that a kill in between tears it."""
+    """A segment file that writes in two parts, so that a kill between them leaves a torn write."""
 
     def write(self, data: Any) -> int:
         half = bytes(data)[: max(1, len(data) // 2)]
@@ -83,7 +82,7 @@ WRITES: dict[str, tuple[Any, str]] = {
 
 
 class Kill:
-    """Counts the writes of this process and ends it right before the one of this number; with 0 it reports them all."""
+    """Kills this process just before its write number `at`; with 0 it reports the kinds of all writes instead."""
 
     def __init__(self, at: int, report: int) -> None:
         self._at, self._left, self._report = at, at, report
@@ -92,7 +91,7 @@ class Kill:
 
     def _before(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def write(*args: Any, **kwargs: Any) -> Any:
-            reads = name == "open" and not {*args[1]} & {*"wax+"}  # how pathlib calls it: path, mode, …
+            reads = name == "open" and not {*args[1]} & {*"wax+"}  # the arguments as pathlib passes them: path, mode, …
             if not reads and not kwargs.get("dry_run"):
                 self._left -= 1
                 if self._at == 0:
@@ -106,13 +105,13 @@ class Kill:
 
 
 def forked(work: Callable[[int], object]) -> tuple[str, bool]:
-    """Run work in a child: what it has written to the handle it is given, or its traceback; whether it was killed."""
+    """Run work in a child; return what it wrote to its file descriptor, or its traceback, and whether it was killed."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             work(writing)
-        except BaseException:  # noqa: BLE001 - any failure is for the parent to tell
+        except BaseException:  # noqa: BLE001 - the parent reports any failure
             os.write(writing, traceback.format_exc().encode()[-60_000:])
         os._exit(0)
     os.close(writing)
@@ -124,7 +123,7 @@ def forked(work: Callable[[int], object]) -> tuple[str, bool]:
 def must(work: Callable[[int], object]) -> str:
     written, killed = forked(work)
     if killed or written.startswith("Traceback"):
-        raise RuntimeError(written or "killed by another")
+        raise RuntimeError(written or "Killed by another process.")
     return written
 
 
@@ -136,10 +135,10 @@ def never_killed(place: Place, part: float | str, jobs: tuple[Job, ...], report:
 
 
 def warm_up(log: LogAddress) -> None:
-    """Bring compiled code in, which every child would otherwise do anew."""
+    """Load compiled code once, which every child would otherwise load again."""
     for group in reading.plan_readers(log, log.describe().ranges):
-        for piece, found in log.fetch(group.slices):
-            reading.decode(piece, found)
+        for piece, content in log.fetch(group.slices):
+            reading.decode(piece, content)
 
 
 def kill_at_each_write(name: str, folder: Path, number: int) -> None:
@@ -153,7 +152,7 @@ def kill_at_each_write(name: str, folder: Path, number: int) -> None:
             recovery.run(place)
             check(place, recovery.part)
 
-    # A lake goes on with its log in the same place, so every run is in the same.
+    # A lake requires its log at the same path, so every run uses the same path.
     must(lambda _: scenario.prepare(place))
     place.folder.rename(base.folder)
 
@@ -165,39 +164,39 @@ def kill_at_each_write(name: str, folder: Path, number: int) -> None:
         shutil.rmtree(place.folder, ignore_errors=True)
         write, was_killed = run(at)
         place.folder.rename(killed.folder)
-        tell(name, write, forked(recover)[0] if was_killed or not write else write)
+        report_kill(name, write, forked(recover)[0] if was_killed or not write else write)
         shutil.rmtree(killed.folder)
         if not was_killed:
             return
 
 
 def sample(writes: list[str], number: int) -> list[int]:
-    """Return at which writes to kill: at up to `number` of each kind, and behind the last of all."""
+    """Return the numbers of the writes to kill before: up to `number` of each kind, and one after the last write."""
     chosen = {len(writes) + 1}
     for kind in {*writes}:
-        places = [at for at, write in enumerate(writes, 1) if write == kind]
-        chosen |= {places[len(places) * each // number] for each in range(number)}
+        numbers = [at for at, write in enumerate(writes, 1) if write == kind]
+        chosen |= {numbers[len(numbers) * index // number] for index in range(number)}
     return sorted(chosen)
 
 
 def kill_again_and_again(folder: Path) -> None:
-    """On one lake: the first run is killed at its first write, the next at its second, until one lives."""
+    """Kill runs on one lake: the first before its first write, the next before its second, until one completes."""
     place = Place(folder / "place")
     place.write_log(PARTS[1])
     at, killed = 0, True
     while killed:
         at += 1
-        write, killed = forked(lambda report: (Kill(at, report), run_again(place)))  # noqa: B023 - runs at once
+        write, killed = forked(lambda report: (Kill(at, report), run_again(place)))  # noqa: B023 - called immediately
         problem = write if write and not killed else "" if killed else forked(lambda _: check(place, PARTS[1]))[0]
-        tell(AGAIN_AND_AGAIN, write, problem)
+        report_kill(AGAIN_AND_AGAIN, write, problem)
 
 
-def tell(scenario: str, at: str, problem: str) -> None:
+def report_kill(scenario: str, at: str, problem: str) -> None:
     sys.stdout.write(json.dumps({"scenario": scenario, "at": at, "problem": problem}) + "\n")
 
 
 def main(folder: Path, scenarios: Iterable[tuple[str, int]]) -> None:
-    log_writer.now_ms = lambda: NOW  # type: ignore[attr-defined]  # the same log, whenever it is written
+    log_writer.now_ms = lambda: NOW  # type: ignore[attr-defined]  # the log must not depend on the current time
     appender.FileIO = LogFile  # type: ignore[misc]
     for part in PARTS:
         place = Place(folder / f"expected-{part}")
@@ -207,7 +206,7 @@ def main(folder: Path, scenarios: Iterable[tuple[str, int]]) -> None:
         EXPECTED[done] = json.loads(must(partial(never_killed, Place(folder / f"expected-{done}"), done, jobs)))
     warm_up(LogAddress(folder=place.folder / "log"))
     gc.collect()
-    gc.freeze()  # or a collection in a child copies all pages of its parent
+    gc.freeze()  # otherwise a collection in a child copies all pages of its parent
     for scenario, number in scenarios:
         if scenario == AGAIN_AND_AGAIN:
             kill_again_and_again(folder / scenario)
@@ -215,10 +214,10 @@ def main(folder: Path, scenarios: Iterable[tuple[str, int]]) -> None:
             kill_at_each_write(scenario, folder / scenario, number)
 
 
-def asked(argument: str) -> tuple[str, int]:
+def parse_argument(argument: str) -> tuple[str, int]:
     scenario, _, number = argument.partition("=")
     return scenario, int(number or 0)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), map(asked, sys.argv[2:]))
+    main(Path(sys.argv[1]), map(parse_argument, sys.argv[2:]))

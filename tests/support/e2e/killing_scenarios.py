@@ -1,4 +1,4 @@
-"""What is done to a lake and its log by the jobs that `e2e.killing` kills, how it goes on, and what must come of it."""
+"""The scenarios of `e2e.killing`: the state before, the job that is killed, the recoveries and the expected result."""
 
 import json
 import random
@@ -32,14 +32,14 @@ from support.e2e.in_process import InProcess
 from support.e2e.lakes import grow, judge, rows, state, upkeep
 from support.oracle.random_logs import RandomLog, random_log
 
-NOW = 1_800_000_000_000  # ms: when what is written is written
-PARTS = (0.4, 0.76, 0.99)  # of the log, as it grows; the later two end in a batch that is known again by its checksum
+NOW = 1_800_000_000_000  # ms: the time of everything that is written
+PARTS = (0.4, 0.76, 0.99)  # of the growing log; the later two end in a batch that a run verifies by its checksum
 
-JUDGED, EMITTED, BY_HAND = "judged", "emitted", "by hand"
+EVALUATED, EMITTED, BY_HAND = "evaluated", "emitted", "by hand"
 _OURS = ("appendOnly", "checkConstraints", "invariants")
-RESET = "group-5"  # without members and open transactions
+RESET = "group-5"  # has neither members nor open transactions
 
-# By part of the log, or by what NEVER_KILLED does, the tables of a lake whose jobs were never killed.
+# The tables of a lake whose jobs were never killed, by part of the log or by key of NEVER_KILLED.
 EXPECTED: dict[float | str, dict[str, Any]] = {}
 
 Job = Callable[["Place"], object]
@@ -72,7 +72,7 @@ class Place:
         judge(InProcess(), self.create())
 
     def maintain(self) -> None:
-        table_upkeep.MIN_SMALL_FILES = 2  # every table has something to do
+        table_upkeep.MIN_SMALL_FILES = 2  # so that every table is compacted
         upkeep(self.create(), self.folder / "log")
 
     def rebuild(self) -> None:
@@ -86,15 +86,17 @@ class Place:
 
     def reset(self) -> None:
         lake, log = self.create(), LogAddress(folder=self.folder / "log")
-        asked = Reset(RESET, "to_offset", lambda offsets: to_offset(offsets, 1), {})
-        make = lambda: reset(lake, asked, None, NOW).drop_columns(["note"])  # noqa: E731
+        request = Reset(RESET, "to_offset", lambda offsets: to_offset(offsets, 1), {})
+        make = lambda: reset(lake, request, None, NOW).drop_columns(["note"])  # noqa: E731
         changes.execute(lake, log, "reset", "alterations", make, lambda _: None)
 
 
 @cache
 def whole_log() -> RandomLog:
     log = random_log(random.Random(7), 300, groups=8, log_partitions=2)
-    return RandomLog(log.world, tuple(replace(plan, opens_segment=at % 24 < 2) for at, plan in enumerate(log.plans)))
+    return RandomLog(
+        log.world, tuple(replace(plan, opens_segment=index % 24 < 2) for index, plan in enumerate(log.plans))
+    )
 
 
 def _log_only(place: Place) -> None:
@@ -126,35 +128,37 @@ def run_again(place: Place) -> None:
 def _run_again_with_more_log(place: Place) -> None:
     place.write_log(PARTS[2])
     for job in (place.ingest, place.compact):
-        job()  # what was cut short
-        job()  # what came since
+        job()  # the resumed run
+        job()  # the records added since
 
 
 def _compact_alone_first(place: Place) -> None:
     place.compact()
-    found = plain(state(Lake.open(place.lake)))
-    compacted = [{table: of[table] for table in COMPACTED} for of in (found, EXPECTED[PARTS[0]], EXPECTED[PARTS[1]])]
-    assert compacted[0] in compacted[1:], "a half-done ingest was compacted"
+    actual = plain(state(Lake.open(place.lake)))
+    states = (actual, EXPECTED[PARTS[0]], EXPECTED[PARTS[1]])
+    compacted = [{table: tables[table] for table in COMPACTED} for tables in states]
+    assert compacted[0] in compacted[1:], "an incomplete ingest was compacted"
     run_again(place)
 
 
 def _expired_once(place: Place) -> None:
-    """All was judged when there was less of it, so some decisions are there already."""
+    """The retention rules were applied to a shorter log, so some decisions exist already."""
     _compacted_once(place)
     place.expire()
     run_again(place)
 
 
-def _judged_twice(place: Place) -> None:
+def _evaluated_twice(place: Place) -> None:
     _expired_once(place)
     place.expire()
 
 
 def _maintain_again(place: Place) -> None:
     place.maintain()
-    left = preview(Lake.open(place.lake), place.folder / "log", 0)
-    assert not [each for each in left.cuts if each.cut.obsolete]
-    assert [table for table in left.compacted if left.compacted[table] or left.removed[table]] in ([], ["runs"])
+    remaining = preview(Lake.open(place.lake), place.folder / "log", 0)
+    assert not [planned for planned in remaining.cuts if planned.cut.obsolete]
+    tables = [table for table in remaining.compacted if remaining.compacted[table] or remaining.removed[table]]
+    assert tables in ([], ["runs"])
 
 
 def _go_on_and_maintain(place: Place) -> None:
@@ -164,7 +168,7 @@ def _go_on_and_maintain(place: Place) -> None:
 
 
 def _changed_by_others(place: Place) -> None:
-    """Somebody has deleted rows of two tables, and added a table feature that deltalake does not write."""
+    """Another program deleted rows of two tables and added a table feature that deltalake cannot write."""
     _compacted_again(place)
     lake = Lake.open(place.lake)
     for table in ("offsets", "groups"):
@@ -176,7 +180,7 @@ def _changed_by_others(place: Place) -> None:
 
 
 def _compacted_half(place: Place) -> None:
-    """A compaction was killed once it had written `offsets`; then somebody deleted rows of two tables."""
+    """A compaction was killed after it had committed `offsets`; then another program deleted rows of two tables."""
     _ingested_again(place)
     lake = place.create()
     once = partial(commit_of_compact, {"offsets"})
@@ -186,14 +190,14 @@ def _compacted_half(place: Place) -> None:
         assert lake.delta_table(table).delete("log_partition = 1")["num_deleted_rows"]
 
 
-def commit_of_compact(tables: set[str], lake: Lake, table: str, *exchanges: Any) -> None:
+def commit_of_compact(tables: set[str], lake: Lake, table: str, *changes: Any) -> None:
     if table not in tables:
         raise InterruptedError
-    commit(lake, table, *exchanges)
+    commit(lake, table, *changes)
 
 
 def _rebuild_again(place: Place) -> None:
-    """Readers and jobs refuse what was changed until it is rebuilt."""
+    """Readers and jobs refuse the changed tables until they are rebuilt."""
     place.rebuild()
     refuse_changed(Lake.open(place.lake))
     run_again(place)
@@ -204,9 +208,9 @@ def _rebuild_with_more_log(place: Place) -> None:
     _run_again_with_more_log(place)
 
 
-def _judged_with_more_log(place: Place) -> None:
-    """What is planned was judged on less than the log has by now, so some of it has moved."""
-    _judged_twice(place)
+def _evaluated_with_more_log(place: Place) -> None:
+    """The plan was evaluated on a shorter log, so some of its tombstones are superseded."""
+    _evaluated_twice(place)
     place.write_log(PARTS[2])
 
 
@@ -219,7 +223,7 @@ def _emitted_again(place: Place) -> None:
 
 
 def _reset_again(place: Place) -> None:
-    """An emit does what is planned, if it is; the same reset then finds it done, or does it."""
+    """An emit writes the planned alterations, if any; the same reset then finds them written, or writes them."""
     place.emit()
     place.reset()
     run_again(place)
@@ -227,7 +231,7 @@ def _reset_again(place: Place) -> None:
 
 @dataclass(frozen=True)
 class Recovery:
-    """What is done after the kill, and which of EXPECTED the lake is then."""
+    """The jobs to run after the kill, and the key in EXPECTED of the resulting lake."""
 
     run: Job
     part: float | str
@@ -235,7 +239,7 @@ class Recovery:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is there, the job that is killed, and the ways to go on."""
+    """The preparation, the job that is killed, and the recoveries."""
 
     prepare: Job
     killed: Job
@@ -258,7 +262,7 @@ SCENARIOS = {
         Place.compact,
         (Recovery(Place.compact, PARTS[1]), Recovery(_run_again_with_more_log, PARTS[2])),
     ),
-    "expire": Scenario(_expired_once, Place.expire, (Recovery(Place.expire, JUDGED),)),
+    "expire": Scenario(_expired_once, Place.expire, (Recovery(Place.expire, EVALUATED),)),
     "maintain": Scenario(
         _compacted_again,
         Place.maintain,
@@ -274,20 +278,20 @@ SCENARIOS = {
         Place.rebuild_one_log_partition,
         (Recovery(_rebuild_again, PARTS[1]), Recovery(_rebuild_with_more_log, PARTS[2])),
     ),
-    "emit": Scenario(_judged_with_more_log, Place.emit, (Recovery(_emitted_again, EMITTED),)),
+    "emit": Scenario(_evaluated_with_more_log, Place.emit, (Recovery(_emitted_again, EMITTED),)),
     "by hand": Scenario(_compacted_again, Place.reset, (Recovery(_reset_again, BY_HAND),)),
 }
 AFTER_EMIT = (EMITTED, BY_HAND)
 NEVER_KILLED: dict[str, tuple[Job, ...]] = {
-    JUDGED: (_judged_twice,),
-    EMITTED: (_judged_with_more_log, _emitted_again),
+    EVALUATED: (_evaluated_twice,),
+    EMITTED: (_evaluated_with_more_log, _emitted_again),
     BY_HAND: (_compacted_again, _reset_again),
 }
 AGAIN_AND_AGAIN = "again and again"
 
 
 def check(place: Place, part: float | str) -> None:
-    """Compare the lake with one whose jobs were never killed; its runs account for every row, once."""
+    """Check that the lake equals one whose jobs were never killed, and that its runs count every row exactly once."""
     lake = Lake.open(place.lake)
     assert tables_of(lake, part) == EXPECTED[part]
     for table, decision in DECIDED.items():
@@ -301,8 +305,8 @@ def check(place: Place, part: float | str) -> None:
         sql = f"SELECT ingest_run, count(*) AS n FROM {table} GROUP BY ingest_run"
         assert {row["ingest_run"]: row["n"] for row in lake.query(sql, table).to_pylist()} == counted
     ends = LogAddress(folder=place.folder / "log").describe().ranges
-    assert {(at["topic"], at["partition"]): at["position"] for at in ingests[-1]["positions"]} == {
-        where: held.end for where, held in ends.items()
+    assert {(row["topic"], row["partition"]): row["position"] for row in ingests[-1]["positions"]} == {
+        source: span.end for source, span in ends.items()
     }
     covered = max(run["through_run"] or 0 for run in runs)
     assert covered == max(run["run_id"] for run in ingests if run["outcome"] == "done")
@@ -310,16 +314,18 @@ def check(place: Place, part: float | str) -> None:
 
 
 def tables_of(lake: Lake, part: float | str) -> dict[str, Any]:
-    """All tables; but what a killed emit has written is gone to the next, so outcomes are looked at by themselves.
+    """Return all tables that do not depend on the kill.
 
-    And what a killed reset has planned the next emit writes: so the command of an audit event is not compared.
+    After a killed emit, the next one records `gone` for tombstones that are written already, so outcomes are checked by
+    `check_outcomes` instead. After a killed reset, the next emit writes its plan, so the command of an audit event is
+    not compared.
     """
-    of_all = state(lake) | {"audit_events": rows(lake, "audit_events", "ingest_run", "client_id")}
-    return plain({table: of for table, of in of_all.items() if part not in AFTER_EMIT or table not in DECIDED})
+    tables = state(lake) | {"audit_events": rows(lake, "audit_events", "ingest_run", "client_id")}
+    return plain({table: rows for table, rows in tables.items() if part not in AFTER_EMIT or table not in DECIDED})
 
 
 def check_outcomes(decisions: list[dict[str, Any]], decision: Sequence[str], part: float | str) -> None:
-    """See that what was planned came to one end each time, and after an emit has come to it."""
+    """Check that a decision is emitted or `gone` at most once, and is no longer planned after an emit."""
     ends: dict[tuple[Any, ...], list[str]] = {}
     for row in sorted(decisions, key=lambda row: row["run_id"]):
         ends.setdefault(tuple(row[name] for name in decision), []).append(row["outcome"])
@@ -330,6 +336,6 @@ def check_outcomes(decisions: list[dict[str, Any]], decision: Sequence[str], par
 
 
 def plain(tables: dict[str, Any]) -> dict[str, Any]:
-    """The same for any two equal states, and fit to travel as JSON."""
+    """Return the tables as JSON values, which are equal if and only if the states are."""
     plain: dict[str, Any] = json.loads(json.dumps(tables, default=repr))
     return plain

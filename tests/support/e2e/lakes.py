@@ -1,4 +1,4 @@
-"""What the end-to-end tests share: one cycle over a log, and the tables of a lake as plain values."""
+"""Helpers of the end-to-end tests: run the jobs on a log, and return the tables of a lake as Python values."""
 
 from pathlib import Path
 from typing import Any
@@ -16,29 +16,29 @@ from support.oracle.random_logs import RandomLog
 OFFSET = ("committed_offset", "leader_epoch", "metadata", "commit_timestamp", "expire_timestamp", "topic_id")
 WHERE = ("log_partition", "log_offset", "producer_id")
 
-LATER = 4_102_444_800_000  # ms: in 2100, when all that may expire has
+LATER = 4_102_444_800_000  # ms: in the year 2100, when everything that can expire has expired
 
 Rows = list[dict[str, Any]]
 
 
 def cycle(spark: Any, lake: Lake, log: Path) -> tuple[Report, Report]:
-    """Ingest and compact once, on a SparkSession or what stands for it; gives both reports."""
+    """Ingest and compact once, on a SparkSession or its substitute; return both reports."""
     address = LogAddress(folder=log)
     return ingest(lambda: spark, lake, address, _quiet), compact(lambda: spark, lake, _quiet)
 
 
 def judge(spark: Any, lake: Lake, now: int = LATER) -> Report:
-    """Plan what a week's retention lets go; gives the report."""
+    """Plan the tombstones of a retention of one week; return the report."""
     return expire(lambda: spark, lake, RetentionPolicy(7 * 86_400_000), now, _quiet)
 
 
 def upkeep(lake: Lake, log: Path | None = None, vacuum_retention_ms: int = 0) -> Report:
-    """Maintain once; gives the report."""
+    """Maintain once; return the report."""
     return maintain(lake, log, vacuum_retention_ms, _quiet)
 
 
 def grow(folder: Path, log: RandomLog) -> None:
-    """Write a log of which the folder may hold a first part; what was cut from it stays away."""
+    """Write a log to a folder that can contain its first part; segments that were deleted from it are not restored."""
     firsts = {path.name: min(path.glob("*.log")).name for path in folder.glob("*-*")}
     log.write(folder)
     for partition, first in firsts.items():
@@ -52,13 +52,13 @@ def _quiet(_text: str) -> None:
 
 
 def rows(lake: Lake, table: str, *without: str) -> Rows:
-    """Rows of a table in an order of their own, without the columns named."""
-    found = lake.query(f"SELECT * FROM {table}", table).drop_columns(list(without)).to_pylist()
-    return sorted(found, key=lambda row: [str(value) for value in row.values()])
+    """Return the rows of a table in a deterministic order, without some columns."""
+    contents = lake.query(f"SELECT * FROM {table}", table).drop_columns(list(without)).to_pylist()
+    return sorted(contents, key=lambda row: [str(value) for value in row.values()])
 
 
 def state(lake: Lake) -> dict[str, Rows]:
-    """Every table but `runs`, without what tells in how many runs it came."""
+    """Return every table except `runs`, without the columns that depend on the number of runs."""
     history = (
         "offset_commits",
         "transaction_markers",

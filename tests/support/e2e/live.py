@@ -1,4 +1,4 @@
-"""The command line against a live cluster, as a person uses it, and what the cluster itself says of it afterwards."""
+"""The command line against a live cluster, and the state that the cluster itself reports afterwards."""
 
 import json
 from collections.abc import Mapping
@@ -20,19 +20,19 @@ from support.broker.tools import broker_groups, broker_offsets
 from support.e2e.lakes import rows
 
 Stands = dict[tuple[str, int], int]
-"""Offsets of a group by topic and partition."""
+"""The committed offsets of a group by topic and partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command left with and printed: exit code, rows on standard output, text on standard error."""
+    """The result of a command: exit code, rows on standard output, text on standard error."""
 
     code: int
     rows: list[dict[str, Any]]
     err: str
 
     def outcomes(self) -> dict[tuple[str, int] | None, str]:
-        """Outcome by topic and partition; None: the group itself."""
+        """Return the outcomes by topic and partition; the key None is the group itself."""
         return {None if row["topic"] is None else (row["topic"], row["partition"]): row["outcome"] for row in self.rows}
 
     def reasons(self) -> set[str | None]:
@@ -41,20 +41,20 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """A broker, and a lake of it that every command brings up to date."""
+    """A broker, and a lake of its log that every command updates."""
 
     broker: Broker
     lake: Path
     capsys: pytest.CaptureFixture[str]
 
     def plain(self, *arguments: str, options: tuple[str, ...] = ()) -> tuple[int, str, str]:
-        """Run a command; its exit code, standard output and standard error."""
+        """Run a command; return its exit code, standard output and standard error."""
         named = options or ("--bootstrap", self.broker.bootstrap)
         self.capsys.readouterr()
         return main.run([*arguments, "--lake", str(self.lake), *named]), *self.capsys.readouterr()
 
     def ask(self, *arguments: str, options: tuple[str, ...] = ()) -> Answer:
-        """Run a command that answers with rows."""
+        """Run a command that prints rows."""
         code, out, err = self.plain(*arguments, "--format", "json", options=options)
         return Answer(code, [json.loads(line) for line in out.splitlines()], err)
 
@@ -65,14 +65,14 @@ class Live:
         return name
 
     def stands(self, group_id: str) -> Stands:
-        """Give the offsets of a group, as the broker says."""
-        found = broker_offsets(self.broker.bootstrap)
-        return {(topic, number): value[0] for (name, topic, number), value in found.items() if name == group_id}
+        """Return the committed offsets of a group, as the broker reports them."""
+        offsets = broker_offsets(self.broker.bootstrap)
+        return {(topic, number): value[0] for (name, topic, number), value in offsets.items() if name == group_id}
 
     def exactly(self, group_id: str) -> dict[tuple[str, int], tuple[int, int, str]]:
-        """Give offset, leader epoch and metadata of each offset of a group, as the broker says."""
-        found = broker_offsets(self.broker.bootstrap)
-        return {(topic, number): value for (name, topic, number), value in found.items() if name == group_id}
+        """Return committed offset, leader epoch and metadata of each offset of a group, as the broker reports them."""
+        offsets = broker_offsets(self.broker.bootstrap)
+        return {(topic, number): value for (name, topic, number), value in offsets.items() if name == group_id}
 
     def is_there(self, group_id: str) -> bool:
         return group_id in broker_groups(self.broker.bootstrap)
@@ -82,19 +82,19 @@ class Live:
             assert admin.commit(group_id, offsets) == dict.fromkeys(offsets)
 
     def table(self, name: str, group_id: str, outcome: str) -> list[dict[str, Any]]:
-        """Rows of `tombstones` or `alterations` of a group."""
-        found = rows(Lake.open(self.lake), name)
-        return [row for row in found if row["group_id"] == group_id and row["outcome"] == outcome]
+        """Return the rows of `tombstones` or `alterations` of a group with an outcome."""
+        decisions = rows(Lake.open(self.lake), name)
+        return [row for row in decisions if row["group_id"] == group_id and row["outcome"] == outcome]
 
 
 def run_to_undo(answer: Answer) -> str:
-    """Give the number of the run that a command says to restore from."""
+    """Return the run number of the `offsetlake restore` command that the output recommends."""
     return answer.err.rpartition("offsetlake restore --run ")[2].split()[0]
 
 
 def lake_of(broker: Broker, folder: Path) -> Path:
-    """Make a lake of a cluster, as the first `offsetlake run` does."""
-    # The first commit a cluster ever takes makes its log, and ClusterAdmin waits for that: librdkafka gives up.
+    """Create a lake of a cluster, as the first `offsetlake run` does; return its folder."""
+    # The first commit to a cluster creates its __consumer_offsets. ClusterAdmin waits for that, librdkafka does not.
     topic = f"first-{folder.name}"
     workload.create_topic(broker.bootstrap, topic, 1)
     with ClusterAdmin(KafkaConnection(bootstrap=broker.bootstrap)) as admin:
@@ -105,13 +105,13 @@ def lake_of(broker: Broker, folder: Path) -> Path:
 
 
 def catch_up(broker: Broker, lake: Path) -> None:
-    """Bring a lake up to date with its cluster."""
+    """Update a lake from its cluster."""
     log = LogAddress(connection=KafkaConnection(bootstrap=broker.bootstrap))
     runner.catch_up(Lake.create(lake), log, lambda _: None)
 
 
 def assert_as_the_broker_answers(lake: Lake, bootstrap: str) -> None:
-    """Compare all offsets and groups with what the broker says of them."""
+    """Check that all offsets and groups are those that the broker reports."""
     offsets = {
         (row["group_id"], row["topic"], row["partition"]): (
             row["committed_offset"],

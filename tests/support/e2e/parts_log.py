@@ -1,4 +1,4 @@
-"""A log written by hand, with commits spread over several records, and the lake that reads it."""
+"""A log that a test writes batch by batch, with commits in parts, and the lake that reads it."""
 
 import struct
 from itertools import count
@@ -17,7 +17,7 @@ Made = tuple[bytes, bytes | None, Headers]  # key, value, headers
 
 
 def plain(partition: int, committed_offset: int | None, headers: Headers = ()) -> Made:
-    """A commit of group g, topic t; a tombstone without an offset."""
+    """Return a commit of group g and topic t; a tombstone if `committed_offset` is None."""
     value = None if committed_offset is None else offset_value(3, committed_offset, commit_timestamp=TIME)
     return offset_key("g", "t", partition), value, headers
 
@@ -28,7 +28,7 @@ def part(partition: int, committed_offset: int | None, size: int, commit_id: int
 
 
 class Log:
-    """A log partition that grows batch by batch, at one log offset a millisecond, and the lake that reads it."""
+    """A log partition that grows batch by batch, one log offset per millisecond, and the lake that reads it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -40,19 +40,21 @@ class Log:
         return self.batches[-1].last + 1 if self.batches else 0
 
     def batch(self, *made: Made, **shape: Any) -> "Log":
-        records = tuple(Record(at, TIME + at, *each) for at, each in zip(count(self.end), made, strict=False))
+        records = tuple(
+            Record(offset, TIME + offset, *record) for offset, record in zip(count(self.end), made, strict=False)
+        )
         self.batches.append(Batch(records=records, **shape))
         return self
 
     def transaction_ends(self, kind: Any, producer_id: int) -> "Log":
-        at = self.end
+        end = self.end
         self.batches.append(
-            marker_batch(kind, offset=at, timestamp=TIME + at, producer_id=producer_id, producer_epoch=0)
+            marker_batch(kind, offset=end, timestamp=TIME + end, producer_id=producer_id, producer_epoch=0)
         )
         return self
 
     def read(self) -> dict[int, int]:
-        """Ingest and compact; gives partition and committed offset of what is in `offsets`."""
+        """Ingest and compact; return the committed offsets in `offsets` by partition."""
         write_partition(self.folder / "log", 0, self.batches)
         cycle(InProcess(), self.lake, self.folder / "log")
         return self.offsets()
@@ -61,9 +63,9 @@ class Log:
         return {row["partition"]: row["committed_offset"] for row in rows(self.lake, "offsets")}
 
     def pending(self) -> list[tuple[int, int, int | None]]:
-        """Log offset, partition, committed offset of the parts that wait."""
-        found = [row for row in rows(self.lake, "pending_offsets") if row["commit_id"] is not None]
-        return sorted((row["log_offset"], row["partition"], row["committed_offset"]) for row in found)
+        """Return log offset, partition and committed offset of the pending parts."""
+        parts = [row for row in rows(self.lake, "pending_offsets") if row["commit_id"] is not None]
+        return sorted((row["log_offset"], row["partition"], row["committed_offset"]) for row in parts)
 
     def groups(self) -> list[str]:
         return [row["group_id"] for row in rows(self.lake, "groups")]
