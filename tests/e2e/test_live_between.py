@@ -70,11 +70,11 @@ def test_commit_before_the_request_is_not_deleted(live: Live, just_before: JustB
     assert answer.code == 8
     assert answer.outcomes() == {(topic, 0): "refused", (topic, 1): "emitted", None: "refused"}
     assert answer.reasons() == {"the committed offset is 9 now, not 3", None, STAYS}
-    assert live.stands(group) == {(topic, 0): 9, (topic, 2): 1}
+    assert live.committed_offsets(group) == {(topic, 0): 9, (topic, 2): 1}
     just_before(ClusterWriter, "write", lambda: live.commit(group, {(topic, 0): OffsetToCommit(8)}))
     reset = live.ask("reset", group, "--topic", f"{topic}:0", "--to-earliest", "--execute")
     assert (reset.code, reset.reasons()) == (8, {"the committed offset is 8 now, not 9"})
-    assert live.stands(group) == {(topic, 0): 8, (topic, 2): 1}
+    assert live.committed_offsets(group) == {(topic, 0): 8, (topic, 2): 1}
 
 
 @pytest.mark.long
@@ -98,7 +98,7 @@ def test_group_with_a_new_member_is_not_deleted(
         just_before(ClusterWriter, "write", joins)
         reset = live.ask("reset", group, "--topic", topic, "--to-offset", "0", "--execute")
     assert (reset.code, reset.reasons()) == (8, {"UNKNOWN_MEMBER_ID (25): the group has active members"})
-    assert live.stands(group) == offsets
+    assert live.committed_offsets(group) == offsets
 
 
 @pytest.mark.long
@@ -115,11 +115,11 @@ def test_concurrently_deleted_commit_is_noted_and_restored(live: Live, just_befo
     )
     assert of_offset["reason"] == note
     live.ask("undelete", group, "--execute")
-    assert live.exactly(group) == {(topic, 0): (3, 5, "мета")}
+    assert live.offsets_with_metadata(group) == {(topic, 0): (3, 5, "мета")}
     just_before(ClusterAdmin, "delete_offsets", lambda: live.commit(group, {(topic, 0): OffsetToCommit(7)}))
     assert "a commit of 7 at log offset" in live.ask("cleanup", group, "--execute").rows[0]["reason"]
     live.ask("undelete", group, "--execute")
-    assert live.exactly(group) == {(topic, 0): (7, -1, "")}
+    assert live.offsets_with_metadata(group) == {(topic, 0): (7, -1, "")}
 
 
 @pytest.mark.long
@@ -131,9 +131,9 @@ def test_commits_deleted_with_their_group_are_noted_and_restored(live: Live, jus
     [of_offset, of_group] = live.ask("cleanup", group, "--execute").rows
     assert "a commit of 8 at log offset" in of_offset["reason"]
     assert f"{topic}-1: a commit of 9 at log offset" in of_group["reason"]
-    assert not live.is_there(group)
+    assert not live.group_exists(group)
     live.ask("undelete", group, "--execute")
-    assert live.stands(group) == late
+    assert live.committed_offsets(group) == late
 
 
 @pytest.mark.long
@@ -150,9 +150,9 @@ def test_transaction_deleted_with_its_group_is_noted(live: Live, just_before: Ju
         of_group = live.ask("cleanup", group, "--execute").rows[-1]
         assert (of_group["topic"], of_group["outcome"]) == (None, "emitted")
         assert f"{topic}-1: a transactional commit of 4 at log offset" in of_group["reason"]
-    assert live.stands(group) == {}
+    assert live.committed_offsets(group) == {}
     assert live.ask("undelete", group, "--topic", topic, "--execute").code == 0
-    assert live.stands(group) == {(topic, 0): 3, (topic, 1): 4}
+    assert live.committed_offsets(group) == {(topic, 0): 3, (topic, 1): 4}
 
 
 @pytest.mark.long
@@ -161,12 +161,12 @@ def test_overwritten_commit_is_noted(live: Live, just_before: JustBefore) -> Non
     live.commit(group, {(topic, 0): OffsetToCommit(3)})
     just_before(ClusterAdmin, "commit", lambda: workload.simple_commit(live.broker.bootstrap, group, {(topic, 0): 7}))
     done = live.ask("reset", group, "--all-topics", "--to-earliest", "--execute")
-    assert (done.code, live.stands(group)) == (0, {(topic, 0): 0})
+    assert (done.code, live.committed_offsets(group)) == (0, {(topic, 0): 0})
     assert "a commit of 7 at log offset" in done.rows[0]["reason"]
     command = f"reset {group} --topic {topic}:0 --to-offset 7"
     assert f"was overwritten: `offsetlake {command}` restores it" in done.rows[0]["reason"]
     assert live.ask(*command.split(), "--execute").code == 0
-    assert live.stands(group) == {(topic, 0): 7}
+    assert live.committed_offsets(group) == {(topic, 0): 7}
 
 
 @pytest.fixture
@@ -210,7 +210,7 @@ def test_principal_with_permission_for_one_topic(
     )  # fmt: skip
     assert {row["reason"] for row in live.table("alterations", group, "refused")} == {no_right}
     kept = live.ask("cleanup", group, "--topic", mine, "--execute", options=as_reader)
-    assert (kept.code, live.stands(group)) == (8, offsets | {(mine, 0): 0})
+    assert (kept.code, live.committed_offsets(group)) == (8, offsets | {(mine, 0): 0})
     assert str(kept.rows[0]["reason"]).startswith("GROUP_AUTHORIZATION_FAILED (30): this user is not authorized")
     allow(ResourceType.GROUP, group, AclOperation.DELETE)
     cleanup = live.ask("cleanup", group, "--execute", options=as_reader)
@@ -221,4 +221,4 @@ def test_principal_with_permission_for_one_topic(
         no_right,
         STAYS,
     }
-    assert live.stands(group) == {(seen, 0): 4, (hidden, 0): 5}
+    assert live.committed_offsets(group) == {(seen, 0): 4, (hidden, 0): 5}

@@ -38,19 +38,19 @@ def test_idle_group_is_cleaned_up_and_restored(live: Live, kind: Protocol | Lite
     planned = live.ask("cleanup", group)
     assert (planned.code, planned.outcomes()) == (0, dict.fromkeys((*offsets, None), "planned"))
     assert "3 changes are planned; nothing was changed. To execute them: offsetlake " in planned.err
-    assert live.stands(group) == offsets
+    assert live.committed_offsets(group) == offsets
     done = live.ask("cleanup", group, "--execute")
     assert (done.code, done.outcomes()) == (0, dict.fromkeys((*offsets, None), "emitted"))
     assert done.reasons() == {None}
     assert all(row["log_offset"] is not None for row in done.rows)
-    assert not live.is_there(group)
-    assert live.stands(group) == {}
+    assert not live.group_exists(group)
+    assert live.committed_offsets(group) == {}
     again = live.ask("cleanup", group, "--execute")
     assert (again.code, again.rows) == (2, [])
     assert f"There is no group '{group}'" in again.err
     back = live.ask("undelete", group, "--execute")
     assert (back.code, back.outcomes()) == (0, dict.fromkeys(offsets, "done"))
-    assert live.stands(group) == offsets
+    assert live.committed_offsets(group) == offsets
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -68,15 +68,15 @@ def test_group_in_use_is_refused(live: Live, protocol: Protocol) -> None:
             refused = live.ask(*arguments)
             assert (refused.code, set(refused.outcomes().values())) == (8, {"refused"})
             assert all("members: rdkafka at /127.0.0.1" in str(reason) for reason in refused.reasons())
-        assert live.stands(group) == every
+        assert live.committed_offsets(group) == every
         of_topic = live.ask("cleanup", group, "--topic", left, "--execute")
         assert (of_topic.code, of_topic.outcomes()) == (0, {(left, 0): "emitted"})
-        assert live.stands(group) == {(used, 0): 3}
+        assert live.committed_offsets(group) == {(used, 0): 3}
         # No offset of a group with members can be set, so what went must wait.
         waits = live.ask("undelete", group, "--execute")
         assert (waits.code, waits.outcomes()) == (8, {(left, 0): "refused"})
     assert live.ask("undelete", group, "--execute").outcomes() == {(left, 0): "done"}
-    assert live.stands(group) == every
+    assert live.committed_offsets(group) == every
     assert {row["reason"][:15] for row in live.table("tombstones", group, "refused")} == {
         "it has members:",
         "it is subscribe",
@@ -98,11 +98,13 @@ def test_cleanup_by_pattern_refuses_groups_in_use(live: Live) -> None:
         assert done.code == 8
         assert "6 changes were made. To undo them:" in done.err
         assert "error: 2 of 8 changes were refused: see the column reason." in done.err
-        assert live.stands("hand-team-busy") == {(topic, 0): 1}
-    assert not any(live.is_there(f"hand-team-idle-{number}") for number in range(3))
+        assert live.committed_offsets("hand-team-busy") == {(topic, 0): 1}
+    assert not any(live.group_exists(f"hand-team-idle-{number}") for number in range(3))
     restored = live.ask("restore", "--run", run_to_undo(done), "--execute")
     assert {row["group_id"] for row in restored.rows} == {f"hand-team-idle-{number}" for number in range(3)}
-    assert [live.stands(f"hand-team-idle-{number}") for number in range(3)] == [{(topic, n): n} for n in range(3)]
+    assert [live.committed_offsets(f"hand-team-idle-{number}") for number in range(3)] == [
+        {(topic, n): n} for n in range(3)
+    ]
 
 
 @pytest.mark.long
@@ -138,7 +140,7 @@ def test_reset_by_every_strategy(live: Live) -> None:
     ):
         done = live.ask("reset", group, *options, "--execute")
         assert (done.code, {*done.outcomes().values()} - {"unchanged"}) == (0, {"done"}), options
-        assert {number: offset for (_, number), offset in live.stands(group).items()} == expected, options
+        assert {number: offset for (_, number), offset in live.committed_offsets(group).items()} == expected, options
     nothing = live.ask("reset", group, "--all-topics", "--to-current", "--execute")
     assert (nothing.code, {*nothing.outcomes().values()}) == (0, {"unchanged"})
     assert "Nothing to change." in nothing.err
@@ -148,7 +150,7 @@ def test_reset_by_every_strategy(live: Live) -> None:
         {"clamped to the log end 10", "the committed offset is 0 now, not 2"},
     )
     assert unexpected.rows[0]["reason"] == "clamped to the log end 10"
-    assert {number: offset for (_, number), offset in live.stands(group).items()} == {0: 10, 1: 0, 2: 0}
+    assert {number: offset for (_, number), offset in live.committed_offsets(group).items()} == {0: 10, 1: 0, 2: 0}
 
 
 @pytest.mark.long
@@ -158,19 +160,19 @@ def test_new_group_is_created_from_a_file_and_from_a_group(live: Live, tmp_path:
     live.commit("hand-copy", exact)
     copied = live.ask("reset", "hand-copy-of-group", "--from-group", "hand-copy", "--execute")
     assert copied.outcomes() == dict.fromkeys(exact, "done")
-    assert live.exactly("hand-copy-of-group") == exact
+    assert live.offsets_with_metadata("hand-copy-of-group") == exact
     exported = live.plain("reset", "hand-copy", "--all-topics", "--to-current", "--export")
     assert (exported[0], sorted(exported[1].splitlines())) == (0, [f"{topic},0,4", f"{topic},1,0"])
     file = tmp_path / "offsets.csv"
     file.write_text(exported[1])
     filed = live.ask("reset", "hand-copy-of-file", "--from-file", str(file), "--execute")
     assert filed.outcomes() == dict.fromkeys(exact, "done")
-    assert live.stands("hand-copy-of-file") == {(topic, 0): 4, (topic, 1): 0}
+    assert live.committed_offsets("hand-copy-of-file") == {(topic, 0): 4, (topic, 1): 0}
     file.write_text(f'"hand-copy-a","{topic}",0,99\n"hand-copy-b","{topic}",1,0\n"hand-copy-b","hand-no-such",0,1\n')
     several = live.ask("reset", "--from-file", str(file), "--execute")
     assert several.code == 8
-    assert live.stands("hand-copy-a") == {(topic, 0): 10}
-    assert live.stands("hand-copy-b") == {(topic, 1): 0}
+    assert live.committed_offsets("hand-copy-a") == {(topic, 0): 10}
+    assert live.committed_offsets("hand-copy-b") == {(topic, 1): 0}
     [refused] = [row for row in several.rows if row["outcome"] == "refused"]
     assert refused["reason"] == "UNKNOWN_TOPIC_OR_PARTITION (3): the topic or partition does not exist"
 
@@ -184,19 +186,19 @@ def test_restore_as_of_a_time_and_before_a_run(live: Live) -> None:
     offsets = live.ask("offsets", "--group", group, options=("--config", "")).rows
     instant = max(row["log_timestamp"] for row in offsets)  # a broker with much to do appends after the commit's time
     reset = live.ask("reset", group, "--topic", topic, "--to-latest", "--execute")
-    assert live.stands(group) == {(topic, 0): 10, (topic, 1): 0, (topic, 2): 0}
+    assert live.committed_offsets(group) == {(topic, 0): 10, (topic, 1): 0, (topic, 2): 0}
     undone = live.ask("restore", "--run", run_to_undo(reset), "--execute")
     assert undone.outcomes() == {(topic, 0): "done", (topic, 1): "done", (topic, 2): "done"}
-    assert live.exactly(group) == then
+    assert live.offsets_with_metadata(group) == then
     cleaned = live.ask("cleanup", group, "--execute")
-    assert live.exactly(group) == {}
+    assert live.offsets_with_metadata(group) == {}
     assert live.ask("restore", "--run", run_to_undo(cleaned), "--execute").code == 0
-    assert live.exactly(group) == then
+    assert live.offsets_with_metadata(group) == then
     live.commit(group, {(topic, 0): OffsetToCommit(9), (topic, 2): OffsetToCommit(1)})
     as_of = live.ask("restore", group, "--as-of", str(instant), "--execute")
     outcomes = {(topic, 0): "done", (topic, 1): "unchanged", (topic, 2): "unchanged"}
     assert (as_of.code, as_of.outcomes()) == (0, outcomes), as_of.err
-    assert live.exactly(group) == then | {(topic, 2): OffsetToCommit(1)}
+    assert live.offsets_with_metadata(group) == then | {(topic, 2): OffsetToCommit(1)}
     # What the run has set was set anew since: undoing it would take that away.
     late = live.ask("restore", "--run", run_to_undo(reset), "--execute")
     assert (late.code, {row["partition"]: row["outcome"] for row in late.rows}) == (
@@ -216,6 +218,6 @@ def test_group_with_an_open_transaction_is_refused(live: Live) -> None:
             held = live.ask(*arguments, "--execute")
             assert held.code == 8
             assert all("an open transaction of producer" in str(reason) for reason in held.reasons())
-        assert live.stands(group) == {(topic, 0): 3}
+        assert live.committed_offsets(group) == {(topic, 0): 3}
     assert live.ask("cleanup", group, "--execute").code == 0
-    assert not live.is_there(group)
+    assert not live.group_exists(group)

@@ -69,7 +69,7 @@ def planned_by_kafka(live: Live, *arguments: str) -> Planned:
 
 def planned(live: Live, *arguments: str) -> Planned:
     """The new offset of each partition, those too that already have it."""
-    now = live.stands(GROUP)
+    now = live.committed_offsets(GROUP)
     answer = live.ask("reset", GROUP, *arguments)
     assert answer.code == 0, answer.err
     for row in answer.rows:
@@ -91,11 +91,11 @@ def planned(live: Live, *arguments: str) -> Planned:
     ],
 )
 def test_a_plan_is_the_tools_dry_run(live: Live, scope: list[str], strategy: list[str]) -> None:
-    now = live.stands(GROUP)
+    now = live.committed_offsets(GROUP)
     theirs = planned_by_kafka(live, *scope, *strategy)
     assert theirs, "a plan of nothing would prove nothing"
     assert planned(live, *scope, *strategy) == theirs
-    assert live.stands(GROUP) == now
+    assert live.committed_offsets(GROUP) == now
 
 
 def test_plans_by_time_are_the_tools(live: Live, plans: Plans) -> None:

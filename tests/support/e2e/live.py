@@ -19,7 +19,7 @@ from support.broker.broker import Broker
 from support.broker.tools import broker_groups, broker_offsets
 from support.e2e.lakes import rows
 
-Stands = dict[tuple[str, int], int]
+CommittedOffsets = dict[tuple[str, int], int]
 """The committed offsets of a group by topic and partition."""
 
 
@@ -64,17 +64,17 @@ class Live:
             workload.produce(self.broker.bootstrap, name, records)
         return name
 
-    def stands(self, group_id: str) -> Stands:
+    def committed_offsets(self, group_id: str) -> CommittedOffsets:
         """Return the committed offsets of a group, as the broker reports them."""
         offsets = broker_offsets(self.broker.bootstrap)
         return {(topic, number): value[0] for (name, topic, number), value in offsets.items() if name == group_id}
 
-    def exactly(self, group_id: str) -> dict[tuple[str, int], tuple[int, int, str]]:
+    def offsets_with_metadata(self, group_id: str) -> dict[tuple[str, int], tuple[int, int, str]]:
         """Return committed offset, leader epoch and metadata of each offset of a group, as the broker reports them."""
         offsets = broker_offsets(self.broker.bootstrap)
         return {(topic, number): value for (name, topic, number), value in offsets.items() if name == group_id}
 
-    def is_there(self, group_id: str) -> bool:
+    def group_exists(self, group_id: str) -> bool:
         return group_id in broker_groups(self.broker.bootstrap)
 
     def commit(self, group_id: str, offsets: Mapping[tuple[str, int], OffsetToCommit]) -> None:
