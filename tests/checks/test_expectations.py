@@ -33,7 +33,7 @@ from offsetlake.pipeline.emit.job import emit
 from offsetlake.pipeline.expire.job import expire
 from offsetlake.rules.policy import Override, RetentionPolicy
 from support.e2e.in_process import InProcess
-from support.e2e.lakes import LATER, cycle, judge
+from support.e2e.lakes import LATER, cycle, plan_expiry
 from support.oracle.random_logs import RandomLog, random_log
 from support.queries.lakes import Row
 
@@ -62,7 +62,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     expire(InProcess, lake, only_billing, LATER, print)
     emit(lake, LogAddress(folder=log), print)
     cycle(InProcess(), lake, log)
-    judge(InProcess(), lake)
+    plan_expiry(InProcess(), lake)
     return lake
 
 
@@ -374,7 +374,7 @@ def test_expectations_are_satisfied_after_each_job_over_a_random_log(tmp_path: P
     for plans in (whole.plans[: len(whole.plans) // 2], whole.plans):
         RandomLog(whole.world, plans).write(log)
         cycle(InProcess(), lake, log)
-        judge(InProcess(), lake)
+        plan_expiry(InProcess(), lake)
         assert broken(lake) == broken(lake, as_gate=True) == {}
     emit(lake, LogAddress(folder=log), print)
     assert broken(lake) == broken(lake, as_gate=True) == {}

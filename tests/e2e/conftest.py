@@ -12,7 +12,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.changes.execute import rows_of
 from offsetlake.pipeline.ingest.log_ends import record
 from support.e2e.delta_files import TABLES
-from support.e2e.lakes import cycle, judge
+from support.e2e.lakes import cycle, plan_expiry
 from support.oracle.random_logs import RandomLog, random_log
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -40,7 +40,7 @@ def full_lake(spark: SparkSession, full_log: Path, tmp_path_factory: pytest.Temp
     cycle(spark, made, folder / "half")
     cycle(spark, made, full_log)
     cycle(spark, made, full_log)
-    judge(spark, made)
+    plan_expiry(spark, made)
     _alter(made)
     record(made, 99, [["topic-1", 0, 2, 5, 1_700_000_000_000]])
     assert all(made.count(table) for table in TABLES), "a table without rows would prove nothing"

@@ -19,7 +19,7 @@ from offsetlake.lake.lake import Lake
 from support.e2e.cluster import WORKERS, Cluster, environment
 from support.e2e.connect_server import connect_server
 from support.e2e.in_process import InProcess
-from support.e2e.lakes import LATER, cycle, judge, rows, state, upkeep
+from support.e2e.lakes import LATER, cycle, plan_expiry, rows, state, upkeep
 from support.e2e.wide_logs import write_wide_log
 from support.oracle.random_logs import random_log
 
@@ -206,7 +206,7 @@ def test_jobs_run_on_a_spark_cluster(submit: Submit, tmp_path: Path) -> None:
     assert len(ingested) == len(compacted) == WORKERS
     local = Lake.create(tmp_path / "local")
     cycle(InProcess(), local, log)
-    judge(InProcess(), local)
+    plan_expiry(InProcess(), local)
     assert state(Lake.open(lake)) == state(local)
     assert all(local.count(table) for table in TABLES if table not in ("alterations", "log_ends"))
 
@@ -217,7 +217,7 @@ def test_retried_tasks_leave_correct_tables(submit: Submit, tmp_path: Path) -> N
     done(submit(tmp_path / "failing.py", tmp_path / "retried", tmp_path / "log", str(LATER)))
     retried, expected = Lake.open(tmp_path / "retried"), Lake.create(tmp_path / "expected")
     cycle(InProcess(), expected, tmp_path / "log")
-    judge(InProcess(), expected)
+    plan_expiry(InProcess(), expected)
     assert state(retried) == state(expected)
     assert rows(retried, "offsets")
     assert unreferenced_files(retried)
@@ -262,6 +262,6 @@ def test_jobs_run_on_spark_connect(python: Path, program: Path, tmp_path: Path) 
         assert connected(remote, tmp_path / "failing.py").split() == ["2", str(len("busy " * 4_000))]
     local = Lake.create(tmp_path / "local")
     cycle(InProcess(), local, tmp_path / "log")
-    judge(InProcess(), local)
+    plan_expiry(InProcess(), local)
     assert state(Lake.open(tmp_path / "lake")) == state(local)
     assert rows(local, "offsets")

@@ -8,7 +8,7 @@ import pytest
 from offsetlake.queries import questions
 from offsetlake.queries.as_of import offsets_as_of
 from support.e2e.in_process import InProcess
-from support.e2e.lakes import cycle, judge, rows, state
+from support.e2e.lakes import cycle, plan_expiry, rows, state
 from support.e2e.parts_log import TIME, Log, Made, part, plain
 from support.oracle.encoders import group_metadata_key, offset_key, offset_value
 from support.oracle.log_writer import write_partition
@@ -198,7 +198,7 @@ def test_history_marks_parts_of_incomplete_commits(log: Log) -> None:
 
 def test_key_with_a_part_of_an_incomplete_commit_is_kept(log: Log) -> None:
     log.batch(plain(0, 10), plain(1, 11), part(0, 20, 2)).read()
-    judge(InProcess(), log.lake)
+    plan_expiry(InProcess(), log.lake)
     assert [row["partition"] for row in rows(log.lake, "tombstones")] == [1]
 
 

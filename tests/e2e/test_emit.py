@@ -16,7 +16,7 @@ from offsetlake.pipeline.emit.job import emit
 from offsetlake.pipeline.expire.job import expire
 from offsetlake.rules.policy import RetentionPolicy
 from support.e2e.in_process import InProcess
-from support.e2e.lakes import cycle, judge, rows
+from support.e2e.lakes import cycle, plan_expiry, rows
 from support.oracle.log_reader import read_log
 from support.oracle.random_logs import RandomLog, logs, random_log
 from support.oracle.replay import replay
@@ -64,7 +64,7 @@ def test_emit_writes_only_planned_tombstones(log: RandomLog, tmp_path_factory: A
     log.write(folder / "log")
     lake = Lake.create(folder / "lake")
     cycle(InProcess(), lake, folder / "log")
-    judge(InProcess(), lake)
+    plan_expiry(InProcess(), lake)
     planned, before = outcomes(lake, "planned"), stored(lake)
     groups = {row["group_id"] for row in rows(lake, "groups")}
     counts = send(lake, folder / "log")
@@ -74,7 +74,7 @@ def test_emit_writes_only_planned_tombstones(log: RandomLog, tmp_path_factory: A
     cycle(InProcess(), lake, folder / "log")
     assert stored(lake) == {key: at for key, at in before.items() if key not in offsets_among(planned)}
     assert {row["group_id"] for row in rows(lake, "groups")} == groups - groups_among(planned)
-    assert judge(InProcess(), lake).counts["gone"] == 0
+    assert plan_expiry(InProcess(), lake).counts["gone"] == 0
     assert send(lake, folder / "log") == {}
 
 
@@ -89,7 +89,7 @@ def test_tombstone_of_an_offset_committed_again_is_refused(log: RandomLog, part:
     RandomLog(log.world, judged_plans).write(folder / "log")
     lake = Lake.create(folder / "lake")
     cycle(InProcess(), lake, folder / "log")
-    judge(InProcess(), lake)
+    plan_expiry(InProcess(), lake)
     log.write(folder / "log")
     before = replay(read_log(folder / "log"))
     send(lake, folder / "log")
@@ -109,7 +109,7 @@ def judged(tmp_path: Path) -> tuple[Lake, Path]:
     random_log(random.Random(11), 400, groups=6, log_partitions=3).write(tmp_path / "log")
     lake = Lake.create(tmp_path / "lake")
     cycle(InProcess(), lake, tmp_path / "log")
-    judge(InProcess(), lake)
+    plan_expiry(InProcess(), lake)
     assert outcomes(lake, "planned")
     return lake, tmp_path / "log"
 
@@ -122,7 +122,7 @@ def test_plan_older_than_the_last_compaction_is_refused(judged: tuple[Lake, Path
         send(lake, log)
     assert not outcomes(lake, "emitted")
     assert lake.read_file("plan-emit.json") is None
-    judge(InProcess(), lake)
+    plan_expiry(InProcess(), lake)
     assert send(lake, log)["emitted"]
 
 

@@ -17,7 +17,7 @@ from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.emit.job import emit
 from support.e2e.committing import TOPIC, commit_all
 from support.e2e.in_process import InProcess
-from support.e2e.lakes import Rows, cycle, judge, rows
+from support.e2e.lakes import Rows, cycle, plan_expiry, rows
 from support.oracle.log_reader import LogRecord, read_log
 from support.oracle.replay import decode_offset_record, replay
 
@@ -61,7 +61,7 @@ def test_concurrent_commits_are_never_deleted(tmp_path: Path) -> None:
     with committing(log):
         while min(counts["emitted"], counts["refused"]) < RACED:
             cycle(InProcess(), lake, log)
-            judge(InProcess(), lake)
+            plan_expiry(InProcess(), lake)
             counts += send(lake, log)
     cycle(InProcess(), lake, log)
     decisions, records = rows(lake, "tombstones"), read_log(log)

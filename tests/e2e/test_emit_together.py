@@ -15,7 +15,7 @@ from offsetlake.pipeline.changes.cleanup import plan_cleanup
 from offsetlake.pipeline.emit.job import CUT_SHORT, emit
 from offsetlake.rules import strategies
 from support.e2e.in_process import InProcess
-from support.e2e.lakes import cycle, judge, rows
+from support.e2e.lakes import cycle, plan_expiry, rows
 from support.oracle.encoders import (
     group_log_partition,
     group_metadata_key,
@@ -85,7 +85,7 @@ def reasons(lake: Lake, outcome: str) -> set[tuple[str | None, int | None, str |
 
 
 def test_group_with_a_reset_offset_is_not_deleted(lake: Lake, log: Path) -> None:
-    judge(InProcess(), lake)
+    plan_expiry(InProcess(), lake)
     only_planned(lake, log, "reset", "alterations", lambda: reset_to_nine(lake))
     assert send(lake, log) == {"done": 1, "emitted": 1, "refused": 2}
     assert reasons(lake, "refused") == {
@@ -104,7 +104,7 @@ def test_group_with_a_restored_offset_is_not_deleted(lake: Lake, log: Path) -> N
     cleaned = plan_cleanup(lake, GROUP, "orders", T, live=False)
     changes.execute(lake, LogAddress(folder=log), "cleanup", "tombstones", lambda: cleaned, lambda _: None)
     cycle(InProcess(), lake, log)
-    judge(InProcess(), lake)
+    plan_expiry(InProcess(), lake)
     undelete = lambda: offset_resets.undelete(lake, GROUP, None, T + 1).drop_columns(["note"])  # noqa: E731
     only_planned(lake, log, "undelete", "alterations", undelete)
     assert send(lake, log) == {"done": 2, "refused": 1}
@@ -118,7 +118,7 @@ def test_group_with_a_stale_cleanup_is_not_deleted(lake: Lake, log: Path) -> Non
     only_planned(lake, log, "cleanup", "tombstones", one)
     write_log(log, GROUP, "others", "more")
     cycle(InProcess(), lake, log)
-    judge(InProcess(), lake)
+    plan_expiry(InProcess(), lake)
     send(lake, log)
     assert (None, None, "the group has offsets that are not deleted") in reasons(lake, "refused")
     cycle(InProcess(), lake, log)
@@ -149,6 +149,6 @@ def test_group_planned_by_two_runs_is_deleted_once(tmp_path: Path) -> None:
     records = (Record(0, T, group_metadata_key(GROUP), value),)
     write_partition(log, group_log_partition(GROUP, 50), [Batch(records=records)])
     cycle(InProcess(), lake, log)
-    judge(InProcess(), lake)
+    plan_expiry(InProcess(), lake)
     only_planned(lake, log, "cleanup", "tombstones", lambda: plan_cleanup(lake, GROUP, None, T, live=False))
     assert send(lake, log) == {"emitted": 1}

@@ -20,7 +20,7 @@ from offsetlake.pipeline.expire.what_if import what_if
 from offsetlake.queries import questions
 from offsetlake.rules.policy import RetentionPolicy
 from support.e2e.in_process import InProcess
-from support.e2e.lakes import LATER, cycle, judge, rows
+from support.e2e.lakes import LATER, cycle, plan_expiry, rows
 from support.oracle.expiry import Group, Key, Offset, Tombstones, cleanup_pass
 from support.oracle.random_logs import logs, random_log
 
@@ -67,7 +67,7 @@ def test_plan_equals_the_oracle(log: Any, data: st.DataObject, tmp_path_factory:
     groups, offsets, pending = held(lake)
     times = sorted({offset.commit_timestamp for of_group in offsets.values() for offset in of_group.values()})
     now = data.draw(st.sampled_from([LATER, *(time + WEEK for time in times)]))
-    row = judge(InProcess(), lake, now)
+    row = plan_expiry(InProcess(), lake, now)
     expected = cleanup_pass(groups, offsets, pending, now, [("*", "*", WEEK)])
     assert planned(lake) == expected
     assert row.counts["planned"] == len(expected.offsets) + len(expected.groups)
@@ -89,9 +89,9 @@ def test_evaluation_in_spark_equals_the_local_one(
     here, there = Lake.create(tmp_path / "here"), Lake.create(tmp_path / "there")
     for lake in (here, there):
         cycle(InProcess(), lake, tmp_path / "log")
-    judge(InProcess(), here)
+    plan_expiry(InProcess(), here)
     monkeypatch.setattr(expire_job, "MAX_LOCAL_OFFSETS", 0)
-    judge(spark, there)
+    plan_expiry(spark, there)
     assert rows(here, "tombstones")
     frames = [
         spark.read.format("delta").load(str(lake.table_path("tombstones"))).drop("run_id") for lake in (here, there)
@@ -102,7 +102,7 @@ def test_evaluation_in_spark_equals_the_local_one(
 @pytest.fixture(scope="module")
 def judged_once(broker_lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     lake = Lake.open(Path(shutil.copytree(broker_lake.path, tmp_path_factory.mktemp("judged") / "lake")))
-    judge(InProcess(), lake)
+    plan_expiry(InProcess(), lake)
     return lake
 
 
@@ -115,13 +115,13 @@ def judged(judged_once: Lake, tmp_path: Path) -> Lake:
 @pytest.mark.long
 def test_refused_decision_is_planned_again(judged: Lake) -> None:
     before = rows(judged, "tombstones")
-    again = judge(InProcess(), judged)
+    again = plan_expiry(InProcess(), judged)
     assert (again.outcome, again.counts["planned"]) == ("nothing new", 0)
     assert rows(judged, "tombstones") == before
     refused = [row | {"outcome": "refused", "reason": "it moved"} for row in before[:2]]
     emitted = [row | {"outcome": "emitted"} for row in before[2:4]]
     _write(judged, [*refused, *emitted])
-    assert judge(InProcess(), judged).counts["planned"] == 2
+    assert plan_expiry(InProcess(), judged).counts["planned"] == 2
     latest = questions.tombstones(judged)
     assert len(latest) == len(before)
     assert sorted(latest["outcome"].to_pylist()) == ["emitted"] * 2 + ["planned"] * (len(before) - 2)
@@ -129,11 +129,11 @@ def test_refused_decision_is_planned_again(judged: Lake) -> None:
 
 def test_plan_that_does_not_apply_any_more_is_withdrawn(judged: Lake) -> None:
     count = judged.count("tombstones")
-    early = judge(InProcess(), judged, 1)
+    early = plan_expiry(InProcess(), judged, 1)
     assert (early.outcome, early.counts["withdrawn"]) == ("done", count)
     assert set(questions.tombstones(judged)["outcome"].to_pylist()) == {"withdrawn"}
-    assert judge(InProcess(), judged, 1).outcome == "nothing new"
-    assert judge(InProcess(), judged).counts["planned"] == count
+    assert plan_expiry(InProcess(), judged, 1).outcome == "nothing new"
+    assert plan_expiry(InProcess(), judged).counts["planned"] == count
     assert questions.tombstones(judged, outcome="planned").num_rows == count
 
 

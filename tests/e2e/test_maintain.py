@@ -31,7 +31,7 @@ from offsetlake.queries import questions
 from offsetlake.queries.as_of import offsets_as_of
 from support.e2e.delta_files import contents, files, plain
 from support.e2e.in_process import InProcess
-from support.e2e.lakes import LATER, cycle, grow, judge, rows, state, upkeep
+from support.e2e.lakes import LATER, cycle, grow, plan_expiry, rows, state, upkeep
 from support.log.made_folders import batch, write
 from support.oracle.log_writer import write_partition
 from support.oracle.random_logs import RandomLog, logs, random_log
@@ -73,7 +73,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lake = Lake.create(folder / "lake")
     cycle(InProcess(), lake, folder / "first")
     cycle(InProcess(), lake, folder / "log")
-    judge(InProcess(), lake)
+    plan_expiry(InProcess(), lake)
     return folder
 
 
@@ -270,17 +270,17 @@ def test_history_reads_the_same_from_compacted_tables(lake: Lake, log: Path) -> 
 
 def _assert_goes_on(lake: Lake, log: Path) -> None:
     """Ingest, compact and expire go on with tables that were compacted, and planned decisions are not planned again."""
-    assert judge(InProcess(), lake).counts["planned"] == 0
+    assert plan_expiry(InProcess(), lake).counts["planned"] == 0
     _random_log().write(log)
     cycle(InProcess(), lake, log)
-    judge(InProcess(), lake)
+    plan_expiry(InProcess(), lake)
     other = Lake.create(lake.path.parent / "other")
     for part in (0.4, 0.7, 1.0):
         folder = lake.path.parent / f"log-{part}"
         _part(_random_log(), part).write(folder)
         cycle(InProcess(), other, folder)
         if part > 0.5:
-            judge(InProcess(), other)
+            plan_expiry(InProcess(), other)
     assert state(lake) == state(other)
 
 
@@ -331,13 +331,13 @@ def test_old_delta_log_entries_are_deleted_alone(lake: Lake, log: Path) -> None:
         os.utime(path, (1, 1))
     _random_log().write(log)
     cycle(InProcess(), lake, log)
-    judge(InProcess(), lake)
+    plan_expiry(InProcess(), lake)
     before = known()
     upkeep(lake)
     assert not [path for path in entries if path.parent.parent.name == "offset_commits" and path.exists()][1:]
     assert known() == before
     newest = max(run["run_id"] for run in rows(lake, "runs"))
-    assert judge(InProcess(), lake).run_id == newest + 1
+    assert plan_expiry(InProcess(), lake).run_id == newest + 1
 
 
 def test_second_run_has_nothing_to_do(lake: Lake, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:

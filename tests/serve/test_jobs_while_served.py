@@ -19,7 +19,7 @@ from offsetlake.pipeline.emit.job import emit
 from offsetlake.pipeline.emit.log_writer import WRITTEN_SINCE
 from support.command_line import Run
 from support.e2e.in_process import InProcess
-from support.e2e.lakes import Rows, cycle, judge, rows, upkeep
+from support.e2e.lakes import Rows, cycle, plan_expiry, rows, upkeep
 from support.e2e.parts_log import TIME, Log, part, plain
 from support.oracle.log_reader import read_log
 from support.oracle.random_logs import random_log
@@ -113,7 +113,7 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     random_log(random.Random(11), 600, groups=12, log_partitions=3, batches_per_segment=8).write(folder / "log")
     lake = Lake.create(folder / "lake")
     cycle(InProcess(), lake, folder / "log")
-    judge(InProcess(), lake)
+    plan_expiry(InProcess(), lake)
     return folder
 
 

@@ -9,7 +9,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.emit.job import emit
 from support.e2e.in_process import InProcess
-from support.e2e.lakes import LATER, cycle, judge, upkeep
+from support.e2e.lakes import LATER, cycle, plan_expiry, upkeep
 from support.serve.serving import Serving
 from support.serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient
 
@@ -55,7 +55,7 @@ class History:
     def expire(self) -> None:
         """Expire all offsets but those committed between the evaluation and emit."""
         self.compact()
-        judge(InProcess(), self.lake, LATER)
+        plan_expiry(InProcess(), self.lake, LATER)
         evaluated = dict(self.known)
         if self.chosen.random() < 0.7:
             self.commit()

@@ -29,7 +29,7 @@ from offsetlake.pipeline.ingest.task import HISTORY
 from offsetlake.pipeline.maintain.job import preview
 from offsetlake.rules.strategies import to_offset
 from support.e2e.in_process import InProcess
-from support.e2e.lakes import grow, judge, rows, state, upkeep
+from support.e2e.lakes import grow, plan_expiry, rows, state, upkeep
 from support.oracle.random_logs import RandomLog, random_log
 
 NOW = 1_800_000_000_000  # ms: the time of everything that is written
@@ -69,7 +69,7 @@ class Place:
         compact(InProcess, self.create(), lambda _: None)  # type: ignore[arg-type]
 
     def expire(self) -> None:
-        judge(InProcess(), self.create())
+        plan_expiry(InProcess(), self.create())
 
     def maintain(self) -> None:
         table_upkeep.MIN_SMALL_FILES = 2  # so that every table is compacted

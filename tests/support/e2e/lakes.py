@@ -27,7 +27,7 @@ def cycle(spark: Any, lake: Lake, log: Path) -> tuple[Report, Report]:
     return ingest(lambda: spark, lake, address, _quiet), compact(lambda: spark, lake, _quiet)
 
 
-def judge(spark: Any, lake: Lake, now: int = LATER) -> Report:
+def plan_expiry(spark: Any, lake: Lake, now: int = LATER) -> Report:
     """Plan the tombstones of a retention of one week; return the report."""
     return expire(lambda: spark, lake, RetentionPolicy(7 * 86_400_000), now, _quiet)
 

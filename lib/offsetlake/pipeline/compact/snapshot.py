@@ -86,7 +86,7 @@ def open_snapshot(lake: str | Path, log: str | Path | LogAddress) -> Snapshot:
 
 
 def export(table: pa.Table, path: Path) -> None:
-    """Write a table atomically to a Parquet (`.parquet`) or Arrow (`.arrow`) file, as its suffix says.
+    """Write a table atomically to a Parquet (`.parquet`) or Arrow (`.arrow`) file, according to its suffix.
 
     Raises BadRequest if the suffix is another one, or if the file cannot be written.
     """
