@@ -55,7 +55,7 @@ def offsets_of(bootstrap: str, group_id: str) -> dict[tuple[str, int], tuple[int
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
-def test_sasl_listeners_know_their_users(broker: Broker, bootstrap: str, protocol: str, mechanism: str) -> None:
+def test_sasl_listener_authenticates_each_user(broker: Broker, bootstrap: str, protocol: str, mechanism: str) -> None:
     address = broker.sasl_bootstrap if protocol == "SASL_PLAINTEXT" else broker.sasl_ssl_bootstrap
     settings = {
         "bootstrap.servers": address,
@@ -71,7 +71,7 @@ def test_sasl_listeners_know_their_users(broker: Broker, bootstrap: str, protoco
     assert answers["reader"].error == KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
 
-def test_ssl_listener_shows_the_given_certificate(broker: Broker, bootstrap: str) -> None:
+def test_ssl_listener_presents_the_configured_certificate(broker: Broker, bootstrap: str) -> None:
     settings = {"bootstrap.servers": broker.ssl_bootstrap, "security.protocol": "SSL"}
     admin = AdminClient(settings | {"ssl.ca.location": str(broker.certificate)})
     described = admin.list_topics(timeout=30)
@@ -79,14 +79,14 @@ def test_ssl_listener_shows_the_given_certificate(broker: Broker, bootstrap: str
     assert TOPIC in described.topics
 
 
-def test_classic_member_stays_and_leaves(broker: Broker, bootstrap: str) -> None:
+def test_classic_member_is_stable_until_it_leaves(broker: Broker, bootstrap: str) -> None:
     with closing(workload.member(bootstrap, "rig-classic", ORDERS, "classic")):
         assert broker_groups(bootstrap)["rig-classic"] == ("Stable", "classic", "consumer")
     assert broker_groups(bootstrap)["rig-classic"] == ("Empty", "classic", "consumer")
     assert told(of_group(broker, "rig-classic")) == ["2", "2", 3, 4, "2"]
 
 
-def test_kip_848_member_stays_and_leaves(broker: Broker, bootstrap: str) -> None:
+def test_kip_848_member_is_stable_until_it_leaves(broker: Broker, bootstrap: str) -> None:
     with closing(workload.member(bootstrap, "rig-848", ORDERS, "consumer")):
         assert broker_groups(bootstrap)["rig-848"] == ("Stable", "consumer", "consumer")
     assert broker_groups(bootstrap)["rig-848"] == ("Empty", "consumer", "consumer")
@@ -96,7 +96,7 @@ def test_kip_848_member_stays_and_leaves(broker: Broker, bootstrap: str) -> None
     assert {3, 4} <= set(records)
 
 
-def test_committed_offsets_come_back_with_epoch_and_metadata(bootstrap: str) -> None:
+def test_committed_offsets_are_fetched_with_epoch_and_metadata(bootstrap: str) -> None:
     workload.simple_commit(bootstrap, "rig-simple", ORDERS, leader_epoch=0)
     workload.aiokafka_member(bootstrap, "rig-aiokafka", ORDERS, "мета payload: {")
     workload.admin_reset(bootstrap, "rig-simple", {(TOPIC, 1): 1})
@@ -108,7 +108,7 @@ def test_committed_offsets_come_back_with_epoch_and_metadata(bootstrap: str) -> 
     assert broker_groups(bootstrap)["rig-simple"] == ("Empty", "classic", "")
 
 
-def test_dump_says_what_the_broker_answers(broker: Broker, bootstrap: str) -> None:
+def test_dumped_offsets_equal_the_brokers_answers(broker: Broker, bootstrap: str) -> None:
     workload.aiokafka_member(bootstrap, "rig-группа", ORDERS, 'a" key: b')
     dumped = [record for record in of_group(broker, "rig-группа") if record.key and record.key["type"] == "1"]
     said = {}
@@ -121,7 +121,7 @@ def test_dump_says_what_the_broker_answers(broker: Broker, bootstrap: str) -> No
     assert said == offsets_of(bootstrap, "rig-группа")
 
 
-def test_deletions(broker: Broker, bootstrap: str) -> None:
+def test_deleted_offsets_and_groups_have_tombstones(broker: Broker, bootstrap: str) -> None:
     workload.simple_commit(bootstrap, "rig-deleted", ORDERS)
     workload.delete_offsets(bootstrap, "rig-deleted", TOPIC, [1])
     assert offsets_of(bootstrap, "rig-deleted") == {(TOPIC, 0): (3, -1, "")}
@@ -155,7 +155,7 @@ def test_crossed_transactions_keep_the_later_record(broker: Broker, bootstrap: s
     assert [record.producer_id for record in records] == [first, second, second, first]
 
 
-def test_share_group_leaves_state(broker: Broker, bootstrap: str) -> None:
+def test_share_group_writes_its_state(broker: Broker, bootstrap: str) -> None:
     workload.produce(bootstrap, TOPIC, 10)
     workload.share_group(bootstrap, "rig-share", TOPIC, 10)
     assert broker_groups(bootstrap)["rig-share"] == ("Empty", "share", "share")
@@ -171,7 +171,7 @@ def test_share_group_leaves_state(broker: Broker, bootstrap: str) -> None:
     assert accepted == set(range(10))
 
 
-def test_bulk_commits_are_all_there(broker: Broker, bootstrap: str) -> None:
+def test_bulk_commits_are_all_written(broker: Broker, bootstrap: str) -> None:
     workload.create_topic(bootstrap, "rig-wide", 20)
     workload.bulk_commits(bootstrap, "rig-wide", groups=12, partitions=20, rounds=3)
     wanted = {(f"bulk-{group}", "rig-wide", part): (2, -1, "") for group in range(12) for part in range(20)}
@@ -184,7 +184,7 @@ def test_bulk_commits_are_all_there(broker: Broker, bootstrap: str) -> None:
 
 
 @pytest.mark.long
-def test_a_crash_loses_nothing(tmp_path: Path) -> None:
+def test_killed_broker_keeps_all_offsets(tmp_path: Path) -> None:
     with Broker(tmp_path, {"broker.session.timeout.ms": "2000", "offsets.topic.num.partitions": "3"}) as own:
         workload.create_topic(own.bootstrap, TOPIC, 2)
         workload.simple_commit(own.bootstrap, "rig-crash", ORDERS)
@@ -204,14 +204,14 @@ def test_a_crash_loses_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_failed_start_shows_the_log(tmp_path: Path) -> None:
+def test_failed_start_reports_the_brokers_log(tmp_path: Path) -> None:
     broken = Broker(tmp_path, {"ssl.keystore.location": str(tmp_path / "nowhere.pem")})
     with pytest.raises(BrokerFailedError, match=r"nowhere\.pem"):
         broken.start()
     broken.stop()
 
 
-def test_a_dump_tells_what_it_cannot_decode(tmp_path: Path) -> None:
+def test_dump_marks_undecodable_and_damaged_records(tmp_path: Path) -> None:
     builder = DefaultRecordBatchBuilder(
         2, 0, is_transactional=0, producer_id=-1, producer_epoch=-1, base_sequence=-1, batch_size=1 << 20
     )
@@ -235,7 +235,7 @@ def test_a_dump_tells_what_it_cannot_decode(tmp_path: Path) -> None:
     assert [record.is_valid for record in dump_log(tmp_path)] == [False, False, False]
 
 
-def test_a_member_without_rights_is_refused(broker: Broker, bootstrap: str) -> None:
+def test_member_without_permission_is_refused(broker: Broker, bootstrap: str) -> None:
     settings = {
         "bootstrap.servers": broker.sasl_bootstrap,
         "security.protocol": "SASL_PLAINTEXT",

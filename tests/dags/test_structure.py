@@ -37,7 +37,7 @@ def test_every_dag_imports(described: Any) -> None:
     ("dag", "schedule"),
     [("offset_lifecycle", "*/10 * * * *"), ("offset_maintenance", "5 3 * * *"), ("offset_audit", "5 4 * * *")],
 )
-def test_one_run_and_one_writer_at_a_time(described: Any, dag: str, schedule: str) -> None:
+def test_dags_allow_one_run_and_one_writer_at_a_time(described: Any, dag: str, schedule: str) -> None:
     found = described["dags"][dag]
     assert (found["schedule"], found["zone"], found["catchup"], found["max_active_runs"]) == (schedule, "UTC", False, 1)
     for task in found["tasks"].values():

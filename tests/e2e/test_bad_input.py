@@ -89,7 +89,7 @@ def test_undecodable_record_is_quarantined(lake: Lake, log: Path, key: bytes | N
     assert reason in kept["reason"]
 
 
-def test_records_deleted_before_ingest_are_a_noted_gap(lake: Lake, log: Path) -> None:
+def test_records_deleted_before_ingest_are_noted_as_a_gap(lake: Lake, log: Path) -> None:
     write_partition(log, 0, [_commit(0)])
     _cycle(lake, log)
     shutil.rmtree(log)
@@ -111,7 +111,7 @@ def test_log_shorter_than_the_position_is_refused(lake: Lake, log: Path) -> None
     assert state(lake) == before
 
 
-def test_another_log_of_the_same_length_is_refused(lake: Lake, log: Path) -> None:
+def test_different_log_of_the_same_length_is_refused(lake: Lake, log: Path) -> None:
     write_partition(log, 0, [_commit(0), _commit(1)])
     _cycle(lake, log)
     shutil.rmtree(log)
@@ -134,7 +134,7 @@ def test_other_cluster_is_refused_and_a_moved_log_is_accepted(lake: Lake, log: P
     assert [row["partition"] for row in rows(lake, "offsets")] == [0, 1]
 
 
-def test_a_missing_partition_is_refused(lake: Lake, log: Path) -> None:
+def test_log_with_a_missing_partition_is_refused(lake: Lake, log: Path) -> None:
     write_partition(log, 0, [_commit(0)])
     write_partition(log, 1, [_commit(0)])
     _cycle(lake, log)

@@ -189,7 +189,7 @@ def test_executors_have_the_program_from_the_wheel(probed: dict[str, Any], pytho
         assert process["python"] == str(python)
 
 
-def test_settings_given_to_spark_submit_win(probed: dict[str, Any]) -> None:
+def test_settings_of_spark_submit_take_precedence(probed: dict[str, Any]) -> None:
     assert probed["settings"]["spark.sql.session.timeZone"] == "UTC"
     assert {name: probed["settings"][name] for name in GIVEN} == GIVEN
 

@@ -203,7 +203,7 @@ def test_key_with_a_part_of_an_incomplete_commit_is_kept(log: Log) -> None:
 
 
 @pytest.mark.long
-def test_every_cut_of_one_log_gives_the_same_tables(tmp_path: Path) -> None:
+def test_ingest_in_two_runs_gives_the_tables_of_one_run(tmp_path: Path) -> None:
     made = [
         plain(0, 10), part(0, 20, 3), part(1, None, 3), part(2, 22, 3), part(0, 30, 2), plain(1, 11), part(2, 40, 2),
         part(2, 41, 2), part(2, 42, 2),

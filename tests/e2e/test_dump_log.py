@@ -205,7 +205,7 @@ def assert_as_dumped(found: Tables, dumped: dict[str, list[DumpedRecord]]) -> No
 # --- the tests ---
 
 
-def test_a_real_brokers_log(tmp_path: Path) -> None:
+def test_log_of_a_broker_is_decoded_as_by_kafka_dump_log(tmp_path: Path) -> None:
     log = FIXTURES / "real-log"
     stored = FIXTURES / "dump-log"
     assert {path.name for path in log.iterdir()} == {path.stem for path in stored.iterdir()}
@@ -217,7 +217,7 @@ def test_a_real_brokers_log(tmp_path: Path) -> None:
     assert not found["quarantine"]
 
 
-def test_every_record_type_and_version(tmp_path: Path) -> None:
+def test_every_record_type_is_decoded_as_by_kafka_dump_log(tmp_path: Path) -> None:
     log = FIXTURES / "every-record-type"
     found = history(log, tmp_path)
     assert_as_dumped(found, dumps(log))
@@ -227,7 +227,7 @@ def test_every_record_type_and_version(tmp_path: Path) -> None:
 
 
 @pytest.mark.broker
-def test_a_random_log(tmp_path: Path) -> None:
+def test_random_log_is_decoded_as_by_kafka_dump_log(tmp_path: Path) -> None:
     log = tmp_path / "log"
     random_log(random.Random(11), 4_000, log_partitions=3, batches_per_segment=60).write(log)
     dumped = parse_dump(run_dump_log(sorted(log.glob("*/*.log"))))

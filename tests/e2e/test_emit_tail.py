@@ -50,7 +50,7 @@ CLASSIC, CONSUMER, STREAMS = (
         pytest.param([*CLASSIC, MEMBER_GONE], {}, {GROUP}, id="what is left of it goes behind it"),
     ],
 )
-def test_tail_has_changed_and_removed_groups(
+def test_tail_contains_changed_and_removed_groups(
     records: list[tuple[bytes, bytes | None]], changed: dict[str, int], removed: set[str], tmp_path: Path
 ) -> None:
     write_partition(tmp_path, 3, [Batch(records=tuple(Record(at, T, *record) for at, record in enumerate(records)))])

@@ -159,7 +159,7 @@ def test_time_before_the_newest_commit_is_noted(judged: Lake) -> None:
     assert note.startswith("evaluated at 1970-01-01T00:00:00.001Z, before the newest commit (")
 
 
-def test_what_if_of_a_lake_that_is_empty(tmp_path: Path) -> None:
+def test_what_if_of_an_empty_lake_has_no_rows(tmp_path: Path) -> None:
     assert what_if(Lake.create(tmp_path / "lake"), RetentionPolicy(1), None, LATER).num_rows == 0
 
 

@@ -70,7 +70,7 @@ def all_kills(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", MET)
-def test_killed_at_each_write(all_kills: list[dict[str, str]], scenario: str) -> None:
+def test_job_killed_at_any_write_is_resumed(all_kills: list[dict[str, str]], scenario: str) -> None:
     kills = [kill for kill in all_kills if kill["scenario"] == scenario]
     assert not [kill for kill in kills if kill["problem"]]
     met = Counter(kill["at"] for kill in kills)
@@ -81,7 +81,7 @@ def test_killed_at_each_write(all_kills: list[dict[str, str]], scenario: str) ->
 
 @pytest.mark.long
 @pytest.mark.jvm
-def test_killed_with_spark_and_its_workers(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_killed_with_its_spark_processes_is_resumed(spark: SparkSession, tmp_path: Path) -> None:
     log, lake = tmp_path / "log", tmp_path / "lake"
     made = write_bulk_log(log, 300_000, groups=500, topics=20, partitions=10, log_partitions=5)
     _ingest_killed_at_first_file(log, lake)

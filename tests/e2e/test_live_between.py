@@ -185,7 +185,7 @@ def allow(broker: Broker) -> Iterator[Callable[[ResourceType, str, AclOperation]
 
 
 @pytest.mark.long
-def test_principal_with_permission_for_one_topic(
+def test_principal_with_permission_for_one_topic_changes_only_that_topic(
     live: Live, allow: Callable[[ResourceType, str, AclOperation], None], tmp_path: Path
 ) -> None:
     group = mine = live.topic("between-mine", records=10)

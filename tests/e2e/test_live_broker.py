@@ -32,7 +32,9 @@ def _cycle(spark: SparkSession, lake: Lake, bootstrap: str) -> None:
 
 
 @pytest.mark.long
-def test_every_kind_of_client(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+def test_commits_of_every_client_type_equal_the_brokers_answers(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
     bootstrap, lake = broker.bootstrap, Lake.create(tmp_path / "lake")
     workload.create_topic(bootstrap, TOPIC, 3)
     workload.produce(bootstrap, TOPIC, 10)
@@ -73,7 +75,7 @@ def test_every_kind_of_client(spark: SparkSession, broker: Broker, tmp_path: Pat
 
 
 @pytest.mark.long
-def test_the_command_line_reads_a_live_cluster_as_its_folder(broker: Broker, tmp_path: Path) -> None:
+def test_live_cluster_and_its_log_folder_give_the_same_tables(broker: Broker, tmp_path: Path) -> None:
     workload.create_topic(broker.bootstrap, "live-cli-topic", 1)
     workload.simple_commit(broker.bootstrap, "live-cli", {("live-cli-topic", 0): 7})
     main = [sys.executable, "-c", "from offsetlake.cli.main import main; main()"]
@@ -86,7 +88,7 @@ def test_the_command_line_reads_a_live_cluster_as_its_folder(broker: Broker, tmp
     assert not any(row["gaps"] for row in rows(Lake.open(tmp_path / "lake"), "runs"))
 
 
-def test_another_cluster_is_refused(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+def test_log_of_a_different_cluster_is_refused(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     other = tmp_path / "log"
     (other / "__consumer_offsets-0").mkdir(parents=True)
     (other / "__consumer_offsets-0" / "00000000000000000000.log").touch()

@@ -126,7 +126,7 @@ def test_unknown_groups_topics_and_runs_are_errors(live: Live) -> None:
 
 
 @pytest.mark.long
-def test_reset_by_every_strategy(live: Live) -> None:
+def test_every_reset_strategy_commits_its_offsets(live: Live) -> None:
     group = topic = live.topic("hand-reset", 3, records=10)
     start = {(topic, 0): 4, (topic, 1): 7}
     workload.simple_commit(live.broker.bootstrap, group, start)

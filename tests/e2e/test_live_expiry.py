@@ -104,7 +104,7 @@ def expired(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Expired]:
 
 
 @pytest.mark.long
-def test_broker_expires_what_was_planned(expired: Expired, tmp_path: Path) -> None:
+def test_broker_expires_exactly_the_planned_offsets(expired: Expired, tmp_path: Path) -> None:
     newest = max(row["commit_timestamp"] for row in rows(expired.lake, "offsets"))
     planned = _plan(expired.lake, newest + RETENTION_MS, tmp_path / "lake")
     by_hand = {(group, *key): rule for group, of in PLANNED.items() for rule, keys in of.items() for key in keys}
@@ -113,7 +113,7 @@ def test_broker_expires_what_was_planned(expired: Expired, tmp_path: Path) -> No
 
 
 @pytest.mark.long
-def test_at_every_pass_the_broker_has_done_what_expire_plans_for_then(expired: Expired, tmp_path: Path) -> None:
+def test_plan_for_the_time_of_each_broker_pass_equals_its_deletions(expired: Expired, tmp_path: Path) -> None:
     passes = sorted(set(expired.written.values()))
     assert len(passes) > 3, "all at once would tell nothing of clocks"
     for instant in passes:
@@ -133,7 +133,7 @@ def test_at_every_pass_the_broker_has_done_what_expire_plans_for_then(expired: E
         ("waiting", OpenTransaction.abort, {(None, None): "nothing_left"}),
     ],
 )
-def test_the_end_of_a_transaction_older_than_retention(
+def test_group_expires_after_a_transaction_older_than_retention_ends(
     expired: Expired,
     tmp_path: Path,
     group: str,

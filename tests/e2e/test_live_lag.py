@@ -38,7 +38,7 @@ def described(bootstrap: str) -> Lag:
     return {(topic, int(number)): (int(at), int(end), int(lag)) for _, topic, number, at, end, lag, *_ in lines}
 
 
-def test_lag_is_what_kafkas_own_tool_says(
+def test_lag_equals_that_of_kafkas_tool(
     broker: Broker, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(runner, "LazySession", NoSpark)

@@ -90,7 +90,7 @@ def planned(live: Live, *arguments: str) -> Planned:
         (TOPIC, ["--to-current"]),
     ],
 )
-def test_a_plan_is_the_tools_dry_run(live: Live, scope: list[str], strategy: list[str]) -> None:
+def test_plan_equals_the_dry_run_of_kafkas_tool(live: Live, scope: list[str], strategy: list[str]) -> None:
     now = live.committed_offsets(GROUP)
     theirs = planned_by_kafka(live, *scope, *strategy)
     assert theirs, "a plan of nothing would prove nothing"
@@ -98,7 +98,7 @@ def test_a_plan_is_the_tools_dry_run(live: Live, scope: list[str], strategy: lis
     assert live.committed_offsets(GROUP) == now
 
 
-def test_plans_by_time_are_the_tools(live: Live, plans: Plans) -> None:
+def test_plan_by_time_equals_that_of_kafkas_tool(live: Live, plans: Plans) -> None:
     at = datetime.fromtimestamp((plans.newest - 3 * HOUR) / 1000, UTC)
     kafkas = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     expected = {(FIRST, 0): 6, (FIRST, 2): 2}
@@ -112,14 +112,14 @@ def test_plans_by_time_are_the_tools(live: Live, plans: Plans) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["--to-current", "--to-latest"])
-def test_an_export_is_the_tools(live: Live, strategy: str) -> None:
+def test_export_equals_that_of_kafkas_tool(live: Live, strategy: str) -> None:
     code, ours, _ = live.plain("reset", GROUP, "--all-topics", strategy, "--export")
     assert code == 0
     theirs = kafka(live, "--all-topics", strategy, "--export")
     assert sorted(ours.splitlines()) == sorted(theirs.strip().splitlines())
 
 
-def test_plan_has_requested_and_clamped_offsets(live: Live) -> None:
+def test_plan_shows_requested_and_clamped_offsets(live: Live) -> None:
     """The tool's case of `--to-offset 5000` where the log ends before, and the group is at its end already."""
     answer = live.ask("reset", GROUP, "--topic", f"{FIRST}:0,2", "--to-offset", "5000")
     columns = ("partition", "previous_offset", "requested_offset", "committed_offset", "outcome", "reason")

@@ -91,7 +91,7 @@ def lake(made: Path, tmp_path: Path) -> Lake:
 @pytest.mark.slow
 @settings(max_examples=5, deadline=None)
 @given(log=logs(max_batches=30), data=st.data())
-def test_log_cut_between_runs_gives_the_same_tables(log: RandomLog, data: st.DataObject) -> None:
+def test_segments_deleted_between_runs_do_not_change_the_tables(log: RandomLog, data: st.DataObject) -> None:
     assume(log.plans)
     cuts = sorted(data.draw(st.lists(st.integers(1, len(log.plans)), max_size=3)))
     with TemporaryDirectory() as folder:
@@ -111,7 +111,7 @@ def test_log_cut_between_runs_gives_the_same_tables(log: RandomLog, data: st.Dat
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [4, 7])
-def test_long_log_is_cut_repeatedly(seed: int, tmp_path: Path) -> None:
+def test_segments_of_a_long_log_are_deleted_in_several_runs(seed: int, tmp_path: Path) -> None:
     log, deleted = _random_log(seed), []
     whole, cut = Lake.create(tmp_path / "whole"), Lake.create(tmp_path / "cut")
     for part in (0.2, 0.4, 0.7, 1.0):
@@ -179,7 +179,7 @@ def test_other_log_is_refused_and_not_changed(lake: Lake, tmp_path: Path) -> Non
     assert runs.unfinished_plan(lake, "maintain", runs.Plan) is None
 
 
-def test_unverified_log_is_not_cut(tmp_path: Path) -> None:
+def test_segments_of_an_unverified_log_are_kept(tmp_path: Path) -> None:
     """Nothing speaks against it: it goes on behind the lake's position, where it happens to have no end of a batch."""
     write(tmp_path / "log", [batch(0)], [batch(3)], [batch(6)])
     write(tmp_path / "other", [batch(0, 2)], [batch(2, 2)], [batch(4, 6)])
@@ -191,7 +191,7 @@ def test_unverified_log_is_not_cut(tmp_path: Path) -> None:
     assert len(_segments(tmp_path / "other")["__consumer_offsets-0"]) == 3
 
 
-def test_a_brokers_own_folder_is_refused(lake: Lake, log: Path) -> None:
+def test_data_folder_of_a_broker_is_refused(lake: Lake, log: Path) -> None:
     (log / "meta.properties").write_text("cluster.id=x\n")
     before = _bytes(log)
     for attempt in (upkeep, preview):
@@ -200,7 +200,7 @@ def test_a_brokers_own_folder_is_refused(lake: Lake, log: Path) -> None:
     assert _bytes(log) == before
 
 
-def test_share_group_state_is_never_cut(tmp_path: Path) -> None:
+def test_share_group_state_is_never_deleted(tmp_path: Path) -> None:
     topic = {"topic": SHARE_STATE_TOPIC}
     made = Lake.create(tmp_path / "lake")
     write_partition(tmp_path / "log", 0, [batch(0), batch(3)], segment_starts=(0, 3), **topic)  # type: ignore[arg-type]
@@ -340,7 +340,7 @@ def test_old_delta_log_entries_are_deleted_alone(lake: Lake, log: Path) -> None:
     assert plan_expiry(InProcess(), lake).run_id == newest + 1
 
 
-def test_second_run_has_nothing_to_do(lake: Lake, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_maintenance_run_changes_nothing(lake: Lake, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert upkeep(lake, log).outcome == "done"
     monkeypatch.setattr(table_upkeep, "MIN_SMALL_FILES", 4)
     again = upkeep(lake, log)

@@ -226,7 +226,9 @@ def make_good(lake: Lake, sql: Callable[..., None], table: str, sentence: str) -
 
 @pytest.mark.long
 @pytest.mark.jvm
-def test_cycle_after_changes_of_other_engines(made: Made, lake: Lake, sql: Callable[..., None]) -> None:
+def test_tables_are_intact_after_several_changes_by_other_engines(
+    made: Made, lake: Lake, sql: Callable[..., None]
+) -> None:
     """A part of the matrix below, in one lake: what is adapted to together, then refusals one after the other."""
     by_name = {case.name: case for case in CASES}
     for table in ("offset_commits", "offsets", "groups"):
@@ -256,7 +258,9 @@ def test_cycle_after_changes_of_other_engines(made: Made, lake: Lake, sql: Calla
 @pytest.mark.jvm
 @pytest.mark.parametrize("table", STATE)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_on_state(made: Made, lake: Lake, sql: Callable[..., None], case: Case, table: str) -> None:
+def test_changed_state_table_is_refused_or_adapted_to(
+    made: Made, lake: Lake, sql: Callable[..., None], case: Case, table: str
+) -> None:
     check_case(made, lake, sql, case, table)
 
 
@@ -264,7 +268,9 @@ def test_on_state(made: Made, lake: Lake, sql: Callable[..., None], case: Case, 
 @pytest.mark.jvm
 @pytest.mark.parametrize("table", HISTORY)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_on_history(made: Made, lake: Lake, sql: Callable[..., None], case: Case, table: str) -> None:
+def test_changed_history_table_is_refused_or_adapted_to(
+    made: Made, lake: Lake, sql: Callable[..., None], case: Case, table: str
+) -> None:
     if case.history:
         check_case(made, lake, sql, case, table)
         return

@@ -49,7 +49,7 @@ def tables(lake: Lake) -> Tables:
 
 
 @pytest.mark.long
-def test_a_broker_answers_what_emit_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broker_serves_the_records_that_emit_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broker").mkdir()
     log, lake = tmp_path / "log", Lake.create(tmp_path / "lake")
     with Broker(tmp_path / "broker") as broker:

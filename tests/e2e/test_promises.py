@@ -26,7 +26,7 @@ CHECKS = [(table, check["name"], check["sql"]) for table in TABLES for check in 
 
 
 @pytest.mark.parametrize("table", sorted({table for table, _, _ in CHECKS}))
-def test_checks_hold_on_the_rows(spark: SparkSession, full_lake: Lake, table: str) -> None:
+def test_all_rows_satisfy_the_check_constraints(spark: SparkSession, full_lake: Lake, table: str) -> None:
     rows = spark.read.format("delta").load(str(full_lake.table_path(table)))
     held = {name: f"count_if({sql})" for of, name, sql in CHECKS if of == table}
     counts = rows.selectExpr("count(*) AS all_rows", *(f"{sql} AS {name}" for name, sql in held.items())).first()
@@ -35,7 +35,7 @@ def test_checks_hold_on_the_rows(spark: SparkSession, full_lake: Lake, table: st
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_columns_are_as_defined(spark: SparkSession, full_lake: Lake, table: str) -> None:
+def test_spark_schema_equals_the_definition(spark: SparkSession, full_lake: Lake, table: str) -> None:
     """Names, types, what may be null, and comments, to the leaves: as Spark sees them."""
     defined = DEFINITIONS[table]
     found = spark.read.format("delta").load(str(full_lake.table_path(table)))
@@ -141,12 +141,14 @@ def _nullable(kind: DataType) -> Any:
     return MapType(kind.keyType, kind.valueType) if isinstance(kind, MapType) else kind
 
 
-def test_every_check_has_a_row_that_breaks_it() -> None:
+def test_every_check_constraint_has_a_violating_row() -> None:
     assert BREAKS.keys() == {(table, name) for table, name, _ in CHECKS}
 
 
 @pytest.mark.parametrize(("table", "name"), BREAKS)
-def test_spark_refuses_a_row_that_breaks_a_check(spark: SparkSession, other_lake: Lake, table: str, name: str) -> None:
+def test_spark_refuses_a_row_that_violates_a_check_constraint(
+    spark: SparkSession, other_lake: Lake, table: str, name: str
+) -> None:
     before = other_lake.versions(table)
     with pytest.raises((Py4JJavaError, PySparkException)) as refused:
         append(spark, other_lake, table, BREAKS[table, name])
@@ -155,7 +157,7 @@ def test_spark_refuses_a_row_that_breaks_a_check(spark: SparkSession, other_lake
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_spark_takes_a_good_row_and_refuses_one_without_a_needed_value(
+def test_spark_accepts_a_valid_row_and_refuses_null_in_a_required_column(
     spark: SparkSession, other_lake: Lake, table: str
 ) -> None:
     rows = other_lake.count(table)

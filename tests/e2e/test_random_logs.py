@@ -80,7 +80,7 @@ def _in_runs(spark: SparkSession | InProcess, log: RandomLog, cuts: list[int], f
 @pytest.mark.slow
 @given(log=logs(max_batches=30), data=st.data())
 @settings(max_examples=10, deadline=None)
-def test_small_logs_in_any_number_of_runs(log: RandomLog, data: st.DataObject) -> None:
+def test_small_log_gives_the_same_tables_in_any_number_of_runs(log: RandomLog, data: st.DataObject) -> None:
     _assert_cuts_change_nothing(log, data)
 
 
@@ -88,7 +88,7 @@ def test_small_logs_in_any_number_of_runs(log: RandomLog, data: st.DataObject) -
 @pytest.mark.slow
 @given(log=worlds(commit_ids=(7, 8)).flatmap(lambda world: logs(max_batches=30, world=world)), data=st.data())
 @settings(max_examples=10, deadline=None)
-def test_small_logs_with_commits_in_parts(log: RandomLog, data: st.DataObject) -> None:
+def test_commits_in_parts_give_the_same_tables_in_any_number_of_runs(log: RandomLog, data: st.DataObject) -> None:
     _assert_cuts_change_nothing(log, data)
 
 
@@ -116,7 +116,7 @@ def _cuts_within_commits(log: RandomLog) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_commits_in_parts_run_by_run(seed: int, tmp_path: Path) -> None:
+def test_commits_in_parts_equal_the_oracle_after_every_run(seed: int, tmp_path: Path) -> None:
     """Parts are completed in the batch, the run and the log they began in, or later, or never."""
     rng = random.Random(seed)
     log = random_log(rng, 250, groups=2, topics=2, log_partitions=1 + seed % 2, records_per_batch=3, commit_ids=(7,))
@@ -138,7 +138,7 @@ def test_commits_in_parts_run_by_run(seed: int, tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.jvm
 @pytest.mark.parametrize("seed", range(2))
-def test_large_log_in_several_runs(spark: SparkSession, seed: int, tmp_path: Path) -> None:
+def test_large_log_gives_the_same_tables_in_several_runs(spark: SparkSession, seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     log = random_log(rng, 5_000, groups=60, log_partitions=7)
     cuts = sorted(rng.sample(range(1, len(log.plans)), 4))

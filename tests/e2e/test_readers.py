@@ -53,7 +53,7 @@ def by_polars(_spark: SparkSession, path: Path) -> Iterator[Row]:
 
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize("read", [by_spark, by_duckdb, by_delta_rs, by_polars])
-def test_every_reader_finds_the_same_rows(
+def test_all_readers_return_the_same_rows(
     spark: SparkSession, full_lake: Lake, read: Callable[[SparkSession, Path], Iterator[Row]], table: str
 ) -> None:
     assert plain(read(spark, full_lake.table_path(table))) == contents(full_lake, table)
@@ -63,7 +63,7 @@ def test_every_reader_finds_the_same_rows(
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_file_statistics_are_true(full_lake: Lake, table: str) -> None:
+def test_file_statistics_match_the_rows(full_lake: Lake, table: str) -> None:
     named = DEFINITIONS[table]["properties"].get("delta.dataSkippingStatsColumns")
     simple = [c["name"] for c in DEFINITIONS[table]["columns"] if c["type"] in ("long", "integer", "string")]
     actions = pa.table(DeltaTable(full_lake.table_path(table)).get_add_actions(flatten=True)).to_pylist()

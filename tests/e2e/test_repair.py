@@ -60,7 +60,7 @@ def test_incomplete_commit_is_repaired(log: Log) -> None:
     assert mend(log) == [], "once is enough"
 
 
-def test_a_key_without_a_former_value_gets_a_tombstone(log: Log) -> None:
+def test_key_without_a_previous_value_gets_a_tombstone(log: Log) -> None:
     log.batch(plain(0, 10)).batch(part(0, 20, size=3), part(1, 21, size=3))
     assert log.read() == {0: 10}
     assert mend(log) == [(0, 10, "done", 3), (1, None, "done", 4)]
@@ -121,7 +121,7 @@ def test_torn_end_is_truncated_and_kept(log: Log) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_random_logs_with_parts(seed: int, tmp_path: Path) -> None:
+def test_random_logs_with_incomplete_commits_are_repaired(seed: int, tmp_path: Path) -> None:
     made: Any = random_log(random.Random(seed), 600, groups=6, log_partitions=2, commit_ids=(1, 2))
     made.write(tmp_path / "log")
     lake = Lake.create(tmp_path / "lake")

@@ -106,7 +106,7 @@ def agrees(cluster: Cluster, plan: pa.Table, *option: str) -> None:
     assert noted(plan, "no record at or after") == {int(partition) for partition in FALLEN_BACK.findall(said)}, said
 
 
-def test_the_logs_are_of_every_shape(cluster: Cluster) -> None:
+def test_logs_have_different_ends_and_committed_offsets(cluster: Cluster) -> None:
     table = rows(cluster, PARTITIONS)
     assert table["earliest"].to_pylist() == [0, 0, 6, 0, 0, 0, 5]
     assert table["latest"].to_pylist() == COUNTS
@@ -114,28 +114,30 @@ def test_the_logs_are_of_every_shape(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("strategy", [strategies.to_earliest, strategies.to_latest, strategies.to_current])
-def test_to_the_ends_and_to_current(cluster: Cluster, strategy: Callable[[pa.Table], pa.Table]) -> None:
+def test_reset_to_log_ends_or_current_equals_kafkas_tool(
+    cluster: Cluster, strategy: Callable[[pa.Table], pa.Table]
+) -> None:
     agrees(cluster, strategy(rows(cluster, PARTITIONS)), f"--{strategy.__name__.replace('_', '-')}")
 
 
 @pytest.mark.parametrize("offset", [-1, 0, 5, 2**63 - 1])
-def test_to_offset(cluster: Cluster, offset: int) -> None:
+def test_reset_to_offset_equals_kafkas_tool(cluster: Cluster, offset: int) -> None:
     agrees(cluster, strategies.to_offset(rows(cluster, PARTITIONS), offset), f"--to-offset={offset}")
 
 
 @pytest.mark.parametrize("count", [3, -3])
-def test_shift_by(cluster: Cluster, count: int) -> None:
+def test_shift_by_equals_kafkas_tool(cluster: Cluster, count: int) -> None:
     agrees(cluster, strategies.shift_by(rows(cluster, list(COMMITTED)), count), "--shift-by", str(count))
 
 
-def test_shift_by_more_than_an_offset_holds(cluster: Cluster) -> None:
+def test_shift_by_beyond_the_largest_offset_is_clamped(cluster: Cluster) -> None:
     most = 2**63 - 1
     said = kafka(cluster, "--group", GROUP, "--topic", f"{TOPIC}:0", "--dry-run", "--shift-by", str(most))
     assert PLANNED.findall(said) == [("0", "0")]  # wrapped around
     assert planned(strategies.shift_by(rows(cluster, [0]), most)) == {0: 10}
 
 
-def test_shift_by_without_a_committed_offset(cluster: Cluster) -> None:
+def test_shift_by_without_a_committed_offset_plans_no_offset(cluster: Cluster) -> None:
     plan = strategies.shift_by(rows(cluster, [0, 4]), 1)
     assert planned(plan) == {0: 5, 4: None}
     refused = group_command(
@@ -148,19 +150,19 @@ def test_shift_by_without_a_committed_offset(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("ms", [-4 * HOUR, -6 * HOUR - 1, -100 * HOUR, 1])
-def test_to_datetime(cluster: Cluster, ms: int) -> None:
+def test_reset_to_datetime_equals_kafkas_tool(cluster: Cluster, ms: int) -> None:
     at = cluster.newest + ms
     text = datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     agrees(cluster, strategies.to_time(rows(cluster, PARTITIONS, at)), "--to-datetime", text)
 
 
-def test_by_duration(cluster: Cluster) -> None:
+def test_reset_by_duration_equals_kafkas_tool(cluster: Cluster) -> None:
     at = time.time_ns() // 1_000_000 - 4 * HOUR - HOUR // 2
     agrees(cluster, strategies.to_time(rows(cluster, PARTITIONS, at)), "--by-duration", "PT4H30M")
 
 
 @pytest.mark.long
-def test_a_file_of_one_group_goes_both_ways(cluster: Cluster, tmp_path: Path) -> None:
+def test_csv_of_one_group_is_exchanged_with_kafkas_tool(cluster: Cluster, tmp_path: Path) -> None:
     plan = strategies.to_current(rows(cluster, PARTITIONS))
     ours = offsets_csv.write_offsets(plan, with_group=False)
     theirs = kafka(cluster, "--group", GROUP, "--topic", TOPIC, "--to-current", "--export").encode()
@@ -178,7 +180,7 @@ def test_a_file_of_one_group_goes_both_ways(cluster: Cluster, tmp_path: Path) ->
 
 
 @pytest.mark.long
-def test_a_file_of_several_groups_goes_both_ways(cluster: Cluster, tmp_path: Path) -> None:
+def test_csv_of_several_groups_is_exchanged_with_kafkas_tool(cluster: Cluster, tmp_path: Path) -> None:
     groups = [GROUP, 'reset "oracle", 日本', "reset oracle of more letters than Jackson looks at"]
     with cluster.admin as admin:
         for group in groups[1:]:

@@ -15,13 +15,15 @@ TIME = 1_700_000_000_000
 
 
 @given(log=random_logs.logs())
-def test_random_logs_come_back(log: random_logs.RandomLog, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_random_logs_are_read_back_unchanged(
+    log: random_logs.RandomLog, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     folder = tmp_path_factory.mktemp("log")
     log.write(folder)
     assert log_reader.read_log(folder) == log.records()
 
 
-def test_seeded_logs_are_the_same_each_time_and_come_back(tmp_path: Path) -> None:
+def test_seeded_logs_are_reproducible_and_read_back_unchanged(tmp_path: Path) -> None:
     log = random_logs.random_log(random.Random(7), 2000, log_partitions=4)
     assert log == random_logs.random_log(random.Random(7), 2000, log_partitions=4)
     log.write(tmp_path)
@@ -51,7 +53,7 @@ def test_seeded_logs_are_the_same_each_time_and_come_back(tmp_path: Path) -> Non
     append_timestamp=st.none() | st.just(TIME + 99),
     delete_horizon=st.none() | st.just(TIME + 86_400_000),
 )
-def test_aiokafka_and_the_oracle_read_the_same(
+def test_aiokafka_and_the_oracle_read_the_same_records(
     records: list[tuple[int, int, bytes | None, bytes | None]],
     magic_and_codec: tuple[int, log_writer.Codec],
     append_timestamp: int | None,
@@ -88,7 +90,7 @@ def test_aiokafka_and_the_oracle_read_the_same(
     ]
 
 
-def test_xerial_blocks_are_as_long_as_the_java_clients() -> None:
+def test_xerial_blocks_have_the_size_of_the_java_client() -> None:
     data = log_writer.batch_bytes(Batch(records=(Record(0, TIME, b"k", b"v" * 100_000),), codec="snappy"))
     assert data[61:].startswith(bytes.fromhex("82534e41505059000000000100000001"))
     sizes = []
@@ -112,7 +114,7 @@ def _uncompressed_length(block: bytes) -> int:
     return length
 
 
-def test_headers_and_batches_without_records_are_passed_over() -> None:
+def test_headers_and_batches_without_records_are_skipped() -> None:
     with_header = Batch(records=(Record(5, TIME, b"k", b"v", headers=((b"h", b"1"), (b"n", None))),), base_offset=3)
     empty = Batch(records=(), base_offset=6, last_offset=9, max_timestamp=TIME)
     last = Batch(records=(Record(12, TIME, b"k", None),), base_offset=10, last_offset=14)
@@ -120,7 +122,7 @@ def test_headers_and_batches_without_records_are_passed_over() -> None:
     assert [record.log_offset for record in log_reader.read_segment(data, "t", 0)] == [5, 12]
 
 
-def test_segments_roll_at_offsets_and_at_size(tmp_path: Path) -> None:
+def test_segments_roll_at_given_offsets_and_size(tmp_path: Path) -> None:
     batches = [Batch(records=(Record(offset, TIME, b"k", b"v"),)) for offset in (3, 10, 20, 21, 22)]
     size = len(log_writer.batch_bytes(batches[0]))
     paths = log_writer.write_partition(tmp_path, 2, batches, segment_starts=[0, 8], segment_bytes=2 * size)
@@ -130,7 +132,7 @@ def test_segments_roll_at_offsets_and_at_size(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
-def test_a_flipped_bit_is_found_and_a_torn_tail_left_out(magic: int) -> None:
+def test_flipped_bit_is_detected_and_torn_tail_is_ignored(magic: int) -> None:
     records = (Record(0, TIME, b"key", b"value"),)
     data = log_writer.batch_bytes(Batch(records=records, magic=magic))
     with pytest.raises(ValueError, match="wrong CRC"):

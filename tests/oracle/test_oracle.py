@@ -27,7 +27,7 @@ def golden(*start: str) -> bytes:
     return bytes.fromhex(found[-1])
 
 
-def test_the_oracle_never_imports_what_it_checks() -> None:
+def test_oracle_does_not_import_the_code_it_checks() -> None:
     paths = [*ORACLE.glob("*.py")]
     assert paths
     for path in paths:
@@ -90,7 +90,7 @@ def assert_same_as_dumped(records: Iterable[LogRecord], dump: str) -> None:
     assert [as_dumped(record) for record in records] == by_position
 
 
-def test_real_log_is_read_as_kafka_reads_it() -> None:
+def test_log_of_a_broker_is_read_as_by_kafka() -> None:
     records = log_reader.read_log(REAL_LOG)
     assert len(records) > 100
     dumps = sorted((FIXTURES / "dump-log").glob("__consumer_offsets-*.txt"))
@@ -98,7 +98,7 @@ def test_real_log_is_read_as_kafka_reads_it() -> None:
 
 
 @pytest.mark.broker
-def test_kafka_reads_made_logs_as_they_were_made(tmp_path: Path) -> None:
+def test_kafka_reads_generated_logs_unchanged(tmp_path: Path) -> None:
     log = random_logs.random_log(random.Random(4), 3000, log_partitions=3, batches_per_segment=60)
     log.write(tmp_path / "random")
     bulk.write_bulk_log(tmp_path / "v3", 1000, groups=9, topics=3, partitions=7, log_partitions=2, value_version=3)
@@ -113,13 +113,13 @@ def test_kafka_reads_made_logs_as_they_were_made(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "g1", "my-group", "polygenelubricants", "группа", "😀", "gé"])
-def test_java_hash_and_placement(text: str) -> None:
+def test_java_hash_and_log_partition_equal_kafkas(text: str) -> None:
     (numbers,) = [line[-2:] for line in GOLDEN if line[0] == "HASH" and line[1:-2] == ([text] if text else [])]
     assert encoders.java_hash(text) == int(numbers[0])
     assert f"p50={encoders.group_log_partition(text, 50)}" == numbers[1]
 
 
-def test_keys_and_offset_values_are_kafkas_bytes() -> None:
+def test_keys_and_offset_values_equal_kafkas_bytes() -> None:
     assert encoders.offset_key("g1", "tp", 7, legacy=True) == golden("K", "type=0", "LegacyOffsetCommitKey")
     assert encoders.offset_key("g1", "tp", 7) == golden("K", "type=1", "OffsetCommitKey")
     assert encoders.group_metadata_key("g1") == golden("K", "type=2", "GroupMetadataKey")
@@ -139,7 +139,7 @@ def test_keys_and_offset_values_are_kafkas_bytes() -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_group_metadata_values_are_kafkas_bytes(version: int) -> None:
+def test_group_metadata_values_equal_kafkas_bytes(version: int) -> None:
     subscription = golden("V", "ConsumerProtocolSubscription", "v0")
     assignment = golden("V", "ConsumerProtocolAssignment", "v3")
     member = encoders.Member("m1", "i1", "c1", "/h", 60_000, 45_000, subscription, assignment)
@@ -155,7 +155,7 @@ def test_group_metadata_values_are_kafkas_bytes(version: int) -> None:
     assert made == golden("V", "GroupMetadataValue", f"v{version}", "1", "member")
 
 
-def test_batches_are_kafkas_bytes() -> None:
+def test_batches_equal_kafkas_bytes() -> None:
     commit = encoders.offset_value(4, 42, leader_epoch=5, metadata="md", commit_timestamp=TIME, topic_id=UUID_1)
     records = (
         Record(0, TIME, encoders.offset_key("g1", "tp", 7), commit),
@@ -176,7 +176,7 @@ def test_batches_are_kafkas_bytes() -> None:
 
 
 @pytest.mark.parametrize(("kind", "offset"), [("COMMIT", 3), ("ABORT", 4)])
-def test_markers_are_kafkas_bytes(kind: Literal["COMMIT", "ABORT"], offset: int) -> None:
+def test_markers_equal_kafkas_bytes(kind: Literal["COMMIT", "ABORT"], offset: int) -> None:
     expected = golden("BATCH", kind.lower())
     made = log_writer.marker_batch(
         kind, offset=offset, timestamp=TIME + 1, producer_id=4000, producer_epoch=6, coordinator_epoch=9
@@ -189,7 +189,7 @@ def test_markers_are_kafkas_bytes(kind: Literal["COMMIT", "ABORT"], offset: int)
 
 
 @pytest.mark.parametrize("value_version", [3, 4])
-def test_bulk_logs_hold_what_they_say(tmp_path: Path, value_version: Literal[3, 4]) -> None:
+def test_bulk_log_contains_the_reported_records(tmp_path: Path, value_version: Literal[3, 4]) -> None:
     made = bulk.write_bulk_log(
         tmp_path,
         4_321,

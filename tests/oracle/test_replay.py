@@ -47,7 +47,9 @@ def part(at: int, value: int | None, size: int, commit_id: int = 1, *, producer_
         pytest.param([part(1, 6, 2), offset(2, 5, 9), marker(3, COMMIT, 9)], 5, [], id="a transaction behind a part"),
     ],
 )
-def test_commits_in_parts(records: list[LogRecord], committed: int | None, partial: list[int]) -> None:
+def test_commits_in_parts_take_effect_when_complete(
+    records: list[LogRecord], committed: int | None, partial: list[int]
+) -> None:
     state = replay.replay(records)
     assert {key: commit.committed_offset for key, commit in state.committed.items()} == (
         {} if committed is None else {KEY: committed}
@@ -66,7 +68,7 @@ def test_commits_in_parts(records: list[LogRecord], committed: int | None, parti
         ((b"commit.id", bytes(8)), (b"commit.id", bytes(8)), (b"commit.size", bytes(3) + b"\1")),
     ],
 )
-def test_malformed_headers_of_a_part(headers: tuple[tuple[bytes, bytes | None], ...]) -> None:
+def test_part_with_malformed_headers_is_undecodable(headers: tuple[tuple[bytes, bytes | None], ...]) -> None:
     broken = offset(2, 6)._replace(headers=headers)
     state = replay.replay([offset(1, 5), broken])
     assert (state.undecodable, state.partial) == ([broken], [])
@@ -101,7 +103,9 @@ def test_malformed_headers_of_a_part(headers: tuple[tuple[bytes, bytes | None], 
         pytest.param([offset(1, 6, 9), marker(2, 2, 9)], None, {9: 6}, id="another control type"),
     ],
 )
-def test_replay(records: list[LogRecord], committed: int | None, pending: dict[int, int]) -> None:
+def test_replay_returns_committed_and_pending_offsets(
+    records: list[LogRecord], committed: int | None, pending: dict[int, int]
+) -> None:
     state = replay.replay(records)
     expected = {} if committed is None else {KEY: committed}
     assert {key: commit.committed_offset for key, commit in state.committed.items()} == expected
@@ -125,7 +129,7 @@ def test_replay_keeps_history_with_outcomes_and_markers() -> None:
     ]
 
 
-def test_replay_until_an_instant_knows_nothing_later() -> None:
+def test_replay_until_a_time_ignores_later_records() -> None:
     records = [offset(10, 6, 9), offset(12, 5), marker(14, COMMIT, 9)]
     before = replay.replay(records, until=TIME + 11)
     assert (before.committed, list(before.pending)) == ({}, [(*KEY, 9)])
@@ -133,7 +137,7 @@ def test_replay_until_an_instant_knows_nothing_later() -> None:
     assert replay.replay(records, until=TIME + 14) == replay.replay(records)
 
 
-def test_one_producers_transactions_in_two_log_partitions_are_apart() -> None:
+def test_transactions_of_one_producer_in_two_log_partitions_are_independent() -> None:
     other = encoders.offset_key("h", "t", 0)
     records = [offset(1, 6, 9), marker(2, COMMIT, 9), offset(1, 7, 9)._replace(log_partition=1, key=other)]
     state = replay.replay(records)
@@ -162,7 +166,7 @@ def test_replay_decodes_every_field() -> None:
     ]
 
 
-def test_what_kafka_cannot_load_is_undecodable_and_unknown_types_are_not() -> None:
+def test_records_that_kafka_cannot_load_are_undecodable_but_unknown_types_are_not() -> None:
     whole = offset(0, 5)
     key, value = whole.key or b"", whole.value or b""
     bad = [(None, value), (b"\x00", value), (key[:-1], value), (key, value[:-1]), (key, b"")]

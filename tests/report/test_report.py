@@ -32,7 +32,7 @@ def page(lake: Lake) -> Page:
     return read(lake)
 
 
-def test_head_has_the_lake_its_period_and_key_figures(page: Page) -> None:
+def test_header_shows_the_lake_its_period_and_key_figures(page: Page) -> None:
     assert page.title == "Consumer offsets: prod <eu>"
     assert (
         "up to the newest record at 1970-01-21 05:00. Charts over time start at 1970-01-18 05:00."
@@ -51,7 +51,7 @@ def test_head_has_the_lake_its_period_and_key_figures(page: Page) -> None:
     ]
 
 
-def test_commit_rate_has_the_busiest_step_of_each_group(page: Page) -> None:
+def test_commit_rate_shows_the_busiest_step_of_each_group(page: Page) -> None:
     section = page.sections["Commit rate"]
     assert section.rows[:3] == [
         ["group", "commits", "maximum", "at"],
@@ -98,7 +98,7 @@ def test_worst_committers_are_sorted_by_redundant_commits(page: Page) -> None:
     assert "Of the 5 commits of chatty, 60% are redundant" in section.paragraphs[0]
 
 
-def test_sections_on_the_log_and_the_tables_have_their_rows(page: Page) -> None:
+def test_sections_on_the_log_and_the_tables_show_their_rows(page: Page) -> None:
     sections = page.sections
     assert sections["Growth of the log"].rows[1:3] == [["chatty", "5", "0", "0"], ["steady", "3", "1", "0"]]
     assert sections["Decisions"].rows[1:] == [["emitted", "commit_age", "1"], ["planned", "explicit", "1"]]
@@ -288,7 +288,7 @@ def test_share_is_0_or_100_percent_only_if_exact(part: int, whole: int, text: st
     assert words.share(part, whole) == text
 
 
-def test_sizes_have_one_unit(page: Page) -> None:
+def test_sizes_on_the_page_have_the_same_unit(page: Page) -> None:
     units = {row[3].split()[1] for row in page.sections["Tables"].rows[1:]}
     assert units == {page.facts["size on disk"].split()[1]} == {"kB"}
     sizes = {number: words.size(number, words.unit_of(40_000)) for number in (0, 40, 100, 9_940, 40_000)}
