@@ -97,7 +97,7 @@ def test_check_prints_the_settings_in_the_selected_format(
             ["Invalid flush 'never'", "Invalid log_partitions '0'", "Invalid http '9093'"],
         ),
         (
-            'kafka = "0.0.0.0:9092"\ncredentials = "nowhere"\nrights = "neither"\ntls_key = "key"\n',
+            'kafka = "0.0.0.0:9092"\ncredentials = "nowhere"\nacl = "neither"\ntls_key = "key"\n',
             [
                 "wildcard address 0.0.0.0",
                 "credentials file nowhere",
@@ -174,7 +174,7 @@ def test_serve_runs_with_a_settings_file_until_sigterm(tmp_path: Path) -> None:
                 address = match[1]
             if match := re.search(r"Serving HTTP on (\S+)$", line.rstrip()):
                 url = match[1]
-            if "serving 0 offsets in 0 groups" in line:
+            if "Serving 0 offsets in 0 groups" in line:
                 break
         with WireClient(address) as client:
             rows = [

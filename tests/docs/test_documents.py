@@ -55,6 +55,7 @@ ELSEWHERE = {
     ".venv/bin/offsetlake report ": "draws a picture for the documents",
     "chromium ": "draws a picture for the documents",
     "spark-submit ": "needs a Spark cluster; tests/e2e/test_cluster.py has one",
+    "SPARK_REMOTE=": "needs a Spark Connect server; tests/e2e/test_cluster.py has one",
     "  --jars ": "continues the line before",
     "make dist": "installs into a system; Makefile's target is run by `make test`",
     "useradd ": NEEDS_ROOT,

@@ -71,7 +71,7 @@ def test_snapshot_is_exported_as_a_file(tmp_path: Path, run: Run, name: str, rea
     Lake.create(tmp_path / "lake")
     code, out, err = run("snapshot", name, "--lake", "lake", "--log", str(FIXTURES / "broker-log"))
     expected = offsetlake.open_snapshot(tmp_path / "lake", FIXTURES / "broker-log").tables["offsets"]
-    assert (code, out, err) == (0, f"{name}: {expected.num_rows} rows of offsets\n", "")
+    assert (code, out, err) == (0, f"Wrote {expected.num_rows} rows of offsets to {name}\n", "")
     assert plain(read(tmp_path / name)) == plain(expected)
     assert {path.name for path in tmp_path.iterdir()} == {"lake", name}
 

@@ -32,7 +32,7 @@ def test_the_table_of_exit_codes_has_every_exit_code() -> None:
     text = (Path(__file__).parents[2] / "docs" / "output.md").read_text(encoding="utf-8")
     documented = [int(code) for code in re.findall(r"^\| (\d+) \|", text.split("## Exit codes")[1], re.MULTILINE)]
     of_errors = {error.exit_code for error in all_errors(OffsetlakeError) if error.__module__ == "offsetlake.errors"}
-    assert documented == sorted({0, main.EXIT_OF_A_BUG, main.EXIT_OF_CTRL_C, main.EXIT_OF_CLOSED_PIPE} | of_errors)
+    assert documented == sorted({0, main.EXIT_INTERNAL_ERROR, main.EXIT_INTERRUPTED, main.EXIT_CLOSED_PIPE} | of_errors)
 
 
 def all_errors(error: type[OffsetlakeError]) -> list[type[OffsetlakeError]]:

@@ -23,6 +23,7 @@ from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.log.writer import appender as appender_module
 from offsetlake.log.writer.appending import appending
 from offsetlake.pipeline.compact.job import compact
+from offsetlake.pipeline.ingest import log_ends
 from offsetlake.pipeline.ingest.job import ingest
 from support.broker.broker import free_ports
 from support.e2e.in_process import InProcess
@@ -145,6 +146,15 @@ def test_consumer_receives_all_records(served: tuple[Serving, Path], read: Calla
 
 def live(serving: Serving) -> LogAddress:
     return LogAddress(connection=KafkaConnection.from_settings({"bootstrap.servers": serving.bootstrap}))
+
+
+def test_unknown_log_end_offsets_of_a_served_topic_are_noted_and_not_recorded(served: tuple[Serving, Path]) -> None:
+    connection = live(served[0]).connection
+    assert connection is not None
+    answer = log_ends.ask(connection, {"orders"})
+    assert answer.rows == []
+    assert "the log end offset of orders-0" in answer.notes[0]
+    assert answer.notes[0].endswith("is unknown: the server does not know it")
 
 
 def ingest_and_compact(lake: Lake, log: LogAddress) -> Report:

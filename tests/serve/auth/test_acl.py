@@ -272,11 +272,11 @@ def test_transaction_needs_permission_on_its_id_and_on_the_group(served: InProce
 
 def test_refused_transactional_commit_does_not_cache_its_group(served: InProcess) -> None:
     served.client.access = Access([])
-    before = served.commits._place_cached.cache_info()
+    before = served.commits._cached_log_partition.cache_info()
     for version in range(6):
         answer = served.ask(TXN_OFFSET_COMMIT, version, **PRODUCER, **COMMITTED)
         assert answer["topics"][0]["partitions"][0]["error_code"] == TRANSACTIONAL_ID_DENIED
-    assert served.commits._place_cached.cache_info() == before
+    assert served.commits._cached_log_partition.cache_info() == before
 
 
 @pytest.mark.parametrize(

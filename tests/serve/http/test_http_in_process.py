@@ -273,7 +273,7 @@ def test_connections_are_counted_until_they_end(
     silent = [connecting(b"") for _ in range(3)]
     with caplog.at_level(logging.WARNING):
         assert received(http, silent[2]) == b""
-    assert "2 of its address (max_connections_per_address)" in caplog.text
+    assert "the limit of 2 connections per address (max_connections_per_address)" in caplog.text
     assert len(counted) == 2
     silent[0].close()
     while len(counted) > 1:

@@ -37,9 +37,9 @@ def test_schema_describes_all_operations(schema: schemathesis.BaseSchema) -> Non
     assert operations == OPERATIONS
 
 
-def test_the_page_lists_every_operation_with_its_parameters(described: schemathesis.BaseSchema) -> None:
+def test_the_page_lists_every_operation_with_its_parameters(schema: schemathesis.BaseSchema) -> None:
     rows = re.findall(r"^\| `([A-Z]+) (/\S+)` \| (.*?) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    paths = described.raw_schema["paths"]
+    paths = schema.raw_schema["paths"]
     assert {(method, path, frozenset(re.findall(r"`(\w+)`", parameters))) for method, path, parameters in rows} == {
         (method.upper(), path, frozenset(parameter["name"] for parameter in operation.get("parameters", ())))
         for path, operations in paths.items()

@@ -173,7 +173,7 @@ def test_reset_is_refused_while_a_transaction_has_pending_offsets(run: Run, tmp_
 def test_transactional_id_too_long_for_a_record_is_not_marked_as_changing(serving: Transacting) -> None:
     request = SimpleNamespace(transactional_id="a" * 2**15, transaction_timeout=timedelta(minutes=1))
     for _ in range(2):
-        with pytest.raises(ValueError, match="at most"):
+        with pytest.raises(ValueError, match="maximum"):
             serving.service.transactions.init_producer_id(
                 request, RequestContext(0, serving.service.client, None), print
             )

@@ -67,7 +67,7 @@ def test_job_socket_of_a_killed_server_is_ignored_and_replaced(log: Path) -> Non
         assert (fetched(client, "kept", 0), fetched(client, "gone", 0)) == ([5], [-1])
         job.end(0)
         assert serving.stop() == 0, "an idle job does not delay the end of the server"
-        with pytest.raises(LogUnavailable, match="has gone"):
+        with pytest.raises(LogUnavailable, match="does not answer"):
             job.sync()
     assert not (log / append_protocol.SOCKET).exists()
     assert not [line for line in serving.said if "Traceback" in line]
@@ -169,7 +169,7 @@ def test_write_under_way_is_finished_when_the_server_stops(log: Path) -> None:
 
             owner.writes.add = add  # type: ignore[method-assign]
             assert job.append(0, [tombstones("g", 0)]) == [0]
-            with pytest.raises(LogUnavailable, match="has gone"):
+            with pytest.raises(LogUnavailable, match="does not answer"):
                 job.sync()
 
 

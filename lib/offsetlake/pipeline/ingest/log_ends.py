@@ -46,8 +46,16 @@ def ask(connection: KafkaConnection, topics: Collection[str]) -> RequestedEnds:
     except LogUnavailable as failure:
         return RequestedEnds([], [f"cannot read the log end offsets of topics: {failure}"])
     leaderless = [f"{topic}-{number}" for topic, number in wanted if (topic, number) not in ends]
-    rows = [[*where, *offsets, timestamp] for where, offsets in ends.items()]
-    return RequestedEnds(rows, [*notes, *_note(leaderless, "the partition has no leader")])
+    not_recorded = [f"{topic}-{number}" for (topic, number), (start, _) in ends.items() if start < 0]
+    rows = [[*where, *offsets, timestamp] for where, offsets in ends.items() if offsets[0] >= 0]
+    return RequestedEnds(
+        rows,
+        [
+            *notes,
+            *_note(leaderless, "the partition has no leader"),
+            *_note(not_recorded, "the server does not know it"),
+        ],
+    )
 
 
 def _unknown_topics(admin: ClusterAdmin, topics: Collection[str]) -> list[str]:
