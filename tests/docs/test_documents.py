@@ -36,9 +36,9 @@ DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
     *(path for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in GENERATED),
 ]
-REPEATS_THE_README = ROOT / "docs" / "getting-started.md"
+LONG = {README, *(ROOT / "docs" / name for name in ("getting-started.md", "operating.md", "http.md"))}
 WITH_EXAMPLES = [
-    pytest.param(path, marks=pytest.mark.long if path == REPEATS_THE_README else ())
+    pytest.param(path, marks=pytest.mark.long if path in LONG else ())
     for path in DOCUMENTS
     if any(examples(path.read_text(encoding="utf-8")))
 ]

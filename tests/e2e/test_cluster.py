@@ -189,6 +189,7 @@ def test_executors_have_the_program_from_the_wheel(probed: dict[str, Any], pytho
         assert process["python"] == str(python)
 
 
+@pytest.mark.long
 def test_settings_of_spark_submit_take_precedence(probed: dict[str, Any]) -> None:
     assert probed["settings"]["spark.sql.session.timeZone"] == "UTC"
     assert {name: probed["settings"][name] for name in GIVEN} == GIVEN
@@ -211,6 +212,7 @@ def test_jobs_run_on_a_spark_cluster(submit: Submit, tmp_path: Path) -> None:
     assert all(local.count(table) for table in TABLES if table not in ("alterations", "log_ends"))
 
 
+@pytest.mark.long
 def test_retried_tasks_leave_correct_tables(submit: Submit, tmp_path: Path) -> None:
     random_log(random.Random(22), 500, groups=10, log_partitions=3).write(tmp_path / "log")
     (tmp_path / "failing.py").write_text(FAILING)

@@ -347,6 +347,7 @@ def test_second_maintenance_run_changes_nothing(lake: Lake, log: Path, monkeypat
     assert (again.outcome, {*again.counts.values()}) == ("nothing new", {0})
 
 
+@pytest.mark.long
 @pytest.mark.jvm
 def test_spark_reads_and_writes_maintained_tables(spark: SparkSession, lake: Lake, log: Path) -> None:
     before = {table: contents(lake, table) for table in TABLES if table != "runs"}

@@ -156,6 +156,7 @@ def test_spark_refuses_a_row_that_violates_a_check_constraint(
     assert other_lake.versions(table) == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("table", TABLES)
 def test_spark_accepts_a_valid_row_and_refuses_null_in_a_required_column(
     spark: SparkSession, other_lake: Lake, table: str

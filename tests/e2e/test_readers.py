@@ -79,6 +79,7 @@ def test_file_statistics_match_the_rows(full_lake: Lake, table: str) -> None:
             assert action[f"null_count.{name}"] == rows[name].null_count, name
 
 
+@pytest.mark.long
 def test_spark_skips_files_by_group_and_finds_its_rows(spark: SparkSession, full_log: Path, full_lake: Lake) -> None:
     expected = replay(read_log(full_log)).committed
     offsets = spark.read.format("delta").load(str(full_lake.table_path("offsets")))
