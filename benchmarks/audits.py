@@ -1,10 +1,10 @@
-"""Every view over 20 M commits, in both engines, beside a plain count of the table by group; to benchmarks/audits.md.
+"""Durations of every view over 20 M commits in both engines, compared with a count of the commits by group.
 
-python benchmarks/audits.py              all of them
+python benchmarks/audits.py              20 M commits; writes benchmarks/audits.md
 python benchmarks/audits.py --scale 0.1  a tenth of the commits
 
-Asked as `offsetlake audit VIEW --limit 20` asks: the whole view is made, its worst rows are given; and, where a view has
-groups, as `--group NAME` asks.
+The queries are those of `offsetlake audit VIEW --limit 20`, which computes the whole view and returns its worst rows, and
+of `offsetlake audit VIEW --group NAME` for views with a column group_id.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "lib")]
 
-import offsetlake  # noqa: E402 - the paths come first
+import offsetlake  # noqa: E402 - sys.path is set above
 from offsetlake.lake.lake import Lake  # noqa: E402
 from offsetlake.lake.views import views  # noqa: E402
 from offsetlake.log.address import LogAddress  # noqa: E402
@@ -29,51 +29,57 @@ from offsetlake.pipeline.ingest.job import ingest  # noqa: E402
 from offsetlake.pipeline.spark import build_session  # noqa: E402
 from support.oracle.bulk import write_bulk_log  # noqa: E402
 
-LONG = 10  # seconds
+MAX_SECONDS_TO_REPEAT = 10
 COUNT = "SELECT group_id, count(*) AS commits FROM offset_commits GROUP BY group_id ORDER BY commits DESC LIMIT 20"
 
 
-def quiet(_text: str) -> None:
+def ignore_progress(_text: str) -> None:
     pass
 
 
-def timed(ask: Callable[[str], Any], sql: str) -> float:
-    """Seconds of the better of two runs, the first one warms up what caches there are; of one where it takes long."""
-    taken: list[float] = []
-    while len(taken) < 2 and sum(taken) < LONG:
+def measure_query(execute: Callable[[str], Any], sql: str) -> float:
+    """Return the seconds of the faster of two runs, or of the first if it takes long."""
+    durations: list[float] = []
+    while len(durations) < 2 and sum(durations) < MAX_SECONDS_TO_REPEAT:
         start = time.perf_counter()
-        ask(sql)
-        taken.append(time.perf_counter() - start)
-    return min(taken)
+        execute(sql)
+        durations.append(time.perf_counter() - start)
+    return min(durations)
 
 
-def measured(commits: int, groups: int, folder: Path) -> tuple[list[str], str]:
-    """The rows of the table, and what was asked."""
+def measure_views(commits: int, groups: int, folder: Path) -> tuple[list[str], str]:
+    """Return the rows of the table, and a description of the lake."""
     spark = build_session("audits", {"spark.master": "local[2]"})
     write_bulk_log(folder / "log", commits, groups=groups, topics=10, partitions=5)
     lake = Lake.create(folder / "lake")
-    ingest(lambda: spark, lake, LogAddress(folder=folder / "log"), quiet)
-    compact(lambda: spark, lake, quiet)
+    ingest(lambda: spark, lake, LogAddress(folder=folder / "log"), ignore_progress)
+    compact(lambda: spark, lake, ignore_progress)
     offsetlake.register_views(spark, lake.path)
     one_group = "WHERE group_id = '{}'".format(lake.query("SELECT min(group_id) AS name FROM offsets")["name"][0])
     engines: list[Callable[[str], Any]] = [lake.query, lambda sql: spark.sql(sql).collect()]
-    counted = [timed(ask, COUNT) for ask in engines]
-    rows = [row("a plain count by group", counted, counted, None)]
+    count_seconds = [measure_query(execute, COUNT) for execute in engines]
+    rows = [row("count by group", count_seconds, count_seconds, None)]
     for name, view in views().items():
         print(f"{name} …", file=sys.stderr, flush=True)
         sql = f"SELECT * FROM {name} ORDER BY {view.order} LIMIT 20"
-        of_one = (
-            timed(lake.query, f"SELECT * FROM {name} {one_group} LIMIT 1000") if "group_id" in view.columns else None
+        one_group_seconds = (
+            measure_query(lake.query, f"SELECT * FROM {name} {one_group} LIMIT 1000")
+            if "group_id" in view.columns
+            else None
         )
-        rows.append(row(f"`{name}`", [timed(ask, sql) for ask in engines], counted, of_one))
-    what = f"{commits / 1e6:g} M commits of {groups:,} groups, {lake.count('offsets'):,} offsets"
+        rows.append(
+            row(f"`{name}`", [measure_query(execute, sql) for execute in engines], count_seconds, one_group_seconds)
+        )
+    description = f"{commits / 1e6:g} M commits of {groups:,} groups, {lake.count('offsets'):,} offsets"
     spark.stop()
-    return rows, what
+    return rows, description
 
 
-def row(what: str, taken: list[float], counted: list[float], of_one: float | None) -> str:
-    cells = [f"{seconds:.2f} s | {seconds / count:.1f}" for seconds, count in zip(taken, counted, strict=True)]
-    return f"| {what} | {' | '.join(cells)} | {'' if of_one is None else f'{of_one:.2f} s'} |"
+def row(name: str, query_seconds: list[float], count_seconds: list[float], one_group_seconds: float | None) -> str:
+    cells = [
+        f"{seconds:.2f} s | {seconds / count:.1f}" for seconds, count in zip(query_seconds, count_seconds, strict=True)
+    ]
+    return f"| {name} | {' | '.join(cells)} | {'' if one_group_seconds is None else f'{one_group_seconds:.2f} s'} |"
 
 
 def main() -> None:
@@ -83,11 +89,11 @@ def main() -> None:
     arguments = parser.parse_args()
     commits, groups = int(20_000_000 * arguments.scale), int(20_000 * arguments.scale) or 1
     with tempfile.TemporaryDirectory() as folder:
-        rows, what = measured(commits, groups, Path(folder))
-    head = ["| view | DataFusion | counts | Spark | counts | of one group, DataFusion |", "|---|---|---|---|---|---|"]
-    table = "\n".join([*head, *rows])
+        rows, description = measure_views(commits, groups, Path(folder))
+    header = ["| view | DataFusion | ratio | Spark | ratio | one group, DataFusion |", "|---|---|---|---|---|---|"]
+    table = "\n".join([*header, *rows])
     machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
-    text = f"# Audits\n\n`python benchmarks/audits.py`, {machine}: {what}. `counts`: in plain counts by group.\n\n{table}\n"
+    text = f"# Audits\n\n`python benchmarks/audits.py`, {machine}: {description}. `ratio`: to the duration of the count by group.\n\n{table}\n"
     print(text)
     arguments.to.write_text(text, encoding="utf-8")
 

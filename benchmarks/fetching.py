@@ -1,7 +1,8 @@
-"""How fast the log is read by raw Fetch: from the serving process and from a broker with the same log, one connection.
+"""Throughput of Fetch over one connection, from the serving process and from a broker with the same log.
 
-`python benchmarks/fetching.py [COMMITS]`, `tests` on the path: MB/s of a first read, when headers are looked at, and of
-a second one; and the time a commit takes while somebody follows all log partitions.
+`python benchmarks/fetching.py [COMMITS]`, with `lib` and `tests` on PYTHONPATH, prints the MB/s of a first read, during
+which the server reads the headers of the record batches, and of a second one; then the latency of commits with and
+without a consumer that follows all log partitions.
 """
 
 import sys
@@ -24,21 +25,22 @@ from support.oracle.bulk import write_bulk_log
 from support.serve.serving import Serving
 from support.serve.wire_client import WireClient
 
-COMMITS, AT_ONCE = 2_000_000, 1 << 20
+DEFAULT_COMMITS = 2_000_000
+MAX_FETCH_BYTES = 1 << 20
 
 
 def read_all(bootstrap: str) -> tuple[int, float]:
-    """Read the whole log; gives bytes and seconds."""
+    """Read the whole log, and return its bytes and the seconds."""
     connection = KafkaConnection.from_settings({"bootstrap.servers": bootstrap})
     ranges = describe(connection, [OFFSETS_TOPIC]).ranges
-    begun = time.perf_counter()
-    size = sum(len(data) for _, data in fetch(connection, [*ranges.items()], AT_ONCE))
-    return size, time.perf_counter() - begun
+    start = time.perf_counter()
+    size = sum(len(data) for _, data in fetch(connection, [*ranges.items()], MAX_FETCH_BYTES))
+    return size, time.perf_counter() - start
 
 
 def follow(bootstrap: str, done: threading.Event) -> None:
-    """Read on at the ends of all log partitions."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "follows", "enable.auto.commit": False})
+    """Consume new records of all log partitions."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "follower", "enable.auto.commit": False})
     consumer.assign([TopicPartition(OFFSETS_TOPIC, partition, OFFSET_END) for partition in range(50)])
     while not done.is_set():
         consumer.consume(1000, 0.1)
@@ -46,46 +48,46 @@ def follow(bootstrap: str, done: threading.Event) -> None:
 
 
 def commit_times(bootstrap: str, count: int = 3000) -> list[float]:
-    """Commit one after the other; gives the seconds of each, in order of size."""
+    """Commit one offset at a time, and return the sorted latencies in seconds."""
     times = []
     with WireClient(bootstrap) as client:
         for number in range(count):
-            sent = commit_frame(f"bench-{number % 50}", "topic-0", [0])
-            begun = time.perf_counter()
-            client.socket.sendall(sent)
+            request = commit_frame(f"bench-{number % 50}", "topic-0", [0])
+            start = time.perf_counter()
+            client.socket.sendall(request)
             client.receive()
-            times.append(time.perf_counter() - begun)
+            times.append(time.perf_counter() - start)
     return sorted(times)
 
 
 def measure(name: str, bootstrap: str) -> None:
-    for which in ("first", "second"):
-        size, took = read_all(bootstrap)
-        print(f"{name}, {which} read: {size / 1e6:.0f} MB, {size / took / 1e6:.0f} MB/s")
-    quiet, done = commit_times(bootstrap), threading.Event()
+    for ordinal in ("first", "second"):
+        size, seconds = read_all(bootstrap)
+        print(f"{name}, {ordinal} read: {size / 1e6:.0f} MB, {size / seconds / 1e6:.0f} MB/s")
+    undisturbed, done = commit_times(bootstrap), threading.Event()
     follower = threading.Thread(target=follow, args=(bootstrap, done))
     follower.start()
     time.sleep(2)
     followed = commit_times(bootstrap)
     done.set()
     follower.join()
-    for what, times in (("alone", quiet), ("while the log is followed", followed)):
+    for condition, times in (("without a follower", undisturbed), ("with a follower", followed)):
         print(
-            f"{name}, a commit {what}: p50 {median(times) * 1e6:.0f} us, p99 {times[-len(times) // 100] * 1e6:.0f} us"
+            f"{name}, commit {condition}: p50 {median(times) * 1e6:.0f} us, p99 {times[-len(times) // 100] * 1e6:.0f} us"
         )
 
 
 def main() -> None:
-    commits = int(sys.argv[1]) if len(sys.argv) > 1 else COMMITS
+    commits = int(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT_COMMITS
     for records in (1, 175):
-        print(f"{commits} commits, {records} a batch")
-        with tempfile.TemporaryDirectory() as made:
-            folder = Path(made)
+        print(f"{commits} commits, {records} per record batch")
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary)
             (folder / "broker").mkdir()
             write_bulk_log(folder / "log", commits, groups=1000, topics=1, partitions=100, records_per_batch=records)
             with Broker(folder / "broker") as broker:
                 workload.create_topic(broker.bootstrap, "topic-0", 100)
-                workload.simple_commit(broker.bootstrap, "makes-the-topic", {("topic-0", 0): 1})
+                workload.simple_commit(broker.bootstrap, "creates-the-topic", {("topic-0", 0): 1})
                 broker.stop()
                 put_back(folder / "log", broker.data_dir)
                 broker.start()

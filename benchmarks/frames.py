@@ -1,4 +1,4 @@
-"""Requests as frames that are sent as they are."""
+"""Encoded requests of Kafka's protocol, with their length in front."""
 
 from collections.abc import Sequence
 

@@ -1,11 +1,11 @@
-"""What it costs to be measured and to be protected: the serving process beside itself, one client in one run.
+"""The cost of metrics, TLS, authentication and quotas: the serving process compared with itself in one run.
 
-python benchmarks/guarded.py                 about three minutes on two cores; prints a table, and writes it to
-                                             benchmarks/guarded.md
-python benchmarks/guarded.py --seconds 0.2   the time a measurement takes in each of its rounds
+python benchmarks/guarded.py                 about three minutes on two cores; prints a table and
+                                             writes it to benchmarks/guarded.md
+python benchmarks/guarded.py --seconds 0.2   the duration of a measurement in each round
 
-Each round asks the servers in another order, so that each is the first once and what drifts meanwhile falls on all.
-The client sends frames made before; what TLS takes at its end is in the numbers too.
+Each round measures the servers in a different order, so that each is first once and drift affects all of them. The
+client sends prepared frames; the figures include the time that TLS takes in the client.
 """
 
 import argparse
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "lib")]
 os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
 
-from frames import FETCH_VERSION, commit_frame, fetch_frame  # noqa: E402 - the paths come first
+from frames import FETCH_VERSION, commit_frame, fetch_frame  # noqa: E402 - sys.path is set above
 from support.serve.secured import USERS, Secured, authenticate, scram_first, scram_last, secured, shake_hands  # noqa: E402
 from support.serve.serving import Serving  # noqa: E402
 from support.serve.wire_client import OFFSET_FETCH, WireClient, read_answer  # noqa: E402
@@ -33,59 +33,61 @@ TOPIC, PARTITION, COMMITTED = "bench", 7, 49
 USER, MECHANISM = "billing", "SCRAM-SHA-256"
 CONNECTIONS, DEPTH = 4, 4
 GROUPS = [f"billing-{number}" for number in range(CONNECTIONS)]
-WARM_UP = 200  # requests of each connection
-NEVER_REACHED = 1_000_000  # commits a second, of a group
+WARM_UP_REQUESTS = 200  # per connection
+UNREACHABLE_QUOTA = 1_000_000  # commits per second and group
 ALWAYS, OS = "always", "os"
-Numbers = tuple[float, ...]
+Figures = tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
-    """What a server has; `names` are those of its settings that name files of a secured one."""
+class Configuration:
+    """A configuration that is measured; `secured_settings` are the settings it takes from a secured server."""
 
-    says: str
+    name: str
     settings: Mapping[str, Any]
-    names: tuple[str, ...] = ()
+    secured_settings: tuple[str, ...] = ()
 
     @property
     def tls(self) -> bool:
-        return "tls_key" in self.names
+        return "tls_key" in self.secured_settings
 
     @property
     def login(self) -> bool:
-        return "credentials" in self.names
+        return "credentials" in self.secured_settings
 
 
 METRICS = {"http": ["127.0.0.1", 0]}
 TLS = ("tls_certificate", "tls_key")
-LOGIN = (*TLS, "credentials", "rights")
-GUARDS = (
-    Guard("plain", {}),
-    Guard("metrics", METRICS),
-    Guard("TLS", {}, TLS),
-    Guard("TLS, login, rights", {}, LOGIN),
-    Guard(
-        "all, quota, commits recorded", METRICS | {"commits_per_second": NEVER_REACHED, "commits_recorded": 1}, LOGIN
+LOGIN = (*TLS, "credentials", "acl")
+CONFIGURATIONS = (
+    Configuration("plain", {}),
+    Configuration("metrics", METRICS),
+    Configuration("TLS", {}, TLS),
+    Configuration("TLS, SASL, ACL", {}, LOGIN),
+    Configuration(
+        "all, quota, audit events", METRICS | {"commits_per_second": UNREACHABLE_QUOTA, "commits_recorded": 1}, LOGIN
     ),
 )
 
 
-class Asked:
-    """The servers of one guard, by when a commit is on the disk, with connections that stay open."""
+class Servers:
+    """The servers of one configuration, by flush policy, and open connections to them."""
 
-    def __init__(self, guard: Guard, files: Secured, folder: Path, stack: ExitStack) -> None:
-        self.guard, self._files = guard, files
+    def __init__(self, configuration: Configuration, files: Secured, folder: Path, stack: ExitStack) -> None:
+        self.configuration, self._files = configuration, files
         self.clients: dict[str, list[WireClient]] = {}
         for flush in (ALWAYS, OS):
-            settings = {name: files.settings[name] for name in guard.names} | dict(guard.settings)
+            settings = {name: files.settings[name] for name in configuration.secured_settings} | dict(
+                configuration.settings
+            )
             serving = stack.enter_context(Serving(folder / f"lake-{flush}", folder / flush, flush=flush, **settings))
             self.clients[flush] = [stack.enter_context(self._connect(serving)) for _ in GROUPS]
             for client, group in zip(self.clients[flush], GROUPS, strict=True):
                 warm_up(client, group)
 
     def _connect(self, serving: Serving) -> WireClient:
-        client = self._files.wire(serving.bootstrap) if self.guard.tls else WireClient(serving.bootstrap)
-        if self.guard.login:
+        client = self._files.wire(serving.bootstrap) if self.configuration.tls else WireClient(serving.bootstrap)
+        if self.configuration.login:
             log_in(client)
         return client
 
@@ -93,26 +95,26 @@ class Asked:
 def log_in(client: WireClient) -> None:
     assert shake_hands(client, MECHANISM)["error_code"] == 0
     first = scram_first(USER)
-    said = authenticate(client, first)
-    assert said["error_code"] == 0, said
-    last = authenticate(client, scram_last(MECHANISM, USERS[USER], first, said["auth_bytes"]))
+    challenge = authenticate(client, first)
+    assert challenge["error_code"] == 0, challenge
+    last = authenticate(client, scram_last(MECHANISM, USERS[USER], first, challenge["auth_bytes"]))
     assert last["error_code"] == 0, last
 
 
 def warm_up(client: WireClient, group: str) -> None:
-    """Commit and fetch, and look at what is answered."""
+    """Commit and fetch, and check the responses."""
     commit, fetch = commit_frame(group, TOPIC, [PARTITION]), fetch_frame(group, TOPIC, [PARTITION])
-    for _ in range(WARM_UP):
+    for _ in range(WARM_UP_REQUESTS):
         client.socket.sendall(commit)
-        assert client.receive().endswith(b"\0\0"), "an error"
+        assert client.receive().endswith(b"\0\0"), "the commit failed"
         client.socket.sendall(fetch)
         fetched = client.receive()
     _, answer = read_answer(OFFSET_FETCH, FETCH_VERSION, fetched)
     assert answer.topics[0].partitions[0].committed_offset == COMMITTED, answer
 
 
-def latency(clients: Sequence[WireClient], frames: Sequence[bytes], seconds: float) -> Numbers:
-    """Give median and 99th percentile of one request after the other, in microseconds."""
+def latency(clients: Sequence[WireClient], frames: Sequence[bytes], seconds: float) -> Figures:
+    """Return the median and the 99th percentile of the latency of sequential requests, in microseconds."""
     client, data, times = clients[0], frames[0], []
     end = time.perf_counter() + seconds
     while (start := time.perf_counter()) < end:
@@ -123,75 +125,86 @@ def latency(clients: Sequence[WireClient], frames: Sequence[bytes], seconds: flo
     return times[len(times) // 2] * 1e6, times[len(times) * 99 // 100] * 1e6
 
 
-def throughput(clients: Sequence[WireClient], frames: Sequence[bytes], seconds: float) -> Numbers:
-    """Give requests a second, with DEPTH of them under way on each connection."""
-    both, answered = list(zip(clients, frames, strict=True)), 0
-    for client, data in both:
+def throughput(clients: Sequence[WireClient], frames: Sequence[bytes], seconds: float) -> Figures:
+    """Return requests per second, with DEPTH requests in flight on each connection."""
+    connections, responses = list(zip(clients, frames, strict=True)), 0
+    for client, data in connections:
         client.socket.sendall(data * DEPTH)
     start = time.perf_counter()
     while time.perf_counter() - start < seconds:
-        for client, data in both:
+        for client, data in connections:
             for _ in range(DEPTH):
                 client.receive()
             client.socket.sendall(data * DEPTH)
-        answered += DEPTH * len(both)
-    for client, _ in both:
+        responses += DEPTH * len(connections)
+    for client, _ in connections:
         for _ in range(DEPTH):
             client.receive()
-    answered += DEPTH * len(both)
-    return (answered / (time.perf_counter() - start),)
+    responses += DEPTH * len(connections)
+    return (responses / (time.perf_counter() - start),)
 
 
-class Measure(NamedTuple):
-    says: str
+class Measurement(NamedTuple):
+    name: str
     units: tuple[str, ...]
-    of: Callable[[Sequence[WireClient], Sequence[bytes], float], Numbers]
+    function: Callable[[Sequence[WireClient], Sequence[bytes], float], Figures]
     flush: str
     frames: Sequence[bytes]
 
 
 _FETCHES = [fetch_frame(group, TOPIC, [PARTITION]) for group in GROUPS]
 _COMMITS = [commit_frame(group, TOPIC, [PARTITION]) for group in GROUPS]
-_ALONE, _DEEP = ("median, us", "99 in 100, us"), ("a second",)
-_MANY = f"{CONNECTIONS} connections, {DEPTH} deep"
-MEASURES = (
-    Measure("`OffsetFetch`, one at a time", _ALONE, latency, ALWAYS, _FETCHES),
-    Measure("`OffsetCommit`, on disk before the answer, one at a time", _ALONE, latency, ALWAYS, _COMMITS),
-    Measure("`OffsetCommit`, `--flush os`, one at a time", _ALONE, latency, OS, _COMMITS),
-    Measure(f"`OffsetFetch`, {_MANY}", _DEEP, throughput, ALWAYS, _FETCHES),
-    Measure(f"`OffsetCommit`, on disk before the answer, {_MANY}", _DEEP, throughput, ALWAYS, _COMMITS),
-    Measure(f"`OffsetCommit`, `--flush os`, {_MANY}", _DEEP, throughput, OS, _COMMITS),
+_LATENCY_UNITS, _THROUGHPUT_UNITS = ("median, us", "99th percentile, us"), ("requests/s",)
+_PIPELINED = f"{CONNECTIONS} connections, {DEPTH} requests in flight each"
+MEASUREMENTS = (
+    Measurement("`OffsetFetch`, one at a time", _LATENCY_UNITS, latency, ALWAYS, _FETCHES),
+    Measurement(
+        "`OffsetCommit`, on disk before the response, one at a time", _LATENCY_UNITS, latency, ALWAYS, _COMMITS
+    ),
+    Measurement("`OffsetCommit`, `--flush os`, one at a time", _LATENCY_UNITS, latency, OS, _COMMITS),
+    Measurement(f"`OffsetFetch`, {_PIPELINED}", _THROUGHPUT_UNITS, throughput, ALWAYS, _FETCHES),
+    Measurement(
+        f"`OffsetCommit`, on disk before the response, {_PIPELINED}", _THROUGHPUT_UNITS, throughput, ALWAYS, _COMMITS
+    ),
+    Measurement(f"`OffsetCommit`, `--flush os`, {_PIPELINED}", _THROUGHPUT_UNITS, throughput, OS, _COMMITS),
 )
 
 
-def measured(measure: Measure, servers: Sequence[Asked], seconds: float) -> dict[str, Numbers]:
-    """Give the medians of all rounds, by what the servers have."""
-    found: dict[str, list[Numbers]] = {asked.guard.says: [] for asked in servers}
+def measure_all(measurement: Measurement, servers: Sequence[Servers], seconds: float) -> dict[str, Figures]:
+    """Return the medians of all rounds by configuration."""
+    rounds: dict[str, list[Figures]] = {server.configuration.name: [] for server in servers}
     for first in range(len(servers)):
-        for asked in (*servers[first:], *servers[:first]):
-            numbers = measure.of(asked.clients[measure.flush], measure.frames, seconds)
-            found[asked.guard.says].append(numbers)
-    return {says: tuple(map(statistics.median, zip(*of, strict=True))) for says, of in found.items()}
+        for server in (*servers[first:], *servers[:first]):
+            figures = measurement.function(server.clients[measurement.flush], measurement.frames, seconds)
+            rounds[server.configuration.name].append(figures)
+    return {name: tuple(map(statistics.median, zip(*figures, strict=True))) for name, figures in rounds.items()}
 
 
-def rows(measure: Measure, found: Mapping[str, Numbers]) -> Iterator[tuple[str, ...]]:
-    """Give a row for each number that is measured, each server's beside what it is of the first one's."""
-    for at, unit in enumerate(measure.units):
-        plain = next(iter(found.values()))[at]
-        cells = [f"{of[at]:,.0f} ({of[at] / plain:.2f})" for of in found.values()]
-        yield (f"{measure.says}: {unit}", f"{plain:,.0f}", *cells[1:])
+def rows(measurement: Measurement, medians: Mapping[str, Figures]) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each unit: the figures of all configurations, and their ratios to the first one."""
+    for index, unit in enumerate(measurement.units):
+        plain = next(iter(medians.values()))[index]
+        cells = [f"{figures[index]:,.0f} ({figures[index] / plain:.2f})" for figures in medians.values()]
+        yield (f"{measurement.name}: {unit}", f"{plain:,.0f}", *cells[1:])
 
 
 def table(lines: Sequence[Sequence[str]]) -> str:
-    header = ("what", *(guard.says for guard in GUARDS))
+    header = ("operation", *(configuration.name for configuration in CONFIGURATIONS))
     return "\n".join(f"| {' | '.join(line)} |" for line in (header, ("---",) * len(header), *lines))
 
 
 def bench(folder: Path, seconds: float) -> list[tuple[str, ...]]:
     files = secured(folder)
     with ExitStack() as stack:
-        servers = [Asked(guard, files, folder / str(at), stack) for at, guard in enumerate(GUARDS)]
-        return [line for measure in MEASURES for line in rows(measure, measured(measure, servers, seconds))]
+        servers = [
+            Servers(configuration, files, folder / str(number), stack)
+            for number, configuration in enumerate(CONFIGURATIONS)
+        ]
+        return [
+            line
+            for measurement in MEASUREMENTS
+            for line in rows(measurement, measure_all(measurement, servers, seconds))
+        ]
 
 
 def main() -> None:
@@ -201,9 +214,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         text = table(bench(Path(folder), seconds))
     sys.stdout.write(f"{text}\n")
-    of = f"medians of {len(GUARDS)} rounds of {seconds:g} s, in brackets what it is of the plain one's"
-    about = f"# What metrics and protection cost\n\n`python benchmarks/guarded.py`: {of}.\n"
-    (ROOT / "benchmarks" / "guarded.md").write_text(f"{about}\n{text}\n", encoding="utf-8")
+    description = (
+        f"medians of {len(CONFIGURATIONS)} rounds of {seconds:g} s, with the ratio to the plain server in brackets"
+    )
+    heading = f"# Cost of metrics, TLS, authentication and quotas\n\n`python benchmarks/guarded.py`: {description}.\n"
+    (ROOT / "benchmarks" / "guarded.md").write_text(f"{heading}\n{text}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

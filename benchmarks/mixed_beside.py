@@ -1,4 +1,4 @@
-"""What goes on beside the clients of a mixed load: a reader that follows the log, and jobs that read it and cut it."""
+"""Processes that run in addition to the clients of the mixed load: a consumer of the log, and the jobs."""
 
 import struct
 import time
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from mixed_wire import Sums, Told
+from mixed_wire import Checksum, Progress
 from offsetlake.lake.lake import Lake
 from offsetlake.log.positions import OFFSETS_TOPIC
 from offsetlake.pipeline.maintain.job import maintain
@@ -20,35 +20,35 @@ if TYPE_CHECKING:
     from multiprocessing.synchronize import Event
 
 REPORT_SECONDS = 5.0
-QUIET_SECONDS = 3.0  # without a record: all of the log is read
-VACUUM_RETENTION_MS = 600_000  # longer than a reader of the tables lives
-MOST_WRONG = 20
+IDLE_SECONDS = 3.0  # without a record, after which the log is considered to be read completely
+VACUUM_RETENTION_MS = 600_000  # longer than any reader of the tables runs
+MAX_WRONG_ANSWERS = 20
 
 
 class Follower:
-    """Reads what the log says committed, from its beginning on; each group's numbers must rise, so none comes twice."""
+    """Reads the committed offsets in the log from its beginning; those of a group must increase, so that none is repeated."""
 
     def __init__(self, bootstrap: str, log_partitions: int) -> None:
-        self.told, self.sums = Told("follower"), dict[int, Sums]()
+        self.progress, self.checksums = Progress("follower"), dict[int, Checksum]()
         self._newest: dict[str, int] = {}
-        settings = {"bootstrap.servers": bootstrap, "group.id": "follows", "enable.auto.commit": False}
-        of_reads = {"isolation.level": "read_committed", "auto.offset.reset": "error"}
-        self._consumer = Consumer(settings | of_reads)
+        settings = {"bootstrap.servers": bootstrap, "group.id": "follower", "enable.auto.commit": False}
+        reads = {"isolation.level": "read_committed", "auto.offset.reset": "error"}
+        self._consumer = Consumer(settings | reads)
         self._consumer.assign([TopicPartition(OFFSETS_TOPIC, partition, 0) for partition in range(log_partitions)])
 
     def read(self) -> bool:
-        """Read on; gives whether there was anything."""
+        """Read new records, and return whether there were any."""
         messages = self._consumer.consume(2000, 0.2)
         for message in messages:
             if message.error():
-                self.told.wrong.append(f"follower: {message.error()}")
+                self.progress.wrong_answers.append(f"follower: {message.error()}")
             else:
-                self._take(message)
+                self._process(message)
         return bool(messages)
 
-    def _take(self, message: Message) -> None:
+    def _process(self, message: Message) -> None:
         key, value = message.key(), message.value()
-        self.told.asked["records of the log followed"] += 1
+        self.progress.counts["log records consumed"] += 1
         assert isinstance(key, bytes)
         if value is None or struct.unpack_from(">h", key)[0] not in (0, 1):
             return
@@ -56,41 +56,41 @@ class Follower:
         group, (number,) = key[4 : 4 + size].decode(), struct.unpack_from(">q", value, 2)
         client = int(group.split("-")[1])
         if number <= self._newest.get(group, 0):
-            self.told.wrong.append(f"follower: {number} of {group} behind {self._newest[group]}")
+            self.progress.wrong_answers.append(f"follower: offset {number} of {group} after {self._newest[group]}")
         self._newest[group] = number
-        self.sums.setdefault(client, Sums()).add(number)
+        self.checksums.setdefault(client, Checksum()).add(number)
 
     def close(self) -> None:
         self._consumer.close()
 
 
-def follow(bootstrap: str, log_partitions: int, done: "Event", tells: "Queue[Told]") -> None:
-    """Follow the log until all is done and read; tells at last what each client has committed."""
+def follow(bootstrap: str, log_partitions: int, done: "Event", reports: "Queue[Progress]") -> None:
+    """Follow the log until the clients are done and all is read; the last report has the checksum of each client."""
     follower = Follower(bootstrap, log_partitions)
-    reported = quiet_since = time.monotonic()
+    reported = last_record = time.monotonic()
     try:
-        while not done.is_set() or time.monotonic() - quiet_since < QUIET_SECONDS:
+        while not done.is_set() or time.monotonic() - last_record < IDLE_SECONDS:
             if follower.read():
-                quiet_since = time.monotonic()
+                last_record = time.monotonic()
             if time.monotonic() - reported >= REPORT_SECONDS:
-                follower.told.wrong = follower.told.wrong[:MOST_WRONG]
-                tells.put(follower.told)
-                follower.told, reported = Told("follower"), time.monotonic()
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is told
-        follower.told.wrong.append(f"follower ended: {error!r}")
-    follower.told.sums = follower.sums
-    tells.put(follower.told)
+                follower.progress.wrong_answers = follower.progress.wrong_answers[:MAX_WRONG_ANSWERS]
+                reports.put(follower.progress)
+                follower.progress, reported = Progress("follower"), time.monotonic()
+    except Exception as error:  # noqa: BLE001 - every error is reported
+        follower.progress.wrong_answers.append(f"follower ended: {error!r}")
+    follower.progress.checksums = follower.checksums
+    reports.put(follower.progress)
     follower.close()
 
 
-def look_after(lake: str, log: str, tells: "Queue[Told]") -> None:
-    """Read the log into the lake, compact it, and cut from the log what is not needed any more."""
-    told = Told("jobs")
+def run_jobs(lake_path: str, log: str, reports: "Queue[Progress]") -> None:
+    """Ingest the log, compact the lake, and delete log segments that are no longer needed."""
+    progress = Progress("jobs")
     try:
-        of = Lake.open(Path(lake))
-        cycle(InProcess(), of, Path(log))
-        counts = maintain(of, Path(log), VACUUM_RETENTION_MS, lambda _: None).counts
-        told.asked = Counter({"cycles of jobs": 1, "segments cut": counts["segments_deleted"]})
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is told
-        told.wrong.append(f"jobs: {error!r}")
-    tells.put(told)
+        lake = Lake.open(Path(lake_path))
+        cycle(InProcess(), lake, Path(log))
+        counts = maintain(lake, Path(log), VACUUM_RETENTION_MS, lambda _: None).counts
+        progress.counts = Counter({"job cycles": 1, "segments deleted": counts["segments_deleted"]})
+    except Exception as error:  # noqa: BLE001 - every error is reported
+        progress.wrong_answers.append(f"jobs: {error!r}")
+    reports.put(progress)

@@ -1,4 +1,4 @@
-"""How clients of a mixed load ask, and what they tell: requests of Kafka's protocol and of HTTP over one connection each."""
+"""Requests and results of the clients of the mixed load, over one connection of Kafka's protocol each, and over HTTP."""
 
 import json
 import time
@@ -15,103 +15,107 @@ from support.serve.wire_client import OFFSET_COMMIT, WireClient, frame, plain, r
 
 TOPIC = "mixed"
 COMMIT_VERSION = 9
-PATIENCE = 15.0  # seconds
-CONCURRENT = 51
+TIMEOUT_SECONDS = 15.0
+CONCURRENT_TRANSACTIONS = 51
 PADDING = "x" * 100
 
 
 class WrongAnswerError(AssertionError):
-    """What was answered is not what must be."""
+    """A response that differs from the expected one."""
 
 
 @dataclass
-class Sums:
-    """Of numbers as many as come, whatever their order: equal sums are equal numbers, each as often."""
+class Checksum:
+    """Count, sum and sum of squares of numbers: they show, in any order, whether two processes saw the same numbers."""
 
     count: int = 0
     total: int = 0
-    squares: int = 0
+    sum_of_squares: int = 0
 
     def add(self, number: int) -> None:
         self.count += 1
         self.total += number
-        self.squares += number * number
+        self.sum_of_squares += number * number
 
 
 @dataclass
-class Told:
-    """What a process of the load tells of the last seconds; `sums` by client, at its end."""
+class Progress:
+    """What a process has done since its last report; `checksums` are those of the clients, in the last report only."""
 
-    who: str
-    asked: Counter[str] = field(default_factory=Counter)
-    times: list[float] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
-    sums: dict[int, Sums] | None = None
+    process: str
+    counts: Counter[str] = field(default_factory=Counter)
+    latencies: list[float] = field(default_factory=list)
+    wrong_answers: list[str] = field(default_factory=list)
+    checksums: dict[int, Checksum] | None = None
 
 
-class Asking:
-    """Asks one thing after the other; `told` counts what."""
+class RequestClient:
+    """Sends sequential requests, and counts them in `progress`."""
 
-    def __init__(self, who: str, bootstrap: str, http: str) -> None:
-        self.told = Told(who)
+    def __init__(self, process: str, bootstrap: str, http: str) -> None:
+        self.progress = Progress(process)
         self._bootstrap, self._http = bootstrap, urllib.parse.urlsplit(http)
         self._client = WireClient(bootstrap)
 
     def reconnect(self) -> None:
         self._client.socket.close()
         self._client = WireClient(self._bootstrap)
-        self.told.asked["reconnections"] += 1
+        self.progress.counts["reconnections"] += 1
 
     def close(self) -> None:
         self._client.socket.close()
 
-    def ask(self, api: int, version: int, values: Mapping[str, Any]) -> Any:
+    def send(self, api: int, version: int, values: Mapping[str, Any]) -> Any:
         name = kio.index.load_request_schema(api, version).__name__.removesuffix("Request")
-        self.told.asked[name] += 1
+        self.progress.counts[name] += 1
         return self._client.ask(api, version, values)
 
-    def again(self, api: int, version: int, values: Mapping[str, Any]) -> Any:
-        """Ask until no transaction of before is in the way; WrongAnswerError where it is refused for something else."""
-        deadline = time.monotonic() + PATIENCE
-        while (errors := errors_of(said := self.ask(api, version, values))) == {CONCURRENT}:
+    def send_until_accepted(self, api: int, version: int, values: Mapping[str, Any]) -> Any:
+        """Send a request until it no longer fails because of an unfinished transaction.
+
+        Raises:
+            WrongAnswerError: It failed with another error, or did not succeed in time.
+        """
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while (errors := errors_of(response := self.send(api, version, values))) == {CONCURRENT_TRANSACTIONS}:
             if time.monotonic() > deadline:
                 break
-        expect(f"errors of api {api}", errors, {0})
-        return said
+        expect(f"error codes of API {api}", errors, {0})
+        return response
 
-    def by_http(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        connection = HTTPConnection(self._http.hostname or "", self._http.port, timeout=PATIENCE)
+    def send_http(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        connection = HTTPConnection(self._http.hostname or "", self._http.port, timeout=TIMEOUT_SECONDS)
         data = None if body is None else json.dumps(body).encode()
         try:
             connection.request(method, path, data, {} if data is None else {"content-type": "application/json"})
-            answer = connection.getresponse()
-            return answer.status, json.loads(answer.read())
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
         finally:
             connection.close()
 
     def commit_all(self, commits: list[tuple[str, dict[int, int]]]) -> None:
-        """Commit offsets of groups, all of it sent before any of it is answered."""
+        """Commit offsets of groups in pipelined requests: all are sent before the first response is read."""
         frames = [
-            frame(OFFSET_COMMIT, COMMIT_VERSION, 1, request(OFFSET_COMMIT, COMMIT_VERSION, committing(*each)))
-            for each in commits
+            frame(OFFSET_COMMIT, COMMIT_VERSION, 1, request(OFFSET_COMMIT, COMMIT_VERSION, commit_values(*commit)))
+            for commit in commits
         ]
         self._client.socket.sendall(b"".join(frames))
         for _ in commits:
             _, answer = read_answer(OFFSET_COMMIT, COMMIT_VERSION, self._client.receive())
-            expect("errors of a commit", errors_of(plain(answer)), {0})
-        self.told.asked["OffsetCommit"] += len(commits)
+            expect("error codes of a commit", errors_of(plain(answer)), {0})
+        self.progress.counts["OffsetCommit"] += len(commits)
 
 
-def committing(group: str, offsets: Mapping[int, int]) -> dict[str, Any]:
-    of = {"generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
-    return of | {"group_id": group, "topics": topics(offsets)}
+def commit_values(group: str, offsets: Mapping[int, int]) -> dict[str, Any]:
+    member = {"generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
+    return member | {"group_id": group, "topics": topics(offsets)}
 
 
 def topics(offsets: Mapping[int, int]) -> list[dict[str, Any]]:
     rows = [
-        {"partition_index": at, "committed_offset": offset, "committed_leader_epoch": -1}
+        {"partition_index": partition, "committed_offset": offset, "committed_leader_epoch": -1}
         | {"committed_metadata": metadata(offset)}
-        for at, offset in offsets.items()
+        for partition, offset in offsets.items()
     ]
     return [{"name": TOPIC, "partitions": rows}]
 
@@ -120,12 +124,13 @@ def metadata(number: int) -> str:
     return f"{number} {PADDING}" if number >= 0 else ""
 
 
-def errors_of(said: Mapping[str, Any]) -> set[int]:
-    """Give the error codes of an answer and of its partitions."""
-    partitions = [of["error_code"] for topic in said.get("topics", ()) for of in topic["partitions"]]
-    return {*partitions} or {said["error_code"]}
+def errors_of(response: Mapping[str, Any]) -> set[int]:
+    """Return the error codes of a response and of its partitions."""
+    partitions = [row["error_code"] for topic in response.get("topics", ()) for row in topic["partitions"]]
+    return {*partitions} or {response["error_code"]}
 
 
-def expect(what: str, found: object, expected: object) -> None:
-    if found != expected:
-        raise WrongAnswerError(f"{what}: {found} instead of {expected}")
+def expect(description: str, actual: object, expected: object) -> None:
+    """Raise WrongAnswerError if two values differ."""
+    if actual != expected:
+        raise WrongAnswerError(f"{description}: {actual} instead of {expected}")

@@ -1,4 +1,4 @@
-"""What the jobs are compared with: the same work, written for other engines or without any check."""
+"""The peers of the jobs: the same work in other engines, or without checks."""
 
 import itertools
 import os
@@ -19,11 +19,11 @@ SETTINGS = {
     "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "20",  # the fast path for a million keys per task
     "spark.sql.parquet.compression.codec": "zstd",
 }
-"""Settings of Spark that the peers need to be fast on one machine, and the jobs do not use."""
+"""Spark settings that make the peers fast on one machine; the jobs do not use them."""
 
 
 def window_job(spark: SparkSession, lake: Lake, out: Path) -> None:
-    """The same reduction as most people write it: a window over each key."""
+    """Reduce commits with a window function over each key, the usual way in Spark."""
     commits = spark.read.format("delta").load(str(lake.table_path("offset_commits")))
     newest = Window.partitionBy(*KEY).orderBy(F.col("log_offset").desc())
     latest = commits.withColumn("rank", F.row_number().over(newest)).where("rank = 1 AND kind = 'commit'")
@@ -31,15 +31,15 @@ def window_job(spark: SparkSession, lake: Lake, out: Path) -> None:
 
 
 def hash_job(spark: SparkSession, lake: Lake, out: Path) -> None:
-    """The same reduction as Spark is fastest at it: a hash aggregation, whose buffers hold primitive values only.
+    """Reduce commits with a hash aggregation over primitive values, the fastest way in Spark.
 
-    One column of text would make Spark sort all commits, so `metadata` is left out, and `kind` is a boolean.
+    With a text column Spark would sort all commits, so `metadata` is omitted and `kind` becomes a boolean.
     """
     commits = spark.read.format("delta").load(str(lake.table_path("offset_commits")))
     numbers = ("committed_offset", "leader_epoch", "commit_timestamp", "log_timestamp", "log_partition", "producer_id")
-    chosen = commits.select(*KEY, "log_offset", *numbers, (F.col("kind") == "commit").alias("is_commit"))
+    columns = commits.select(*KEY, "log_offset", *numbers, (F.col("kind") == "commit").alias("is_commit"))
     newest = [F.max_by(name, "log_offset").alias(name) for name in (*numbers, "is_commit")]
-    latest = chosen.groupBy(*KEY).agg(F.max("log_offset").alias("log_offset"), *newest)
+    latest = columns.groupBy(*KEY).agg(F.max("log_offset").alias("log_offset"), *newest)
     latest.where("is_commit").drop("is_commit").write.format("delta").mode("overwrite").save(str(out))
 
 
@@ -60,9 +60,9 @@ def bare_tombstones(keys: list[dict[str, Any]], path: Path) -> None:
     with path.open("wb") as file:
         for group_id, rows in itertools.groupby(keys, key=lambda row: row["group_id"]):
             builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, 0, 1 << 30)
-            for at, row in enumerate(rows):
+            for index, row in enumerate(rows):
                 texts = b"".join(struct.pack(">h", len(text)) + text.encode() for text in (group_id, row["topic"]))
-                builder.append(at, 0, struct.pack(">h", 1) + texts + struct.pack(">i", row["partition"]), None, [])
+                builder.append(index, 0, struct.pack(">h", 1) + texts + struct.pack(">i", row["partition"]), None, [])
             file.write(builder.build())
         file.flush()
         os.fsync(file.fileno())

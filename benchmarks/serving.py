@@ -1,11 +1,11 @@
-"""The serving process beside a real broker of Kafka 4.2, the same client and machine in one run.
+"""Latency and throughput of the serving process and of a Kafka 4.2 broker, with the same client in one run.
 
-python benchmarks/serving.py                 about nine minutes on two cores; prints a table, and writes it to
-                                             benchmarks/serving.md
-python benchmarks/serving.py --requests      the requests without the ten million offsets
-python benchmarks/serving.py --entries 1e6   a million of them, and not the requests
+python benchmarks/serving.py                 about nine minutes on two cores; prints a table and writes
+                                             it to benchmarks/serving.md
+python benchmarks/serving.py --requests      only the requests, without the ten million offsets
+python benchmarks/serving.py --entries 1e6   only a million offsets, without the requests
 
-The client is a plain socket that sends frames made before, so that what is measured is the server.
+The client is a plain socket that sends prepared frames, so that the figures depend on the server.
 """
 
 import argparse
@@ -24,7 +24,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
 
 from frames import commit_frame, fetch_frame  # noqa: E402
 from loading import bench_loading  # noqa: E402
-from support.broker import kafka_tools, workload  # noqa: E402 - the paths come first
+from support.broker import kafka_tools, workload  # noqa: E402 - sys.path is set above
 from support.broker.broker import Broker  # noqa: E402
 from support.serve.serving import Serving  # noqa: E402
 from support.serve.wire_client import WireClient  # noqa: E402
@@ -32,14 +32,14 @@ from support.serve.wire_client import WireClient  # noqa: E402
 PEER = ROOT / ".jars" / "peer"
 TOPIC, PARTITIONS = "bench", 100
 DEPTH, CONNECTIONS = 32, 4
-OF_PRODUCTION = ("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
-"""What kafka-run-class gives a broker; the heap beside it."""
+PRODUCTION_JVM_FLAGS = ("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
+"""The flags that kafka-run-class.sh passes to a broker, except for the heap size."""
 
 Row = tuple[str, str, str, str]
 
 
 def latency(bootstrap: str, data: bytes, count: int) -> float:
-    """Give the median of one request after the other, in microseconds."""
+    """Return the median latency of sequential requests, in microseconds."""
     with WireClient(bootstrap) as client:
         times = []
         for _ in range(count):
@@ -51,7 +51,7 @@ def latency(bootstrap: str, data: bytes, count: int) -> float:
 
 
 def throughput(bootstrap: str, frames: Sequence[bytes], rounds: int) -> float:
-    """Give requests a second, over connections with DEPTH requests under way each."""
+    """Return requests per second, with DEPTH requests in flight on each connection."""
     clients = [WireClient(bootstrap) for _ in frames]
     try:
         sizes = []
@@ -67,11 +67,11 @@ def throughput(bootstrap: str, frames: Sequence[bytes], rounds: int) -> float:
                 client.socket.sendall(data * DEPTH)
         for client, size in zip(clients, sizes, strict=True):
             read(client.socket, size * DEPTH)
-        taken = time.perf_counter() - start
+        seconds = time.perf_counter() - start
     finally:
         for client in clients:
             client.socket.close()
-    return len(frames) * DEPTH * (rounds + 1) / taken
+    return len(frames) * DEPTH * (rounds + 1) / seconds
 
 
 def read(connection: socket.socket, size: int) -> None:
@@ -80,9 +80,9 @@ def read(connection: socket.socket, size: int) -> None:
 
 
 def alternating(ours: Callable[[], float], theirs: Callable[[], float], rounds: int = 5) -> tuple[float, float]:
-    """Measure both in turn, and give the medians; a first round warms up."""
-    both = [(ours(), theirs()) for _ in range(rounds + 1)][1:]
-    return statistics.median(of[0] for of in both), statistics.median(of[1] for of in both)
+    """Measure both in turn, and return the medians; the first round is a warm-up."""
+    results = [(ours(), theirs()) for _ in range(rounds + 1)][1:]
+    return statistics.median(first for first, _ in results), statistics.median(second for _, second in results)
 
 
 def bench_requests(serving: Serving, unsynced: Serving, broker: Broker) -> Iterator[Row]:
@@ -91,40 +91,44 @@ def bench_requests(serving: Serving, unsynced: Serving, broker: Broker) -> Itera
     for bootstrap in servers:
         for group in groups:
             latency(bootstrap, commit_frame(group, TOPIC, range(PARTITIONS)), 200)
-    one, all_of_it = fetch_frame(groups[0], TOPIC, [7]), fetch_frame(groups[0], TOPIC, range(PARTITIONS))
+    one, all_partitions = fetch_frame(groups[0], TOPIC, [7]), fetch_frame(groups[0], TOPIC, range(PARTITIONS))
     commit = commit_frame(groups[0], TOPIC, [7])
-    deep_fetches = [fetch_frame(group, TOPIC, [7]) for group in groups]
-    deep_commits = [commit_frame(group, TOPIC, [7]) for group in groups]
-    for what, data, count, ours in (
+    pipelined_fetches = [fetch_frame(group, TOPIC, [7]) for group in groups]
+    pipelined_commits = [commit_frame(group, TOPIC, [7]) for group in groups]
+    for operation, data, count, ours in (
         ("`OffsetFetch` of one partition", one, 4000, servers[0]),
-        ("`OffsetFetch` of 100 partitions", all_of_it, 1500, servers[0]),
-        ("`OffsetCommit` of one partition, on disk before the answer", commit, 2000, servers[0]),
+        ("`OffsetFetch` of 100 partitions", all_partitions, 1500, servers[0]),
+        ("`OffsetCommit` of one partition, on disk before the response", commit, 2000, servers[0]),
         ("`OffsetCommit` of one partition, `--flush os` as the broker does", commit, 2000, servers[1]),
     ):
-        mine, theirs = alternating(
-            lambda data=data, count=count, at=ours: latency(at, data, count),
+        result, peer = alternating(
+            lambda data=data, count=count, address=ours: latency(address, data, count),
             lambda data=data, count=count: latency(servers[2], data, count),
         )
-        yield f"{what}, one connection, median", f"{mine:.0f} us", f"{theirs:.0f} us", f"{mine / theirs:.2f} of it"
-    for what, frames, rounds in (
-        ("`OffsetFetch`, 4 connections, 32 deep", deep_fetches, 200),
-        ("`OffsetCommit`, 4 connections, 32 deep, on disk before the answer", deep_commits, 100),
+        yield f"{operation}, one connection, median", f"{result:.0f} us", f"{peer:.0f} us", f"{result / peer:.2f}"
+    for operation, frames, rounds in (
+        ("`OffsetFetch`, 4 connections, 32 requests in flight each", pipelined_fetches, 200),
+        (
+            "`OffsetCommit`, 4 connections, 32 requests in flight each, on disk before the response",
+            pipelined_commits,
+            100,
+        ),
     ):
-        mine, theirs = alternating(
+        result, peer = alternating(
             lambda frames=frames, rounds=rounds: throughput(servers[0], frames, rounds),
             lambda frames=frames, rounds=rounds: throughput(servers[2], frames, rounds),
         )
-        yield what, f"{mine / 1e3:.1f} k/s", f"{theirs / 1e3:.1f} k/s", f"{mine / theirs:.1f} times"
+        yield operation, f"{result / 1e3:.1f} k/s", f"{peer / 1e3:.1f} k/s", f"{result / peer:.1f} times"
 
 
 def table(rows: Sequence[Row]) -> str:
-    header = ("what", "serving process", "Kafka 4.2.0", "")
+    header = ("operation", "offsetlake", "Kafka 4.2.0", "ratio")
     lines = [f"| {' | '.join(row)} |" for row in (header, ("---",) * 4, *rows)]
     return "\n".join(lines)
 
 
 def bench_all_requests(folder: Path) -> Iterator[Row]:
-    kafka_tools.JVM_FLAGS = ("-Xms1g", "-Xmx1g", *OF_PRODUCTION)
+    kafka_tools.JVM_FLAGS = ("-Xms1g", "-Xmx1g", *PRODUCTION_JVM_FLAGS)
     (folder / "broker").mkdir()
     with (
         Broker(folder / "broker") as broker,
@@ -148,7 +152,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             rows += bench_all_requests(Path(folder))
     if not arguments.requests:
-        kafka_tools.JVM_FLAGS = ("-Xms6g", "-Xmx6g", *OF_PRODUCTION)
+        kafka_tools.JVM_FLAGS = ("-Xms6g", "-Xmx6g", *PRODUCTION_JVM_FLAGS)
         with tempfile.TemporaryDirectory() as folder:
             rows += bench_loading(Path(folder), int(arguments.entries or 10_000_000))
     sys.stdout.write(f"{table(rows)}\n")
