@@ -13,7 +13,7 @@ from offsetlake.lake import runs
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.runner import FinishedJob
-from offsetlake.queries.run_changes import Changes, changes
+from offsetlake.queries.run_changes import RunChanges, changes
 from offsetlake.rules.retention import EXPIRING, RULES
 from offsetlake.util.escaping import visible
 
@@ -183,7 +183,7 @@ def _count_lines(counts: dict[str, int]) -> Iterator[str]:
             yield f"{count:>14,} {name}"
 
 
-def _print_changed_groups(console: Console, changed: Changes, ingested: Sequence[int], flags: Sequence[str]) -> None:
+def _print_changed_groups(console: Console, changed: RunChanges, ingested: Sequence[int], flags: Sequence[str]) -> None:
     """Print the groups with the most commits in the log records that the runs read."""
     listed = changed.most.num_rows
     which = f"the {listed} with the most commits" if listed < changed.groups else "all of them"

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.questions import quoted
-from offsetlake.queries.run_changes import Changes
+from offsetlake.queries.run_changes import RunChanges
 from offsetlake.util.times import to_iso
 
 
@@ -21,7 +21,7 @@ def command_line(name: str, flags: Sequence[str], *arguments: str) -> str:
     return shlex.join([_program(), name, *flags, *arguments])
 
 
-def next_commands(lake: Lake, changed: Changes | None, flags: Sequence[str]) -> list[str]:
+def next_commands(lake: Lake, changed: RunChanges | None, flags: Sequence[str]) -> list[str]:
     """Return three commands that have an answer in this lake; `flags` are the options that select the lake."""
     key = _example_key(lake, changed)
     if key is None:
@@ -47,7 +47,7 @@ def _program() -> str:
     return os.path.relpath(script)
 
 
-def _example_key(lake: Lake, changed: Changes | None) -> dict[str, Any] | None:
+def _example_key(lake: Lake, changed: RunChanges | None) -> dict[str, Any] | None:
     """Return a key of `offsets`, preferably of the group with the most changes, or else one of history."""
     groups = changed.most.filter(pc.greater(changed.most["offsets"], 0))["group_id"].to_pylist() if changed else []
     of_group = f"WHERE group_id = {quoted(groups[0])} ORDER BY topic, partition" if groups else ""

@@ -19,7 +19,7 @@ _WRITTEN = ("planned", "withdrawn", "emitted", "done", "gone", "refused")
 """Outcomes of rows of `tombstones` and `alterations` that a run counts."""
 
 
-class Changes(NamedTuple):
+class RunChanges(NamedTuple):
     """What ingest runs read, by group.
 
     | field  | description |
@@ -32,7 +32,7 @@ class Changes(NamedTuple):
     groups: int
 
 
-def changes(lake: Lake, ingest_runs: Sequence[int], limit: int) -> Changes:
+def changes(lake: Lake, ingest_runs: Sequence[int], limit: int) -> RunChanges:
     """Return what these ingest runs changed; reads the rows of the runs, and the state of `limit` groups.
 
     | column          | description |
@@ -47,7 +47,7 @@ def changes(lake: Lake, ingest_runs: Sequence[int], limit: int) -> Changes:
     counted = lake.query(statement("busiest_groups", runs=numbers), "offset_commits")
     most = counted.slice(0, limit)
     if not most.num_rows:
-        return Changes(most, 0)
+        return RunChanges(most, 0)
     groups = ", ".join(quoted(name) for name in most["group_id"].to_pylist())
     partitions = ", ".join(map(str, pc.unique(pc.list_flatten(most["log_partitions"])).to_pylist()))
     changed = lake.query(
@@ -60,7 +60,7 @@ def changes(lake: Lake, ingest_runs: Sequence[int], limit: int) -> Changes:
     for other in (changed, state):
         joined = joined.join(other, "group_id", join_type="left outer")
     joined = joined.sort_by("place").select(columns)
-    return Changes(joined.set_column(4, "offsets", pc.fill_null(joined["offsets"], 0)), counted.num_rows)
+    return RunChanges(joined.set_column(4, "offsets", pc.fill_null(joined["offsets"], 0)), counted.num_rows)
 
 
 def list_runs(lake: Lake) -> pa.Table:

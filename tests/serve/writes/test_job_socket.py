@@ -18,7 +18,7 @@ from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.audit.headers import audit_headers
 from offsetlake.kafka.batches.writer import Batch
 from offsetlake.log.writer import append_protocol, served_log
-from offsetlake.log.writer.append_protocol import Request
+from offsetlake.log.writer.append_protocol import JobRequest
 from offsetlake.log.writer.os_users import os_principal
 from offsetlake.log.writer.served_log import ServedLog, served
 from support.kafka.made_batches import resealed
@@ -183,11 +183,11 @@ _VALID = tombstones("g", 0)
         struct.pack(">i", 0),
         struct.pack(">i", -5),
         append_protocol.SIZE.pack(1) + b"\x63",
-        append_protocol.SIZE.pack(1) + bytes((Request.END,)),
-        append_protocol.SIZE.pack(3) + bytes((Request.SYNC, 0, 0)),
-        append_protocol.SIZE.pack(7) + bytes((Request.APPEND,)) + b"abcdef",
+        append_protocol.SIZE.pack(1) + bytes((JobRequest.END,)),
+        append_protocol.SIZE.pack(3) + bytes((JobRequest.SYNC, 0, 0)),
+        append_protocol.SIZE.pack(7) + bytes((JobRequest.APPEND,)) + b"abcdef",
         *(
-            append_protocol.SIZE.pack(1 + len(fields)) + bytes((Request.APPEND,)) + fields
+            append_protocol.SIZE.pack(1 + len(fields)) + bytes((JobRequest.APPEND,)) + fields
             for fields in (
                 append_protocol.APPEND_FIELDS.pack(place("g"), -1) + sized(_VALID.data),
                 _READ_END + sized(_VALID.data)[:-1],
@@ -232,7 +232,7 @@ def test_invalid_request_closes_its_connection_only(
     with socket.socket(socket.AF_UNIX) as invalid_job, append_protocol.address_of(log) as address:
         invalid_job.connect(address)
         invalid_job.settimeout(30)
-        invalid_job.sendall(append_protocol.frame(Request.END, append_protocol.END_FIELDS.pack(place("g"))))
+        invalid_job.sendall(append_protocol.frame(JobRequest.END, append_protocol.END_FIELDS.pack(place("g"))))
         assert invalid_job.recv(100)
         invalid_job.sendall(garbage)
         invalid_job.shutdown(socket.SHUT_WR)
@@ -257,7 +257,7 @@ def test_impossible_requests_are_refused_with_a_message(job: ServedLog, log: Pat
     with socket.socket(socket.AF_UNIX) as invalid_job, append_protocol.address_of(log) as address:
         invalid_job.connect(address)
         invalid_job.sendall(
-            append_protocol.frame(Request.HELLO, append_protocol.HELLO_FIELDS.pack(append_protocol.VERSION + 1))
+            append_protocol.frame(JobRequest.HELLO, append_protocol.HELLO_FIELDS.pack(append_protocol.VERSION + 1))
         )
         assert b"Use the same version of offsetlake" in invalid_job.recv(1000)
 

@@ -42,7 +42,7 @@ HELLO_FIELDS, END_FIELDS, APPEND_FIELDS = struct.Struct(">h"), struct.Struct(">i
 CUT_FIELDS, CUT_ANSWER = struct.Struct(">iq"), struct.Struct(">iq")
 
 
-class Request(IntEnum):
+class JobRequest(IntEnum):
     """The type of a request."""
 
     HELLO = 0
@@ -52,7 +52,7 @@ class Request(IntEnum):
     CUT = 4
 
 
-class Status(IntEnum):
+class JobStatus(IntEnum):
     """The status of a response."""
 
     DONE = 0
@@ -60,7 +60,7 @@ class Status(IntEnum):
     UNAVAILABLE = 2
 
 
-def frame(kind: Request | Status, *fields: bytes | bytearray) -> bytes:
+def frame(kind: JobRequest | JobStatus, *fields: bytes | bytearray) -> bytes:
     """Return the bytes of a request or a response."""
     return b"".join((SIZE.pack(1 + sum(map(len, fields))), bytes((kind,)), *fields))
 

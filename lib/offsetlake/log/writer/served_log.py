@@ -8,7 +8,7 @@ from pathlib import Path
 from offsetlake.errors import LogBusy, LogUnavailable
 from offsetlake.kafka.batches.writer import Batch
 from offsetlake.log.writer import append_protocol
-from offsetlake.log.writer.append_protocol import Request, Status
+from offsetlake.log.writer.append_protocol import JobRequest, JobStatus
 
 TIMEOUT_SECONDS = 300.0  # for a response: the disk of the owner may be slow, and CUT waits for a snapshot
 REQUEST_BYTES = 32 << 10  # of batches in one request, which occupies the owner for some milliseconds
@@ -24,11 +24,15 @@ class ServedLog:
         self._folder, self._connection = folder, connection
         self._responses = connection.makefile("rb")
         self._ends: dict[int, int] = {}
-        self.principal = self._send(Request.HELLO, append_protocol.HELLO_FIELDS.pack(append_protocol.VERSION)).decode()
+        self.principal = self._send(
+            JobRequest.HELLO, append_protocol.HELLO_FIELDS.pack(append_protocol.VERSION)
+        ).decode()
 
     def end(self, partition: int) -> int:
         """Return the log end offset of a partition; the caller must read the log up to it before it appends."""
-        (end,) = append_protocol.LOG_OFFSET.unpack(self._send(Request.END, append_protocol.END_FIELDS.pack(partition)))
+        (end,) = append_protocol.LOG_OFFSET.unpack(
+            self._send(JobRequest.END, append_protocol.END_FIELDS.pack(partition))
+        )
         self._ends[partition] = end
         return int(end)
 
@@ -45,7 +49,7 @@ class ServedLog:
         first_offsets: list[int] = []
         for chunk in _chunks(batches):
             sized = (part for batch in chunk for part in (append_protocol.SIZE.pack(len(batch.data)), batch.data))
-            response = self._send(Request.APPEND, fields, *sized)
+            response = self._send(JobRequest.APPEND, fields, *sized)
             first_offsets += (offset for (offset,) in append_protocol.LOG_OFFSET.iter_unpack(response))
         return first_offsets
 
@@ -55,12 +59,12 @@ class ServedLog:
         Raises:
             LogUnavailable: An fsync failed.
         """
-        self._send(Request.SYNC)
+        self._send(JobRequest.SYNC)
 
     def cut(self, lake: Path, partition: int, needed: int) -> tuple[int, int]:
         """Delete the segments that end at or before log offset `needed`, and return their number and size in bytes."""
         fields = append_protocol.CUT_FIELDS.pack(partition, needed), str(lake.resolve()).encode()
-        segments, size = append_protocol.CUT_ANSWER.unpack(self._send(Request.CUT, *fields))
+        segments, size = append_protocol.CUT_ANSWER.unpack(self._send(JobRequest.CUT, *fields))
         return int(segments), int(size)
 
     def close(self) -> None:
@@ -68,7 +72,7 @@ class ServedLog:
         self._responses.close()
         self._connection.close()
 
-    def _send(self, request: Request, *fields: bytes | bytearray) -> bytes:
+    def _send(self, request: JobRequest, *fields: bytes | bytearray) -> bytes:
         """Send a request and return the fields of the response.
 
         Raises:
@@ -83,10 +87,10 @@ class ServedLog:
                 f"The server that owns the log {self._folder} does not answer: {error}. Planned tombstones that were "
                 "not written stay planned. Run the command again."
             ) from error
-        if response[0] == Status.DONE:
+        if response[0] == JobStatus.DONE:
             return response[1:]
         message = response[1:].decode()
-        raise LogBusy(message) if response[0] == Status.BUSY else LogUnavailable(message)
+        raise LogBusy(message) if response[0] == JobStatus.BUSY else LogUnavailable(message)
 
     def _read(self, size: int) -> bytes:
         data = self._responses.read(size)

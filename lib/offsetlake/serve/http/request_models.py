@@ -106,7 +106,7 @@ class Body(BaseModel):
         return value
 
 
-class OffsetToCommit(Body):
+class NewOffset(Body):
     """An offset to commit if the committed offset is `expected`, where null means that there is none."""
 
     topic: Annotated[Name, Field(min_length=1)]
@@ -121,7 +121,7 @@ class CommitBody(Body):
     """Offsets of one group; either all of them are committed or none is."""
 
     group: Name
-    offsets: Annotated[list[OffsetToCommit], Field(min_length=1, max_length=MAX_OFFSETS, fail_fast=True)]
+    offsets: Annotated[list[NewOffset], Field(min_length=1, max_length=MAX_OFFSETS, fail_fast=True)]
 
     @model_validator(mode="after")
     def _check_unique(self) -> "CommitBody":

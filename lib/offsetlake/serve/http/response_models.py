@@ -70,7 +70,7 @@ class GroupsPage(BaseModel):
     next: str | None
 
 
-class LogPosition(BaseModel):
+class SnapshotPosition(BaseModel):
     """The ends of the snapshot and of the log in a log partition."""
 
     log_partition: int
@@ -85,4 +85,4 @@ class SnapshotDescription(BaseModel):
     made_at: str
     offsets: int
     groups: int
-    position: Sequence[LogPosition]
+    position: Sequence[SnapshotPosition]

@@ -39,7 +39,7 @@ def _valid_values(ended: dict[bytes, PendingOffset]) -> dict[bytes, bytes]:
     return {name: value for name, (_, value) in ended.items() if value is not None}
 
 
-class Changes:
+class OffsetChanges:
     """The changes of one group in one memtable: offsets by key, and whether the layers below are hidden.
 
     | Field             | Description |
@@ -59,7 +59,7 @@ class Changes:
         self.accepts_commits = False
 
 
-Memtable = dict[bytes, Changes]
+Memtable = dict[bytes, OffsetChanges]
 
 
 class Store:
@@ -260,12 +260,12 @@ class Store:
         changes.offsets.clear()
         changes.hides_older, changes.exists, changes.accepts_commits = True, False, False
 
-    def _changes(self, group: bytes, last: int) -> Changes:
+    def _changes(self, group: bytes, last: int) -> OffsetChanges:
         if self._watchers:
             self._newest[group] = last
         changes = self.memtable.get(group)
         if changes is None:
-            changes = self.memtable[group] = Changes()
+            changes = self.memtable[group] = OffsetChanges()
         return changes
 
     def begin_refresh(self) -> None:

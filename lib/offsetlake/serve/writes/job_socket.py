@@ -15,7 +15,7 @@ from offsetlake.errors import LogUnavailable
 from offsetlake.log.disk.cutting import delete, plan_cut
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.writer import append_protocol
-from offsetlake.log.writer.append_protocol import Request, Status
+from offsetlake.log.writer.append_protocol import JobRequest, JobStatus
 from offsetlake.log.writer.appender import Appender
 from offsetlake.log.writer.os_users import peer_principal
 from offsetlake.log.writer.ownership import disk_errors
@@ -150,11 +150,11 @@ class JobConnection:
         self._first_ends: dict[int, int] = {}  # by log partition, the first log end offset that was sent to the job
         self._is_watching = False
         self._handlers: dict[int, Callable[[bytes], Awaitable[bytes]]] = {
-            Request.HELLO: self._hello,
-            Request.END: self._end,
-            Request.APPEND: self._append,
-            Request.SYNC: self._sync,
-            Request.CUT: self._cut,
+            JobRequest.HELLO: self._hello,
+            JobRequest.END: self._end,
+            JobRequest.APPEND: self._append,
+            JobRequest.SYNC: self._sync,
+            JobRequest.CUT: self._cut,
         }
 
     async def answer(self, request: bytes) -> bytes:
@@ -168,12 +168,12 @@ class JobConnection:
             raise Malformed(f"unknown request type {request[0]}")
         if self._job_socket.store.loading:
             return append_protocol.frame(
-                Status.BUSY, b"The server of this log is still loading it. Try again in a moment."
+                JobStatus.BUSY, b"The server of this log is still loading it. Try again in a moment."
             )
         try:
-            return append_protocol.frame(Status.DONE, await handler(request[1:]))
+            return append_protocol.frame(JobStatus.DONE, await handler(request[1:]))
         except LogUnavailable as error:
-            return append_protocol.frame(Status.UNAVAILABLE, str(error).encode())
+            return append_protocol.frame(JobStatus.UNAVAILABLE, str(error).encode())
 
     def close(self) -> None:
         """End the watch of the store, if the job began one."""
