@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from offsetlake import open_snapshot
 from offsetlake.cli.config import Config, load
 from offsetlake.errors import BadRequest
 from offsetlake.log.cluster.connection import KafkaConnection
@@ -129,6 +130,14 @@ def test_later_source_replaces_the_kind_of_log(tmp_path: Path) -> None:
     assert live.folder is None
     assert live.connection is not None
     assert live.connection.bootstrap == "other:1"
+
+
+@pytest.mark.parametrize("lake", ["s3://bucket/lake", "abfss://container@account/lake", "file:/lakes/prod"])
+def test_uri_of_a_lake_is_refused(lake: str) -> None:
+    with pytest.raises(BadRequest, match="a lake is a folder; object stores are not supported"):
+        load({"lake": lake}, {})
+    with pytest.raises(BadRequest, match="a lake is a folder"):
+        open_snapshot(Path(lake), "log")
 
 
 @pytest.mark.parametrize("options", [{}, {"log": "data", "bootstrap": "broker:9092"}])

@@ -8,6 +8,7 @@ from typing import Any
 
 from offsetlake.cli.retention_config import read_policy
 from offsetlake.errors import BadRequest
+from offsetlake.lake.location import folder_of
 from offsetlake.log.address import LogAddress
 from offsetlake.log.cluster.connection import SETTINGS, KafkaConnection
 from offsetlake.rules.policy import RetentionPolicy
@@ -100,7 +101,7 @@ def load(options: Mapping[str, str | None], environment: Mapping[str, str]) -> C
     if merged["format"] not in FORMATS:
         raise BadRequest(f"Invalid format {merged['format']!r}: expected one of {', '.join(FORMATS)}.")
     vacuum_retention_ms = merged.pop("maintain")
-    return Config(**{**merged, "lake": Path(merged["lake"]), "vacuum_retention_ms": vacuum_retention_ms})
+    return Config(**{**merged, "lake": folder_of(merged["lake"]), "vacuum_retention_ms": vacuum_retention_ms})
 
 
 def _from_toml(text: str, name: str, retention_ms: int | None = None) -> Layer:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.location import folder_of
 from offsetlake.lake.views import views
 from offsetlake.util.arguments import lists_arguments
 
@@ -18,9 +19,10 @@ if TYPE_CHECKING:
 def register_views(spark: "SparkSession", lake: str | Path) -> None:
     """Register the tables and views of a lake as temporary views of a session that has Delta.
 
-    Raises LakeUnusable if there is no lake, TableChanged if another program changed one of its tables.
+    Raises BadRequest for the URI of a lake, LakeUnusable if there is no lake, TableChanged if another program changed
+    one of its tables.
     """
-    for statement in spark_statements(open_verified(Path(lake))):
+    for statement in spark_statements(open_verified(folder_of(lake))):
         spark.sql(statement)
 
 

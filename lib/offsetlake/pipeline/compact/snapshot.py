@@ -21,6 +21,7 @@ from offsetlake.lake.files import table_schema
 from offsetlake.lake.foreign.guard import state_versions
 from offsetlake.lake.history_files import RecordSource
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.location import folder_of
 from offsetlake.lake.state_files import StateFile, files_of_groups, list_state_files, read_state_files
 from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition, OffsetRange
@@ -77,12 +78,13 @@ def open_snapshot(lake: str | Path, log: str | Path | LogAddress) -> Snapshot:
     """Read the current offsets and groups without a server, from the tables of a lake and the tail of the log.
 
     `log` is a folder or the address of a live cluster. Nothing is written, and a server can write to the log meanwhile.
-    Raises LakeUnusable, LogUnavailable, LogMismatch; TypeError if `log` has another type.
+    Raises BadRequest for the URI of a lake, LakeUnusable, LogUnavailable, LogMismatch; TypeError if `log` has another
+    type.
     """
     if not isinstance(log, str | Path | LogAddress):
         raise TypeError(f"open_snapshot(): log is a str, a Path or a LogAddress, not {type(log).__name__}")
     address = log if isinstance(log, LogAddress) else LogAddress(folder=Path(log))
-    return read_snapshot(Lake.open(Path(lake)), address)
+    return read_snapshot(Lake.open(folder_of(lake)), address)
 
 
 def export(table: pa.Table, path: Path) -> None:
