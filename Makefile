@@ -39,7 +39,7 @@ airflow: setup $(AIRFLOW)/.ready ## start a local Airflow with the DAGs on the b
 TESTS := $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder --durations=15
 
 test: check .jars/broker/.ready $(AIRFLOW)/.ready dist ## lint, types and tests, with a real broker, a real Spark cluster and Airflow
-	$(TESTS) -n 3 -m 'not long'
+	$(TESTS) -n 2 -m 'not long'
 
 test-all: test ## `make test`, then the tests that take long: kills at every write, random logs, fuzzing, a browser
 	$(TESTS) -n 4 -m long

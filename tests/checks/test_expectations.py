@@ -312,6 +312,7 @@ FAULTS: list[tuple[str, Fault, Row]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("column", "fault", "told"), FAULTS)
 def test_expectation_finds_its_fault(lake: Lake, column: str, fault: Fault, told: Row) -> None:
     suite = next(of for of in SUITES.values() if any(each.column == column for each in of.expectations))

@@ -103,6 +103,7 @@ def test_table_aligns_numbers_and_escapes_controls(run: Run) -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("lake")
 def test_terminal_table_has_a_rule_and_no_markup() -> None:
     main_end, terminal_end = pty.openpty()
@@ -391,6 +392,7 @@ def cut_log(tmp_path: Path) -> Path:
     return log
 
 
+@pytest.mark.long
 def test_maintain_cuts_the_named_log_after_a_dry_run(
     run: Run, real: str, cut_log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

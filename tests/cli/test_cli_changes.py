@@ -185,6 +185,7 @@ def test_restore_undoes_a_cleanup_and_a_reset(run: Run, log: Path) -> None:
     assert (code, "run 1 has changed no offset" in errors) == (2, True)
 
 
+@pytest.mark.long
 def test_default_log_is_the_one_that_the_lake_was_read_from(run: Run, log: Path, tmp_path: Path) -> None:
     assert run("run", "--log", "log")[0] == 0
     moved = tmp_path / "elsewhere"
@@ -233,6 +234,7 @@ def test_cleanup_by_pattern_refuses_groups_with_members(run: Run, log: Path) -> 
     assert {row["outcome"] for row in rows if row["group_id"].startswith("bulk-")} == {"planned"}
 
 
+@pytest.mark.long
 def test_only_if_refuses_partitions_at_another_offset(run: Run, log: Path) -> None:
     arguments = ("reset", "bulk-3", "--topic", "orders:0,1", "--to-offset", "5", "--log", str(log), "--execute")
     assert run(*arguments, "--only-if", "11")[0] == 0

@@ -125,6 +125,7 @@ def test_kafka_log_dump_names_the_headers(done: Path) -> None:
     assert dumped.count("headerKeys: [act.what,act.principal,act.client,act.address]") == 5
 
 
+@pytest.mark.long
 def test_resumed_ingest_reads_each_event_once(done: Path, tmp_path: Path) -> None:
     """Behind each table: the next run does the same again, and passes over what is there."""
     log, whole = LogAddress(folder=done / "log"), rows(Lake.open(done / "lake"), "audit_events")

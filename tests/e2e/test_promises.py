@@ -25,6 +25,7 @@ CHECKS = [(table, check["name"], check["sql"]) for table in TABLES for check in 
 # --- on the rows, and as Spark sees the tables ---
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("table", sorted({table for table, _, _ in CHECKS}))
 def test_all_rows_satisfy_the_check_constraints(spark: SparkSession, full_lake: Lake, table: str) -> None:
     rows = spark.read.format("delta").load(str(full_lake.table_path(table)))
@@ -34,6 +35,7 @@ def test_all_rows_satisfy_the_check_constraints(spark: SparkSession, full_lake: 
     assert set(counts.asDict().values()) == {len(contents(full_lake, table))}, counts
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("table", TABLES)
 def test_spark_schema_equals_the_definition(spark: SparkSession, full_lake: Lake, table: str) -> None:
     """Names, types, what may be null, and comments, to the leaves: as Spark sees them."""

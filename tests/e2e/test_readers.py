@@ -139,6 +139,7 @@ def as_row(entry: OffsetRecord) -> Row:
     }
 
 
+@pytest.mark.long
 def test_log_source_is_read_in_parallel(spark: SparkSession, tmp_path: Path) -> None:
     random_log(random.Random(32), 3_000, groups=30, log_partitions=5, commit_ids=(7,)).write(tmp_path)
     write_wide_log(tmp_path, ["wide-0", "wide-1"], 100)

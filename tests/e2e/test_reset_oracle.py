@@ -113,6 +113,7 @@ def test_logs_have_different_ends_and_committed_offsets(cluster: Cluster) -> Non
     assert table["committed_offset"].to_pylist() == [COMMITTED.get(number) for number in PARTITIONS]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", [strategies.to_earliest, strategies.to_latest, strategies.to_current])
 def test_reset_to_log_ends_or_current_equals_kafkas_tool(
     cluster: Cluster, strategy: Callable[[pa.Table], pa.Table]
@@ -127,6 +128,7 @@ def test_reset_to_offset_equals_kafkas_tool(cluster: Cluster, offset: int) -> No
     agrees(cluster, strategies.to_offset(rows(cluster, PARTITIONS), offset), f"--to-offset={offset}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [3, -3])
 def test_shift_by_equals_kafkas_tool(cluster: Cluster, count: int) -> None:
     agrees(cluster, strategies.shift_by(rows(cluster, list(COMMITTED)), count), "--shift-by", str(count))

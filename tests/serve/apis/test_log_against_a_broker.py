@@ -71,6 +71,7 @@ def test_fetch_matches_the_broker(both: tuple[str, str, Path]) -> None:
             assert answers[0] == answers[1], (offset, level)
 
 
+@pytest.mark.long
 def test_list_offsets_matches_the_broker(both: tuple[str, str, Path]) -> None:
     *addresses, log = both
     partition, _ = partition_and_end(log)

@@ -48,6 +48,7 @@ SENT: dict[str, Sent] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", SENT)
 def test_long_names_in_requests_are_not_kept_in_memory(served: InProcess, what: str) -> None:
     api, version, values = SENT[what]
