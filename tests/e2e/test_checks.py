@@ -26,6 +26,6 @@ def test_checks_of_a_full_lake_pass_except_for_artificial_records(full_lake: Lak
         if min(row["committed_offset"] + 1, row["partition"], row["commit_timestamp"], row["expire_timestamp"] or 0) < 0
     ]
     assert {row["log_partition"] for row in odd} == {200}
-    assert broken["expectation"].startswith("committed offsets are -1 or above")
+    assert broken["expectation"].startswith("committed offsets are at least -1")
     assert broken["observed"].startswith(f"{len(odd)} rows: ")
     assert "nothing to check" not in answer["observed"].to_pylist()

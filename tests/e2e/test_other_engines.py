@@ -195,7 +195,7 @@ def check_case(made: Made, lake: Lake, sql: Callable[..., None], case: Case, tab
     else:
         if table in STATE:
             check_snapshot(made, lake, table, vacuumed="VACUUM" in case.statements[-1])
-        said = [line for line in go_on(made, lake) if "adapted" in line]
+        said = [line for line in go_on(made, lake) if "rearranged files" in line]
         assert bool(said) == (outcome == ADAPTED), said
         assert all(f"table {table}: version " in line and case.operation in line for line in said)
     assert_as_untouched(made, lake)
@@ -234,7 +234,7 @@ def test_tables_are_intact_after_several_changes_by_other_engines(
     for table in ("offset_commits", "offsets", "groups"):
         sql(lake, table, *by_name["optimize"].statements)
     sql(lake, "groups", *by_name["add columns"].statements)
-    said = [line.split(":")[0] for line in go_on(made, lake) if "adapted" in line]
+    said = [line.split(":")[0] for line in go_on(made, lake) if "rearranged files" in line]
     assert said == ["table offset_commits", "table offsets", "table groups"]
     assert_as_untouched(made, lake)
     sql(lake, "offsets", *by_name["delete, vectors"].statements)
