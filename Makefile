@@ -1,4 +1,4 @@
-# Two environments never meet in one: VENV is the jobs', AIRFLOW is Airflow's. Everything made here goes with `make clean`.
+# The jobs and Airflow have separate environments: VENV and AIRFLOW. `make clean` removes everything that this file creates.
 PYTHON ?= python3
 VENV   := .venv
 AIRFLOW := .airflow-venv
@@ -10,7 +10,7 @@ LAKE   ?= lake
 PIP    := $(BIN)/pip --disable-pip-version-check --no-input -q
 MVN    := mvn -q -B -ntp
 
-unexport PYTHONDONTWRITEBYTECODE  # tests start many processes: what one has compiled the next one finds
+unexport PYTHONDONTWRITEBYTECODE  # tests start many processes, which reuse the compiled files of earlier ones
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run example spark-sql airflow test test-all test-fast check format docs bench dist lock clean
@@ -23,7 +23,7 @@ setup: $(VENV)/.ready .jars/spark/.ready ## make the environment and fetch Spark
 run: setup ## run the main job on the bundled log of a real broker (LOG=folder LAKE=folder)
 	@$(BIN)/offsetlake run --log $(LOG) --lake $(LAKE)
 
-example: setup ## make a log of our own to try what writes, and its lake: example/log and example/lake
+example: setup ## write an example log that commands may change, and read it into a lake: example/log and example/lake
 	@rm -rf example
 	@$(BIN)/python docs/example.py example/log
 	@$(BIN)/offsetlake run --log example/log --lake example/lake --now 2026-01-31T15:00

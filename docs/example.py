@@ -1,4 +1,4 @@
-"""Writes the log that `make example` reads: a small log of our own, which the examples of the documents are about.
+"""Writes the log that `make example` reads: a small log that offsetlake owns, for the examples of the documents.
 
 python docs/example.py FOLDER
 
@@ -22,7 +22,7 @@ from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.log.writer.appending import appending
 from offsetlake.util.times import to_ms
 
-LOG_PARTITIONS = 50  # as `serve` expects them unless told otherwise
+LOG_PARTITIONS = 50  # the default of `serve`
 START_MS = to_ms("2026-01-31T14:00")
 DAY_S = 86_400
 BY_CAROL = audit_headers(COMMIT, "User:carol", b"backfill", "10.0.0.8:51234")

@@ -1,4 +1,4 @@
-"""History that gates hold back: after a failure the next gate checks it again, until it passes or is accepted."""
+"""Records the history that failed a gate: later gates check it again, until it passes or an operator accepts it."""
 
 from collections.abc import Collection, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""What jobs did: a summary for people, and rows for programs."""
+"""Summarizes what jobs did: as text for people, and as rows for programs."""
 
 from collections.abc import Callable, Iterator, Sequence
 

@@ -1,1 +1,1 @@
-"""The Delta tables: definitions, migrations, reads, writes. The only room that knows Delta."""
+"""The Delta tables: definitions, migrations, reads, writes. The only package that imports delta-rs."""

@@ -1,4 +1,4 @@
-"""Answers larger than memory: rows in scratch files of the process, read again batch by batch.
+"""Query results that are too large for memory: rows in scratch files of the process, read batch by batch.
 
 Both classes have the methods of `pyarrow.Table` that writing an answer uses: schema, num_rows, slice, select and
 to_batches.

@@ -1,8 +1,8 @@
 """Checks rows against the constraints of their table before a commit, as a Delta writer has to.
 
 delta-rs checks only rows that it writes itself. The tables' data files are written by tasks, so their rows are checked
-here, by the same SQL expressions that Delta keeps with the table. Of SQL this module knows what those expressions use:
-comparisons with constants and columns, IN, IS [NOT] NULL, AND, OR and parentheses.
+here, by the same SQL expressions that Delta keeps with the table. This module supports only the SQL that those
+expressions use: comparisons with constants and columns, IN, IS [NOT] NULL, AND, OR and parentheses.
 """
 
 import ast
@@ -52,7 +52,7 @@ def evaluate(sql: str, rows: pa.Table) -> pa.ChunkedArray:
 
 @cache
 def _parsed(sql: str) -> ast.expr:
-    """Parse an expression: with other words for the operators it is one of Python, of the same precedence."""
+    """Parse an expression as Python: its operators are replaced by Python's, which have the same precedence."""
     words = [_AS_PYTHON.get(word, word) for word in _TOKEN.findall(sql)]
     return ast.parse(" ".join(words), mode="eval").body
 

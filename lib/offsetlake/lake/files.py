@@ -130,7 +130,7 @@ class _Statistics:
 
 @cache
 def table_schema(table: str) -> pa.Schema:
-    """Return the columns of a table as its definition has them, and every lake of the current version."""
+    """Return the columns of a table by its definition; every lake of the current version has these columns."""
     return pa.schema(Schema(definition(table).fields()).to_arrow())
 
 
@@ -143,7 +143,7 @@ def repeating_as_dictionaries(table: str) -> pa.Schema:
 
 
 def _held_as(given: pa.Schema, schema: pa.Schema) -> pa.Schema:
-    """Return the schema with the columns as dictionaries that are given as dictionaries."""
+    """Return the schema, with those columns as dictionaries that are dictionaries in `given`."""
     types = [given.field(column.name).type for column in schema]
     columns = zip(schema, types, strict=True)
     return pa.schema([c.with_type(given_as) if pa.types.is_dictionary(given_as) else c for c, given_as in columns])

@@ -27,7 +27,7 @@ RESUMED = "finished after an interruption"
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a run needs for a repetition after an interruption; `begin` sets its number and when it started (ms)."""
+    """What is needed to repeat a run that was interrupted; `begin` sets its number and its start time (ms)."""
 
     run_id: int = 0
     started_at: int = 0

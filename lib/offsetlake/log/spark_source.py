@@ -1,11 +1,11 @@
 """The log as a Spark data source: `spark.read.format("offset_commit_log")`, in Arrow batches.
 
-| option              | is |
-|---------------------|----|
-| `log`               | a folder laid out as a broker's data folder; or instead |
+| Option              | Description |
+|---------------------|-------------|
+| `log`               | a folder with the layout of a broker's data folder; not together with `bootstrap.servers` |
 | `bootstrap.servers` | a live cluster, with Kafka's own names for the security settings |
-| `records`           | `offset_commits`, the bulk, or `others`: all else, and what cannot be decoded |
-| `ranges`            | JSON {"topic-partition": [start, end]}: the log offsets to read, all where not given |
+| `records`           | `offset_commits`, or `others`: all other records, and those that cannot be decoded |
+| `ranges`            | JSON {"topic-partition": [start, end]}: the log offsets to read; by default all |
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What every reduction of history to state starts from: log partitions in portions, their markers and parts.
+"""Reads the input of every reduction of history to state: log partitions in portions, with their markers and parts.
 
 `offsetlake.rules.reduction.Reduction` decides which records take effect. The modules of this package and the
 compaction give it the rows of history that this module reads.

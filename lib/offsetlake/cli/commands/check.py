@@ -1,4 +1,4 @@
-"""`offsetlake check`: checks the expectations of the tables, for schedules to stop at."""
+"""`offsetlake check`: checks the expectations of the tables, so that a schedule can stop if one is not met."""
 
 import re
 from collections.abc import Mapping

@@ -44,7 +44,7 @@ def repair(
     ] = "15m",
     now: NowOption = None,
 ) -> None:
-    """Write offsets again that incomplete commits precede, truncate torn ends, and report hanging transactions.
+    """Repair the offsets of incomplete commits, truncate torn ends, and report hanging transactions.
 
     A commit in parts of which some are missing never takes effect; its offsets keep their previous values, which are
     written again at the end of the log. The log must be one that offsetlake serves: a broker repairs its own.

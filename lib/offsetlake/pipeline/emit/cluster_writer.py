@@ -1,6 +1,7 @@
 """Emits decisions through the admin API of a live cluster: reads offsets, changes them, and reads them back.
 
-Kafka has no conditional write. Commits between reading and changing are searched in the log, and reported.
+Kafka has no conditional write. Commits that arrive between the read and the change are found in the log
+afterwards, and reported.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """Requests of the Kafka protocol: frames, headers, and a cursor that reads the primitives of a request.
 
-The readers of `offsetlake.kafka.readers` decode the same primitives of records, and cannot be shared: they name the
-field in errors and fail on invalid UTF-8, whereas requests are read without field names, limited in their elements, and
-treated as a broker treats them.
+`offsetlake.kafka.records.readers` decodes the same primitives of records, and cannot be shared: it names the field in
+errors and fails on invalid UTF-8, whereas requests are read without field names, limited in their elements, and treated
+as a broker treats them.
 """
 
 import struct
