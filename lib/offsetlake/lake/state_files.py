@@ -56,7 +56,7 @@ def list_state_files(lake: Lake, table: str, version: int) -> dict[int, list[Sta
 
 
 def out_of_layout(files: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the files, as `active_files` lists them, that are no state files, because their ranges overlap.
+    """Return the files, as `active_files` lists them, that are not state files, because their ranges overlap.
 
     These are files with rows of several log partitions, and files that overlap another one. If a file has no
     statistics, all files are returned.

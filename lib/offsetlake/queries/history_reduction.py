@@ -29,8 +29,8 @@ def deciding_rows(
 ) -> tuple[pa.Table, pa.Table]:
     """Return the markers of some log partitions, and the places of all parts of commits in parts there.
 
-    These are the arguments of `Reduction`. The parts include those of other keys than are asked for, because a commit
-    in parts is complete if all its parts are there.
+    These are the arguments of `Reduction`. The parts are those of all keys, because a commit in parts is complete
+    only if all of its parts are there.
     """
     is_part = pc.field("commit_id").is_valid()
     parts = source.rows("offset_commits", partitions, is_part if where is None else is_part & where, [*part_columns])

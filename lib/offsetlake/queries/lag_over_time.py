@@ -20,7 +20,7 @@ def lag_over_time(lake: Lake, group_id: str) -> pa.Table:
     | column          | description |
     |-----------------|-------------|
     | ingest_run      | the run that recorded the log end offsets: runs.run_id |
-    | asked_timestamp | when it asked the cluster, ms since the epoch; the last time if it asked twice |
+    | asked_timestamp | when the run read them from the cluster, ms since the epoch; the later time if it read twice |
     | lag             | lag of the group in records, summed over these partitions, by the commits read so far |
     | partitions      | number of these partitions |
 

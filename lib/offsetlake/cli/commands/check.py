@@ -54,7 +54,7 @@ def check(
     ] = False,
     accept: Annotated[
         bool,
-        typer.Option("--accept", help="Check nothing: let everything that is compacted so far pass the gates."),
+        typer.Option("--accept", help="Check nothing, and accept everything that is compacted so far."),
     ] = False,
 ) -> None:
     """Check the expectations of the tables; exit with code 9 if one is not met. The tables do not change.

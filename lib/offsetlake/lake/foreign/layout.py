@@ -20,7 +20,7 @@ _ROWS_AT_ONCE = 2_000_000  # approximate bound of memory
 
 
 def lay_out(lake: Lake, table: str) -> int:
-    """Rewrite the files of a state table that are no state files; return their number.
+    """Rewrite the files of a state table that are not state files; return their number.
 
     The rows are rewritten in one commit that is marked as no change of data. Raises LakeUnusable if the files do not
     contain as many rows as the Delta log records.
