@@ -68,10 +68,10 @@ ELSEWHERE = {
     "systemctl start ": NEEDS_ROOT,
     "flock /var/lib/offsetlake/lake/lock cp ": "copies what a stopped service has left",
 }
-"""What the beginnings of the command lines marked `sh elsewhere` cannot run here for."""
+"""Why command lines marked `sh elsewhere` cannot run in the tests, by the beginnings of these lines."""
 
 WITH_A_JVM = ("make spark-sql", "spark-sql ")
-"""Beginnings of examples that start a JVM for half a minute: `test_spark_sql` runs them."""
+"""The beginnings of examples that start a JVM, which takes half a minute; `test_spark_sql` runs them."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.broker]
 
