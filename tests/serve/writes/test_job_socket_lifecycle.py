@@ -54,7 +54,7 @@ def test_job_socket_of_a_killed_server_is_ignored_and_replaced(log: Path) -> Non
         [gone] = job.append(place("gone"), [tombstones("gone", 0)])
         assert gone >= 0
         serving.kill()
-        with pytest.raises(LogUnavailable, match=r"has gone .* stay planned. Run the command again"):
+        with pytest.raises(LogUnavailable, match=r"does not answer.* stay planned. Run the command again"):
             job.append(place("kept"), [tombstones("kept", 0)])
     assert (log / append_protocol.SOCKET).is_socket()
     with open_writer(LogAddress(folder=log), "test") as writer:
