@@ -204,7 +204,7 @@ def test_emit_is_resumed_after_the_server_was_killed(
             return firsts
 
         monkeypatch.setattr(ServedLog, "append", append_then_kill)
-        with pytest.raises(LogUnavailable, match="stay planned. Run the command again"):
+        with pytest.raises(LogUnavailable, match=r"stay planned. Run the command again"):
             send(lake, log)
     assert not [row for row in rows(lake, "tombstones") if row["outcome"] != "planned"]
     monkeypatch.undo()
