@@ -134,7 +134,7 @@ def test_process_exits_after_a_fault_and_its_next_start_serves_the_log(tmp_path:
     command = [sys.executable, "-c", program, settings.to_json()]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        lines = list(takewhile(lambda line: " Serving " not in line, process.stderr))
+        lines = list(takewhile(lambda line: not re.search(r"Serving \d", line), process.stderr))
         (bootstrap,) = re.findall(r"Listening on (\S+)", "".join(lines))
         with WireClient(bootstrap) as client, served(tmp_path / "log") as job:
             assert job is not None
