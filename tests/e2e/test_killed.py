@@ -13,10 +13,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from offsetlake.lake.definitions import definition
+from offsetlake.lake.definitions import HISTORY, STATE, definition
 from offsetlake.lake.lake import Lake
-from offsetlake.pipeline.compact.task import COMPACTED
-from offsetlake.pipeline.ingest.task import HISTORY
 from support.e2e.killing import WRITES
 from support.e2e.killing_scenarios import AGAIN_AND_AGAIN, SCENARIOS
 from support.e2e.lakes import cycle, rows
@@ -93,7 +91,7 @@ def test_ingest_killed_with_its_spark_processes_is_resumed(spark: SparkSession, 
 
     assert Lake.open(lake).count("offset_commits") == made.commits
     assert Lake.open(lake).count("offsets") == made.keys
-    for table in (*HISTORY, *COMPACTED):
+    for table in (*HISTORY, *STATE):
         assert _sorted(lake, table).equals(_sorted(tmp_path / "never killed", table)), table
     ingested, compacted = rows(Lake.open(lake), "runs")
     assert (ingested["run_id"], ingested["job"], ingested["notes"]) == (1, "ingest", ["finished after an interruption"])

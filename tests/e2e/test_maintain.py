@@ -18,13 +18,12 @@ from pyspark.sql import SparkSession
 from offsetlake.errors import LakeBusy, LogBusy, LogMismatch
 from offsetlake.lake import runs
 from offsetlake.lake import upkeep as table_upkeep
-from offsetlake.lake.definitions import TABLES, definition
+from offsetlake.lake.definitions import STATE, TABLES, definition
 from offsetlake.lake.files import app_id
 from offsetlake.lake.history_files import history_files
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import SHARE_STATE_TOPIC
-from offsetlake.pipeline.compact.task import COMPACTED
 from offsetlake.pipeline.ingest.job import ingest
 from offsetlake.pipeline.maintain.job import preview
 from offsetlake.queries import questions
@@ -289,9 +288,9 @@ def test_state_tables_keep_their_files(lake: Lake) -> None:
         return {file["path"] for file in files(lake, table)}
 
     cuts = {table: named(table) for table in TABLES}
-    assert set(TABLES) - set(table_upkeep.APPENDED) == set(COMPACTED)
+    assert set(TABLES) - set(table_upkeep.APPENDED) == set(STATE)
     upkeep(lake)
-    for table in COMPACTED:
+    for table in STATE:
         assert named(table) == cuts[table]
         assert {path.name for path in lake.table_path(table).glob("*.parquet")} == cuts[table]
     for table in ("offset_commits", "transaction_markers", "group_records", "runs"):

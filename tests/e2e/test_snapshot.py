@@ -13,8 +13,8 @@ from pyarrow import feather
 
 import offsetlake
 from offsetlake.errors import LogMismatch
+from offsetlake.lake.definitions import STATE
 from offsetlake.lake.lake import Lake
-from offsetlake.pipeline.compact.task import COMPACTED
 from support.command_line import Run
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle, rows
@@ -43,8 +43,8 @@ def test_snapshot_equals_the_next_compaction(log: RandomLog, data: st.DataObject
         log.write(folder / "log")
         found = offsetlake.open_snapshot(folder / "lake", folder / "log").tables
         cycle(InProcess(), lake, folder / "log")
-        expected = {table: rows(lake, table) for table in COMPACTED}
-    assert {table: plain(found[table]) for table in COMPACTED} == expected
+        expected = {table: rows(lake, table) for table in STATE}
+    assert {table: plain(found[table]) for table in STATE} == expected
 
 
 def test_snapshot_returns_the_offsets_of_a_group(tmp_path: Path) -> None:

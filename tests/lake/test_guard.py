@@ -10,6 +10,7 @@ import pytest
 
 from offsetlake.errors import LakeBusy, LakeUnusable, TableChanged
 from offsetlake.lake import commits
+from offsetlake.lake.definitions import STATE
 from offsetlake.lake.foreign import guard
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.runs import Report
@@ -21,8 +22,6 @@ from offsetlake.pipeline.compact.rebuild import rebuild
 from support.command_line import Run
 from support.e2e.in_process import InProcess, NoSpark
 from support.e2e.lakes import state
-
-STATE = guard.STATE
 
 Other = Callable[[Lake], object]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from offsetlake.errors import BadRequest
 from offsetlake.lake import runs
-from offsetlake.lake.definitions import TABLES
+from offsetlake.lake.definitions import HISTORY, REDUCED_HISTORY, STATE, TABLES
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.portions import Portion, portions
 from offsetlake.lake.select import readable, select_at
@@ -30,16 +30,7 @@ MAX_CHECKED_ROWS = 4_000_000
 NOTHING = "nothing to check"
 _SHOWN_ROWS = 3
 _SUFFIX = ".toml"
-_HISTORY = (
-    "offset_commits",
-    "transaction_markers",
-    "group_records",
-    "share_state_records",
-    "quarantine",
-    "audit_events",
-)
-_STATE = ("offsets", "pending_offsets", "groups", "group_members")
-_BY_LOG_PARTITION = (*_HISTORY[:3], *_STATE, "tombstones", "alterations")
+_BY_LOG_PARTITION = (*REDUCED_HISTORY, *STATE, "tombstones", "alterations")
 _ROWS_AT_ONCE = 1 << 17  # fewer than in other queries, because Great Expectations needs memory too
 _COMPACTED = "SELECT coalesce(max(through_run), 0) AS run_id FROM runs WHERE job = 'compact'"
 _STRIDE = 7919  # a prime, so that successive compactions sample distant parts of the log
@@ -188,7 +179,7 @@ def evidence(
     tables = dict.fromkeys(expectation.table for expectation in suite.expectations)
     sizes = {table: _size(lake, table, versions[table]) for table in tables}
     through = select_at(lake, _COMPACTED, {"runs": pins["runs"]})["run_id"][0].as_py()
-    history = {table: f"ingest_run > {since} AND ingest_run <= {through}" for table in _HISTORY if table in pins}
+    history = {table: f"ingest_run > {since} AND ingest_run <= {through}" for table in HISTORY if table in pins}
     violations: dict[str, list[Mapping[str, Any]]] = {expectation.column: [] for expectation in suite.expectations}
     _collect(
         lake, [expectation for expectation in suite.expectations if expectation.whole], pins, history, since, violations
@@ -196,7 +187,7 @@ def evidence(
     in_parts = [expectation for expectation in suite.expectations if not expectation.whole]
     by_partition = {table: history.get(table, "true") for table in _BY_LOG_PARTITION if table in pins}
     if suite.changed_only and since:
-        by_partition |= dict.fromkeys([table for table in _STATE if table in pins], _changed(lake, pins, since))
+        by_partition |= dict.fromkeys([table for table in STATE if table in pins], _changed(lake, pins, since))
     parts = portions({table: lake.delta_table(table, pins[table]) for table in by_partition}, since, _ROWS_AT_ONCE)
     chosen = parts if max_rows is None else _sample(parts, through, max_rows)
     done, total = 0, sum(part.rows for part in chosen)

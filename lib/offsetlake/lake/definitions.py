@@ -18,22 +18,18 @@ from offsetlake.lake.commits import ours
 from offsetlake.util.resources import resource
 
 LAKE_VERSION = 6
-TABLES = (
+HISTORY = (
     "offset_commits",
     "transaction_markers",
     "group_records",
     "share_state_records",
     "quarantine",
     "audit_events",
-    "offsets",
-    "pending_offsets",
-    "groups",
-    "group_members",
-    "tombstones",
-    "alterations",
-    "log_ends",
-    "runs",
 )
+REDUCED_HISTORY = HISTORY[:3]
+"""The history tables that the state tables are reduced from."""
+STATE = ("offsets", "pending_offsets", "groups", "group_members")
+TABLES = (*HISTORY, *STATE, "tombstones", "alterations", "log_ends", "runs")
 FORMER_NAMES = {"acts": "audit_events"}
 """Tables by the names they had before lake version 6."""
 

@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from offsetlake.errors import BadRequest
 from offsetlake.lake.answers import Answer, PartedAnswer, kept
+from offsetlake.lake.definitions import REDUCED_HISTORY
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.portions import ROWS_AT_ONCE, Portion, portions
 from offsetlake.lake.views import View, needed, views
 from offsetlake.queries.questions import check_committed, known_groups, quoted
 
-_HISTORY = ("offset_commits", "transaction_markers", "group_records")
 _GROUPS = "SELECT group_id FROM offset_commits UNION ALL SELECT group_id FROM group_records"
 
 
@@ -75,7 +75,7 @@ class _Part:
 
 def _parts(lake: Lake, versions: Mapping[str, int]) -> list[_Part]:
     """Divide history into parts of about ROWS_AT_ONCE rows: by log partition, and large log partitions by group."""
-    tables = {table: lake.delta_table(table, versions[table]) for table in _HISTORY if table in versions}
+    tables = {table: lake.delta_table(table, versions[table]) for table in REDUCED_HISTORY if table in versions}
     parts = []
     for portion in portions(tables, 0, ROWS_AT_ONCE):
         ranges = _group_ranges(lake, versions, portion)

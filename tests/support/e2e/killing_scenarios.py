@@ -12,6 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 from offsetlake.lake import upkeep as table_upkeep
+from offsetlake.lake.definitions import HISTORY, STATE
 from offsetlake.lake.files import commit
 from offsetlake.lake.foreign.guard import refuse_changed
 from offsetlake.lake.lake import Lake
@@ -21,11 +22,9 @@ from offsetlake.pipeline.changes.reset import Reset, reset
 from offsetlake.pipeline.compact import job as compact_job
 from offsetlake.pipeline.compact.job import compact
 from offsetlake.pipeline.compact.rebuild import rebuild
-from offsetlake.pipeline.compact.task import COMPACTED
 from offsetlake.pipeline.emit.decisions import DECIDED
 from offsetlake.pipeline.emit.job import emit
 from offsetlake.pipeline.ingest.job import ingest
-from offsetlake.pipeline.ingest.task import HISTORY
 from offsetlake.pipeline.maintain.job import preview
 from offsetlake.rules.strategies import to_offset
 from support.e2e.in_process import InProcess
@@ -79,7 +78,7 @@ class Place:
         rebuild(InProcess, self.create(), lambda _: None)  # type: ignore[arg-type]
 
     def rebuild_one_log_partition(self) -> None:
-        rebuild(InProcess, self.create(), lambda _: None, COMPACTED, 1)  # type: ignore[arg-type]
+        rebuild(InProcess, self.create(), lambda _: None, STATE, 1)  # type: ignore[arg-type]
 
     def emit(self) -> None:
         emit(self.create(), LogAddress(folder=self.folder / "log"), lambda _: None)
@@ -136,7 +135,7 @@ def _compact_alone_first(place: Place) -> None:
     place.compact()
     actual = plain(state(Lake.open(place.lake)))
     states = (actual, EXPECTED[PARTS[0]], EXPECTED[PARTS[1]])
-    compacted = [{table: tables[table] for table in COMPACTED} for tables in states]
+    compacted = [{table: tables[table] for table in STATE} for tables in states]
     assert compacted[0] in compacted[1:], "an incomplete ingest was compacted"
     run_again(place)
 

@@ -10,12 +10,11 @@ from pathlib import Path
 
 from offsetlake.errors import TableChanged
 from offsetlake.lake.commits import Commit, Findings, follow
-from offsetlake.lake.definitions import current_name, definition
+from offsetlake.lake.definitions import STATE, current_name, definition
 from offsetlake.lake.files import renamed_columns
 from offsetlake.lake.foreign.layout import lay_out
 from offsetlake.lake.lake import Lake, disk_errors
 
-STATE = ("offsets", "pending_offsets", "groups", "group_members")
 """The state tables, which can be rebuilt from history."""
 
 _VERIFIED = "verified.json"

@@ -6,12 +6,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from offsetlake.lake import runs
+from offsetlake.lake.definitions import REDUCED_HISTORY, STATE
 from offsetlake.lake.files import commit, committed
 from offsetlake.lake.foreign.guard import writing
 from offsetlake.lake.history_files import History
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import list_state_files
-from offsetlake.pipeline.compact.task import COMPACTED, Compaction, compact_partitions
+from offsetlake.pipeline.compact.task import Compaction, compact_partitions
 from offsetlake.pipeline.ingest.job import JOB as INGEST
 from offsetlake.pipeline.parallel import chunk_partitions, distribute
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 JOB = "compact"
 
-HISTORY = ("offset_commits", "transaction_markers", "group_records")
 """The history tables that determine the state tables."""
 
 
@@ -63,29 +63,29 @@ def _plan(lake: Lake, through_run: int | None) -> runs.CompactPlan:
     return runs.CompactPlan(
         from_run=through + 1,
         through_run=max(through, ingested.run_id) if ingested else through,
-        versions=lake.versions(*COMPACTED),
+        versions=lake.versions(*STATE),
     )
 
 
 def _uncommitted(lake: Lake, plan: runs.CompactPlan) -> list[str]:
     """Return the tables that an interrupted run has not committed: others may have compacted their files since."""
-    return [table for table in COMPACTED if not committed(lake, table, JOB, plan.run_id)]
+    return [table for table in STATE if not committed(lake, table, JOB, plan.run_id)]
 
 
 def _apply(spark: "SparkSession | None", lake: Lake, plan: runs.CompactPlan, say: Callable[[str], None]) -> None:
     first, last = plan.from_run, plan.through_run
-    history = History.open(lake, HISTORY, first, last)
+    history = History.open(lake, REDUCED_HISTORY, first, last)
     files_before = {table: list_state_files(lake, table, version) for table, version in plan.versions.items()}
     partitions = history.partitions()
     say(f"compacting {len(partitions)} log partitions of history")
     task = partial(compact_partitions, Compaction(history, files_before))
     results = distribute(spark, task, chunk_partitions(spark, partitions))
-    for table in COMPACTED:
+    for table in STATE:
         commit(lake, table, [changes for result in results for changes in result[table]], JOB, plan.run_id)
 
 
 def _finish(lake: Lake, plan: runs.CompactPlan) -> runs.Report:
-    counts = {table: lake.count(table) for table in COMPACTED}
+    counts = {table: lake.count(table) for table in STATE}
     return runs.finish(
         lake,
         JOB,

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 from offsetlake.errors import TableChanged
 from offsetlake.lake import runs
 from offsetlake.lake.commits import rebuilt
-from offsetlake.lake.definitions import TABLES, add_checks, definition
+from offsetlake.lake.definitions import REDUCED_HISTORY, STATE, TABLES, add_checks, definition
 from offsetlake.lake.files import FileChanges, active_files, commit, committed
-from offsetlake.lake.foreign.guard import STATE, record, refuse_changed
+from offsetlake.lake.foreign.guard import record, refuse_changed
 from offsetlake.lake.foreign.remake import replace_table, take_features_away
 from offsetlake.lake.history_files import History
 from offsetlake.lake.lake import Lake
-from offsetlake.pipeline.compact.job import HISTORY
 from offsetlake.pipeline.compact.job import JOB as COMPACT
-from offsetlake.pipeline.compact.task import COMPACTED, Compaction, compact_partitions
+from offsetlake.pipeline.compact.task import Compaction, compact_partitions
 from offsetlake.pipeline.parallel import chunk_partitions, concurrent_tasks, distribute
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def rebuild(
             report = _run(spark, lake, plan.with_notes(runs.RESUMED), say)
             if (plan.tables, plan.log_partition) == ((*tables,), log_partition):
                 return report
-        refuse_changed(lake, *HISTORY, "runs")
+        refuse_changed(lake, *REDUCED_HISTORY, "runs")
         plan = runs.RebuildPlan(tables=(*tables,), log_partition=log_partition, versions=lake.versions(*tables))
         return _run(spark, lake, runs.begin(lake, JOB, plan), say)
 
@@ -73,7 +72,7 @@ def rebuild(
 def _run(
     spark: Callable[[], "SparkSession | None"], lake: Lake, plan: runs.RebuildPlan, say: Callable[[str], None]
 ) -> runs.Report:
-    refuse_changed(lake, *HISTORY, "runs")
+    refuse_changed(lake, *REDUCED_HISTORY, "runs")
     for table in plan.tables:
         if dropped := take_features_away(lake, table):
             plan = plan.with_notes(f"dropped the features {', '.join(sorted(dropped))} of table {table}")
@@ -145,9 +144,9 @@ def _rebuild(
 ) -> None:
     """Rebuild tables that include the same history."""
     through, chosen = part
-    history = History.open(lake, HISTORY, 1, through)
+    history = History.open(lake, REDUCED_HISTORY, 1, through)
     partitions = [p for p in history.partitions() if chosen is None or p in chosen]
-    task = partial(compact_partitions, Compaction(history, {table: {} for table in COMPACTED}, tables))
+    task = partial(compact_partitions, Compaction(history, {table: {} for table in STATE}, tables))
     session = spark() if partitions else None
     pieces = chunk_partitions(session, partitions)
     count = concurrent_tasks(session)

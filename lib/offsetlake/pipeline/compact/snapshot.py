@@ -17,6 +17,7 @@ from pyarrow import feather
 
 from offsetlake.errors import BadRequest
 from offsetlake.lake import runs
+from offsetlake.lake.definitions import STATE
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.foreign.guard import state_versions
 from offsetlake.lake.history_files import RecordSource
@@ -27,7 +28,6 @@ from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition, OffsetRange
 from offsetlake.log.reading import decode, plan_readers
 from offsetlake.pipeline.compact.task import (
-    COMPACTED,
     Compaction,
     reduce_history,
     replaced_groups,
@@ -191,7 +191,7 @@ def _compacted_with(
     """Compact in memory; return the tables, with `columns` of `offsets` (None: all), and what the tail decided."""
     new = reduce_history(compaction, partitions)
     decided, pending = new.reduction.decided(), still_pending(compaction, partitions, new)
-    parts: dict[str, list[pa.Table]] = {table: [] for table in COMPACTED}
+    parts: dict[str, list[pa.Table]] = {table: [] for table in STATE}
     if pending is not None:
         parts["pending_offsets"].append(pending.select(table_schema("pending_offsets").names))
     for partition in partitions:
@@ -201,10 +201,10 @@ def _compacted_with(
         for table, rows in (("groups", replayed.groups), ("group_members", replayed.members)):
             current = pa.Table.from_pylist(rows, table_schema(table))
             parts[table].append(replaced_groups(current, _stored(compaction, table, partition), changed))
-    empty = {table: _stored(compaction, table, -1, columns if table == "offsets" else None) for table in COMPACTED}
+    empty = {table: _stored(compaction, table, -1, columns if table == "offsets" else None) for table in STATE}
     tables = {
         table: pa.concat_tables([empty[table], *(part.cast(empty[table].schema) for part in parts[table])])
-        for table in COMPACTED
+        for table in STATE
     }
     return tables, decided
 

@@ -11,16 +11,14 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from offsetlake.lake.definitions import STATE
 from offsetlake.lake.files import FileChanges, table_schema
-from offsetlake.lake.foreign.guard import STATE
 from offsetlake.lake.history_files import RecordSource
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import StateFile, files_of_groups, read_state_files, rewrite
 from offsetlake.queries.history_reduction import deciding_rows
 from offsetlake.rules.group_replay import ReplayedGroups, replay_groups
 from offsetlake.rules.reduction import KEY, PART, Latest, Reduction, merged
-
-COMPACTED = STATE
 
 _NEWEST_COMMIT = ["log_partition", "group_id", "log_offset"]
 
@@ -90,7 +88,7 @@ def reduce_history(compaction: Compaction, partitions: Sequence[int]) -> Reduced
 
 def compact_partitions(compaction: Compaction, partitions: Sequence[int]) -> dict[str, list[FileChanges]]:
     """Compact some log partitions; return by table the file changes that the job has to commit."""
-    changes: dict[str, list[FileChanges]] = {table: [] for table in COMPACTED}
+    changes: dict[str, list[FileChanges]] = {table: [] for table in STATE}
     new = reduce_history(compaction, partitions)
     decided = new.reduction.decided()
     for partition in partitions:

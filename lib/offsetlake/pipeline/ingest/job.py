@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from offsetlake.lake import runs
+from offsetlake.lake.definitions import HISTORY
 from offsetlake.lake.files import commit
 from offsetlake.lake.foreign.guard import writing
 from offsetlake.lake.lake import Lake
@@ -14,7 +15,7 @@ from offsetlake.log.positions import LogPartition, OffsetRange
 from offsetlake.log.reading import plan_readers, ranges_from_json
 from offsetlake.pipeline.ingest import log_ends
 from offsetlake.pipeline.ingest.plan import plan_ingest, resume_ingest
-from offsetlake.pipeline.ingest.task import HISTORY, Reading, read_history
+from offsetlake.pipeline.ingest.task import Reading, read_history
 from offsetlake.pipeline.parallel import distribute
 
 if TYPE_CHECKING:

@@ -4,13 +4,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from offsetlake.lake.definitions import HISTORY
 from offsetlake.lake.files import FileChanges, TableFile
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.log.reading import SliceGroup, decode
-from offsetlake.pipeline.ingest.rows import OF_OTHERS, of_others
-
-HISTORY = ("offset_commits", *OF_OTHERS, "audit_events")
+from offsetlake.pipeline.ingest.rows import of_others
 
 
 @dataclass(frozen=True, slots=True)
