@@ -1,0 +1,1 @@
+"""Group coordination as a pure core: (state, request, time) to (records, replies, timers)."""

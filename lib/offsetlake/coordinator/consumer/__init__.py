@@ -1,0 +1,1 @@
+"""The consumer group protocol: the coordinator assigns the partitions (KIP-848)."""

@@ -1,0 +1,1 @@
+"""Assignors of partitions to members, with the results of Kafka's assignors for the same input."""

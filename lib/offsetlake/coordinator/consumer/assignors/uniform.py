@@ -1,0 +1,101 @@
+"""The assignor `uniform`: equally many partitions for each member, as few moved as possible (`UniformAssignor`)."""
+
+from offsetlake.coordinator.consumer.assignors import heterogeneous
+from offsetlake.coordinator.consumer.assignors.specification import GroupSpecification
+from offsetlake.coordinator.hash_order import (
+    hash_order,
+    partition_order,
+    set_capacity,
+    sized_capacity,
+    topic_id_hash_code,
+)
+from offsetlake.coordinator.modern.assignment import NO_TARGET, Target
+
+Partition = tuple[str, int]
+
+
+def assign(group: GroupSpecification) -> dict[str, Target]:
+    """Return the target assignments that may differ from the previous ones."""
+    return _Homogeneous(group).assign() if group.homogeneous else heterogeneous.assign(group)
+
+
+class _Homogeneous:
+    """The case that all members are subscribed to the same topics (`UniformHomogeneousAssignmentBuilder`)."""
+
+    def __init__(self, group: GroupSpecification) -> None:
+        self._group = group
+        self._topics = group.subscription(group.members[0])
+        self._quota, self._extra = divmod(sum(self._topics.values()), len(group.members))
+        self._free: list[Partition] = []
+        self._changed: dict[str, Target] = {}
+        for topic_id, partitions in self._topics.items():
+            owners = group.owners.get(topic_id, {})
+            if len(owners) < partitions:
+                self._free += ((topic_id, partition) for partition in range(partitions) if partition not in owners)
+
+    def assign(self) -> dict[str, Target]:
+        members = self._group.members
+        if not self._topics:
+            return dict.fromkeys(members, NO_TARGET)
+        unfilled: list[tuple[str, int]] = []
+        may_lose, extra = self._may_lose_topics(), self._extra
+        for index, (member_id, size) in enumerate(zip(members, self._group.sizes, strict=True)):
+            quota, used = self._quota + (extra > 0), size
+            if may_lose or size > quota:
+                used = self._keep(member_id, quota)
+            if used < quota and extra and len(members) - index > extra:
+                # Another member may take the extra partition, unless only as many members are left as must take one.
+                quota -= 1
+            elif extra:
+                extra -= 1
+            if used < quota:
+                unfilled.append((member_id, quota - used))
+        self._fill(unfilled)
+        return self._changed
+
+    def _may_lose_topics(self) -> bool:
+        """Return whether a member may have topics to which it is not subscribed any more."""
+        owners = self._group.owners
+        return not owners.keys() <= self._topics.keys() or sum(self._group.sizes) != sum(map(len, owners.values()))
+
+    def _keep(self, member_id: str, quota: int) -> int:
+        """Keep what a member is subscribed to, within the quota; return its size."""
+        previous = self._group.previous.get(member_id, NO_TARGET)
+        size = sum(map(len, previous.values()))
+        if size <= quota and previous.keys() <= self._topics.keys():
+            return size
+        kept, left = {}, quota
+        for topic_id, partitions in previous.items():
+            if topic_id not in self._topics:
+                continue
+            self._free += ((topic_id, partition) for partition in partitions[left:])
+            if left:
+                kept[topic_id] = partitions[:left]
+                left -= len(kept[topic_id])
+        topics = hash_order([*kept], topic_id_hash_code, sized_capacity(len(previous)))
+        self._changed[member_id] = {topic_id: kept[topic_id] for topic_id in topics}
+        return quota - left
+
+    def _fill(self, unfilled: list[tuple[str, int]]) -> None:
+        """Assign the free partitions to members below their quota."""
+        start = 0
+        for member_id, quota in unfilled:
+            if start >= len(self._free):
+                return
+            added: dict[str, list[int]] = {}
+            for topic_id, partition in self._free[start : start + quota]:
+                added.setdefault(topic_id, []).append(partition)
+            start += quota
+            previous = self._group.previous.get(member_id, NO_TARGET)
+            kept = self._changed.get(member_id, previous)
+            # In Java, HashMap.computeIfAbsent inserts a key before others of its bucket.
+            topics = [*reversed([topic_id for topic_id in added if topic_id not in kept]), *kept]
+            self._changed[member_id] = {
+                topic_id: _added(kept.get(topic_id, ()), added.get(topic_id, []))
+                for topic_id in hash_order(topics, topic_id_hash_code, sized_capacity(len(previous)))
+            }
+
+
+def _added(kept: tuple[int, ...], added: list[int]) -> tuple[int, ...]:
+    """Return the partitions of a topic that a member keeps with those that are added to them."""
+    return partition_order([*kept, *added], set_capacity(len(kept)))

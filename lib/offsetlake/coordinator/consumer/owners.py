@@ -1,0 +1,48 @@
+"""The members that own partitions, or have them in their target assignments, by topic ID."""
+
+from collections.abc import Iterator
+
+from offsetlake.coordinator.consumer.member import Member
+from offsetlake.coordinator.modern.assignment import Target
+
+
+def replace_current(epochs: dict[str, dict[int, int]], old: Member | None, new: Member | None) -> None:
+    """Replace the current assignment of a member in the epochs of the owners; None is a member that does not exist."""
+    if old is not None:
+        epoch = old.epoch
+        for topic_id, partitions in _owned(old):
+            of_topic = epochs.get(topic_id, {})
+            for partition in partitions:
+                if of_topic.get(partition) == epoch:
+                    del of_topic[partition]
+            if not of_topic:
+                epochs.pop(topic_id, None)
+    if new is not None:
+        epoch = new.epoch
+        for topic_id, partitions in _owned(new):
+            of_topic = epochs.setdefault(topic_id, {})
+            for partition in partitions:
+                if of_topic.setdefault(partition, epoch) < epoch:
+                    of_topic[partition] = epoch
+
+
+def replace_target(owners: dict[str, dict[int, str]], member_id: str, old: Target, new: Target) -> None:
+    """Replace the target assignment of a member in the members that have partitions."""
+    for topic_id, partitions in old.items():
+        of_topic = owners.get(topic_id, {})
+        for partition in set(partitions).difference(new.get(topic_id, ())):
+            if of_topic.get(partition) == member_id:
+                del of_topic[partition]
+        if not of_topic:
+            owners.pop(topic_id, None)
+    for topic_id, partitions in new.items():
+        of_topic = owners.setdefault(topic_id, {})
+        for partition in set(partitions).difference(old.get(topic_id, ())):
+            of_topic[partition] = member_id
+
+
+def _owned(member: Member) -> Iterator[tuple[str, list[int]]]:
+    for name in ("assignedPartitions", "partitionsPendingRevocation"):
+        for topic in member.current.get(name, ()):
+            if topic["partitions"]:
+                yield topic["topicId"], topic["partitions"]

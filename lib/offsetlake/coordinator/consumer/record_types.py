@@ -1,0 +1,12 @@
+"""The types of the records of a consumer group."""
+
+from offsetlake.coordinator.modern.records import ModernRecords
+from offsetlake.kafka.records.coordinator_records import OffsetsRecordType as Type
+
+RECORDS = ModernRecords(
+    metadata_type=Type.CONSUMER_GROUP_MEMBER_METADATA,
+    current_type=Type.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT,
+    target_type=Type.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER,
+    group_epoch_type=Type.CONSUMER_GROUP_METADATA,
+    assignment_epoch_type=Type.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA,
+)

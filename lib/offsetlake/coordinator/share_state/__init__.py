@@ -1,0 +1,1 @@
+"""The share coordinator: the durable state of share partitions (KIP-932), as a pure core."""
