@@ -8,47 +8,48 @@ LOG    ?= tests/fixtures/broker-log
 PORT   ?= 8080
 LAKE   ?= lake
 PIP    := $(BIN)/pip --disable-pip-version-check --no-input -q
+UV     := $(BIN)/uv pip install -q --require-hashes
 MVN    := mvn -q -B -ntp
 
+export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 unexport PYTHONDONTWRITEBYTECODE  # tests start many processes, which reuse the compiled files of earlier ones
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run example spark-sql airflow test test-all test-fast check format docs bench dist lock clean
+.PHONY: help setup run example spark-sql airflow test test-all test-fast check format docs bench dist dist-env lock clean
 
 help: ## print this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1|/' | column -t -s '|'
 
-setup: $(VENV)/.ready .jars/spark/.ready ## make the environment and fetch Spark's jars
+setup: $(VENV)/.ready ## make the environment
 
 run: setup ## run the main job on the bundled log of a real broker (LOG=folder LAKE=folder)
 	@$(BIN)/offsetlake run --log $(LOG) --lake $(LAKE)
 
 example: setup ## write an example log that commands may change, and read it into a lake: example/log and example/lake
 	@rm -rf example
-	@$(BIN)/python docs/example.py example/log
+	@$(BIN)/offsetlake example example/log
 	@$(BIN)/offsetlake run --log example/log --lake example/lake --now 2026-01-31T15:00
 
-spark-sql: setup ## open Spark's SQL shell on the tables and views of a lake (LAKE=folder)
+spark-sql: setup .jars/spark/.ready ## open Spark's SQL shell on the tables and views of a lake (LAKE=folder)
 	@$(BIN)/offsetlake views --lake $(LAKE) >lake.sql
-	@$(BIN)/spark-sql --driver-class-path '.jars/spark/*' --properties-file conf/spark.conf \
-	  --conf spark.sql.catalogImplementation=in-memory -i lake.sql
+	@$(BIN)/spark-sql --driver-class-path '.jars/spark/*' --properties-file conf/spark-sql.conf -i lake.sql
 
 airflow: setup $(AIRFLOW)/.ready ## start a local Airflow with the DAGs on the bundled log (LOG=folder PORT=8080)
 	@PORT=$(PORT) dags/local.sh "$(abspath $(LOG))"
 
 TESTS := $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder --durations=15
 
-test: check .jars/broker/.ready $(AIRFLOW)/.ready dist ## lint, types and tests, with a real broker, a real Spark cluster and Airflow
+test: check .jars/spark/.ready .jars/broker/.ready $(AIRFLOW)/.ready .s3-venv/.ready dist ## lint, types and tests, with a real broker, a real Spark cluster and Airflow
 	$(TESTS) -n 2 -m 'not long'
 
-test-all: test ## `make test`, then the tests that take long: kills at every write, random logs, fuzzing, a browser
+test-all: test .jars/peer/.ready .tools/versitygw ## `make test`, then the tests that take long: kills at every write, random logs, fuzzing, a browser
 	$(TESTS) -n 4 -m long
 
 test-fast: $(VENV)/.dev ## the tests of bytes, logs and rules that start nothing
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m 'not jvm and not broker and not slow and not long' \
 	  tests/kafka tests/log tests/rules tests/util tests/lake
 
-check: $(VENV)/.dev .jars/spark/.ready ## lint, format, types, import rules
+check: $(VENV)/.dev ## lint, format, types, import rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -70,38 +71,59 @@ dist: $(VENV)/.dev ## build the wheel, and the same as the zip spark-submit want
 	@$(BIN)/python -m build --wheel --no-isolation --outdir dist . >/dev/null
 	@cp dist/offsetlake-*.whl dist/offsetlake.zip
 
-lock: $(VENV)/.dev ## lock the requirements of pyproject.toml anew
-	$(BIN)/uv pip compile pyproject.toml --extra build --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q -o $(REQ)/runtime.txt
-	$(BIN)/uv pip compile pyproject.toml --extra dev -c $(REQ)/runtime.txt --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q -o $(REQ)/dev.txt
-	$(BIN)/uv pip compile $(REQ)/airflow.in --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q -o $(REQ)/airflow.txt
+# Spark itself is on the executors already: its jars are most of the size.
+dist-env: dist ## pack an environment with the program and what it needs on executors: dist/env.tar.gz
+	@rm -rf dist/env dist/env.tar.gz
+	@$(PYTHON) -m venv dist/env
+	@dist/env/bin/pip --disable-pip-version-check --no-input -q install --require-hashes -r $(REQ)/runtime.txt
+	@dist/env/bin/pip --disable-pip-version-check --no-input -q install --no-deps dist/offsetlake-*.whl
+	@dist/env/bin/python -m offsetlake.log.compiling
+	@$(BIN)/venv-pack -q -p dist/env -o dist/env.tar.gz --exclude '*/pyspark/jars/*'
+	@rm -rf dist/env
+
+LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q
+
+lock: $(BIN)/uv ## lock the requirements of pyproject.toml anew
+	$(LOCK) pyproject.toml --extra build -o $(REQ)/runtime.txt
+	$(LOCK) pyproject.toml --extra dev -c $(REQ)/runtime.txt -o $(REQ)/dev.txt
+	$(LOCK) $(REQ)/airflow.in -o $(REQ)/airflow.txt
+	$(LOCK) $(REQ)/s3-server.in -o $(REQ)/s3-server.txt
+	$(LOCK) $(REQ)/uv.in -o $(REQ)/uv.txt
 
 clean: ## remove everything made here, lakes of your own excepted
-	rm -rf $(VENV) $(AIRFLOW) .airflow .jars dist build lake lake.sql example
+	rm -rf $(VENV) $(AIRFLOW) .airflow .s3-venv .tools .jars dist build lake lake.sql example
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.ready: $(REQ)/runtime.txt | $(VENV)/bin/python
 	@echo "installing the locked requirements into $(VENV) (about a minute)"
-	@$(PIP) install --require-hashes -r $(REQ)/runtime.txt
+	@$(PIP) install --no-compile --require-hashes -r $(REQ)/runtime.txt
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m offsetlake.log.compiling
 	@touch $@
 
-$(VENV)/.dev: $(REQ)/dev.txt $(VENV)/.ready
-	@echo "installing what tests and checks need"
-	@$(PIP) install --require-hashes -r $(REQ)/dev.txt
+# uv takes a tenth of pip's time for many packages; for Spark, which is one archive, it takes as long.
+$(BIN)/uv: $(REQ)/uv.txt | $(BIN)/python
+	@$(PIP) install --no-compile --require-hashes -r $<
 	@touch $@
 
-$(AIRFLOW)/.ready: $(REQ)/airflow.txt
+$(VENV)/.dev: $(REQ)/dev.txt $(VENV)/.ready $(BIN)/uv
+	@echo "installing what tests and checks need"
+	@$(UV) --python $(BIN)/python -r $<
+	@touch $@
+
+$(AIRFLOW)/.ready: $(REQ)/airflow.txt $(BIN)/uv
 	@echo "installing Airflow into $(AIRFLOW)"
 	@$(PYTHON) -m venv $(AIRFLOW)
-	@$(AIRFLOW)/bin/pip --disable-pip-version-check --no-input -q install --require-hashes -r $<
+	@$(UV) --python $(AIRFLOW)/bin/python -r $<
 	@touch $@
 
 .jars/spark/.ready: conf/jars/pom.xml
-	@echo "fetching the Delta jars"
-	@$(MVN) -f $< dependency:copy-dependencies -DincludeScope=runtime -DincludeGroupIds=io.delta -DoutputDirectory=$(CURDIR)/.jars/spark
+	@echo "fetching the jars of Delta Lake and S3A"
+	@$(MVN) -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.jars/spark \
+	  -DincludeGroupIds=io.delta,org.apache.hadoop,software.amazon.awssdk,software.amazon.eventstream,org.reactivestreams \
+	  -DexcludeArtifactIds=hadoop-client-api,hadoop-client-runtime
 	@touch $@
 
 .jars/broker/.ready: tests/support/broker/pom.xml
@@ -109,7 +131,21 @@ $(AIRFLOW)/.ready: $(REQ)/airflow.txt
 	@$(MVN) -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.jars/broker
 	@touch $@
 
-.jars/peer/.ready: benchmarks/broker/pom.xml
-	@echo "fetching the Kafka broker to compare with"
-	@$(MVN) -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.jars/peer
+.s3-venv/.ready: $(REQ)/s3-server.txt $(BIN)/uv
+	@echo "installing a server of S3 for the tests into .s3-venv"
+	@$(PYTHON) -m venv .s3-venv
+	@$(UV) --python .s3-venv/bin/python -r $<
+	@touch $@
+
+# Stricter than moto, but it takes two minutes, and Go, to build.
+.tools/versitygw:
+	@if command -v go >/dev/null; then echo "building versitygw, a server of S3 for the tests"; mkdir -p .tools/go; \
+	  GOBIN=$(CURDIR)/.tools GOPATH=$(CURDIR)/.tools/go GOCACHE=$(CURDIR)/.tools/go/cache \
+	  go install -modcacherw -ldflags="-s -w" github.com/versity/versitygw/cmd/versitygw@v1.8.0 2>/dev/null; rm -rf .tools/go; \
+	fi
+
+# 4.1 waits 5 ms with every commit on purpose: benchmarks compare with a later version.
+.jars/peer/.ready: tests/support/broker/pom.xml
+	@echo "fetching a second version of Kafka for the long tests and the benchmarks"
+	@$(MVN) -f $< -Dkafka.version=4.2.0 dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.jars/peer
 	@touch $@

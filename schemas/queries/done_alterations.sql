@@ -6,3 +6,4 @@ SELECT done.committed_offset AS set_offset, done.previous_offset AS committed_of
 FROM alterations AS done LEFT JOIN offset_commits AS past
   ON past.log_partition = done.log_partition AND past.log_offset = done.judged_offset
 WHERE done.run_id = {run_id} AND done.outcome = 'done' AND done.topic IS NOT NULL
+  AND coalesce(done.group_type, '') <> 'share'

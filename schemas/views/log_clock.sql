@@ -11,4 +11,6 @@ FROM (
   SELECT max(log_timestamp) AS log_timestamp FROM offset_commits
   UNION ALL
   SELECT max(log_timestamp) AS log_timestamp FROM group_records
+  UNION ALL
+  SELECT max(log_timestamp) AS log_timestamp FROM share_state_records
 ) AS newest

@@ -16,8 +16,8 @@ from offsetlake.errors import BadRequest
 from offsetlake.lake import runs
 from offsetlake.lake.definitions import HISTORY, REDUCED_HISTORY, STATE, TABLES
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.portions import Portion, portions
-from offsetlake.lake.select import readable, select_at
+from offsetlake.lake.sql.portions import Portion, portions
+from offsetlake.lake.sql.select import readable, select_at
 from offsetlake.util.escaping import visible
 from offsetlake.util.resources import resource
 
@@ -37,7 +37,8 @@ _STRIDE = 7919  # a prime, so that successive compactions sample distant parts o
 _CHANGED = """
 SELECT DISTINCT stretch['partition'] AS log_partition FROM (
   SELECT unnest(ranges) AS stretch FROM runs WHERE job = 'ingest' AND run_id > {since}
-) WHERE stretch['topic'] = '__consumer_offsets' AND stretch['end'] > stretch['start'] ORDER BY log_partition"""
+) WHERE stretch['topic'] IN ('__consumer_offsets', '__share_group_state') AND stretch['end'] > stretch['start']
+ORDER BY log_partition"""
 
 Advance = Callable[[int, int], None]
 

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from offsetlake.checks.expectations import Suite
-from offsetlake.lake.lake import Lake, disk_errors
-from offsetlake.lake.select import select_at
+from offsetlake.lake.lake import Lake
+from offsetlake.lake.sql.select import select_at
 
 _FILE = "gates.json"
 
@@ -25,7 +25,7 @@ def settle(lake: Lake, suites: Sequence[Suite], versions: Mapping[str, int], fai
 
 
 def accept(lake: Lake, suites: Sequence[Suite]) -> None:
-    """Let the next gates check only history that is compacted from now on; a person has examined all before."""
+    """Record that a person accepts the history so far, so that later gates check only what is compacted from now on."""
     held = held_back(lake)
     compacted = lake.query("SELECT max(through_run) AS run_id FROM runs WHERE job = 'compact'", "runs")
     run = compacted["run_id"][0].as_py() or 0
@@ -34,5 +34,5 @@ def accept(lake: Lake, suites: Sequence[Suite]) -> None:
 
 def _write(lake: Lake, before: Mapping[str, int], now: dict[str, int]) -> None:
     if now != before:
-        with disk_errors(lake.path):
+        with lake.location.errors():
             lake.write_file(_FILE, now)

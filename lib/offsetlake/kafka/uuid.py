@@ -4,6 +4,7 @@ The text is URL-safe base64 without padding: 22 characters.
 """
 
 import base64
+from functools import lru_cache
 
 ZERO_UUID = bytes(16)
 """Kafka's placeholder for an unknown or absent UUID."""
@@ -15,6 +16,7 @@ def uuid_text(data: bytes) -> str:
     return base64.urlsafe_b64encode(data)[:22].decode()
 
 
+@lru_cache(maxsize=20_000)
 def uuid_bytes(text: str) -> bytes:
     """Return the 16 bytes of a UUID.
 

@@ -6,19 +6,21 @@ commit that adds or removes files changes rows, unless a later commit (RESTORE) 
 """
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError
 
+from offsetlake.location.location import Location
 from offsetlake.util.times import to_iso
 
 _OURS = "offsetlake-"
 _REBUILT, _EVERYTHING = "offsetlake.rebuilt", "all"
+_ENTRY, _CHECKPOINT = re.compile(r"\d{20}\.json"), re.compile(r"\d{20}\.checkpoint\.")
 
 File = tuple[str, str]
 """A data file as Delta identifies it: by its path and its deletion vector (empty if it has none)."""
@@ -29,15 +31,27 @@ def app_id(job: str) -> str:
     return f"{_OURS}{job}"
 
 
-def ours(job: str, number: int) -> CommitProperties:
-    """Return the properties that mark a commit as one of offsetlake."""
-    return CommitProperties(app_transactions=[Transaction(app_id(job), number)])
+FENCE = app_id("lease")
+"""The application identifier under which the Delta log records the epoch of the lease of the newest commit."""
 
 
-def rebuilt(job: str, number: int, log_partitions: list[int] | None) -> CommitProperties:
-    """Return the properties that mark a commit that rebuilt a table, or some of its log partitions."""
-    scope = _EVERYTHING if log_partitions is None else ",".join(map(str, log_partitions))
-    return CommitProperties(app_transactions=[Transaction(app_id(job), number)], custom_metadata={_REBUILT: scope})
+def ours(job: str, number: int, epoch: int = 0, rebuilt: str | None = None) -> CommitProperties:
+    """Return the properties that mark a commit as one of offsetlake.
+
+    The epoch of the lease is recorded too, by which a former holder learns that another process has taken it over. Of
+    two commits by delta-rs itself that were prepared at the same version, Delta then refuses the second one. `rebuilt`
+    is the `rebuilt_scope` of a commit that rebuilt a table.
+    """
+    leases = [Transaction(FENCE, epoch)] if epoch else []
+    return CommitProperties(
+        app_transactions=[Transaction(app_id(job), number), *leases],
+        custom_metadata=None if rebuilt is None else {_REBUILT: rebuilt},
+    )
+
+
+def rebuilt_scope(log_partitions: list[int] | None) -> str:
+    """Return what a commit has rebuilt, as its properties contain it: some log partitions, or all if None."""
+    return _EVERYTHING if log_partitions is None else ",".join(map(str, log_partitions))
 
 
 @dataclass(slots=True)
@@ -148,37 +162,51 @@ class Findings:
             self._files, self._same_rows, self.readable = _Files(), {frozenset()}, commit.version
 
 
-def follow(folder: Path, table: str, since: int | None) -> Findings:
-    """Return the findings about the table in `folder` after version `since`; None means all commits in its log."""
-    log = folder / "_delta_log"
-    first = min(_versions(log), default=0) if since is None else since + 1
+def entry_name(version: int) -> str:
+    """Return the name of the entry of a Delta log that contains the commit of a version."""
+    return f"{version:020}.json"
+
+
+def newest_version(names: Iterable[str]) -> int:
+    """Return the newest version of which a Delta log has an entry or a checkpoint; -1 if there is none."""
+    return max((int(name[:20]) for name in names if _ENTRY.fullmatch(name) or _CHECKPOINT.match(name)), default=-1)
+
+
+class DeltaLog(Protocol):
+    """The files of a Delta log: a location, or the copy of a log."""
+
+    def names(self, after: str = "") -> list[str]:
+        """Return the names of the files that follow `after`."""
+
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a file; None if it does not exist."""
+
+
+def follow(location: Location, log: DeltaLog, table: str, since: int | None) -> Findings:
+    """Return the findings about a table at a location after version `since`; None means all commits in its log."""
+    names = log.names() if since is None else log.names(after=f"{since:020}")
+    entries = {int(name[:20]) for name in names if _ENTRY.fullmatch(name)}
+    checkpoint = max((int(name[:20]) for name in names if _CHECKPOINT.match(name)), default=-1)
+    first = min(entries, default=0) if since is None else since + 1
     findings = Findings(first - 1, first - 1)
-    for commit in _commits(log, table, first):
-        findings.add(commit)
-    findings.missing = _missing(log, since, findings.version)
-    if findings.changed and findings.repaired and _changed_partitions(folder, findings.changed) <= findings.repaired:
+    version = first
+    while version in entries and (content := log.read(entry_name(version))) is not None:
+        findings.add(_read(table, version, content.decode()))
+        version += 1
+    findings.missing = _missing(since, findings.version, checkpoint, entries)
+    if findings.changed and findings.repaired and _changed_partitions(location, findings.changed) <= findings.repaired:
         findings.changed = []
     return findings
 
 
-def _versions(log: Path) -> list[int]:
-    return [int(file.stem) for file in log.glob(f"{'[0-9]' * 20}.json")]
+def _missing(since: int | None, newest: int, checkpoint: int, entries: set[int]) -> str:
+    """Return why commits that are not verified yet cannot be read or the table is too old; empty if neither is so.
 
-
-def _commits(log: Path, table: str, first: int) -> Iterator[Commit]:
-    version = first
-    while (file := log / f"{version:020}.json").exists():
-        yield _read(table, version, file.read_text(encoding="utf-8"))
-        version += 1
-
-
-def _missing(log: Path, since: int | None, newest: int) -> str:
-    """Return why commits that are not verified yet cannot be read or the table is too old; empty if neither is so."""
-    pointer = log / "_last_checkpoint"
-    checkpoint = json.loads(pointer.read_text(encoding="utf-8"))["version"] if pointer.exists() else -1
-    if checkpoint > newest:
+    `checkpoint` is the newest checkpoint, `entries` are the versions in the log, both from `since` on.
+    """
+    if max([checkpoint, *entries]) > newest:
         return f"because its log no longer has version {newest + 1}, which was not verified yet"
-    if since is not None and newest == since and checkpoint < since and since not in _versions(log):
+    if since is not None and checkpoint < since and since not in entries:
         return f"because its version is older than {since}, which was verified: an older copy has replaced it"
     return ""
 
@@ -215,10 +243,12 @@ def _add_action(commit: Commit, kind: str, action: dict[str, Any]) -> None:
             commit.removed.add(file)
 
 
-def _changed_partitions(folder: Path, changed: list[Commit]) -> set[int]:
+def _changed_partitions(location: Location, changed: list[Commit]) -> set[int]:
     """Return the log partitions whose rows the commits may have changed; -1 if some are unknown."""
     try:
-        files = pa.table(DeltaTable(folder, version=changed[0].version - 1).get_add_actions(flatten=True)).to_pylist()
+        files = pa.table(
+            DeltaTable(str(location), version=changed[0].version - 1).get_add_actions(flatten=True)
+        ).to_pylist()
     except DeltaError:  # the log no longer has that version
         return {-1}
     spans = {row["path"]: (row.get("min.log_partition"), row.get("max.log_partition")) for row in files}

@@ -1,23 +1,23 @@
 """Definitions of the tables, one JSON file each in `schemas/tables/`: read, created and upgraded here.
 
 A change of a definition may only allow more. To change a table, append a column or a check whose `since` is
-LAKE_VERSION + 1, or make a column nullable, or remove a check, or change a comment; then increment LAKE_VERSION. A lake
-of an older version is upgraded when it is next opened for writing. A check with another condition needs another name.
+LAKE_VERSION + 1, or add a property, or make a column nullable, or remove a check, or change a comment; then increment
+LAKE_VERSION. A lake of an older version is upgraded when it is next opened for writing. A check with another condition
+needs another name.
 """
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from deltalake import DeltaTable, Field, Schema
 
 from offsetlake.lake.commits import ours
 from offsetlake.util.resources import resource
 
-LAKE_VERSION = 6
+LAKE_VERSION = 8
 HISTORY = (
     "offset_commits",
     "transaction_markers",
@@ -26,10 +26,10 @@ HISTORY = (
     "quarantine",
     "audit_events",
 )
-REDUCED_HISTORY = HISTORY[:3]
+REDUCED_HISTORY = HISTORY[:4]
 """The history tables that the state tables are reduced from."""
-STATE = ("offsets", "pending_offsets", "groups", "group_members")
-TABLES = (*HISTORY, *STATE, "tombstones", "alterations", "log_ends", "runs")
+STATE = ("offsets", "pending_offsets", "groups", "group_members", "share_partitions")
+TABLES = (*HISTORY, *STATE, "tombstones", "alterations", "log_ends", "history_cuts", "runs")
 FORMER_NAMES = {"acts": "audit_events"}
 """Tables by the names they had before lake version 6."""
 
@@ -37,20 +37,47 @@ _OURS = ours("create", LAKE_VERSION)
 _CHECK = "delta.constraints."  # prefix of the names of checks among the properties of a table
 
 
+class ColumnDefinition(TypedDict):
+    """The definition of a column."""
+
+    name: str
+    type: str | dict[str, Any]
+    """As in the schema of a Delta log: the name of the type, or an object for a nested type."""
+    nullable: bool
+    comment: str
+    since: int
+    """The lake version that added the column."""
+    repeats: NotRequired[bool]
+    """Whether files store the strings as dictionaries."""
+
+
+class CheckDefinition(TypedDict):
+    """The definition of a CHECK constraint; `since` is the lake version that added it."""
+
+    name: str
+    sql: str
+    since: int
+
+
 @dataclass(frozen=True, slots=True)
 class TableDefinition:
-    """The definition of a table: columns and checks as JSON objects with `since`, and types by their names in Delta."""
+    """The definition of a table."""
 
     name: str
     comment: str
-    columns: tuple[dict[str, Any], ...]
-    checks: tuple[dict[str, Any], ...]
+    columns: tuple[ColumnDefinition, ...]
+    checks: tuple[CheckDefinition, ...]
     properties: dict[str, str]
 
     @property
     def column_names(self) -> list[str]:
         """Names of the columns, in the order of the table."""
         return [column["name"] for column in self.columns]
+
+    @property
+    def column_comments(self) -> dict[str, str]:
+        """The comments of the columns by name, in the order of the table."""
+        return {column["name"]: column["comment"] for column in self.columns}
 
     @property
     def repeating(self) -> list[str]:
@@ -62,8 +89,8 @@ class TableDefinition:
         return [Field.from_json(json.dumps(_delta_field(c))) for c in self.columns if c["since"] > since]
 
 
-def _delta_field(column: dict[str, Any]) -> dict[str, Any]:
-    fields = {name: column[name] for name in ("name", "type", "nullable")}
+def _delta_field(column: ColumnDefinition) -> dict[str, Any]:
+    fields = {"name": column["name"], "type": column["type"], "nullable": column["nullable"]}
     return fields | {"metadata": {"comment": column["comment"]} if column["comment"] else {}}
 
 
@@ -85,10 +112,10 @@ def current_name(table: str) -> str:
     return FORMER_NAMES.get(table, table)
 
 
-def create_table(path: Path, wanted: TableDefinition) -> None:
+def create_table(uri: str, wanted: TableDefinition) -> None:
     """Create the empty table with all columns and checks; completes a table that a killed run left incomplete."""
     table = DeltaTable.create(
-        path,
+        uri,
         Schema(wanted.fields()),
         mode="ignore",
         name=wanted.name,
@@ -99,14 +126,17 @@ def create_table(path: Path, wanted: TableDefinition) -> None:
     add_checks(table, wanted, since=0)
 
 
-def upgrade_table(path: Path, wanted: TableDefinition, from_version: int) -> None:
+def upgrade_table(uri: str, wanted: TableDefinition, from_version: int) -> None:
     """Upgrade a table of lake version `from_version` to its definition; idempotent."""
-    table = DeltaTable(path)
+    table = DeltaTable(uri)
     present = {field.name: field for field in table.schema().fields}
     missing = [field for field in wanted.fields(from_version) if field.name not in present]
     if missing:
         table.alter.add_columns(missing, commit_properties=_OURS)
     _loosen(table, wanted, present)
+    lacking = {name: v for name, v in wanted.properties.items() if name not in table.metadata().configuration}
+    if lacking:
+        table.alter.set_table_properties(lacking, commit_properties=_OURS)
     add_checks(table, wanted, since=from_version)
 
 

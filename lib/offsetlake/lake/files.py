@@ -6,25 +6,24 @@ its table: files that a killed task has left are never read, and `maintain` vacu
 """
 
 import json
-import time
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake import DeltaTable, Schema
 from deltalake.transaction import AddAction, RemoveAction
 
 from offsetlake.errors import LakeBusy, TableChanged
-from offsetlake.lake.commits import app_id, ours
+from offsetlake.lake.commits import app_id
 from offsetlake.lake.constraints import check_rows
 from offsetlake.lake.definitions import definition
-from offsetlake.lake.lake import Lake, disk_errors
-from offsetlake.util.atomic_files import to_disk
+from offsetlake.lake.lake import Lake
+from offsetlake.util.times import now_ms
 
 ROWS_A_GROUP = 1 << 18
 
@@ -45,7 +44,8 @@ class TableFile:
 
     def __init__(self, lake: Lake, table: str) -> None:
         self._table, self._schema = table, table_schema(table)
-        self._path = lake.table_path(table) / f"part-{uuid.uuid4()}.parquet"
+        self._location, self._name = lake.table_location(table), f"part-{uuid.uuid4()}.parquet"
+        self._path = self._location.new_file(self._name)
         self._repeating = definition(table).repeating
         self._statistics = {name: _Statistics() for name in _indexed(table)}
         self._rows = 0
@@ -72,7 +72,7 @@ class TableFile:
         self._rows += rows.num_rows
         for name, statistics in self._statistics.items():
             statistics.add(rows[name])
-        with disk_errors(self._path.parent):
+        with self._location.errors():
             if self._writer is None:
                 self._writer = pq.ParquetWriter(
                     self._path,
@@ -91,23 +91,31 @@ class TableFile:
             self._flush()
         if self._writer is None:
             return []
-        with disk_errors(self._path.parent):
+        with self._location.errors():
             self._writer.close()
-            to_disk(self._path)
-        stat = self._path.stat()
+            size = self._path.stat().st_size
+            self._location.keep(self._name, self._path)
         stats = {
             "numRecords": self._rows,
             "minValues": {n: s.smallest for n, s in self._statistics.items() if s.smallest is not None},
             "maxValues": {n: s.largest for n, s in self._statistics.items() if s.largest is not None},
             "nullCount": {n: s.nulls for n, s in self._statistics.items()},
         }
-        return [AddAction(self._path.name, stat.st_size, {}, int(stat.st_mtime * 1000), True, json.dumps(stats))]
+        return [AddAction(self._name, size, {}, now_ms(), True, json.dumps(stats))]
 
     def discard(self) -> None:
         """Remove the unfinished file."""
         if self._writer is not None:
             self._writer.close()
         self._path.unlink(missing_ok=True)
+
+
+def discard_files(lake: Lake, table: str, paths: Iterable[str]) -> None:
+    """Remove data files that no commit references."""
+    location = lake.table_location(table)
+    with location.errors():
+        for path in paths:
+            location.discard(path)
 
 
 @dataclass(slots=True)
@@ -186,33 +194,47 @@ def commit(
     changes: Iterable[FileChanges],
     job: str,
     run_id: int,
-    properties: CommitProperties | None = None,
+    rebuilt: str | None = None,
 ) -> None:
     """Apply all file changes in one commit; does nothing if this run already did.
 
     Raises LakeBusy if another program has rearranged the files to remove.
     """
     all_changes = list(changes)
-    now = int(time.time() * 1000)
+    now = now_ms()
     actions: list[AddAction | RemoveAction] = [action for of_task in all_changes for action in of_task.added]
-    removed = [path for of_task in all_changes for path in of_task.removed]
+    removed = [*dict.fromkeys(path for of_task in all_changes for path in of_task.removed)]
     actions += [RemoveAction(path, True, now) for path in removed]
     if not actions or committed(lake, table, job, run_id):
         return
-    target = lake.delta_table(table)
-    # Delta accepts the removal of files that are not in the table: their rows would then be in it twice.
-    if removed and not {*removed} <= {file["path"] for file in active_files(lake, table, target)}:
+    once = lake.properties(job, run_id, rebuilt)
+    with lake.open_tables() as tables:
+        tables.commit(table, actions, once, partial(refuse_rearranged, lake, table, {*removed}))
+
+
+def refuse_rearranged(lake: Lake, table: str, removed: set[str], target: DeltaTable) -> None:
+    """Raise LakeBusy if files to remove are not in the table: Delta accepts that, and rows would be in it twice."""
+    if removed and not removed <= {file["path"] for file in active_files(lake, table, target)}:
         raise LakeBusy(
-            f"another program rearranged the files of table {table} of {lake.path} meanwhile: run the command again"
+            f"another program rearranged the files of table {table} of {lake.location} meanwhile: run the command again"
         )
-    with disk_errors(lake.path):
-        once = properties or ours(job, run_id)
-        target.create_write_transaction(actions, "append", target.schema(), commit_properties=once)
 
 
 def committed(lake: Lake, table: str, job: str, run_id: int) -> bool:
     """Check whether this run of a job, or a later one, has written to a table."""
-    return (lake.delta_table(table).transaction_version(app_id(job)) or 0) >= run_id
+    return (lake.without_rows(table).transaction_version(app_id(job)) or 0) >= run_id
+
+
+def rows_of_run(lake: Lake, table: str, run_id: int) -> int:
+    """Return the number of rows that an ingest has written to a history table, by statistics of files if possible."""
+    files = [
+        file
+        for file in active_files(lake, table)
+        if file.get("min.ingest_run") is None or file["min.ingest_run"] <= run_id <= file["max.ingest_run"]
+    ]
+    if all(file.get("min.ingest_run") == file.get("max.ingest_run") == run_id for file in files):
+        return sum(int(file["num_records"]) for file in files)
+    return lake.count(table, f"ingest_run = {run_id}")
 
 
 def active_files(lake: Lake, table: str, version: DeltaTable | int | None = None) -> list[dict[str, Any]]:
@@ -221,7 +243,7 @@ def active_files(lake: Lake, table: str, version: DeltaTable | int | None = None
     The files can be read as plain Parquet: raises TableChanged if they have deletion vectors, or columns with other
     names in the files.
     """
-    target = version if isinstance(version, DeltaTable) else lake.delta_table(table, version)
+    target = version if isinstance(version, DeltaTable) else lake.without_rows(table, version)
     protocol = target.protocol()
     if protocol.min_reader_version > 1:
         why = renamed_columns(target, definition(table).column_names)
@@ -229,7 +251,7 @@ def active_files(lake: Lake, table: str, version: DeltaTable | int | None = None
             why = "has deletion vectors"
         if why:
             raise TableChanged(
-                f"table {table} of the lake {lake.path} {why}, written by another program: restore a state table "
+                f"table {table} of the lake {lake.location} {why}, written by another program: restore a state table "
                 "with `offsetlake rebuild`, any other table with RESTORE in Spark"
             )
     files: list[dict[str, Any]] = pa.table(target.get_add_actions(flatten=True)).to_pylist()

@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
 from offsetlake.lake.definitions import definition
 from offsetlake.lake.files import active_files, repeating_as_dictionaries, table_schema
@@ -22,15 +21,21 @@ _BATCH_ROWS = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class HistoryFile:
-    """A file of a history table, and the range of log partitions it may contain."""
+    """A file of a history table, the range of log partitions it may contain, and its rows; 0 if unknown."""
 
     path: str
     first_partition: int
     last_partition: int
+    rows: int
 
 
-def history_files(lake: Lake, table: str, from_run: int, through_run: int) -> list[HistoryFile]:
-    """Return the files that may contain rows of these ingest runs."""
+def history_files(
+    lake: Lake, table: str, from_run: int, through_run: int, until_ms: int | None = None
+) -> list[HistoryFile]:
+    """Return the files that may contain rows of these ingest runs, appended to the log by an instant, if it is given.
+
+    Records without a timestamp (Kafka before 0.10) count as appended by every instant.
+    """
     files = active_files(lake, table)
     if any(row.get("min.ingest_run") is None for row in files):  # written by others, without statistics
         return partition_files(lake, table)
@@ -38,7 +43,30 @@ def history_files(lake: Lake, table: str, from_run: int, through_run: int) -> li
         _history_file(lake, table, row)
         for row in files
         if row["min.ingest_run"] <= through_run and row["max.ingest_run"] >= from_run
+        if until_ms is None or _may_be_appended_by(row, until_ms)
     ]
+
+
+def _may_be_appended_by(row: dict[str, Any], until_ms: int) -> bool:
+    earliest, without = row.get("min.log_timestamp"), row.get("null_count.log_timestamp")
+    return earliest is None or earliest <= until_ms or without != 0
+
+
+def smallest(lake: Lake, table: str, column: str) -> int | None:
+    """Return the smallest value of a column of integers, None if it has none.
+
+    Only files without statistics about the column are read.
+    """
+    found, unknown = [], []
+    for file in active_files(lake, table):
+        if (value := file.get(f"min.{column}")) is not None:
+            found.append(value)
+        elif not file["num_records"] or file.get(f"null_count.{column}") != file["num_records"]:
+            unknown.append(file["path"])
+    if unknown:
+        values = file_dataset(lake, table, unknown).to_table([column])[column]
+        found.append(pc.min(values).as_py())
+    return min((value for value in found if value is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +107,19 @@ class History(RecordSource):
     files: dict[str, list[HistoryFile]]
 
     @classmethod
-    def open(cls, lake: Lake, tables: Iterable[str], from_run: int = 0, through_run: int = ALL_RUNS) -> "History":
-        """Return the history of a span of ingest runs in these tables, by default of all runs."""
-        files = {table: history_files(lake, table, from_run, through_run) for table in tables}
+    def open(
+        cls,
+        lake: Lake,
+        tables: Iterable[str],
+        from_run: int = 0,
+        through_run: int = ALL_RUNS,
+        until_ms: int | None = None,
+    ) -> "History":
+        """Return the history of a span of ingest runs in these tables, by default of all runs.
+
+        With `until_ms`, files are omitted that contain only later records; other files may contain later ones too.
+        """
+        files = {table: history_files(lake, table, from_run, through_run, until_ms) for table in tables}
         return cls(lake, from_run, through_run, files)
 
     def partitions(self) -> list[int]:
@@ -103,8 +141,7 @@ class History(RecordSource):
             return
         chosen = pc.field("log_partition").isin(list(partitions))
         chosen &= (pc.field("ingest_run") >= self.from_run) & (pc.field("ingest_run") <= self.through_run)
-        folder = self.lake.table_path(table)
-        dataset = ds.dataset([str(folder / f.path) for f in files], schema=table_schema(table))
+        dataset = file_dataset(self.lake, table, [file.path for file in files])
         scanner = dataset.scanner(
             columns=columns,
             filter=chosen if where is None else chosen & where,
@@ -118,17 +155,35 @@ class History(RecordSource):
                 yield pa.Table.from_batches([batch])
 
 
-def partition_files(lake: Lake, table: str, version: int | None = None) -> list[HistoryFile]:
-    """Return the files of any table with a column log_partition, at a Delta version or the newest one."""
-    return [_history_file(lake, table, row) for row in active_files(lake, table, version)]
+def file_dataset(lake: Lake, table: str, paths: Sequence[str], *, dictionaries: bool = False) -> ds.Dataset:
+    """Return data files of a table as a dataset; with `dictionaries`, columns with repeated texts are dictionaries."""
+    location = lake.table_location(table)
+    schema = repeating_as_dictionaries(table) if dictionaries else table_schema(table)
+    read = ds.ParquetReadOptions(dictionary_columns=definition(table).repeating if dictionaries else [])
+    return ds.dataset(
+        [location.path_of(path) for path in paths],
+        schema=schema,
+        format=ds.ParquetFileFormat(read_options=read),
+        filesystem=location.filesystem,
+    )
+
+
+def partition_files(lake: Lake, table: str, version: int | None = None, from_run: int = 0) -> list[HistoryFile]:
+    """Return the files of any table with a column log_partition, at a Delta version or the newest one.
+
+    `from_run` excludes files that contain only rows of older runs, of a table with a column run_id.
+    """
+    files = active_files(lake, table, version)
+    return [_history_file(lake, table, row) for row in files if (row.get("max.run_id") or from_run) >= from_run]
 
 
 def _history_file(lake: Lake, table: str, row: dict[str, Any]) -> HistoryFile:
+    rows = row.get("num_records") or 0
     if row.get("min.log_partition") is not None:
-        return HistoryFile(row["path"], row["min.log_partition"], row["max.log_partition"])
-    column = pq.read_table(lake.table_path(table) / row["path"], columns=["log_partition"])["log_partition"]
+        return HistoryFile(row["path"], row["min.log_partition"], row["max.log_partition"], rows)
+    column = file_dataset(lake, table, [row["path"]]).to_table(["log_partition"])["log_partition"]
     bounds = pc.min_max(column).as_py()
-    return HistoryFile(row["path"], bounds["min"], bounds["max"])
+    return HistoryFile(row["path"], bounds["min"], bounds["max"], rows)
 
 
 def partition_rows(
@@ -146,9 +201,7 @@ def partition_rows(
     With `alone`, for many rows while no other task runs, threads read them, and repeated texts are dictionaries.
     """
     low, high = min(partitions), max(partitions)
-    paths = [lake.table_path(table) / f.path for f in files if f.first_partition <= high and f.last_partition >= low]
-    schema = repeating_as_dictionaries(table) if alone else table_schema(table)
-    read = ds.ParquetReadOptions(dictionary_columns=definition(table).repeating if alone else [])
-    dataset = ds.dataset([str(path) for path in paths], schema=schema, format=ds.ParquetFileFormat(read_options=read))
+    paths = [f.path for f in files if f.first_partition <= high and f.last_partition >= low]
+    dataset = file_dataset(lake, table, paths, dictionaries=alone)
     chosen = pc.field("log_partition").isin(list(partitions))
     return dataset.to_table(columns, filter=chosen if where is None else chosen & where, use_threads=alone)

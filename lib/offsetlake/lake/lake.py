@@ -1,132 +1,164 @@
-"""A lake: a folder of Delta tables, its version, and the lock that only one writing job holds at a time."""
+"""A lake: a location with Delta tables, its version, and the lock that only one writing job holds at a time."""
 
-import errno
-import fcntl
 import json
-import os
-import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable
+from deltalake.exceptions import TableNotFoundError
 
-from offsetlake.errors import LakeBusy, LakeUnusable
-from offsetlake.lake.definitions import FORMER_NAMES, LAKE_VERSION, TABLES, create_table, definition, upgrade_table
-from offsetlake.lake.engine import Engine
-from offsetlake.lake.views import named_in, needed
-from offsetlake.util.atomic_files import replacing, temporary_of, to_disk
+from offsetlake.errors import LakeUnusable
+from offsetlake.lake.commits import DeltaLog, newest_version, ours
+from offsetlake.lake.creation import make_tables, refuse_other_content
+from offsetlake.lake.definitions import FORMER_NAMES, LAKE_VERSION, TABLES
+from offsetlake.lake.open_tables import OpenTables
+from offsetlake.lake.sql.engine import Engine
+from offsetlake.lake.sql.views import named_in, needed
+from offsetlake.location.locate import LakeLocation, locate
+from offsetlake.location.location import Lease, Location
+from offsetlake.util.temporary_folders import temporary_folder
 
-WAIT_SECONDS = 60
 _MARKER = "offsetlake.json"
-LOCK = "lock"
-_ENTRY = f"{'[0-9]' * 20}.json"  # an entry of a Delta log, which is complete when it exists
 
 
 class Lake:
-    """A lake with the data of one log. Use `create` or `open`; both are cheap."""
+    """A lake with the data of one log. Use `create` or `open`; both are cheap.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path.absolute()
+    While the lake is locked, its tables are opened once, and its files listed and read once: only the holder of the
+    lock writes to them. A commit of another program during that time is found before the next cycle.
+    """
+
+    def __init__(self, location: LakeLocation) -> None:
+        self.location = locate(location).absolute()
+        self._version = 0
+        self._lease: Lease | None = None
+        self._tables: OpenTables | None = None
+        self._names: set[str] | None = None
+        self._contents: dict[str, dict[str, Any] | None] = {}
+
+    def __reduce__(self) -> tuple[type["Lake"], tuple[Location]]:
+        """Pickle the location only: a task has neither the lock nor the tables of the driver."""
+        return Lake, (self.location,)
 
     @classmethod
-    def open(cls, path: Path) -> "Lake":
+    def open(cls, location: LakeLocation) -> "Lake":
         """Return a lake for reading; raise LakeUnusable if there is none or a newer program made it."""
-        lake = cls(path)
+        lake = cls(location)
         if lake.version() == 0:
-            raise LakeUnusable(f"no lake in {path}: `offsetlake run --lake {path} --log FOLDER` creates one")
+            raise LakeUnusable(f"no lake in {location}: `offsetlake run --lake {location} --log FOLDER` creates one")
         return lake
 
     @classmethod
-    def create(cls, path: Path) -> "Lake":
+    def create(cls, location: LakeLocation) -> "Lake":
         """Return a lake for writing; create it if there is none, upgrade it if an older program made it."""
-        lake = cls(path)
+        lake = cls(location)
         if lake.version() < LAKE_VERSION:
-            with disk_errors(lake.path):
+            with lake.location.errors():
                 lake._upgrade()
         return lake
 
     @classmethod
-    def check(cls, path: Path) -> None:
+    def check(cls, location: LakeLocation) -> None:
         """Raise LakeUnusable if `create` would: the folder has other content, or a newer program made the lake."""
-        lake = cls(path)
-        if lake.version() == 0 and path.exists():
-            lake._refuse_other_content()
+        lake = cls(location)
+        if lake.version() == 0:
+            refuse_other_content(lake.location)
 
     def version(self) -> int:
         """Return the version of the lake, 0 if there is no lake yet; raises LakeUnusable."""
-        marker = self.path / _MARKER
+        if self._lease and self._version:
+            return self._version
         try:
-            version = int(json.loads(marker.read_text(encoding="utf-8"))["version"])
-        except FileNotFoundError:
-            return 0
+            content = self.location.read(_MARKER)
+            version = int(json.loads(content)["version"]) if content is not None else 0
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise LakeUnusable(f"cannot read {marker} ({error}): check that {self.path} is a lake") from error
+            raise LakeUnusable(
+                f"cannot read {self.location}/{_MARKER} ({error}): check that {self.location} is a lake"
+            ) from error
         if version > LAKE_VERSION:
             raise LakeUnusable(
-                f"the lake {self.path} is at version {version}, written by a newer offsetlake; "
+                f"the lake {self.location} is at version {version}, written by a newer offsetlake; "
                 f"this version supports lakes up to version {LAKE_VERSION}: upgrade offsetlake"
             )
+        self._version = version
         return version
 
     def _upgrade(self) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
+        self.location.prepare()
         with self.lock("create"):
             version = self.version()
             if version == 0:
-                self._refuse_other_content()
-            self._rename_tables()
-            for table in TABLES:
-                if DeltaTable.is_deltatable(str(self.table_path(table))):
-                    upgrade_table(self.table_path(table), definition(table), version)
-                else:
-                    create_table(self.table_path(table), definition(table))
+                refuse_other_content(self.location)
+            make_tables(self.location, version)
             self.write_file(_MARKER, {"version": LAKE_VERSION})
 
-    def _rename_tables(self) -> None:
-        """Rename the folders of tables that an older program made under former names; idempotent."""
-        for former, table in FORMER_NAMES.items():
-            old, new = self.path / former, self.path / table
-            if not old.exists():
-                continue
-            if new.exists():
-                raise LakeUnusable(
-                    f"the lake {self.path} contains the table {table} also under its former name {former}, because an "
-                    f"older offsetlake wrote to it after an interrupted upgrade: move one of the two folders away"
-                )
-            old.rename(new)
-            to_disk(self.path)
-
-    def _refuse_other_content(self) -> None:
-        known = {*TABLES, *FORMER_NAMES, LOCK, temporary_of(Path(_MARKER)).name}
-        others = {entry.name for entry in self.path.iterdir()} - known
-        if others:
-            raise LakeUnusable(
-                f"the folder {self.path} is not empty and does not contain an offsetlake lake: "
-                "name an empty or a new folder with --lake"
-            )
-
-    def table_path(self, table: str) -> Path:
-        """Return the folder of a table; in a lake that is not upgraded yet it may have the table's former name."""
-        for former, current in FORMER_NAMES.items():
-            if table == current and not (self.path / table).exists() and (self.path / former).exists():
-                return self.path / former
-        return self.path / table
+    def table_location(self, table: str) -> Location:
+        """Return the location of a table; in a lake that is not upgraded yet it may have the table's former name."""
+        if table in FORMER_NAMES.values() and self.version() < LAKE_VERSION:
+            names = self.location.names()
+            for former, current in FORMER_NAMES.items():
+                if table == current and table not in names and former in names:
+                    return self.location.child(former)
+        return self.location.child(table)
 
     def delta_table(self, table: str, version: int | None = None) -> DeltaTable:
-        """Open a table, at a Delta version or the newest one; raise LakeUnusable if the table is missing."""
+        """Return a table, at a Delta version or the newest one; raise LakeUnusable if the table is missing."""
+        with self.location.errors():
+            return self._tables.table(table, version) if self._tables else self._open_table(table, version)
+
+    def without_rows(self, table: str, version: int | None = None) -> DeltaTable:
+        """Return a table as `delta_table` does, to read only its Delta log: files, statistics, properties, runs."""
+        if self._tables is None:
+            return self.delta_table(table, version)
+        with self.location.errors(), self._missing_named(table):
+            return self._tables.without_rows(table, version)
+
+    def delta_log(self, table: str) -> DeltaLog:
+        """Return the Delta log of a table."""
+        return self._tables.log(table) if self._tables else self.table_location(table).child("_delta_log")
+
+    def _open_table(self, table: str, version: int | None) -> DeltaTable:
+        with self._missing_named(table):
+            return DeltaTable(str(self.table_location(table)), version=version)
+
+    @contextmanager
+    def _missing_named(self, table: str) -> Iterator[None]:
+        """Raise LakeUnusable if a table is not found in the block."""
         try:
-            return DeltaTable(self.table_path(table), version=version)
+            yield
         except TableNotFoundError as error:
             if self.version() < LAKE_VERSION:
                 why = "is missing, because an older offsetlake made the lake: the next job that writes adds it"
             else:
                 why = "is missing: restore its folder, or read the log into a new lake"
-            raise LakeUnusable(f"table {table} of the lake {self.path} {why}") from error
+            raise LakeUnusable(f"table {table} of the lake {self.location} {why}") from error
+
+    @contextmanager
+    def open_tables(self) -> Iterator[OpenTables]:
+        """Yield the tables that are open while the lake is locked, otherwise tables that are open in the block."""
+        with self.location.errors():
+            if self._tables:
+                yield self._tables
+                return
+            with self._copies_of_logs(None) as tables:
+                yield tables
+
+    @contextmanager
+    def _copies_of_logs(self, lease: Lease | None) -> Iterator[OpenTables]:
+        with temporary_folder("offsetlake-logs-") as folder:
+            yield OpenTables(self.location, lease, self.table_location, self._open_table, folder)
+
+    def close_table(self, table: str) -> None:
+        """Open a table again at its next use, because its Delta log was changed not only by `OpenTables.commit`."""
+        if self._tables:
+            self._tables.close(table)
+
+    def properties(self, job: str, number: int, rebuilt: str | None = None) -> CommitProperties:
+        """Return the properties that mark a commit as one of a run of this process; see `offsetlake.lake.commits`."""
+        return ours(job, number, self._lease.epoch if self._lease else 0, rebuilt)
 
     def versions(self, *tables: str) -> dict[str, int]:
         """Return the Delta versions of the named tables, by default of all tables."""
@@ -134,24 +166,26 @@ class Lake:
 
     def _version_of(self, table: str) -> int:
         """Return the Delta version of a table by the names in its log; opening the table would read the entries."""
-        versions = [int(entry.stem) for entry in (self.table_path(table) / "_delta_log").glob(_ENTRY)]
-        return max(versions) if versions else self.delta_table(table).version()
+        newest = self._tables.log(table).newest() if self._tables else newest_version(self.delta_log(table).names())
+        return newest if newest >= 0 else self.delta_table(table).version()
 
     def tables(self) -> list[str]:
         """Return the tables that exist; a lake of an older program lacks the newer ones until a job writes."""
-        return [table for table in TABLES if DeltaTable.is_deltatable(str(self.table_path(table)))]
+        if self.version() == LAKE_VERSION:
+            return [*TABLES]
+        return [table for table in TABLES if DeltaTable.is_deltatable(str(self.table_location(table)))]
 
     def check_up_to_date(self) -> None:
         """Raise LakeUnusable if an older program made the lake, because its tables lack columns that the views need."""
         if self.version() < LAKE_VERSION:
             raise LakeUnusable(
-                f"an older offsetlake made the lake {self.path}, and its tables lack columns that the views need: "
+                f"an older offsetlake made the lake {self.location}, and its tables lack columns that the views need: "
                 "the next job that writes adds them"
             )
 
     def columns(self, table: str) -> list[str]:
         """Return the columns of a table by name; a lake of an older program lacks the newer ones until a job writes."""
-        return [field.name for field in self.delta_table(table).schema().fields]
+        return [field.name for field in self.without_rows(table).schema().fields]
 
     def query(self, sql: str, *tables: str, **versions: int) -> pa.Table:
         """Run SQL (DataFusion's dialect) over the named tables and views, without Spark.
@@ -186,78 +220,76 @@ class Lake:
         return Engine(opened, views, only, settings)
 
     def count(self, table: str, condition: str = "true") -> int:
-        """Return the number of rows of a table that satisfy an SQL condition."""
+        """Return the number of rows of a table that satisfy an SQL condition; all of them are counted by statistics."""
+        if condition == "true":
+            counts = pa.table(self.without_rows(table).get_add_actions(flatten=True))["num_records"]
+            if not counts.null_count:
+                return int(pc.sum(counts, min_count=0).as_py())
         return int(self.query(f"SELECT count(*) AS n FROM {table} WHERE {condition}", table)["n"][0].as_py())  # noqa: S608
 
     @contextmanager
     def lock(self, job: str, waiting: Callable[[str], None] = lambda _: None) -> Iterator[None]:
-        """Lock the lake for a writing job; the kernel releases the lock when the process ends for whatever reason.
+        """Lock the lake for a writing job; raises LakeBusy, see `Location.lock`. Does nothing if it is locked already.
 
-        If another job has the lock, calls `waiting` with a message and waits WAIT_SECONDS, then raises LakeBusy.
+        If the former holder did not release the lock of an object store, it may only be paused: it can commit nothing
+        more, because each table gets a commit with the epoch of the new holder first.
         """
-        with disk_errors(self.path):
-            file = (self.path / LOCK).open("ab", buffering=0)
-        with file:
-            with disk_errors(self.path):
-                self._acquire(file.fileno(), waiting)
-                file.truncate(0)
-                file.write(f"{job} (process {os.getpid()})".encode())
+        if self._lease:
             yield
-
-    def _acquire(self, handle: int, waiting: Callable[[str], None]) -> None:
-        deadline = time.monotonic() + WAIT_SECONDS
-        reported = False
-        while True:
+            return
+        with self.location.lock(job, waiting) as lease, self._copies_of_logs(lease) as tables:
+            self._lease, self._tables, self._names = lease, tables, {*self.location.names()}
             try:
-                return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                holder = (self.path / LOCK).read_text(encoding="utf-8") or "another job"
-                if time.monotonic() > deadline:
-                    raise LakeBusy(f"{holder} still writes to {self.path} after {WAIT_SECONDS} s: try again") from error
-                if not reported:
-                    waiting(f"waiting for {holder}, which writes to {self.path}")
-                reported = True
-                time.sleep(0.2)  # flock cannot wait with a timeout
+                if lease.taken_over:
+                    self._fence()
+                    lease.fenced = True
+                yield
+            finally:
+                self._lease, self._tables, self._names, self._contents, self._version = None, None, None, {}, 0
+
+    @property
+    def locked(self) -> bool:
+        """Whether this process has locked the lake."""
+        return self._lease is not None
+
+    def _fence(self) -> None:
+        for table in self.tables():
+            with self.open_tables() as tables:
+                tables.commit(table, [], self.properties("fence", self.without_rows(table).version() + 1))
 
     def write_file(self, name: str, content: dict[str, Any]) -> None:
         """Replace a small JSON file of the lake; a kill leaves the old or the new file, never a partial one."""
-        with replacing(self.path / name) as file:
-            file.write_text(json.dumps(content), encoding="utf-8")
+        if self._lease:
+            self._lease.check()
+        written = json.dumps(content)
+        self.location.replace(name, written.encode())
+        if self._names is not None:
+            self._names.add(name)
+            self._contents[name] = json.loads(written)
 
     def read_file(self, name: str) -> dict[str, Any] | None:
         """Return what `write_file` wrote, or None if there is no such file."""
-        file = self.path / name
+        if self._names is None:
+            return self._read_file(name)
+        if name not in self._contents:
+            self._contents[name] = self._read_file(name) if name in self._names else None
+        return self._contents[name]
+
+    def _read_file(self, name: str) -> dict[str, Any] | None:
+        content = self.location.read(name)
         try:
-            return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+            return json.loads(content) if content is not None else None
         except ValueError as error:
             raise LakeUnusable(
-                f"{file} is not valid JSON ({error}): remove it, and the job whose plan it was starts again"
+                f"{self.location}/{name} is not valid JSON ({error}): remove it, and the job whose plan it was starts "
+                "again"
             ) from error
 
     def remove_file(self, name: str) -> None:
-        """Remove a file that `write_file` wrote."""
-        (self.path / name).unlink(missing_ok=True)
-
-
-@contextmanager
-def disk_errors(path: Path) -> Iterator[None]:
-    """Raise LakeUnusable for errors of the operating system about a full, read-only or forbidden disk."""
-    try:
-        yield
-    except (OSError, DeltaError) as error:
-        number = _os_error(error)
-        if number is None:
-            raise
-        if number in (errno.ENOSPC, errno.EDQUOT):
-            raise LakeUnusable(
-                f"no space left on the disk of {path}: free some and run again; what was written so far is kept"
-            ) from error
-        raise LakeUnusable(f"the lake {path} cannot be written: {os.strerror(number)}") from error
-
-
-def _os_error(error: Exception) -> int | None:
-    """Return the number of an error of the operating system, which deltalake has only in its text."""
-    if isinstance(error, OSError) and error.errno is not None:
-        return error.errno
-    named = re.search(r"\(os error (\d+)\)", str(error))
-    return int(named[1]) if named else None
+        """Remove a file that `write_file` wrote, if there is one."""
+        if self._names is None:
+            self.location.remove(name)
+        elif name in self._names:
+            self.location.remove(name)
+            self._names.remove(name)
+            self._contents.pop(name, None)

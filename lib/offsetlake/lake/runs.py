@@ -4,86 +4,30 @@ A job first writes its plan to a file of the lake, then its tables, each commit 
 `runs`, and removes the plan. After a kill, the next run of the job completes what is missing, by the same plan.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, NamedTuple, Self, TypeVar
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
+from typing import Any, NamedTuple
 
-import pyarrow.parquet as pq
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from offsetlake.errors import LakeBusy, LakeUnusable
 from offsetlake.lake.definitions import definition
-from offsetlake.lake.files import FileChanges, TableFile, active_files, commit, table_schema
-from offsetlake.lake.lake import Lake, disk_errors
+from offsetlake.lake.files import FileChanges, TableFile, active_files, commit
+from offsetlake.lake.history_files import file_dataset
+from offsetlake.lake.lake import Lake
+from offsetlake.lake.plans import Plan, SomePlan
 from offsetlake.util.times import now_ms
 
 BY_HAND = ("cleanup", "reset", "restore", "undelete", "repair")
 """Jobs that write decisions of a person and have them emitted."""
 
-JOBS = ("ingest", "compact", "expire", "emit", *BY_HAND, "maintain", "rebuild")
+JOBS = ("ingest", "compact", "expire", "emit", *BY_HAND, "maintain", "rebuild", "forget")
 
 RESUMED = "finished after an interruption"
 """The note of a run that was interrupted and that a later call of its job finished by its plan."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What is needed to repeat a run that was interrupted; `begin` sets its number and its start time (ms)."""
-
-    run_id: int = 0
-    started_at: int = 0
-    notes: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the plan as JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Self:
-        """Return the plan that `to_json` wrote, also by another version of the program; ignores unknown fields."""
-        known = {known_field.name for known_field in fields(cls)}
-        return cls(**{name: _frozen(value) for name, value in stored.items() if name in known})
-
-    def with_notes(self, *notes: str) -> Self:
-        """Return the plan with further notes."""
-        return replace(self, notes=(*self.notes, *notes))
-
-
-@dataclass(frozen=True, kw_only=True)
-class IngestPlan(Plan):
-    """Which part of the log an ingest reads.
-
-    | field        | description |
-    |--------------|-------------|
-    | log, log_identity | location of the log; its cluster id, if the log has one |
-    | ranges, gaps | log offsets to read, and those deleted before they were read, as `ranges_to_json` writes them |
-    | positions    | topic, partition and position from which the next ingest reads on |
-    | log_ends     | rows of the table `log_ends` without their run; empty in older plans |
-    """
-
-    log: str
-    log_identity: str | None
-    ranges: str
-    gaps: str
-    positions: tuple[tuple[str, int, int], ...]
-    log_ends: tuple[tuple[Any, ...], ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompactPlan(Plan):
-    """The ingest runs that a compaction takes in, none if `from_run` is greater, and the versions it starts from."""
-
-    from_run: int
-    through_run: int
-    versions: dict[str, int]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RebuildPlan(Plan):
-    """The tables to rebuild with their versions, and the log partition to rebuild; None means all."""
-
-    tables: tuple[str, ...]
-    log_partition: int | None
-    versions: dict[str, int]
 
 
 class LogRange(NamedTuple):
@@ -113,6 +57,13 @@ class Ingested(NamedTuple):
     gaps: tuple[LogRange, ...]
 
 
+class Coverage(NamedTuple):
+    """What the tables contain after a run: columns of `runs` that only some jobs record."""
+
+    through_run: int | None = None
+    open_run: int | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """A finished run: a row of `runs`."""
@@ -130,6 +81,7 @@ class Run:
     through_run: int | None = None
     counts: dict[str, int]
     notes: tuple[str, ...] = ()
+    open_run: int | None = None
 
     @property
     def resumed(self) -> bool:
@@ -162,49 +114,94 @@ class Report(Run):
     versions: dict[str, int] = field(default_factory=dict)
 
 
-SomePlan = TypeVar("SomePlan", bound=Plan)
-
-
 def last_run(lake: Lake, job: str, outcome: str | None = None, through: int | None = None) -> Run | None:
     """Return the newest run of a job, or None; `outcome` limits the outcome, and `through` the number of the run."""
+    return _last_run(lake, _Wanted(job, outcome, through))
+
+
+def open_run(lake: Lake, *jobs: str) -> int:
+    """Return the oldest run whose decisions may be planned or not compacted, according to these jobs; 0 if unknown."""
+    known = [_last_run(lake, _Wanted(job, has_open_run=True)) for job in jobs]
+    return max((run.open_run for run in known if run and run.open_run), default=0)
+
+
+class _Wanted(NamedTuple):
+    """A condition of runs: the job, the outcome and the newest run if named, and whether `open_run` must be known."""
+
+    job: str
+    outcome: str | None = None
+    through: int | None = None
+    has_open_run: bool = False
+
+    def may_be_in(self, file: Mapping[str, Any]) -> bool:
+        """Return whether a data file, as `active_files` lists it, can contain such a run, by its statistics."""
+        return (
+            file["min.job"] <= self.job <= file["max.job"]
+            and (self.outcome is None or file["min.outcome"] <= self.outcome <= file["max.outcome"])
+            and (self.through is None or file["min.run_id"] <= self.through)
+            and not (self.has_open_run and file.get("null_count.open_run") == file["num_records"])
+        )
+
+    @property
+    def condition(self) -> pc.Expression:
+        """The condition that the rows of such runs satisfy."""
+        condition = pc.field("job") == self.job
+        if self.outcome is not None:
+            condition &= pc.field("outcome") == self.outcome
+        if self.through is not None:
+            condition &= pc.field("run_id") <= self.through
+        return condition & pc.field("open_run").is_valid() if self.has_open_run else condition
+
+
+def _last_run(lake: Lake, wanted: _Wanted) -> Run | None:
+    """Return the newest such run; reads the newest files first."""
     found: list[dict[str, Any]] = []
-    for file in sorted(_files(lake), key=_newest, reverse=True):
-        if found and _newest(file) < found[-1]["run_id"]:
+    for file in sorted(active_files(lake, "runs"), key=itemgetter("max.run_id"), reverse=True):
+        if found and file["max.run_id"] < found[-1]["run_id"]:
             break
-        if file["min.job"] <= job <= file["max.job"]:
-            rows = pq.read_table(lake.table_path("runs") / file["path"], schema=table_schema("runs")).to_pylist()
-            of_job = [row for row in rows if row["job"] == job and outcome in (None, row["outcome"])]
-            found += [row for row in of_job if through is None or row["run_id"] <= through]
-            found.sort(key=lambda row: int(row["run_id"]))
+        if wanted.may_be_in(file):
+            dataset, chosen = file_dataset(lake, "runs", [file["path"]]), wanted.condition
+            if file["num_records"] > 1:  # the positions of all runs would take seconds to read
+                chosen = pc.field("run_id") == pc.max(dataset.to_table(["run_id"], filter=chosen)["run_id"])
+            found = sorted([*found, *dataset.to_table(filter=chosen).to_pylist()], key=itemgetter("run_id"))
     return Run.from_row(found[-1]) if found else None
 
 
-def _files(lake: Lake) -> list[dict[str, Any]]:
-    """Return the files of `runs`, mostly one per run, with the bounds of their columns: a query would open them all."""
-    return active_files(lake, "runs")
+def _rows(lake: Lake, first: int, last: int, columns: list[str], where: pc.Expression | None = None) -> pa.Table:
+    """Return columns of a range of runs, from the files that contain them."""
+    files = [f for f in active_files(lake, "runs") if f["min.run_id"] <= last and f["max.run_id"] >= first]
+    dataset = file_dataset(lake, "runs", [file["path"] for file in files])
+    chosen = (pc.field("run_id") >= first) & (pc.field("run_id") <= last)
+    return dataset.to_table(columns, filter=chosen if where is None else chosen & where)
 
 
-def _newest(file: dict[str, Any]) -> int:
-    return int(file["max.run_id"])
-
-
-def jobs(lake: Lake) -> dict[int, str]:
-    """Return the job of each run."""
-    rows = lake.query("SELECT run_id, job FROM runs", "runs").to_pylist()
-    return {row["run_id"]: row["job"] for row in rows}
+def jobs(lake: Lake, run_ids: Collection[int]) -> dict[int, str]:
+    """Return the job of each of these runs, at least one, that has finished."""
+    rows = _rows(lake, min(run_ids), max(run_ids), ["run_id", "job"])
+    return dict(zip(*(rows[name].to_pylist() for name in ("run_id", "job")), strict=True))
 
 
 def compacted_positions(lake: Lake) -> dict[tuple[str, int], int]:
     """Return the log offset up to which the compacted tables cover each log partition, by log topic and partition."""
     compacted = last_run(lake, "compact")
     positions = positions_after(lake, compacted.through_run) if compacted else ()
-    return {(topic, partition): position for topic, partition, position, _ in positions}
+    return {(at.topic, at.partition): at.position for at in positions}
 
 
 def positions_after(lake: Lake, ingest_run: int | None) -> tuple[LogPosition, ...]:
     """Return the positions that an ingest recorded; none if there is no such run."""
-    rows = lake.query(f"SELECT positions FROM runs WHERE run_id = {ingest_run or 0}", "runs").to_pylist()  # noqa: S608
+    rows = _rows(lake, ingest_run or 0, ingest_run or 0, ["positions"]).to_pylist()
     return tuple(LogPosition(**position) for position in rows[0]["positions"]) if rows else ()
+
+
+def ingested_log_offsets(lake: Lake, topic: str, from_run: int, through_run: int) -> Counter[int]:
+    """Return by partition of a topic how many log offsets a range of ingest runs has read."""
+    counts: Counter[int] = Counter()
+    for row in _rows(lake, from_run, through_run, ["ranges"], pc.field("job") == "ingest").to_pylist():
+        for entry in (LogRange(**entry) for entry in row["ranges"] or ()):
+            if entry.topic == topic:
+                counts[entry.partition] += entry.end - entry.start
+    return counts
 
 
 def unfinished_plan(lake: Lake, job: str, kind: type[SomePlan]) -> SomePlan | None:
@@ -216,30 +213,30 @@ def unfinished_plan(lake: Lake, job: str, kind: type[SomePlan]) -> SomePlan | No
         plan = kind.from_json(stored)
     except (TypeError, AttributeError, KeyError) as error:
         raise LakeUnusable(
-            f"{lake.path / _plan_file(job)} is not a plan of {job} ({error}): remove it, and the job starts again"
+            f"{lake.location}/{_plan_file(job)} is not a plan of {job} ({error}): remove it, and the job starts again"
         ) from error
-    finished = lake.query(f"SELECT 1 FROM runs WHERE run_id = {plan.run_id}", "runs").num_rows  # noqa: S608
-    return None if finished else plan
+    return None if _rows(lake, plan.run_id, plan.run_id, ["run_id"]).num_rows else plan
 
 
 def refuse_unfinished(lake: Lake, what: str) -> None:
     """Raise LakeBusy if a run is unfinished, of any job but maintain, which changes no row; `what` says why."""
     for job in JOBS:
-        plan = unfinished_plan(lake, job, Plan) if job != "maintain" else None
-        if plan:
-            raise LakeBusy(
-                f"run {plan.run_id} of {job} in {lake.path} {what}, and continues with the current tables: "
-                f"run `offsetlake {'emit' if job in BY_HAND else job}` again first"
-            )
+        if job != "maintain" and (plan := unfinished_plan(lake, job, Plan)):
+            why = f"run {plan.run_id} of {job} in {lake.location} {what}, and continues with the current tables"
+            raise LakeBusy(f"{why}: run `offsetlake {'emit' if job in BY_HAND else job}` again first")
 
 
-def begin(lake: Lake, job: str, plan: SomePlan) -> SomePlan:
-    """Give the run a number and write its plan, before anything else of the run is written."""
+def begin(lake: Lake, job: str, plan: SomePlan, *, idle: bool = False) -> SomePlan:
+    """Assign a number to a run and write its plan, before anything else of the run is written.
+
+    An idle run writes only its row, so it needs no plan: if it is killed, nothing of it is left.
+    """
     others = [other["run_id"] for name in JOBS if (other := lake.read_file(_plan_file(name)))]
-    newest = max([0, *others, *map(_newest, _files(lake))])
-    numbered = replace(plan, run_id=newest + 1, started_at=now_ms())
-    with disk_errors(lake.path):
-        lake.write_file(_plan_file(job), numbered.to_json())
+    finished = [file["max.run_id"] for file in active_files(lake, "runs")]
+    numbered = replace(plan, run_id=max([0, *others, *finished]) + 1, started_at=now_ms())
+    if not idle:
+        with lake.location.errors():
+            lake.write_file(_plan_file(job), numbered.to_json())
     return numbered
 
 
@@ -251,8 +248,8 @@ def finish(
     outcome: str,
     counts: Mapping[str, int],
     log: str | None = None,
-    through_run: int | None = None,
     ingested: Ingested | None = None,
+    coverage: Coverage | None = None,
 ) -> Report:
     """Write the row of the run, once, and remove its plan; `ingested` is what an ingest read.
 
@@ -267,21 +264,16 @@ def finish(
         counts=dict(counts),
         notes=plan.notes,
         log=log,
-        through_run=through_run,
+        **(coverage._asdict() if coverage else {}),
         **(ingested._asdict() if ingested else {}),
     )
     file = TableFile(lake, "runs")
     file.write_rows([report.to_row()])
     commit(lake, "runs", [FileChanges(file.close())], job, plan.run_id)
-    with disk_errors(lake.path):
+    with lake.location.errors():
         lake.remove_file(_plan_file(job))
     return replace(report, versions=lake.versions())
 
 
 def _plan_file(job: str) -> str:
     return f"plan-{job}.json"
-
-
-def _frozen(value: Any) -> Any:
-    """Return a JSON value with tuples in place of lists."""
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value

@@ -4,18 +4,19 @@ A compaction reads and rewrites only the state files that contain its groups, se
 another program rearranges the files, `offsetlake.lake.foreign.layout` restores this form.
 """
 
+import json
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from offsetlake.errors import LakeUnusable
-from offsetlake.lake.files import FileChanges, TableFile, active_files, repeating_as_dictionaries
+from offsetlake.lake.files import FileChanges, TableFile, active_files, repeating_as_dictionaries, table_schema
+from offsetlake.lake.history_files import file_dataset
 from offsetlake.lake.lake import Lake
 from offsetlake.util.row_codes import order_codes
 
@@ -23,6 +24,7 @@ STATE_FILE_ROWS = 100_000
 """Rows of a state file; more only if its last group has more."""
 
 _ORDER = ("group_id", "topic", "partition", "member_id")
+_ORDER_BY_ID = ("group_id", "topic_id", "partition")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ def list_state_files(lake: Lake, table: str, version: int) -> dict[int, list[Sta
     files = active_files(lake, table, version)
     if out_of_layout(files):
         raise LakeUnusable(
-            f"the files of table {table} of the lake {lake.path} were rearranged by another program: "
+            f"the files of table {table} of the lake {lake.location} were rearranged by another program: "
             "`offsetlake compact` arranges them again"
         )
     by_partition: dict[int, list[StateFile]] = {}
@@ -86,21 +88,41 @@ def read_state_files(
 
     Raises LakeUnusable if a file was removed.
     """
+    names = table_schema(table).names if columns is None else [*columns]
     schema = repeating_as_dictionaries(table)
-    if columns is not None:
-        schema = pa.schema([schema.field(name) for name in columns])
-    repeating = [column.name for column in schema if pa.types.is_dictionary(column.type)]
-    parts = [schema.empty_table()]
+    parts = [pa.schema([schema.field(name) for name in names]).empty_table()]
     for file in state_files:
-        path = lake.table_path(table) / file.path
         try:
-            parts.append(pq.read_table(path, schema=schema, read_dictionary=repeating or None, use_threads=False))
+            parts.append(file_dataset(lake, table, [file.path], dictionaries=True).to_table(names, use_threads=False))
         except FileNotFoundError as error:
             raise LakeUnusable(
-                f"{path}, a file of table {table}, is missing: if another program rearranged and vacuumed the table, "
-                "`offsetlake compact` adapts to that"
+                f"{lake.table_location(table)}/{file.path}, a file of table {table}, is missing: if another program "
+                "rearranged and vacuumed the table, `offsetlake compact` adapts to that"
             ) from error
     return pa.concat_tables(parts)
+
+
+def stored_topics(lake: Lake) -> set[str]:
+    """Return the topics of the stored offsets."""
+    paths = [file["path"] for file in active_files(lake, "offsets")]
+    batches = file_dataset(lake, "offsets", paths, dictionaries=True).to_batches(columns=["topic"])
+    return {topic for batch in batches for topic in pc.unique(batch["topic"]).to_pylist()}
+
+
+def share_topics(lake: Lake) -> set[str]:
+    """Return the topics of the share partitions of all share groups."""
+    if not active_files(lake, "share_partitions"):
+        return set()
+    paths = [file["path"] for file in active_files(lake, "groups")]
+    rows = file_dataset(lake, "groups", paths).to_table(["replay_state"], filter=pc.field("group_type") == "share")
+    states = map(json.loads, rows["replay_state"].to_pylist())
+    return {name for state in states for name in topics_of_share_record(state["share_topics"])}
+
+
+def topics_of_share_record(value: Mapping[str, Any] | None) -> set[str]:
+    """Return the names of the topics in a ShareGroupStatePartitionMetadataValue, without those that are deleted."""
+    lists = ("initializingTopics", "initializedTopics")
+    return {topic["topicName"] for name in lists for topic in (value or {}).get(name, ())}
 
 
 def files_of_groups(state_files: Sequence[StateFile], groups: Iterable[str]) -> list[tuple[list[StateFile], list[str]]]:
@@ -142,7 +164,8 @@ def rewrite(
 
 def split_sorted(rows: pa.Table) -> Iterator[pa.Table]:
     """Sort rows and split them into state files of about STATE_FILE_ROWS rows, but never split a group."""
-    order = [name for name in _ORDER if name in rows.column_names]
+    by_id = "topic" not in rows.column_names and "topic_id" in rows.column_names
+    order = [name for name in (_ORDER_BY_ID if by_id else _ORDER) if name in rows.column_names]
     ordered = rows.take(np.argsort(order_codes(rows, order), kind="stable"))
     groups = order_codes(ordered, order[:1])
     start = 0

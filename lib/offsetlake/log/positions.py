@@ -17,6 +17,10 @@ __all__ = [
 
 LOG_TOPICS = (OFFSETS_TOPIC, SHARE_STATE_TOPIC)
 
+SHARE_STATE_PARTITIONS = 50
+"""The number of log partitions of `__share_group_state`: the default of a broker's
+`share.coordinator.state.topic.num.partitions`."""
+
 TRANSACTION_LOG_PARTITIONS = 50
 """The number of log partitions of `__transaction_state`: the default of `transaction.state.log.num.partitions`."""
 

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 from offsetlake.errors import BadRequest
 from offsetlake.lake.definitions import definition
 from offsetlake.lake.files import table_schema
+from offsetlake.lake.history_cuts import last_cut
 from offsetlake.lake.history_files import History
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.history_reduction import (
@@ -18,7 +19,7 @@ from offsetlake.queries.history_reduction import (
     deciding_rows,
     partitions_in_portions,
 )
-from offsetlake.queries.questions import check_state, first_instant, known_groups
+from offsetlake.queries.questions import check_state, first_instant, known_groups, log_partitions_like
 from offsetlake.queries.replayed import first_rows, replayed
 from offsetlake.rules.group_replay import replay_groups
 from offsetlake.rules.reduction import Latest, Reduction
@@ -67,16 +68,17 @@ def groups_as_of(
     """
     check_state(state)
     check_known(lake, instant_ms)
-    wanted = appended_until(instant_ms)
+    wanted, within = appended_until(instant_ms), None
     if pattern is not None:
         wanted &= pc.field("group_id").isin(known_groups(lake, pattern))
-    history = History.open(lake, (*COMMIT_TABLES, "group_records"))
+        within = log_partitions_like(lake, pattern)
+    history = History.open(lake, (*COMMIT_TABLES, "group_records"), until_ms=instant_ms)
     groups = pa.concat_tables(
         [
             _with_offsets(table_schema("groups").empty_table(), {}),
             *(
                 _groups_of(history, partitions, instant_ms, wanted)
-                for partitions in partitions_in_portions(history, _ROWS_AT_ONCE, advance)
+                for partitions in partitions_in_portions(history, _ROWS_AT_ONCE, advance, within)
             ),
         ]
     )
@@ -115,8 +117,10 @@ def check_known(lake: Lake, instant_ms: int) -> None:
     """Raise BadRequest for an instant before history, or if there is no history."""
     first = first_instant(lake)
     if first is None:
-        raise BadRequest(f"the lake {lake.path} holds no record with a time yet: `offsetlake run` reads the log")
+        raise BadRequest(f"the lake {lake.location} contains no record with a time yet: `offsetlake run` reads the log")
     if instant_ms < first:
+        dropped = last_cut(lake, "history") is not None
+        why = "; `offsetlake maintain` has dropped the history before ([history] keep)" if dropped else ""
         raise BadRequest(
-            f"history begins at {to_iso(first)}: nothing is known of {to_iso(instant_ms)}, which is before it"
+            f"history begins at {to_iso(first)}: nothing is known of {to_iso(instant_ms)}, which is before it{why}"
         )

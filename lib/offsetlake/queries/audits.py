@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from offsetlake.errors import BadRequest
-from offsetlake.lake.answers import Answer, PartedAnswer, kept
 from offsetlake.lake.definitions import REDUCED_HISTORY
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.portions import ROWS_AT_ONCE, Portion, portions
-from offsetlake.lake.views import View, needed, views
+from offsetlake.lake.sql.answers import Answer, PartedAnswer, kept
+from offsetlake.lake.sql.portions import ROWS_AT_ONCE, Portion, portions
+from offsetlake.lake.sql.views import View, needed, views
 from offsetlake.queries.questions import check_committed, known_groups, quoted
 
 _GROUPS = "SELECT group_id FROM offset_commits UNION ALL SELECT group_id FROM group_records"
@@ -39,7 +39,7 @@ def audit(
         raise BadRequest(f"unknown view {name!r}; views are {', '.join(sorted(views()))}")
     view = views()[name]
     if not has_history(lake):
-        raise BadRequest(f"the lake {lake.path} holds no history yet: `offsetlake run` reads the log")
+        raise BadRequest(f"the lake {lake.location} contains no history yet: `offsetlake run` reads the log")
     conditions = " AND ".join(_conditions(lake, view, pattern, topic, since_ms)) or "true"
     limited = "" if limit is None else f"LIMIT {limit}"
     select = f"SELECT * FROM {name} WHERE {conditions}"  # noqa: S608

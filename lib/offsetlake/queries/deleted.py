@@ -11,8 +11,9 @@ from offsetlake.lake import runs
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.history_files import History
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.statements import statement
+from offsetlake.lake.sql.statements import statement
 from offsetlake.queries.history_reduction import COMMIT_TABLES, deciding_rows
+from offsetlake.queries.questions import log_partitions_of
 from offsetlake.rules.reduction import KEY, Reduction
 from offsetlake.util.row_codes import among
 
@@ -32,7 +33,7 @@ def groups_in_history(lake: Lake, pattern: str) -> dict[str, int]:
         else [name for name in sorted(log_partitions) if fnmatchcase(name, pattern)]
     )
     if not chosen:
-        raise BadRequest(f"no group like {pattern!r} has ever committed, as far as the lake {lake.path} has read")
+        raise BadRequest(f"no group like {pattern!r} has ever committed, as far as the lake {lake.location} has read")
     return {name: log_partitions[name] for name in chosen}
 
 
@@ -42,7 +43,7 @@ def deleted_offsets(lake: Lake, groups: Sequence[str], topic: str | None = None)
     if topic is not None:
         wanted &= pc.field("topic") == topic
     history = History.open(lake, COMMIT_TABLES)
-    partitions = history.partitions()
+    partitions = log_partitions_of(lake, groups)
     none = table_schema("offset_commits").empty_table()
     if not partitions:
         return none
@@ -65,11 +66,7 @@ def done_by(lake: Lake, run_id: int) -> dict[str, pa.Table]:
     expire_timestamp, topic_id, and log_partition, in which the group is stored. Raises BadRequest if the run changed
     nothing.
     """
-    by_hand = ", ".join(f"'{job}'" for job in runs.BY_HAND)
-    emits = f"""
-        SELECT min(run_id) AS run_id FROM runs WHERE job = 'emit'
-        AND run_id >= (SELECT run_id FROM runs WHERE run_id = {run_id} AND job IN ({by_hand}))"""  # noqa: S608
-    emitted_by = lake.query(emits, "runs")["run_id"][0].as_py() or run_id
+    emitted_by = _emitted_by(lake, run_id)
     changes = {
         table: lake.query(statement(name, run_id=emitted_by), table, "offset_commits")
         for table, name in _CHANGES.items()
@@ -77,3 +74,21 @@ def done_by(lake: Lake, run_id: int) -> dict[str, pa.Table]:
     if not any(rows.num_rows for rows in changes.values()):
         raise BadRequest(f"run {run_id} has changed no offset: list the runs with `offsetlake runs`")
     return changes
+
+
+def share_changes(lake: Lake, run_id: int) -> pa.Table:
+    """Return the start offsets of share partitions that a run set or deleted; as `done_by` for decisions by hand.
+
+    Columns: group_id, topic, partition, log_partition; previous_offset, the start offset before, and set_offset, the
+    one after, each null for none.
+    """
+    return lake.query(statement("share_changes", run_id=_emitted_by(lake, run_id)), "alterations", "tombstones")
+
+
+def _emitted_by(lake: Lake, run_id: int) -> int:
+    """Return the run that emitted the decisions of a run by hand, or the run itself."""
+    by_hand = ", ".join(f"'{job}'" for job in runs.BY_HAND)
+    emits = f"""
+        SELECT min(run_id) AS run_id FROM runs WHERE job = 'emit'
+        AND run_id >= (SELECT run_id FROM runs WHERE run_id = {run_id} AND job IN ({by_hand}))"""  # noqa: S608
+    return int(lake.query(emits, "runs")["run_id"][0].as_py() or run_id)

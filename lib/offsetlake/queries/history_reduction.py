@@ -4,14 +4,14 @@
 compaction give it the rows of history that this module reads.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.history_files import History, RecordSource
-from offsetlake.lake.portions import portions
+from offsetlake.lake.sql.portions import portions
 from offsetlake.rules.reduction import PART, Reduction
 
 COMMIT_TABLES = ("offset_commits", "transaction_markers")
@@ -50,16 +50,20 @@ def appended_until(instant_ms: int) -> pc.Expression:
     return pc.field("log_timestamp").is_null() | (pc.field("log_timestamp") <= instant_ms)
 
 
-def partitions_in_portions(history: History, rows_at_once: int, advance: Advance) -> Iterator[list[int]]:
+def partitions_in_portions(
+    history: History, rows_at_once: int, advance: Advance, within: Collection[int] | None = None
+) -> Iterator[list[int]]:
     """Yield the log partitions of history some at a time, of about `rows_at_once` rows, which bounds memory.
 
-    `advance` is called after each portion.
+    `advance` is called after each portion; `within`, if not None, limits the log partitions.
     """
-    partitions = history.partitions()
+    partitions = [partition for partition in history.partitions() if within is None or partition in within]
     parts = portions({table: history.lake.delta_table(table) for table in history.files}, 0, rows_at_once)
-    done, total = 0, sum(part.rows for part in parts)
-    for part in parts:
-        if some := [partition for partition in partitions if part.has(partition)]:
-            yield some
+    wanted = [
+        (part, some) for part in parts if (some := [partition for partition in partitions if part.has(partition)])
+    ]
+    done, total = 0, sum(part.rows for part, _ in wanted)
+    for part, some in wanted:
+        yield some
         done += part.rows
         advance(done, total)

@@ -13,10 +13,12 @@ import pyarrow.compute as pc
 
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.log_ends import ends_asked_by, ends_until, newest_asked
+from offsetlake.lake.log_ends import ends_asked_by, newest_asked
 from offsetlake.queries.decided import decided_until
+from offsetlake.queries.questions import log_partitions_like
+from offsetlake.queries.recorded_ends import RecordedEnds
 from offsetlake.rules.consumer_status import MIN_COMMITS, STATUSES, CurrentLags, Status, evaluate
-from offsetlake.rules.ends import UNKNOWN, Ends
+from offsetlake.rules.ends import UNKNOWN
 from offsetlake.rules.reduction import KEY
 from offsetlake.rules.windows import Windows, newest_commits
 from offsetlake.util.row_codes import Ints, rows_in
@@ -66,23 +68,25 @@ def lag_of_partitions(
 
     Raises BadRequest if no log end offsets are recorded, or if no such group or topic has an offset.
     """
-    run = newest_asked(lake, now)
+    run = newest_asked(lake) if now is None else newest_asked(lake, now)
     if run is None:
         raise _nothing_asked(lake, now)
-    current, recorded = ends_asked_by(lake, run), Ends(ends_until(lake, run))
+    current, recorded = ends_asked_by(lake, run), RecordedEnds(lake, run)
     parts = [_lag(windows, current, recorded, now) for windows in _windows(lake, run, pattern, topic)]
     if not parts:
         like = "" if pattern is None else f" like {pattern!r}"
         of_topic = "" if topic is None else f" of topic {topic!r}"
-        raise NoOffset(f"no group{like} has an offset{of_topic}, as far as the lake {lake.path} has read")
+        raise NoOffset(f"no group{like} has an offset{of_topic}, as far as the lake {lake.location} has read")
     return _worst_first(pa.concat_tables(parts), KEY)
 
 
-def _lag(windows: Windows, current: pa.Table, recorded: Ends, now: int | None) -> pa.Table:
+def _lag(windows: Windows, current: pa.Table, all_recorded: RecordedEnds, now: int | None) -> pa.Table:
     """Return the lag of some partitions, given the log end offsets `current` and those recorded before."""
     end_rows, newest = rows_in(windows.keys, current, ("topic", "partition")), windows.newest
-    unknown, committed, partitions = end_rows == UNKNOWN, windows.offsets[newest], recorded.partitions(windows.keys)
-    end, asked = current["end_offset"].to_numpy()[end_rows], current["asked_timestamp"].to_numpy()[end_rows]
+    unknown, committed = end_rows == UNKNOWN, windows.offsets[newest]
+    end, asked = (_taken(current[name], end_rows) for name in ("end_offset", "asked_timestamp"))
+    recorded = all_recorded.for_windows(windows, end)
+    partitions = recorded.partitions(windows.keys)
     lag, instants = end - committed, asked if now is None else np.full(len(end_rows), now)
     lags = recorded.lags(partitions[windows.numbers], windows.offsets, windows.timestamps)
     observations, first = recorded.observations(partitions)
@@ -103,6 +107,12 @@ def _lag(windows: Windows, current: pa.Table, recorded: Ends, now: int | None) -
         "asked_timestamp": pa.array(asked, mask=unknown),
     }
     return pa.table({**{name: windows.keys[name] for name in KEY}, **columns})
+
+
+def _taken(column: pa.ChunkedArray, rows: Ints) -> Ints:
+    """Return the values of some rows; UNKNOWN for a row that is UNKNOWN."""
+    values: Ints = column.take(pa.array(rows, mask=rows == UNKNOWN)).fill_null(UNKNOWN).to_numpy()
+    return values
 
 
 def lag_of_groups(partitions: pa.Table) -> pa.Table:
@@ -180,7 +190,8 @@ def _worst_first(rows: pa.Table, key: Sequence[str]) -> pa.Table:
 def _windows(lake: Lake, run: int, pattern: str | None, topic: str | None) -> Iterator[Windows]:
     """Yield the newest commits of all partitions, some log partitions at a time."""
     where = None if topic is None else pc.field("topic") == topic
-    for rows in decided_until(lake, run, where, pattern):
+    within = None if pattern is None else log_partitions_like(lake, pattern)
+    for rows in decided_until(lake, run, where, pattern, within):
         windows = newest_commits(rows)
         if len(windows.counts):
             yield windows
@@ -190,7 +201,7 @@ def _nothing_asked(lake: Lake, now: int | None) -> BadRequest:
     first = lake.query("SELECT min(asked_timestamp) AS at FROM log_ends", "log_ends")["at"][0].as_py()
     if first is None or now is None:
         return BadRequest(
-            f"the lake {lake.path} has no log end offsets of topics: only a cycle over a live cluster records them, "
-            "`offsetlake run --bootstrap HOST:PORT`"
+            f"the lake {lake.location} has no log end offsets of topics: only a cycle over a live cluster "
+            "records them, `offsetlake run --bootstrap HOST:PORT`"
         )
     return BadRequest(f"log end offsets are recorded since {to_iso(first)}: {to_iso(now)} is before that")

@@ -6,12 +6,10 @@ import pyarrow.compute as pc
 
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.log_ends import ends_until, newest_asked
+from offsetlake.lake.log_ends import PARTITION, newest_asked, newest_asked_through, rows_until
 from offsetlake.queries.decided import decided_until
-from offsetlake.queries.questions import quoted
+from offsetlake.queries.questions import log_partitions_of
 from offsetlake.util.row_codes import last_at_most, order_codes, rows_in
-
-_PARTITION = ("topic", "partition")
 
 
 def lag_over_time(lake: Lake, group_id: str) -> pa.Table:
@@ -28,14 +26,16 @@ def lag_over_time(lake: Lake, group_id: str) -> pa.Table:
     """
     run = newest_asked(lake)
     is_group = pc.field("group_id") == group_id
-    records = [] if run is None else [*decided_until(lake, run, is_group, within=_log_partitions(lake, group_id))]
+    records = [] if run is None else [*decided_until(lake, run, is_group, within=log_partitions_of(lake, [group_id]))]
     if run is None or not any(part.num_rows for part in records):
         raise BadRequest(f"the lag of group {group_id!r} is not known: `offsetlake lag --group` shows the reason")
     rows = pa.concat_tables(records)
-    rows = rows.take(pa.array(np.argsort(order_codes(rows, (*_PARTITION, "log_offset")))))
-    ends = ends_until(lake, run)
-    keys = rows.group_by([*_PARTITION], use_threads=False).aggregate([])
-    numbers, asked = rows_in(rows, keys, _PARTITION), rows_in(ends, keys, _PARTITION)
+    rows = rows.take(pa.array(np.argsort(order_codes(rows, (*PARTITION, "log_offset")))))
+    keys = rows.group_by([*PARTITION], use_threads=False).aggregate([])
+    topics = pc.unique(keys["topic"]).to_pylist()
+    first = newest_asked_through(lake, pc.min(rows["ingest_run"]).as_py())
+    ends = rows_until(lake, first or 0, run, topics).observed(every=True)
+    numbers, asked = rows_in(rows, keys, PARTITION), rows_in(ends, keys, PARTITION)
     newest = last_at_most(numbers, rows["ingest_run"].to_numpy(), asked, ends["ingest_run"].to_numpy())
     had = (newest >= 0) & pc.equal(rows["kind"], "commit").to_numpy()[newest]
     committed = rows["committed_offset"].take(pa.array(newest[had])).to_numpy()
@@ -44,13 +44,3 @@ def lag_over_time(lake: Lake, group_id: str) -> pa.Table:
     wanted = [("asked_timestamp", "max"), ("lag", "sum"), ("lag", "count")]
     lags = known.append_column("lag", pa.array(lag)).group_by("ingest_run").aggregate(wanted)
     return lags.rename_columns(["ingest_run", "asked_timestamp", "lag", "partitions"]).sort_by("ingest_run")
-
-
-def _log_partitions(lake: Lake, group_id: str) -> list[int]:
-    """Return the log partitions with commits of a group: one, unless partitions were added to the log topic."""
-    found = lake.query(
-        f"SELECT DISTINCT log_partition FROM offset_commits WHERE group_id = {quoted(group_id)}",  # noqa: S608
-        "offset_commits",
-    )
-    partitions: list[int] = found["log_partition"].to_pylist()
-    return sorted(partitions)

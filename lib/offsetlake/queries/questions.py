@@ -1,13 +1,17 @@
 """Queries over the tables of a lake, each answered as an Arrow table by SQL without Spark."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from offsetlake.errors import BadRequest
+from offsetlake.lake.history_cuts import Scope, last_cut
+from offsetlake.lake.history_files import smallest
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.statements import statement
+from offsetlake.lake.sql.statements import statement
 from offsetlake.rules import policy
+from offsetlake.util.times import to_iso
 
 STATES = (
     "Empty", "Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "NotReady", "Dead",
@@ -62,8 +66,27 @@ def known_groups(lake: Lake, pattern: str) -> list[str]:
     known = lake.query(f"SELECT DISTINCT group_id FROM ({every})", "offset_commits", "group_records")  # noqa: S608
     found: list[str] = like(known, pattern)["group_id"].to_pylist()
     if not found:
-        raise BadRequest(f"no group like {pattern!r} is in history, as far as the lake {lake.path} has read its log")
+        raise BadRequest(
+            f"no group like {pattern!r} is in history, as far as the lake {lake.location} has read its log"
+        )
     return found
+
+
+def log_partitions_of(lake: Lake, groups: Collection[str]) -> list[int]:
+    """Return the log partitions with commits of groups: one each, unless partitions were added to the log topic."""
+    names = ", ".join(map(quoted, groups)) or "NULL"
+    sql = f"SELECT DISTINCT log_partition FROM offset_commits WHERE group_id IN ({names})"  # noqa: S608
+    partitions: list[int] = lake.query(sql, "offset_commits")["log_partition"].to_pylist()
+    return sorted(partitions)
+
+
+def log_partitions_like(lake: Lake, pattern: str) -> list[int]:
+    """Return the log partitions with records of groups that match a pattern."""
+    tables = ("offset_commits", "group_records")
+    every = " UNION ALL ".join(f"SELECT group_id, log_partition FROM {table}" for table in tables)  # noqa: S608
+    known = like(lake.query(f"SELECT DISTINCT group_id, log_partition FROM ({every})", *tables), pattern)  # noqa: S608
+    partitions: list[int] = pc.unique(known["log_partition"]).to_pylist()
+    return sorted(partitions)
 
 
 def check_known(lake: Lake, rows: pa.Table, pattern: str | None) -> pa.Table:
@@ -73,12 +96,14 @@ def check_known(lake: Lake, rows: pa.Table, pattern: str | None) -> pa.Table:
     return rows
 
 
-def outcomes(lake: Lake, condition: str = "true") -> pa.Table:
+def outcomes(lake: Lake, condition: str = "true", since_run: int = 0) -> pa.Table:
     """Count the decisions by newest outcome and rule, most frequent first: columns outcome, rule, decisions.
 
-    `condition` is an SQL condition on the columns of `tombstones`, of the row with the newest outcome.
+    `condition` is an SQL condition on the columns of `tombstones`, of the row with the newest outcome. Decisions that
+    were written only by runs before `since_run` are omitted.
     """
-    counts = statement("decision_counts", decisions=statement("newest_decisions"), condition=condition)
+    decisions = statement("newest_decisions", since_run=since_run)
+    counts = statement("decision_counts", decisions=decisions, condition=condition)
     return lake.query(counts, "tombstones")
 
 
@@ -87,7 +112,8 @@ def tombstones(
 ) -> pa.Table:
     """Return every decision once, with its newest outcome: rows of `tombstones`, a group after its offsets."""
     wanted = "" if outcome is None else f"AND outcome = {quoted(outcome)}"
-    sql = f'{statement("newest_decisions")} {wanted} ORDER BY group_id, topic NULLS LAST, "partition", judged_offset'
+    decisions = statement("newest_decisions", since_run=0)
+    sql = f'{decisions} {wanted} ORDER BY group_id, topic NULLS LAST, "partition", judged_offset'
     return like(lake.query(sql, "tombstones").drop_columns(["newest"]), pattern).slice(0, limit)
 
 
@@ -122,7 +148,9 @@ def history(lake: Lake, group_id: str, topic: str, partition: int, limit: int | 
     if "audit_events" in lake.tables():
         tables.append("audit_events")
         events = f"(SELECT * FROM audit_events WHERE group_id = {quoted(group_id)})"  # noqa: S608
-    return lake.query(statement("history", key=key, lacking=lacking, audit_events=events, limit=_limit(limit)), *tables)
+    partitions = ", ".join(map(str, log_partitions_of(lake, [group_id]))) or "NULL"
+    engine = lake.engine(tables, {}, dict.fromkeys(tables, f"log_partition IN ({partitions})"))
+    return engine.query(statement("history", key=key, lacking=lacking, audit_events=events, limit=_limit(limit)))
 
 
 def audit_events(
@@ -166,14 +194,35 @@ def check_committed(
         subject = ", ".join(
             f"{column.removesuffix('_id')} {value}" for column, value in named.items() if value is not None
         )
-        raise BadRequest(f"no offset of {subject} was ever committed, as far as the lake {lake.path} has read its log")
+        raise BadRequest(
+            f"no offset of {subject} was ever committed, as far as the lake {lake.location} has read its log"
+        )
 
 
 def first_instant(lake: Lake) -> int | None:
-    """Return when the oldest record in history was appended, ms since the epoch; None if no record has a timestamp."""
-    every = " UNION ALL ".join(f"SELECT min(log_timestamp) AS at FROM {table}" for table in TIMED)  # noqa: S608
-    found: int | None = lake.query(f"SELECT min(at) AS at FROM ({every})", *TIMED)["at"][0].as_py()  # noqa: S608
-    return found
+    """Return from which instant on history is complete, in ms since the epoch; None if no record has a timestamp.
+
+    This is the time of the oldest record or, if `maintain` has dropped history, of the newest dropped record.
+    """
+    cut = last_cut(lake, "history")
+    if cut and cut.begins_timestamp is not None:
+        return cut.begins_timestamp
+    found = (smallest(lake, table, "log_timestamp") for table in TIMED)
+    return min((timestamp for timestamp in found if timestamp is not None), default=None)
+
+
+def what_was_dropped(lake: Lake, scope: Scope) -> str:
+    """Return a sentence about the history that `maintain` has dropped; empty if it has dropped none."""
+    cut = last_cut(lake, scope)
+    if cut is None:
+        return ""
+    begins = "" if cut.begins_timestamp is None else f" at {to_iso(cut.begins_timestamp)}"
+    if scope == "audit_events":
+        return f"Audit events begin{begins}: `offsetlake maintain` has dropped earlier ones ([audit_events] keep)."
+    return (
+        f"History begins{begins}: of the records before, `offsetlake maintain` has kept only those that decide the "
+        "offsets and groups since ([history] keep)."
+    )
 
 
 def quoted(value: str) -> str:

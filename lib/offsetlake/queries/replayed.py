@@ -16,6 +16,7 @@ from offsetlake.queries.history_reduction import (
     deciding_rows,
     partitions_in_portions,
 )
+from offsetlake.queries.questions import log_partitions_of
 from offsetlake.rules.reduction import KEY, PART, Reduction
 
 _ROWS_AT_ONCE = 1 << 20
@@ -36,8 +37,9 @@ def replayed(
     `wanted` maps columns to the value that rows must have, or None for any. Memory is bounded by the keys of the log
     partitions; history is read once for all instants.
     """
-    history = History.open(lake, COMMIT_TABLES)
-    for partitions in partitions_in_portions(history, _ROWS_AT_ONCE, advance):
+    history, group_id = History.open(lake, COMMIT_TABLES, until_ms=max(instants)), wanted.get("group_id")
+    within = None if group_id is None else log_partitions_of(lake, [group_id])
+    for partitions in partitions_in_portions(history, _ROWS_AT_ONCE, advance, within):
         yield _replay(history, partitions, instants, wanted, columns)
 
 

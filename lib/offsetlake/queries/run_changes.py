@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.lake import runs
+from offsetlake.lake import plans, runs
 from offsetlake.lake.definitions import current_name
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.statements import statement
+from offsetlake.lake.sql.statements import statement
 from offsetlake.queries.questions import quoted
 
 UNFINISHED = "unfinished"
@@ -81,7 +81,7 @@ def list_runs(lake: Lake) -> pa.Table:
         "runs",
     )
     rows = found.to_pylist(maps_as_pydicts="strict")
-    rows += [_unfinished(job, plan) for job in runs.JOBS if (plan := runs.unfinished_plan(lake, job, runs.Plan))]
+    rows += [_unfinished(job, plan) for job in runs.JOBS if (plan := runs.unfinished_plan(lake, job, plans.Plan))]
     schema = found.schema.append(pa.field("records_read", pa.int64())).append(pa.field("rows_written", pa.int64()))
     for row in rows:
         row["counts"] = {current_name(table): count for table, count in row["counts"].items()}
@@ -101,7 +101,7 @@ def list_runs(lake: Lake) -> pa.Table:
     return pa.Table.from_pylist(listed, schema=schema).select(columns).sort_by([("run_id", "descending")])
 
 
-def _unfinished(job: str, plan: runs.Plan) -> dict[str, Any]:
+def _unfinished(job: str, plan: plans.Plan) -> dict[str, Any]:
     return {
         "run_id": plan.run_id,
         "job": job,

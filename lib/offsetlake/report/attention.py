@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from offsetlake.queries.share import topic_names
 from offsetlake.report import numbers
 from offsetlake.report.page import Row, Section
 from offsetlake.report.scope import Scope
@@ -26,7 +27,12 @@ def attention(scope: Scope, busiest: numbers.BusiestGroups, lags: pa.Table | Non
         busiest: The groups that are checked by the views that read every commit.
         lags: The result of `queries.lag.lag_of_groups`; None if no log end offset is recorded.
     """
-    rows = [*_commit_problems(scope, busiest), *_lag_alarms(scope, lags), *_state_problems(scope)]
+    rows = [
+        *_commit_problems(scope, busiest),
+        *_lag_alarms(scope, lags),
+        *_state_problems(scope),
+        *_share_problems(scope),
+    ]
     groups = busiest.groups
     checked, total = groups.num_rows, groups["groups"][0].as_py() if groups.num_rows else 0
     limit = f" Single commits are checked only for the {checked:,} of {total:,} groups with the most commits."
@@ -98,6 +104,19 @@ def _state_problems(scope: Scope) -> Iterator[Row]:
             {"matches": len(hanging)},
             f"producer {hanging[0]['producer_id']}: {hanging[0]['offsets']:,} offsets pending for {age}",
             scope.command("transactions", "--open-longer-than", to_duration(HANGING_AFTER_MS), by_group=False),
+        )
+
+
+def _share_problems(scope: Scope) -> Iterator[Row]:
+    row = numbers.worst_redelivered(scope)
+    if row:
+        topic = topic_names(scope.lake).get(row["topic_id"], row["topic_id"])
+        yield _row(
+            "records of share groups delivered again",
+            row,
+            f"{_key({**row, 'topic': topic})}: {count(row['redelivered_records'])} records, up to "
+            f"{row['max_delivery_count']} times",
+            scope.command("audit", "poison_records"),
         )
 
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from offsetlake.lake.answers import PartedAnswer
-from offsetlake.lake.engine import SPILLING, Engine
-from offsetlake.lake.views import views
+from offsetlake.lake.sql.answers import PartedAnswer
+from offsetlake.lake.sql.engine import SPILLING, Engine
+from offsetlake.lake.sql.views import views
 from offsetlake.queries import questions
 from offsetlake.queries.questions import quoted
 from offsetlake.report.scope import MAX_GROUPS, Scope
@@ -129,6 +129,40 @@ def worst_orphan(scope: Scope) -> dict[str, Any] | None:
         SELECT *, count(*) OVER () AS matches FROM orphan_groups WHERE {scope.group_condition}
         ORDER BY {views()["orphan_groups"].order} LIMIT 1""",  # noqa: S608
         "orphan_groups",
+    ).to_pylist()
+    return rows[0] if rows else None
+
+
+def worst_share_partitions(scope: Scope) -> pa.Table:
+    """Return the share partitions with records in flight: redelivered records first, then the longest unmoved start.
+
+    Columns: those of `share_partitions` about records, stalled_ms, and in every row matches, their number, and
+    poisoned, the number of those with redelivered records.
+    """
+    return scope.lake.query(
+        f"""
+        SELECT stored.group_id, stored.topic_id, stored.partition, stored.in_flight_records, stored.available_records,
+          stored.acknowledged_records, stored.archived_records, stored.redelivered_records, stored.max_delivery_count,
+          stalled.stalled_ms, count(*) OVER () AS matches,
+          count(CASE WHEN stored.redelivered_records > 0 THEN 1 END) OVER () AS poisoned
+        FROM (SELECT * FROM share_partitions WHERE in_flight_records > 0 AND {scope.group_condition}) AS stored
+        LEFT JOIN stalled_share_partitions AS stalled ON stalled.group_id = stored.group_id
+          AND stalled.topic_id = stored.topic_id AND stalled.partition = stored.partition
+        ORDER BY CASE WHEN stored.redelivered_records > 0 THEN stored.max_delivery_count ELSE 0 END DESC,
+          stalled.stalled_ms DESC NULLS LAST, stored.group_id, stored.topic_id, stored.partition
+        LIMIT {MAX_GROUPS}""",  # noqa: S608
+        "share_partitions",
+        "stalled_share_partitions",
+    )
+
+
+def worst_redelivered(scope: Scope) -> dict[str, Any] | None:
+    """Return the first row of the view `poison_records`, and as `matches` the number of rows."""
+    rows = scope.lake.query(
+        f"""
+        SELECT *, count(*) OVER () AS matches FROM poison_records WHERE {scope.group_condition}
+        ORDER BY {views()["poison_records"].order} LIMIT 1""",  # noqa: S608
+        "poison_records",
     ).to_pylist()
     return rows[0] if rows else None
 

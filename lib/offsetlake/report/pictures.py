@@ -26,10 +26,15 @@ _LANE = 0.58  # inches a row
 _MAX_NAME_CHARACTERS = 34
 _MAX_TICKS = 4
 _MAX_DOTS = 12  # a line with fewer values has a dot for each
-_BLUE, _ORANGE, _GREY = "#0072b2", "#e69f00", "#999999"  # distinguishable by colour-blind readers and in print
+_BLUE, _ORANGE, _GREY, _GREEN = (
+    "#0072b2",
+    "#e69f00",
+    "#999999",
+    "#009e73",
+)  # distinguishable by colour-blind readers and in print
 _COLORS = {
     "commits": _BLUE, "needed": _BLUE, "bytes": _BLUE, "decisions": _BLUE, "redundant": _ORANGE, "tombstones": _ORANGE,
-    "group records": _GREY,
+    "group records": _GREY, "acknowledged": _GREEN, "archived": _GREY, "available": _ORANGE, "acquired": _BLUE,
 }  # fmt: skip
 _STYLE = {
     "font.size": 9.5,

@@ -8,7 +8,8 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import newest_asked
 from offsetlake.lake.upkeep import sizes
 from offsetlake.queries.audits import has_history
-from offsetlake.report import attention, commits, lag_and_expiry, numbers, state
+from offsetlake.queries.questions import what_was_dropped
+from offsetlake.report import attention, commits, lag_and_expiry, numbers, share_groups, state
 from offsetlake.report.page import Section, page
 from offsetlake.report.scope import Scope, find_scope
 from offsetlake.report.words import instant, size, unit_of
@@ -39,7 +40,9 @@ def report(lake: Lake, policy: RetentionPolicy, pattern: str | None, since_ms: i
         *_lake_sections(scope, announce),
         state.tables(scope, table_sizes),
     ]
-    return page(f"Consumer offsets: {lake.path.name}", [*_introduction(scope)], _facts(scope, table_sizes), sections)
+    return page(
+        f"Consumer offsets: {lake.location.name}", [*_introduction(scope)], _facts(scope, table_sizes), sections
+    )
 
 
 def _facts(scope: Scope, table_sizes: pa.Table) -> dict[str, str]:
@@ -62,12 +65,14 @@ def _facts(scope: Scope, table_sizes: pa.Table) -> dict[str, str]:
 
 def _introduction(scope: Scope) -> Iterator[str]:
     if not has_history(scope.lake):
-        yield f"The lake {scope.lake.path} has no history yet. To read the log: {scope.read_log}."
+        yield f"The lake {scope.lake.location} has no history yet. To read the log: {scope.read_log}."
         return
     yield (
-        f"The lake {scope.lake.path}, up to the newest record at {instant(scope.until_ms)}. "
+        f"The lake {scope.lake.location}, up to the newest record at {instant(scope.until_ms)}. "
         f"Charts over time start at {instant(scope.from_ms)}. All times are UTC."
     )
+    if dropped := what_was_dropped(scope.lake, "history"):
+        yield dropped
     if scope.pattern is not None:
         yield (
             f"Limited to groups that match {scope.pattern}, except for the sections on quarantine, runs, tables and "
@@ -87,6 +92,9 @@ def _group_sections(scope: Scope, policy: RetentionPolicy, announce: Announce) -
     yield attention.attention(scope, busiest, lags)
     yield commits.commit_rate(scope, busiest.groups, steps)
     yield commits.progress(scope, busiest.groups, steps) if lags is None else lag_and_expiry.lag(scope, lags)
+    if numbers.count_rows(scope, "share_partitions"):
+        announce("computing the state of share groups")
+        yield share_groups.share_groups(scope)
     announce("evaluating retention")
     yield lag_and_expiry.expiry(scope, policy)
     announce("counting redundant commits")

@@ -42,7 +42,7 @@ class Scope:
     def command(self, *words: str, by_group: bool = True) -> str:
         """Return a command on the lake, with `--group` if the scope has a pattern and the command takes one."""
         group = ["--group", self.pattern] if by_group and self.pattern is not None else []
-        return shlex.join(["offsetlake", *words, *group, "--lake", str(self.lake.path)])
+        return shlex.join(["offsetlake", *words, *group, "--lake", str(self.lake.location)])
 
     @property
     def read_log(self) -> str:

@@ -40,6 +40,9 @@ KEY_PENDING = "a pending transaction or an incomplete commit has an offset for t
 GROUP_PENDING = "a pending transaction or an incomplete commit has an offset of this group"
 GROUP_HAS_OFFSETS = "the group has offsets that are not deleted"
 COMMITTED_BY_ANOTHER = "another decision commits this offset"
+SHARE = "share"
+"""The type of share groups."""
+SHARE_ONLY_THROUGH_CLUSTER = "it is a share group: only its cluster can change its state (--bootstrap)"
 NO_OFFSET = "the offset no longer exists"
 
 VALUE = ("committed_offset", "leader_epoch", "metadata")
@@ -101,6 +104,29 @@ def check_decisions(decisions: pa.Table, current: CurrentState) -> tuple[npt.NDA
         checks[group_rows] = np.where(gone, Check.DONE, Check.WRITE)
         checks[group_rows[[*refusals]]] = Check.REFUSED
         reasons |= {int(group_rows[row]): reason for row, reason in refusals.items()}
+    return checks, reasons
+
+
+def check_share_decisions(decisions: pa.Table, current: CurrentState) -> tuple[npt.NDArray[np.int64], dict[int, str]]:
+    """Check which decisions about share groups may be tried: their cluster has the present start offsets.
+
+    A group that does not exist needs no tombstones. Tombstones that retention planned are refused if the group changed
+    after the last compaction: a member may have read from it.
+
+    Args:
+        decisions: One row per decision, with the columns group_id, kind and by_hand.
+        current: The present state of the groups.
+
+    Returns:
+        As `check_decisions`.
+    """
+    checks, reasons = np.full(decisions.num_rows, Check.WRITE, np.int64), {}
+    for row, decision in enumerate(decisions.select(["group_id", "kind", "by_hand"]).to_pylist()):
+        group_id = decision["group_id"]
+        if decision["kind"] == "tombstone" and group_id not in current.groups:
+            checks[row] = Check.DONE
+        elif not decision["by_hand"] and group_id in current.changed:
+            checks[row], reasons[row] = Check.REFUSED, _group_changed(current, group_id)
     return checks, reasons
 
 

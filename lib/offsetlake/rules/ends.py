@@ -24,8 +24,9 @@ class Ends:
     The methods identify a partition by a number; UNKNOWN is a partition whose log end offset was never recorded.
 
     Args:
-        recorded: At least one row of the table `log_ends`, with the columns topic, partition, end_offset and
-            asked_timestamp, in any order.
+        recorded: At least one observation of a log end offset, in any order, with the columns topic, partition,
+            end_offset and asked_timestamp, and optionally first_timestamp, the time of the first observation of the
+            partition, which may be missing here.
     """
 
     def __init__(self, recorded: pa.Table) -> None:
@@ -37,6 +38,8 @@ class Ends:
         self._numbers = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(codes))))
         self._ends = recorded["end_offset"].to_numpy()[order]
         self._timestamps = recorded["asked_timestamp"].to_numpy()[order]
+        firsts = recorded["first_timestamp"] if "first_timestamp" in recorded.column_names else pa.nulls(len(order))
+        self._firsts = firsts.cast(pa.int64()).fill_null(UNKNOWN).to_numpy()[order][self._newest]
 
     def partitions(self, rows: pa.Table) -> Ints:
         """Return the number of each row's partition; `rows` has the columns topic and partition."""
@@ -50,6 +53,11 @@ class Ends:
         known = partitions != UNKNOWN
         counts = np.where(known, self._newest[partitions] - self._oldest[partitions] + 1, 0)
         return counts, np.where(known, self._timestamps[self._oldest[partitions]], UNKNOWN)
+
+    def are_complete(self, partitions: Ints) -> npt.NDArray[np.bool_]:
+        """Return for which partitions the first observation is not missing; no partition is unknown."""
+        complete: npt.NDArray[np.bool_] = self._timestamps[self._oldest[partitions]] == self._firsts[partitions]
+        return complete
 
     def lags(self, partitions: Ints, offsets: Ints, timestamps: Ints) -> Ints:
         """Return the lag that each commit had at its timestamp; UNKNOWN before the first record of its partition."""

@@ -43,38 +43,42 @@ def replay_groups(records: pa.Table, commits: pa.Table, groups: pa.Table) -> Rep
     newest = {row["group_id"]: row for row in commits.to_pylist()}
     result = ReplayedGroups()
     with_records = set()
-    for group_id, group_records in groupby(_in_order(records), key=itemgetter("group_id")):
+    for group_id, group_records in groupby(in_log_order(records), key=itemgetter("group_id")):
         with_records.add(group_id)
-        commit = newest.get(group_id)
+        commit = commit_record(newest[group_id]) if group_id in newest else None
         state = _stored_state(stored[group_id]) if group_id in stored else None
-        _add(result, group_id, _replayed(state, group_records, commit))
+        _add(result, group_id, replayed(state, map(group_record, group_records), commit))
     for group_id, commit in newest.items():
         if group_id not in with_records and group_id not in stored:
-            _add(result, group_id, replay(None, _commit_record(commit)))
+            _add(result, group_id, replay(None, commit_record(commit)))
     return result
 
 
-def _in_order(records: pa.Table) -> Iterator[Row]:
+def in_log_order(records: pa.Table) -> Iterator[Row]:
+    """Yield rows of `group_records` by group, in log order."""
     ordered = records.sort_by([("group_id", "ascending"), ("log_offset", "ascending")])
     for batch in ordered.to_batches(max_chunksize=10_000):
         yield from batch.to_pylist()
 
 
-def _replayed(state: GroupState | None, rows: Iterable[Row], commit: Row | None) -> GroupState | None:
-    for row in rows:
-        if commit and commit["log_offset"] < row["log_offset"]:
-            state, commit = replay(state, _commit_record(commit)), None
-        state = replay(state, _record(row))
-    return replay(state, _commit_record(commit)) if commit else state
+def replayed(state: GroupState | None, records: Iterable[GroupRecord], commit: GroupRecord | None) -> GroupState | None:
+    """Return the state of a group after its records, in log order, and its newest commit, if there is one."""
+    for record in records:
+        if commit and commit.log_offset < record.log_offset:
+            state, commit = replay(state, commit), None
+        state = replay(state, record)
+    return replay(state, commit) if commit else state
 
 
-def _record(row: Row) -> GroupRecord:
+def group_record(row: Row) -> GroupRecord:
+    """Return the record of a row of `group_records`."""
     value = None if row["value"] is None else json.loads(row["value"])
     position = (row["log_partition"], row["log_offset"], row["log_timestamp"])
     return GroupRecord(*position, row["record_type"], json.loads(row["key"]), value)
 
 
-def _commit_record(row: Row) -> GroupRecord:
+def commit_record(row: Row) -> GroupRecord:
+    """Return the record of a commit with the columns group_id, log_partition and log_offset."""
     return GroupRecord(row["log_partition"], row["log_offset"], None, OFFSET_COMMIT, {"group": row["group_id"]}, {})
 
 
@@ -89,5 +93,7 @@ def _add(result: ReplayedGroups, group_id: str, state: GroupState | None) -> Non
     if state is None:
         return
     only_commits = state.group_type == "classic" and state.metadata is None
-    result.groups.append(state.row() | {"replay_state": None if only_commits else json.dumps(state.to_dict())})
+    # Sorted, because the order in which the members joined is no part of the state.
+    replay_state = None if only_commits else json.dumps(state.to_dict(), sort_keys=True)
+    result.groups.append(state.row() | {"replay_state": replay_state})
     result.members += [row | {"log_partition": state.log_partition} for row in state.member_rows()]

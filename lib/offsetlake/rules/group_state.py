@@ -50,8 +50,12 @@ class GroupState:
         assignment_epoch: Other groups: the epoch of the target assignment.
         members: Other groups: the members by ID.
         target_assignments: Other groups: the target assignments by member ID, possibly of IDs without a member.
+        metadata_hash: Consumer groups: the hash of the subscribed topics in the newest ConsumerGroupMetadataValue.
+        has_partition_metadata: Consumer groups: whether the log has a ConsumerGroupPartitionMetadataValue.
         regexes: Consumer groups: the topics that each regular expression matches.
+        regex_version, regex_timestamp: Consumer groups: of the newest ConsumerGroupRegularExpressionValue.
         topology: Streams groups: the newest StreamsGroupTopologyValue.
+        share_topics: Share groups: the newest ShareGroupStatePartitionMetadataValue.
     """
 
     group_id: str
@@ -64,8 +68,13 @@ class GroupState:
     assignment_epoch: int = 0
     members: dict[str, GroupMember] = field(default_factory=dict)
     target_assignments: dict[str, Value] = field(default_factory=dict)
+    metadata_hash: int = 0
+    has_partition_metadata: bool = False
     regexes: dict[str, list[str]] = field(default_factory=dict)
+    regex_version: int = 0
+    regex_timestamp: int = 0
     topology: Value | None = None
+    share_topics: Value | None = None
 
     def is_simple(self) -> bool:
         """Return whether the group is simple: a classic group with neither a protocol type nor members."""
@@ -103,7 +112,7 @@ class GroupState:
         return {
             "group_id": self.group_id,
             "group_type": self.group_type,
-            "state": self._state(),
+            "state": self.state_name(),
             "protocol_type": (metadata.get("protocolType") or None) if classic else self.group_type,
             "protocol": metadata.get("protocol"),
             "leader": metadata.get("leader"),
@@ -129,11 +138,8 @@ class GroupState:
             for member_id, member in sorted(self.members.items())
         ]
 
-    def _classic_members(self) -> dict[str, Value]:
-        members = [] if self.metadata is None else self.metadata["members"]
-        return {member["memberId"]: member for member in members}
-
-    def _state(self) -> str:
+    def state_name(self) -> str:
+        """Return the name of the state, as above."""
         if not (self.members or self._classic_members()):
             return "Empty"
         if self.group_type in {"classic", "share"}:
@@ -145,6 +151,10 @@ class GroupState:
         members = self.members.values()
         reconciled = all(member.is_reconciled(self.group_type, self.assignment_epoch) for member in members)
         return "Stable" if reconciled else "Reconciling"
+
+    def _classic_members(self) -> dict[str, Value]:
+        members = [] if self.metadata is None else self.metadata["members"]
+        return {member["memberId"]: member for member in members}
 
     def _subscription(self) -> Subscription:
         if self.group_type == "classic":

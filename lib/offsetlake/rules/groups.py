@@ -91,11 +91,17 @@ def _group_epoch(group: GroupState, record: GroupRecord) -> GroupState | None:
     if record.value is None:
         return None
     group.epoch = record.value["epoch"]
+    group.metadata_hash = record.value.get("metadataHash", 0)
     return group
 
 
-def _group_only(group: GroupState, _record: GroupRecord) -> GroupState:
-    """Ignore the value: the record only creates the group."""
+def _partition_metadata(group: GroupState, record: GroupRecord) -> GroupState:
+    group.has_partition_metadata = record.value is not None
+    return group
+
+
+def _share_topics(group: GroupState, record: GroupRecord) -> GroupState:
+    group.share_topics = record.value
     return group
 
 
@@ -135,6 +141,7 @@ def _regular_expression(group: GroupState, record: GroupRecord) -> GroupState:
         group.regexes.pop(record.key["regularExpression"], None)
     else:
         group.regexes[record.key["regularExpression"]] = record.value["topics"]
+        group.regex_version, group.regex_timestamp = record.value["version"], record.value["timestamp"]
     return group
 
 
@@ -150,7 +157,7 @@ _WHOLE_GROUP: dict[int, Callable[[GroupState | None, GroupRecord], GroupState | 
 
 _PART_OF_GROUP: dict[int, tuple[GroupType, Callable[[GroupState, GroupRecord], GroupState | None]]] = {
     3: ("consumer", _group_epoch),
-    4: ("consumer", _group_only),
+    4: ("consumer", _partition_metadata),
     5: ("consumer", _member),
     6: ("consumer", _assignment_epoch),
     7: ("consumer", _target_assignment),
@@ -160,7 +167,7 @@ _PART_OF_GROUP: dict[int, tuple[GroupType, Callable[[GroupState, GroupRecord], G
     12: ("share", _assignment_epoch),
     13: ("share", _target_assignment),
     14: ("share", _current_assignment),
-    15: ("share", _group_only),
+    15: ("share", _share_topics),
     16: ("consumer", _regular_expression),
     17: ("streams", _group_epoch),
     19: ("streams", _member),

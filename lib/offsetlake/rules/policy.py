@@ -1,4 +1,4 @@
-"""The retention time of offsets: a default, and overrides by patterns of group and topic."""
+"""The retention times that are configured: of offsets, by patterns of group and topic; of history and audit events."""
 
 import re
 from dataclasses import dataclass
@@ -21,10 +21,17 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """A default and overrides: the first override that matches the group and topic of an offset applies to it."""
+    """The retention times of offsets and of idle share groups.
+
+    Attributes:
+        default_ms: The retention of offsets that no override matches.
+        overrides: The first override that matches the group and topic of an offset applies to it.
+        share_idle_ms: How long share groups that nobody reads from are kept; None: forever, as brokers do.
+    """
 
     default_ms: int
     overrides: tuple[Override, ...] = ()
+    share_idle_ms: int | None = None
 
     def retention(self, offsets: pa.Table) -> npt.NDArray[np.int64]:
         """Return the retention time of each offset in ms; `offsets` has the columns group_id and topic."""
@@ -33,6 +40,17 @@ class RetentionPolicy:
             matches = like(offsets["group_id"], override.group) & like(offsets["topic"], override.topic)
             retention[matches] = override.retention_ms
         return retention
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """How long history and audit events are kept, in ms; None: forever."""
+
+    history_ms: int | None = None
+    audit_events_ms: int | None = None
+
+
+FOREVER = Keep()
 
 
 def like(column: pa.ChunkedArray, pattern: str) -> npt.NDArray[np.bool_]:

@@ -79,6 +79,12 @@ def outcomes(commits: pa.Table, markers: pa.Table) -> npt.NDArray[np.str_]:
         commits: Columns log_partition, log_offset, producer_id.
         markers: The same columns, and marker (COMMIT or ABORT).
     """
+    kinds = np.append(markers["marker"].to_numpy(zero_copy_only=False).astype("<U6"), OPEN)
+    return kinds[next_markers(commits, markers)]  # -1 is the index of the last element, OPEN
+
+
+def next_markers(commits: pa.Table, markers: pa.Table) -> npt.NDArray[np.int64]:
+    """Return for each commit the row of the marker that ended its transaction, -1 for none; arguments of `outcomes`."""
     names = ("log_offset", "producer_id", "log_partition")
     offset, producer, partition = (
         np.concatenate([commits[name].to_numpy(), markers[name].to_numpy()]) for name in names
@@ -90,10 +96,9 @@ def outcomes(commits: pa.Table, markers: pa.Table) -> npt.NDArray[np.str_]:
     ended = next_marker < count
     marker = order[np.where(ended, next_marker, 0)]
     ended &= (producer[marker] == producer[order]) & (partition[marker] == partition[order])
-    kinds = np.concatenate([np.full(commits.num_rows, OPEN), markers["marker"].to_numpy(zero_copy_only=False)])
-    results = np.empty(count, dtype="<U6")
-    results[order] = np.where(ended, kinds.astype("<U6")[marker], OPEN)
-    return results[: commits.num_rows]
+    rows = np.empty(count, np.int64)
+    rows[order] = np.where(ended, marker - commits.num_rows, -1)
+    return rows[: commits.num_rows]
 
 
 def incomplete(parts: pa.Table) -> pa.Array:
@@ -139,6 +144,41 @@ class Latest:
     def result(self) -> pa.Table | None:
         """Return the newest record of each key so far, or None if no record was added."""
         return latest(pa.concat_tables(self._batches, promote_options="default"), self._key) if self._batches else None
+
+
+class Survivors:
+    """Reduces a part of the records of a log partition to those that the reduction of all of its records needs.
+
+    These are all parts of commits in parts, and of each key the newest record of each kind, producer and outcome:
+    the decided and the pending commits, and the newest commit of each group, do not depend on any other record.
+
+    Args:
+        markers: All markers of the log partition, with the columns of `outcomes`.
+    """
+
+    def __init__(self, markers: pa.Table) -> None:
+        self._markers = markers
+        self._newest = Latest((*KEY, "kind", "producer_id", "outcome"))
+        self._parts: list[pa.Table] = []
+
+    def add(self, records: pa.Table) -> None:
+        """Add rows of `offset_commits`."""
+        is_part = pc.is_valid(records["commit_id"])
+        self._parts.append(records.filter(is_part))
+        others = records.filter(pc.invert(is_part))
+        is_transactional = _is_transactional(others)
+        plain, transactional = others.filter(pc.invert(is_transactional)), others.filter(is_transactional)
+        self._newest.add(plain.append_column("outcome", pa.array([COMMITTED] * plain.num_rows, pa.string())))
+        if transactional.num_rows:
+            outcome = pa.array(outcomes(transactional, self._markers), pa.string())
+            self._newest.add(transactional.append_column("outcome", outcome))
+
+    def result(self) -> pa.Table | None:
+        """Return the records, in any order, each once; None if there are none."""
+        newest = self._newest.result()
+        tables = [*self._parts, *([] if newest is None else [newest.drop_columns("outcome")])]
+        records = pa.concat_tables(tables) if tables else None
+        return records if records is not None and records.num_rows else None
 
 
 class Reduction:

@@ -28,6 +28,10 @@ that of `GroupCoordinatorShard.cleanupGroupMetadata`, `OffsetMetadataManager.cle
 
 A group is deleted (rule `nothing_left`) if it is Empty, is not a share group, has no offsets or only offsets that
 expire, and has no pending offsets. The age of the group does not matter.
+
+Brokers never delete share groups. By a policy of ours, off by default, an Empty share group is deleted with its share
+partitions (rule `share_idle`) if it has been idle for the time of the policy: since the later of its newest record in
+`__consumer_offsets`, which also its members write, and the newest update of one of its share partitions.
 """
 
 from collections.abc import Sequence
@@ -96,6 +100,8 @@ class Evaluations:
     | clock_ms   | int64 | the value of that clock, in ms since the epoch |
     | expires_at | int64 | when the offset expires, in ms since the epoch; NEVER while a rule keeps it at any age |
     | group      | int64 | the row of its group in `GroupFacts.rows`; the number of rows if the group does not exist |
+
+    `next_change` is the first instant at which the rule of one of them changes if only time passes, else NEVER.
     """
 
     rule: Ints
@@ -104,6 +110,7 @@ class Evaluations:
     clock_ms: Ints
     expires_at: Ints
     group: Ints
+    next_change: int
 
 
 @dataclass(slots=True)
@@ -205,7 +212,8 @@ def evaluate(
     rule = np.select([conditions[key] for key in order], order, Rule.COMMIT_AGE)
     kept_at_any_age = np.logical_or.reduce([*keeping.values()])
     expires_at = np.where(deleted, now, np.where(kept_at_any_age, NEVER, time_over))
-    return Evaluations(rule, EXPIRING[rule], clock, clock_ms, expires_at, group)
+    next_change = int(np.min(time_over, where=rule == Rule.WITHIN_RETENTION, initial=NEVER))
+    return Evaluations(rule, EXPIRING[rule], clock, clock_ms, expires_at, group, next_change)
 
 
 def groups_left_with_nothing(groups: GroupFacts, stored: Ints, expired: Ints, pending: pa.Table) -> Bools:
@@ -217,6 +225,30 @@ def groups_left_with_nothing(groups: GroupFacts, stored: Ints, expired: Ints, pe
         expired: The number of these that expire.
         pending: A column group_id: the groups of the rows of `pending_offsets`.
     """
-    has_pending: Bools = pc.is_in(groups.rows["group_id"], pc.unique(pending["group_id"]).cast(pa.string())).to_numpy()
-    deleted: Bools = (stored == expired) & groups.empty[:-1] & ~groups.share[:-1] & ~has_pending
+    deleted: Bools = (stored == expired) & groups.empty[:-1] & ~groups.share[:-1] & ~_has_pending(groups, pending)
     return deleted
+
+
+def share_groups_idle_since(groups: GroupFacts, updates: pa.Table, stored: Ints, pending: pa.Table) -> Ints:
+    """Return for each group since when it is idle, in ms since the epoch; NEVER if `share_idle` does not apply to it.
+
+    The rule does not apply if the timestamp of a record is unknown, or if a malformed log has offsets of the group.
+
+    Args:
+        groups: The groups; `rows` also has the column log_timestamp.
+        updates: One row for each group with share partitions: group_id, and updated_timestamp, the time of the newest
+            update of one of them; null if unknown.
+        stored: The number of offsets of each group.
+        pending: A column group_id: the groups of the rows of `pending_offsets`.
+    """
+    index = pc.index_in(groups.rows["group_id"], updates["group_id"].combine_chunks())
+    changed = groups.rows["log_timestamp"]
+    updated = pc.if_else(pc.is_null(index), changed, updates["updated_timestamp"].take(index))
+    since = pc.fill_null(pc.max_element_wise(changed, updated, skip_nulls=False), NEVER).to_numpy()
+    applies = groups.share[:-1] & groups.empty[:-1] & (stored == 0) & ~_has_pending(groups, pending)
+    return np.where(applies, since, NEVER)
+
+
+def _has_pending(groups: GroupFacts, pending: pa.Table) -> Bools:
+    has_pending: Bools = pc.is_in(groups.rows["group_id"], pc.unique(pending["group_id"]).cast(pa.string())).to_numpy()
+    return has_pending

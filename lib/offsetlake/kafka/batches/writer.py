@@ -14,7 +14,7 @@ Headers = list[tuple[str, bytes]]
 NO_HEADERS: Headers = []
 _MARKER_HEAD, _MARKER_CRC = struct.Struct(">qiib"), struct.Struct(">I")  # a control batch up to its checksum
 _MARKER = struct.Struct(">hiqqqhiibbbbbhhbhib")  # the rest of the batch, which contains one record
-_MARKER_SIZE, _TRANSACTIONAL_CONTROL, _NO_SEQUENCE, _NO_LEADER_EPOCH, _COORDINATOR_EPOCH = 66, 0x30, -1, -1, 0
+_MARKER_SIZE, _TRANSACTIONAL_CONTROL, _NO_SEQUENCE, _NO_LEADER_EPOCH = 66, 0x30, -1, -1
 _RECORD_SIZE, _KEY_SIZE, _VALUE_SIZE = 2 * 16, 2 * 4, 2 * 6  # as zigzag varints
 
 Record = tuple[bytes, bytes | None]
@@ -80,11 +80,11 @@ def _builder(producer: Producer) -> DefaultRecordBatchBuilder:
     )
 
 
-def marker_batch(timestamp: int, producer: Producer, *, committed: bool) -> Batch:
+def marker_batch(timestamp: int, producer: Producer, coordinator_epoch: int = 0, *, committed: bool) -> Batch:
     """Return the control batch that commits or aborts a transaction (KIP-98)."""
     body = _MARKER.pack(
         _TRANSACTIONAL_CONTROL, 0, timestamp, timestamp, *producer, _NO_SEQUENCE, 1,
-        _RECORD_SIZE, 0, 0, 0, _KEY_SIZE, 0, committed, _VALUE_SIZE, 0, _COORDINATOR_EPOCH, 0,
+        _RECORD_SIZE, 0, 0, 0, _KEY_SIZE, 0, committed, _VALUE_SIZE, 0, coordinator_epoch, 0,
     )  # fmt: skip
     head = _MARKER_HEAD.pack(0, _MARKER_SIZE, _NO_LEADER_EPOCH, MAGIC)
     return Batch(bytearray(head + _MARKER_CRC.pack(google_crc32c.value(body)) + body), 1)

@@ -112,6 +112,8 @@ def _field_writer(field: Field, version: int, *, compact: bool) -> Writer:
     nullable = field.nullable.has(version)
     if not field.is_array:
         return _element_writer(field, version, nullable=nullable, compact=compact)
+    if field.type in INTEGERS:
+        return writers.integer_array(field.type, nullable=nullable, compact=compact)
     element = _element_writer(field, version, nullable=False, compact=compact)
     return writers.array(element, nullable=nullable, compact=compact)
 

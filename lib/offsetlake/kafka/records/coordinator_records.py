@@ -132,6 +132,15 @@ def encode_key(topic: str, record_type: int, key: Mapping[str, Any]) -> bytes:
     return struct.pack(">h", record_type) + encode(_record_schemas(topic)[record_type].key, 0, key)
 
 
+def encode_value(topic: str, record_type: int, version: int, value: Mapping[str, Any]) -> bytes:
+    """Return the value of a record in a version of its schema; subscriptions and assignments of members are bytes.
+
+    Raises:
+        ValueError: The schema of the value cannot represent `value`.
+    """
+    return _versioned(_record_schemas(topic)[record_type].value, version, value)
+
+
 def encode_transaction_state(transactional_id: str, value: Mapping[str, Any]) -> tuple[bytes, bytes]:
     """Return the key and the value, in version 1, of a transactional ID.
 

@@ -162,7 +162,7 @@ def nullable_tagged_struct(read_struct: Reader, where: str) -> Reader:
     """Return a reader of a tagged struct after an unsigned varint, which is 0 if the struct is null."""
 
     def read(buffer: bytes, position: int) -> tuple[dict[str, Any] | None, int]:
-        marker, position = _unsigned_varint(buffer, position, where)
+        marker, position = unsigned_varint(buffer, position, where)
         return read_struct(buffer, position) if marker else (None, position)
 
     return read
@@ -170,10 +170,10 @@ def nullable_tagged_struct(read_struct: Reader, where: str) -> Reader:
 
 def _tag_buffer(value: dict[str, Any], tagged: dict[int, Tagged], where: str, buffer: bytes, position: int) -> int:
     """Add the tagged fields that differ from their default to `value`, skip unknown ones, and return the end."""
-    count, position = _unsigned_varint(buffer, position, where)
+    count, position = unsigned_varint(buffer, position, where)
     for _ in range(count):
-        tag, position = _unsigned_varint(buffer, position, where)
-        size, position = _unsigned_varint(buffer, position, where)
+        tag, position = unsigned_varint(buffer, position, where)
+        size, position = unsigned_varint(buffer, position, where)
         end = position + size
         if end > len(buffer):
             raise _truncated(f"{where}, tag {tag}", position)
@@ -201,7 +201,7 @@ def _length(type_: str, where: str, *, nullable: bool, compact: bool) -> Callabl
     def read_compact(buffer: bytes, position: int) -> tuple[int, int]:
         if position < len(buffer) and 0 < buffer[position] < 0x80:
             return buffer[position] - 1, position + 1
-        length, end = _unsigned_varint(buffer, position, where)
+        length, end = unsigned_varint(buffer, position, where)
         return (length - 1, end) if length else (_null(-1, position), end)
 
     def _null(length: int, position: int) -> int:
@@ -214,7 +214,8 @@ def _length(type_: str, where: str, *, nullable: bool, compact: bool) -> Callabl
     return read_compact if compact else read
 
 
-def _unsigned_varint(buffer: bytes, position: int, where: str) -> tuple[int, int]:
+def unsigned_varint(buffer: bytes, position: int, where: str) -> tuple[int, int]:
+    """Return the unsigned varint at a position, and the position after it; `where` names the field in errors."""
     result = 0
     for i, byte in enumerate(buffer[position : position + 5]):
         result |= (byte & 0x7F) << (7 * i)

@@ -4,6 +4,7 @@ A writer is created once for each field; it appends a value to a bytearray and r
 represent the value.
 """
 
+import base64
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from offsetlake.kafka.records.readers import INTEGERS, MAX_STRING
 from offsetlake.kafka.uuid import uuid_bytes
 
 _INT16 = struct.Struct(">h")
+_NO_TAGGED_FIELDS = b"\0"
 
 Writer = Callable[[bytearray, Any], None]
 
@@ -59,10 +61,12 @@ def string(*, nullable: bool, compact: bool) -> Writer:
 
 
 def bytes_(*, nullable: bool, compact: bool) -> Writer:
-    """Return a writer of bytes after their length, which is an int32 or compact."""
+    """Return a writer of bytes, or of base64 text as in Kafka's JSON, after their length: an int32 or compact."""
     write_length = _length("int32", nullable=nullable, compact=compact)
 
     def write(out: bytearray, value: Any) -> None:
+        if isinstance(value, str):
+            value = base64.b64decode(value)
         write_length(out, value)
         out += value or b""
 
@@ -81,17 +85,40 @@ def array(write_element: Writer, *, nullable: bool, compact: bool) -> Writer:
     return write
 
 
+def integer_array(type_: str, *, nullable: bool, compact: bool) -> Writer:
+    """Return a writer of big-endian integers after their count, which is an int32 or compact."""
+    write_count = _length("int32", nullable=nullable, compact=compact)
+
+    def write(out: bytearray, value: Any) -> None:
+        write_count(out, value)
+        try:
+            out += struct.pack(f">{len(value or ())}{INTEGERS[type_]}", *(value or ()))
+        except struct.error:
+            raise ValueError(f"{value!r} are not all of type {type_}") from None
+
+    return write
+
+
 def struct_(steps: Sequence[Step], *, flexible: bool) -> Writer:
     """Return a writer of fields in order and, in a flexible version, tagged fields that differ from their default."""
     plain = [step for step in steps if step.tag is None]
     tagged = sorted((step for step in steps if step.tag is not None), key=lambda step: step.tag or 0)
 
+    required = [step.name for step in plain if step.required]
+
     def write(out: bytearray, value: Any) -> None:
-        for step in plain:
-            if step.required and step.name not in value:
-                raise ValueError(f"{step.name} is required")
-            _named(step, out, value.get(step.name, step.default))
+        for name in required:
+            if name not in value:
+                raise ValueError(f"{name} is required")
+        try:
+            for name, write_field, _, _, default in plain:
+                write_field(out, value.get(name, default))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ValueError(f"{name}: {error}") from error
         if not flexible:
+            return
+        if not tagged:
+            out += _NO_TAGGED_FIELDS
             return
         present = [step for step in tagged if value.get(step.name, step.default) != step.default]
         out += unsigned_varint(len(present))

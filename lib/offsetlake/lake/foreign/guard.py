@@ -5,19 +5,21 @@ once, however long the history of a table is.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 
 from offsetlake.errors import TableChanged
 from offsetlake.lake.commits import Commit, Findings, follow
 from offsetlake.lake.definitions import STATE, current_name, definition
 from offsetlake.lake.files import renamed_columns
 from offsetlake.lake.foreign.layout import lay_out
-from offsetlake.lake.lake import Lake, disk_errors
+from offsetlake.lake.lake import Lake
+from offsetlake.location.locate import LakeLocation
 
 """The state tables, which can be rebuilt from history."""
 
 _VERIFIED = "verified.json"
+_TABLES_AT_ONCE = 8
 _NAMED = 3  # commits named in a message
 
 WRITABLE = {
@@ -33,14 +35,19 @@ def writing(lake: Lake, job: str, say: Callable[[str], None]) -> Iterator[None]:
 
     Raises LakeBusy as `Lake.lock`, and TableChanged if another program changed rows or columns.
     """
+    if lake.locked:  # and adapted
+        yield
+        return
     with lake.lock(job, say):
         adapt(lake, say)
         yield
+        with lake.open_tables() as tables:
+            record(lake, tables.verified())
 
 
-def open_verified(path: Path) -> Lake:
+def open_verified(location: LakeLocation) -> Lake:
     """Return a lake for reading as `Lake.open`; also raise TableChanged if another program changed a table."""
-    lake = Lake.open(path)
+    lake = Lake.open(location)
     refuse_changed(lake)
     return lake
 
@@ -56,8 +63,15 @@ def refuse_changed(lake: Lake, *tables: str) -> dict[str, Findings]:
 
 def findings(lake: Lake, *tables: str) -> dict[str, Findings]:
     """Return the findings about the named tables, by default all, since they were verified."""
-    verified = _verified(lake)
-    return {table: follow(lake.table_path(table), table, verified.get(table)) for table in tables or lake.tables()}
+    verified, names = _verified(lake), tables or (*lake.tables(),)
+    with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
+        found = pool.map(lambda table: _follow(lake, table, verified.get(table)), names)
+        return dict(zip(names, found, strict=True))
+
+
+def _follow(lake: Lake, table: str, since: int | None) -> Findings:
+    with lake.location.errors():
+        return follow(lake.table_location(table), lake.delta_log(table), table, since)
 
 
 def _verified(lake: Lake) -> dict[str, int]:
@@ -76,31 +90,39 @@ def state_versions(lake: Lake, tables: Sequence[str] = STATE) -> dict[str, int]:
 def adapt(lake: Lake, say: Callable[[str], None]) -> None:
     """Adapt to commits of other programs to the tables; the caller has the lock of the lake. Raises TableChanged."""
     found = refuse_changed(lake)
-    for table, of_table in found.items():
-        if unknown := foreign_features(lake, table) if of_table.altered else set():
-            raise TableChanged(
-                f"{_named(lake, table)} has table features that deltalake cannot write since {of_table.altered}: "
-                f"{', '.join(sorted(unknown))}; remove them with `offsetlake rebuild --table {table}`"
-            )
-        if of_table.rearranged:
-            files = lay_out(lake, table) if table in STATE else 0
-            again = f", and {files:,} files rewritten" if files else ""
-            say(f"table {table}: {_listed(of_table.rearranged)} rearranged files and kept all rows: verified{again}")
-    record(lake, {table: of_table.version for table, of_table in found.items()})
+    with lake.open_tables() as tables:
+        tables.mark_verified({table: of_table.version for table, of_table in found.items()})
+        for table, of_table in found.items():
+            _adapt(lake, table, of_table, say)
+        record(lake, tables.verified())
+
+
+def _adapt(lake: Lake, table: str, found: Findings, say: Callable[[str], None]) -> None:
+    if unknown := foreign_features(lake, table) if found.altered else set():
+        raise TableChanged(
+            f"{_named(lake, table)} has table features that deltalake cannot write since {found.altered}: "
+            f"{', '.join(sorted(unknown))}; remove them with `offsetlake rebuild --table {table}`"
+        )
+    if found.rearranged:
+        files = lay_out(lake, table) if table in STATE else 0
+        again = f", and {files:,} files rewritten" if files else ""
+        say(f"table {table}: {_listed(found.rearranged)} rearranged files and kept all rows: verified{again}")
 
 
 def record(lake: Lake, versions: Mapping[str, int]) -> None:
     """Record that the commits to these tables are verified up to these versions."""
     former = _verified(lake)
     verified = former | dict(versions)
+    with lake.open_tables() as tables:
+        tables.mark_verified(versions)
     if verified != former:
-        with disk_errors(lake.path):
+        with lake.location.errors():
             lake.write_file(_VERIFIED, verified)
 
 
 def foreign_features(lake: Lake, table: str) -> set[str]:
     """Return the features of a table with which deltalake cannot commit."""
-    protocol = lake.delta_table(table).protocol()
+    protocol = lake.without_rows(table).protocol()
     return {*(protocol.writer_features or ()), *(protocol.reader_features or ())} - WRITABLE
 
 
@@ -115,14 +137,14 @@ def _why_refused(lake: Lake, table: str, found: Findings) -> str:
         )
     if found.altered:
         known = [column["name"] for column in definition(table).columns if column["since"] <= lake.version()]
-        if why := renamed_columns(lake.delta_table(table), known):
+        if why := renamed_columns(lake.without_rows(table), known):
             again = f"run `offsetlake rebuild --table {table}`" if table in STATE else "restore their names"
             return f"{_named(lake, table)} {why}; last altered by {found.altered}: {again}"
     return ""
 
 
 def _named(lake: Lake, table: str) -> str:
-    return f"table {table} of the lake {lake.path}"
+    return f"table {table} of the lake {lake.location}"
 
 
 def _listed(commits: Sequence[Commit]) -> str:
@@ -134,6 +156,7 @@ def _remedy(lake: Lake, table: str, found: Findings) -> str:
     if table in STATE:
         return f"run `offsetlake rebuild --table {table}`, which rebuilds it from history"
     if found.changed and not found.overlaid:
-        back = f"RESTORE TABLE delta.`{lake.table_path(table)}` TO VERSION AS OF {found.changed[0].version - 1}"
+        uri, version = lake.table_location(table).spark_uri, found.changed[0].version - 1
+        back = f"RESTORE TABLE delta.`{uri}` TO VERSION AS OF {version}"
         return f"it cannot be rebuilt; restore it with Spark, {back}, or read the log into a new lake"
     return "it cannot be rebuilt; restore a copy of the lake, or read the log into a new lake"

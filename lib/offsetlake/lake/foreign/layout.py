@@ -1,20 +1,20 @@
 """Restores the state files of tables whose files another program rearranged."""
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 from deltalake.transaction import AddAction, RemoveAction
 
 from offsetlake.errors import LakeUnusable
-from offsetlake.lake.commits import ours
-from offsetlake.lake.files import TableFile, active_files, table_schema
-from offsetlake.lake.lake import Lake, disk_errors
+from offsetlake.lake.files import TableFile, active_files, refuse_rearranged
+from offsetlake.lake.history_files import file_dataset
+from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import out_of_layout, split_sorted
+from offsetlake.util.times import now_ms
 
 _ROWS_AT_ONCE = 2_000_000  # approximate bound of memory
 
@@ -25,11 +25,10 @@ def lay_out(lake: Lake, table: str) -> int:
     The rows are rewritten in one commit that is marked as no change of data. Raises LakeUnusable if the files do not
     contain as many rows as the Delta log records.
     """
-    target = lake.delta_table(table)
-    wrong = out_of_layout(active_files(lake, table, target))
+    wrong = out_of_layout(active_files(lake, table))
     if not wrong:
         return 0
-    now = int(time.time() * 1000)
+    now = now_ms()
     actions: list[AddAction | RemoveAction] = [RemoveAction(file["path"], False, now) for file in wrong]
     rows = 0
     for part in _sorted(lake, table, wrong):
@@ -40,20 +39,18 @@ def lay_out(lake: Lake, table: str) -> int:
     counts = [file["num_records"] for file in wrong]
     if None not in counts and sum(counts) != rows:
         raise LakeUnusable(
-            f"table {table} of the lake {lake.path}: the files that another program rearranged have {rows:,} rows, "
+            f"table {table} of the lake {lake.location}: the files that another program rearranged have {rows:,} rows, "
             f"and should have {sum(counts):,}: run `offsetlake rebuild --table {table}`"
         )
-    with disk_errors(lake.path):
-        target.create_write_transaction(
-            actions, "append", target.schema(), commit_properties=ours("layout", target.version() + 1)
-        )
+    marked = lake.properties("layout", lake.without_rows(table).version() + 1)
+    with lake.open_tables() as tables:
+        tables.commit(table, actions, marked, partial(refuse_rearranged, lake, table, {file["path"] for file in wrong}))
     return len(wrong)
 
 
 def _sorted(lake: Lake, table: str, files: Sequence[dict[str, Any]]) -> Iterator[pa.Table]:
     """Yield the rows of files as the rows of state files, some log partitions at a time."""
-    paths = [str(lake.table_path(table) / file["path"]) for file in files]
-    dataset = ds.dataset(paths, schema=table_schema(table))
+    dataset = file_dataset(lake, table, [file["path"] for file in files])
     counts = dataset.to_table(["log_partition"]).group_by("log_partition").aggregate([("log_partition", "count")])
     partitions = sorted(counts["log_partition"].to_pylist())
     step = max(1, len(partitions) * _ROWS_AT_ONCE // max(pc.sum(counts["log_partition_count"]).as_py() or 1, 1))

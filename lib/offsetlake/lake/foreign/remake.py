@@ -1,20 +1,19 @@
 """Replaces tables in place: all rows in one commit, or the table features that other programs added."""
 
 import json
-import os
 from collections.abc import Sequence
 from typing import Any
 
-from deltalake import Schema
+from deltalake import DeltaTable, Schema
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
 from offsetlake.errors import LakeBusy
-from offsetlake.lake.commits import app_id, rebuilt
+from offsetlake.lake.commits import app_id, rebuilt_scope
 from offsetlake.lake.definitions import definition
 from offsetlake.lake.files import committed
 from offsetlake.lake.foreign.guard import WRITABLE, foreign_features
-from offsetlake.lake.lake import Lake, disk_errors
-from offsetlake.util.atomic_files import temporary_of, to_disk
+from offsetlake.lake.lake import Lake
+from offsetlake.lake.open_tables import NO_HOOKS
 from offsetlake.util.times import now_ms
 
 # Properties that table features leave in a table that no longer has them.
@@ -31,48 +30,47 @@ def replace_table(lake: Lake, table: str, added: Sequence[AddAction], job: str, 
     table_definition = definition(table)
     if committed(lake, table, job, run_id):
         return
-    with disk_errors(lake.path):
+    properties = lake.properties(job, run_id, rebuilt_scope(None))
+
+    def overwrite(target: DeltaTable) -> None:
         create_table_with_add_actions(
-            str(lake.table_path(table)),
+            target.table_uri,
             Schema(table_definition.fields()),
             [*added],
             mode="overwrite",
             name=table_definition.name,
             description=table_definition.comment,
             configuration=table_definition.properties,
-            commit_properties=rebuilt(job, run_id, None),
+            commit_properties=properties,
+            post_commithook_properties=NO_HOOKS,
         )
+
+    with lake.open_tables() as tables:
+        tables.write(table, overwrite, properties)
 
 
 def take_features_away(lake: Lake, table: str) -> set[str]:
     """Drop the table features that deltalake cannot write, if another program added some; return them.
 
     No row changes. deltalake cannot drop features, and Spark cannot drop all of them, so this function writes the
-    commit itself, as atomically as they do, by a hard link, which fails if the version exists. Raises LakeBusy then.
+    commit itself, as atomically as they do. Raises LakeBusy if another program commits this version.
     """
     unknown = foreign_features(lake, table)
     if not unknown:
         return unknown
-    version = lake.delta_table(table).version() + 1
-    file = lake.table_path(table) / "_delta_log" / f"{version:020}.json"
-    temporary = temporary_of(file)
-    with disk_errors(lake.path):
-        temporary.write_text("".join(f"{json.dumps(action)}\n" for action in _dropping(lake, table, unknown)))
-        to_disk(temporary)
-        try:
-            os.link(temporary, file)
-        except FileExistsError as error:
-            raise LakeBusy(
-                f"another program is writing to table {table} of {lake.path}: run the command again"
-            ) from error
-        finally:
-            temporary.unlink()
+    version = lake.without_rows(table).version() + 1
+    content = "".join(f"{json.dumps(action)}\n" for action in _dropping(lake, table, unknown))
+    with lake.location.errors():
+        log = lake.table_location(table).child("_delta_log")
+        if not log.create(f"{version:020}.json", content.encode()):
+            raise LakeBusy(f"another program is writing to table {table} of {lake.location}: run the command again")
+    lake.close_table(table)
     return unknown
 
 
 def _dropping(lake: Lake, table: str, unknown: set[str]) -> list[dict[str, Any]]:
     """Return the actions of a commit that drops table features with their properties and domains."""
-    target = lake.delta_table(table)
+    target = lake.without_rows(table)
     protocol, metadata = target.protocol(), target.metadata()
     readers, writers = (
         [feature for feature in features or () if feature in WRITABLE]

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from typing import Any, Self, TypeVar
 
 from aiokafka.conn import AIOKafkaConnection
+from aiokafka.protocol.coordination import FindCoordinatorRequest
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.offset import OffsetRequest
 
@@ -37,6 +38,7 @@ CLOSE_SECONDS = 1.0
 EARLIEST, LATEST = -2, -1  # timestamps of ListOffsets; with READ_UNCOMMITTED, LATEST is the high watermark
 READ_UNCOMMITTED = 0
 CONSUMER = -1  # the replica ID of a client
+_GROUP = 0  # a key type of FindCoordinator
 METADATA_KEY, METADATA_WITHOUT_CREATION = 3, 4  # version 4 can disable the creation of topics
 
 RETRIABLE = {
@@ -143,6 +145,16 @@ class Cluster:
             for _, partition, leader, *_ in partitions:
                 self._leaders[LogPartition(topic, partition)] = brokers.get(leader)
         return response.cluster_id, list(self._leaders)
+
+    async def coordinator(self, group_id: str) -> Address:
+        """Return the address of the coordinator of a group."""
+        await self.partitions([])
+        for address in self._brokers:
+            response = await self.send(address, FindCoordinatorRequest(group_id, _GROUP))
+            if response.error_code:
+                raise TryAgainError(str(explain(response.error_code)))
+            return response.host, response.port
+        raise TryAgainError("the cluster has no brokers")
 
     async def leader(self, log_partition: LogPartition) -> Address:
         """Return the address of the leader of a partition; request metadata if it is unknown."""

@@ -11,6 +11,8 @@ extends to the end.
 | APPEND  | 2 | int32: log partition; int64: log end offset that END returned; for each record batch int32: size, and its bytes | for each batch int64: log offset of its first record, or -1 |
 | SYNC    | 3 | none | none, once everything that was appended is on disk |
 | CUT     | 4 | int32: log partition; int64: lowest log offset that is needed; text: the lake | int32: number of deleted segments; int64: their size in bytes |
+| REWIND  | 5 | int32: log partition; the bytes of one record batch with offsets | int64: log offset of the first record, or -1; text: why the offsets were not set |
+| REWIND_LIMIT | 6 | text: the group | int64: milliseconds; -1 if the group has no members |
 
 A batch contains records of one group, and may have audit headers (`kafka/audit/headers.py`) with the principal of the
 job. It is appended only if no record of the group was written at or after the log end offset in the request; otherwise
@@ -23,6 +25,9 @@ written to.
 | BUSY        | 1 | text: message for the operator; the log is still being loaded |
 | UNAVAILABLE | 2 | text: message for the operator; the request failed |
 
+REWIND sets offsets of a group while its members run (`offsetlake.coordinator.rewind`). Its response may take as long as
+REWIND_LIMIT returns, and then the disk needs. The batch does not depend on what was written to the group since.
+
 An invalid request closes the connection.
 """  # noqa: E501 - a table
 
@@ -34,7 +39,7 @@ from enum import IntEnum
 from pathlib import Path
 
 SOCKET = "offsetlake.sock"
-VERSION = 2
+VERSION = 3
 MAX_FRAME_BYTES = 1 << 30  # one batch may contain all offsets of a group
 WRITTEN_SINCE = -1
 SIZE, LOG_OFFSET = struct.Struct(">i"), struct.Struct(">q")
@@ -50,6 +55,8 @@ class JobRequest(IntEnum):
     APPEND = 2
     SYNC = 3
     CUT = 4
+    REWIND = 5
+    REWIND_LIMIT = 6
 
 
 class JobStatus(IntEnum):

@@ -18,7 +18,8 @@ from offsetlake.log.writer.ownership import disk_errors
 SEGMENT_BYTES = 10 << 20  # small, so that old segments can be deleted early
 MAX_CHECKED_SEGMENTS = 200  # in one call of `check_files`, with two system calls each
 _REMOVED = "its active segment was removed or replaced"
-_BASE_OFFSET = struct.Struct(">q")
+_BASE_OFFSET, _LEADER_EPOCH = struct.Struct(">q"), struct.Struct(">i")
+_LEADER_EPOCH_POSITION = 12
 
 
 class LogInDoubt(LogUnavailable):
@@ -51,10 +52,14 @@ class Appender:
     Args:
         folder: The folder of the log.
         end_of: Returns the log end offset of a partition from its last segment, which must end with a whole batch.
+        leader_epoch: Returns the leader epoch of a partition of `__consumer_offsets`, as a broker of a cluster; None:
+            the batches keep the one that they have.
     """
 
-    def __init__(self, folder: Path, end_of: Callable[[Segment], int]) -> None:
-        self._folder, self._end_of = folder, end_of
+    def __init__(
+        self, folder: Path, end_of: Callable[[Segment], int], leader_epoch: Callable[[int], int] | None = None
+    ) -> None:
+        self._folder, self._end_of, self._leader_epoch = folder, end_of, leader_epoch
         self._tails: dict[Partition, _Tail] = {}
         self._identity: tuple[int, int] | None = None  # of the folder in the first check
         self._checked = 0  # number of tails that were checked in this round
@@ -85,6 +90,8 @@ class Appender:
         end = tail.end
         for batch in batches:
             _BASE_OFFSET.pack_into(batch.data, 0, end)
+            if self._leader_epoch is not None and isinstance(partition, int):  # the checksum does not cover it
+                _LEADER_EPOCH.pack_into(batch.data, _LEADER_EPOCH_POSITION, self._leader_epoch(partition))
             first_offsets.append(end)
             end += batch.records
         data = memoryview(b"".join(batch.data for batch in batches))

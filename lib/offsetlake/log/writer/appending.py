@@ -9,10 +9,12 @@ import google_crc32c
 
 from offsetlake.log.disk.folder import end_of
 from offsetlake.log.disk.segments import segments_of
-from offsetlake.log.positions import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, LogPartition
+from offsetlake.log.positions import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC, LogPartition
 from offsetlake.log.writer.appender import Appender
-from offsetlake.log.writer.ownership import disk_errors, owned
+from offsetlake.log.writer.ownership import disk_errors, owned, refuse_cluster_folder
 from offsetlake.util.atomic_files import to_disk
+
+_WRITTEN_TOPICS = (OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC)
 
 
 @contextmanager
@@ -23,6 +25,7 @@ def appending(folder: Path, owner: str) -> Iterator[Appender]:
         LogBusy: Another process owns the log, or the folder belongs to a broker.
         LogUnavailable: The log cannot be written.
     """
+    refuse_cluster_folder(folder)
     with owned(folder, owner):
         truncate_torn(folder)
         appender = Appender(folder, lambda segment: end_of(segment)[0])
@@ -39,7 +42,7 @@ def truncate_torn(folder: Path) -> dict[LogPartition, int]:
     inspection in a file next to the segment: `<base>.<end>.<CRC-32C>.torn`.
     """
     torn_bytes = {}
-    for path in sorted(path for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC) for path in folder.glob(f"{topic}-*")):
+    for path in sorted(path for topic in _WRITTEN_TOPICS for path in folder.glob(f"{topic}-*")):
         segments = segments_of(path)
         end, torn = end_of(segments[-1]) if segments else (0, 0)
         if torn:

@@ -12,6 +12,8 @@ from offsetlake.util.atomic_files import suppress_full
 
 _LOCK = "offsetlake.lock"
 _BROKER_FILE = "meta.properties"
+CLUSTER_FILE = "offsetlake-broker.json"
+"""In the folder of a log that belongs to a cluster whose broker the serving process is."""
 
 
 @contextmanager
@@ -43,6 +45,15 @@ def refuse_broker_folder(folder: Path) -> None:
         raise LogBusy(
             f"{folder} belongs to a broker (it contains {_BROKER_FILE}), and only the broker may write to it. "
             "Use the cluster with --bootstrap, or a copy of the folder without that file."
+        )
+
+
+def refuse_cluster_folder(folder: Path) -> None:
+    """Raise LogBusy if only the serving process of a cluster may write to the log in a folder."""
+    if (folder / CLUSTER_FILE).exists():
+        raise LogBusy(
+            f"{folder} is the log of __consumer_offsets of a cluster (it contains {CLUSTER_FILE}): only `offsetlake "
+            "serve --cluster` may write to it. Start it, then run this command again."
         )
 
 

@@ -12,6 +12,11 @@ from offsetlake.log.writer.append_protocol import JobRequest, JobStatus
 
 TIMEOUT_SECONDS = 300.0  # for a response: the disk of the owner may be slow, and CUT waits for a snapshot
 REQUEST_BYTES = 32 << 10  # of batches in one request, which occupies the owner for some milliseconds
+_STILL_PLANNED = "Planned tombstones that were not written stay planned. Run the command again."
+_UNKNOWN_REWIND = (
+    "All of the offsets of the group are set, or none: when the server runs again, list the offsets with `offsetlake "
+    "offsets`, and what was set with `offsetlake audit-events`."
+)
 
 
 class ServedLog:
@@ -61,18 +66,41 @@ class ServedLog:
         """
         self._send(JobRequest.SYNC)
 
-    def cut(self, lake: Path, partition: int, needed: int) -> tuple[int, int]:
+    def cut(self, lake: str, partition: int, needed: int) -> tuple[int, int]:
         """Delete the segments that end at or before log offset `needed`, and return their number and size in bytes."""
-        fields = append_protocol.CUT_FIELDS.pack(partition, needed), str(lake.resolve()).encode()
+        fields = append_protocol.CUT_FIELDS.pack(partition, needed), lake.encode()
         segments, size = append_protocol.CUT_ANSWER.unpack(self._send(JobRequest.CUT, *fields))
         return int(segments), int(size)
+
+    def rewind_limit_ms(self, group_id: str) -> int | None:
+        """Return how long `rewind` waits for members of a group at most; None if the group has no members."""
+        (limit_ms,) = append_protocol.LOG_OFFSET.unpack(self._send(JobRequest.REWIND_LIMIT, group_id.encode()))
+        return None if limit_ms < 0 else int(limit_ms)
+
+    def rewind(self, group_id: str, partition: int, batch: Batch) -> tuple[int, str]:
+        """Set offsets of a group while its members run.
+
+        Returns:
+            The log offset of the first offset, or -1 and why the offsets were not set.
+
+        Raises:
+            LogUnavailable: Whether the offsets are set is unknown.
+        """
+        limit_ms = self.rewind_limit_ms(group_id) or 0
+        self._connection.settimeout(TIMEOUT_SECONDS + limit_ms / 1000)
+        response = self._send(
+            JobRequest.REWIND, append_protocol.END_FIELDS.pack(partition), batch.data, consequence=_UNKNOWN_REWIND
+        )
+        self._connection.settimeout(TIMEOUT_SECONDS)
+        (log_offset,) = append_protocol.LOG_OFFSET.unpack_from(response)
+        return int(log_offset), response[append_protocol.LOG_OFFSET.size :].decode()
 
     def close(self) -> None:
         """Close the connection."""
         self._responses.close()
         self._connection.close()
 
-    def _send(self, request: JobRequest, *fields: bytes | bytearray) -> bytes:
+    def _send(self, request: JobRequest, *fields: bytes | bytearray, consequence: str = _STILL_PLANNED) -> bytes:
         """Send a request and return the fields of the response.
 
         Raises:
@@ -84,8 +112,7 @@ class ServedLog:
             response = self._read(*append_protocol.SIZE.unpack(self._read(append_protocol.SIZE.size)))
         except (OSError, EOFError) as error:
             raise LogUnavailable(
-                f"The server that owns the log {self._folder} does not answer: {error}. Planned tombstones that were "
-                "not written stay planned. Run the command again."
+                f"The server that owns the log {self._folder} does not answer: {error}. {consequence}"
             ) from error
         if response[0] == JobStatus.DONE:
             return response[1:]

@@ -14,7 +14,7 @@ from typing import Self
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from offsetlake.lake.engine import SPILLING, Engine, scratch_folder
+from offsetlake.lake.sql.engine import SPILLING, Engine, scratch_folder
 
 MAX_ROWS_IN_MEMORY = 1 << 16
 """Rows of an answer that are kept in memory."""

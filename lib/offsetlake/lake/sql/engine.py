@@ -10,7 +10,7 @@ from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 
 from offsetlake.errors import NotEnoughMemory
-from offsetlake.lake.views import View
+from offsetlake.lake.sql.views import View
 from offsetlake.util.memory_limit import limited
 
 ENGINE_BYTES = 384 << 20

@@ -8,11 +8,11 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from offsetlake.errors import BadRequest, LakeUnusable
-from offsetlake.lake.answers import Answer, kept
 from offsetlake.lake.definitions import TABLES
-from offsetlake.lake.engine import SPILLING
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.views import named_in, views
+from offsetlake.lake.sql.answers import Answer, kept
+from offsetlake.lake.sql.engine import SPILLING
+from offsetlake.lake.sql.views import named_in, views
 
 _READS = re.compile(r"(\s|--[^\n]*\n|/\*.*?\*/)*(SELECT\b|WITH\b|VALUES\b|\()", re.IGNORECASE | re.DOTALL)
 
@@ -47,13 +47,13 @@ def readable(lake: Lake, versions: Mapping[str, int]) -> Iterator[None]:
     except (DeltaError, pa.ArrowException, LakeUnusable) as error:
         pins = ",".join(f"{table}={version}" for table, version in versions.items())
         raise LakeUnusable(
-            f"the lake {lake.path} cannot be read at versions {pins}: {error}. `offsetlake maintain` removes the "
+            f"the lake {lake.location} cannot be read at versions {pins}: {error}. `offsetlake maintain` removes the "
             "files of old versions, and versions of an older offsetlake may lack columns: use newer versions"
         ) from error
 
 
 def _distinct(found: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """Give columns of the same name different names, as joins return them: `group_id`, `group_id_2`."""
+    """Rename columns that have the same name, as joins return them: `group_id`, `group_id_2`."""
     names: list[str] = []
     for name in found.schema.names:
         same = found.schema.names[: len(names)].count(name)

@@ -50,6 +50,11 @@ class View:
     select: str
     uses: frozenset[str]
 
+    def select_from(self, schema: str) -> str:
+        """Return its SELECT over the tables and views of a schema, such as `catalog.schema`."""
+        used = re.compile(rf"(\b(?:FROM|JOIN)\s+)({'|'.join(sorted(self.uses))})\b")
+        return used.sub(lambda match: f"{match[1]}{schema}.{match[2]}", self.select)
+
 
 @cache
 def views() -> dict[str, View]:

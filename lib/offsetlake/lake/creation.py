@@ -1,0 +1,54 @@
+"""Creates the tables of a lake, or upgrades those that an older program made. Everything here is idempotent."""
+
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+
+from offsetlake.errors import LakeUnusable
+from offsetlake.lake.definitions import FORMER_NAMES, TABLES, create_table, definition, upgrade_table
+from offsetlake.location.location import LOCK, Location
+
+_ATTEMPTS = 3
+
+
+def refuse_other_content(location: Location) -> None:
+    """Raise LakeUnusable if a location without a lake has other content than the beginning of one."""
+    if {*location.names()} - {*TABLES, *FORMER_NAMES, LOCK}:
+        raise LakeUnusable(
+            f"the folder {location} is not empty and does not contain an offsetlake lake: "
+            "name an empty or a new folder with --lake"
+        )
+
+
+def make_tables(location: Location, version: int) -> None:
+    """Create the tables of a lake of a version, 0 if there is none yet, or upgrade them to the current version."""
+    _rename_tables(location)
+    for table in TABLES:
+        _make_table(str(location.child(table)), table, version)
+
+
+def _make_table(uri: str, table: str, version: int) -> None:
+    for attempt in range(_ATTEMPTS):
+        try:
+            if DeltaTable.is_deltatable(uri):
+                upgrade_table(uri, definition(table), version)
+            else:
+                create_table(uri, definition(table))
+        except CommitFailedError:  # the answer of an object store to a commit was lost
+            if attempt == _ATTEMPTS - 1:
+                raise
+        else:
+            return
+
+
+def _rename_tables(location: Location) -> None:
+    """Rename the folders of tables that an older program made under former names."""
+    names = {*location.names()}
+    for former, table in FORMER_NAMES.items():
+        if former not in names:
+            continue
+        if table in names:
+            raise LakeUnusable(
+                f"the lake {location} contains the table {table} also under its former name {former}, because an older "
+                "offsetlake wrote to it after an interrupted upgrade: move one of the two folders away"
+            )
+        location.rename(former, table)

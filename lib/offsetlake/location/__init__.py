@@ -1,0 +1,1 @@
+"""Locations of lakes: folders, and prefixes of buckets in object stores."""

@@ -1,0 +1,163 @@
+"""The state of share partitions, now or at an instant, with the names of their topics and their lag."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offsetlake.errors import BadRequest
+from offsetlake.lake.files import table_schema
+from offsetlake.lake.history_files import History
+from offsetlake.lake.lake import Lake
+from offsetlake.lake.log_ends import ends_asked_by, newest_asked
+from offsetlake.queries.as_of import check_known
+from offsetlake.queries.history_reduction import Advance, appended_until, partitions_in_portions
+from offsetlake.queries.questions import like
+from offsetlake.rules.share_replay import SHARE_PARTITION, replay_share_partitions
+from offsetlake.rules.share_state import DeliveryState, StateBatch
+
+Row = dict[str, Any]
+
+_HISTORY = "share_state_records"
+_ROWS_AT_ONCE = 1 << 18
+_TOPIC_LISTS = ("initializingTopics", "initializedTopics", "deletingTopics")
+_TOPICS = "SELECT DISTINCT value FROM group_records WHERE record_type = 15 AND value IS NOT NULL"
+_SORTED = [("group_id", "ascending"), ("topic", "ascending"), ("topic_id", "ascending"), ("partition", "ascending")]
+_DERIVED = {"topic": pa.string(), "log_end_offset": pa.int64(), "lag": pa.int64()}
+DEFAULT_DELIVERY_LIMIT = 5
+"""The default of Kafka's `group.share.delivery.count.limit`: a record that was delivered so often is archived."""
+_BATCH_SCHEMA = pa.schema(
+    [
+        ("group_id", pa.string()), ("topic", pa.string()), ("topic_id", pa.string()), ("partition", pa.int32()),
+        ("first_offset", pa.int64()), ("last_offset", pa.int64()), ("delivery_state", pa.string()),
+        ("delivery_count", pa.int32()),
+    ]
+)  # fmt: skip
+
+
+def share_partitions(
+    lake: Lake,
+    pattern: str | None = None,
+    topic: str | None = None,
+    partition: int | None = None,
+    instant_ms: int | None = None,
+    advance: Advance = lambda _done, _total: None,
+) -> pa.Table:
+    """Return the rows of `share_partitions`, sorted by key, with four more columns, now or at an instant.
+
+    | Column         | Type   | Description |
+    |----------------|--------|-------------|
+    | topic          | string | The name of the topic; null if no record of a share group names it. |
+    | log_end_offset | long   | The newest log end offset that was recorded, up to the instant; null if none was. |
+    | lag            | long   | The records up to it that are not completed; null if the start offset is undecided. |
+    | archived_at_limit | long | Archived records that were delivered DEFAULT_DELIVERY_LIMIT times or more. |
+
+    The log does not contain why a record was archived. One with fewer deliveries was rejected, or not to be delivered,
+    such as one of an aborted transaction; one at the limit was delivered too often, or rejected when it was delivered
+    last. The limit of a cluster with another `group.share.delivery.count.limit` is not in the log.
+
+    Args:
+        lake: The lake.
+        pattern: A shell pattern of groups; None for all.
+        topic: The name or the ID of a topic; None for all.
+        partition: A partition; None for all.
+        instant_ms: The instant, in ms since the epoch; None for now.
+        advance: Called with the number of records read and the number of all records.
+
+    Raises:
+        BadRequest: There is no such share partition, or the instant is before history.
+        LakeUnusable: An older program made the lake.
+    """
+    lake.check_up_to_date()
+    if instant_ms is None:
+        rows = lake.query("SELECT * FROM share_partitions", "share_partitions")
+    else:
+        check_known(lake, instant_ms)
+        rows = pa.concat_tables([table_schema("share_partitions").empty_table(), *_as_of(lake, instant_ms, advance)])
+    rows = _with_topics_and_lag(lake, like(rows, pattern), instant_ms)
+    if topic is not None:
+        rows = rows.filter(pc.or_kleene(pc.equal(rows["topic_id"], topic), pc.equal(rows["topic"], topic)))
+    if partition is not None:
+        rows = rows.filter(pc.equal(rows["partition"], partition))
+    if not rows.num_rows and (pattern, topic, partition) != (None, None, None):
+        raise BadRequest(
+            f"no share partition matches, as far as the lake {lake.location} has read its log: `offsetlake share` "
+            "without options lists all"
+        )
+    return rows.sort_by(_SORTED)
+
+
+def share_batches(rows: pa.Table) -> pa.Table:
+    """Return one row for each batch of some rows of `share_partitions`.
+
+    | Column                            | Type   | Description |
+    |-----------------------------------|--------|-------------|
+    | group_id, topic, topic_id, partition |     | The share partition. |
+    | first_offset, last_offset         | long   | The records of the batch. |
+    | delivery_state                    | string | available, acknowledged, archived, or a number that Kafka 4.2 does not use. |
+    | delivery_count                    | int    | How often they were delivered. |
+    """  # noqa: E501 - a row of a table
+    names = {int(state): state.name.lower() for state in DeliveryState}
+    batches = [
+        {**row, **batch, "delivery_state": names.get(batch["delivery_state"], str(batch["delivery_state"]))}
+        for row in rows.select(["topic", *SHARE_PARTITION, "state_batches"]).to_pylist()
+        for batch in row["state_batches"]
+    ]
+    return pa.Table.from_pylist(batches, schema=_BATCH_SCHEMA)
+
+
+def topic_names(lake: Lake) -> dict[str, str]:
+    """Return the names of the topics of share groups by topic ID, as the records of these groups name them."""
+    values = map(json.loads, lake.query(_TOPICS, "group_records")["value"].to_pylist())
+    topics = (topic for value in values for name in _TOPIC_LISTS for topic in value.get(name, ()))
+    return {topic["topicId"]: topic["topicName"] for topic in topics}
+
+
+def _as_of(lake: Lake, instant_ms: int, advance: Advance) -> Iterator[pa.Table]:
+    history, none = History.open(lake, [_HISTORY], until_ms=instant_ms), table_schema("share_partitions").empty_table()
+    for partitions in partitions_in_portions(history, _ROWS_AT_ONCE, advance):
+        records = history.rows(_HISTORY, partitions, appended_until(instant_ms))
+        if records.num_rows:
+            yield replay_share_partitions(records, none)
+
+
+def _with_topics_and_lag(lake: Lake, rows: pa.Table, instant_ms: int | None) -> pa.Table:
+    names = topic_names(lake)
+    run = newest_asked(lake) if instant_ms is None else newest_asked(lake, instant_ms)
+    recorded = ends_asked_by(lake, run or 0).select(["topic", "partition", "end_offset"]).to_pylist()
+    ends = {(row["topic"], row["partition"]): row["end_offset"] for row in recorded}
+    derived: list[Row] = []
+    for row in rows.drop_columns(["state_batches"]).to_pylist():
+        topic = names.get(row["topic_id"])
+        end = ends.get((topic, row["partition"]))
+        derived.append({"topic": topic, "log_end_offset": end, "lag": _lag(row, end)})
+    columns = pa.Table.from_pylist(derived, schema=pa.schema(list(_DERIVED.items())))
+    for name in columns.column_names:
+        rows = rows.append_column(name, columns[name])
+    rows = rows.append_column("archived_at_limit", _archived_at_limit(rows["state_batches"]))
+    first = ["group_id", "topic", *rows.column_names]
+    return rows.select([*dict.fromkeys(first)])
+
+
+def _archived_at_limit(batches: pa.ChunkedArray) -> pa.Array:
+    """Return the number of records in archived batches with at least DEFAULT_DELIVERY_LIMIT deliveries, by row."""
+    flat, parents = pc.list_flatten(batches), pc.list_parent_indices(batches).to_numpy()
+    fields = {name: pc.struct_field(flat, name).to_numpy() for name in StateBatch._fields}
+    counts = np.zeros(len(batches), np.int64)
+    chosen = fields["delivery_state"] == DeliveryState.ARCHIVED
+    chosen &= fields["delivery_count"] >= DEFAULT_DELIVERY_LIMIT
+    np.add.at(counts, parents[chosen], (fields["last_offset"] - fields["first_offset"] + 1)[chosen])
+    return pa.array(counts)
+
+
+def _lag(row: Row, log_end_offset: int | None) -> int | None:
+    """Return the lag as Kafka 4.2 does; before, records did not contain the number of completed records."""
+    if log_end_offset is None or row["start_offset"] is None:
+        return None
+    completed = row["delivery_complete_count"]
+    if completed is None:
+        completed = row["acknowledged_records"] + row["archived_records"]
+    return int(log_end_offset - row["start_offset"] - completed)

@@ -1,0 +1,154 @@
+"""Chooses the baseline of a history that is dropped: those of its records that decide what is read later.
+
+The baseline of all records of a log partition up to an ingest run has these properties: reduced together with any
+records after them, it gives the same offsets, pending offsets and groups as all records; and the baseline of a baseline
+is the same. So history can be cut again and again, each time from the previous baseline and the records after it.
+Instants before the newest dropped record cannot be answered from it.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offsetlake.rules.group_replay import commit_record, group_record, in_log_order, replayed
+from offsetlake.rules.groups import GroupRecord
+from offsetlake.rules.reduction import KEY, next_markers, positions
+from offsetlake.rules.share_replay import SHARE_PARTITION
+from offsetlake.util.row_codes import among, order_codes
+
+Row = dict[str, Any]
+
+_CREATING = ["group_id", "log_partition", "log_offset"]
+
+
+class GroupBaseline(NamedTuple):
+    """The rows of `group_records` to keep, and the groups that exist without their newest commit."""
+
+    records: pa.Table
+    without_commit: list[str]
+
+
+def kept_commits(decided: pa.Table, pending: pa.Table, newest_of_groups: pa.Table) -> pa.Table:
+    """Return the rows of `offset_commits` to keep, in log order.
+
+    These are the newest decided commit of each key, the pending commits, and the commits that create groups. If a key
+    of the latter two was deleted, its tombstone is kept too, because it would exist again otherwise. Parts of complete
+    commits become plain records: their commit has taken effect, and its other parts may be dropped.
+
+    Args:
+        decided: The newest decided record of each key, including tombstones.
+        pending: The commits that may still take effect or have to be repaired.
+        newest_of_groups: The newest commit, decided or not, of each group that needs one to exist.
+    """
+    decided, newest_of_groups = _without_parts(decided), _without_parts(newest_of_groups)
+    undecided = pa.concat_tables([newest_of_groups, pending.cast(newest_of_groups.schema)])
+    tombstones = decided.filter(pc.equal(decided["kind"], "tombstone"))
+    tombstones = tombstones.filter(pa.array(among(tombstones, undecided, KEY)))
+    committed = decided.filter(pc.equal(decided["kind"], "commit"))
+    rows = pa.concat_tables([committed, tombstones, undecided])
+    return rows.take(np.unique(positions(rows).to_numpy(), return_index=True)[1])
+
+
+def kept_markers(commits: pa.Table, markers: pa.Table, recent_after: int) -> pa.Table:
+    """Return the rows of `transaction_markers` to keep: those that end transactions of the kept commits.
+
+    All markers of ingest runs after `recent_after` are kept, too.
+    """
+    transactional = commits.filter(pc.and_(pc.equal(commits["kind"], "commit"), pc.is_valid(commits["producer_id"])))
+    kept = markers["ingest_run"].to_numpy() > recent_after
+    ends = next_markers(transactional, markers)
+    kept[ends[ends >= 0]] = True
+    return markers.filter(pa.array(kept))
+
+
+def kept_group_records(records: pa.Table, newest_of_groups: pa.Table, holding: Iterable[str]) -> GroupBaseline:
+    """Return the rows of `group_records` to keep: the fewest that give the same state of each group.
+
+    Args:
+        records: All group records.
+        newest_of_groups: The newest commit of each group, with the columns group_id, log_partition and log_offset.
+        holding: The groups of which other commits are kept.
+    """
+    has_records = pc.is_in(newest_of_groups["group_id"], pc.unique(records["group_id"]))
+    rows = newest_of_groups.filter(has_records).select(_CREATING).to_pylist()
+    commits = {row["group_id"]: commit_record(row) for row in rows}
+    holding = {*holding}
+    kept: list[tuple[int, int]] = []
+    # Any other commit also creates a group without records.
+    others = newest_of_groups.filter(pc.invert(has_records))["group_id"]
+    without_commit = [name for name in others.to_pylist() if name in holding]
+    for group_id, group_rows in groupby(in_log_order(records), key=itemgetter("group_id")):
+        of_group, commit = [*group_rows], commits.get(group_id)
+        decoded = {row["log_offset"]: group_record(row) for row in of_group}
+        if commit and group_id not in holding and _state(decoded.values(), commit) == _state(decoded.values(), None):
+            without_commit.append(group_id)
+            commit = None
+        kept += [(row["log_partition"], row["log_offset"]) for row in _fewest(of_group, decoded, commit)]
+    return GroupBaseline(_at(records, kept), without_commit)
+
+
+def kept_share_state(records: pa.Table) -> pa.Table:
+    """Return the rows of `share_state_records` that the rows of `share_partitions` can be computed from.
+
+    These are those from the newest snapshot of each share partition on, and before it the record that determines
+    `updated_timestamp`: the newest update, or the first record since the share partition was deleted last.
+    """
+    position, kind = positions(records).to_numpy(), records["kind"].to_numpy()
+    share_partition = np.unique(order_codes(records, SHARE_PARTITION), return_inverse=True)[1]
+    last, snapshot, update, tombstone = (np.full(records.num_rows, -1, np.int64) for _ in range(4))
+    np.maximum.at(last, share_partition, position)
+    for newest, name in ((snapshot, "snapshot"), (update, "update"), (tombstone, "tombstone")):
+        np.maximum.at(newest, share_partition[kind == name], position[kind == name])
+    since = position > tombstone[share_partition]
+    first = np.full(records.num_rows, np.iinfo(np.int64).max)
+    np.minimum.at(first, share_partition[since], position[since])
+    updated = np.where(update > tombstone, update, first)
+    kept = (position >= snapshot[share_partition]) | (position == updated[share_partition])
+    return records.filter(pa.array(kept & (last != tombstone)[share_partition]))
+
+
+def _without_parts(commits: pa.Table) -> pa.Table:
+    """Return complete commits without the columns that make them parts of a commit."""
+    for name in ("commit_id", "commit_size"):
+        index = commits.schema.get_field_index(name)
+        field = commits.schema.field(index)
+        commits = commits.set_column(index, field, pa.nulls(commits.num_rows, field.type))
+    return commits
+
+
+def _fewest(rows: list[Row], decoded: dict[int, GroupRecord], commit: GroupRecord | None) -> list[Row]:
+    """Return the smallest candidate that gives the state of the group, with and without its newest commit."""
+    wanted = [_state(decoded.values(), each) for each in (None, commit)]
+    return next(
+        candidate
+        for candidate in _candidates(rows)
+        if [_state((decoded[row["log_offset"]] for row in candidate), each) for each in (None, commit)] == wanted
+    )
+
+
+def _candidates(rows: list[Row]) -> Iterator[list[Row]]:
+    """Yield subsets of the records of a group, from none to all, in log order."""
+    yield []
+    yield rows[-1:]
+    by_key = {(row["record_type"], row["key"]): row for row in rows}
+    newest = sorted(by_key.values(), key=itemgetter("log_offset"))
+    yield [row for row in newest if row["value"] is not None or row is rows[-1]]
+    yield newest
+    yield rows
+
+
+def _state(records: Iterable[GroupRecord], commit: GroupRecord | None) -> Any:
+    return replayed(None, records, commit)
+
+
+def _at(records: pa.Table, places: list[tuple[int, int]]) -> pa.Table:
+    """Return the rows at these log partitions and log offsets."""
+    schema = pa.schema([records.schema.field(name) for name in ("log_partition", "log_offset")])
+    partitions, offsets = zip(*places, strict=True) if places else ((), ())
+    wanted = pa.table([pa.array(partitions, schema[0].type), pa.array(offsets, schema[1].type)], schema)
+    return records.filter(pc.is_in(positions(records), positions(wanted)))
