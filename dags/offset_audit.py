@@ -30,7 +30,7 @@ with DAG(
     compact = LakeJob(
         task_id="compact",
         command=["compact", "--format=json"],
-        outlets=tables("offsets", "pending_offsets", "groups", "group_members"),
+        outlets=tables("offsets", "pending_offsets", "groups", "group_members", "share_partitions"),
     )
     check = LakeJob(
         task_id="check",

@@ -52,7 +52,7 @@ with DAG(
     compact = LakeJob(
         task_id="compact",
         command=["compact", "--format=json", "--through-run", ingest.output["run_id"]],
-        outlets=tables("offsets", "pending_offsets", "groups", "group_members"),
+        outlets=tables("offsets", "pending_offsets", "groups", "group_members", "share_partitions"),
     )
     check_compacted = LakeJob(
         task_id="check_compacted",

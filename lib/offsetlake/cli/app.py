@@ -1,6 +1,5 @@
 """The Typer application with all commands of `offsetlake.cli.commands`."""
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
 
 import typer
@@ -9,23 +8,28 @@ import typer
 # isort: off
 from offsetlake.cli.commands import jobs  # noqa: F401
 from offsetlake.cli.commands import check  # noqa: F401
+from offsetlake.cli.commands import example  # noqa: F401
 from offsetlake.cli.commands import repair  # noqa: F401
 from offsetlake.cli.commands import rebuild  # noqa: F401
-from offsetlake.cli.commands import serve  # noqa: F401
-from offsetlake.cli.commands import credentials  # noqa: F401
+from offsetlake.cli.commands import forget  # noqa: F401
+from offsetlake.cli.commands.serving import serve  # noqa: F401
+from offsetlake.cli.commands.serving import handover  # noqa: F401
+from offsetlake.cli.commands.serving import credentials  # noqa: F401
 from offsetlake.cli.commands import questions  # noqa: F401
 from offsetlake.cli.commands import runs  # noqa: F401
 from offsetlake.cli.commands import lag  # noqa: F401
+from offsetlake.cli.commands import share  # noqa: F401
 from offsetlake.cli.commands import audits  # noqa: F401
 from offsetlake.cli.commands import report  # noqa: F401
-from offsetlake.cli.commands import reset  # noqa: F401
-from offsetlake.cli.commands import changes  # noqa: F401
+from offsetlake.cli.commands.changing import reset  # noqa: F401
+from offsetlake.cli.commands.changing import changes  # noqa: F401
 from offsetlake.cli.commands import snapshot  # noqa: F401
 
 # isort: on
 from offsetlake.cli.commands.options import app
+from offsetlake.util.program import program_version
 
-__all__ = ["app"]
+__all__ = ["app", "command"]
 
 
 @app.callback(invoke_without_command=True)
@@ -35,13 +39,10 @@ def offsetlake(
 ) -> None:
     """Consumer offsets as a lakehouse: loads Kafka's `__consumer_offsets` log into Delta tables, and queries them."""
     if print_version:
-        typer.echo(f"offsetlake {_version()}")
+        typer.echo(f"offsetlake {program_version()}")
     elif context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
 
-def _version() -> str:
-    try:
-        return version("offsetlake")
-    except PackageNotFoundError:
-        return "(source checkout)"
+command = typer.main.get_command(app)
+"""The application as a command that can be called any number of times: `app` builds all commands in each call."""

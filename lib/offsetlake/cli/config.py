@@ -7,36 +7,47 @@ from pathlib import Path
 from typing import Any
 
 from offsetlake.cli.retention_config import read_policy
+from offsetlake.cli.spark_config import MASTER, REMOTE, spark_properties
+from offsetlake.coordinator.settings import BROKER_NAMES
 from offsetlake.errors import BadRequest
-from offsetlake.lake.location import folder_of
+from offsetlake.lake.upkeep import VacuumRetention
+from offsetlake.location.locate import locate
+from offsetlake.location.location import Location
 from offsetlake.log.address import LogAddress
 from offsetlake.log.cluster.connection import SETTINGS, KafkaConnection
-from offsetlake.rules.policy import RetentionPolicy
+from offsetlake.rules.policy import Keep, RetentionPolicy
 from offsetlake.util.resources import resource
 from offsetlake.util.times import duration_ms
 
-KEYS = ("lake", "log", "bootstrap", "format", "kafka_config", "kafka", "retention", "maintain", "serve")
-_TABLES = ("kafka", "retention", "maintain", "serve")
+_LIMITS = ("history", "audit_events")  # tables with the setting `keep`
+_TABLES = ("kafka", "retention", "maintain", "serve", "spark", *_LIMITS)
+KEYS = ("lake", "log", "bootstrap", "format", "kafka_config", *_TABLES)
 SERVE = (
-    "kafka", "http", "topics", "flush", "log_partitions", "log_format", "commits_recorded", "advertised",
-    "open_to_anyone", "tls_certificate", "tls_key", "tls_client_ca", "credentials", "acl", "max_connections",
-    "max_connections_per_address", "commits_per_second",
+    "kafka", "http", "share", "topics", "cluster", "node_id", "metadata_max_age", "flush", "log_partitions",
+    "log_format", "commits_recorded", "advertised", "open_to_anyone", "tls_certificate", "tls_key", "tls_client_ca",
+    "credentials", "acl", "max_connections", "max_connections_per_address", "commits_per_second",
+    *(f"groups.{name}" for name in BROKER_NAMES.values()),
 )  # fmt: skip
+_VACUUM_RETENTIONS = ("vacuum_retention", "state_vacuum_retention")
 MAX_VACUUM_RETENTION = (
     "7d"  # the time for which Delta keeps the tombstones of data files (deletedFileRetentionDuration)
 )
 FORMATS = ("table", "json", "csv")
 PREFIX = "OFFSETLAKE_"
-OTHER_VARIABLES = ("OFFSETLAKE_CONFIG", "OFFSETLAKE_JARS")  # not settings: the settings file, and the jars of Spark
+OTHER_VARIABLES = ("OFFSETLAKE_CONFIG",)  # not a setting: the settings file
 _KAFKA = f"{PREFIX}KAFKA_"
 _VARIABLES = {f"{PREFIX}{key.upper()}": key for key in KEYS if key not in _TABLES}
 _KAFKA_VARIABLES = {f"{_KAFKA}{name.upper().replace('.', '_')}": name for name in SETTINGS}
+_SPARK_VARIABLES = {f"{PREFIX}SPARK_{name.upper()}": name for name in ("master", "remote")}
+
+_MERGED = ("kafka", "serve", "maintain", "spark")  # tables whose keys come from all sources
 
 Layer = dict[str, Any]
 """The settings of one source by KEYS.
 
 `kafka` is a table of client properties by their Kafka names, `retention` a policy,
-`maintain` the vacuum retention in ms, and `serve` a table of SERVE, each value as on the command line.
+`maintain` a table of _VACUUM_RETENTIONS in ms, `history` and `audit_events` how long they are kept in ms, `serve` a
+table of SERVE, each value as on the command line, and `spark` a table of Spark properties by their full names.
 """
 
 
@@ -46,24 +57,28 @@ class Config:
 
     | Field               | Description |
     |---------------------|-------------|
-    | lake                | The folder of the lake. |
+    | lake                | The location of the lake. |
     | log                 | The folder of the log; set together with `bootstrap` only if one source sets both. |
     | bootstrap           | `HOST:PORT` of a live cluster. |
     | format              | The output format: table, json or csv. |
     | kafka               | Client properties by their Kafka names, without `bootstrap.servers`. |
     | retention           | The retention policy for committed offsets. |
-    | vacuum_retention_ms | How long `maintain` keeps data files that are no longer referenced. |
+    | vacuum_retention    | How long `maintain` keeps data files that are no longer referenced. |
+    | keep                | How long `maintain` keeps history and audit events. |
     | serve               | The settings of `serve` by SERVE, as on its command line. |
+    | spark               | Spark properties by their full names, among them `spark.master` or `spark.remote`. |
     """
 
-    lake: Path
+    lake: Location
     log: str | None
     bootstrap: str | None
     format: str
     kafka: Mapping[str, str] = field(repr=False)
     retention: RetentionPolicy
-    vacuum_retention_ms: int
+    vacuum_retention: VacuumRetention
+    keep: Keep
     serve: Mapping[str, str]
+    spark: Mapping[str, str] = field(repr=False)
 
     def address(self) -> LogAddress:
         """Return the address of the log; raise BadRequest for no log, two logs, or invalid client properties."""
@@ -93,15 +108,19 @@ def load(options: Mapping[str, str | None], environment: Mapping[str, str]) -> C
         _from_environment(environment),
         given,
     ]
-    merged: Layer = {"log": None, "bootstrap": None, "kafka": {}, "serve": {}}
+    merged: Layer = {"log": None, "bootstrap": None, **{table: {} for table in _MERGED}, **dict.fromkeys(_LIMITS)}
     for layer in map(_with_kafka_file, layers):
         if layer.keys() & {"log", "bootstrap"}:  # mutually exclusive: the later source wins
             merged |= {"log": None, "bootstrap": None}
-        merged |= {**layer, **{table: merged[table] | layer.get(table, {}) for table in ("kafka", "serve")}}
+        if layer.get("spark", {}).keys() & {MASTER, REMOTE}:  # as above
+            merged["spark"] = {name: merged["spark"][name] for name in merged["spark"].keys() - {MASTER, REMOTE}}
+        merged |= {**layer, **{table: merged[table] | layer.get(table, {}) for table in _MERGED}}
     if merged["format"] not in FORMATS:
         raise BadRequest(f"Invalid format {merged['format']!r}: expected one of {', '.join(FORMATS)}.")
-    vacuum_retention_ms = merged.pop("maintain")
-    return Config(**{**merged, "lake": folder_of(merged["lake"]), "vacuum_retention_ms": vacuum_retention_ms})
+    vacuum_retention = VacuumRetention(*map(merged.pop("maintain").get, _VACUUM_RETENTIONS))
+    keep = Keep(*(merged.pop(name) for name in _LIMITS))
+    lake = locate(merged["lake"])
+    return Config(**{**merged, "lake": lake, "vacuum_retention": vacuum_retention, "keep": keep})
 
 
 def _from_toml(text: str, name: str, retention_ms: int | None = None) -> Layer:
@@ -113,37 +132,55 @@ def _from_toml(text: str, name: str, retention_ms: int | None = None) -> Layer:
     for key, known in (("kafka", SETTINGS), ("serve", SERVE)):
         if key in layer:
             layer[key] = _texts(layer, key, known, name)
+    if "spark" in layer:
+        layer["spark"] = spark_properties(_texts(layer, "spark", None, name), f"{name}, table spark")
     if "retention" in layer:
         layer["retention"] = read_policy(layer["retention"], text, name, retention_ms)
     if "maintain" in layer:
-        layer["maintain"] = _vacuum_retention(layer["maintain"], f"{name}, table maintain")
+        layer["maintain"] = _vacuum_retentions(layer["maintain"], f"{name}, table maintain")
+    layer |= {key: _keep(layer[key], f"{name}, table {key}") for key in _LIMITS if key in layer}
     for key in layer.keys() - {*_TABLES}:
         if not isinstance(layer[key], str):
             raise BadRequest(f"{name}: {key} must be a string.")
     return layer
 
 
-def _vacuum_retention(table: object, where: str) -> int:
-    if not isinstance(table, dict) or not isinstance(table.get("vacuum_retention"), str):
+def _vacuum_retentions(table: object, where: str) -> dict[str, int]:
+    if not isinstance(table, dict) or not all(isinstance(text, str) for text in table.values()):
         raise BadRequest(f'{where}: expected a table [maintain] with a key such as vacuum_retention = "7d".')
-    _check_known(table, ("vacuum_retention",), where)
+    _check_known(table, _VACUUM_RETENTIONS, where)
+    return {key: _vacuum_retention(text, f"{where}: {key}") for key, text in table.items()}
+
+
+def _keep(table: object, where: str) -> int:
+    """Return the only setting of a table, `keep`, in ms."""
+    if not isinstance(table, dict) or not isinstance(table.get("keep"), str):
+        raise BadRequest(f'{where}: expected a table with a key such as keep = "400d".')
+    _check_known(table, ("keep",), where)
+    return _duration(table["keep"], f"{where}: keep")
+
+
+def _duration(text: str, where: str) -> int:
     try:
-        retention_ms = duration_ms(table["vacuum_retention"])
+        return duration_ms(text)
     except BadRequest as error:
-        raise BadRequest(f"{where}: vacuum_retention: {error}") from error
+        raise BadRequest(f"{where}: {error}") from error
+
+
+def _vacuum_retention(text: str, where: str) -> int:
+    retention_ms = _duration(text, where)
     if retention_ms > duration_ms(MAX_VACUUM_RETENTION):
-        raise BadRequest(
-            f"{where}: vacuum_retention must be at most {MAX_VACUUM_RETENTION}: Delta tracks removed files no longer."
-        )
+        raise BadRequest(f"{where} must be at most {MAX_VACUUM_RETENTION}: Delta tracks removed files no longer.")
     return retention_ms
 
 
-def _texts(layer: Layer, key: str, known: Iterable[str], name: str) -> dict[str, str]:
-    """Read a table of strings, numbers and booleans as strings."""
+def _texts(layer: Layer, key: str, known: Iterable[str] | None, name: str) -> dict[str, str]:
+    """Read a table of strings, numbers and booleans as strings; `known` are its keys, None for any."""
     if not isinstance(layer[key], dict):
         raise BadRequest(f"{name}: {key} must be a table.")
     flat = _flat(layer[key], name)
-    _check_known(flat, known, f"{name}, table {key}")
+    if known is not None:
+        _check_known(flat, known, f"{name}, table {key}")
     return flat
 
 
@@ -159,10 +196,11 @@ def _flat(table: object, name: str, prefix: str = "") -> dict[str, str]:
 
 def _from_environment(environment: Mapping[str, str]) -> Layer:
     variables = {name: value for name, value in environment.items() if name.startswith(PREFIX)}
-    _check_known(variables, (*_VARIABLES, *_KAFKA_VARIABLES, *OTHER_VARIABLES), "The environment")
+    _check_known(variables, (*_VARIABLES, *_KAFKA_VARIABLES, *_SPARK_VARIABLES, *OTHER_VARIABLES), "The environment")
     layer: Layer = {_VARIABLES[name]: value for name, value in variables.items() if name in _VARIABLES and value}
     kafka = {_KAFKA_VARIABLES[name]: value for name, value in variables.items() if name in _KAFKA_VARIABLES}
-    return layer | {"kafka": kafka}
+    spark = {_SPARK_VARIABLES[name]: value for name, value in variables.items() if name in _SPARK_VARIABLES and value}
+    return layer | {"kafka": kafka, "spark": spark_properties(spark, f"The environment, {', '.join(_SPARK_VARIABLES)}")}
 
 
 def _with_kafka_file(layer: Layer) -> Layer:

@@ -30,7 +30,14 @@ _KINDS = {
 _CHANGED_SHOWN = {
     "group_id": 1, "commits": 1, "tombstones": 2, "changed_offsets": 2, "offsets": 3, "last_timestamp": 3,
 }  # fmt: skip
-_COMPACTED = {"offsets": "offsets", "pending_offsets": "pending", "groups": "groups", "group_members": "members"}
+_COMPACTED = {
+    "offsets": "offsets",
+    "pending_offsets": "pending",
+    "groups": "groups",
+    "group_members": "members",
+    "share_partitions": "share partitions",
+}
+_OF_GROUPS = ("nothing_left", "share_idle")  # rules that delete groups
 
 
 def print_summary(lake: Lake, jobs: Sequence[FinishedJob], flags: Sequence[str]) -> None:
@@ -49,7 +56,7 @@ def print_summary(lake: Lake, jobs: Sequence[FinishedJob], flags: Sequence[str])
     changed = changes(lake, ingested, MAX_LISTED_GROUPS) if ingested else None
     if changed and changed.groups:
         _print_changed_groups(console, changed, ingested, flags)
-    _print(console, f"The Delta tables are in {lake.path}")
+    _print(console, f"The Delta tables are in {lake.location}")
     console.print(Text("Commands to try next:"))
     for command in next_commands(lake, changed, flags):
         _print(console, f"  {command}")
@@ -103,7 +110,9 @@ def _compact_lines(lake: Lake, job: FinishedJob, _flags: Sequence[str]) -> Itera
     previous_run = runs.last_run(lake, "compact", through=job.row.run_id - 1)
     previous, counts = previous_run.counts if previous_run else {}, job.row.counts
     totals = ", ".join(
-        f"{counts[table]:,} {name} ({counts[table] - previous.get(table, 0):+,})" for table, name in _COMPACTED.items()
+        f"{counts[table]:,} {name} ({counts[table] - previous.get(table, 0):+,})"
+        for table, name in _COMPACTED.items()
+        if table != "share_partitions" or counts[table] or previous.get(table)
     )
     yield f"Compacted in {job.seconds:.1f} s; the lake now contains {totals}"
     if not counts["groups"]:
@@ -118,14 +127,15 @@ def _expire_lines(_lake: Lake, job: FinishedJob, flags: Sequence[str]) -> Iterat
         yield f"Withdrew {counts['withdrawn']:,} planned tombstones: retention now keeps these offsets and groups"
     if counts["gone"]:
         yield f"Dropped {counts['gone']:,} planned tombstones: these offsets and groups no longer exist"
-    if not expired and not counts.get("nothing_left"):
+    deleted = sum(counts.get(rule, 0) for rule in _OF_GROUPS)
+    if not expired and not deleted:
         yield f"Evaluated {evaluated:,} offsets: none expires"
         return
     yield (
-        f"Evaluated {evaluated:,} offsets: {expired:,} expire, and {counts['nothing_left']:,} groups are deleted; "
+        f"Evaluated {evaluated:,} offsets: {expired:,} expire, and {deleted:,} groups are deleted; "
         f"planned {counts['planned']:,} tombstones, which `offsetlake emit` writes"
     )
-    yield from _count_lines({rule: counts.get(rule, 0) for rule in (*RULES, "nothing_left")})
+    yield from _count_lines({rule: counts.get(rule, 0) for rule in (*RULES, *_OF_GROUPS)})
     yield f"To see what expires and why: {command_line('tombstones', flags, '--outcome', 'planned')}"
 
 
@@ -152,6 +162,9 @@ def _maintain_lines(_lake: Lake, job: FinishedJob, _flags: Sequence[str]) -> Ite
         yield f"Deleted {deleted} of the log {job.row.log}"
     else:
         yield f"Deleted no segment of the log {job.row.log}"
+    for name, rows in (("history_rows_dropped", "rows of history"), ("audit_events_dropped", "audit events")):
+        if counts[name]:
+            yield f"Dropped {counts[name]:,} {rows} that are older than the settings allow"
     yield (
         f"Compacted {counts['files_compacted']:,} small files of the tables and vacuumed {counts['files_removed']:,} "
         f"unreferenced files in {job.seconds:.1f} s"
@@ -163,6 +176,11 @@ def _rebuild_lines(_lake: Lake, job: FinishedJob, _flags: Sequence[str]) -> Iter
     yield f"Rebuilt from history in {job.seconds:.1f} s: {counts or 'no state table'}"
 
 
+def _forget_lines(_lake: Lake, job: FinishedJob, _flags: Sequence[str]) -> Iterator[str]:
+    rows = job.row.counts["audit_events"]
+    yield f"Replaced the principal in {rows:,} audit events" if rows else "No audit event names the principal"
+
+
 _LINES: dict[str, Callable[[Lake, FinishedJob, Sequence[str]], Iterator[str]]] = {
     "ingest": _ingest_lines,
     "compact": _compact_lines,
@@ -170,6 +188,7 @@ _LINES: dict[str, Callable[[Lake, FinishedJob, Sequence[str]], Iterator[str]]] =
     "emit": _emit_lines,
     "maintain": _maintain_lines,
     "rebuild": _rebuild_lines,
+    "forget": _forget_lines,
 }
 
 

@@ -39,12 +39,12 @@ def run(arguments: Sequence[str] | None) -> int:
             stream.reconfigure(errors="backslashreplace")  # for text that is not escaped, such as help
     from typer.exceptions import TyperException  # noqa: PLC0415 - imported late, as the module docstring explains
 
-    from offsetlake.cli.app import app  # noqa: PLC0415
+    from offsetlake.cli.app import command  # noqa: PLC0415
 
     signal.signal(signal.SIGINT, _interrupt)
     try:
         words = sys.argv[1:] if arguments is None else [*arguments]
-        result: Any = app(args=words, prog_name="offsetlake", standalone_mode=False, obj=words)
+        result: Any = command(args=words, prog_name="offsetlake", standalone_mode=False, obj=words)
     except (OffsetlakeError, TyperException) as error:
         message = error.format_message() if isinstance(error, TyperException) else str(error)
         _write_error(f"error: {' '.join(message.split())}")

@@ -1,11 +1,14 @@
 """Prints what `offsetlake maintain --dry-run` found."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 
 from offsetlake.cli.output import write, write_line
+from offsetlake.lake.plans import MaintainPlan
 from offsetlake.pipeline.maintain.job import Preview
+from offsetlake.util.times import to_iso
 
 
 def print_preview(preview: Preview, log: Path | None) -> None:
@@ -14,6 +17,8 @@ def print_preview(preview: Preview, log: Path | None) -> None:
         write_line("The log would not be changed: select a log to cut with --log.")
     else:
         _print_cuts(preview, log)
+    for line in _dropped_lines(preview.dropped):
+        write_line(line)
     write_line(
         f"{sum(preview.compacted.values()):,} small files of the tables would be compacted, and "
         f"{sum(preview.removed.values()):,} unreferenced files vacuumed:"
@@ -22,6 +27,15 @@ def print_preview(preview: Preview, log: Path | None) -> None:
         if small or preview.removed[table]:
             write_line(f"{small:>14,} to compact, {preview.removed[table]:,} to vacuum: {table}")
     write_line("Nothing was changed: run the command without --dry-run to do it.")
+
+
+def _dropped_lines(dropped: MaintainPlan) -> Iterator[str]:
+    if dropped.history_through:
+        instant = dropped.history_begins
+        begins = "" if instant is None else f", and history would begin at {to_iso(instant)}"
+        yield f"The history of ingest runs up to {dropped.history_through} would be dropped{begins}."
+    if dropped.audit_events_begins:
+        yield f"Audit events before {to_iso(dropped.audit_events_begins)} would be dropped."
 
 
 def segments_text(count: int, size: int) -> str:

@@ -49,7 +49,9 @@ def _program() -> str:
 
 def _example_key(lake: Lake, changed: RunChanges | None) -> dict[str, Any] | None:
     """Return a key of `offsets`, preferably of the group with the most changes, or else one of history."""
-    groups = changed.most.filter(pc.greater(changed.most["offsets"], 0))["group_id"].to_pylist() if changed else []
+    groups = []
+    if changed is not None and changed.groups:
+        groups = changed.most.filter(pc.greater(changed.most["offsets"], 0))["group_id"].to_pylist()
     of_group = f"WHERE group_id = {quoted(groups[0])} ORDER BY topic, partition" if groups else ""
     columns = "group_id, topic, partition, log_timestamp"
     in_state = f"SELECT {columns} FROM offsets {of_group} LIMIT 1"  # noqa: S608

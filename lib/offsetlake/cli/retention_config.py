@@ -28,14 +28,15 @@ def read_policy(table: object, text: str, name: str, default_ms: int | None) -> 
     where = _Lines(text, name)
     if not isinstance(table, dict):
         raise where.error(0, "retention", "expected a table [retention] with default and [[retention.override]].")
-    if unknown := sorted(set(table) - {"default", "override"}):
-        raise where.error(0, unknown[0], "unknown key. Known: default, override.")
+    if unknown := sorted(set(table) - {"default", "override", "share_idle"}):
+        raise where.error(0, unknown[0], "unknown key. Known: default, override, share_idle.")
     overrides = table.get("override", [])
     if not isinstance(overrides, list) or not all(isinstance(override, dict) for override in overrides):
         raise where.error(0, "override", "expected one [[retention.override]] for each override.")
     if "default" in table or default_ms is None:
         default_ms = _duration(table.get("default"), where, 0, "default")
-    return RetentionPolicy(default_ms, tuple(_overrides(overrides, where)))
+    share_idle_ms = _duration(table["share_idle"], where, 0, "share_idle") if "share_idle" in table else None
+    return RetentionPolicy(default_ms, tuple(_overrides(overrides, where)), share_idle_ms)
 
 
 def _overrides(overrides: list[Mapping[str, Any]], where: "_Lines") -> Iterator[Override]:

@@ -2,8 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Advance = Callable[[int, int, str], None]
+_APP_NAME = "offsetlake"
 _POLL_INTERVAL_SECONDS = 0.5
 
 
@@ -22,10 +23,17 @@ class LazySession:
     """Opens a Spark session on the first call; `seconds` is how long that took, 0 before.
 
     As a context manager it adds the output of the JVM to an error of Spark, as a note.
+
+    Args:
+        properties: Spark properties, as for `build_session`.
+        say: Called with a text for each step.
+        advance: Called with the number of finished and of all Spark tasks.
     """
 
-    def __init__(self, app_name: str, say: Callable[[str], None], advance: Advance = lambda *_: None) -> None:
-        self._app_name, self._say, self._advance = app_name, say, advance
+    def __init__(
+        self, properties: Mapping[str, str], say: Callable[[str], None], advance: Advance = lambda *_: None
+    ) -> None:
+        self._properties, self._say, self._advance = properties, say, advance
         self._closed = threading.Event()
         self._close: Callable[[], str] = str
         self.seconds = 0.0
@@ -53,8 +61,8 @@ class LazySession:
 
         self._say("starting Spark")
         start = time.monotonic()
-        self._close = sessions.engine_tail
-        session = sessions.build_session(self._app_name)
+        self._close = partial(sessions.engine_tail, self._properties)
+        session = sessions.build_session(_APP_NAME, self._properties)
         self.seconds = time.monotonic() - start
         self._say("running Spark tasks")
         if is_remote():

@@ -1,13 +1,17 @@
 """Runs jobs for the command line and spark-submit, with cheap checks first and Spark only if needed."""
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from offsetlake.lake import runs
+from offsetlake.lake.foreign.guard import writing
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.upkeep import VacuumRetention
+from offsetlake.location.locate import LakeLocation
 from offsetlake.log.address import LogAddress
 from offsetlake.log.cluster.admin import ClusterAdmin
 from offsetlake.log.cluster.connection import KafkaConnection
@@ -20,8 +24,9 @@ from offsetlake.pipeline.expire import job as expire
 from offsetlake.pipeline.ingest import job as ingest
 from offsetlake.pipeline.ingest import log_ends
 from offsetlake.pipeline.lazy_session import Advance, LazySession
+from offsetlake.pipeline.maintain import forget
 from offsetlake.pipeline.maintain import job as maintain
-from offsetlake.rules.policy import RetentionPolicy
+from offsetlake.rules.policy import Keep, RetentionPolicy
 
 JOBS = ("ingest", "compact", "expire", "emit")
 """The jobs of a cycle in their order."""
@@ -45,18 +50,19 @@ class Expiry:
 
 
 def run_jobs(
-    lake_path: Path,
+    lake_location: LakeLocation,
     log: LogAddress | None,
     jobs: Collection[str],
     expiry: Expiry | None,
     say: Callable[[str], None],
     through_run: int | None = None,
     advance: Advance = lambda *_: None,
+    spark_properties: Mapping[str, str] = MappingProxyType({}),
 ) -> list[FinishedJob]:
     """Run jobs in the order of JOBS. `ingest` creates the lake if it does not exist.
 
     Args:
-        lake_path: The folder of the lake.
+        lake_location: The location of the lake.
         log: The log for `ingest` and `emit`. From a live cluster, `ingest` also reads the log end offsets of topics,
             and `expire` the topics that were deleted.
         jobs: The names of the jobs.
@@ -64,22 +70,16 @@ def run_jobs(
         say: Called with a text for each step.
         through_run: The newest run whose ingest `compact` includes; None for all.
         advance: Called with the number of finished and of all Spark tasks.
+        spark_properties: Spark properties, as for `offsetlake.pipeline.spark.build_session`.
 
     Returns:
         The finished jobs; a job that resumed an interrupted run is followed by another one for what came since.
 
     Raises what the jobs raise; a missing log or lake is detected before Spark starts.
     """
-    if log is not None and "ingest" in jobs:
-        compile_loops(say)
-        say(f"checking the log {log}")
-        log.describe()  # before a lake is created and Spark is started
-    else:
-        Lake.open(lake_path)
-    if log is not None and log.folder is not None and "emit" in jobs:
-        refuse_broker_folder(log.folder)  # before the other jobs run
-    lake = Lake.create(lake_path)
-    with LazySession("offsetlake", say, advance) as spark:
+    _check_log_and_lake(lake_location, log, jobs, say)
+    lake, name = Lake.create(lake_location), "run" if len(jobs) > 1 else next(iter(jobs))
+    with LazySession(spark_properties, say, advance) as spark, writing(lake, name, say):
         work: dict[str, Callable[[], runs.Report]] = {
             "compact": partial(compact.compact, spark, lake, say, through_run)
         }
@@ -95,6 +95,20 @@ def run_jobs(
                 expire.expire, spark, lake, expiry.policy, expiry.now, say, missing, expiry.compacted_by
             )
         return [finished for job in JOBS if job in jobs for finished in _run_to_end(work[job], spark)]
+
+
+def _check_log_and_lake(
+    lake_location: LakeLocation, log: LogAddress | None, jobs: Collection[str], say: Callable[[str], None]
+) -> None:
+    """Raise what the jobs would raise about the log or the lake, before a lake is created and Spark is started."""
+    if log is not None and "ingest" in jobs:
+        compile_loops(say)
+        say(f"checking the log {log}")
+        log.describe()
+    else:
+        Lake.open(lake_location)
+    if log is not None and log.folder is not None and "emit" in jobs:
+        refuse_broker_folder(log.folder)
 
 
 def catch_up(lake: Lake, log: LogAddress, say: Callable[[str], None]) -> None:
@@ -115,22 +129,34 @@ def _no_spark() -> None:
 
 
 def run_maintain(
-    lake_path: Path, log: Path | None, vacuum_retention_ms: int, say: Callable[[str], None]
+    lake_location: LakeLocation, log: Path | None, retention: VacuumRetention, keep: Keep, say: Callable[[str], None]
 ) -> FinishedJob:
     """Run `maintain` on an existing lake, without Spark; raises what it raises."""
-    Lake.open(lake_path)
+    Lake.open(lake_location)
     began = time.monotonic()
-    row = maintain.maintain(Lake.create(lake_path), log, vacuum_retention_ms, say)
+    row = maintain.maintain(Lake.create(lake_location), log, retention, say, keep)
+    return FinishedJob(row, time.monotonic() - began)
+
+
+def run_forget(lake_location: LakeLocation, principal: str, say: Callable[[str], None]) -> FinishedJob:
+    """Run `forget` on an existing lake, without Spark; raises what it raises."""
+    Lake.open(lake_location)
+    began = time.monotonic()
+    row = forget.forget(Lake.create(lake_location), principal, say)
     return FinishedJob(row, time.monotonic() - began)
 
 
 def run_rebuild(
-    lake_path: Path, tables: Sequence[str], log_partition: int | None, say: Callable[[str], None]
+    lake_location: LakeLocation,
+    tables: Sequence[str],
+    log_partition: int | None,
+    say: Callable[[str], None],
+    spark_properties: Mapping[str, str],
 ) -> FinishedJob:
     """Run `rebuild` on an existing lake; raises what it raises."""
-    Lake.open(lake_path)
-    lake = Lake.create(lake_path)
-    with LazySession("offsetlake", say) as spark:
+    Lake.open(lake_location)
+    lake = Lake.create(lake_location)
+    with LazySession(spark_properties, say) as spark:
         return _timed(partial(rebuild.rebuild, spark, lake, say, tables, log_partition), spark)
 
 

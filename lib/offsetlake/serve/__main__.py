@@ -3,12 +3,13 @@
 `offsetlake serve` starts it.
 """
 
+import os
 import sys
 
 from offsetlake.errors import OffsetlakeError
 from offsetlake.serve.logs import log_to_stderr
 from offsetlake.serve.server import serve
-from offsetlake.serve.settings import Settings
+from offsetlake.serve.settings import Settings, with_secrets
 from offsetlake.util.escaping import visible
 from offsetlake.util.process_exit import open_standard_streams
 
@@ -16,7 +17,7 @@ from offsetlake.util.process_exit import open_standard_streams
 def main() -> int:
     """Serve until the process is stopped, and return the exit code."""
     open_standard_streams()
-    settings = Settings.from_json(sys.argv[1])
+    settings = with_secrets(Settings.from_json(sys.argv[1]), os.environ)
     log_to_stderr(settings.log_format)
     try:
         serve(settings)

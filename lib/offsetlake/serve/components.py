@@ -10,18 +10,32 @@ from offsetlake.kafka.uuid import uuid_text
 from offsetlake.log.disk.segments import Segment
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.writer.appender import Appender
-from offsetlake.serve.apis.api_dispatcher import ApiDispatcher
+from offsetlake.serve.apis.api_dispatcher import ApiDispatcher, Coordinators
+from offsetlake.serve.apis.cluster_apis import ClusterApis
 from offsetlake.serve.apis.log_reads import LogReads
 from offsetlake.serve.apis.offset_fetch import OffsetFetch
+from offsetlake.serve.front.forwarding import Forwarding
+from offsetlake.serve.front.leadership import Leadership
+from offsetlake.serve.front.metadata.cluster import Cluster
+from offsetlake.serve.front.metadata.topics import ClusterTopics, LedTopics
+from offsetlake.serve.front.node import cluster_of
+from offsetlake.serve.groups.membership import Membership
+from offsetlake.serve.groups.rewind_requests import RewindRequests
+from offsetlake.serve.groups.share_partitions import SharePartitions
 from offsetlake.serve.metrics.traffic import Traffic
 from offsetlake.serve.net.security import Security
 from offsetlake.serve.protocol.api_keys import OFFSET_COMMIT, OFFSET_FETCH
 from offsetlake.serve.protocol.topics import Topics
 from offsetlake.serve.settings import Settings
+from offsetlake.serve.share.listener import ShareListener
+from offsetlake.serve.share_state.log import ShareStateLog
+from offsetlake.serve.share_state.share_states import ShareStates
 from offsetlake.serve.storage.mapped_snapshot import MappedSnapshot
 from offsetlake.serve.storage.store import Store
 from offsetlake.serve.transactions.coordinator import Transactions
 from offsetlake.serve.transactions.log import TransactionLog
+from offsetlake.serve.writes.deleted_topics import DeletedTopics
+from offsetlake.serve.writes.deletions import Deletions
 from offsetlake.serve.writes.offset_commit import OffsetCommit
 from offsetlake.serve.writes.quota import Quota
 from offsetlake.serve.writes.rounds import Flush, Writes
@@ -35,23 +49,30 @@ class ServerComponents:
     | settings, security | The settings; authentication, authorization and the connections |
     | store, topics      | The committed offsets; the known topics |
     | appender, writes, reads | Appending to the log, the queue of writes, and reads of the log |
+    | membership         | The groups whose members this process coordinates |
+    | rewinds            | Sets offsets of these groups |
+    | share_states, share_partitions | The states of share partitions; those of the groups of this process |
+    | deletions          | Deletes groups and offsets |
     | commits, fetches, transactions, dispatcher | The handlers of requests |
     | log_partition      | Returns the log partition of a group |
-    | cluster_id         | The cluster id in answers |
+    | cluster            | The cluster; None: without one |
+    | leadership, forwarding, deleted_topics | Of the cluster whose broker this process is; None: it is none |
+    | share              | Handles the requests of share consumers of the cluster; None: without their listener |
     | quota              | The quota of commits; None: unlimited |
     | traffic            | Counters of Kafka's protocol; None: without metrics |
     """
 
     def __init__(self, settings: Settings, security: Security, loop: asyncio.AbstractEventLoop) -> None:
-        folder, topics = Path(settings.log), settings.topics
-        self.settings, self.security = settings, security
+        self.settings, self.security, folder = settings, security, Path(settings.log)
         self._log_end_offsets: dict[LogPartition, int] = {}  # when the log was loaded
-        self.appender = Appender(folder, self._log_end_offset)
+        self.cluster = cluster = cluster_of(settings)
+        joined = None if settings.node_id is None else cluster
+        self.leadership = None if joined is None else Leadership(joined)
+        self.forwarding = None if joined is None else Forwarding(joined, relays=not security.has_logins())
+        leader_epoch = None if self.leadership is None else self.leadership.epoch
+        self.appender = Appender(folder, self._log_end_offset, leader_epoch)
         self.store, self.writes = Store(), Writes(self.appender, Flush(settings.flush), loop)
-        self.topics = Topics(
-            None if topics is None else {name.encode(): count for name, count in topics.items()},
-            settings.log_partitions,
-        )
+        self.topics = _topics(settings, cluster)
         self.reads = LogReads(folder, self.topics, self.writes.watermarks, loop)
         self.quota = None if settings.commits_per_second is None else Quota(settings.commits_per_second)
         self.commits = OffsetCommit(
@@ -66,25 +87,51 @@ class ServerComponents:
         self.log_partition = self.commits.log_partition
         self._transaction_log = TransactionLog(folder)
         self.transactions = Transactions(self.store, self.writes, self._transaction_log, self.log_partition)
-        cluster_uuid = uuid.uuid5(uuid.NAMESPACE_URL, folder.resolve().as_uri())
-        self.cluster_id = uuid_text(cluster_uuid.bytes)
+        self.membership = Membership(
+            self.store, self.topics.descriptions, self.writes, self.log_partition, settings.coordinator, loop
+        )
+        self.rewinds = RewindRequests(self.membership, self.store)
+        self.share_states = ShareStates(self.writes, self.topics, settings.coordinator, loop)
+        self.share_partitions = SharePartitions(self.membership, self.share_states, self.store, loop)
+        self.deletions = Deletions(
+            self.store, self.topics, self.writes, self.log_partition, self.share_partitions.delete_states
+        )
+        if cluster is not None:
+            cluster.changed += [self.membership.topic_changes.add, self.share_states.topics_changed]
+        deletions = None if joined is None else DeletedTopics(joined, self.store, self.writes, self.log_partition)
+        self.deleted_topics = deletions
+        self._log_uuid = uuid.uuid5(uuid.NAMESPACE_URL, folder.resolve().as_uri())
         self.dispatcher = ApiDispatcher(
             self.store,
             self.topics,
             self.writes,
-            self.reads,
             self.commits,
-            self.transactions,
-            self.cluster_id,
+            Coordinators(self.transactions, self.membership, self.share_states, self.share_partitions, self.deletions),
+            ClusterApis(self.store, self.topics, self.reads, self.cluster_id),
+            self.forwarding,
         )
+        self.share = self._share_listener(loop)
         self.traffic = None if settings.http is None else Traffic()
+
+    def _share_listener(self, loop: asyncio.AbstractEventLoop) -> ShareListener | None:
+        if self.cluster is None or self.settings.share is None:
+            return None
+        led = ClusterApis(self.store, LedTopics(self.cluster), self.reads, self.cluster_id)
+        settings = self.settings.coordinator
+        return ShareListener(self.cluster, settings, self.share_states, led, self.dispatcher, loop)
+
+    def cluster_id(self) -> str | None:
+        """Return the cluster id in answers: that of the cluster, None before its first metadata, or one of the log."""
+        return uuid_text(self._log_uuid.bytes) if self.cluster is None else self.cluster.image.cluster_id
 
     def _log_end_offset(self, segment: Segment) -> int:
         topic, _, number = segment.path.parent.name.rpartition("-")
         return self._log_end_offsets[LogPartition(topic, int(number))]
 
     def load(self, snapshot: MappedSnapshot, ends: Mapping[int, int]) -> None:
-        """Load a snapshot that covers the log up to `ends`, and the transaction log.
+        """Load a snapshot that covers the log up to `ends`, and the transaction log, so that requests can be answered.
+
+        The members of groups are loaded when they are needed, or by `Membership.load`.
 
         Raises:
             LogMismatch: A transactional id is in another partition than the one that belongs to it.
@@ -98,7 +145,26 @@ class ServerComponents:
         self.transactions.load(transactions)
         self.writes.watermarks.load(ends)
 
+    async def load_share_states(self) -> None:
+        """Load the states of share partitions, while the event loop handles requests.
+
+        Raises:
+            LogMismatch: A share partition is in another log partition than the one that belongs to it.
+            LogUnavailable: The log of `__share_group_state` cannot be read.
+        """
+        log = ShareStateLog(Path(self.settings.log), self.settings.coordinator.share_updates_per_snapshot)
+        await self.share_states.load(log)
+        self._log_end_offsets |= log.ends
+
     def errors(self) -> Counter[tuple[int, int]]:
         """Return how often each error code was answered, by API key and error code."""
         hot = ((OFFSET_COMMIT, self.commits.errors), (OFFSET_FETCH, self.fetches.errors))
         return self.dispatcher.errors + Counter({(api, code): n for api, errors in hot for code, n in errors.items()})
+
+
+def _topics(settings: Settings, cluster: Cluster | None) -> Topics:
+    """Return the topics of the cluster, without one those of the settings."""
+    if cluster is not None:
+        return LedTopics(cluster) if settings.node_id is None else ClusterTopics(cluster)
+    topics = None if settings.topics is None else {name.encode(): count for name, count in settings.topics.items()}
+    return Topics(topics, settings.log_partitions)

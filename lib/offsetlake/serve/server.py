@@ -6,20 +6,22 @@ import logging
 import signal
 import sys
 from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from offsetlake.errors import BadRequest, OffsetlakeError
+from offsetlake.errors import OffsetlakeError
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.writer.ownership import disk_errors, owned
 from offsetlake.serve.apis.dispatch import Service
 from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.components import ServerComponents
+from offsetlake.serve.front.broker import Broker, with_adopted_log
 from offsetlake.serve.metrics.traffic import MeasuredRequests
-from offsetlake.serve.net.accept import AcceptedConnections
-from offsetlake.serve.net.acceptor import Acceptor, listen
+from offsetlake.serve.net.accept import accept
+from offsetlake.serve.net.acceptor import Acceptor
 from offsetlake.serve.net.connection import Connection, Requests
 from offsetlake.serve.net.descriptors import limit_connections
 from offsetlake.serve.net.frame_memory import Memory
@@ -32,6 +34,7 @@ from offsetlake.serve.writes.job_socket import JobSocket
 from offsetlake.util.atomic_files import to_disk
 
 if TYPE_CHECKING:
+    from offsetlake.serve.front.handover.returning import Returning
     from offsetlake.serve.http.server import HttpServer
 
 LOG = logging.getLogger(__name__)
@@ -48,7 +51,7 @@ def serve(settings: Settings) -> None:
         BadRequest: The address, the certificate, the credentials or the ACL cannot be used.
         OffsetlakeError: An internal error ended the server.
     """
-    settings = limit_connections(settings)
+    settings = limit_connections(with_adopted_log(settings))
     folder, security = Path(settings.log), Security(settings)
     create_log(folder, settings.log_partitions)
     with owned(folder, "serve"):
@@ -81,9 +84,13 @@ class Server:
             components.appender,
             components.log_partition,
             self._reading,
+            components.rewinds,
         )
         self._watch_tasks: list[asyncio.Task[None]] = []
+        self._broker: Broker | None = None
+        self._returning: Returning | None = None
         self._http: HttpServer | None = None
+        self._share_acceptor: Acceptor | None = None
 
     async def listen(self) -> Acceptor:
         """Listen for clients, whose requests fail with COORDINATOR_LOAD_IN_PROGRESS (14) until the log is loaded.
@@ -91,21 +98,12 @@ class Server:
         Raises:
             BadRequest: The address cannot be used.
         """
-        host, port, security = self._settings.host, self._settings.port, self._components.security
-        accepted = AcceptedConnections(
-            security,
-            lambda: security.tls,
-            lambda: Login(security, self._components.dispatcher.take, self._connect, self._loop),
-            self._loop,
-        )
-        try:
-            sockets = await listen(host, port, backlog=1024)
-        except OSError as error:
-            raise BadRequest(f"Cannot listen on {host}:{port}: {error.strerror}.") from error
-        port = sockets[0].getsockname()[1]
-        self._components.dispatcher.address = self._settings.advertised or (host, port)
+        host, security, take = self._settings.host, self._components.security, self._components.dispatcher.take
+        login = partial(Login, security, take, self._connect, self._loop)
+        acceptor, port = await accept(host, self._settings.port, security, login, self._loop)
+        self._address = self._components.dispatcher.address = self._settings.advertised or (host, port)
         LOG.info("Listening on %(host)s:%(port)d", {"host": host, "port": port})
-        return Acceptor(sockets, accepted.start, self._loop)
+        return acceptor
 
     def _connect(self, client: Client) -> Connection:
         components = self._components
@@ -130,42 +128,127 @@ class Server:
         LOG.info("Serving HTTP on %(url)s", {"url": f"{scheme}://{host}:{self._http.port}"})
 
     async def load(self) -> None:
-        """Load the lake and the log.
+        """Load the lake and the log; as a broker of a cluster, also wait for its metadata and register.
 
         Raises:
             ChildFailed: The snapshot cannot be built.
             LogMismatch, LogUnavailable: The transaction log cannot be used.
         """
+        leadership, cluster = self._components.leadership, self._components.cluster
+        if cluster is not None:
+            self._watch_tasks = [self._watched(cluster.run())]
         snapshot, ends = await build(self._settings, None)
+        if leadership is not None:
+            self._broker = Broker(self._settings, leadership, self._address)
+            await self._broker.start()
+            if self._components.forwarding is not None:
+                await self._components.forwarding.load()
+            if self._settings.returning and self._components.cluster is not None:
+                from offsetlake.serve.front.handover.returning import Returning  # noqa: PLC0415 - it imports NumPy
+
+                followers = self._components.reads.followers
+                self._returning = Returning(
+                    self._settings, self._components.cluster, self._broker.epoch, followers, ends
+                )
+                self._components.writes.watermarks.load(ends)
+                return
         self._components.load(snapshot, ends)
         watches = (self._components.transactions.watch(), self._components.writes.watch())
-        self._watch_tasks = [asyncio.create_task(watch) for watch in watches]
+        self._watch_tasks += [asyncio.create_task(watch) for watch in watches]
         fields = {"offsets": len(snapshot), "groups": len(snapshot.groups), "version": snapshot.version}
         LOG.info("Serving %(offsets)d offsets in %(groups)d groups", fields)
+        await self._components.load_share_states()
+        watches = (
+            self._components.share_states.snapshot_cold(),
+            self._components.share_partitions.remove_replaced_topics(),
+        )
+        self._watch_tasks += map(self._watched, watches)
+        await self._components.membership.load()
+        if cluster is not None:
+            await cluster.loaded()
+            await self._listen_for_share_consumers()
+
+    async def _listen_for_share_consumers(self) -> None:
+        """Listen for share consumers if the settings say so.
+
+        Raises:
+            BadRequest: The address cannot be used.
+        """
+        share, security, address = self._components.share, self._components.security, self._settings.share
+        if share is None or address is None:
+            return
+
+        def connect(client: Client) -> Connection:
+            return share.connect(client, security.connections, self._turns)
+
+        login = partial(Login, security, share.take, connect, self._loop)
+        self._share_acceptor, port = await accept(*address, security, login, self._loop)
+        host = (self._settings.advertised or address)[0]
+        share.address = host, port
+        LOG.info("Serving share consumers on %(host)s:%(port)d", {"host": host, "port": port})
+
+    def _watched(self, work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
+        """Start work that never ends; an unexpected error of it ends the process, as its results are needed."""
+
+        def ended(task: "asyncio.Task[None]") -> None:
+            if not task.cancelled() and not self.fault.done():
+                LOG.error("Work that must not end has failed", exc_info=task.exception())
+                self.fault.set_result(None)
+
+        task = asyncio.create_task(work)
+        task.add_done_callback(ended)
+        return task
 
     @property
     def fault(self) -> "asyncio.Future[None]":
         """The future that is done after an internal error (`offsetlake.serve.writes.rounds.Writes.fault`)."""
         return self._components.writes.fault
 
-    async def refresh_snapshots(self) -> None:
-        """Refresh the snapshot after each compaction until the task is cancelled."""
+    async def run(self) -> None:
+        """Refresh the snapshot after each compaction, and be a broker, until the task is cancelled.
+
+        Raises:
+            OffsetlakeError: This process cannot be a broker of its cluster any longer.
+        """
         components = self._components
-        await SnapshotRefresh(
+        if self._returning is not None and self._broker is not None:
+            await self._returning.run()
+            await self._broker.stop()
+            await self._returning.unregister()
+            return
+        refresh = SnapshotRefresh(
             self._settings, components.store, components.writes, components.appender, self._reading
-        ).run()
+        )
+        tasks = [asyncio.create_task(refresh.run())]
+        broker = self._broker
+        if broker is not None and components.deleted_topics is not None:
+            tasks.append(asyncio.create_task(broker.run()))
+            tasks.append(asyncio.create_task(components.deleted_topics.run(lambda: broker.epoch)))
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
 
     async def close(self) -> None:
         """Finish the requests under way and send their answers; after an internal error, return at once."""
         components = self._components
+        if self._broker is not None:
+            await self._broker.stop()
         if components.writes.fault.done():
             return
+        components.rewinds.stop()
         if self._http is not None:
             await self._http.close()
         await self.job_socket.close()
         for watch in self._watch_tasks:
             watch.cancel()
+        if self._share_acceptor is not None:
+            self._share_acceptor.close()
+        if components.share is not None:
+            await components.share.close()
         await components.reads.close()
+        components.dispatcher.close()
         with contextlib.closing(components.appender):
             try:
                 if not components.store.loading:
@@ -188,7 +271,7 @@ async def _serve(settings: Settings, security: Security) -> None:
         server.listen_for_http()
         await server.job_socket.open()
         if await _run_until(server.load(), stopping, server.fault):
-            await _run_until(server.refresh_snapshots(), stopping, server.fault)
+            await _run_until(server.run(), stopping, server.fault)
         if server.fault.done():
             raise OffsetlakeError(
                 "An internal error occurred (see the stack trace in the log), and the served offsets may be wrong. The "

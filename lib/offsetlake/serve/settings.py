@@ -1,8 +1,11 @@
 """The settings of the serving process."""
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import MutableMapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Self
+
+from offsetlake.coordinator.settings import CoordinatorSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +21,13 @@ class Settings:
     | http             | Host and port of the HTTP listener; None disables HTTP and the metrics. |
     | log_format       | A value of `offsetlake.serve.logs.LogFormat`. |
     | log_partitions   | The number of log partitions. |
+    | coordinator      | The limits and intervals of group membership. |
     | commits_recorded | The share of commits, 0 to 1, for which an audit event is recorded. |
+    | cluster          | Kafka client properties of the cluster; None: without a cluster. |
+    | node_id          | The node id in that cluster; None: this process is no broker of it. |
+    | returning        | Give `__consumer_offsets` back to the brokers, then end; groups are not available meanwhile. |
+    | share            | Host and port of the listener for share consumers of the cluster; None disables it. |
+    | metadata_max_age_ms | How old the metadata of the cluster may become before it is read again. |
 
     Authentication, authorization and limits (`offsetlake.serve.net.security`):
 
@@ -53,8 +62,14 @@ class Settings:
     max_connections: int = 10_000
     max_connections_per_address: int = 5_000
     commits_per_second: float | None = None
+    coordinator: CoordinatorSettings = field(default_factory=CoordinatorSettings)
     http: tuple[str, int] | None = None
     log_format: str = "text"
+    cluster: dict[str, str] | None = None
+    node_id: int | None = None
+    returning: bool = False
+    metadata_max_age_ms: int = 5_000
+    share: tuple[str, int] | None = None
 
     def to_json(self) -> str:
         """Return the settings as JSON, which `from_json` reads."""
@@ -63,4 +78,29 @@ class Settings:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Return the settings that `to_json` wrote."""
-        return cls(**json.loads(text))
+        fields = json.loads(text)
+        coordinator = CoordinatorSettings(**fields.get("coordinator", {}))
+        assignors = tuple(coordinator.consumer_assignors)  # an array in JSON
+        return cls(**fields | {"coordinator": replace(coordinator, consumer_assignors=assignors)})
+
+
+SECRETS = {
+    "sasl.password": "OFFSETLAKE_KAFKA_SASL_PASSWORD",
+    "ssl.key.password": "OFFSETLAKE_KAFKA_SSL_KEY_PASSWORD",
+}
+"""The environment variables of the client properties that are passwords: every user of a machine can see the arguments
+of a process, but not its environment."""
+
+
+def without_secrets(settings: Settings) -> tuple[Settings, dict[str, str]]:
+    """Return the settings without passwords, and these as environment variables."""
+    cluster = settings.cluster or {}
+    public = {name: value for name, value in cluster.items() if name not in SECRETS}
+    variables = {SECRETS[name]: value for name, value in cluster.items() if name in SECRETS}
+    return (replace(settings, cluster=public) if variables else settings), variables
+
+
+def with_secrets(settings: Settings, environment: MutableMapping[str, str]) -> Settings:
+    """Return the settings with the passwords of the environment, and remove these from it."""
+    secrets = {name: environment.pop(variable) for name, variable in SECRETS.items() if variable in environment}
+    return settings if settings.cluster is None else replace(settings, cluster=settings.cluster | secrets)

@@ -7,12 +7,14 @@ import tempfile
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from offsetlake.errors import OffsetlakeError
+from offsetlake.errors import LakeUnusable, OffsetlakeError
+from offsetlake.location.locate import locate
 from offsetlake.log.writer.appender import Appender
 from offsetlake.serve.settings import Settings
 from offsetlake.serve.storage.child_process import run_child
 from offsetlake.serve.storage.mapped_snapshot import MappedSnapshot
-from offsetlake.serve.storage.store import Memtable, Store
+from offsetlake.serve.storage.memtable import Memtable
+from offsetlake.serve.storage.store import Store
 from offsetlake.serve.writes.rounds import Writes
 from offsetlake.util.atomic_files import suppress_full
 
@@ -76,7 +78,7 @@ class SnapshotRefresh:
         self._settings, self._store, self._writes, self._appender = settings, store, writes, appender
         self._reading = reading
         self._last_compaction = ""  # that was served, or whose refresh failed
-        with suppress(OSError):  # then the first check refreshes once more
+        with suppress(OSError, LakeUnusable):  # then the first check refreshes once more
             self._last_compaction = self._newest_compaction()
 
     async def run(self) -> None:
@@ -92,15 +94,16 @@ class SnapshotRefresh:
                 )
 
     async def _check(self) -> None:
-        newest = self._newest_compaction()
+        newest = await asyncio.to_thread(self._newest_compaction)
         last, self._last_compaction = self._last_compaction, newest
         if newest != last or len(self._store.memtable) >= MAX_MEMTABLE_GROUPS:
             await self._refresh()
 
     def _newest_compaction(self) -> str:
         """Return the name of the newest commit of the table `offsets`, which a compaction writes last."""
-        log = Path(self._settings.lake, "offsets", "_delta_log")
-        return max((path.name for path in log.glob("*.json")), default="")
+        log = locate(self._settings.lake).child("offsets").child("_delta_log")
+        names = log.names(after=self._last_compaction)
+        return max((name for name in names if name.endswith(".json")), default=self._last_compaction)
 
     async def _refresh(self) -> None:
         ends: dict[int, int] = {}

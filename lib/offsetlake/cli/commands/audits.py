@@ -1,7 +1,7 @@
 """The commands that query the audit views, and compare offsets; none of them starts Spark."""
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Literal
 
 import pyarrow as pa
 import typer
@@ -10,10 +10,13 @@ from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.options import LAKE, QUESTIONS, ROWS, GroupPatternOption, TopicOption, command
 from offsetlake.cli.output import DEFAULT_IMPORTANCE, write, write_exact, write_note
 from offsetlake.cli.progress import Progress
-from offsetlake.lake.engine import limited_memory
-from offsetlake.lake.spark_views import spark_statements
-from offsetlake.lake.views import View
-from offsetlake.lake.views import views as all_views
+from offsetlake.errors import BadRequest
+from offsetlake.lake.sql.catalogs import CatalogSchema, catalog_statements
+from offsetlake.lake.sql.dbt_sources import dbt_sources
+from offsetlake.lake.sql.engine import limited_memory
+from offsetlake.lake.sql.spark_views import spark_statements
+from offsetlake.lake.sql.views import View
+from offsetlake.lake.sql.views import views as all_views
 from offsetlake.queries.audits import audit as query_view
 from offsetlake.queries.diff import diff as query_diff
 from offsetlake.util.times import to_ms
@@ -53,6 +56,7 @@ def audit(
     if group is None and "group_id" in all_views()[view].columns and progress.seconds > MIN_SLOW_SECONDS:
         write_note("The query read all groups: it is faster with --group PATTERN.")
     context.write(rows, _importance(all_views()[view], rows.column_names))
+    context.note_dropped(lake)
 
 
 @command(
@@ -76,11 +80,48 @@ def diff(
     context.write(rows)
 
 
-@command(QUESTIONS, LAKE, "offsetlake views > lake.sql", "make spark-sql")
-def views(context: CommandContext) -> None:
-    """Print statements for spark-sql that create the tables and views of the lake as temporary views with comments."""
-    lake = context.open_lake()
-    write_exact("".join(f"{statement};\n\n" for statement in spark_statements(lake)))
+@command(
+    QUESTIONS,
+    LAKE,
+    "offsetlake views > lake.sql",
+    "make spark-sql",
+    "offsetlake views --catalog main.kafka --dialect databricks > databricks.sql",
+    "offsetlake views --catalog main.kafka --dialect dbt > sources.yml",
+)
+def views(
+    context: CommandContext,
+    catalog: Annotated[
+        str | None,
+        typer.Option(
+            "--catalog",
+            metavar="CATALOG.SCHEMA",
+            help="Persistent tables and views in this schema. [dim]default: temporary views for spark-sql[/]",
+        ),
+    ] = None,
+    dialect: Annotated[
+        Literal["spark", "databricks", "trino", "duckdb", "dbt"] | None,
+        typer.Option(
+            "--dialect",
+            help="The engine of the catalog; dbt prints a file of sources instead of statements. "
+            "[dim]default: spark[/]",
+        ),
+    ] = None,
+) -> None:
+    """Print SQL statements that create the tables and views of the lake, with comments, in Spark or another engine."""
+    if catalog is None:
+        if dialect is not None:
+            raise BadRequest("--dialect requires --catalog CATALOG.SCHEMA.")
+        _write_statements(spark_statements(context.open_lake()))
+        return
+    schema, lake = CatalogSchema.parse(catalog), context.open_lake()
+    if dialect == "dbt":
+        write_exact(dbt_sources(lake, schema))
+    else:
+        _write_statements(catalog_statements(lake, schema, dialect or "spark"))
+
+
+def _write_statements(statements: Iterable[str]) -> None:
+    write_exact("".join(f"{statement};\n\n" for statement in statements))
 
 
 def _importance(view: View, columns: Sequence[str]) -> dict[str, int]:

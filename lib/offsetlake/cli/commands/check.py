@@ -1,23 +1,51 @@
 """`offsetlake check`: checks the expectations of the tables, so that a schedule can stop if one is not met."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
 from offsetlake.checks import gates
-from offsetlake.checks.expectations import MAX_CHECKED_ROWS, NOTHING, evidence, first_run, pinned, read_suites
+from offsetlake.checks.expectations import MAX_CHECKED_ROWS, NOTHING, Suite, evidence, first_run, pinned, read_suites
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.options import FORMAT, JOBS, LAKE, command
 from offsetlake.cli.output import write_note
 from offsetlake.cli.progress import Progress
 from offsetlake.errors import BadRequest, CheckFailed
+from offsetlake.lake.lake import Lake
 
 # The columns of a table for people, each with its importance (`offsetlake.cli.tables.Column`); the last one wraps.
 _SHOWN = {"suite": 3, "table": 2, "version": 4, "success": 1, "observed": 3, "expectation": 1}
+
+_SuiteOption = Annotated[
+    list[str] | None,
+    typer.Option("--suite", metavar="NAME", help="Only this suite; can be repeated. [dim]default: all[/]"),
+]
+_VersionsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--versions", metavar="TABLE=N,...", help="The Delta versions to check. [dim]default: the current ones[/]"
+    ),
+]
+_DocsOption = Annotated[
+    Path | None,
+    typer.Option("--docs", metavar="DIR", help="Also write HTML pages with the results to this folder."),
+]
+_GateOption = Annotated[
+    bool,
+    typer.Option("--gate", help="Also check what failed this gate before, and record what fails now."),
+]
+_FullOption = Annotated[
+    bool, typer.Option("--full", help="Check the whole history instead of only new records, as a daily audit.")
+]
+_AcceptOption = Annotated[
+    bool,
+    typer.Option("--accept", help="Check nothing, and accept everything that is compacted so far."),
+]
 
 
 @command(
@@ -31,31 +59,12 @@ _SHOWN = {"suite": 3, "table": 2, "version": 4, "success": 1, "observed": 3, "ex
 )
 def check(
     context: CommandContext,
-    suite: Annotated[
-        list[str] | None,
-        typer.Option("--suite", metavar="NAME", help="Only this suite; can be repeated. [dim]default: all[/]"),
-    ] = None,
-    versions: Annotated[
-        str | None,
-        typer.Option(
-            "--versions", metavar="TABLE=N,...", help="The Delta versions to check. [dim]default: the current ones[/]"
-        ),
-    ] = None,
-    docs: Annotated[
-        Path | None,
-        typer.Option("--docs", metavar="DIR", help="Also write HTML pages with the results to this folder."),
-    ] = None,
-    gate: Annotated[
-        bool,
-        typer.Option("--gate", help="Also check what failed this gate before, and record what fails now."),
-    ] = False,
-    full: Annotated[
-        bool, typer.Option("--full", help="Check the whole history instead of only new records, as a daily audit.")
-    ] = False,
-    accept: Annotated[
-        bool,
-        typer.Option("--accept", help="Check nothing, and accept everything that is compacted so far."),
-    ] = False,
+    suite: _SuiteOption = None,
+    versions: _VersionsOption = None,
+    docs: _DocsOption = None,
+    gate: _GateOption = False,
+    full: _FullOption = False,
+    accept: _AcceptOption = False,
 ) -> None:
     """Check the expectations of the tables; exit with code 9 if one is not met. The tables do not change.
 
@@ -74,20 +83,11 @@ def check(
         write_note(f"Accepted what is compacted so far: {', '.join(each.name for each in suites if each.new_since)}")
         return
     pins = pinned(lake, suites, _versions(versions or ""))
-    held_back = gates.held_back(lake) if gate else {}
-    violations = {}
-    with Progress() as progress:
-        for each in suites:
-            progress.say(f"checking {each.name}")
-            since = 0 if full else first_run(lake, each, pins, held_back.get(each.name))
-            max_rows = None if full else MAX_CHECKED_ROWS
-            violations[each.name] = evidence(lake, each, pins, since, max_rows, progress.advance)
-        # Great Expectations takes seconds and memory to import: only after the queries have released theirs.
-        from offsetlake.checks.runner import evaluate  # noqa: PLC0415
-
-        rows = evaluate(suites, violations, pins, docs, progress.say)
+    rows = _evaluated(lake, suites, pins, docs, gates.held_back(lake) if gate else {}, full=full)
     context.write(rows, _SHOWN)
     write_note(f"Checked versions {','.join(f'{table}={version}' for table, version in pins.items())}")
+    if full:
+        context.note_dropped(lake)
     if empty := pc.sum(pc.equal(rows["observed"], NOTHING)).as_py():
         write_note(f"{empty} of {rows.num_rows} expectations had no rows to check: their tables are empty")
     failed = rows.filter(pc.invert(rows["success"])).to_pylist()
@@ -95,6 +95,29 @@ def check(
         gates.settle(lake, suites, pins, {row["suite"] for row in failed})
     if failed:
         raise CheckFailed(f"{len(failed)} of {rows.num_rows} expectations failed. {'. '.join(map(_message, failed))}")
+
+
+def _evaluated(
+    lake: Lake,
+    suites: Sequence[Suite],
+    pins: Mapping[str, int],
+    docs: Path | None,
+    held_back: Mapping[str, int],
+    *,
+    full: bool,
+) -> pa.Table:
+    """Return a row for each expectation of the suites; `held_back` has the first run to check of suites that failed."""
+    violations = {}
+    with Progress() as progress:
+        for suite in suites:
+            progress.say(f"checking {suite.name}")
+            since = 0 if full else first_run(lake, suite, pins, held_back.get(suite.name))
+            max_rows = None if full else MAX_CHECKED_ROWS
+            violations[suite.name] = evidence(lake, suite, pins, since, max_rows, progress.advance)
+        # Great Expectations takes seconds and memory to import: only after the queries have released theirs.
+        from offsetlake.checks.runner import evaluate  # noqa: PLC0415
+
+        return evaluate(suites, violations, pins, docs, progress.say)
 
 
 def _message(row: Mapping[str, Any]) -> str:

@@ -10,9 +10,11 @@ import pyarrow as pa
 from offsetlake.cli import config, output
 from offsetlake.errors import TableChanged
 from offsetlake.lake.foreign.guard import refuse_changed
+from offsetlake.lake.history_cuts import Scope
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.runs import last_run
 from offsetlake.log.address import CLUSTER_SCHEME, LogAddress
+from offsetlake.queries.questions import what_was_dropped
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class CommandContext:
         Raises BadRequest if neither names a log.
         """
         settings = self.settings
-        if settings.log is None and settings.bootstrap is None and settings.lake.exists():
+        if settings.log is None and settings.bootstrap is None and Lake(settings.lake).version():
             ingest = last_run(Lake.open(settings.lake), "ingest")
             location = ingest.log if ingest else None
             if location and location.startswith(CLUSTER_SCHEME):
@@ -66,6 +68,11 @@ class CommandContext:
                 raise
             output.write_note(f"warning: {error}")
         return lake
+
+    def note_dropped(self, lake: Lake, scope: Scope = "history") -> None:
+        """Write a note to standard error if `maintain` has dropped rows that the answer would have had."""
+        if note := what_was_dropped(lake, scope):
+            output.write_note(note)
 
     @property
     def max_rows(self) -> int | None:

@@ -169,15 +169,19 @@ def maintain(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")] = False,
 ) -> None:
-    """Delete log segments that the lake no longer needs, compact small files, and vacuum unreferenced ones."""
+    """Delete log segments that the lake no longer needs, compact small files, and vacuum unreferenced ones.
+
+    Also drop history and audit events that are older than the settings `keep` of `history` and `audit_events`.
+    """
     if dry_run and context.options["format"] is not None:
         raise BadRequest("--format cannot be combined with --dry-run, which prints text for people.")
     settings, folder = context.settings, None if log is None else Path(log)
     if dry_run:
-        print_preview(preview(open_verified(settings.lake), folder, settings.vacuum_retention_ms), folder)
+        lake = open_verified(settings.lake)
+        print_preview(preview(lake, folder, settings.vacuum_retention, settings.keep), folder)
         return
     with Progress() as progress:
-        job = runner.run_maintain(settings.lake, folder, settings.vacuum_retention_ms, progress.say)
+        job = runner.run_maintain(settings.lake, folder, settings.vacuum_retention, settings.keep, progress.say)
     write_results(context, [job])
 
 
@@ -202,9 +206,9 @@ def _run_jobs(
     expiry: Expiry | None = None,
     through_run: int | None = None,
 ) -> None:
-    lake = context.settings.lake
+    lake, spark = context.settings.lake, context.settings.spark
     with Progress() as progress:
-        finished = runner.run_jobs(lake, log, jobs, expiry, progress.say, through_run, progress.advance)
+        finished = runner.run_jobs(lake, log, jobs, expiry, progress.say, through_run, progress.advance, spark)
     write_results(context, finished)
 
 

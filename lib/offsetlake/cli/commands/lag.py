@@ -11,7 +11,8 @@ from offsetlake.cli.commands.options import LAKE, QUESTIONS, ROWS, GroupPatternO
 from offsetlake.cli.output import write_note
 from offsetlake.cli.progress import Progress
 from offsetlake.errors import BadRequest
-from offsetlake.lake.engine import limited_memory
+from offsetlake.lake.lake import Lake
+from offsetlake.lake.sql.engine import limited_memory
 from offsetlake.queries.lag import behind, lag_of_groups, lag_of_partitions, shown_status
 from offsetlake.queries.lag_over_time import lag_over_time
 from offsetlake.util.times import to_ms
@@ -68,15 +69,9 @@ def lag(
         if group is None or partitions or (topic, status, now) != (None, None, None):
             raise BadRequest("--over-time requires --group, and cannot be combined with options other than --limit.")
         context.write(lag_over_time(lake, group))
+        context.note_dropped(lake)
         return
-    with Progress(quiet=True) as progress:
-        progress.say("computing lag")
-        by_partition = lag_of_partitions(lake, group, topic, None if now is None else to_ms(now))
-    if unknown := by_partition["lag"].null_count:
-        write_note(
-            f"The lag of {unknown:,} of {by_partition.num_rows:,} partitions is unknown: the last cycle did not read "
-            "their log end offsets."
-        )
+    by_partition = _by_partition(lake, group, topic, None if now is None else to_ms(now))
     rows = by_partition if partitions else lag_of_groups(by_partition)
     if status is not None:
         rows = rows.filter(pc.equal(rows["status"], status))
@@ -85,3 +80,16 @@ def lag(
         shown = pa.array(shown_status(rows), pa.string())
         rows = rows.set_column(rows.column_names.index("status"), "status", shown)
     context.write(rows, _PARTITIONS_SHOWN if partitions else _GROUPS_SHOWN)
+
+
+def _by_partition(lake: Lake, group: str | None, topic: str | None, now: int | None) -> pa.Table:
+    """Return the lag of each partition, and write a note about those of which it is unknown."""
+    with Progress(quiet=True) as progress:
+        progress.say("computing lag")
+        rows = lag_of_partitions(lake, group, topic, now)
+    if unknown := rows["lag"].null_count:
+        write_note(
+            f"The lag of {unknown:,} of {rows.num_rows:,} partitions is unknown: the last cycle did not read their log "
+            "end offsets."
+        )
+    return rows

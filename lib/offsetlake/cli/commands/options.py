@@ -120,7 +120,7 @@ def command(
         invoke.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         invoke.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         help_text = inspect.getdoc(function)
-        name = function.__name__.replace("_", "-")
+        name = function.__name__.rstrip("_").replace("_", "-")
         app.command(name, help=help_text, rich_help_panel=panel, epilog=epilog(*examples))(invoke)
         return function
 

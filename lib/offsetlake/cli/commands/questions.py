@@ -1,5 +1,6 @@
 """The commands that query the state and history of offsets; none of them starts Spark."""
 
+import re
 from typing import Annotated, Literal
 
 import pyarrow as pa
@@ -17,9 +18,10 @@ from offsetlake.cli.commands.options import (
     command,
 )
 from offsetlake.cli.progress import Progress
-from offsetlake.lake.definitions import TABLES
-from offsetlake.lake.engine import limited_memory
-from offsetlake.lake.select import select
+from offsetlake.lake.definitions import HISTORY, TABLES
+from offsetlake.lake.sql.engine import limited_memory
+from offsetlake.lake.sql.select import select
+from offsetlake.lake.sql.views import views
 from offsetlake.queries import questions
 from offsetlake.queries.as_of import groups_as_of, offsets_as_of
 from offsetlake.util.times import about, duration_ms, now_ms, to_duration, to_ms
@@ -130,6 +132,7 @@ def history(
     lake = context.open_lake()
     questions.check_committed(lake, group, topic, partition)
     context.write(questions.history(lake, group, topic, partition, context.max_rows), _HISTORY_SHOWN)
+    context.note_dropped(lake)
 
 
 @command(
@@ -153,6 +156,7 @@ def audit_events(
     lake = context.open_lake()
     rows = questions.audit_events(lake, group, principal, None if since is None else to_ms(since), context.max_rows)
     context.write(questions.check_known(lake, rows, group), _AUDIT_EVENTS_SHOWN)
+    context.note_dropped(lake, "audit_events")
 
 
 @command(
@@ -179,6 +183,11 @@ def sql(
         progress.say("running the query")
         rows = select(lake, statement)
     context.write(rows)
+    named = {*re.findall(r"\w+", statement)}
+    if named & {*HISTORY, *views()}:
+        context.note_dropped(lake)
+    if "audit_events" in named:
+        context.note_dropped(lake, "audit_events")
 
 
 @command(

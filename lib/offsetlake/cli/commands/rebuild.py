@@ -30,7 +30,7 @@ def rebuild(
         int | None, typer.Option("--log-partition", metavar="N", min=0, help="Only the groups of this log partition.")
     ] = None,
 ) -> None:
-    """Rebuild offsets, pending_offsets, groups and group_members from history after another program changed them.
+    """Rebuild the state tables, such as offsets and groups, from history after another program changed them.
 
     The rebuilt tables contain what the last compaction covered. The rows of other tables do not change: rebuild only
     drops their table features that deltalake cannot write.
@@ -40,5 +40,5 @@ def rebuild(
     lake = context.settings.lake
     with Progress() as progress:
         progress.say("loading Spark")
-        job = runner.run_rebuild(lake, table or TABLES, log_partition, progress.say)
+        job = runner.run_rebuild(lake, table or TABLES, log_partition, progress.say, context.settings.spark)
     write_results(context, [job])

@@ -56,7 +56,7 @@ def repair(
         if log.folder is None:
             raise BadRequest("Cannot repair a live cluster: select a log that offsetlake serves with --log.")
         truncated = job.truncate_torn_ends(log.folder)
-        lake = Lake.create(verified.path)
+        lake = Lake.create(verified.location)
         runner.catch_up(lake, log, progress.say)
         rows = job.repair(lake, log, now_or_then, progress.say, truncated)
         runner.catch_up(lake, log, progress.say)

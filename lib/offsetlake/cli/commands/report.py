@@ -10,7 +10,7 @@ from offsetlake.cli.commands.options import LAKE, QUESTIONS, GroupPatternOption,
 from offsetlake.cli.output import write_line
 from offsetlake.cli.progress import Progress
 from offsetlake.errors import BadRequest
-from offsetlake.lake.engine import limited_memory
+from offsetlake.lake.sql.engine import limited_memory
 from offsetlake.util.atomic_files import replacing
 from offsetlake.util.times import to_ms
 
@@ -52,6 +52,7 @@ def report(
         page = render(lake, context.settings.retention, group, since_ms, progress.say)
         progress.say(f"writing {to}")
         _write(to, page)
+    context.note_dropped(lake)
     write_line(f"Wrote {to} ({len(page.encode()) / 1000:,.0f} kB): open it in a browser")
 
 

@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 
 from offsetlake.pipeline.changes.execute import rows_of
 from offsetlake.pipeline.changes.group_selection import GroupSelection
+from offsetlake.pipeline.changes.live import LIMIT, Live
 from offsetlake.rules.reduction import KEY
 from offsetlake.util.row_codes import rows_in
 
@@ -30,12 +31,17 @@ class Strategy(NamedTuple):
 
 
 def plan_alterations(
-    groups: GroupSelection, wanted: pa.Table, strategy: Strategy, now: int, expected: pa.Array | None = None
+    groups: GroupSelection,
+    wanted: pa.Table,
+    strategy: Strategy,
+    now: int,
+    expected: pa.Array | None = None,
+    live: Live | None = None,
 ) -> pa.Table:
-    """Return rows of `alterations`, with the columns `requested_offset` and `note`.
+    """Return rows of `alterations`, with the columns `requested_offset` and `note`, and `live.LIMIT` with `live`.
 
     The outcome is `planned`, or `unchanged` if the offset already has the value. Rows of groups with members or with
-    an offset in an open transaction have a `reason`.
+    an offset in an open transaction have a `reason`, unless the members can be changed while they run.
 
     Args:
         groups: All groups of `wanted`.
@@ -43,6 +49,7 @@ def plan_alterations(
         strategy: The strategy to record.
         now: The commit timestamp in ms since the epoch.
         expected: The value that each offset must have now, null for none; None if any value is accepted.
+        live: How groups with members are changed; None if they are not.
 
     """
     stored = groups.rows("offsets", OFFSET)
@@ -50,32 +57,41 @@ def plan_alterations(
     rows = pa.array(index, mask=index < 0)
     previous = {name: stored[column].take(rows) for name, column in _PREVIOUS.items()}
     names = wanted["group_id"].to_pylist()
-    obstacles = groups.blocked() | groups.members()
+    limits = {} if live is None else live.limits({*names})
+    obstacles = {
+        name: obstacle for name, obstacle in (groups.blocked() | groups.members()).items() if name not in limits
+    }
     obstacle = pa.array([obstacles.get(name) for name in names], pa.string())
+    limit = pa.array([limits.get(name) for name in names], pa.int64())
+    stays = pc.or_(pc.is_null(limit), pc.is_null(wanted["requested_offset"]))  # others may change until they are set
+    unexpected = unexpected_offsets("committed", previous["previous_offset"], expected)
+    if live is not None and live.replaces_commits:
+        unexpected = pc.if_else(pc.is_null(limit), unexpected, pa.scalar(None, pa.string()))
     columns = {
         **{name: wanted[name] for name in (*KEY, *VALUES)},
         **previous,
         "run_id": 0,
-        "outcome": pc.if_else(_unchanged(wanted, previous), "unchanged", "planned"),
+        "outcome": pc.if_else(pc.and_(_unchanged(wanted, previous), stays), "unchanged", "planned"),
         "strategy": strategy.name,
         "evidence": strategy.evidence,
         "log_partition": pa.array([groups.found[name]["log_partition"] for name in names], pa.int32()),
         "commit_timestamp": now,
-        "reason": pc.coalesce(wanted["reason"], obstacle, _unexpected(previous["previous_offset"], expected)),
+        "reason": pc.coalesce(wanted["reason"], obstacle, unexpected),
     }
     plan = rows_of("alterations", columns, len(names))
-    return plan.append_column("requested_offset", wanted["requested_offset"]).append_column("note", wanted["note"])
+    plan = plan.append_column("requested_offset", wanted["requested_offset"]).append_column("note", wanted["note"])
+    return plan if live is None else plan.append_column(LIMIT, limit)
 
 
-def _unexpected(offsets: pa.ChunkedArray, expected: pa.Array | None) -> pa.Array:
+def unexpected_offsets(kind: str, offsets: pa.Array | pa.ChunkedArray, expected: pa.Array | None) -> pa.Array:
+    """Return a text for each offset that is not the expected one; `kind` is committed or start."""
     if expected is None:
         return pa.nulls(len(offsets), pa.string())
     pairs = zip(offsets.to_pylist(), expected.to_pylist(), strict=True)
     reasons = [
         None
         if now == then
-        else f"the committed offset is {'deleted' if now is None else now} now, "
-        f"not {'deleted' if then is None else then}"
+        else f"the {kind} offset is {'deleted' if now is None else now} now, not {'deleted' if then is None else then}"
         for now, then in pairs
     ]
     return pa.array(reasons, pa.string())

@@ -7,7 +7,9 @@ from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.changes.execute import rows_of
 from offsetlake.pipeline.changes.group_selection import Group, GroupSelection, groups_like
+from offsetlake.pipeline.changes.share_groups import share_tombstones
 from offsetlake.pipeline.emit.decisions import BY_HAND
+from offsetlake.rules.conditions import SHARE, SHARE_ONLY_THROUGH_CLUSTER
 
 _OF_OFFSETS = ("group_id", "topic", "partition", "log_partition", "log_offset", "committed_offset")
 
@@ -15,7 +17,8 @@ _OF_OFFSETS = ("group_id", "topic", "partition", "log_partition", "log_offset", 
 def plan_cleanup(lake: Lake, pattern: str, topic: str | None, now: int, *, live: bool) -> pa.Table:
     """Plan tombstones for groups and their offsets, or for their offsets of one topic; rows of `tombstones`.
 
-    A row that cannot be deleted has a reason: members use the group, or an open transaction includes the offset.
+    The offsets of a share group are the start offsets of its share partitions. A row that cannot be deleted has a
+    reason: members use the group, or an open transaction includes the offset.
 
     Args:
         lake: The lake.
@@ -30,12 +33,13 @@ def plan_cleanup(lake: Lake, pattern: str, topic: str | None, now: int, *, live:
     """
     groups = groups_like(lake, pattern)
     offsets = groups.rows("offsets", _OF_OFFSETS)
+    reasons = _reasons(groups, topic, live=live)
+    of_share_groups = share_tombstones(lake, groups, topic, _common([], now), reasons)
     if topic is not None:
         offsets = offsets.filter(pc.equal(offsets["topic"], topic))
-        if not offsets.num_rows:
+        if not offsets.num_rows and not of_share_groups.num_rows:
             raise BadRequest(f"No group that matches {pattern!r} has an offset of topic {topic!r}.")
-    reasons = _reasons(groups, topic, live=live)
-    parts = [_of_offsets(offsets, groups, reasons, now)]
+    parts = [_of_offsets(offsets, groups, reasons, now), of_share_groups]
     if topic is None:
         parts.append(_of_groups(groups, offsets, reasons, now))
     return pa.concat_tables(parts)
@@ -48,14 +52,16 @@ def _reasons(groups: GroupSelection, topic: str | None, *, live: bool) -> dict[s
         in_use = members.get(name) if topic is None or _uses(group, topic) else None
         if in_use and topic is not None:
             in_use = f"it is subscribed to {topic}, and {in_use.removeprefix('it ')}"
-        share = group.get("group_type") == "share" and not live
-        only_live = "it is a share group: only a live cluster can delete its state (--bootstrap)"
-        reasons[name] = in_use or blocked.get(name) or (only_live if share else None)
+        only_cluster = group.get("group_type") == SHARE and not live
+        reasons[name] = in_use or blocked.get(name) or (SHARE_ONLY_THROUGH_CLUSTER if only_cluster else None)
     return reasons
 
 
 def _uses(group: Group, topic: str) -> bool:
-    """Return whether members of a group use the offsets of a topic, by the rules of OffsetDelete (KIP-496)."""
+    """Return whether members of a group use the offsets of a topic, by the rules of OffsetDelete (KIP-496).
+
+    All members of a share group use all of its offsets: DeleteShareGroupOffsets requires a group without members.
+    """
     if group.get("protocol_type") != "consumer":
         return True
     return group["subscription"] in ("everything", "unknown") or topic in group["subscribed_topics"]

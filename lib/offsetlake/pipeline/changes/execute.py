@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.lake import runs
+from offsetlake.lake import plans, runs
 from offsetlake.lake.files import FileChanges, TableFile, commit, table_schema
 from offsetlake.lake.foreign.guard import writing
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
+from offsetlake.pipeline.changes.live import LIMIT
 from offsetlake.pipeline.emit.decisions import replaced
 from offsetlake.pipeline.emit.job import close_cut_short, emit_through
 from offsetlake.pipeline.emit.log_writer import open_writer
@@ -31,7 +32,7 @@ def execute(
     """Make a plan, write it to `table`, and emit it.
 
     The lake, and a log that offsetlake owns, stay locked in between. If the process is killed, the plan remains, and
-    the next `emit` continues with it. Raises what `emit` raises.
+    the next `emit` continues with it, except for offsets of groups with members. Raises what `emit` raises.
 
     Returns:
         The rows of the plan with their outcomes, and the row of `runs` of the emit.
@@ -39,22 +40,31 @@ def execute(
     """
     with writing(lake, job, say), open_writer(log, job) as writer:
         close_cut_short(lake)
-        plan = runs.begin(lake, job, runs.Plan(notes=(*notes,)))
+        plan = runs.begin(lake, job, plans.Plan(notes=(*notes,)))
         rows = replaced(with_outcome(make()), run_id=plan.run_id)
-        unchanged = pc.equal(rows["outcome"], "unchanged")
-        changes, rest = rows.filter(pc.invert(unchanged)), rows.filter(unchanged)
+        unchanged, live = pc.equal(rows["outcome"], "unchanged"), _is_live(rows)
+        changes, rest = rows.filter(pc.invert(pc.or_(unchanged, live))), rows.filter(unchanged)
+        rewinds = rows.filter(live).select(table_schema(table).names).cast(table_schema(table))
         file = TableFile(lake, table)
         file.write(changes)
         commit(lake, table, [FileChanges(file.close())], job, plan.run_id)
         counts = {name: count_of(changes, name) for name in ("planned", "refused")}
-        runs.finish(lake, job, plan, outcome="done" if changes.num_rows else "nothing new", log=str(log), counts=counts)
-        run = emit_through(writer, lake, log, say, planned_by=plan.run_id)
+        outcome = "done" if changes.num_rows or rewinds.num_rows else "nothing new"
+        runs.finish(lake, job, plan, outcome=outcome, log=str(log), counts=counts)
+        run = emit_through(writer, lake, log, say, planned_by=plan.run_id, live=rewinds)
     ended = _ended_rows(lake, table, plan.run_id, run.run_id)
     for name in (name for name in rows.column_names if name not in ended.column_names):
-        ended = ended.append_column(name, changes[name].take(pa.array(rows_in(ended, changes, KEY))))
+        ended = ended.append_column(name, rows[name].take(pa.array(rows_in(ended, rows, KEY))))
     if rest.num_rows:
         ended = pa.concat_tables([ended, rest.select(ended.column_names).cast(ended.schema)])
     return ended.sort_by([(name, "ascending") for name in KEY]), run
+
+
+def _is_live(rows: pa.Table) -> pa.ChunkedArray:
+    """Return which rows are offsets to set while members run."""
+    if LIMIT not in rows.column_names:
+        return pc.is_null(rows["outcome"])  # of none
+    return pc.and_(pc.is_valid(rows[LIMIT]), pc.equal(rows["outcome"], "planned"))
 
 
 def with_outcome(plan: pa.Table) -> pa.Table:

@@ -93,7 +93,7 @@ def groups_like(lake: Lake, pattern: str) -> GroupSelection:
         names = known.filter(pa.array(like(known, pattern))).to_pylist()
     if not names:
         raise BadRequest(
-            f"There is no group {pattern!r} in the lake {lake.path}: `offsetlake groups` lists all groups."
+            f"There is no group {pattern!r} in the lake {lake.location}: `offsetlake groups` lists all groups."
         )
     return select_groups(lake, {name: log_partitions[name] for name in names})
 

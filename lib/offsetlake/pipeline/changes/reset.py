@@ -16,6 +16,7 @@ from offsetlake.pipeline.changes.group_selection import (
     log_partition_of_new_group,
     select_groups,
 )
+from offsetlake.pipeline.changes.live import Live
 from offsetlake.queries.as_of import offsets_as_of
 from offsetlake.queries.deleted import deleted_offsets, done_by, groups_in_history
 from offsetlake.rules.reduction import KEY
@@ -23,16 +24,17 @@ from offsetlake.util.row_codes import rows_in
 from offsetlake.util.times import to_iso
 
 
-def undo(lake: Lake, run_id: int, now: int) -> pa.Table:
-    """Plan to undo a run of `emit`, for offsets that have not changed since."""
+def undo(lake: Lake, run_id: int, now: int, live: Live | None = None) -> pa.Table:
+    """Plan to undo a run of `emit`, for offsets that have not changed since, and for those of groups with members."""
     done = done_by(lake, run_id)
     wanted, expected = targets.before_run(done)
     columns = [(rows["group_id"].to_pylist(), rows["log_partition"].to_pylist()) for rows in done.values()]
     places = {name: place for names, places in columns for name, place in zip(names, places, strict=True)}
-    return plan_alterations(select_groups(lake, places), wanted, Strategy("undo", f"run {run_id}"), now, expected)
+    strategy = Strategy("undo", f"run {run_id}")
+    return plan_alterations(select_groups(lake, places), wanted, strategy, now, expected, live)
 
 
-def as_of(lake: Lake, pattern: str, timestamp: int, topic: str | None, now: int) -> pa.Table:
+def as_of(lake: Lake, pattern: str, timestamp: int, topic: str | None, now: int, live: Live | None = None) -> pa.Table:
     """Plan to restore the offsets of groups at a time; offsets that were committed only later do not change."""
     places = groups_in_history(lake, pattern)
     then = pa.concat_tables([targets.from_history(offsets_as_of(lake, timestamp, name, topic)) for name in places])
@@ -44,7 +46,7 @@ def as_of(lake: Lake, pattern: str, timestamp: int, topic: str | None, now: int)
     wanted = pa.concat_tables(
         [then, targets.unchanged(later, "the group had no offset at that time: it does not change")]
     )
-    return plan_alterations(groups, wanted, Strategy("as_of", to_iso(timestamp)), now)
+    return plan_alterations(groups, wanted, Strategy("as_of", to_iso(timestamp)), now, live=live)
 
 
 def undelete(lake: Lake, pattern: str, topic: str | None, now: int) -> pa.Table:
@@ -67,6 +69,7 @@ class Reset:
     | timestamp | The time of to_datetime and by_duration in ms since the epoch. |
     | source    | The file of from_file, or the group of from_group. |
     | only_if   | If not None, only offsets with this value are changed. |
+    | live      | How groups with members are changed; None if they are not. |
     """
 
     group_id: str | None
@@ -76,6 +79,7 @@ class Reset:
     timestamp: int | None = None
     source: str = ""
     only_if: int | None = None
+    live: Live | None = None
 
     @property
     def evidence(self) -> str | None:
@@ -100,11 +104,12 @@ def reset(lake: Lake, request: Reset, admin: ClusterAdmin | None, now: int) -> p
         groups = groups_like(lake, request.group_id)
         if request.group_id not in groups.found:
             raise BadRequest(f"Cannot reset {request.group_id!r}, which is a pattern: specify one group by its name.")
-        wanted = targets.by_strategy(groups, request.group_id, request.scope, request.compute, ends)
+        now_offsets = targets.committed_offsets(groups, request.group_id)
+        wanted = targets.by_strategy(now_offsets, request.group_id, request.scope, request.compute, ends)
     expected = None
     if request.only_if is not None:
         expected = pa.array([request.only_if] * wanted.num_rows, pa.int64())
-    return plan_alterations(groups, wanted, Strategy(request.strategy, request.evidence), now, expected)
+    return plan_alterations(groups, wanted, Strategy(request.strategy, request.evidence), now, expected, request.live)
 
 
 def _groups(lake: Lake, names: set[str], *, live: bool) -> GroupSelection:

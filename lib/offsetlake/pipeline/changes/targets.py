@@ -63,9 +63,22 @@ class LogEndLookup:
         return rows
 
 
-def by_strategy(groups: GroupSelection, group_id: str, scope: Scope, compute: Compute, ends: LogEndLookup) -> pa.Table:
-    """Return new offsets of one group by a strategy; raise BadRequest for an unknown topic."""
-    computed = compute(ends.add_to(_in_scope(groups, group_id, scope, ends.admin)))
+def committed_offsets(groups: GroupSelection, group_id: str) -> dict[tuple[str, int], int | None]:
+    """Return the committed offsets of a group by topic and partition."""
+    stored = groups.rows("offsets", OFFSET)
+    stored = stored.filter(pc.equal(stored["group_id"], group_id))
+    return {(row["topic"], row["partition"]): row["committed_offset"] for row in stored.to_pylist()}
+
+
+def by_strategy(
+    now: Mapping[tuple[str, int], int | None], group_id: str, scope: Scope, compute: Compute, ends: LogEndLookup
+) -> pa.Table:
+    """Return new offsets of one group by a strategy; `now` has its offsets by topic and partition.
+
+    Raises:
+        BadRequest: A topic or partition of the scope is unknown, or the group has no offsets.
+    """
+    computed = compute(ends.add_to(_in_scope(now, group_id, scope, ends.admin)))
     unknown = pc.is_null(computed["new_offset"])
     return _wanted(
         computed.append_column("reason", pc.if_else(unknown, computed["note"], None).cast(pa.string())),
@@ -74,11 +87,10 @@ def by_strategy(groups: GroupSelection, group_id: str, scope: Scope, compute: Co
     )
 
 
-def _in_scope(groups: GroupSelection, group_id: str, scope: Scope, admin: ClusterAdmin | None) -> pa.Table:
-    """Return the partitions of the scope with their committed offsets."""
-    stored = groups.rows("offsets", OFFSET)
-    stored = stored.filter(pc.equal(stored["group_id"], group_id))
-    now = {(row["topic"], row["partition"]): row["committed_offset"] for row in stored.to_pylist()}
+def _in_scope(
+    now: Mapping[tuple[str, int], int | None], group_id: str, scope: Scope, admin: ClusterAdmin | None
+) -> pa.Table:
+    """Return the partitions of the scope with their present offsets."""
     existing = admin.partitions(scope.keys()) if admin and scope else {}
     keys = sorted(now) if not scope else []
     for topic, partitions in scope.items():

@@ -8,17 +8,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from offsetlake.errors import TableChanged
-from offsetlake.lake import runs
-from offsetlake.lake.commits import rebuilt
+from offsetlake.lake import plans, runs
+from offsetlake.lake.commits import rebuilt_scope
 from offsetlake.lake.definitions import REDUCED_HISTORY, STATE, TABLES, add_checks, definition
-from offsetlake.lake.files import FileChanges, active_files, commit, committed
+from offsetlake.lake.files import FileChanges, active_files, commit, committed, discard_files
 from offsetlake.lake.foreign.guard import record, refuse_changed
 from offsetlake.lake.foreign.remake import replace_table, take_features_away
 from offsetlake.lake.history_files import History
 from offsetlake.lake.lake import Lake
+from offsetlake.pipeline.compact.division import divide
 from offsetlake.pipeline.compact.job import JOB as COMPACT
-from offsetlake.pipeline.compact.task import Compaction, compact_partitions
-from offsetlake.pipeline.parallel import chunk_partitions, concurrent_tasks, distribute
+from offsetlake.pipeline.compact.job import is_written
+from offsetlake.pipeline.compact.task import Compaction, compact_item
+from offsetlake.pipeline.parallel import concurrent_tasks, distribute
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,19 +60,19 @@ def rebuild(
 
     """
     with lake.lock(JOB, say):
-        plan = runs.unfinished_plan(lake, JOB, runs.RebuildPlan)
+        plan = runs.unfinished_plan(lake, JOB, plans.RebuildPlan)
         if plan:
             say(f"run {plan.run_id} was interrupted: resuming it first")
             report = _run(spark, lake, plan.with_notes(runs.RESUMED), say)
             if (plan.tables, plan.log_partition) == ((*tables,), log_partition):
                 return report
         refuse_changed(lake, *REDUCED_HISTORY, "runs")
-        plan = runs.RebuildPlan(tables=(*tables,), log_partition=log_partition, versions=lake.versions(*tables))
+        plan = plans.RebuildPlan(tables=(*tables,), log_partition=log_partition, versions=lake.versions(*tables))
         return _run(spark, lake, runs.begin(lake, JOB, plan), say)
 
 
 def _run(
-    spark: Callable[[], "SparkSession | None"], lake: Lake, plan: runs.RebuildPlan, say: Callable[[str], None]
+    spark: Callable[[], "SparkSession | None"], lake: Lake, plan: plans.RebuildPlan, say: Callable[[str], None]
 ) -> runs.Report:
     refuse_changed(lake, *REDUCED_HISTORY, "runs")
     for table in plan.tables:
@@ -81,6 +83,7 @@ def _run(
         _rebuild(spark, lake, plan, part, some, say)
     for table in tables:
         add_checks(lake.delta_table(table), definition(table), since=0)
+        lake.close_table(table)
     if plan.log_partition is None:  # commits before the rebuild do not matter any more
         record(lake, {table: plan.versions[table] for table in tables})
     verified: dict[str, int] = {}
@@ -94,7 +97,7 @@ def _run(
     return runs.finish(lake, JOB, plan, outcome="done", counts=counts)
 
 
-def _parts(lake: Lake, plan: runs.RebuildPlan, tables: Sequence[str]) -> dict[Part, list[str]]:
+def _parts(lake: Lake, plan: plans.RebuildPlan, tables: Sequence[str]) -> dict[Part, list[str]]:
     """Return the tables that this run has not committed yet by what they are rebuilt from."""
     parts: dict[Part, list[str]] = {}
     for table in tables:
@@ -106,7 +109,7 @@ def _parts(lake: Lake, plan: runs.RebuildPlan, tables: Sequence[str]) -> dict[Pa
 
 def _covered(lake: Lake, table: str) -> int:
     """Return the newest ingest run that a table includes, whether or not an interrupted compaction committed it."""
-    compacted, unfinished = runs.last_run(lake, COMPACT), runs.unfinished_plan(lake, COMPACT, runs.CompactPlan)
+    compacted, unfinished = runs.last_run(lake, COMPACT), runs.unfinished_plan(lake, COMPACT, plans.CompactPlan)
     if unfinished and committed(lake, table, COMPACT, unfinished.run_id):
         return unfinished.through_run
     return (compacted.through_run if compacted else None) or 0
@@ -114,7 +117,7 @@ def _covered(lake: Lake, table: str) -> int:
 
 def _partitions(lake: Lake, table: str, log_partition: int | None) -> tuple[int, ...] | None:
     """Return a log partition with those that share files with it; None for all."""
-    if log_partition is None:
+    if log_partition is None or not is_written(lake, table):  # a new table: compact would not fill the rest
         return None
     try:
         files = active_files(lake, table)
@@ -137,7 +140,7 @@ def _span(file: dict[str, Any]) -> set[int]:
 def _rebuild(
     spark: Callable[[], "SparkSession | None"],
     lake: Lake,
-    plan: runs.RebuildPlan,
+    plan: plans.RebuildPlan,
     part: Part,
     tables: Sequence[str],
     say: Callable[[str], None],
@@ -146,20 +149,19 @@ def _rebuild(
     through, chosen = part
     history = History.open(lake, REDUCED_HISTORY, 1, through)
     partitions = [p for p in history.partitions() if chosen is None or p in chosen]
-    task = partial(compact_partitions, Compaction(history, {table: {} for table in STATE}, tables))
+    compaction = Compaction(history, {table: {} for table in STATE}, tables)
     session = spark() if partitions else None
-    pieces = chunk_partitions(session, partitions)
+    items = divide(session, compaction, partitions, say)
     count = concurrent_tasks(session)
     results: list[dict[str, list[FileChanges]]] = []
-    for first in range(0, len(pieces), count):
-        done = sum(map(len, pieces[:first]))
-        say(f"rebuilding {', '.join(tables)}: {done} of {len(partitions)} log partitions")
-        results += distribute(session, task, pieces[first : first + count])
+    for first in range(0, len(items), count):
+        say(f"rebuilding {', '.join(tables)}: {first} of {len(items)} tasks are done")
+        results += distribute(session, partial(compact_item, compaction), items[first : first + count])
     for table in tables:
         added = [action for result in results for changes in result[table] for action in changes.added]
         if chosen is None:
             replace_table(lake, table, added, JOB, plan.run_id)
         else:
             removed = [file["path"] for file in active_files(lake, table) if _span(file) & {*chosen}]
-            mark = rebuilt(JOB, plan.run_id, [*chosen])
-            commit(lake, table, [FileChanges(added, removed)], JOB, plan.run_id, mark)
+            commit(lake, table, [FileChanges(added, removed)], JOB, plan.run_id, rebuilt_scope([*chosen]))
+    discard_files(lake, "offset_commits", {file.path for item in items for file in item.commits})

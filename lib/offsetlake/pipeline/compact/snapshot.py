@@ -16,13 +16,11 @@ import pyarrow.parquet as pq
 from pyarrow import feather
 
 from offsetlake.errors import BadRequest
-from offsetlake.lake import runs
-from offsetlake.lake.definitions import STATE
+from offsetlake.lake import plans, runs
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.foreign.guard import state_versions
 from offsetlake.lake.history_files import RecordSource
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.location import folder_of
 from offsetlake.lake.state_files import StateFile, files_of_groups, list_state_files, read_state_files
 from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition, OffsetRange
@@ -41,6 +39,7 @@ from offsetlake.util.arguments import lists_arguments
 from offsetlake.util.atomic_files import replacing
 from offsetlake.util.row_codes import rows_in
 
+_TABLES = ("offsets", "pending_offsets", "groups", "group_members")
 _TAIL = ("offset_commits", "transaction_markers", "group_records")
 _POSITION_COLUMNS = (*KEY, "log_partition", "log_offset")
 _NO_RUN = 0  # the tail is in no table yet, so no run has ingested it
@@ -84,7 +83,7 @@ def open_snapshot(lake: str | Path, log: str | Path | LogAddress) -> Snapshot:
     if not isinstance(log, str | Path | LogAddress):
         raise TypeError(f"open_snapshot(): log is a str, a Path or a LogAddress, not {type(log).__name__}")
     address = log if isinstance(log, LogAddress) else LogAddress(folder=Path(log))
-    return read_snapshot(Lake.open(folder_of(lake)), address)
+    return read_snapshot(Lake.open(lake), address)
 
 
 def export(table: pa.Table, path: Path) -> None:
@@ -155,10 +154,10 @@ def _compacted(
     """Return the log offsets that the compacted tables cover, their state files and versions, of one compaction."""
     while True:
         last = runs.last_run(lake, "compact")
-        positions, plan = runs.compacted_positions(lake), runs.unfinished_plan(lake, "compact", runs.CompactPlan)
-        newest = state_versions(lake)
-        versions = plan.versions if plan else newest
-        if runs.last_run(lake, "compact") == last and runs.unfinished_plan(lake, "compact", runs.CompactPlan) == plan:
+        positions, plan = runs.compacted_positions(lake), runs.unfinished_plan(lake, "compact", plans.CompactPlan)
+        newest = state_versions(lake, _TABLES)
+        versions = {table: plan.versions[table] for table in _TABLES} if plan else newest
+        if runs.last_run(lake, "compact") == last and runs.unfinished_plan(lake, "compact", plans.CompactPlan) == plan:
             state_files = {table: list_state_files(lake, table, version) for table, version in versions.items()}
             return positions, state_files, versions
 
@@ -186,12 +185,12 @@ def _in_history(commits: pa.Table) -> pa.Table:
 
 
 def _compacted_with(
-    compaction: Compaction, partitions: Sequence[int], columns: Sequence[str] | None
+    compaction: Compaction[LogTail], partitions: Sequence[int], columns: Sequence[str] | None
 ) -> tuple[dict[str, pa.Table], pa.Table | None]:
     """Compact in memory; return the tables, with `columns` of `offsets` (None: all), and what the tail decided."""
     new = reduce_history(compaction, partitions)
     decided, pending = new.reduction.decided(), still_pending(compaction, partitions, new)
-    parts: dict[str, list[pa.Table]] = {table: [] for table in STATE}
+    parts: dict[str, list[pa.Table]] = {table: [] for table in _TABLES}
     if pending is not None:
         parts["pending_offsets"].append(pending.select(table_schema("pending_offsets").names))
     for partition in partitions:
@@ -201,15 +200,15 @@ def _compacted_with(
         for table, rows in (("groups", replayed.groups), ("group_members", replayed.members)):
             current = pa.Table.from_pylist(rows, table_schema(table))
             parts[table].append(replaced_groups(current, _stored(compaction, table, partition), changed))
-    empty = {table: _stored(compaction, table, -1, columns if table == "offsets" else None) for table in STATE}
+    empty = {table: _stored(compaction, table, -1, columns if table == "offsets" else None) for table in _TABLES}
     tables = {
         table: pa.concat_tables([empty[table], *(part.cast(empty[table].schema) for part in parts[table])])
-        for table in STATE
+        for table in _TABLES
     }
     return tables, decided
 
 
-def _overtaken(compaction: Compaction, pending: pa.Table, decided: pa.Table | None) -> pa.Array:
+def _overtaken(compaction: Compaction[LogTail], pending: pa.Table, decided: pa.Table | None) -> pa.Array:
     """Return for each row of `pending_offsets` whether a record of its key that is after it in the log is effective."""
     groups: dict[int, set[str]] = {}
     for row in pending.select(["log_partition", "group_id"]).to_pylist():
@@ -241,7 +240,7 @@ def _positions(rows: pa.Table) -> pa.Table:
 
 
 def _offsets(
-    compaction: Compaction, partition: int, decided: pa.Table | None, columns: Sequence[str] | None
+    compaction: Compaction[LogTail], partition: int, decided: pa.Table | None, columns: Sequence[str] | None
 ) -> pa.Table:
     """Return columns of the offsets of a log partition, with the offsets that the tail decided merged into them."""
     newer = None if decided is None else decided.filter(pc.equal(decided["log_partition"], partition))
@@ -252,5 +251,7 @@ def _offsets(
     return rows if columns is None else rows.select(columns)
 
 
-def _stored(compaction: Compaction, table: str, partition: int, columns: Sequence[str] | None = None) -> pa.Table:
+def _stored(
+    compaction: Compaction[LogTail], table: str, partition: int, columns: Sequence[str] | None = None
+) -> pa.Table:
     return read_state_files(compaction.lake, table, compaction.state_files[table].get(partition, []), columns)

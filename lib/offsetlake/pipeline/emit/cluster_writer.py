@@ -19,7 +19,8 @@ from offsetlake.log.cluster.admin import ClusterAdmin, OffsetToCommit, Partition
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition, OffsetRange
 from offsetlake.pipeline.emit.live_state import read_tail
 from offsetlake.pipeline.emit.results import Written
-from offsetlake.rules.conditions import GROUP_HAS_OFFSETS
+from offsetlake.pipeline.emit.share_writer import ShareGroupWriter
+from offsetlake.rules.conditions import GROUP_HAS_OFFSETS, SHARE
 
 _NOT_FOUND = refusals.explain(GROUP_ID_NOT_FOUND)  # the group was deleted with its last offset
 
@@ -29,8 +30,10 @@ Row = dict[str, Any]
 class ClusterWriter:
     """Deletes offsets and groups, and commits offsets, through a cluster, group by group."""
 
-    def __init__(self, admin: ClusterAdmin, log: LogAddress) -> None:
-        self._admin, self._log = admin, log
+    writes_share_groups = True
+
+    def __init__(self, admin: ClusterAdmin, share_groups: ShareGroupWriter, log: LogAddress) -> None:
+        self._admin, self._share_groups, self._log = admin, share_groups, log
         self._read_to: dict[int, int] = {}
         self.notes: list[str] = []
 
@@ -45,9 +48,10 @@ class ClusterWriter:
         if not writes.num_rows:
             return written
         rows = [row | {"index": index} for index, row in enumerate(writes.to_pylist())]
-        for group_id, of_group in groupby(rows, key=lambda row: row["group_id"]):
+        for (group_id, is_share), of_group in groupby(rows, key=_group):
+            write = self._share_groups.write if is_share else self._of_group
             try:
-                self._of_group(group_id, [*of_group], written)
+                write(group_id, [*of_group], written)
             except LogUnavailable as error:
                 written.refused |= {row["index"]: str(error) for row in rows if row["group_id"] == group_id}
         self._find_in_log(partition, rows, written)
@@ -110,6 +114,10 @@ class ClusterWriter:
                 notes = [lost] if lost else []
             if notes:
                 written.notes[row["index"]] = "; ".join(notes)
+
+
+def _group(row: Row) -> tuple[str, bool]:
+    return row["group_id"], row["group_type"] == SHARE
 
 
 def _key(row: Mapping[str, Any]) -> Partition:

@@ -8,15 +8,17 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
+import pyarrow as pa
+
 from offsetlake.errors import LakeUnusable
-from offsetlake.lake import runs
+from offsetlake.lake import plans, runs
 from offsetlake.lake.files import commit
 from offsetlake.lake.foreign.guard import writing
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.emit.decisions import BY_HAND, DECIDED
 from offsetlake.pipeline.emit.log_writer import Writer, open_writer
-from offsetlake.pipeline.emit.task import Emission
+from offsetlake.pipeline.emit.task import PLANNERS, Emission
 from offsetlake.pipeline.ingest.plan import check_same_log
 from offsetlake.queries.questions import outcomes
 
@@ -49,31 +51,51 @@ def emit(lake: Lake, log: LogAddress, say: Callable[[str], None]) -> runs.Report
 def close_cut_short(lake: Lake) -> None:
     """Write the row of `runs` of interrupted runs of `emit` and of jobs that emit."""
     for job in (JOB, *runs.BY_HAND):
-        if interrupted := runs.unfinished_plan(lake, job, runs.Plan):
+        if interrupted := runs.unfinished_plan(lake, job, plans.Plan):
             runs.finish(lake, job, replace(interrupted, notes=(CUT_SHORT,)), outcome="done", counts={})
 
 
 def emit_through(
-    writer: Writer, lake: Lake, log: LogAddress, say: Callable[[str], None], planned_by: int | None = None
+    writer: Writer,
+    lake: Lake,
+    log: LogAddress,
+    say: Callable[[str], None],
+    planned_by: int | None = None,
+    live: pa.Table | None = None,
 ) -> runs.Report:
-    """Emit for a job that has locked the lake and opened the log; `planned_by` limits it to the plan of one run."""
+    """Emit for a job that has locked the lake and opened the log.
+
+    Args:
+        writer: Writes to the log.
+        lake: The lake.
+        log: The log.
+        say: Shows the current step.
+        planned_by: The only run whose plan is emitted; None for all plans.
+        live: Rows of `alterations` of groups with members; None for none.
+    """
     check_same_log(lake, log, log.describe())
     if planned_by is None:
         _check_evaluated_since_compaction(lake)
-    plan = runs.begin(lake, JOB, runs.Plan(notes=(*writer.notes,)))
+    plan = runs.begin(lake, JOB, plans.Plan(notes=(*writer.notes,)))
     emission = Emission(lake, log, writer, plan.run_id, planned_by)
     partitions = emission.partitions()
     counts: Counter[str] = Counter(emitted=0, gone=0, done=0, refused=0)
-    size = max(1, len(partitions) * MAX_PASS_ROWS // max(1, sum(map(lake.count, DECIDED))))
+    size = max(1, len(partitions) * MAX_PASS_ROWS // max(1, emission.count()))
     for first in range(0, len(partitions), size):
         say(f"writing planned records: {first} of {len(partitions)} log partitions")
         counts.update(emission.emit(partitions[first : first + size]))
+    if live is not None and live.num_rows:
+        say("setting offsets while members run")
+        counts.update(emission.rewind(live))
     writer.sync()
     outcomes = emission.close()
     for table in DECIDED:
         commit(lake, table, [outcomes[table]], JOB, plan.run_id)
-    outcome = "done" if counts.total() else "nothing new"
-    return runs.finish(lake, JOB, plan, outcome=outcome, log=str(log), counts=dict(sorted(counts.items())))
+    outcome, sorted_counts = "done" if counts.total() else "nothing new", dict(sorted(counts.items()))
+    # Nothing that was planned before is left, but the tables do not include what was written since they were compacted.
+    open_run = min(plan.run_id, emission.through_run + 1) if planned_by is None else None
+    coverage = runs.Coverage(open_run=open_run)
+    return runs.finish(lake, JOB, plan, outcome=outcome, log=str(log), counts=sorted_counts, coverage=coverage)
 
 
 def _check_evaluated_since_compaction(lake: Lake) -> None:
@@ -81,7 +103,7 @@ def _check_evaluated_since_compaction(lake: Lake) -> None:
     compacted, evaluated = runs.last_run(lake, "compact", "done"), runs.last_run(lake, "expire")
     if evaluated and (compacted is None or evaluated.run_id > compacted.run_id):
         return
-    if outcomes(lake, _PLANNED_BY_RETENTION).num_rows:
+    if outcomes(lake, _PLANNED_BY_RETENTION, runs.open_run(lake, *PLANNERS["tombstones"])).num_rows:
         raise LakeUnusable(
             "The planned tombstones are older than the last compaction of the tables: run `offsetlake expire` again "
             "before `offsetlake emit`."

@@ -4,23 +4,28 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
 from offsetlake.errors import LakeBusy
-from offsetlake.lake import runs
+from offsetlake.lake import plans, runs
 from offsetlake.lake.files import commit
 from offsetlake.lake.foreign.guard import writing
-from offsetlake.lake.history_files import partition_files
+from offsetlake.lake.history_files import ALL_RUNS, partition_files
 from offsetlake.lake.lake import Lake
-from offsetlake.pipeline.expire.task import EVALUATED, plan_tombstones, start_evaluation
+from offsetlake.lake.state_files import stored_topics
+from offsetlake.pipeline.expire.last_evaluation import LastEvaluation, same_evaluation
+from offsetlake.pipeline.expire.task import Decided, Planned, evaluated_tables, plan_tombstones, start_evaluation
 from offsetlake.pipeline.parallel import chunk_partitions, distribute
 from offsetlake.rules.policy import Override, RetentionPolicy
+from offsetlake.rules.retention import NEVER
 from offsetlake.util.times import to_iso
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JOB = "expire"
+_DECISIONS = ("planned", "withdrawn", "gone")
 MAX_LOCAL_OFFSETS = 1_000_000  # evaluating these takes less time than starting Spark
 
 Missing = Callable[[Collection[str]], set[str]]
@@ -28,19 +33,31 @@ Missing = Callable[[Collection[str]], set[str]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExpirePlan(runs.Plan):
-    """The time and policy of an evaluation, the topics that were deleted, and the table versions that it reads."""
+class ExpirePlan(plans.Plan):
+    """What an evaluation depends on.
+
+    | Field          | Description |
+    |----------------|-------------|
+    | now, policy    | The time in ms since the epoch, and the policy. |
+    | versions       | The table versions that it reads. |
+    | deleted_topics | The topics that were deleted. |
+    | open_run       | No older run has decisions that are still planned, or that the tables do not include yet. |
+    | through_run    | The newest ingest run that the tables include. |
+    """
 
     now: int
     policy: RetentionPolicy
     versions: dict[str, int]
     deleted_topics: tuple[str, ...] = ()
+    open_run: int = 0
+    through_run: int = 0
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
         """Return the plan that `to_json` wrote."""
         overrides = tuple(Override(**override) for override in stored["policy"]["overrides"])
-        policy = RetentionPolicy(stored["policy"]["default_ms"], overrides)
+        of_share_groups = stored["policy"].get("share_idle_ms")  # programs before lake version 8 had no such policy
+        policy = RetentionPolicy(stored["policy"]["default_ms"], overrides, of_share_groups)
         return replace(super().from_json(stored), policy=policy)
 
 
@@ -67,8 +84,9 @@ def expire(
         compacted_by: If not None, the evaluation fails if a later run than this one has compacted the tables.
 
     Returns:
-        The row of `runs`. Its counts are the number of offsets by rule, and the number of tombstones that were planned,
-        withdrawn (this evaluation does not plan them any more) and gone (the offset or group does not exist any more).
+        The row of `runs`. Its counts are the number of offsets and of deleted groups by rule, and the number of
+        tombstones that were planned, withdrawn (this evaluation does not plan them any more) and gone (the offset or
+        group does not exist any more).
 
     Raises:
         LakeBusy: Another job writes to the lake, or has compacted it after `compacted_by`.
@@ -82,48 +100,85 @@ def expire(
             plan = plan.with_notes(runs.RESUMED, f"the resumed run evaluated at {to_iso(plan.now)}")
         else:
             _check_not_compacted_since(lake, compacted_by)
-            plan = _plan(lake, policy, now)
-            if missing:
-                topics = lake.query("SELECT DISTINCT topic FROM offsets", "offsets")["topic"].to_pylist()
-                plan = replace(plan, deleted_topics=(*sorted(missing(topics)),))
+            plan = _plan(lake, policy, now, missing)
+            if last := same_evaluation(lake, plan.now, plan.versions, policy, plan.deleted_topics):
+                idle = runs.begin(lake, JOB, plan, idle=True)
+                return _finish(lake, idle, Counter(last.counts), last.oldest_planned)
             plan = runs.begin(lake, JOB, plan)
-        counts = _evaluate(spark, lake, plan, say)
-        outcome = "done" if counts["planned"] + counts["withdrawn"] + counts["gone"] else "nothing new"
-        return runs.finish(lake, JOB, plan, outcome=outcome, counts=dict(sorted(counts.items())))
+        return _evaluate(spark, lake, plan, say)
 
 
 def _check_not_compacted_since(lake: Lake, compacted_by: int | None) -> None:
     compacted = runs.last_run(lake, "compact", "done")
     if compacted_by is not None and compacted and compacted.run_id > compacted_by:
         raise LakeBusy(
-            f"Run {compacted.run_id} compacted {lake.path} after run {compacted_by}: the tables are not those that "
+            f"Run {compacted.run_id} compacted {lake.location} after run {compacted_by}: the tables are not those that "
             "were checked. Start again with `offsetlake compact`."
         )
 
 
-def _plan(lake: Lake, policy: RetentionPolicy, now: int) -> ExpirePlan:
-    newest = lake.query("SELECT max(commit_timestamp) AS newest FROM offsets", "offsets")["newest"][0].as_py()
-    plan = ExpirePlan(now=now, policy=policy, versions=lake.versions(*EVALUATED, "tombstones"))
-    if newest is not None and now < newest:
-        return plan.with_notes(
-            f"evaluated at {to_iso(now)}, before the newest commit ({to_iso(newest)}): later commits are not expired"
-        )
-    return plan
+def _plan(lake: Lake, policy: RetentionPolicy, now: int, missing: Missing | None) -> ExpirePlan:
+    deleted = missing(stored_topics(lake)) if missing else ()
+    compacted = runs.last_run(lake, "compact")
+    return ExpirePlan(
+        now=now,
+        policy=policy,
+        versions=lake.versions(*evaluated_tables(policy), "tombstones"),
+        deleted_topics=(*sorted(deleted),),
+        open_run=runs.open_run(lake, JOB, "emit"),
+        through_run=(compacted.through_run if compacted else None) or 0,
+    )
 
 
 def _evaluate(
     spark: Callable[[], "SparkSession"], lake: Lake, plan: ExpirePlan, say: Callable[[str], None]
-) -> Counter[str]:
+) -> runs.Report:
+    """Write the decisions and the row of the run; return the row."""
+    results = _decide(spark, lake, plan, say)
+    commit(lake, "tombstones", [result.changes for result in results], JOB, plan.run_id)
+    counts: Counter[str] = Counter(dict.fromkeys(_DECISIONS, 0))
+    for result in results:
+        counts.update(result.counts)
+    oldest_planned = min((result.oldest_planned for result in results), default=ALL_RUNS)
+    newest = max((result.newest_commit for result in results), default=0)
+    if plan.now < newest:
+        plan = plan.with_notes(
+            f"evaluated at {to_iso(plan.now)}, before the newest commit ({to_iso(newest)}): later commits are not "
+            "expired"
+        )
+    elif runs.RESUMED not in plan.notes:
+        LastEvaluation(
+            now=plan.now,
+            next_change=min((result.next_change for result in results), default=NEVER),
+            versions=lake.versions(*evaluated_tables(plan.policy), "tombstones"),
+            policy=plan.policy,
+            deleted_topics=plan.deleted_topics,
+            counts={name: count for name, count in counts.items() if name not in _DECISIONS},
+            oldest_planned=oldest_planned,
+        ).record(lake)
+    return _finish(lake, plan, counts, oldest_planned)
+
+
+def _decide(
+    spark: Callable[[], "SparkSession"], lake: Lake, plan: ExpirePlan, say: Callable[[str], None]
+) -> list[Planned]:
+    """Evaluate the log partitions with offsets, groups or planned tombstones, in parallel."""
     evaluation = start_evaluation(lake, plan.versions, plan.policy, plan.now, plan.deleted_topics)
-    counts: Counter[str] = Counter(planned=0, withdrawn=0, gone=0)
-    if not evaluation.partitions:
-        return counts
-    say(f"evaluating the offsets of {len(evaluation.partitions)} log partitions")
-    decided = partition_files(lake, "tombstones", plan.versions["tombstones"])
-    task = partial(plan_tombstones, evaluation, plan.run_id, decided)
+    decided = partition_files(lake, "tombstones", plan.versions["tombstones"], plan.open_run)
+    spans = [range(file.first_partition, file.last_partition + 1) for file in decided]
+    partitions = sorted({*evaluation.partitions, *chain(*spans)})
+    if not partitions:
+        return []
+    say(f"evaluating the offsets of {len(partitions)} log partitions")
+    task = partial(plan_tombstones, evaluation, plan.run_id, Decided(decided, plan.open_run))
     session = None if lake.count("offsets") <= MAX_LOCAL_OFFSETS else spark()
-    results = distribute(session, task, chunk_partitions(session, evaluation.partitions))
-    commit(lake, "tombstones", [changes for changes, _ in results], JOB, plan.run_id)
-    for _, task_counts in results:
-        counts.update(task_counts)
-    return counts
+    return distribute(session, task, chunk_partitions(session, partitions))
+
+
+def _finish(lake: Lake, plan: ExpirePlan, counts: Counter[str], oldest_planned: int) -> runs.Report:
+    """Write the row of a run."""
+    decisions = dict.fromkeys(_DECISIONS, 0) | counts
+    # Later runs than those that the tables include may have emitted tombstones.
+    coverage = runs.Coverage(open_run=min(plan.through_run + 1, oldest_planned))
+    outcome = "done" if any(decisions[name] for name in _DECISIONS) else "nothing new"
+    return runs.finish(lake, JOB, plan, outcome=outcome, counts=dict(sorted(decisions.items())), coverage=coverage)

@@ -1,8 +1,9 @@
 """Evaluates log partitions in a Spark task: reads state files, and writes decisions to `tombstones`."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -10,45 +11,53 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.lake.files import FileChanges, TableFile, table_schema
-from offsetlake.lake.history_files import HistoryFile, partition_rows
+from offsetlake.lake.history_files import ALL_RUNS, HistoryFile, partition_rows
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import StateFile, list_state_files, read_state_files
 from offsetlake.pipeline.emit.decisions import BY_HAND, TOMBSTONE, replaced, standing
+from offsetlake.pipeline.expire import idle_share_groups as shares
 from offsetlake.rules.policy import RetentionPolicy
 from offsetlake.rules.reduction import KEY
 from offsetlake.rules.retention import (
     CLOCKS,
+    NEVER,
     RULES,
     Bools,
     Clock,
     Evaluations,
     GroupFacts,
+    Ints,
     Rule,
     evaluate,
     groups_left_with_nothing,
 )
 from offsetlake.util.row_codes import among, same_codes
 
-EVALUATED = ("offsets", "pending_offsets", "groups")
 NOTHING_LEFT = "nothing_left"
+
+_EVALUATED = ("offsets", "pending_offsets", "groups")
 
 _OF_OFFSETS = (*KEY, "committed_offset", "commit_timestamp", "expire_timestamp", "log_partition", "log_offset")
 _OF_PENDING = (*KEY, "log_offset")
 _OF_GROUPS = (
     "group_id", "group_type", "state", "protocol_type", "state_timestamp", "subscription", "subscribed_topics",
-    "log_partition", "log_offset",
+    "log_partition", "log_offset", "log_timestamp",
 )  # fmt: skip
-_EVIDENCE = ("rule", "retention_ms")
+_EVIDENCE = ("rule", "clock_timestamp", "retention_ms")
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What all tasks of an evaluation share: the state files that the plan pins, the policy, and the time in ms."""
+    """What all tasks of an evaluation share: the state files that the plan pins, the policy, and the time in ms.
+
+    `share_updates` are the `newest_updates`; without a policy for share groups there are none.
+    """
 
     lake: Lake
     state_files: dict[str, dict[int, list[StateFile]]]
     policy: RetentionPolicy
     now: int
+    share_updates: pa.Table
     deleted_topics: tuple[str, ...] = ()
 
     @property
@@ -57,12 +66,18 @@ class Evaluation:
         return sorted({partition for table in ("offsets", "groups") for partition in self.state_files[table]})
 
 
+def evaluated_tables(policy: RetentionPolicy) -> tuple[str, ...]:
+    """Return the state tables that an evaluation reads."""
+    return _EVALUATED if policy.share_idle_ms is None else (*_EVALUATED, shares.SHARE_PARTITIONS)
+
+
 def start_evaluation(
     lake: Lake, versions: dict[str, int], policy: RetentionPolicy, now: int, deleted_topics: Sequence[str] = ()
 ) -> Evaluation:
-    """Return an evaluation of the tables EVALUATED at these Delta versions."""
-    files = {table: list_state_files(lake, table, versions[table]) for table in EVALUATED}
-    return Evaluation(lake, files, policy, now, tuple(deleted_topics))
+    """Return an evaluation of the `evaluated_tables` at these Delta versions."""
+    files = {table: list_state_files(lake, table, versions[table]) for table in evaluated_tables(policy)}
+    updates = shares.newest_updates(lake, files.pop(shares.SHARE_PARTITIONS, {}).values())
+    return Evaluation(lake, files, policy, now, updates, tuple(deleted_topics))
 
 
 @dataclass(slots=True)
@@ -105,6 +120,11 @@ class EvaluatedPartition:
         """Return for each group whether it is deleted, after all state files were evaluated."""
         return groups_left_with_nothing(self.groups, self.stored, self.expired, self.pending)
 
+    def idle_share_groups(self, evaluation: Evaluation) -> shares.IdleShareGroups:
+        """Return when share groups expire, after all state files were evaluated."""
+        idle_ms = evaluation.policy.share_idle_ms
+        return shares.idle_share_groups(self.groups, evaluation.share_updates, self.stored, self.pending, idle_ms)
+
 
 def open_partition(evaluation: Evaluation, partition: int) -> EvaluatedPartition:
     """Read the groups and pending offsets of one log partition."""
@@ -115,19 +135,46 @@ def open_partition(evaluation: Evaluation, partition: int) -> EvaluatedPartition
     return EvaluatedPartition(GroupFacts(rows("groups", _OF_GROUPS)), rows("pending_offsets", _OF_PENDING))
 
 
-def plan_tombstones(
-    evaluation: Evaluation, run_id: int, decided: list[HistoryFile], partitions: Sequence[int]
-) -> tuple[FileChanges, Counter[str]]:
-    """Evaluate some log partitions; return the file of decisions, and the number of offsets and decisions by kind.
+class Decided(NamedTuple):
+    """The decisions of earlier runs: the files that may contain them, and the oldest run that matters."""
 
-    Tombstones that the files `decided` contain as planned on the same evidence, or as emitted, are not planned again.
-    Planned tombstones that do not apply any more are withdrawn, or gone if the offset or group does not exist.
+    files: list[HistoryFile]
+    from_run: int
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The result of a task.
+
+    | Field          | Description |
+    |----------------|-------------|
+    | changes        | The file of decisions. |
+    | counts         | The number of offsets and of decisions by kind. |
+    | oldest_planned | The oldest run with a tombstone that is still planned; ALL_RUNS if there is none. |
+    | next_change    | The first instant at which the rule of an offset or group changes if only time passes. |
+    | newest_commit  | The newest timestamp of a commit, in ms since the epoch; 0 if there is none. |
+    """
+
+    changes: FileChanges
+    counts: Counter[str]
+    oldest_planned: int
+    next_change: int
+    newest_commit: int
+
+
+def plan_tombstones(evaluation: Evaluation, run_id: int, decided: Decided, partitions: Sequence[int]) -> Planned:
+    """Evaluate some log partitions, and write the decisions to a file.
+
+    Tombstones that `decided` contains as planned on the same evidence, or as emitted, are not planned again. Planned
+    tombstones that do not apply any more are withdrawn, or gone if the offset or group does not exist.
     """
     file = TableFile(evaluation.lake, "tombstones")
     counts: Counter[str] = Counter()
+    oldest_planned, next_change, newest_commit = ALL_RUNS, NEVER, 0
+    is_recent = pc.field("run_id") >= decided.from_run
     for partition in partitions:
         groups = open_partition(evaluation, partition)
-        rows = partition_rows(evaluation.lake, "tombstones", decided, [partition])
+        rows = partition_rows(evaluation.lake, "tombstones", decided.files, [partition], is_recent)
         previous = standing(rows, TOMBSTONE, ("planned", "emitted"))
         exists = _about_existing_groups(previous, groups.groups)
         expiring = [table_schema("tombstones").empty_table()]
@@ -137,15 +184,33 @@ def plan_tombstones(
             counts.update({RULES[rule]: int(count) for rule, count in zip(rules, times, strict=True)})
             expiring.append(_offset_decisions(evaluation, run_id, groups.groups, evaluated))
             exists |= among(previous, evaluated.offsets, KEY)
-        expiring.append(_group_decisions(evaluation, run_id, partition, groups))
+            next_change = min(next_change, evaluated.evaluations.next_change)
+            newest_commit = max(newest_commit, pc.max(evaluated.offsets["commit_timestamp"]).as_py() or 0)
+        idle = groups.idle_share_groups(evaluation)
+        expiring.append(_group_decisions(evaluation, run_id, groups, NOTHING_LEFT, groups.deleted_groups()))
         counts[NOTHING_LEFT] += expiring[-1].num_rows
+        if evaluation.policy.share_idle_ms is not None:
+            expired = idle.expired(evaluation.now)
+            expiring.append(_group_decisions(evaluation, run_id, groups, shares.SHARE_IDLE, expired, idle.since))
+            counts[shares.SHARE_IDLE] += expiring[-1].num_rows
+        next_change = min(next_change, idle.next_change(evaluation.now))
         new, ended = _compare(pa.concat_tables(expiring), previous, exists)
         file.write(new)
         counts["planned"] += new.num_rows
+        oldest_planned = min(oldest_planned, _oldest_planned(new, previous, ended))
         for outcome, decisions in ended.items():
             file.write(replaced(decisions, run_id=run_id, outcome=outcome, judged_timestamp=evaluation.now))
             counts[outcome] += decisions.num_rows
-    return FileChanges(added=file.close()), counts
+    return Planned(FileChanges(added=file.close()), counts, oldest_planned, next_change, newest_commit)
+
+
+def _oldest_planned(new: pa.Table, previous: pa.Table, ended: Mapping[str, pa.Table]) -> int:
+    """Return the oldest run of the tombstones that are planned after an evaluation; ALL_RUNS if there is none."""
+    planned = previous.filter(pc.equal(previous["outcome"], "planned"))
+    for decisions in (new, *ended.values()):
+        planned = planned.filter(pa.array(~among(planned, decisions, TOMBSTONE)))
+    oldest = pc.min(pa.concat_tables([new, planned])["run_id"]).as_py()
+    return ALL_RUNS if oldest is None else int(oldest)
 
 
 def _about_existing_groups(decisions: pa.Table, groups: GroupFacts) -> Bools:
@@ -190,16 +255,27 @@ def _offset_decisions(evaluation: Evaluation, run_id: int, groups: GroupFacts, e
     return _rows(evaluation, run_id, len(expired), columns)
 
 
-def _group_decisions(evaluation: Evaluation, run_id: int, partition: int, groups: EvaluatedPartition) -> pa.Table:
-    deleted = np.flatnonzero(groups.deleted_groups())
+def _group_decisions(
+    evaluation: Evaluation,
+    run_id: int,
+    groups: EvaluatedPartition,
+    rule: str,
+    deleted: Bools,
+    since: Ints | None = None,
+) -> pa.Table:
+    """Return rows of `tombstones` for groups; `since` is the value of their clock, None if age did not matter."""
+    rows, chosen = groups.groups.rows, np.flatnonzero(deleted)
     columns = {
-        "group_id": groups.groups.rows["group_id"].take(deleted),
-        "log_partition": pa.array(np.full(len(deleted), partition, np.int32)),
-        "judged_offset": pa.array(groups.newest[deleted]),
-        "rule": pa.array([NOTHING_LEFT] * len(deleted), pa.string()),
-        **_of_group(groups.groups, deleted),
+        **{name: rows[name].take(chosen) for name in ("group_id", "log_partition")},
+        "judged_offset": pa.array(groups.newest[chosen]),
+        "rule": pa.repeat(rule, len(chosen)),
+        **_of_group(groups.groups, chosen),
     }
-    return _rows(evaluation, run_id, len(deleted), columns)
+    if since is not None:
+        idle_ms = pa.scalar(evaluation.policy.share_idle_ms, pa.int64())
+        columns |= {"clock": pa.repeat(shares.ACTIVITY, len(chosen)), "clock_timestamp": pa.array(since[chosen])}
+        columns |= {"retention_ms": pa.repeat(idle_ms, len(chosen))}
+    return _rows(evaluation, run_id, len(chosen), columns)
 
 
 def _of_group(groups: GroupFacts, group: npt.NDArray[np.int64]) -> dict[str, pa.ChunkedArray]:

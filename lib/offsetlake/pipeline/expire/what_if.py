@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from offsetlake.lake.foreign.guard import state_versions
 from offsetlake.lake.lake import Lake
-from offsetlake.pipeline.expire.task import EVALUATED, Evaluation, open_partition, start_evaluation
+from offsetlake.pipeline.expire.task import Evaluation, evaluated_tables, open_partition, start_evaluation
 from offsetlake.rules.policy import RetentionPolicy
 from offsetlake.rules.retention import NEVER
 
@@ -41,11 +41,11 @@ def what_if(
     | offsets | bigint | The number of stored offsets. |
     | each of `horizons` | bigint | The number of offsets that expire until then. |
     | kept | bigint | The number of offsets that never expire while their group or an open transaction keeps them. |
-    | next_expiry_timestamp | bigint | The time of the next expiry in ms; null if there is none. |
+    | next_expiry_timestamp | bigint | The time of the next expiry of an offset or of the share group in ms, or null. |
     | group_goes | boolean | Whether the group itself is deleted now. |
     | other_now | bigint | The number of offsets that expire now with `other`; null if it is None. |
     """
-    present = start_evaluation(lake, state_versions(lake, EVALUATED), policy, now)
+    present = start_evaluation(lake, state_versions(lake, evaluated_tables(policy)), policy, now)
     changed = None if other is None else replace(present, policy=other)
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         parts = threads.map(lambda partition: _of_partition(present, changed, partition, horizons), present.partitions)
@@ -83,6 +83,8 @@ def _of_partition(
             expiring[name] += np.bincount(group[expired], minlength=count)
         kept += np.bincount(group[expires_at == NEVER], minlength=count)
         np.minimum.at(following, group, expires_at)
+    idle = evaluated.idle_share_groups(present)
+    following = np.minimum(following, idle.expires_at)
     columns = {
         "group_id": groups["group_id"],
         "group_type": groups["group_type"],
@@ -91,7 +93,7 @@ def _of_partition(
         **expiring,
         "kept": kept,
         "next_expiry_timestamp": pa.array(following, mask=following == NEVER),
-        "group_goes": evaluated.deleted_groups(),
+        "group_goes": evaluated.deleted_groups() | idle.expired(present.now),
         "other_now": pa.nulls(count) if evaluated_other is None else evaluated_other.expired,
     }
     return pa.table(columns).cast(_schema(horizons))

@@ -5,11 +5,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from offsetlake.lake import runs
+from offsetlake.lake import plans, runs
 from offsetlake.lake.definitions import HISTORY
-from offsetlake.lake.files import commit
+from offsetlake.lake.files import commit, rows_of_run
 from offsetlake.lake.foreign.guard import writing
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.state_files import share_topics, stored_topics
 from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import LogPartition, OffsetRange
 from offsetlake.log.reading import plan_readers, ranges_from_json
@@ -51,16 +52,17 @@ def ingest(
 
     """
     with writing(lake, JOB, say):
-        plan = runs.unfinished_plan(lake, JOB, runs.IngestPlan)
+        plan = runs.unfinished_plan(lake, JOB, plans.IngestPlan)
         if plan:
             say(f"run {plan.run_id} was interrupted: resuming it first")
             plan = resume_ingest(plan, log)
         else:
             say(f"checking the log {log}")
             plan = plan_ingest(log, runs.last_run(lake, JOB), lake)
-            ends = ask(log_ends.stored_topics(lake)) if ask else log_ends.RequestedEnds([], [])
-            plan = replace(plan, log_ends=tuple(map(tuple, ends.rows))).with_notes(*ends.notes)
-            plan = runs.begin(lake, JOB, plan)
+            ends = ask(stored_topics(lake) | share_topics(lake)) if ask else log_ends.RequestedEnds([], [])
+            plan = replace(plan, log_ends=tuple(map(tuple, ends.rows)), log_ends_asked=ends.asked_timestamp)
+            plan = plan.with_notes(*ends.notes)
+            plan = runs.begin(lake, JOB, plan, idle=not ranges_from_json(plan.ranges) and ask is None)
         for note in plan.notes:
             say(note)
         ranges = ranges_from_json(plan.ranges)
@@ -72,7 +74,7 @@ def ingest(
         return _finish(lake, log, plan, ranges)
 
 
-def _write_history(spark: "SparkSession | None", lake: Lake, log: LogAddress, plan: runs.IngestPlan) -> None:
+def _write_history(spark: "SparkSession | None", lake: Lake, log: LogAddress, plan: plans.IngestPlan) -> None:
     """Read the log in parallel, each task into its own files, and commit each table once."""
     pieces = plan_readers(log, ranges_from_json(plan.ranges))
     results = distribute(spark, partial(read_history, Reading(log, lake, plan.run_id)), pieces)
@@ -80,19 +82,20 @@ def _write_history(spark: "SparkSession | None", lake: Lake, log: LogAddress, pl
         commit(lake, table, [changes[table] for changes in results], JOB, plan.run_id)
 
 
-def _record_ends(lake: Lake, plan: runs.IngestPlan, ask: log_ends.Ask | None) -> runs.IngestPlan:
+def _record_ends(lake: Lake, plan: plans.IngestPlan, ask: log_ends.Ask | None) -> plans.IngestPlan:
     """Record the log end offsets that were read with the plan, and those of topics that this run read first."""
-    ends = log_ends.RequestedEnds([], [])
-    if ask:
-        ends = ask(log_ends.read_topics(lake, plan.run_id) - log_ends.stored_topics(lake))
-    log_ends.record(lake, plan.run_id, [*plan.log_ends, *ends.rows])
+    topics = log_ends.read_topics(lake, plan.run_id) if ask else set()
+    known = (stored_topics(lake) | share_topics(lake)) if topics else topics
+    ends = ask(topics - known) if ask and topics else log_ends.RequestedEnds([], [])
+    asked = ends.asked_timestamp if plan.log_ends_asked is None else plan.log_ends_asked
+    log_ends.record(lake, plan.run_id, [*plan.log_ends, *ends.rows], asked)
     return plan.with_notes(*ends.notes)
 
 
 def _finish(
-    lake: Lake, log: LogAddress, plan: runs.IngestPlan, ranges: Mapping[LogPartition, OffsetRange]
+    lake: Lake, log: LogAddress, plan: plans.IngestPlan, ranges: Mapping[LogPartition, OffsetRange]
 ) -> runs.Report:
-    counts = {table: lake.count(table, f"ingest_run = {plan.run_id}") if ranges else 0 for table in HISTORY}
+    counts = {table: rows_of_run(lake, table, plan.run_id) if ranges else 0 for table in HISTORY}
     positions = tuple(
         runs.LogPosition(topic, partition, position, log.tail_checksum(LogPartition(topic, partition), position))
         for topic, partition, position in plan.positions

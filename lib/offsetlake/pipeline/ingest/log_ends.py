@@ -1,32 +1,60 @@
-"""Reads the log start and end offsets of the topics that groups commit to from a live cluster into `log_ends`.
+"""Reads the log start and end offsets of the topics that groups read from a live cluster into `log_ends`.
+
+These are the topics of stored offsets, and those of the share partitions of share groups.
 
 They are read directly after the end of the log to ingest is determined. No log end offset is therefore older than the
 commits that it is compared with, so that no lag is negative unless the topic lost records; and hardly newer, which
 would increase every lag by what was written meanwhile. Only topics without stored offsets are read after the ingest.
 """
 
-from collections.abc import Callable, Collection, Sequence
+import json
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
 from offsetlake.errors import LogUnavailable
-from offsetlake.lake.files import FileChanges, TableFile, commit
+from offsetlake.kafka.records.coordinator_records import OffsetsRecordType
+from offsetlake.lake.files import FileChanges, TableFile, commit, committed
+from offsetlake.lake.history_files import file_dataset, history_files
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.log_ends import first_timestamps, newest_asked, rows_until
+from offsetlake.lake.state_files import topics_of_share_record
 from offsetlake.log.cluster.admin import ClusterAdmin
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.util.times import now_ms
 
 JOB = "ingest"
 
+MAX_ASKS = 300
+"""Ingests without a complete record after which the next one writes it: a day of cycles of five minutes.
+
+Together with MAX_CHANGES, it limits what has to be read to know the current offsets.
+"""
+
+MAX_CHANGES = 10_000
+"""Rows since the last complete record, beyond one per partition, after which the next ingest writes one."""
+
 _COLUMNS = ("topic", "partition", "start_offset", "end_offset", "asked_timestamp")
 _MAX_LISTED = 5  # names in a note
 
 
 class RequestedEnds(NamedTuple):
-    """Rows of `log_ends` as plain JSON without their run, and notes about log end offsets that are unknown."""
+    """The answer of a cluster.
+
+    | Field           | Description |
+    |-----------------|-------------|
+    | rows            | The values of `_COLUMNS` for each partition, as plain JSON. |
+    | notes           | Notes about log end offsets that are unknown. |
+    | asked_timestamp | When the cluster answered, in ms since the epoch; None if it was not asked or knew nothing. |
+    """
 
     rows: list[list[Any]]
     notes: list[str]
+    asked_timestamp: int | None = None
 
 
 Ask = Callable[[Collection[str]], RequestedEnds]
@@ -55,6 +83,7 @@ def ask(connection: KafkaConnection, topics: Collection[str]) -> RequestedEnds:
             *_note(leaderless, "the partition has no leader"),
             *_note(not_recorded, "the server does not know it"),
         ],
+        timestamp if rows or not not_recorded else None,
     )
 
 
@@ -76,19 +105,92 @@ def _note(names: Collection[str], reason: str) -> list[str]:
     return [f"the log end offset of {', '.join(islice(sorted(names), _MAX_LISTED))}{more} is unknown: {reason}"]
 
 
-def stored_topics(lake: Lake) -> set[str]:
-    """Return the topics of stored offsets."""
-    return set(lake.query("SELECT DISTINCT topic FROM offsets", "offsets")["topic"].to_pylist())
-
-
 def read_topics(lake: Lake, run_id: int) -> set[str]:
-    """Return the topics of the commits that an ingest read."""
-    sql = f"SELECT DISTINCT topic FROM offset_commits WHERE ingest_run = {run_id} AND kind = 'commit'"  # noqa: S608
-    return set(lake.query(sql, "offset_commits")["topic"].to_pylist())
+    """Return the topics of the commits and of the share partitions that an ingest read."""
+    of_run = pc.field("ingest_run") == run_id
+    commits = _files_of_run(lake, "offset_commits", run_id).to_batches(
+        ["topic"], filter=of_run & (pc.field("kind") == "commit")
+    )
+    topics = {topic for rows in commits for topic in pc.unique(rows[0]).to_pylist()}
+    is_named = pc.field("record_type") == OffsetsRecordType.SHARE_GROUP_STATE_PARTITION_METADATA
+    named = of_run & is_named & pc.field("value").is_valid()
+    values = _files_of_run(lake, "group_records", run_id).to_table(["value"], filter=named)["value"].to_pylist()
+    return topics.union(*(topics_of_share_record(json.loads(value)) for value in values))
 
 
-def record(lake: Lake, run_id: int, rows: Collection[Sequence[Any]]) -> None:
-    """Write the log end offsets of an ingest; a resumed run does not replace those that were committed."""
+def _files_of_run(lake: Lake, table: str, run_id: int) -> ds.Dataset:
+    paths = [file.path for file in history_files(lake, table, run_id, run_id)]
+    return file_dataset(lake, table, paths, dictionaries=table == "offset_commits")
+
+
+def record(lake: Lake, run_id: int, answers: Collection[Sequence[Any]], asked_timestamp: int | None = None) -> None:
+    """Write what changed in the log end offsets; a resumed run does not replace those that were committed.
+
+    Args:
+        lake: The lake.
+        run_id: The ingest.
+        answers: The values of `_COLUMNS` for each partition that the cluster returned.
+        asked_timestamp: When the cluster was asked for the topics of stored offsets, in ms since the epoch; None if it
+            was not, or did not answer. Answers with another timestamp are written even if nothing changed.
+
+    """
+    asked = min((row[-1] for row in answers), default=None) if asked_timestamp is None else asked_timestamp
+    if asked is None or committed(lake, "log_ends", JOB, run_id):
+        return
+    former = _read_former(lake)
+    if not answers and not former.partitions:
+        return
+    shared = {"ingest_run": run_id, "complete_run": run_id if former.is_due else former.complete_run}
     file = TableFile(lake, "log_ends")
-    file.write_rows([{**dict(zip(_COLUMNS, row, strict=True)), "ingest_run": run_id} for row in rows])
+    file.write_rows([{"asked_timestamp": asked, **row, **shared} for row in ({}, *_changes(former, asked, answers))])
     commit(lake, "log_ends", [FileChanges(file.close())], JOB, run_id)
+
+
+@dataclass(frozen=True, slots=True)
+class _Former:
+    """The contents of `log_ends` before an ingest.
+
+    | Field        | Description |
+    |--------------|-------------|
+    | partitions   | The newest row of each partition by topic and partition; null offsets if it no longer existed. |
+    | complete_run | The newest run that recorded every partition. |
+    | is_due       | Whether the next ingest writes a complete record. |
+    """
+
+    partitions: dict[tuple[str, int], dict[str, Any]]
+    complete_run: int
+    is_due: bool
+
+
+def _read_former(lake: Lake) -> _Former:
+    run = newest_asked(lake)
+    if run is None:
+        return _Former({}, 0, is_due=True)
+    rows = rows_until(lake, run, run)
+    partitions = {(row["topic"], row["partition"]): row for row in rows.latest().to_pylist()}
+    if not rows.asks.num_rows:  # recorded before lake version 7
+        gone = {"ingest_run": 0, "start_offset": None, "end_offset": None}
+        for key, first in first_timestamps(lake).items():
+            partitions[key] = {**partitions.get(key, gone), "first_timestamp": first}
+        return _Former(partitions, rows.first, is_due=True)
+    is_due = rows.asks.num_rows >= MAX_ASKS or rows.changes.num_rows >= 2 * len(partitions) + MAX_CHANGES
+    return _Former(partitions, rows.first, is_due)
+
+
+def _changes(former: _Former, asked: int, answers: Collection[Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the partitions that changed or no longer exist, or of all for a complete record.
+
+    A complete record also repeats the partitions that disappeared since the one before, in case that they return; a
+    partition that returns later is recorded as a new one.
+    """
+    missing = dict(former.partitions)
+    for answer in answers:
+        row = dict(zip(_COLUMNS, answer, strict=True))
+        previous = missing.pop((row["topic"], row["partition"]), None)
+        same = previous is not None and all(previous[name] == row[name] for name in ("start_offset", "end_offset"))
+        if former.is_due or not same or row["asked_timestamp"] != asked:
+            yield row | {"first_timestamp": previous["first_timestamp"] if previous else row["asked_timestamp"]}
+    for (topic, partition), previous in missing.items():
+        existed = previous["end_offset"] is not None
+        if existed or (former.is_due and previous["ingest_run"] != former.complete_run):
+            yield {"topic": topic, "partition": partition, "first_timestamp": previous["first_timestamp"]}

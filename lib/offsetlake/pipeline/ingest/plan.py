@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from offsetlake.errors import LakeUnusable, LogMismatch
-from offsetlake.lake import runs
+from offsetlake.lake import plans, runs
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import LogExtent, LogPartition, OffsetRange
@@ -12,7 +12,7 @@ from offsetlake.log.reading import ranges_from_json, ranges_to_json
 Ranges = dict[LogPartition, OffsetRange]
 
 
-def plan_ingest(log: LogAddress, last: runs.Run | None, lake: Lake) -> runs.IngestPlan:
+def plan_ingest(log: LogAddress, last: runs.Run | None, lake: Lake) -> plans.IngestPlan:
     """Return the plan of an ingest; `last` is the last run of an ingest. Raises LogUnavailable, LogMismatch."""
     extent = log.describe()
     known = positions_of(last) if last else {}
@@ -24,7 +24,7 @@ def plan_ingest(log: LogAddress, last: runs.Run | None, lake: Lake) -> runs.Inge
     positions = {where: held.position for where, held in known.items()} | {
         where: held.end for where, held in extent.ranges.items()
     }
-    return runs.IngestPlan(
+    return plans.IngestPlan(
         log=log.location,
         log_identity=extent.identity or (last.log_identity if last else None),
         ranges=ranges_to_json(ranges),
@@ -38,11 +38,11 @@ def check_same_log(lake: Lake, log: LogAddress, extent: LogExtent) -> None:
     """Raise LogMismatch if the lake was read from another log, LakeUnusable if it has read none."""
     last = runs.last_run(lake, "ingest")
     if last is None:
-        raise LakeUnusable(f"The lake {lake.path} has not read a log yet: run `offsetlake run`.")
+        raise LakeUnusable(f"The lake {lake.location} has not read a log yet: run `offsetlake run`.")
     same_log(lake, log, extent, last)
 
 
-def resume_ingest(plan: runs.IngestPlan, log: LogAddress) -> runs.IngestPlan:
+def resume_ingest(plan: plans.IngestPlan, log: LogAddress) -> plans.IngestPlan:
     """Return the plan of an interrupted run without what the log has lost at its start since.
 
     Raises LogUnavailable, LogMismatch.
@@ -91,22 +91,22 @@ def same_log(lake: Lake, log: LogAddress, extent: LogExtent, last: runs.Run) -> 
     advice = f"a lake contains one log: select another lake with --lake, or the right log (last: {last.log})"
     if extent.identity and last.log_identity and extent.identity != last.log_identity:
         raise LogMismatch(
-            f"{log} is the log of cluster {extent.identity}, but {lake.path} contains that of {last.log_identity}; "
+            f"{log} is the log of cluster {extent.identity}, but {lake.location} contains that of {last.log_identity}; "
             f"{advice}."
         )
     for where, last_read in sorted(positions_of(last).items()):
         held = extent.ranges.get(where)
         if held is None and last_read.position:
-            raise LogMismatch(f"{log} has no {where}, which {lake.path} has read; {advice}.")
+            raise LogMismatch(f"{log} has no {where}, which {lake.location} has read; {advice}.")
         if held and held.end < last_read.position:
             raise LogMismatch(
-                f"{where} of {log} ends at offset {held.end}, but {lake.path} has read up to {last_read.position}: "
+                f"{where} of {log} ends at offset {held.end}, but {lake.location} has read up to {last_read.position}: "
                 f"it is another log, an older copy, or it lost records; {advice}."
             )
         if extent.identity is None and last_read.tail_checksum is not None:
             found = log.tail_checksum(where, last_read.position)
             if found not in (None, last_read.tail_checksum):
                 raise LogMismatch(
-                    f"The batch of {where} before offset {last_read.position} is not the one that {lake.path} read; "
-                    f"{advice}."
+                    f"The batch of {where} before offset {last_read.position} is not the one that {lake.location} "
+                    f"read; {advice}."
                 )

@@ -1,25 +1,34 @@
-"""`maintain`: deletes log segments that are no longer needed, compacts small files, and vacuums unreferenced ones."""
+"""`maintain`: deletes log segments and history that are no longer needed, and compacts and vacuums the tables."""
 
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from offsetlake.lake import runs, upkeep
+from offsetlake.lake import plans, runs, upkeep
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.foreign.guard import writing
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.upkeep import VacuumRetention
 from offsetlake.log.address import LogAddress
 from offsetlake.log.disk.cutting import Cut, delete, plan_cut
+from offsetlake.log.positions import OFFSETS_TOPIC
 from offsetlake.log.writer.ownership import owned, refuse_broker_folder
 from offsetlake.log.writer.served_log import served
+from offsetlake.pipeline.maintain.history_retention import drop, plan_cuts
 from offsetlake.pipeline.maintain.log_retention import Need, needs_of_log
+from offsetlake.rules.policy import FOREVER, Keep
+from offsetlake.util.times import now_ms
 
 JOB = "maintain"
 
-_COUNTS = ("segments_deleted", "bytes_deleted", "files_compacted", "files_removed")
+_COUNTS = (
+    "segments_deleted", "bytes_deleted", "history_rows_dropped", "audit_events_dropped", "files_compacted",
+    "files_removed",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,25 +46,40 @@ class PartitionCut:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a run would do: the cuts of log partitions, and by table the files to compact (at most) and to vacuum."""
+    """What a run would do: the cuts of log partitions, and by table the files to compact (at most) and to vacuum.
+
+    `dropped` names the history and the audit events that are older than their limits.
+    """
 
     cuts: list[PartitionCut]
+    dropped: plans.MaintainPlan
     compacted: dict[str, int]
     removed: dict[str, int]
 
 
-def maintain(lake: Lake, log: Path | None, vacuum_retention_ms: int, say: Callable[[str], None]) -> runs.Report:
-    """Cut a log, then compact and vacuum the tables. An interrupted run is not resumed but started again.
+def maintain(
+    lake: Lake,
+    log: Path | None,
+    retention: VacuumRetention,
+    say: Callable[[str], None],
+    keep: Keep = FOREVER,
+    now: int | None = None,
+) -> runs.Report:
+    """Cut a log, drop old history, then compact and vacuum the tables.
+
+    An interrupted run drops what it had planned to drop, and does everything else again.
 
     Args:
         lake: The lake.
         log: The folder of the log to cut; None to cut none.
-        vacuum_retention_ms: How long data files that are no longer referenced are kept.
+        retention: How long data files that are no longer referenced are kept.
         say: Called with a text for each step.
+        keep: How long history and audit events are kept.
+        now: The instant from which their age is counted, in ms since the epoch; None: the current time.
 
     Returns:
-        The row of `runs`; its counts are segments_deleted and bytes_deleted of the log, and files_compacted and
-        files_removed of the tables.
+        The row of `runs`; its counts are segments_deleted and bytes_deleted of the log, and history_rows_dropped,
+        audit_events_dropped, files_compacted and files_removed of the tables.
 
     Raises:
         LakeBusy: Another job writes to the lake, or was interrupted.
@@ -69,31 +93,34 @@ def maintain(lake: Lake, log: Path | None, vacuum_retention_ms: int, say: Callab
         # An interrupted job resumes with the log offsets and table versions of its plan, which must not disappear.
         runs.refuse_unfinished(lake, "was cut short")
         counts = Counter(dict.fromkeys(_COUNTS, 0))
-        plan = _cut_log(lake, log, counts, say) if log else _begin(lake, [])
-        _compact_and_vacuum(lake, plan.run_id, vacuum_retention_ms, counts, say)
+        begin = partial(_begin, lake, keep, now_ms() if now is None else now)
+        plan = _cut_log(lake, log, begin, counts, say) if log else begin([])
+        counts.update(drop(lake, plan, say))
+        _compact_and_vacuum(lake, plan.run_id, retention, counts, say)
         outcome = "done" if any(counts.values()) else "nothing new"
         return runs.finish(
             lake, JOB, plan, outcome=outcome, log=str(log) if log else None, counts={n: counts[n] for n in _COUNTS}
         )
 
 
-def preview(lake: Lake, log: Path | None, vacuum_retention_ms: int) -> Preview:
+def preview(lake: Lake, log: Path | None, retention: VacuumRetention, keep: Keep = FOREVER) -> Preview:
     """Return what `maintain` would do, without writing anything. Raises the same errors, but takes no lock."""
     runs.refuse_unfinished(lake, "still runs or was cut short")
     if log:
         refuse_broker_folder(log)
     return Preview(
         _cuts(lake, log) if log else [],
+        plan_cuts(lake, keep, now_ms()),
         {table: upkeep.small_files(lake, table) for table in TABLES},
-        {table: upkeep.vacuum(lake, table, vacuum_retention_ms, dry_run=True) for table in TABLES},
+        {table: upkeep.vacuum(lake, table, retention, dry_run=True) for table in TABLES},
     )
 
 
-def _begin(lake: Lake, cuts: Sequence[PartitionCut]) -> runs.Plan:
-    plan = runs.unfinished_plan(lake, JOB, runs.Plan)
+def _begin(lake: Lake, keep: Keep, now: int, cuts: Sequence[PartitionCut]) -> plans.MaintainPlan:
+    plan = runs.unfinished_plan(lake, JOB, plans.MaintainPlan)
     notes = _notes(cuts)
     if plan is None:
-        return runs.begin(lake, JOB, runs.Plan(notes=(*notes,)))
+        return runs.begin(lake, JOB, plan_cuts(lake, keep, now).with_notes(*notes))
     done_before = "the counts do not include what was done before the interruption"
     return replace(plan, notes=(runs.RESUMED, done_before, *notes))
 
@@ -113,13 +140,24 @@ def _note(kept: Sequence[PartitionCut], reason: str) -> str:
     return f"{where}: {segments:,} segment{'' if segments == 1 else 's'} kept in the log: {reason}"
 
 
-def _cut_log(lake: Lake, log: Path, counts: Counter[str], say: Callable[[str], None]) -> runs.Plan:
+def _cut_log(
+    lake: Lake,
+    log: Path,
+    begin: Callable[[Sequence[PartitionCut]], plans.MaintainPlan],
+    counts: Counter[str],
+    say: Callable[[str], None],
+) -> plans.MaintainPlan:
     say(f"checking the log {log}")
     _cuts(lake, log)  # refuses another log before a lock file is created in it
     with served(log) as job_socket, nullcontext() if job_socket else owned(log, JOB):
         cuts = _cuts(lake, log)
-        plan = _begin(lake, cuts)
-        to_cut = [partition for partition in cuts if partition.cut.obsolete]
+        plan = begin(cuts)
+        # A server deletes segments of the topic that it appends to.
+        to_cut = [
+            partition
+            for partition in cuts
+            if partition.cut.obsolete and (job_socket is None or partition.cut.log_partition.topic == OFFSETS_TOPIC)
+        ]
         if to_cut:
             segments = sum(len(partition.cut.obsolete) for partition in to_cut)
             say(f"deleting {segments:,} segments of {len(to_cut)} log partitions")
@@ -128,7 +166,7 @@ def _cut_log(lake: Lake, log: Path, counts: Counter[str], say: Callable[[str], N
             segments, size = len(partition.cut.obsolete), partition.cut.size
             if job_socket is not None:
                 number, position = partition.cut.log_partition.partition, partition.need.position
-                segments, size = job_socket.cut(lake.path, number, position)
+                segments, size = job_socket.cut(lake.location.identity, number, position)
             else:
                 delete(partition.cut)
             counts["segments_deleted"] += segments
@@ -142,7 +180,7 @@ def _cuts(lake: Lake, log: Path) -> list[PartitionCut]:
 
 
 def _compact_and_vacuum(
-    lake: Lake, run_id: int, vacuum_retention_ms: int, counts: Counter[str], say: Callable[[str], None]
+    lake: Lake, run_id: int, retention: VacuumRetention, counts: Counter[str], say: Callable[[str], None]
 ) -> None:
     say("compacting small files of the tables")
     for table in upkeep.APPENDED:
@@ -150,5 +188,5 @@ def _compact_and_vacuum(
     os.sync()  # the new files must be durable before vacuum deletes the files that they replace
     say("vacuuming unreferenced files")
     for table in TABLES:
-        counts["files_removed"] += upkeep.vacuum(lake, table, vacuum_retention_ms, dry_run=False)
+        counts["files_removed"] += upkeep.vacuum(lake, table, retention, dry_run=False)
         upkeep.checkpoint(lake, table)

@@ -10,10 +10,10 @@ from typing import Any
 from offsetlake.lake import runs
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
-from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
+from offsetlake.log.positions import SHARE_STATE_TOPIC, LogPartition
 from offsetlake.pipeline.ingest.plan import positions_of, same_log
 
-_NO_TABLE = "no table contains its state yet"
+_SNAPSHOTS = "share coordinators load the newest snapshot of each share partition"
 _UNREAD = "not read yet: run `offsetlake ingest`"
 _UNCOMPACTED = "not compacted yet: run `offsetlake compact`"
 
@@ -25,6 +25,14 @@ _UNKNOWN = (
 _FIRST_PENDING = """
 SELECT log_partition, min(log_offset) AS log_offset, first_value(producer_id ORDER BY log_offset) AS producer_id
 FROM pending_offsets GROUP BY log_partition
+"""
+
+_FIRST_SNAPSHOT = """
+SELECT log_partition, min(log_offset) AS log_offset FROM (
+  SELECT log_partition, last_value(kind ORDER BY log_offset) AS newest_kind,
+    coalesce(max(CASE WHEN kind = 'snapshot' THEN log_offset END), 0) AS log_offset
+  FROM share_state_records GROUP BY log_partition, group_id, topic_id, partition
+) WHERE newest_kind <> 'tombstone' GROUP BY log_partition
 """
 
 
@@ -64,7 +72,9 @@ def needs_of_log(lake: Lake, log: LogAddress) -> dict[LogPartition, Need]:
     if not any(_is_verified(log, where, read[where]) for where in extent.ranges.keys() & read.keys()):
         return dict.fromkeys(extent.ranges, Need(0, _UNKNOWN))
     pending = {row["log_partition"]: row for row in lake.query(_FIRST_PENDING, "pending_offsets").to_pylist()}
-    return {where: _need(where, read, covered, pending) for where in extent.ranges}
+    newest = lake.query(_FIRST_SNAPSHOT, "share_state_records").to_pylist()
+    snapshots = {row["log_partition"]: row["log_offset"] for row in newest}
+    return {where: _need(where, read, covered, pending, snapshots) for where in extent.ranges}
 
 
 def _is_verified(log: LogAddress, where: LogPartition, read: runs.LogPosition) -> bool:
@@ -77,16 +87,18 @@ def _need(
     read: Mapping[LogPartition, runs.LogPosition],
     covered: Mapping[tuple[str, int], int],
     pending: Mapping[int, Mapping[str, Any]],
+    snapshots: Mapping[int, int],
 ) -> Need:
-    if where.topic != OFFSETS_TOPIC:
-        return Need(0, _NO_TABLE, expected=True)
     if where not in read or not read[where].position:
         return Need(0, _UNREAD)
     position = read[where].position
     if where not in covered:
         return Need(0, _UNCOMPACTED)
     compacted = covered[where]
-    first_pending = pending.get(where.partition)
+    is_share_state = where.topic == SHARE_STATE_TOPIC
+    if is_share_state and snapshots.get(where.partition, compacted) < compacted:
+        return Need(snapshots[where.partition], _SNAPSHOTS, expected=True)
+    first_pending = None if is_share_state else pending.get(where.partition)
     if first_pending and first_pending["log_offset"] < compacted:
         offset, producer_id = first_pending["log_offset"], first_pending["producer_id"]
         pending_text = (

@@ -1,67 +1,97 @@
 """Dispatches all requests except OffsetCommit and OffsetFetch to their handlers; kio's schemas describe them."""
 
-import re
 from collections import Counter
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any
+from typing import Any, NamedTuple
 
 from offsetlake.kafka.error_codes import (
     COORDINATOR_LOAD_IN_PROGRESS,
     ILLEGAL_SASL_STATE,
-    INVALID_REQUEST,
     UNSUPPORTED_VERSION,
 )
+from offsetlake.serve.apis.api_versions import api_versions
 from offsetlake.serve.apis.cluster_apis import ClusterApis
+from offsetlake.serve.apis.front_apis import FrontApis
 from offsetlake.serve.apis.group_apis import GroupApis
 from offsetlake.serve.apis.group_list import list_groups
-from offsetlake.serve.apis.log_reads import LogReads
 from offsetlake.serve.auth.principals import Client, RequestContext
+from offsetlake.serve.front.forwarding import Forwarding
+from offsetlake.serve.groups.classic_apis import ClassicApis
+from offsetlake.serve.groups.consumer_apis import ConsumerApis
+from offsetlake.serve.groups.membership import Membership
+from offsetlake.serve.groups.share_apis import ShareApis
+from offsetlake.serve.groups.share_offsets import ShareOffsetApis
+from offsetlake.serve.groups.share_partitions import SharePartitions
 from offsetlake.serve.net.answering import Answer
 from offsetlake.serve.protocol import schemas, wire
 from offsetlake.serve.protocol.api_keys import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
+    ALTER_SHARE_GROUP_OFFSETS,
     API_VERSIONS,
+    BROKER_VERSIONS,
     CONSUMER_GROUP_DESCRIBE,
+    CONSUMER_GROUP_HEARTBEAT,
     DELETE_GROUPS,
+    DELETE_SHARE_GROUP_OFFSETS,
+    DELETE_SHARE_GROUP_STATE,
     DESCRIBE_CLUSTER,
     DESCRIBE_GROUPS,
+    DESCRIBE_SHARE_GROUP_OFFSETS,
     DESCRIBE_TOPIC_PARTITIONS,
     END_TXN,
     FETCH,
     FIND_COORDINATOR,
+    HEARTBEAT,
     INIT_PRODUCER_ID,
+    INITIALIZE_SHARE_GROUP_STATE,
+    JOIN_GROUP,
+    LEAVE_GROUP,
     LIST_GROUPS,
     LIST_OFFSETS,
     METADATA,
     OFFSET_DELETE,
     PRODUCE,
+    READ_SHARE_GROUP_STATE,
+    READ_SHARE_GROUP_STATE_SUMMARY,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
+    SHARE_GROUP_DESCRIBE,
+    SHARE_GROUP_HEARTBEAT,
+    SYNC_GROUP,
     TXN_OFFSET_COMMIT,
     VERSIONS,
+    WRITE_SHARE_GROUP_STATE,
+    WRITE_TXN_MARKERS,
+    version_range,
 )
 from offsetlake.serve.protocol.encoding import Response, Values
 from offsetlake.serve.protocol.topics import Topics
+from offsetlake.serve.share_state.apis import ShareStateApis
+from offsetlake.serve.share_state.share_states import ShareStates
 from offsetlake.serve.steps import Steps, Work, complete
 from offsetlake.serve.storage.store import Store
+from offsetlake.serve.transactions.cluster_transactions import ClusterTransactions
 from offsetlake.serve.transactions.coordinator import Transactions
 from offsetlake.serve.transactions.offset_commit import TxnOffsetCommit
 from offsetlake.serve.writes.deletions import Deletions
 from offsetlake.serve.writes.offset_commit import MIN_LARGE_REQUEST_BYTES, OffsetCommit
 from offsetlake.serve.writes.rounds import Writes
 
-_SOFTWARE_SINCE = 3  # version of ApiVersions with the name and version of the client software
-_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")  # as in ApiVersionsRequest.isValid of Kafka
-_ZERO_FEATURE_SINCE = 4  # version of ApiVersions whose features may have the minimum version 0
-
-TRANSACTION_VERSION = 2
-"""The level of the feature `transaction.version` at which each end of a transaction increments the producer epoch
-(KIP-890)."""
-
-_Synchronous = Callable[[Any, RequestContext], Values | Steps[Values]]
+_Response = Values | Steps[Values]  # not written in a nested function, which would build the type for each request
+_Synchronous = Callable[[Any, RequestContext], _Response]
 _WithCallback = Callable[[Any, RequestContext, Callable[[Values], None]], Work | None]
 _Asynchronous = Callable[[Any, RequestContext], Coroutine[Any, Any, Values]]
+
+
+class Coordinators(NamedTuple):
+    """The coordinators of transactions, groups and share partitions."""
+
+    transactions: Transactions
+    membership: Membership
+    share_states: ShareStates
+    share_partitions: SharePartitions
+    deletions: Deletions
 
 
 class ApiDispatcher:
@@ -72,36 +102,67 @@ class ApiDispatcher:
         store: Store,
         topics: Topics,
         writes: Writes,
-        reads: LogReads,
         commits: OffsetCommit,
-        transactions: Transactions,
-        cluster_id: str,
+        coordinators: Coordinators,
+        cluster: ClusterApis,
+        forwarding: Forwarding | None = None,
     ) -> None:
-        self._store, self._reads, self._cluster = store, reads, ClusterApis(store, topics, reads, cluster_id)
+        transactions, membership, _, share_partitions, deletions = coordinators
+        self._store, self._reads, self._cluster = store, cluster.reads, cluster
+        self._forwarding, self._versions = forwarding, VERSIONS if forwarding is None else BROKER_VERSIONS
         self.errors: Counter[tuple[int, int]] = Counter()
-        groups, deletions = GroupApis(store, topics), Deletions(store, topics, writes, commits.log_partition)
+        groups = GroupApis(store, topics, membership)
         self._synchronous: dict[int, _Synchronous] = {
             PRODUCE: self._cluster.produce,
             METADATA: self._cluster.metadata,
             SASL_HANDSHAKE: _already_authenticated,
             SASL_AUTHENTICATE: _already_authenticated,
-            API_VERSIONS: _api_versions,
+            API_VERSIONS: self._api_versions,
             DESCRIBE_CLUSTER: self._cluster.describe_cluster,
             DESCRIBE_TOPIC_PARTITIONS: self._cluster.describe_topic_partitions,
             FIND_COORDINATOR: self._cluster.find_coordinator,
             DESCRIBE_GROUPS: groups.describe_groups,
             CONSUMER_GROUP_DESCRIBE: groups.consumer_group_describe,
+            SHARE_GROUP_DESCRIBE: groups.share_group_describe,
         }
         self._with_callback: dict[int, _WithCallback] = {
             DELETE_GROUPS: deletions.delete_groups,
             OFFSET_DELETE: deletions.delete_offsets,
+            **_member_handlers(membership, share_partitions),
             INIT_PRODUCER_ID: transactions.init_producer_id,
             ADD_PARTITIONS_TO_TXN: transactions.add_partitions,
             ADD_OFFSETS_TO_TXN: transactions.add_offsets,
             END_TXN: transactions.end,
             TXN_OFFSET_COMMIT: TxnOffsetCommit(store, topics, writes, commits, transactions).take,
         }
-        self._asynchronous: dict[int, _Asynchronous] = {FETCH: reads.fetch, LIST_OFFSETS: self._cluster.list_offsets}
+        self._asynchronous: dict[int, _Asynchronous] = {
+            FETCH: cluster.reads.fetch,
+            LIST_OFFSETS: cluster.list_offsets,
+            **_share_handlers(store, topics, coordinators),
+        }
+        self._in_cluster: ClusterTransactions | None = None
+        if forwarding is not None:
+            self._replace(FrontApis(forwarding.cluster, self._cluster))
+            in_cluster = self._in_cluster = ClusterTransactions(forwarding.cluster, store, writes)
+            self._with_callback[TXN_OFFSET_COMMIT] = TxnOffsetCommit(store, topics, writes, commits, in_cluster).take
+            self._with_callback[WRITE_TXN_MARKERS] = in_cluster.write_markers
+
+    def close(self) -> None:
+        """Close the connections to other nodes of the cluster."""
+        if self._in_cluster is not None:
+            self._in_cluster.close()
+        if self._forwarding is not None:
+            self._forwarding.close()
+
+    def _replace(self, front: FrontApis) -> None:
+        """Replace the handlers of transactions, which belong to the cluster."""
+        del self._synchronous[FIND_COORDINATOR]
+        self._asynchronous |= {FIND_COORDINATOR: front.find_coordinator, INIT_PRODUCER_ID: front.init_producer_id}
+        self._synchronous |= {
+            ADD_PARTITIONS_TO_TXN: front.refuse_partitions,
+            ADD_OFFSETS_TO_TXN: front.refuse,
+            END_TXN: front.refuse,
+        }
 
     @property
     def address(self) -> tuple[str, int]:
@@ -115,12 +176,20 @@ class ApiDispatcher:
     def take(self, frame: bytes, header: wire.RequestHeader, answer: Answer, client: Client) -> int:
         """Handle a request of a client; see `offsetlake.serve.net.connection.Requests.take`."""
         api, version = header.api, header.version
-        if version not in VERSIONS.get(api, ()):
+        forwarding = self._forwarding
+        if forwarding is not None and forwarding.takes(api, version):  # without an answer, the connection is closed
+            self._reads.tasks.start(forwarding.answer(api, frame, client), answer, RequestContext(0, client, None))
+            return 0
+        if version not in self._versions.get(api, ()):
             if api != API_VERSIONS:
                 raise wire.Malformed(f"unsupported API {api}, version {version}")
-            refused = {"error_code": UNSUPPORTED_VERSION, "api_keys": [_version_range(api)]}
+            refused = {"error_code": UNSUPPORTED_VERSION, "api_keys": [version_range(api, VERSIONS[api])]}
             client.work(self._respond(api, 0, refused, answer))
             return 0
+        return self.handle(frame, header, answer, client)
+
+    def handle(self, frame: bytes, header: wire.RequestHeader, answer: Answer, client: Client) -> int:
+        """Handle a request in a supported version, of a client of any listener, as `take`."""
         work = self._take(frame, header, answer, client)
         if len(frame) < MIN_LARGE_REQUEST_BYTES:
             return complete(work)
@@ -138,19 +207,33 @@ class ApiDispatcher:
             client.work(list_groups(self._store, request, context, answer))
             return 0
 
-        def respond(values: Values | Steps[Values]) -> None:
+        def respond(values: _Response) -> None:
             client.work(self._respond(api, version, values, answer))
 
         if api in self._synchronous:
             respond(self._synchronous[api](request, context))
         elif api in self._asynchronous:
-            self._reads.start(self._asynchronous[api](request, context), respond, context)
+            self._reads.tasks.start(self._asynchronous[api](request, context), respond, context)
         else:
             work = self._with_callback[api](request, context, respond)
             return 0 if work is None else (yield from work)
         return 0
 
-    def _respond(self, api: int, version: int, values: Values | Steps[Values], answer: Answer) -> Work:
+    def _api_versions(self, request: Any, context: RequestContext) -> Values:
+        """Answer ApiVersions; as a broker of a cluster, without features, whose levels the other brokers know."""
+        values = api_versions(request, context)
+        if self._forwarding is None or values.get("error_code"):
+            return values
+        versions = {**self._versions, **self._forwarding.versions}
+        return {
+            **values,
+            "api_keys": [version_range(key, each) for key, each in versions.items()],
+            "supported_features": [],
+            "finalized_features": [],
+            "finalized_features_epoch": -1,
+        }
+
+    def _respond(self, api: int, version: int, values: _Response, answer: Answer) -> Work:
         """Encode a response in steps, and send it."""
 
         def failed(code: int) -> None:
@@ -165,18 +248,32 @@ class ApiDispatcher:
         return 0
 
 
-def _api_versions(request: Any, context: RequestContext) -> Values:
-    if context.version >= _SOFTWARE_SINCE and not (
-        _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
-    ):
-        return {"error_code": INVALID_REQUEST, "api_keys": []}
-    name, level = "transaction.version", TRANSACTION_VERSION
-    supported = {"name": name, "min_version": 0, "max_version": level}
+def _member_handlers(membership: Membership, share_partitions: SharePartitions) -> dict[int, _WithCallback]:
+    """Return the handlers of requests of members of groups."""
+    members = ClassicApis(membership)
     return {
-        "api_keys": [_version_range(api) for api in VERSIONS],
-        "supported_features": [supported] if context.version >= _ZERO_FEATURE_SINCE else [],
-        "finalized_features": [{"name": name, "min_version_level": level, "max_version_level": level}],
-        "finalized_features_epoch": 0,
+        JOIN_GROUP: members.join_group,
+        SYNC_GROUP: members.sync_group,
+        HEARTBEAT: members.heartbeat,
+        LEAVE_GROUP: members.leave_group,
+        CONSUMER_GROUP_HEARTBEAT: ConsumerApis(membership, membership.settings).heartbeat,
+        SHARE_GROUP_HEARTBEAT: ShareApis(membership, share_partitions).heartbeat,
+    }
+
+
+def _share_handlers(store: Store, topics: Topics, coordinators: Coordinators) -> dict[int, _Asynchronous]:
+    """Return the handlers of start offsets and states of share groups."""
+    offsets = ShareOffsetApis(store, topics, coordinators.membership, coordinators.share_partitions)
+    states = ShareStateApis(coordinators.share_states)
+    return {
+        DESCRIBE_SHARE_GROUP_OFFSETS: offsets.describe,
+        ALTER_SHARE_GROUP_OFFSETS: offsets.alter,
+        DELETE_SHARE_GROUP_OFFSETS: offsets.delete,
+        INITIALIZE_SHARE_GROUP_STATE: states.initialize,
+        READ_SHARE_GROUP_STATE: states.read,
+        WRITE_SHARE_GROUP_STATE: states.write,
+        DELETE_SHARE_GROUP_STATE: states.delete,
+        READ_SHARE_GROUP_STATE_SUMMARY: states.summary,
     }
 
 
@@ -184,7 +281,3 @@ def _already_authenticated(_request: Any, _context: RequestContext) -> Values:
     """Answer a SASL request after the authentication, or without SASL, as a broker does."""
     message = "SaslAuthenticate request received after successful authentication"
     return {"error_code": ILLEGAL_SASL_STATE, "error_message": message, "mechanisms": (), "auth_bytes": b""}
-
-
-def _version_range(api: int) -> Values:
-    return {"api_key": api, "min_version": VERSIONS[api].start, "max_version": VERSIONS[api].stop - 1}

@@ -1,5 +1,7 @@
 """The APIs about the cluster and its topics, as answered by one broker whose only messages are those of the log.
 
+As a broker of a cluster, it describes the topics and brokers of the cluster, and leads only the log.
+
 ListOffsets returns the start and end offsets that table `log_ends` of the lake contains: those that a live cluster
 returned to the latest run over it. The offset for a timestamp is unknown, and is answered with an error if the end is
 known: tools interpret -1 as "nothing was written since", and `kafka-consumer-groups --to-datetime` would commit the
@@ -12,52 +14,57 @@ it. Therefore the end offset is MAX_OFFSET. `--describe` then shows that end, an
 OffsetCommit. The start offset and the offset for a timestamp are -1, with which `--to-earliest` fails.
 """
 
-import re
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop
 from typing import Any
 
 from offsetlake.kafka.error_codes import (
+    CLUSTER_AUTHORIZATION_FAILED,
     COORDINATOR_NOT_AVAILABLE,
     GROUP_AUTHORIZATION_FAILED,
     INVALID_REQUEST,
-    INVALID_TOPIC_EXCEPTION,
     MISMATCHED_ENDPOINT_TYPE,
     NONE,
+    NOT_LEADER_OR_FOLLOWER,
     TOPIC_AUTHORIZATION_FAILED,
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
     UNSUPPORTED_ENDPOINT_TYPE,
     UNSUPPORTED_FOR_MESSAGE_FORMAT,
 )
-from offsetlake.kafka.uuid import ZERO_UUID
+from offsetlake.kafka.placement import is_share_partition_key
 from offsetlake.log.positions import OFFSETS_TOPIC
-from offsetlake.serve.apis.described_partitions import NODE, described, encoded_partitions
 from offsetlake.serve.apis.log_reads import EARLIEST, LATEST, LogReads
+from offsetlake.serve.apis.topic_answers import (
+    described_topic,
+    encoded,
+    invalid_topic,
+    listed,
+    named_topic,
+    partition_limit,
+    requested_topic,
+)
 from offsetlake.serve.auth.acl import ANY_PERMISSION
 from offsetlake.serve.auth.principals import RequestContext
 from offsetlake.serve.protocol import wire
 from offsetlake.serve.protocol.api_keys import DESCRIBE_TOPIC_PARTITIONS, METADATA
 from offsetlake.serve.protocol.encoding import Lazy, Values
-from offsetlake.serve.protocol.topics import INTERNAL, MAX_OFFSET, Topics
+from offsetlake.serve.protocol.topic_descriptions import TopicTable
+from offsetlake.serve.protocol.topics import MAX_OFFSET, Topics
 from offsetlake.serve.steps import Steps
 from offsetlake.serve.storage.store import Store
 
 NO_NODE = -1
-MAX_DESCRIBED_PARTITIONS = 20_000
-"""Maximum number of partitions in one Metadata response, if commits can create partitions."""
+TRANSACTION_KEY = 1
+"""The type of transactional ids in FindCoordinator."""
 
-
-_GROUP_KEY, _TRANSACTION_KEY, _SHARE_KEY, _SHARE_KEYS_SINCE = 0, 1, 2, 6
-_DENIED = {_GROUP_KEY: GROUP_AUTHORIZATION_FAILED, _TRANSACTION_KEY: TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
+_GROUP_KEY, _SHARE_KEY, _SHARE_KEYS_SINCE = 0, 2, 6
+_DENIED = {_GROUP_KEY: GROUP_AUTHORIZATION_FAILED, TRANSACTION_KEY: TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
 _BY_ID_SINCE = 12  # version of Metadata that can identify topics by id; the fields exist since version 10
 _KEYS_SINCE = 4  # version of FindCoordinator with many keys
 _BROKERS, _CONTROLLERS = 1, 2
 _MAX_PAGE_PARTITIONS = 2000  # of DescribeTopicPartitions: max.request.partition.size.limit of a broker
 _NO_TIMESTAMP, _NO_OFFSET, _NO_EPOCH = -1, -1, -1
-_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _NO_BITS = -(2**31)
 _DESCRIBE = 1 << 8
 _READ_AND_DESCRIBE = 1 << 3 | _DESCRIBE
@@ -66,39 +73,39 @@ _READ_AND_DESCRIBE = 1 << 3 | _DESCRIBE
 class ClusterApis:
     """Answers Metadata, FindCoordinator, DescribeCluster, DescribeTopicPartitions, ListOffsets and Produce."""
 
-    def __init__(self, store: Store, topics: Topics, reads: LogReads, cluster_id: str) -> None:
-        self._store, self._topics, self._reads, self._cluster_id = store, topics, reads, cluster_id
+    def __init__(self, store: Store, topics: Topics, reads: LogReads, cluster_id: Callable[[], str | None]) -> None:
+        self._store, self._topics, self.reads, self._cluster_id = store, topics, reads, cluster_id
         self.address: tuple[str, int]
 
     def metadata(self, request: Any, context: RequestContext) -> Steps[Values]:
         """Answer Metadata: this broker, and the requested topics, or those of `_listed` if all are requested."""
-        topics: dict[Any, dict[str, Any]] = {}
+        table, topics = self._topics.now(), dict[Any, dict[str, Any]]()
         if request.topics is None or (context.version == 0 and not request.topics):
-            for name in self._listed(context):
-                topics[name] = self._topic(name)
+            for name in listed(table, context):
+                topics[name] = described_topic(table, name)
                 yield 0
         elif context.version < _BY_ID_SINCE and any(
             topic.name is None or getattr(topic, "topic_id", None) for topic in request.topics
         ):
-            topics = dict(enumerate(map(_invalid_topic, request.topics)))
+            topics = dict(enumerate(map(invalid_topic, request.topics)))
         else:
             for topic in request.topics:
                 key = topic.name, getattr(topic, "topic_id", None)
-                topics[key] = topics.get(key) or self._requested_topic(topic)
+                topics[key] = topics.get(key) or requested_topic(self._topics, table, topic)
                 yield 0
-        limit = self._partition_limit([*topics.values()])
+        limit = partition_limit(table, [*topics.values()])
         operations = {}
         if getattr(request, "include_topic_authorized_operations", False):
             operations = {"topic_authorized_operations": _READ_AND_DESCRIBE}
         described_topics = (
-            topic | {"partitions": described(topic, limit, METADATA, context.version)} | operations
+            topic | {"partitions": encoded(table, topic, limit, METADATA, context.version)} | operations
             for topic in topics.values()
         )
         with_operations = getattr(request, "include_cluster_authorized_operations", False)
         return {
-            "brokers": [self._broker()],
-            "cluster_id": self._cluster_id,
-            "controller_id": NODE,
+            "brokers": self._brokers(table),
+            "cluster_id": self._cluster_id(),
+            "controller_id": table.controller_id,
             "topics": Lazy(len(topics), described_topics),
             "cluster_authorized_operations": _DESCRIBE if with_operations else _NO_BITS,
         }
@@ -109,37 +116,48 @@ class ClusterApis:
         if kind != _BROKERS:
             error = MISMATCHED_ENDPOINT_TYPE if kind == _CONTROLLERS else UNSUPPORTED_ENDPOINT_TYPE
             return {"error_code": error, "endpoint_type": kind, "cluster_id": "", "brokers": []}
+        table = self._topics.now()
+        brokers = [broker | {"broker_id": broker["node_id"], "is_fenced": False} for broker in self._brokers(table)]
         return {
-            "cluster_id": self._cluster_id,
-            "controller_id": NODE,
-            "brokers": [self._broker() | {"broker_id": NODE, "is_fenced": False}],
+            "cluster_id": self._cluster_id() or "",
+            "controller_id": table.controller_id,
+            "brokers": brokers,
             "cluster_authorized_operations": _DESCRIBE if request.include_cluster_authorized_operations else _NO_BITS,
         }
 
     def find_coordinator(self, request: Any, context: RequestContext) -> Values:
-        """Answer FindCoordinator: this broker for groups and transactions; share partitions have no coordinator."""
+        """Answer FindCoordinator: this broker; brokers of a cluster coordinate its share partitions."""
         kind, keys = getattr(request, "key_type", _GROUP_KEY), getattr(request, "coordinator_keys", ())
-        key_type_error = _coordinator_error(kind, context.version)
+        key_type_error = self._coordinator_error(kind, context)
 
         def coordinator(key: str) -> dict[str, Any]:
-            denied = not key_type_error and not context.may(ANY_PERMISSION, key.encode())
-            error = _DENIED[kind] if denied else key_type_error
+            error = key_type_error or _key_error(kind, key, context)
             host, port = ("", -1) if error else self.address
-            node = NO_NODE if error else NODE
+            node = NO_NODE if error else self._topics.node
             return {"error_code": error, "error_message": None, "node_id": node, "host": host, "port": port}
 
         if context.version < _KEYS_SINCE:
             return coordinator(request.key)
         return {"coordinators": Lazy(len(keys), (coordinator(key) | {"key": key} for key in keys))}
 
+    def _coordinator_error(self, key_type: int, context: RequestContext) -> int:
+        """Return the error code for all keys of a type, NONE if it depends on the key."""
+        if key_type in _DENIED:
+            return NONE
+        if key_type != _SHARE_KEY or context.version < _SHARE_KEYS_SINCE:
+            return INVALID_REQUEST
+        if not context.client.access.may_act_as_broker():
+            return CLUSTER_AUTHORIZATION_FAILED
+        return NONE if self._topics.leads else COORDINATOR_NOT_AVAILABLE
+
     def describe_topic_partitions(self, request: Any, context: RequestContext) -> Steps[Values]:
         """Answer DescribeTopicPartitions, in the order of topic names, from the cursor on."""
         limit = max(1, min(request.response_partition_limit, _MAX_PAGE_PARTITIONS))
-        cursor, first = request.cursor, 0
+        cursor, first, table = request.cursor, 0, self._topics.now()
         if cursor is not None:
             first = max(cursor.partition_index, 0)
         names: set[str] = set()
-        for name in [topic.name for topic in request.topics] or map(bytes.decode, self._listed(context)):
+        for name in [topic.name for topic in request.topics] or map(bytes.decode, listed(table, context)):
             names.add(name)
             yield 0
         heap = [name for name in names if cursor is None or name >= cursor.topic_name]
@@ -149,11 +167,11 @@ class ClusterApis:
             yield 0
             name = heappop(heap)
             begin = first if cursor is not None and name == cursor.topic_name else 0
-            topic = self._named(name)
+            topic = named_topic(self._topics, table, name)
             numbers = topic["partitions"][begin : begin + limit]
             if limit == 0:
                 return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": begin}}
-            partitions = encoded_partitions(numbers, DESCRIBE_TOPIC_PARTITIONS, context.version)
+            partitions = table.encoded_partitions(name.encode(), numbers, DESCRIBE_TOPIC_PARTITIONS, context.version)
             topics.append(topic | {"partitions": partitions})
             limit -= len(numbers)
             if begin + len(numbers) < len(topic["partitions"]):
@@ -162,13 +180,15 @@ class ClusterApis:
         return {"topics": topics, "next_cursor": None}
 
     def produce(self, request: Any, _context: RequestContext) -> Values:
-        """Answer Produce with TOPIC_AUTHORIZATION_FAILED (29) for all partitions.
+        """Answer Produce with TOPIC_AUTHORIZATION_FAILED (29), or as a broker with NOT_LEADER_OR_FOLLOWER (6).
 
         The API is supported because librdkafka fetches only from brokers that support Produce.
         """
         if request.acks == 0:
             raise wire.Malformed("a Produce request with acks=0 is refused")  # a broker closes the connection too
-        return {"responses": Lazy(len(request.topic_data), map(_refuse_produce, request.topic_data))}
+        error = TOPIC_AUTHORIZATION_FAILED if self._topics.leads else NOT_LEADER_OR_FOLLOWER
+        refused = (_refuse_produce(topic, error) for topic in request.topic_data)
+        return {"responses": Lazy(len(request.topic_data), refused)}
 
     async def list_offsets(self, request: Any, context: RequestContext) -> Values:
         """Answer ListOffsets: start and end offsets as the module describes; for the log itself, timestamps too."""
@@ -177,7 +197,7 @@ class ClusterApis:
             partitions: Lazy | list[Values]
             if topic.name == OFFSETS_TOPIC and context.client.may_read_log():
                 isolation_level = getattr(request, "isolation_level", 0)
-                partitions = await self._reads.ends(topic.partitions, isolation_level, context.version)
+                partitions = await self.reads.ends(topic.partitions, isolation_level, context.version)
             else:
                 partitions = Lazy(len(topic.partitions), self._all_ends(topic.name, topic.partitions))
             topics.append({"name": topic.name, "partitions": partitions})
@@ -200,6 +220,8 @@ class ClusterApis:
         }
         if not self._topics.has_partition(name.encode(), partition.partition_index):
             return answer | {"error_code": UNKNOWN_TOPIC_OR_PARTITION}
+        if not self._topics.leads:
+            return answer | {"error_code": NOT_LEADER_OR_FOLLOWER}
         known = self._store.log_ends(name.encode(), partition.partition_index)
         start, end = known or (_NO_OFFSET, MAX_OFFSET)
         if partition.timestamp == LATEST:
@@ -209,74 +231,23 @@ class ClusterApis:
         # A broker returns this error for a log whose records have no timestamps.
         return answer | {"error_code": UNSUPPORTED_FOR_MESSAGE_FORMAT} if known and partition.timestamp >= 0 else answer
 
-    def _listed(self, context: RequestContext) -> list[bytes]:
-        """Return the topics in the response to a request for all topics.
-
-        They reveal what all groups read, so only a principal that may read all groups gets them. A topic that a request
-        names is described to every authenticated client, because clients need that before they can commit.
-        """
-        return self._topics.known() if context.client.access.may_read_log() else []
-
-    def _broker(self) -> dict[str, Any]:
-        host, port = self.address
-        return {"node_id": NODE, "host": host, "port": port}
-
-    def _partition_limit(self, topics: Sequence[Values]) -> int | None:
-        """Return the maximum number of partitions of each topic in a response; None without a limit.
-
-        If any topic exists, commits can create partitions: then a response contains at most MAX_DESCRIBED_PARTITIONS,
-        the first ones of each topic, and at least one of each topic.
-        """
-        too_many = self._topics.any and sum(len(topic["partitions"]) for topic in topics) > MAX_DESCRIBED_PARTITIONS
-        return max(1, MAX_DESCRIBED_PARTITIONS // len(topics)) if too_many else None
-
-    def _requested_topic(self, topic: Any) -> dict[str, Any]:
-        """Return the description of a topic that Metadata requests by name or id."""
-        if topic.name is not None:
-            return self._named(topic.name)
-        name = self._topics.name_of(topic.topic_id.bytes if topic.topic_id else ZERO_UUID)
-        if name is not None:
-            return self._topic(name)
-        return {"error_code": UNKNOWN_TOPIC_ID, "name": None, "topic_id": topic.topic_id, "partitions": []}
-
-    def _named(self, text: str) -> dict[str, Any]:
-        """Return the description of the topic with a name from a client, as `_topic`, or an error."""
-        name = text.encode()
-        error = UNKNOWN_TOPIC_OR_PARTITION if self._topics.partitions(name) == 0 else NONE
-        if not _NAME.fullmatch(text):
-            error = INVALID_TOPIC_EXCEPTION
-        if error:
-            return {"error_code": error, "name": text, "topic_id": None, "partitions": []}
-        return self._topic(name)
-
-    def _topic(self, name: bytes) -> dict[str, Any]:
-        """Return the description of a topic, with the numbers of its partitions only."""
-        return {
-            "error_code": NONE,
-            "name": name.decode(),
-            "topic_id": uuid.UUID(bytes=self._topics.id_of(name)),
-            "is_internal": name == INTERNAL,
-            "partitions": range(self._topics.partitions(name)),
-        }
+    def _brokers(self, table: TopicTable) -> list[dict[str, Any]]:
+        (host, port), node = self.address, self._topics.node
+        others = [broker._asdict() for broker in table.brokers if broker.node_id != node]
+        return [*others, {"node_id": node, "host": host, "port": port}]
 
 
-def _invalid_topic(topic: Any) -> dict[str, Any]:
-    """Refuse a topic in Metadata that is identified as the version does not allow; names are not nullable in it."""
-    return {"error_code": INVALID_REQUEST, "name": topic.name or "", "topic_id": topic.topic_id, "partitions": ()}
-
-
-def _refuse_produce(topic: Any) -> Values:
+def _refuse_produce(topic: Any, error: int) -> Values:
     """Refuse a topic in Produce, which is identified by name or by id."""
-    refused = {"error_code": TOPIC_AUTHORIZATION_FAILED, "base_offset": _NO_OFFSET, "record_errors": ()}
+    refused = {"error_code": error, "base_offset": _NO_OFFSET, "record_errors": ()}
     data = topic.partition_data
     partitions = Lazy(len(data), (refused | {"index": partition.index} for partition in data))
     names = {"name": getattr(topic, "name", None), "topic_id": getattr(topic, "topic_id", None)}
     return names | {"partition_responses": partitions}
 
 
-def _coordinator_error(key_type: int, version: int) -> int:
-    if key_type in {_GROUP_KEY, _TRANSACTION_KEY}:
-        return NONE
-    if key_type == _SHARE_KEY and version >= _SHARE_KEYS_SINCE:
-        return COORDINATOR_NOT_AVAILABLE
-    return INVALID_REQUEST
+def _key_error(key_type: int, key: str, context: RequestContext) -> int:
+    """Return the error code for a key of a type that has a coordinator."""
+    if key_type == _SHARE_KEY:
+        return NONE if is_share_partition_key(key) else INVALID_REQUEST
+    return NONE if context.may(ANY_PERMISSION, key.encode()) else _DENIED[key_type]

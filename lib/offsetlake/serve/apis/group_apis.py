@@ -1,26 +1,26 @@
 """The APIs that describe groups: their state and members, according to the latest records of the log."""
 
-import uuid
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from kio.schema.consumer_protocol_assignment.v0 import ConsumerProtocolAssignment
-from kio.schema.consumer_protocol_subscription.v0 import ConsumerProtocolSubscription
-from kio.schema.consumer_protocol_subscription.v3 import ConsumerProtocolSubscription as ConsumerProtocolSubscription3
-
+from offsetlake.coordinator.classic.administration import DescribedMember, describe
+from offsetlake.coordinator.classic.group import ClassicGroup
+from offsetlake.coordinator.consumer.group import ConsumerGroup
+from offsetlake.coordinator.share.group import ShareGroup
 from offsetlake.kafka.error_codes import (
     COORDINATOR_LOAD_IN_PROGRESS,
     GROUP_AUTHORIZATION_FAILED,
     GROUP_ID_NOT_FOUND,
     INVALID_GROUP_ID,
 )
-from offsetlake.kafka.uuid import uuid_bytes
 from offsetlake.serve.auth.acl import READ
 from offsetlake.serve.auth.principals import RequestContext
-from offsetlake.serve.protocol.encoding import Lazy, Values, encoded
+from offsetlake.serve.groups.descriptions import described as describe_modern
+from offsetlake.serve.groups.membership import Membership
+from offsetlake.serve.protocol.encoding import Lazy, Values
 from offsetlake.serve.protocol.topics import Topics
 from offsetlake.serve.protocol.wire import Malformed
+from offsetlake.serve.storage.group_details import GroupKind
 from offsetlake.serve.storage.store import Store
 
 _READ_DELETE_DESCRIBE = 1 << 3 | 1 << 6 | 1 << 8
@@ -39,10 +39,10 @@ _ASSIGNOR = "uniform"  # the first of group.consumer.assignors of a broker
 
 
 class GroupApis:
-    """Answers DescribeGroups and ConsumerGroupDescribe."""
+    """Answers DescribeGroups, ConsumerGroupDescribe and ShareGroupDescribe."""
 
-    def __init__(self, store: Store, topics: Topics) -> None:
-        self._store, self._topics = store, topics
+    def __init__(self, store: Store, topics: Topics, membership: Membership) -> None:
+        self._store, self._topics, self._membership = store, topics, membership
 
     def describe_groups(self, request: Any, context: RequestContext) -> Values:
         """Answer DescribeGroups; a group that is not of type classic is described as one that does not exist."""
@@ -58,6 +58,13 @@ class GroupApis:
         operations = _operations(request)
         _check_unique(request.group_ids)
         described = (self._denial(name, context) or self._consumer(name) | operations for name in request.group_ids)
+        return {"groups": Lazy(len(request.group_ids), described)}
+
+    def share_group_describe(self, request: Any, context: RequestContext) -> Values:
+        """Answer ShareGroupDescribe, for groups of type share."""
+        operations = _operations(request)
+        _check_unique(request.group_ids)
+        described = (self._denial(name, context) or self._share(name) | operations for name in request.group_ids)
         return {"groups": Lazy(len(request.group_ids), described)}
 
     def _denial(self, group_id: str, context: RequestContext) -> Values | None:
@@ -81,13 +88,13 @@ class GroupApis:
             if version < _NOT_FOUND_SINCE:
                 return described
             return described | _not_found(group_id, group, "classic")
-        stable = group["state"] == "Stable"
-        members = self._store.members(group_id.encode()).get("members", ())
+        live = self._membership.live(group_id.encode())
+        members = describe(live).members if isinstance(live, ClassicGroup) else ()
         return described | {
             "group_state": group["state"],
             "protocol_type": group["protocol_type"] or "",
-            "protocol_data": group["protocol"] or "" if stable else "",
-            "members": [_classic_member(member, stable=stable) for member in members],
+            "protocol_data": group["protocol"] or "",
+            "members": [_classic_member(member) for member in members],
         }
 
     def _consumer(self, group_id: str) -> dict[str, Any]:
@@ -99,63 +106,28 @@ class GroupApis:
         group = self._store.group(group_id.encode())
         if group is None or group["group_type"] != _CONSUMER:
             return described | _not_found(group_id, group, "consumer")
-        details = self._store.members(group_id.encode())
-        members = details.get("members", ())
-        names = self._names(group["state"], details) if members else {}
-        assignors = Counter(member["server_assignor"] for member in members if member["server_assignor"])
+        live = self._membership.live(group_id.encode())
+        if isinstance(live, ConsumerGroup):
+            return described | describe_modern(live, self._topics.descriptions(), self._membership.settings)
+        details = self._store.details(group_id.encode())
         return described | {
             "group_state": group["state"],
             "group_epoch": details.get("epoch") or 0,
             "assignment_epoch": details.get("assignment_epoch") or 0,
-            "assignor_name": assignors.most_common(1)[0][0] if assignors else _ASSIGNOR,
-            "members": [_consumer_member(member, names) for member in members],
+            "assignor_name": self._membership.settings.consumer_assignors[0],
         }
 
-    def _names(self, state: str, details: Mapping[str, Any]) -> dict[str, bytes]:
-        """Return the names of the topics that are assigned to members, by the text of their ids.
-
-        The log does not contain the names. They are known from commits with topic ids, and if a stable group subscribes
-        to one topic and one topic is assigned.
-        """
-        fields = ("assignment", "target_assignment")
-        entries = [entry for member in details["members"] for field in fields for entry in member[field] or ()]
-        ids = {entry["topic_id"]: self._topics.name_of(uuid_bytes(entry["topic_id"])) for entry in entries}
-        subscribed: list[str] = details["subscribed_topics"] or []
-        if state == "Stable" and len(ids) == len(subscribed) == 1:
-            return {id_: subscribed[0].encode() for id_ in ids}
-        return {id_: name for id_, name in ids.items() if name is not None}
-
-
-def _consumer_member(member: Mapping[str, Any], names: Mapping[str, bytes]) -> Values:
-    classic = member["session_timeout_ms"] is not None
-    return {
-        "member_id": member["member_id"],
-        "instance_id": member["group_instance_id"],
-        "rack_id": member["rack_id"],
-        "member_epoch": member["member_epoch"],
-        "client_id": member["client_id"] or "",
-        "client_host": member["client_host"] or "",
-        "subscribed_topic_names": member["subscribed_topics"] or (),
-        "subscribed_topic_regex": member["subscribed_regex"] or "",
-        "assignment": _assignment(member["assignment"] or (), names),
-        "target_assignment": _assignment(member["target_assignment"] or (), names),
-        "member_type": _CLASSIC_MEMBER if classic else _CONSUMER_MEMBER,
-    }
-
-
-def _assignment(entries: Iterable[Mapping[str, Any]], names: Mapping[str, bytes]) -> Values:
-    """Return an assignment without topics whose names are unknown; a broker omits deleted topics likewise."""
-    return {
-        "topic_partitions": [
-            {
-                "topic_id": uuid.UUID(bytes=uuid_bytes(entry["topic_id"])),
-                "topic_name": names[entry["topic_id"]].decode(),
-                "partitions": entry["partitions"],
-            }
-            for entry in entries
-            if entry["topic_id"] in names
-        ]
-    }
+    def _share(self, group_id: str) -> dict[str, Any]:
+        described = _CONSUMER_GROUP | {"group_id": group_id}
+        if not group_id:
+            return described | {"error_code": INVALID_GROUP_ID}
+        if self._store.loading:
+            return described | {"error_code": COORDINATOR_LOAD_IN_PROGRESS}
+        kind = self._store.group(group_id.encode())
+        group = None if kind is None or kind["group_type"] != "share" else self._membership.find(group_id.encode())
+        if not isinstance(group, ShareGroup):
+            return described | _not_found(group_id, kind, "share")
+        return described | describe_modern(group, self._topics.descriptions(), self._membership.settings)
 
 
 def _check_unique(group_ids: Sequence[str]) -> None:
@@ -164,7 +136,7 @@ def _check_unique(group_ids: Sequence[str]) -> None:
         raise Malformed("the request names a group twice")
 
 
-def _not_found(group_id: str, group: Mapping[str, Any] | None, wanted: str) -> dict[str, Any]:
+def _not_found(group_id: str, group: GroupKind | None, wanted: str) -> dict[str, Any]:
     name = group_id[:_MAX_NAME_CHARACTERS]
     message = f"Group {name} not found." if group is None else f"Group {name} is not a {wanted} group."
     return {"error_code": GROUP_ID_NOT_FOUND, "error_message": message}
@@ -175,33 +147,12 @@ def _operations(request: Any) -> dict[str, int]:
     return {"authorized_operations": _READ_DELETE_DESCRIBE if requested else _NO_BITS}
 
 
-def _classic_member(member: Mapping[str, Any], *, stable: bool) -> Values:
-    """Return the description of a member, with its subscription and assignment only if the group is stable."""
+def _classic_member(member: DescribedMember) -> Values:
     return {
-        "member_id": member["member_id"],
-        "group_instance_id": member["group_instance_id"],
-        "client_id": member["client_id"] or "",
-        "client_host": member["client_host"] or "",
-        "member_metadata": _subscription(member) if stable else b"",
-        "member_assignment": _assigned(member) if stable else b"",
+        "member_id": member.member_id,
+        "group_instance_id": member.instance_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "member_metadata": member.metadata,
+        "member_assignment": member.assignment,
     }
-
-
-def _subscription(member: Mapping[str, Any]) -> bytes:
-    """Return the encoded subscription of a member, as far as the tables contain it: topics and rack."""
-    topics, rack = member["subscribed_topics"], member["rack_id"]
-    if topics is None:
-        return b""
-    values = {"topics": topics, "user_data": None, "owned_partitions": (), "rack_id": rack}
-    if rack is None:
-        return _blob(ConsumerProtocolSubscription, 0, values)
-    return _blob(ConsumerProtocolSubscription3, 3, values)
-
-
-def _assigned(member: Mapping[str, Any]) -> bytes:
-    entries = member["assignment"]
-    return b"" if entries is None else _blob(ConsumerProtocolAssignment, 0, {"assigned_partitions": entries})
-
-
-def _blob(schema: Any, version: int, values: Values) -> bytes:
-    return version.to_bytes(2, "big") + encoded(schema, values)

@@ -1,7 +1,6 @@
 """ListGroups, encoded without a schema and in steps, because a list can contain 100,000 groups."""
 
 import struct
-from collections.abc import Mapping
 from typing import Any
 
 from offsetlake.kafka.error_codes import COORDINATOR_LOAD_IN_PROGRESS, NONE
@@ -9,6 +8,7 @@ from offsetlake.serve.auth.principals import RequestContext
 from offsetlake.serve.net.answering import Answer
 from offsetlake.serve.protocol import wire
 from offsetlake.serve.steps import Work
+from offsetlake.serve.storage.group_details import GroupKind
 from offsetlake.serve.storage.store import Store
 
 _THROTTLE, _FLEXIBLE, _STATES, _TYPES = 1, 3, 4, 5
@@ -25,7 +25,7 @@ def list_groups(store: Store, request: Any, context: RequestContext, answer: Ans
     types = {name.lower() for name in getattr(request, "types_filter", ())}
     flexible = context.version >= _FLEXIBLE
     tags = b"\0" if flexible else b""
-    suffixes: dict[int, bytes] = {}  # the encoding after the name by kind, empty if the filters exclude the kind
+    suffixes: dict[tuple[object, ...], bytes] = {}  # the encoding after the name by kind, empty if it is excluded
     groups: list[bytes] = []
     chunks, count = [], 0
     for name, kind in () if store.loading else store.groups():
@@ -35,10 +35,10 @@ def list_groups(store: Store, request: Any, context: RequestContext, answer: Ans
             chunks.append(b"".join(groups))
             groups.clear()
             yield len(chunks[-1])
-        suffix = suffixes.get(id(kind))
+        suffix = suffixes.get(values := tuple(kind.values()))
         if suffix is None:
             matches = (not states or kind["state"].lower() in states) and (not types or kind["group_type"] in types)
-            suffix = suffixes[id(kind)] = _suffix(kind, context.version) if matches else b""
+            suffix = suffixes[values] = _suffix(kind, context.version) if matches else b""
         if suffix and context.client.access.sees(name):
             groups.append(wire.string(name, flexible=flexible) + suffix)
     out = [tags, bytes(4) if context.version >= _THROTTLE else b""]
@@ -48,7 +48,7 @@ def list_groups(store: Store, request: Any, context: RequestContext, answer: Ans
     return 0
 
 
-def _suffix(kind: Mapping[str, Any], version: int) -> bytes:
+def _suffix(kind: GroupKind, version: int) -> bytes:
     flexible = version >= _FLEXIBLE
     texts = [kind["protocol_type"] or ""]
     texts += [kind["state"]] if version >= _STATES else []

@@ -6,8 +6,7 @@ all partitions.
 """
 
 import asyncio
-import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
@@ -30,13 +29,12 @@ from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.log.disk.partition_reader import OffsetOutOfRange, PartitionReader
 from offsetlake.log.disk.segment_index import NO_EPOCH, NO_TIMESTAMP, RecordPosition
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
+from offsetlake.serve.apis.request_tasks import RequestTasks
 from offsetlake.serve.auth.principals import RequestContext
-from offsetlake.serve.logs import ClientLog
 from offsetlake.serve.protocol.encoding import Lazy, Values
 from offsetlake.serve.protocol.topics import INTERNAL, Topics
 from offsetlake.serve.writes.watermarks import Watermarks
 
-LOG = ClientLog(logging.getLogger(__name__))
 MAX_FETCH_BYTES = 4 << 20  # of record batches in one response; a single larger batch is returned too
 GATHER_SECONDS = 0.01  # after a write, in which further writes are added to the response to a waiting Fetch
 MAX_WAIT_SECONDS = 60.0
@@ -94,41 +92,19 @@ class LogReads:
         self._folder, self._topics, self._watermarks, self._loop = folder, topics, watermarks, loop
         self._thread = ThreadPoolExecutor(1, "read")
         self._readers: dict[int, PartitionReader] = {}
-        self._tasks: set[asyncio.Task[Values]] = set()
-
-    def start(
-        self, work: Coroutine[Any, Any, Values], respond: Callable[[Values], None], context: RequestContext
-    ) -> None:
-        """Start to answer a request; `respond` is called with the response. If it fails, the connection is closed."""
-
-        def finish(task: "asyncio.Task[Values]") -> None:
-            self._tasks.discard(task)
-            if task.cancelled():
-                return
-            try:
-                respond(task.result())
-            except Exception:
-                LOG.exception(
-                    "Connection of %(address)s closed: a request to read the log caused an internal error",
-                    {"address": context.client.address},
-                )
-                context.client.close_connection()
-
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(finish)
+        self.tasks = RequestTasks(loop)
+        self.followers: dict[tuple[int, int], int] = {}
+        """The offset of the latest Fetch of each follower, by partition and node id."""
 
     async def close(self) -> None:
         """Cancel the requests that wait."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self.tasks.close()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def fetch(self, request: Any, context: RequestContext) -> Coroutine[Any, Any, Values]:
         """Answer Fetch for the log, if the client may read it; other topics get TOPIC_AUTHORIZATION_FAILED (29).
 
+        As a broker of a cluster, they get NOT_LEADER_OR_FOLLOWER (6).
         Clients that commit also fetch the partitions that they are assigned, and some fail without a response (`stop`
         of aiokafka raises). They report this error to the application, and do not retry at once.
         """
@@ -136,13 +112,18 @@ class LogReads:
             return self._refuse_session()
         logs: list[Any] = []
         others: list[Any] = []
+        readable = context.client.may_read_log()
         for topic in request.topics:
-            (logs if self._is_log(topic) and context.client.may_read_log() else others).append(topic)
+            (logs if readable and self._is_log(topic) else others).append(topic)
         partitions = {
             fetch.partition: _PartitionFetch(fetch.partition, fetch.fetch_offset, fetch.partition_max_bytes)
             for topic in logs
             for fetch in topic.partitions
         }
+        follower = _replica_id(request)
+        if self._is_follower(follower, context):
+            known = (each for each in partitions.values() if self._topics.has_partition(INTERNAL, each.partition))
+            self.followers |= {(each.partition, follower): each.offset for each in known}
         max_bytes = min(request.max_bytes, MAX_FETCH_BYTES)
         return self._fetch(
             _Fetch(
@@ -186,8 +167,14 @@ class LogReads:
             await self._watermarks.wait(watermarks, left)
             await asyncio.sleep(min(GATHER_SECONDS, left))
         log = [request.topic | {"partitions": partitions}] if partitions else []
-        responses = chain(log, map(_refuse_fetch, request.others))
+        error = TOPIC_AUTHORIZATION_FAILED if self._topics.leads else NOT_LEADER_OR_FOLLOWER
+        responses = chain(log, (_refuse_fetch(topic, error) for topic in request.others))
         return {"error_code": NONE, "responses": Lazy(len(log) + len(request.others), responses)}
+
+    def _is_follower(self, node: int, context: RequestContext) -> bool:
+        """Check whether a Fetch is one of another broker; a client can state any node id."""
+        brokers = self._topics.now().brokers
+        return any(broker.node_id == node for broker in brokers) and context.client.access.may_act_as_broker()
 
     def _is_log(self, topic: Any) -> bool:
         """Check whether a topic of a Fetch, identified by name or by id, is the log."""
@@ -271,6 +258,12 @@ def _find(reader: PartitionReader, timestamp: int, *, committed: bool) -> Record
     return found or RecordPosition(NO_TIMESTAMP, _NO_OFFSET, NO_EPOCH)
 
 
+def _replica_id(request: Any) -> int:
+    """Return the node id of the follower that sent a Fetch, -1 for a consumer."""
+    state = getattr(request, "replica_state", None)
+    return int(request.replica_id if state is None else state.replica_id)
+
+
 def _code(error: Exception) -> int:
     return next(code for kind, code in _ERRORS.items() if isinstance(error, kind))
 
@@ -291,8 +284,7 @@ def _empty_answer(number: int) -> dict[str, Any]:
     }
 
 
-def _refuse_fetch(topic: Any) -> Values:
+def _refuse_fetch(topic: Any, error: int) -> Values:
     """Refuse a topic that is not the log."""
-    refused = {"error_code": TOPIC_AUTHORIZATION_FAILED}
-    partitions = (_empty_answer(partition.partition) | refused for partition in topic.partitions)
+    partitions = (_empty_answer(partition.partition) | {"error_code": error} for partition in topic.partitions)
     return _name_and_id(topic) | {"partitions": Lazy(len(topic.partitions), partitions)}

@@ -26,9 +26,10 @@ from offsetlake.serve.protocol.api_keys import OFFSET_FETCH
 from offsetlake.serve.protocol.request_limits import REQUEST_LIMITS
 from offsetlake.serve.protocol.topics import Topics
 from offsetlake.serve.steps import Steps, Work, complete
+from offsetlake.serve.storage.group_details import NO_MEMBER, Committer
 from offsetlake.serve.storage.mapped_snapshot import Stored
 from offsetlake.serve.storage.store import Store, key
-from offsetlake.serve.writes.commit_rules import NO_MEMBER, Committer, fetch_error
+from offsetlake.serve.writes.commit_rules import fetch_error
 
 _ALL_SINCE = _NO_ERROR_BELOW = 2
 _THROTTLE, _EPOCH, _FLEXIBLE, _STABLE, _GROUPS, _MEMBER, _TOPIC_IDS = 3, 5, 6, 7, 8, 9, 10
@@ -163,7 +164,7 @@ class OffsetFetch:
         if not client.may(READ, group):
             error = GROUP_AUTHORIZATION_FAILED
         if not error and committer is not NO_MEMBER:
-            error = fetch_error(self._store.group(group), self._store.members(group), committer)
+            error = fetch_error(self._store, group, committer)
         topics: Sequence[Topic] = group_request.topics or []
         read: Read
         unstable: Collection[bytes] = self._store.pending.keys(group) if request.stable and not error else ()
@@ -242,10 +243,11 @@ class OffsetFetch:
         return b"".join(out)
 
     def _all_topics(self, version: int, partitions: Mapping[bytes, list[int]]) -> list[Topic]:
-        return [
-            (name, self._topics.id_of(name) if version >= _TOPIC_IDS else ZERO_UUID, tuple(numbers))
-            for name, numbers in partitions.items()
-        ]
+        """Return all topics of a group; by id, without those that no longer exist, as a broker does."""
+        if version < _TOPIC_IDS:
+            return [(name, ZERO_UUID, tuple(numbers)) for name, numbers in partitions.items()]
+        topics = ((name, self._topics.id_of(name), tuple(numbers)) for name, numbers in partitions.items())
+        return [topic for topic in topics if topic[1] != ZERO_UUID]
 
 
 def _no_offsets(_topic: bytes, partitions: Sequence[int]) -> list[Stored | None]:

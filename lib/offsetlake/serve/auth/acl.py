@@ -78,6 +78,14 @@ class Access:
         """Check whether the principal may read the commit log itself, which contains all groups."""
         return any(group == ANY_GROUP and permissions & (READ | ADMIN) for _, group, permissions in self._grants)
 
+    def may_list_topic(self, _topic: str) -> bool:
+        """Return whether the principal may learn of a topic that it does not name: only if it may read all groups."""
+        return self.may_read_log()
+
+    def may_act_as_broker(self) -> bool:
+        """Check whether the principal may send the requests of brokers: it administers all groups."""
+        return any(group == ANY_GROUP and permissions & ADMIN for _, group, permissions in self._grants)
+
     def is_first_refusal(self, permission: int, group: bytes) -> bool:
         """Record a denied operation; return whether it is the first of its kind since the ACL changed.
 
@@ -110,6 +118,9 @@ class _AllPermissions(Access):
         return True
 
     def may_read_log(self) -> bool:
+        return True
+
+    def may_act_as_broker(self) -> bool:
         return True
 
 

@@ -40,6 +40,11 @@ class Client:
         self.share = Share()
         self.work: Callable[[Work], object] = complete
 
+    @property
+    def host(self) -> str:
+        """The address without its port, as a broker stores it with members: `/192.0.2.1`."""
+        return f"/{self.address.rpartition(':')[0]}"
+
     def may(self, permission: int, group: bytes) -> bool:
         """Check whether the client has one of the permissions, given as bits, on a group; log the first refusal."""
         if self.access.may(permission, group):

@@ -41,7 +41,7 @@ def _authenticate(security: Security, request: Request) -> Client:
         principal = security.authenticate_token(token.strip()) if scheme.lower() == "bearer" else None
         if principal is None:
             LOG.warning("HTTP authentication of %s failed: the request has no valid token", client.address)
-            raise Problem("not-logged-in", _AUTHENTICATION_HINT, {"www-authenticate": "Bearer"})
+            raise Problem("authentication-required", _AUTHENTICATION_HINT, {"www-authenticate": "Bearer"})
         client.principal = principal
     client.access = security.access(client.principal)
     return client
@@ -55,7 +55,7 @@ def client_of(request: Request, permission: int = 0, group: str = "") -> Client:
     """
     client: Client = request.state.client
     if permission and not client.may(permission, group.encode()):
-        raise Problem("not-allowed", f"{client.principal} does not have that permission on group {group!r}.")
+        raise Problem("permission-denied", f"{client.principal} does not have that permission on group {group!r}.")
     return client
 
 

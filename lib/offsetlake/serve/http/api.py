@@ -18,18 +18,23 @@ from offsetlake.serve.http import response_models
 from offsetlake.serve.http.access import audit_headers_of, authenticated_route, client_of
 from offsetlake.serve.http.compare_and_commit import CompareAndCommit, ExpectedCommit, Outcome
 from offsetlake.serve.http.group_pages import page
+from offsetlake.serve.http.history import OffsetHistory
 from offsetlake.serve.http.json_response import VisibleJSONResponse
 from offsetlake.serve.http.offsets import read_offsets
 from offsetlake.serve.http.problems import Problem, documented, problem_of_error_code
 from offsetlake.serve.http.prometheus import ThrottledGroupsCollector
-from offsetlake.serve.http.request_models import CommitBody, GroupQuery, GroupsQuery, OffsetQuery, OffsetsQuery
+from offsetlake.serve.http.request_models import (
+    CommitBody,
+    GroupQuery,
+    GroupsQuery,
+    OffsetQuery,
+    OffsetsQuery,
+    RewindBody,
+)
+from offsetlake.serve.http.rewind import rewind
 from offsetlake.serve.steps import complete_in_turns
-from offsetlake.serve.storage.child_process import ChildFailed, run_child
-from offsetlake.serve.writes.deletions import Deletions
+from offsetlake.serve.storage.group_details import GroupKind
 from offsetlake.util.times import to_iso, to_ms
-
-MAX_HISTORY_SECONDS = 60.0
-"""A request for offsets at a timestamp may take that long, including the wait for the requests before it."""
 
 
 class Api:
@@ -37,8 +42,8 @@ class Api:
 
     def __init__(self, components: ServerComponents, registry: CollectorRegistry) -> None:
         self._components, self._registry = components, registry
-        self._deletions = Deletions(components.store, components.topics, components.writes, components.log_partition)
-        self._history = asyncio.Lock()  # one child process at a time
+        self._deletions = components.deletions
+        self._history = OffsetHistory(components.settings.lake)
 
     def router(self) -> APIRouter:
         """Return the routes."""
@@ -46,34 +51,43 @@ class Api:
 
         def route(method: str, path: str, handler: Callable[..., Any], *problems: str, **options: Any) -> None:
             responses = documented(*problems, "internal")
-            route_class = authenticated if "not-logged-in" in problems else None
+            route_class = authenticated if "authentication-required" in problems else None
             router.add_api_route(
                 path, handler, methods=[method], responses=responses, route_class_override=route_class, **options
             )
 
-        common = ("makes-no-sense", "loading", "not-logged-in", "not-allowed")
+        common = ("invalid-request", "loading", "authentication-required", "permission-denied")
         route("GET", "/livez", self.live, response_model=response_models.Health)
-        route("GET", "/readyz", self.ready, "loading", "log-broken", response_model=response_models.Health)
-        route("GET", "/metrics", self.metrics, "not-logged-in", response_class=PlainTextResponse)
+        route(
+            "GET",
+            "/readyz",
+            self.ready,
+            "loading",
+            "log-not-writable",
+            response_model=response_models.Readiness,
+            response_model_exclude_none=True,
+        )
+        route("GET", "/metrics", self.metrics, "authentication-required", response_class=PlainTextResponse)
         route(
             "GET",
             "/v1/snapshot",
             self.snapshot,
             "loading",
-            "not-logged-in",
+            "authentication-required",
             response_model=response_models.SnapshotDescription,
         )
         route("GET", "/v1/groups", self.groups, *common, response_model=response_models.GroupsPage)
         missing = ("group-not-found", "before-history", "history-unavailable")
         route("GET", "/v1/offsets", self.offsets, *common, *missing, response_model=response_models.Offsets)
-        body = ("no-json", "too-large", "changed-since", "transaction-open", "group-in-use", "too-many-commits")
-        partitions = ("group-not-found", "partition-not-found", "log-broken")
-        route(
-            "POST", "/v1/commit", self.commit, *common, *body, *partitions, response_model=response_models.CommitResult
-        )
+        body = ("invalid-json", "too-large", "offsets-changed", "transaction-open", "group-in-use", "too-many-commits")
+        partitions = ("group-not-found", "partition-not-found", "log-not-writable")
+        result: dict[str, Any] = {"response_model": response_models.CommitResult}
+        route("POST", "/v1/commit", self.commit, *common, *body, *partitions, **result)
+        refusals = ("invalid-json", "too-large", "rewind-refused", *partitions)
+        route("POST", "/v1/rewind", self.rewind, *common, *refusals, **result)
         no_content: dict[str, Any] = {"status_code": 204, "response_class": Response}
         route("DELETE", "/v1/offsets", self.delete_offset, *common, *partitions, "group-in-use", **no_content)
-        groups = ("group-not-found", "group-in-use", "share-group", "log-broken")
+        groups = ("group-not-found", "group-in-use", "log-not-writable")
         route("DELETE", "/v1/groups", self.delete_group, *common, *groups, **no_content)
         return router
 
@@ -81,14 +95,19 @@ class Api:
         """Return that the process is alive."""
         return {"status": "live"}
 
-    async def ready(self) -> dict[str, str]:
-        """Return whether the log is loaded and accepts writes."""
+    async def ready(self) -> dict[str, Any]:
+        """Return whether the log is loaded and accepts writes, and whether the cluster of a broker is available."""
         self._check_loaded()
         if self._components.writes.broken is not None:
             raise Problem(
-                "log-broken", f"{self._components.writes.broken} Reads continue; restart the server to write again."
+                "log-not-writable",
+                f"{self._components.writes.broken} Reads continue; restart the server to write again.",
             )
-        return {"status": "ready"}
+        cluster = self._components.cluster
+        if cluster is None:
+            return {"status": "ready"}
+        state = {"available": cluster.available, "metadata_age_seconds": cluster.age_seconds}
+        return {"status": "ready", "cluster": state}
 
     async def metrics(self, request: Request) -> Response:
         """Return the metrics in Prometheus's text format."""
@@ -116,21 +135,22 @@ class Api:
         """Return a page of groups, in no particular order; `state` and `type` are Kafka's names."""
         client = client_of(request)
         self._check_loaded()
-        filters = {"state": query.state, "group_type": query.type}
-        expected = {field: text.lower() for field, text in filters.items() if text is not None}
-        groups, next_hash = await page(
-            self._components.store,
-            0 if query.after is None else int(query.after, 16),
-            query.limit,
-            lambda name, kind: (
-                all(kind[field].lower() == text for field, text in expected.items()) and client.access.sees(name)
-            ),
-        )
+        state, group_type = (None if text is None else text.lower() for text in (query.state, query.type))
+
+        def matches(name: bytes, kind: GroupKind) -> bool:
+            has_state = state is None or kind["state"].lower() == state
+            has_type = group_type is None or kind["group_type"].lower() == group_type
+            return has_state and has_type and client.access.sees(name)
+
+        first_hash = 0 if query.after is None else int(query.after, 16)
+        groups, next_hash = await page(self._components.store, first_hash, query.limit, matches)
         rows = [
-            {"group": name.decode(), "type": kind["group_type"]}
-            | {"state": kind["state"], "protocol_type": kind["protocol_type"]}
+            {
+                "group": name.decode(), "type": kind["group_type"], "state": kind["state"],
+                "protocol_type": kind["protocol_type"],
+            }
             for name, kind in groups
-        ]
+        ]  # fmt: skip
         return {"groups": rows, "next": None if next_hash is None else f"{next_hash:08x}"}
 
     async def offsets(self, request: Request, query: Annotated[OffsetsQuery, Query()]) -> Response:
@@ -138,39 +158,12 @@ class Api:
         client_of(request, READ, query.group)
         self._check_loaded()
         if query.as_of is not None:
-            return VisibleJSONResponse(await self._offsets_as_of(query, to_ms(query.as_of)))
+            return VisibleJSONResponse(await self._history.offsets(query, to_ms(query.as_of)))
         group = query.group.encode()
         if self._components.store.group(group) is None:
             raise _group_not_found(query.group)
         rows = await complete_in_turns(read_offsets(self._components.store.group_offsets(group), query.topic))
         return VisibleJSONResponse({"group": query.group, "as_of": None, "history_ends": None, "offsets": rows})
-
-    async def _offsets_as_of(self, query: OffsetsQuery, timestamp: int) -> dict[str, Any]:
-        lake = self._components.settings.lake
-        child_request = {"lake": lake, "group": query.group, "topic": query.topic, "as_of": timestamp}
-        try:
-            async with asyncio.timeout(MAX_HISTORY_SECONDS), self._history:
-                answer = await run_child("offsetlake.serve.http.as_of", child_request)
-        except ChildFailed as error:
-            raise Problem("history-unavailable", str(error)) from error
-        except TimeoutError as error:
-            raise Problem(
-                "history-unavailable",
-                f"The query of the lake {lake} did not finish within {MAX_HISTORY_SECONDS:.0f} s. Run "
-                "`offsetlake offsets --as-of`, which has no time limit.",
-                {"retry-after": f"{MAX_HISTORY_SECONDS:.0f}"},
-            ) from error
-        if answer["offsets"] is None:
-            begins = "is empty" if answer["begins"] is None else f"begins at {to_iso(answer['begins'])}"
-            raise Problem(
-                "before-history",
-                f"The history in the lake {lake} {begins}, so the offsets at {to_iso(timestamp)} are unknown.",
-            )
-        if not answer["offsets"]:
-            raise Problem("group-not-found", f"Group {query.group!r} had no such offsets at {to_iso(timestamp)}.")
-        ends = None if answer["ends"] is None else to_iso(answer["ends"])
-        fields = {"group": query.group, "as_of": to_iso(timestamp), "history_ends": ends}
-        return fields | {"offsets": answer["offsets"]}
 
     async def commit(self, request: Request, body: CommitBody) -> dict[str, int]:
         """Commit offsets of a group if the committed offsets are the expected ones, all in one record batch or none.
@@ -207,7 +200,7 @@ class Api:
         try:
             outcome: Outcome = await done
         except LogUnavailable as error:
-            raise Problem("log-broken", f"{error} Nothing was written.") from error
+            raise Problem("log-not-writable", f"{error} Nothing was written.") from error
         _check_error(outcome.error, body.group)
         if outcome.differing:
             differing = [
@@ -216,12 +209,21 @@ class Api:
                 for current in outcome.differing
             ]
             raise Problem(
-                "changed-since",
+                "offsets-changed",
                 f"The committed offsets of group {body.group!r} are not the expected ones in {len(differing)} of "
                 f"{len(commits)} partitions. Nothing was written; check the current offsets and try again.",
-                standing=differing,
+                current_offsets=differing,
             )
         return {"log_partition": partition, "log_offset": outcome.log_offset}
+
+    async def rewind(self, request: Request, body: RewindBody) -> dict[str, int]:
+        """Set offsets of a group while its members run, all in one record batch or none.
+
+        The response is sent when members have given up the partitions and the offsets are written, which can take until
+        members that do not respond are removed.
+        """
+        self._check_loaded()
+        return await rewind(self._components, request, body)
 
     async def delete_group(self, request: Request, query: Annotated[GroupQuery, Query()]) -> None:
         """Delete a group without members, and all of its offsets."""
@@ -252,7 +254,7 @@ class Api:
         if self._components.store.loading:
             raise Problem(
                 "loading",
-                "The server is still loading the log. Try again in a moment.",
+                "The server is still loading the log, or waits for the metadata of its cluster. Try again in a moment.",
                 {"retry-after": "1"},
             )
 

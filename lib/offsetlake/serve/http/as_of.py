@@ -15,7 +15,6 @@
 """
 
 import os
-from pathlib import Path
 from typing import Any
 
 from offsetlake.lake.foreign.guard import open_verified
@@ -29,7 +28,7 @@ COLUMNS = ("topic", "partition", "committed_offset", "leader_epoch", "metadata",
 def handle(request: dict[str, Any]) -> dict[str, Any]:
     """Read the offsets that a request specifies, and return the answer."""
     os.nice(CHILD_NICENESS)
-    lake = open_verified(Path(request["lake"]))
+    lake = open_verified(request["lake"])
     begins = first_instant(lake)
     ends = lake.query("SELECT clock_timestamp FROM log_clock", "log_clock")["clock_timestamp"][0].as_py()
     if begins is None or request["as_of"] < begins:

@@ -11,9 +11,10 @@ from offsetlake.kafka.commits.encoding import offset_commit_key, offset_commit_v
 from offsetlake.kafka.error_codes import NONE, UNKNOWN_TOPIC_OR_PARTITION, UNSTABLE_OFFSET_COMMIT
 from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.serve.protocol.topics import Topics
+from offsetlake.serve.storage.group_details import NO_MEMBER
 from offsetlake.serve.storage.mapped_snapshot import Stored
 from offsetlake.serve.storage.store import VALUE, Store, key
-from offsetlake.serve.writes.commit_rules import NO_MEMBER, commit_error
+from offsetlake.serve.writes.commit_rules import commit_error
 from offsetlake.util.times import now_ms
 
 _OFFSET_COMMIT_VERSION = 10  # whose error codes apply
@@ -110,8 +111,7 @@ class CompareAndCommit:
 
     def _error(self) -> int:
         """Return the error code of a commit without a member; the offsets of open transactions cannot be compared."""
-        group = self._store.group(self._group)
-        error = commit_error(group, lambda: self._store.members(self._group), NO_MEMBER, _OFFSET_COMMIT_VERSION)
+        error = commit_error(self._store, self._group, NO_MEMBER, _OFFSET_COMMIT_VERSION)
         if error:
             return error
         for offset in self._offsets:

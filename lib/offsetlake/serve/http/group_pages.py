@@ -2,12 +2,12 @@
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from heapq import merge
 from itertools import groupby, islice
-from typing import Any
 from zlib import crc32
 
+from offsetlake.serve.storage.group_details import GroupKind
 from offsetlake.serve.storage.store import Store
 
 MAX_EXAMINED_GROUPS = 5000
@@ -16,22 +16,23 @@ MAX_EXAMINED_GROUPS = 5000
 STEP_GROUPS = 1000
 """With 100,000 changed groups a page takes 0.15 s, and other requests wait 20 ms at most."""
 
-Kind = Mapping[str, Any]
-
 
 async def page(
-    store: Store, min_hash: int, limit: int, matches: Callable[[bytes, Kind], bool]
-) -> tuple[list[tuple[bytes, Kind]], int | None]:
+    store: Store, min_hash: int, limit: int, matches: Callable[[bytes, GroupKind], bool]
+) -> tuple[list[tuple[bytes, GroupKind]], int | None]:
     """Return the matching groups with their kinds, from a CRC-32 on, and the CRC-32 at which the next page begins.
 
     The first page begins at 0; after the last page comes None. Groups with the same CRC-32 are on one page, which can
     therefore have more than `limit` groups; it has fewer, or none, if few match. A group that exists throughout is on
     exactly one page; one that is created or deleted meanwhile may be missing.
     """
-    snapshot, changed = store.snapshot, {*store.memtable, *store.immutable_memtable}  # before a refresh may switch them
+    snapshot, changed = (
+        store.snapshot,
+        {*store.memtable, *store.immutable_memtable, *store.live},
+    )  # before a refresh may switch them
     new = await _smallest(changed, min_hash)
     old = (item for item in snapshot.names_by_hash(min_hash) if item[1] not in changed)
-    groups: list[tuple[bytes, Kind]] = []
+    groups: list[tuple[bytes, GroupKind]] = []
     examined = last = 0
     for name_hash, items in groupby(merge(old, new), key=lambda item: item[0]):
         if len(groups) >= limit or examined >= MAX_EXAMINED_GROUPS:

@@ -11,25 +11,25 @@ from offsetlake.serve.http.json_response import VisibleJSONResponse
 MEDIA_TYPE = "application/problem+json"
 
 PROBLEMS: dict[str, tuple[int, str]] = {
-    "no-json": (400, "Invalid JSON"),
-    "not-logged-in": (401, "Authentication required"),
-    "not-allowed": (403, "Permission denied"),
+    "invalid-json": (400, "Invalid JSON"),
+    "authentication-required": (401, "Authentication required"),
+    "permission-denied": (403, "Permission denied"),
     "not-found": (404, "Path not found"),
     "group-not-found": (404, "Group not found"),
     "partition-not-found": (404, "Partition not found"),
     "before-history": (404, "Timestamp before the history"),
     "method-not-allowed": (405, "Method not allowed"),
-    "changed-since": (409, "Committed offsets differ from the expected ones"),
+    "offsets-changed": (409, "Committed offsets differ from the expected ones"),
     "group-in-use": (409, "Group in use"),
-    "share-group": (409, "Share group"),
+    "rewind-refused": (409, "Rewind refused"),
     "transaction-open": (409, "Open transaction"),
     "too-large": (413, "Request body too large"),
     "misdirected": (421, "Misdirected request"),
-    "makes-no-sense": (422, "Invalid request"),
+    "invalid-request": (422, "Invalid request"),
     "too-many-commits": (429, "Commit quota exceeded"),
     "internal": (500, "Internal server error"),
     "loading": (503, "Log is loading"),
-    "log-broken": (503, "Log not writable"),
+    "log-not-writable": (503, "Log not writable"),
     "history-unavailable": (503, "History unavailable"),
 }
 """The status and the title of each problem, by the last part of its type."""
@@ -48,16 +48,12 @@ _PROBLEMS_BY_ERROR_CODE = {
         "An open transaction has an offset of group {group!r}. Nothing was written; try again when it has ended.",
     ),
     error_codes.GROUP_ID_NOT_FOUND: ("group-not-found", "Group {group!r} does not exist or is a share group."),
-    error_codes.INVALID_REQUEST: (
-        "share-group",
-        "Group {group!r} is a share group. Change its offsets through its own cluster.",
-    ),
     error_codes.UNKNOWN_TOPIC_OR_PARTITION: (
         "partition-not-found",
         "A partition is not among the server's --topics, or its number is too large. Nothing was written.",
     ),
     error_codes.NOT_COORDINATOR: (
-        "log-broken",
+        "log-not-writable",
         "The log cannot be written. Nothing was written; the server's log contains the reason.",
     ),
 }
@@ -109,12 +105,12 @@ PROBLEM_SCHEMA = {
         "errors": {
             "type": "array",
             "items": {"type": "object"},
-            "description": "The invalid fields and the reasons (makes-no-sense)",
+            "description": "The invalid fields and the reasons (invalid-request)",
         },
-        "standing": {
+        "current_offsets": {
             "type": "array",
             "items": {"$ref": "#/components/schemas/PartitionOffset"},
-            "description": "The committed offsets that differ from the expected ones (changed-since)",
+            "description": "The committed offsets that differ from the expected ones (offsets-changed)",
         },
     },
 }

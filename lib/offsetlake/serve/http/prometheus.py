@@ -1,8 +1,10 @@
 """The metrics of a serving process, collected from its components when Prometheus scrapes them."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import cache
 
-from kio.index import load_request_schema
+from kio.index import UnknownEntity, load_request_schema
 from kio.schema.errors import ErrorCode
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -10,16 +12,23 @@ from prometheus_client.registry import Collector
 
 from offsetlake.serve.auth.acl import Access
 from offsetlake.serve.components import ServerComponents
+from offsetlake.serve.front.metadata.cluster import Cluster
 from offsetlake.serve.metrics.durations import SECONDS, Histogram
-from offsetlake.serve.protocol.api_keys import VERSIONS
 
-_APIS = {
-    api: load_request_schema(api, versions[0]).__name__.removesuffix("Request") for api, versions in VERSIONS.items()
-}
+_MAX_VERSIONS = 20  # of one API
 MAX_THROTTLED_GROUPS = 20
 """Groups with a label of their own."""
 
 _Sample = tuple[Sequence[str], float]
+
+
+@cache
+def _api_name(api: int) -> str:
+    """Return Kafka's name of an API that this process answers or forwards."""
+    for version in range(_MAX_VERSIONS):
+        with suppress(UnknownEntity):
+            return load_request_schema(api, version).__name__.removesuffix("Request")
+    return str(api)
 
 
 def registry(components: ServerComponents) -> CollectorRegistry:
@@ -60,6 +69,9 @@ class ServingCollector(Collector):
             "offsetlake_refused_connections", "Connections refused because of a connection limit.", [], [([], refused)]
         )
 
+        if self._components.cluster is not None:
+            yield from _cluster(self._components.cluster)
+
     def _requests(self) -> Iterator[Metric]:
         durations = HistogramMetricFamily(
             "offsetlake_request_duration_seconds",
@@ -69,14 +81,14 @@ class ServingCollector(Collector):
         received: list[_Sample] = []
         sent: list[_Sample] = []
         for api, traffic in self._components.traffic or ():
-            name = [_APIS[api]]
+            name = [_api_name(api)]
             durations.add_metric(name, _buckets(traffic.durations), traffic.durations.total)
             received.append((name, traffic.received))
             sent.append((name, traffic.sent))
         yield durations
         yield _counter("offsetlake_request_bytes", "Size of answered requests in bytes.", ["api"], received)
         yield _counter("offsetlake_response_bytes", "Size of answers in bytes.", ["api"], sent)
-        errors = [([_APIS[api], ErrorCode(code).name.upper()], number) for (api, code), number in self._errors()]
+        errors = [([_api_name(api), ErrorCode(code).name.upper()], number) for (api, code), number in self._errors()]
         throttled = 0 if self._components.quota is None else self._components.quota.throttled
         yield _counter(
             "offsetlake_throttled_commits", "Commits that exceeded the quota of their group.", [], [([], throttled)]
@@ -152,6 +164,20 @@ class ThrottledGroupsCollector(Collector):
             ["group"],
             groups,
         )
+
+
+def _cluster(cluster: Cluster) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "offsetlake_cluster_available",
+        "1 if the metadata of the cluster could be read the last time, 0 if not.",
+        cluster.available,
+    )
+    if cluster.age_seconds is not None:
+        yield GaugeMetricFamily(
+            "offsetlake_cluster_metadata_age_seconds", "Time since the metadata was last read.", cluster.age_seconds
+        )
+    yield GaugeMetricFamily("offsetlake_cluster_brokers", "Brokers in the metadata.", len(cluster.image.brokers))
+    yield GaugeMetricFamily("offsetlake_cluster_partitions", "Partitions in the metadata.", len(cluster.image))
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:

@@ -1,6 +1,6 @@
 """The query parameters and the request bodies of the HTTP API."""
 
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -45,6 +45,7 @@ def _timestamp(text: str) -> str:
     return text
 
 
+OffsetRow = TypeVar("OffsetRow", bound="SetOffset")
 Name = Annotated[str, AfterValidator(_name)]
 Partition = Annotated[int, Field(ge=0, le=MAX_PARTITION), BeforeValidator(_integer)]
 Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET), BeforeValidator(_integer)]
@@ -106,25 +107,41 @@ class Body(BaseModel):
         return value
 
 
-class NewOffset(Body):
-    """An offset to commit if the committed offset is `expected`, where null means that there is none."""
+class SetOffset(Body):
+    """An offset of a partition."""
 
     topic: Annotated[Name, Field(min_length=1)]
     partition: Partition
-    expected: AnyOffset | None
     offset: Offset
     leader_epoch: Epoch | None = None
     metadata: Annotated[str, AfterValidator(_metadata)] = ""
+
+
+class NewOffset(SetOffset):
+    """An offset to commit if the committed offset is `expected`, where null means that there is none."""
+
+    expected: AnyOffset | None
+
+
+def _unique(offsets: list[OffsetRow]) -> list[OffsetRow]:
+    if len({(offset.topic, offset.partition) for offset in offsets}) < len(offsets):
+        raise ValueError("expected each partition at most once")
+    return offsets
 
 
 class CommitBody(Body):
     """Offsets of one group; either all of them are committed or none is."""
 
     group: Name
-    offsets: Annotated[list[NewOffset], Field(min_length=1, max_length=MAX_OFFSETS, fail_fast=True)]
+    offsets: Annotated[
+        list[NewOffset], Field(min_length=1, max_length=MAX_OFFSETS, fail_fast=True), AfterValidator(_unique)
+    ]
 
-    @model_validator(mode="after")
-    def _check_unique(self) -> "CommitBody":
-        if len({(offset.topic, offset.partition) for offset in self.offsets}) < len(self.offsets):
-            raise ValueError("expected each partition at most once")
-        return self
+
+class RewindBody(Body):
+    """Offsets to set while the members of a group run; either all of them are set or none is."""
+
+    group: Name
+    offsets: Annotated[
+        list[SetOffset], Field(min_length=1, max_length=MAX_OFFSETS, fail_fast=True), AfterValidator(_unique)
+    ]

@@ -12,6 +12,19 @@ class Health(BaseModel):
     status: str
 
 
+class ClusterState(BaseModel):
+    """Whether the metadata of the cluster could be read the last time, and its age."""
+
+    available: bool
+    metadata_age_seconds: float
+
+
+class Readiness(Health):
+    """The state of the serving process, and of the cluster whose broker it is."""
+
+    cluster: ClusterState | None = None
+
+
 class CommitResult(BaseModel):
     """The log partition of the group and the log offset of the first record that was written."""
 

@@ -200,7 +200,7 @@ def _handle_http_error(request: Request, error: Exception) -> JSONResponse:
         ).response()
     if status == 404:
         return Problem("not-found", f"{where} does not exist. /openapi.json describes the existing paths.").response()
-    return Problem("no-json", f"The body of {where} cannot be parsed: {getattr(error, 'detail', '')}.").response()
+    return Problem("invalid-json", f"The body of {where} cannot be parsed: {getattr(error, 'detail', '')}.").response()
 
 
 def _handle_invalid_request(_request: Request, error: Exception) -> JSONResponse:
@@ -209,12 +209,12 @@ def _handle_invalid_request(_request: Request, error: Exception) -> JSONResponse
     if errors and errors[0]["type"] == "json_invalid":
         reason = errors[0]["ctx"]["error"]
         position = errors[0]["loc"][-1]
-        return Problem("no-json", f"The body is not valid JSON at character {position}: {reason}.").response()
+        return Problem("invalid-json", f"The body is not valid JSON at character {position}: {reason}.").response()
     if errors and errors[0]["loc"] == ("body",) and isinstance(errors[0].get("input"), bytes):
-        return Problem("makes-no-sense", "The body must be JSON with `Content-Type: application/json`.").response()
+        return Problem("invalid-request", "The body must be JSON with `Content-Type: application/json`.").response()
     fields = [{"where": ".".join(map(str, item["loc"])), "what": item["msg"]} for item in errors[:_MAX_REPORTED_ERRORS]]
     detail = "; ".join("{where}: {what}".format(**field) for field in fields)
-    return Problem("makes-no-sense", detail, errors=fields).response()
+    return Problem("invalid-request", detail, errors=fields).response()
 
 
 def _handle_internal_error(_request: Request, _error: Exception) -> JSONResponse:

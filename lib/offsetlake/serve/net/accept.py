@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from offsetlake.serve.logs import ClientLog
+from offsetlake.serve.net.acceptor import Acceptor, listen
 from offsetlake.serve.net.connections import AcceptedConnection
 from offsetlake.serve.net.login import MAX_LOGIN_SECONDS
 from offsetlake.serve.net.security import Security
@@ -52,6 +53,19 @@ class AcceptedConnections:
             self._security.connections.discard(connection)
             if not isinstance(error, ConnectionResetError | BrokenPipeError):  # health checks of ports are not logged
                 LOG.warning("TLS handshake with %s failed: %s", connection.client.address, _reason(error))
+
+
+async def accept(
+    host: str, port: int, security: Security, create: Callable[[], AcceptedConnection], loop: asyncio.AbstractEventLoop
+) -> tuple[Acceptor, int]:
+    """Listen for connections of Kafka's protocol, and return their port; `create` returns the protocol of a connection.
+
+    Raises:
+        BadRequest: The address cannot be used.
+    """
+    accepted = AcceptedConnections(security, lambda: security.tls, create, loop)
+    sockets = await listen(host, port)
+    return Acceptor(sockets, accepted.start, loop), sockets[0].getsockname()[1]
 
 
 def _reason(error: OSError) -> str:

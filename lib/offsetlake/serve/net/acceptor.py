@@ -10,7 +10,10 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from offsetlake.errors import BadRequest
+
 LOG = logging.getLogger(__name__)
+BACKLOG = 1024
 MAX_ACCEPTED = 32
 """Maximum number of connections that are accepted before other events are processed."""
 
@@ -75,16 +78,20 @@ class Acceptor:
             self._start(connection, address)
 
 
-async def listen(host: str, port: int, backlog: int) -> list[socket.socket]:
-    """Return sockets that listen on all addresses of a host; raise OSError if one of them cannot."""
+async def listen(host: str, port: int) -> list[socket.socket]:
+    """Return sockets that listen on all addresses of a host.
+
+    Raises:
+        BadRequest: One of the addresses cannot be used.
+    """
     loop = asyncio.get_running_loop()
-    addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
     try:
+        addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, address in dict.fromkeys((family, address) for family, _, _, _, address in addresses):
-            sockets.append(socket.create_server(address[:2], family=family, backlog=backlog))
-    except OSError:
+            sockets.append(socket.create_server(address[:2], family=family, backlog=BACKLOG))
+    except OSError as error:
         for listening in sockets:
             listening.close()
-        raise
+        raise BadRequest(f"Cannot listen on {host}:{port}: {error.strerror}.") from error
     return sockets

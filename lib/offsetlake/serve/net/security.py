@@ -23,6 +23,12 @@ RELOAD_SECONDS = 1.0  # the interval in which the files are checked for changes
 _WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 
 
+def security_protocol(settings: Settings) -> str:
+    """Return Kafka's name of the security protocol of the listener."""
+    encryption = "PLAINTEXT" if settings.tls_certificate is None else "SSL"
+    return encryption if settings.credentials is None else f"SASL_{encryption}"
+
+
 class Security:
     """The current certificates, credentials and ACLs, and the open connections.
 
@@ -58,6 +64,10 @@ class Security:
         if settings.acl is not None:
             self._acl = Acl(Path(settings.acl))
             self._add((settings.acl,), self._acl.read)
+
+    def has_logins(self) -> bool:
+        """Check whether clients log in, with a password or a certificate."""
+        return self._settings.credentials is not None or self._settings.tls_client_ca is not None
 
     def access(self, principal: str) -> Access:
         """Return the permissions of a principal."""
@@ -153,11 +163,13 @@ def problems(settings: Settings) -> list[str]:
 def _listener_problems(settings: Settings) -> list[str]:
     errors = []
     authenticates = settings.credentials is not None or settings.tls_client_ca is not None
-    if not (is_loopback(settings.host) or authenticates or settings.open_to_anyone):
-        errors.append(
-            f"A listener on the non-loopback address {settings.host} requires authentication: set credentials or "
-            "tls_client_ca, or set open_to_anyone"
-        )
+    hosts = (settings.host,) if settings.share is None else (settings.host, settings.share[0])
+    errors += [
+        f"A listener on the non-loopback address {host} requires authentication: set credentials or tls_client_ca, or "
+        "set open_to_anyone"
+        for host in hosts
+        if not (is_loopback(host) or authenticates or settings.open_to_anyone)
+    ]
     if settings.http is not None and not (is_loopback(settings.http[0]) or settings.open_to_anyone):
         errors += [
             f"An HTTP listener on the non-loopback address {settings.http[0]} requires {name}: set it, or set "
@@ -165,9 +177,10 @@ def _listener_problems(settings: Settings) -> list[str]:
             for name, value in (("credentials", settings.credentials), ("tls_certificate", settings.tls_certificate))
             if value is None
         ]
-    if settings.host in _WILDCARDS and settings.advertised is None:
+    wildcard = next((host for host in hosts if host in _WILDCARDS), None)
+    if wildcard is not None and settings.advertised is None:
         errors.append(
-            f"Clients cannot connect to the wildcard address {settings.host}: set advertised to the host and port that "
+            f"Clients cannot connect to the wildcard address {wildcard}: set advertised to the host and port that "
             "clients connect to"
         )
     return errors

@@ -14,16 +14,26 @@ from typing import NamedTuple
 from offsetlake.serve.protocol.api_keys import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
+    ALTER_SHARE_GROUP_OFFSETS,
     API_VERSIONS,
     CONSUMER_GROUP_DESCRIBE,
+    CONSUMER_GROUP_HEARTBEAT,
     DELETE_GROUPS,
+    DELETE_SHARE_GROUP_OFFSETS,
+    DELETE_SHARE_GROUP_STATE,
     DESCRIBE_CLUSTER,
     DESCRIBE_GROUPS,
+    DESCRIBE_SHARE_GROUP_OFFSETS,
     DESCRIBE_TOPIC_PARTITIONS,
     END_TXN,
     FETCH,
     FIND_COORDINATOR,
+    FORWARDED,
+    HEARTBEAT,
     INIT_PRODUCER_ID,
+    INITIALIZE_SHARE_GROUP_STATE,
+    JOIN_GROUP,
+    LEAVE_GROUP,
     LIST_GROUPS,
     LIST_OFFSETS,
     METADATA,
@@ -31,9 +41,19 @@ from offsetlake.serve.protocol.api_keys import (
     OFFSET_DELETE,
     OFFSET_FETCH,
     PRODUCE,
+    READ_SHARE_GROUP_STATE,
+    READ_SHARE_GROUP_STATE_SUMMARY,
+    RELAYED,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
+    SHARE_ACKNOWLEDGE,
+    SHARE_FETCH,
+    SHARE_GROUP_DESCRIBE,
+    SHARE_GROUP_HEARTBEAT,
+    SYNC_GROUP,
     TXN_OFFSET_COMMIT,
+    WRITE_SHARE_GROUP_STATE,
+    WRITE_TXN_MARKERS,
 )
 from offsetlake.serve.protocol.wire import Malformed
 
@@ -60,6 +80,10 @@ REQUEST_LIMITS = {
     OFFSET_COMMIT: _COMMIT,  # written as one record batch, of at most 1 MiB on a broker
     OFFSET_FETCH: _GROUPS,
     FIND_COORDINATOR: _GROUPS,
+    JOIN_GROUP: RequestLimit(4 * _MIB, 1_000),  # the protocols of a member
+    SYNC_GROUP: _COMMIT,  # written as one record
+    HEARTBEAT: _NO_ARRAYS,
+    LEAVE_GROUP: RequestLimit(4 * _MIB, 20_000),
     DESCRIBE_GROUPS: _GROUPS,
     LIST_GROUPS: _NO_ARRAYS,  # its arrays are the filters by state and by type
     SASL_HANDSHAKE: _NO_ARRAYS,
@@ -73,8 +97,23 @@ REQUEST_LIMITS = {
     DELETE_GROUPS: _GROUPS,
     OFFSET_DELETE: _PARTITIONS,
     DESCRIBE_CLUSTER: _NO_ARRAYS,
+    CONSUMER_GROUP_HEARTBEAT: RequestLimit(4 * _MIB, 50_000),  # topics of a subscription, and owned partitions
     CONSUMER_GROUP_DESCRIBE: _GROUPS,
     DESCRIBE_TOPIC_PARTITIONS: _PARTITIONS,
+    WRITE_TXN_MARKERS: _PARTITIONS,
+    **dict.fromkeys(FORWARDED | RELAYED, RequestLimit(8 * _MIB, 0)),  # not decoded here
+    SHARE_FETCH: _PARTITIONS,  # with acknowledgements of at most the records in flight
+    SHARE_ACKNOWLEDGE: _PARTITIONS,
+    SHARE_GROUP_HEARTBEAT: RequestLimit(4 * _MIB, 50_000),  # topics of a subscription
+    SHARE_GROUP_DESCRIBE: _GROUPS,
+    DESCRIBE_SHARE_GROUP_OFFSETS: _GROUPS,
+    ALTER_SHARE_GROUP_OFFSETS: _COMMIT,
+    DELETE_SHARE_GROUP_OFFSETS: _COMMIT,
+    INITIALIZE_SHARE_GROUP_STATE: _COMMIT,
+    READ_SHARE_GROUP_STATE: _COMMIT,
+    WRITE_SHARE_GROUP_STATE: _COMMIT,  # each share partition is written as one record
+    DELETE_SHARE_GROUP_STATE: _COMMIT,
+    READ_SHARE_GROUP_STATE_SUMMARY: _COMMIT,
 }
 """The limits by API key; requests of other APIs are refused."""
 

@@ -160,9 +160,11 @@ _FIXED = {
     "bool": _Type(Cursor.bool_, 1),
     "int8": _Type(Cursor.int8, 1),
     "int16": _Type(Cursor.int16, 2),
+    "uint16": _Type(lambda cursor: cursor.int16() & 0xFFFF, 2),
+    "error_code": _Type(Cursor.int16, 2),
     "int32": _Type(Cursor.int32, 4),
     "int64": _Type(Cursor.int64, 8),
     "timedelta_i32": _Type(lambda cursor: timedelta(milliseconds=cursor.int32()), 4),
     "uuid": _Type(_uuid, 16),
 }
-"""The types of fixed width by Kafka type, as far as requests use them."""
+"""The types of fixed width by Kafka type, as far as requests and small responses of a cluster use them."""

@@ -1,10 +1,15 @@
 """The topics of the serving process: those that are configured, with their partitions, or any topic."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.log.positions import OFFSETS_TOPIC, SHARE_STATE_TOPIC
+from offsetlake.serve.protocol.described_partitions import NODE, encoded_partitions
+from offsetlake.serve.protocol.encoding import Encoded
+from offsetlake.serve.protocol.topic_descriptions import DescribedTopics, TopicTable
+from offsetlake.util.times import now_ms
 
 INTERNAL = OFFSETS_TOPIC.encode()
 """The topic of the log itself, which always exists."""
@@ -30,7 +35,21 @@ class Topics:
     """The topics by name and by id. With `named` only those and the log exist, without it any topic.
 
     The id of a topic is the one in the log, or else it is derived from the name, so that it never changes.
+
+    | Field         | Description |
+    |---------------|-------------|
+    | leads         | Whether this process leads all partitions; otherwise the brokers of a cluster do |
+    | awaited       | Whether the topics are not known yet, and the server is still loading |
+    | revision      | Changes when topics may have been deleted or created again |
+    | changed_ms, created_ms | When topics were last changed, and when they were last created, in ms since the epoch |
+    | node, controller_id, brokers | The id of this process as a node, the controller, and the nodes of a cluster |
     """
+
+    leads = True
+    awaited = False
+    revision = 0
+    node = controller_id = NODE
+    brokers: Sequence[Any] = ()
 
     def __init__(self, named: Mapping[bytes, int] | None, log_partitions: int) -> None:
         self._fixed = {**(named or {}), **dict.fromkeys(MISSING_TOPICS, 0), INTERNAL: log_partitions}
@@ -40,6 +59,7 @@ class Topics:
         self._names: dict[bytes, bytes] = {}
         self._counts: dict[bytes, int] = {}
         self._remembered: dict[bytes, None] = {}  # topics without offsets, the oldest first
+        self.changed_ms = self.created_ms = now_ms()
         for name, partitions in self._fixed.items():
             if partitions:
                 self.id_of(name)
@@ -57,9 +77,28 @@ class Topics:
         if partition >= self._counts.get(name, 0):
             self._counts[name] = partition + 1
 
-    def known(self) -> list[bytes]:
-        """Return, sorted, the log and the configured topics, or, if any topic exists, those with stored offsets."""
-        return sorted({*self._fixed, *(self._counts if self.any else ())} - {*MISSING_TOPICS})
+    def now(self) -> TopicTable:
+        """Return the topics at this moment."""
+        return self
+
+    def descriptions(self) -> DescribedTopics:
+        """Return the topics at this moment as the group coordinator sees them."""
+        return DescribedTopics(self.now(), self.changed_ms, self.created_ms)
+
+    def request(self, topic: bytes) -> None:
+        """Note that a client requested a topic, by name or id, that does not exist."""
+
+    def known(self) -> set[bytes]:
+        """Return the log and the configured topics and, if any topic exists, those with stored offsets."""
+        return {*self._fixed, *(self._counts if self.any else ())} - {*MISSING_TOPICS}
+
+    def configured(self) -> set[bytes]:
+        """Return the log and the configured topics."""
+        return self._fixed.keys() - {*MISSING_TOPICS}
+
+    def configured_partitions(self, name: bytes) -> int:
+        """Return the number of partitions of the log or a configured topic, 0 for any other."""
+        return self._fixed.get(name, 0)
 
     def partitions(self, name: bytes) -> int:
         """Return the number of partitions of a topic, 0 if it does not exist.
@@ -100,3 +139,15 @@ class Topics:
         fixed = self._fixed.get(name)
         limit = fixed if fixed is not None else MAX_PARTITIONS if self.any else 0
         return 0 <= partition < limit
+
+    def is_internal(self, name: bytes) -> bool:
+        """Check whether a topic is internal."""
+        return name == INTERNAL
+
+    def racks(self, _name: bytes, _partition: int) -> tuple[str, ...]:
+        """Return the racks of the replicas of a partition: none."""
+        return ()
+
+    def encoded_partitions(self, _name: bytes, numbers: range, api: int, version: int) -> Encoded:
+        """Return partitions of a topic, encoded for Metadata or DescribeTopicPartitions."""
+        return encoded_partitions(numbers, api, version)

@@ -10,6 +10,7 @@ The file is a header (its length as int64, then JSON), followed by arrays in the
 | runs                    | group   | The first run of the group; one more item closes the last group |
 | kinds                   | group   | The index of the group's kind in `kinds` of the header |
 | details                 | group   | JSON with the members of the group; empty for classic groups without |
+| replay_states           | group   | `replay_state`; empty of a streams group, and if the group has only commits |
 | run_topics, run_starts  | run     | The number of the topic by name, and the first entry; one more item at the end |
 | partitions, offsets, epochs, metadata, topic_ids | entry | Columns of `offsets`, in the narrowest integer types |
 | topic_names, metadata_texts, topic_id_bytes | text | UTF-8; topic ids are 16 bytes each |
@@ -25,6 +26,8 @@ from collections.abc import Iterator
 from mmap import ACCESS_READ, mmap
 from typing import Any, NamedTuple
 from zlib import crc32
+
+from offsetlake.serve.storage.group_details import GroupDetails, GroupKind
 
 HEADER = struct.Struct("<q")
 
@@ -65,7 +68,7 @@ class MappedSnapshot:
         """By log partition, the log offset after the last record that the snapshot contains."""
         self.created_ms: int = header["created_ms"]
         """When the snapshot was built, in ms since the epoch."""
-        self.kinds: list[dict[str, Any]] = header["kinds"]
+        self.kinds: list[GroupKind] = header["kinds"]
         self.pending = [_pending(row) for row in header["pending"]]
         self.known_topics: dict[bytes, tuple[int, bytes]] = {
             name.encode(): (last, bytes.fromhex(id_)) for name, (last, id_) in header["topics"].items()
@@ -89,6 +92,7 @@ class MappedSnapshot:
         self._metadata, self._topic_ids = array("metadata"), array("topic_ids")
         self._group_names = array("group_names"), array("group_names_ends")
         self._details = array("details"), array("details_ends")
+        self._replay_states = array("replay_states"), array("replay_states_ends")
         self._metadata_texts = array("metadata_texts"), array("metadata_texts_ends")
         self._ids = array("topic_id_bytes")
         self._first_metadata = _text(self._metadata_texts, 0) if len(self._metadata_texts[1]) else b""
@@ -134,15 +138,21 @@ class MappedSnapshot:
         """Return the name of a group."""
         return _text(self._group_names, group)
 
-    def kind(self, group: int) -> dict[str, Any]:
+    def kind(self, group: int) -> GroupKind:
         """Return the kind of a group: type, state, protocol type and protocol, as columns of `groups`."""
         return self.kinds[self._group_kinds[group]]
 
-    def details(self, group: int) -> dict[str, Any]:
-        """Return the members of a group and their metadata; empty for classic groups without members."""
+    def details(self, group: int) -> GroupDetails:
+        """Return what is known of a group that is not live; empty for classic groups."""
         text = _text(self._details, group)
-        details: dict[str, Any] = json.loads(text) if text else {}
+        details: GroupDetails = json.loads(text) if text else {}
         return details
+
+    def replay_state(self, group: int) -> dict[str, Any] | None:
+        """Return `GroupState.to_dict` of a classic or consumer group; None for one that has only commits."""
+        text = _text(self._replay_states, group)
+        state: dict[str, Any] | None = json.loads(text) if text else None
+        return state
 
     def run(self, group: int, topic: bytes) -> range:
         """Return the entries of a group in a topic."""

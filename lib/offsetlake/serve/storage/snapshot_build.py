@@ -48,7 +48,7 @@ MAX_CHECKED_GROUPS = 1000
 
 def build(request: dict[str, Any]) -> dict[str, Any]:
     """Build a snapshot as a request specifies, and return the answer."""
-    folder, path = Path(request["log"]), Path(request["lake"])
+    folder, path = Path(request["log"]), request["lake"]
     if request["ends"] is None:
         lake = Lake.create(path)
         truncate_torn(folder)
@@ -106,9 +106,10 @@ def _check_covered(lake: Lake, folder: Path, log_partitions: int) -> None:
         covered_end = covered.get((OFFSETS_TOPIC, partition), 0)
         if segments and segments[0].base_offset > covered_end:
             raise LogMismatch(
-                f"{path} begins at log offset {segments[0].base_offset}, but the lake {lake.path} covers the log only "
-                f"up to log offset {covered_end}, so the records between them are missing. Pass the lake that this log "
-                "was compacted into with --lake; if that lake no longer exists, run `offsetlake run` to record the gap."
+                f"{path} begins at log offset {segments[0].base_offset}, but the lake {lake.location} covers the log "
+                f"only up to log offset {covered_end}, so the records between them are missing. Pass the lake that "
+                "this log was compacted into with --lake; if that lake no longer exists, run `offsetlake run` to "
+                "record the gap."
             )
 
 

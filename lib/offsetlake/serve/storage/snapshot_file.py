@@ -28,8 +28,12 @@ OFFSET_COLUMNS = (
 )
 """The columns of `offsets` that the file contains."""
 
+_MEMBERSHIP_TYPES = ("classic", "consumer", "share")
+"""The types of groups whose members this server coordinates."""
+
 _KIND_COLUMNS = ("group_type", "state", "protocol_type", "protocol")
-_DETAIL_COLUMNS = ("generation", "epoch", "assignment_epoch", "leader", "subscription", "subscribed_topics")
+_DETAIL_COLUMNS = ("epoch", "assignment_epoch", "subscription", "subscribed_topics")
+_MEMBER_COLUMNS = ("group_id", "member_id", "member_epoch")
 _PENDING_COLUMNS = ("group_id", "topic", "partition", "producer_id", "log_partition", "log_offset")
 _TYPE_CODES = {"uint8": "B", "uint16": "H", "uint32": "I", "int8": "b", "int16": "h", "int32": "i", "int64": "q"}
 _ALIGNMENT = 8
@@ -55,6 +59,7 @@ def snapshot_parts(snapshot: Snapshot, ends: pa.Table) -> list[bytes | memoryvie
     topic, topic_ids = _indices(offsets["topic"], topics), _encoded(offsets["topic_id"])
     arrays: Arrays = {**_group_arrays(names), **_entry_arrays(offsets, names, topic, topic_ids)}
     kinds, arrays["kinds"] = _kinds(groups, names)
+    arrays |= _texts("replay_states", _replay_states(groups, names))
     arrays |= _texts("details", _details(snapshot, names)) | _texts("topic_names", map(str.encode, topics.to_pylist()))
     header: dict[str, Any] = {"kinds": kinds, "pending": _pending(snapshot)}
     header |= {"version": snapshot.version, "position": [*snapshot.ends.items()], "created_ms": now_ms()}
@@ -210,19 +215,39 @@ def _kinds(groups: pa.Table, names: pa.Array) -> tuple[list[dict[str, Any]], npt
 
 
 def _details(snapshot: Snapshot, names: pa.Array) -> list[bytes]:
+    """Return `GroupDetails` of each group as JSON, empty for classic groups."""
     details = [b""] * len(names)
     groups = snapshot.tables["groups"]
-    is_consumer = pc.equal(groups["group_type"].cast(pa.string()), "consumer")
-    groups = groups.filter(pc.or_(pc.greater(groups["member_count"], 0), is_consumer))
+    groups = groups.filter(pc.not_equal(groups["group_type"].cast(pa.string()), "classic"))
     if groups.num_rows:
-        members: dict[str, list[dict[str, Any]]] = {}
-        for member in snapshot.tables["group_members"].to_pylist():
-            members.setdefault(member["group_id"], []).append(member)
+        members = _members(snapshot)
         numbers = pc.index_in(groups["group_id"], names).to_pylist()
         rows = groups.select(["group_id", *_DETAIL_COLUMNS]).to_pylist()
         for number, group in zip(numbers, rows, strict=True):
             details[number] = json.dumps(group | {"members": members.get(group["group_id"], [])}).encode()
     return details
+
+
+def _members(snapshot: Snapshot) -> dict[str, list[dict[str, Any]]]:
+    """Return by group the members that are not in `replay_state`: those of streams groups."""
+    rows = snapshot.tables["group_members"].select(_MEMBER_COLUMNS)
+    groups = snapshot.tables["groups"]
+    coordinated = groups.filter(pc.is_in(groups["group_type"], pa.array(_MEMBERSHIP_TYPES)))["group_id"]
+    members: dict[str, list[dict[str, Any]]] = {}
+    for member in rows.filter(pc.invert(pc.is_in(rows["group_id"], coordinated.combine_chunks()))).to_pylist():
+        members.setdefault(member["group_id"], []).append(member)
+    return members
+
+
+def _replay_states(groups: pa.Table, names: pa.Array) -> list[bytes]:
+    """Return `replay_state` of each classic, consumer and share group, empty for groups that have only commits."""
+    states = [b""] * len(names)
+    has_members = pc.is_in(groups["group_type"], pa.array(_MEMBERSHIP_TYPES))
+    rows = groups.filter(pc.and_(has_members, pc.is_valid(groups["replay_state"])))
+    numbers = pc.index_in(rows["group_id"], names).to_pylist()
+    for number, state in zip(numbers, rows["replay_state"].to_pylist(), strict=True):
+        states[number] = state.encode()
+    return states
 
 
 def _pending(snapshot: Snapshot) -> list[list[Any]]:

@@ -8,13 +8,15 @@ so that an answer copies its head; an empty one is a tombstone. Keys within a gr
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import perf_counter
 from typing import Any
 
 from offsetlake.serve.storage import group_offsets
+from offsetlake.serve.storage.group_details import GroupDetails, GroupKind, Live
 from offsetlake.serve.storage.group_offsets import GroupOffsets
 from offsetlake.serve.storage.mapped_snapshot import Entry, MappedSnapshot, Stored
+from offsetlake.serve.storage.memtable import Memtable, OffsetChanges
 from offsetlake.serve.storage.pending import Pending, PendingOffset, TransactionKey
 
 VALUE = group_offsets.VALUE
@@ -22,7 +24,7 @@ VALUE = group_offsets.VALUE
 
 TOMBSTONE = b""
 _PARTITION, _OFFSET = struct.Struct(">i"), struct.Struct(">q")
-SIMPLE_GROUP = {"group_type": "classic", "state": "Empty", "protocol_type": None, "protocol": None}
+SIMPLE_GROUP: GroupKind = {"group_type": "classic", "state": "Empty", "protocol_type": None, "protocol": None}
 
 
 def key(topic: bytes, partition: int) -> bytes:
@@ -39,34 +41,13 @@ def _valid_values(ended: dict[bytes, PendingOffset]) -> dict[bytes, bytes]:
     return {name: value for name, (_, value) in ended.items() if value is not None}
 
 
-class OffsetChanges:
-    """The changes of one group in one memtable: offsets by key, and whether the layers below are hidden.
-
-    | Field             | Description |
-    |-------------------|-------------|
-    | offsets           | Stored offsets and tombstones by key |
-    | hides_older       | The group was deleted: its entries in the layers below do not count |
-    | exists            | The group exists because of this memtable |
-    | accepts_commits   | A commit without a member was accepted, so that the next one will be, too |
-    """
-
-    __slots__ = ("accepts_commits", "exists", "hides_older", "offsets")
-
-    def __init__(self) -> None:
-        self.offsets: dict[bytes, bytes] = {}
-        self.hides_older = False
-        self.exists = False
-        self.accepts_commits = False
-
-
-Memtable = dict[bytes, OffsetChanges]
-
-
 class Store:
     """Offsets and groups by name, as UTF-8 bytes. It must not be read while it is `loading`.
 
     It counts the offsets `committed` and `deleted` since it was loaded, the `refreshes` of the snapshot and the
-    `failed_refreshes`; `load_seconds` is how long loading took.
+    `failed_refreshes`; `load_seconds` is how long loading took. The `live` groups have members and are newer than the
+    layers; nobody may join a group while its tombstones are written (`deleting`). `group_deleted` is called with each
+    deleted group, `refreshed` after a switch to the next snapshot, `member_committed` with each member that commits.
     """
 
     def __init__(self) -> None:
@@ -75,6 +56,11 @@ class Store:
         self.memtable: Memtable = {}
         self.immutable_memtable: Memtable = {}
         self.pending = Pending()
+        self.live: Mapping[bytes, Live] = {}
+        self.deleting: set[bytes] = set()
+        self.group_deleted: Callable[[bytes], None] = lambda _: None
+        self.refreshed: Callable[[], None] = lambda: None
+        self.member_committed: Callable[[bytes, bytes], None] = lambda _group, _member: None
         self._watchers = 0
         self._newest: dict[bytes, int] = {}  # by group, its newest log offset since the first watcher began
         self.committed = self.deleted = self.refreshes = self.failed_refreshes = 0
@@ -162,8 +148,10 @@ class Store:
             offsets |= changes.offsets
         return {name: value for name, value in offsets.items() if value}
 
-    def group(self, group: bytes) -> dict[str, Any] | None:
+    def group(self, group: bytes) -> GroupKind | None:
         """Return the kind of a group (`MappedSnapshot.kind`), or None if there is no such group."""
+        if (live := self.live.get(group)) is not None:
+            return live.kind
         exists = False
         for memtable in (self.memtable, self.immutable_memtable):
             changes = memtable.get(group)
@@ -177,20 +165,23 @@ class Store:
         return SIMPLE_GROUP if exists else None
 
     def accepts_commits(self, group: bytes) -> bool:
-        """Check whether the group accepted a commit without a member since the last refresh: it will the next one."""
-        changes = self.memtable.get(group)
-        return changes is not None and changes.accepts_commits
+        """Check whether the group accepted a commit without a member since the last refresh: it will the next one.
 
-    def members(self, group: bytes) -> dict[str, Any]:
-        """Return the members of a group and their metadata (`MappedSnapshot.details`), empty without members."""
+        That is unknown of a live group, which may have members by now.
+        """
+        changes = self.memtable.get(group)
+        return changes is not None and changes.accepts_commits and group not in self.live
+
+    def details(self, group: bytes) -> GroupDetails:
+        """Return what is known of a group that is not live (`MappedSnapshot.details`)."""
         memtables = (self.memtable, self.immutable_memtable)
         hidden = any((changes := memtable.get(group)) is not None and changes.hides_older for memtable in memtables)
         number = -1 if hidden else self.snapshot.group(group)
         return self.snapshot.details(number) if number >= 0 else {}
 
-    def groups(self) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    def groups(self) -> Iterator[tuple[bytes, GroupKind]]:
         """Yield all groups with their kinds; writes and refreshes may happen during the iteration."""
-        snapshot, changed = self.snapshot, {*self.memtable, *self.immutable_memtable}
+        snapshot, changed = self.snapshot, {*self.memtable, *self.immutable_memtable, *self.live}
         for number in snapshot.groups:
             name = snapshot.name(number)
             if name not in changed:
@@ -259,6 +250,23 @@ class Store:
         changes = self._changes(group, last)
         changes.offsets.clear()
         changes.hides_older, changes.exists, changes.accepts_commits = True, False, False
+        self.group_deleted(group)
+
+    def has_queued_records(self, group: bytes) -> bool:
+        """Return whether records of the members of a group are not durable yet."""
+        return group in self.live and self.live[group].has_queued_records()
+
+    def note_group_record(self, group: bytes, last: int) -> None:
+        """Remember the log offset of the newest record of a group, which is no offset."""
+        if self._watchers:
+            self._newest[group] = last
+
+    def replay_state(self, group: bytes) -> dict[str, Any] | None:
+        """Return the replayed state of a group in the snapshot; None if it was deleted, or has only commits."""
+        memtables = (self.memtable, self.immutable_memtable)
+        hidden = any((changes := memtable.get(group)) is not None and changes.hides_older for memtable in memtables)
+        number = -1 if hidden else self.snapshot.group(group)
+        return self.snapshot.replay_state(number) if number >= 0 else None
 
     def _changes(self, group: bytes, last: int) -> OffsetChanges:
         if self._watchers:
@@ -278,6 +286,7 @@ class Store:
         """Switch to the next snapshot, which contains all writes before `begin_refresh`; return the old memtable."""
         obsolete, self.snapshot, self.immutable_memtable = self.immutable_memtable, snapshot, {}
         self.refreshes += 1
+        self.refreshed()
         return obsolete
 
     def merge_back(self) -> None:
@@ -287,8 +296,4 @@ class Store:
         for group, changes in newer.items():
             merged = self.memtable.setdefault(group, changes)
             if merged is not changes:
-                if changes.hides_older:
-                    merged.offsets, merged.hides_older, merged.exists, merged.accepts_commits = {}, True, False, False
-                merged.offsets |= changes.offsets
-                merged.exists |= changes.exists
-                merged.accepts_commits |= changes.accepts_commits
+                merged.add(changes)

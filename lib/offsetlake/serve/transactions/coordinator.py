@@ -15,21 +15,19 @@ from offsetlake.kafka.error_codes import (
     CLUSTER_AUTHORIZATION_FAILED,
     CONCURRENT_TRANSACTIONS,
     COORDINATOR_LOAD_IN_PROGRESS,
-    GROUP_AUTHORIZATION_FAILED,
     INVALID_PRODUCER_EPOCH,
     INVALID_REQUEST,
     INVALID_TRANSACTION_TIMEOUT,
     NONE,
     PRODUCER_FENCED,
     TOPIC_AUTHORIZATION_FAILED,
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 )
-from offsetlake.serve.auth.acl import COMMIT
 from offsetlake.serve.auth.principals import RequestContext
 from offsetlake.serve.protocol.encoding import Lazy, Values
 from offsetlake.serve.storage.store import Store
 from offsetlake.serve.transactions import rules
 from offsetlake.serve.transactions.log import TransactionLog, is_expired, partition_of
+from offsetlake.serve.transactions.permissions import denial
 from offsetlake.serve.transactions.rules import NO_EPOCH, NO_ID, PREPARED, State, Transaction
 from offsetlake.serve.transactions.writes import CleanupWrite, Done, MarkerWrite, StateWrite
 from offsetlake.serve.writes.rounds import Writes
@@ -42,6 +40,7 @@ CHECK_INTERVAL_SECONDS = 1.0
 _FIRST_FENCED_VERSIONS = {"init": 4, "offsets": 2, "end": 2}  # before: INVALID_PRODUCER_EPOCH (47)
 _FIRST_EPOCH_BUMP_VERSION = 5  # version of EndTxn
 _FIRST_BROKER_VERSION = 4  # version of AddPartitionsToTxn that only brokers send
+_FIRST_JOIN_VERSION = 5  # version of TxnOffsetCommit that adds the log partition to the transaction
 _PRODUCER_IDS_PER_MS = 1000
 
 Answer = Callable[[Values], None]
@@ -166,11 +165,16 @@ class Transactions:
         else:
             self._write_state(joined, done)
 
-    def write_error(self, name: str, producer: Producer, partition: int, version: int) -> int:
-        """Return the error code of a TxnOffsetCommit, whose log partition must be in the transaction."""
-        return self._request_error(name) or rules.write_error(
-            self._transactions.get(name), producer, partition, version
-        )
+    def check(self, name: str, producer: Producer, partition: int, version: int, done: Done) -> None:
+        """Check the transaction of a TxnOffsetCommit of a version; `done` is called with an error code.
+
+        The log partition must be in the transaction; newer versions add it.
+        """
+        if version >= _FIRST_JOIN_VERSION:
+            self.join(name, producer, partition, done)
+        else:
+            current = self._transactions.get(name)
+            done(self._request_error(name) or rules.write_error(current, producer, partition, version))
 
     def end(self, request: Any, context: RequestContext, answer: Answer) -> None:
         """Answer EndTxn when the markers are in the log."""
@@ -262,7 +266,12 @@ class Transactions:
             done(max(errors))
 
         for partition in sorted(prepared.partitions):
-            self._writes.add(MarkerWrite(partition, prepared, self._writes, self._store, marker_written))
+            committed = prepared.state is rules.State.PREPARE_COMMIT
+            self._writes.add(
+                MarkerWrite(
+                    partition, prepared.producer, self._writes, self._store, marker_written, committed=committed
+                )
+            )
         if not prepared.partitions:
             marker_written(NONE)
 
@@ -275,16 +284,6 @@ class Transactions:
                 self._clean_up(completed.transactional_id)
 
         self._writes.add(StateWrite(completed, self._writes, self._log, written))
-
-
-def denial(context: RequestContext, name: str, group: bytes | None = None) -> int:
-    """Return the error code for a client that may not use a transactional id or the group, NONE if it may.
-
-    The ACL of groups applies to transactional ids of the same names, too, as their users can fence one another.
-    """
-    if not context.may(COMMIT, name.encode()):
-        return TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    return NONE if group is None or context.may(COMMIT, group) else GROUP_AUTHORIZATION_FAILED
 
 
 def _versioned(error: int, request: str, version: int) -> int:

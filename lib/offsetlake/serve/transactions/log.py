@@ -6,12 +6,9 @@ again in one batch, and the segments before it are deleted.
 """
 
 import logging
-import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from aiokafka.record.memory_records import MemoryRecords
 
 from offsetlake.errors import LogMismatch, LogUnavailable
 from offsetlake.kafka.batches.writer import Batch, record_batch
@@ -24,13 +21,13 @@ from offsetlake.kafka.records.coordinator_records import (
 )
 from offsetlake.log.disk.cutting import delete, plan_cut
 from offsetlake.log.disk.segments import segments_of
+from offsetlake.log.disk.whole_batches import whole_batches
 from offsetlake.log.positions import TRANSACTION_LOG_PARTITIONS, LogPartition
 from offsetlake.log.writer.appender import SEGMENT_BYTES
 from offsetlake.log.writer.ownership import disk_errors
 from offsetlake.serve.transactions.rules import ENDED, NO_ID, State, Transaction
 
 LOG = logging.getLogger(__name__)
-_BATCH_LENGTH = struct.Struct(">8xi")  # the field after the base offset
 TRANSACTIONAL_ID_EXPIRATION_MS = 7 * 86_400_000
 """The default of a broker's transactional.id.expiration.ms."""
 
@@ -71,9 +68,12 @@ class TransactionLog:
             ends[partition] = self._sizes[partition] = 0
             for segment in segments_of(path):
                 with disk_errors(self._folder):
-                    data = segment.path.read_bytes()
-                self._sizes[partition] += len(data)
-                ends[partition] = max(segment.base_offset, _read(data, newest, segment.path))
+                    self._sizes[partition] += segment.path.stat().st_size
+                ends[partition] = segment.base_offset
+                for batch in whole_batches(segment.path):
+                    ends[partition] = batch.next_offset
+                    if not batch.is_control_batch:
+                        newest |= {record.key: record.value for record in batch if record.key}
             states |= _states(partition, newest)
         return states, ends
 
@@ -95,30 +95,6 @@ class TransactionLog:
 def is_expired(transaction: Transaction, now: int) -> bool:
     """Check whether a transactional id was unused for so long that it may be dropped."""
     return transaction.state in ENDED and transaction.updated + TRANSACTIONAL_ID_EXPIRATION_MS < now
-
-
-def _read(data: bytes, newest: dict[bytes, bytes | None], path: Path) -> int:
-    """Update `newest` with the records of a segment; return the log offset after its last batch."""
-    end, batches, is_valid = 0, MemoryRecords(data), _has_whole_batches(data)
-    while is_valid and (batch := batches.next_batch()) is not None:
-        is_valid = batch.validate_crc()
-        if is_valid:
-            end = batch.next_offset
-            newest |= {} if batch.is_control_batch else {record.key: record.value for record in batch if record.key}
-    if not is_valid:
-        raise LogUnavailable(f"The segment {path} is corrupt. Replace it by an intact copy.")
-    return end
-
-
-def _has_whole_batches(data: bytes) -> bool:
-    """Check by the length fields whether the data consists of whole batches."""
-    position = 0
-    while position <= len(data) - _BATCH_LENGTH.size:
-        (length,) = _BATCH_LENGTH.unpack_from(data, position)
-        if length < 0:
-            return False
-        position += _BATCH_LENGTH.size + length
-    return position == len(data)
 
 
 def _states(partition: LogPartition, newest: Mapping[bytes, bytes | None]) -> dict[str, Transaction]:

@@ -4,7 +4,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.audit.headers import COMMIT
@@ -27,18 +27,27 @@ from offsetlake.serve.protocol.encoding import Lazy, Values
 from offsetlake.serve.protocol.request_limits import MAX_COMMIT_BATCH_BYTES
 from offsetlake.serve.protocol.topics import MAX_OFFSET, Topics
 from offsetlake.serve.steps import Steps, Work
+from offsetlake.serve.storage.group_details import Committer
 from offsetlake.serve.storage.store import VALUE, Store, key
-from offsetlake.serve.transactions.coordinator import Answer, Transactions, denial
-from offsetlake.serve.writes.commit_rules import Committer, metadata_error, transactional_commit_error
+from offsetlake.serve.transactions.coordinator import Answer
+from offsetlake.serve.transactions.permissions import denial
+from offsetlake.serve.transactions.writes import Done
+from offsetlake.serve.writes.commit_rules import metadata_error, transactional_commit_error
 from offsetlake.serve.writes.offset_commit import OffsetCommit
 from offsetlake.serve.writes.rounds import Writes
 from offsetlake.util.times import now_ms
 
-_FIRST_JOIN_VERSION = 5  # adds the log partition to the transaction
 _FIRST_LOADING_VERSION = 2  # with COORDINATOR_LOAD_IN_PROGRESS (14)
 _COORDINATOR_NOT_AVAILABLE = 15
 _STEP_PARTITIONS = 100
 _INT32 = struct.Struct(">i")
+
+
+class TransactionCheck(Protocol):
+    """The coordinator of transactions, of this process or of a cluster."""
+
+    def check(self, name: str, producer: Producer, partition: int, version: int, done: Done) -> None:
+        """Check the transaction of a TxnOffsetCommit of a version; `done` is called with an error code."""
 
 
 class TransactionalCommit:
@@ -100,7 +109,7 @@ class TxnOffsetCommit:
     """Handles TxnOffsetCommit requests."""
 
     def __init__(
-        self, store: Store, topics: Topics, writes: Writes, commits: OffsetCommit, transactions: Transactions
+        self, store: Store, topics: Topics, writes: Writes, commits: OffsetCommit, transactions: TransactionCheck
     ) -> None:
         self._store, self._topics, self._writes, self._commits = store, topics, writes, commits
         self._transactions = transactions
@@ -154,10 +163,7 @@ class TxnOffsetCommit:
                 self._writes.add(commit)
 
         def begin() -> None:
-            if context.version >= _FIRST_JOIN_VERSION:
-                self._transactions.join(name, producer, partition, queue)
-            else:
-                queue(self._transactions.write_error(name, producer, partition, context.version))
+            self._transactions.check(name, producer, partition, context.version, queue)
 
         self._writes.after(delay_ms, begin)
 
@@ -174,7 +180,7 @@ class TxnOffsetCommit:
             getattr(request, "member_id", "").encode(),
             None if instance is None else instance.encode(),
         )
-        return transactional_commit_error(self._store.group(group), lambda: self._store.members(group), committer)
+        return transactional_commit_error(self._store, group, committer)
 
 
 def _retriable_error(version: int) -> int:

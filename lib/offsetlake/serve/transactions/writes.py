@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.kafka.batches.writer import Batch, marker_batch
+from offsetlake.kafka.batches.writer import Batch, Producer, marker_batch
 from offsetlake.kafka.error_codes import NONE, NOT_COORDINATOR
 from offsetlake.log.positions import LogPartition
 from offsetlake.serve.storage.store import Store
 from offsetlake.serve.transactions.log import TransactionLog, is_expired, partition_of, state_batch
-from offsetlake.serve.transactions.rules import State, Transaction
+from offsetlake.serve.transactions.rules import Transaction
 from offsetlake.serve.writes.rounds import Writes
 from offsetlake.util.times import now_ms
 
@@ -46,19 +46,29 @@ class MarkerWrite:
 
     exclusive = False
 
-    def __init__(self, partition: int, prepared: Transaction, writes: Writes, store: Store, done: Done) -> None:
-        self.partition, self._prepared, self._writes = partition, prepared, writes
+    def __init__(
+        self,
+        partition: int,
+        producer: Producer,
+        writes: Writes,
+        store: Store,
+        done: Done,
+        *,
+        committed: bool,
+        coordinator_epoch: int = 0,
+    ) -> None:
+        self.partition, self._producer, self._writes = partition, producer, writes
         self._store, self._done = store, done
-        self._committed = prepared.state is State.PREPARE_COMMIT
+        self._committed, self._coordinator_epoch = committed, coordinator_epoch
 
     def batches(self) -> Sequence[Batch]:
         """Return the one control batch."""
         self._writes.require_sync()
-        return (marker_batch(now_ms(), self._prepared.producer, committed=self._committed),)
+        return (marker_batch(now_ms(), self._producer, self._coordinator_epoch, committed=self._committed),)
 
     def written(self, firsts: list[int]) -> None:
         """Apply the marker to the store."""
-        transaction = self._prepared.producer_id, self.partition
+        transaction = self._producer.id, self.partition
         self._store.end_transaction(transaction, firsts[0], committed=self._committed)
         self._done(NONE)
 

@@ -8,6 +8,7 @@ import struct
 
 from offsetlake.kafka.error_codes import NONE
 from offsetlake.serve.protocol import wire
+from offsetlake.serve.storage.group_details import Committer
 
 FIRST_THROTTLED_VERSION, FIRST_FLEXIBLE_VERSION = 3, 8  # versions of OffsetCommit
 _CORRELATION_ID_POSITION, _CORRELATION_ID_BYTES, _OFFSET_BYTES = 4, 4, 8
@@ -29,20 +30,25 @@ class CommitRequest:
     |------------------|-------------|
     | group            | UTF-8 |
     | retention_ms     | Time from the commit until the offset expires; -1: by the retention of the group |
+    | committer        | Who sent it |
     | without_member   | Not sent by a member: while the group exists, it accepts further such commits |
     | keys             | Keys of the records to write |
     | stored           | The fields that the store needs for each of them |
     | results          | Of each topic the name or id as in the request, and the error code of each partition |
     | previous_offsets | The offsets of the previous, otherwise equal request; empty for the first |
+    | revision         | That of the topics when their partitions were checked |
     """
 
     __slots__ = (
         "_layout", "_positions", "_success_body", "_unchanged",
-        "group", "keys", "previous_offsets", "results", "retention_ms", "stored", "version", "without_member",
+        "committer", "group", "keys", "previous_offsets", "results", "retention_ms", "revision", "stored", "version",
+        "without_member",
     )  # fmt: skip
 
-    def __init__(self, group: bytes, version: int, retention_ms: int, *, without_member: bool) -> None:
-        self.group, self.version, self.retention_ms, self.without_member = group, version, retention_ms, without_member
+    def __init__(self, group: bytes, version: int, retention_ms: int, revision: int, committer: Committer) -> None:
+        self.group, self.version, self.retention_ms, self.committer = group, version, retention_ms, committer
+        self.revision = revision
+        self.without_member = committer.generation < 0 and not committer.member and committer.instance is None
         self.keys: list[bytes] = []
         self.stored: list[StoredFields] = []
         self.results: list[tuple[bytes, list[tuple[int, int]]]] = []

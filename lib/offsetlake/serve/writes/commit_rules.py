@@ -1,10 +1,8 @@
 """The checks of a commit against its group, in the order of a broker (`OffsetMetadataManager.validateOffsetCommit`)."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable
 
 from offsetlake.kafka.error_codes import (
-    FENCED_INSTANCE_ID,
     GROUP_ID_NOT_FOUND,
     ILLEGAL_GENERATION,
     NONE,
@@ -13,6 +11,8 @@ from offsetlake.kafka.error_codes import (
     UNKNOWN_MEMBER_ID,
     UNSUPPORTED_VERSION,
 )
+from offsetlake.serve.storage.group_details import NO_MEMBER, Committer, Member
+from offsetlake.serve.storage.store import Store
 
 MAX_METADATA_UNITS = 4096
 """In UTF-16 code units, the default of a broker's offset.metadata.max.bytes."""
@@ -20,86 +20,57 @@ MAX_METADATA_UNITS = 4096
 _FIRST_GROUP_ID_NOT_FOUND_VERSION = 9  # version of OffsetCommit; before, a missing group is ILLEGAL_GENERATION (22)
 
 
-class Committer(NamedTuple):
-    """The sender of a commit as in the request: generation or member epoch (-1: none), member id, instance id."""
-
-    generation: int
-    member: bytes
-    instance: bytes | None
-
-
-NO_MEMBER = Committer(-1, b"", None)
-
-
-def commit_error(
-    group: Mapping[str, Any] | None, members_of: Callable[[], Mapping[str, Any]], committer: Committer, version: int
-) -> int:
-    """Return the error code of a commit, NONE if it is accepted; `group` and `members_of` are as in `Store`."""
-    if group is None:
+def commit_error(store: Store, group: bytes, committer: Committer, version: int) -> int:
+    """Return the error code of a commit, NONE if it is accepted."""
+    live = store.live.get(group)
+    if live is not None:
+        return live.commit_error(committer, version, transactional=False)
+    kind = store.group(group)
+    if kind is None:
         if committer.generation < 0:
             return NONE
         return GROUP_ID_NOT_FOUND if version >= _FIRST_GROUP_ID_NOT_FOUND_VERSION else ILLEGAL_GENERATION
-    if group["state"] == "Empty" and committer.generation < 0 and not committer.member and committer.instance is None:
-        return NONE if group["group_type"] != "share" else GROUP_ID_NOT_FOUND
-    details = members_of()
-    members = {member["member_id"]: member for member in details.get("members", ())}
-    if group["group_type"] == "classic":
-        return _classic_error(members, details, committer)
-    if group["group_type"] == "share":
+    if kind["group_type"] == "share":
         return GROUP_ID_NOT_FOUND
-    return _member_epoch_error(members, committer, version)
-
-
-def transactional_commit_error(
-    group: Mapping[str, Any] | None, members_of: Callable[[], Mapping[str, Any]], committer: Committer
-) -> int:
-    """Return the error code of a commit in a transaction, which is accepted without a member even beside members."""
-    if group is None or group["group_type"] == "share":
-        error = commit_error(group, members_of, committer, _FIRST_GROUP_ID_NOT_FOUND_VERSION)
-        return ILLEGAL_GENERATION if group is None and error else error
-    if committer == NO_MEMBER:
+    members = store.details(group).get("members", ())
+    if committer.generation < 0 and not members:
         return NONE
-    error = commit_error(group, members_of, committer, _FIRST_GROUP_ID_NOT_FOUND_VERSION)
+    return _member_error(members, committer, version)
+
+
+def transactional_commit_error(store: Store, group: bytes, committer: Committer) -> int:
+    """Return the error code of a commit in a transaction, which is accepted without a member even beside members."""
+    live = store.live.get(group)
+    if live is not None:
+        return live.commit_error(committer, _FIRST_GROUP_ID_NOT_FOUND_VERSION, transactional=True)
+    kind = store.group(group)
+    if kind is not None and kind["group_type"] != "share" and committer == NO_MEMBER:
+        return NONE
+    error = commit_error(store, group, committer, _FIRST_GROUP_ID_NOT_FOUND_VERSION)
+    if kind is None and error:
+        return ILLEGAL_GENERATION
     return ILLEGAL_GENERATION if error == STALE_MEMBER_EPOCH else error
 
 
-def _classic_error(members: Mapping[str, Any], details: Mapping[str, Any], committer: Committer) -> int:
-    if committer.generation < 0 and not members:
+def fetch_error(store: Store, group: bytes, committer: Committer) -> int:
+    """Return the error code of an OffsetFetch with the member id and the member epoch of a consumer group."""
+    live = store.live.get(group)
+    if live is not None:
+        return live.fetch_error(committer)
+    kind = store.group(group)
+    if kind is None or kind["group_type"] in {"classic", "share"}:
         return NONE
-    if committer.generation >= 0 or committer.member or committer.instance is not None:
-        member = members.get(committer.member.decode(errors="replace"))
-        if committer.instance is not None:
-            instance = committer.instance.decode(errors="replace")
-            owner = next((name for name, fields in members.items() if fields["group_instance_id"] == instance), None)
-            if owner is None:
-                return UNKNOWN_MEMBER_ID
-            if owner.encode() != committer.member:
-                return FENCED_INSTANCE_ID
-        if member is None:
-            return UNKNOWN_MEMBER_ID
-        return NONE if committer.generation == details["generation"] else ILLEGAL_GENERATION
-    return UNKNOWN_MEMBER_ID
+    return _member_error(store.details(group).get("members", ()), committer, _FIRST_GROUP_ID_NOT_FOUND_VERSION)
 
 
-def _member_epoch_error(members: Mapping[str, Any], committer: Committer, version: int) -> int:
-    if committer.generation < 0 and not members:
-        return NONE
-    member = members.get(committer.member.decode(errors="replace"))
+def _member_error(members: Iterable[Member], committer: Committer, version: int) -> int:
+    """Return the error code of a member of a streams group; of any other group that is not live, nobody is a member."""
+    member_id = committer.member.decode(errors="replace")
+    member = next((member for member in members if member["member_id"] == member_id), None)
     if member is None:
         return UNKNOWN_MEMBER_ID
     if version < _FIRST_GROUP_ID_NOT_FOUND_VERSION:
         return UNSUPPORTED_VERSION
-    return NONE if committer.generation == member["member_epoch"] else STALE_MEMBER_EPOCH
-
-
-def fetch_error(group: Mapping[str, Any] | None, details: Mapping[str, Any], committer: Committer) -> int:
-    """Return the error code of an OffsetFetch with the member id and the member epoch of a consumer group."""
-    if group is None or group["group_type"] in {"classic", "share"}:
-        return NONE
-    members = {member["member_id"]: member for member in details.get("members", ())}
-    member = members.get(committer.member.decode(errors="replace"))
-    if member is None:
-        return UNKNOWN_MEMBER_ID
     return NONE if committer.generation == member["member_epoch"] else STALE_MEMBER_EPOCH
 
 

@@ -2,16 +2,17 @@
 
 import asyncio
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
 from aiokafka.record.memory_records import MemoryRecords
 
+from offsetlake.coordinator.steps import Record
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.audit.headers import HEADERS, PRINCIPAL, WHAT
-from offsetlake.kafka.batches.writer import Batch
-from offsetlake.kafka.records.coordinator_records import OffsetsRecordType
+from offsetlake.kafka.batches.writer import NO_HEADERS, Batch, Headers
+from offsetlake.kafka.records.coordinator_records import OFFSETS_TOPIC, OffsetsRecordType, decode_record
 from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.log.writer.append_protocol import WRITTEN_SINCE
 from offsetlake.log.writer.appender import Appender
@@ -24,6 +25,7 @@ _TYPE, _INT32 = struct.Struct(">h"), struct.Struct(">i")
 _OFFSET_AND_EPOCH, _OFFSET = struct.Struct(">qi"), struct.Struct(">q")
 _V1, _V3, _V4 = 1, 3, 4
 _TOPIC_ID_TAG = 0
+_REBALANCING = {"PreparingRebalance", "CompletingRebalance"}
 _GROUP_RECORD_TYPES = {
     OffsetsRecordType.GROUP_METADATA,
     OffsetsRecordType.CONSUMER_GROUP_METADATA,
@@ -64,12 +66,33 @@ JobRecord = OffsetValue | OffsetTombstone | GroupTombstone
 
 
 class GroupBatch(NamedTuple):
-    """A record batch of one group, with its decoded records; `principal` is that of its audit headers, None without."""
+    """A record batch of one group, with its decoded records and its audit headers.
+
+    `principal` is that of the audit headers, None without.
+    """
 
     group: bytes
     batch: Batch
     records: list[JobRecord]
     principal: str | None
+    headers: Headers
+
+    def offset_records(self) -> tuple[Record, ...]:
+        """Return the records as the core of the coordinator writes them.
+
+        Raises:
+            Malformed: There are other records than offsets.
+        """
+        if any(isinstance(record, GroupTombstone) for record in self.records):
+            raise wire.Malformed("records other than offsets are not accepted")
+        batch = MemoryRecords(bytes(self.batch.data)).next_batch() or ()
+        decoded = (decode_record(OFFSETS_TOPIC, record.key or b"", record.value) for record in batch)
+        return tuple(Record(OffsetsRecordType.OFFSET_COMMIT, record.key, record.value) for record in decoded)
+
+    @property
+    def deletes_group(self) -> bool:
+        """Whether the batch deletes the group itself."""
+        return any(isinstance(record, GroupTombstone) and record.whole for record in self.records)
 
     def serve(self, store: Store, first: int) -> None:
         """Apply the durable batch to the store; `first` is the log offset of its first record."""
@@ -87,7 +110,7 @@ class GroupBatch(NamedTuple):
             elif kind is OffsetTombstone:
                 partitions = [(record.topic, record.partition) for record in run if isinstance(record, OffsetTombstone)]
                 store.delete_offsets(self.group, partitions, last)
-            elif any(record.whole for record in run if isinstance(record, GroupTombstone)):
+            elif self.deletes_group:
                 store.delete_group(self.group, last)
             log_offset = last + 1
 
@@ -108,18 +131,19 @@ def read_batch(data: bytes) -> GroupBatch:
         raise wire.Malformed("the record batch is corrupt, transactional, a control batch, or has a base offset")
     groups: set[bytes] = set()
     records: list[JobRecord] = []
-    principal: str | None = None
+    principal, headers = None, NO_HEADERS
     for number, record in enumerate(batch):
         if record.offset != number:
             raise wire.Malformed(f"record {number} of the record batch has offset delta {record.offset}")
         if record.headers:
             principal = _principal(record.headers, number)
+            headers = [(name, value) for name, value in record.headers if value is not None]
         group, job_record = _decode_record(record.key, record.value)
         groups.add(group)
         records.append(job_record)
     if len(groups) != 1:
         raise wire.Malformed(f"the record batch has records of {len(groups)} groups, expected one")
-    return GroupBatch(groups.pop(), Batch(bytearray(data), len(records)), records, principal)
+    return GroupBatch(groups.pop(), Batch(bytearray(data), len(records)), records, principal, headers)
 
 
 def _principal(headers: Sequence[tuple[str, bytes | None]], number: int) -> str:
@@ -190,24 +214,43 @@ class ConditionalWrite:
         self.partition, self._read_end = partition, read_end
         self._batches, self._store, self._done = batches, store, done
         self._accepted: list[bool] = []
+        self._deleted: set[bytes] = set()
 
     def batches(self) -> Sequence[Batch]:
-        """Return the batches whose groups have no record at or after the log offset that the job had read up to."""
-        self._accepted = [self._store.newest(batch.group) < self._read_end for batch in self._batches]
-        return [batch.batch for batch, accepted in zip(self._batches, self._accepted, strict=True) if accepted]
+        """Return the batches whose groups have no record at or after the log offset that the job had read up to.
+
+        A group that has members by now, of which no record is in the log yet, is not deleted, nor changed meanwhile.
+        """
+        self._accepted = [self._may_append(batch) for batch in self._batches]
+        self._deleted = {batch.group for batch, accepted in self._paired() if accepted and batch.deletes_group}
+        self._store.deleting |= self._deleted
+        return [batch.batch for batch, accepted in self._paired() if accepted]
+
+    def _may_append(self, batch: GroupBatch) -> bool:
+        store, group = self._store, batch.group
+        if store.newest(group) >= self._read_end or store.has_queued_records(group):
+            return False
+        state = store.live[group].kind["state"] if group in store.live else "Empty"
+        # Of a rebalance in progress the log, which the job has read, contains nothing.
+        return not (state in _REBALANCING or (batch.deletes_group and state != "Empty"))
+
+    def _paired(self) -> Iterator[tuple[GroupBatch, bool]]:
+        return zip(self._batches, self._accepted, strict=True)
 
     def written(self, firsts: list[int]) -> None:
         """Serve the appended batches and answer with their log offsets."""
         log_offsets, results = iter(firsts), []
-        for batch, accepted in zip(self._batches, self._accepted, strict=True):
+        for batch, accepted in self._paired():
             results.append(next(log_offsets) if accepted else WRITTEN_SINCE)
             if accepted:
                 batch.serve(self._store, results[-1])
+        self._store.deleting -= self._deleted
         if not self._done.cancelled():
             self._done.set_result(struct.pack(f">{len(results)}q", *results))
 
     def failed(self, error: LogUnavailable) -> None:
         """Answer with the error; nothing was appended."""
+        self._store.deleting -= self._deleted
         if not self._done.cancelled():
             self._done.set_exception(error)
 

@@ -15,7 +15,6 @@ from offsetlake.kafka.error_codes import (
     GROUP_ID_NOT_FOUND,
     GROUP_SUBSCRIBED_TO_TOPIC,
     INVALID_GROUP_ID,
-    INVALID_REQUEST,
     NON_EMPTY_GROUP,
     NONE,
     NOT_COORDINATOR,
@@ -38,7 +37,7 @@ Partitions = list[tuple[bytes, int]]
 LogPartition = Callable[[bytes], int]
 
 
-class _Deletion(ABC):
+class DeletionWrite(ABC):
     """A write that decides what to delete when all writes before it are done; `done` is called with an error code."""
 
     exclusive = True
@@ -64,10 +63,12 @@ class _Deletion(ABC):
         """Remove the offsets from the store and answer."""
         if firsts:
             self._apply(firsts[0] + self._records - 1)
+        self._store.deleting.discard(self._group)
         self._done(self._error)
 
     def failed(self, _error: LogUnavailable) -> None:
         """Answer NOT_COORDINATOR (16), as a broker does that cannot write to its log."""
+        self._store.deleting.discard(self._group)
         self._done(NOT_COORDINATOR)
 
     @abstractmethod
@@ -82,7 +83,7 @@ class _Deletion(ABC):
         self._store.delete_offsets(self._group, self._partitions, last)
 
 
-class _GroupDeletion(_Deletion):
+class _GroupDeletion(DeletionWrite):
     """Deletes a group without members and all of its offsets, including those of open transactions."""
 
     _type = "classic"
@@ -93,9 +94,10 @@ class _GroupDeletion(_Deletion):
             return GROUP_ID_NOT_FOUND
         if group["state"] != "Empty":
             return NON_EMPTY_GROUP
+        if self._store.has_queued_records(self._group):  # they would follow the tombstones
+            return COORDINATOR_LOAD_IN_PROGRESS
+        self._store.deleting.add(self._group)
         self._type = group["group_type"]
-        if self._type == "share":  # its state is in the log `__share_group_state`
-            return INVALID_REQUEST
         stored = [(key[:-4], _PARTITION.unpack(key[-4:])[0]) for key in self._store.offsets(self._group)]
         pending = self._store.unstable(self._group) - {*stored}
         self._partitions = stored + sorted(pending)
@@ -109,7 +111,7 @@ class _GroupDeletion(_Deletion):
         self._store.delete_group(self._group, last)
 
 
-class _OffsetDeletion(_Deletion):
+class _OffsetDeletion(DeletionWrite):
     """Deletes offsets of a group; `errors` are the error codes of the requested partitions, NONE for deleted ones."""
 
     def __init__(
@@ -133,19 +135,24 @@ class _OffsetDeletion(_Deletion):
         consumers = group["group_type"] != "classic" or group["protocol_type"] == "consumer"
         if group["state"] != "Empty" and not consumers:
             return NON_EMPTY_GROUP
-        details = self._store.members(self._group)
-        all_topics = details.get("subscription") == "everything"
-        subscribed = {name.encode() for name in details.get("subscribed_topics") or ()}
         for topic, partition in self._requested:
             error = NONE
             if not self._topics.has_partition(topic, partition):
                 error = UNKNOWN_TOPIC_OR_PARTITION
-            elif all_topics or topic in subscribed:
+            elif self._is_subscribed_to(topic.decode()):
                 error = GROUP_SUBSCRIBED_TO_TOPIC
             elif self._is_stored(topic, partition):
                 self._partitions.append((topic, partition))
             self.errors.append(error)
         return NONE
+
+    def _is_subscribed_to(self, topic: str) -> bool:
+        """Check whether members of the group use a topic, or might."""
+        live = self._store.live.get(self._group)
+        if live is not None:
+            return live.is_subscribed_to(topic)
+        details = self._store.details(self._group)
+        return details.get("subscription") == "everything" or topic in (details.get("subscribed_topics") or ())
 
     def _is_stored(self, topic: bytes, partition: int) -> bool:
         """Check whether a partition has an offset, including one of an open transaction."""
@@ -154,16 +161,39 @@ class _OffsetDeletion(_Deletion):
 
 
 class Deletions:
-    """Handles DeleteGroups and OffsetDelete: queues the deletions with their audit headers."""
+    """Handles DeleteGroups and OffsetDelete: queues the deletions with their audit headers.
 
-    def __init__(self, store: Store, topics: Topics, writes: Writes, log_partition: LogPartition) -> None:
+    `delete_states` deletes the states of a share group, and calls its second argument with an error code.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        topics: Topics,
+        writes: Writes,
+        log_partition: LogPartition,
+        delete_states: Callable[[bytes, Callable[[int], None]], None],
+    ) -> None:
         self._store, self._topics, self._writes, self._log_partition = store, topics, writes, log_partition
+        self._delete_states = delete_states
 
     def delete_group(
         self, group: bytes, audit: Headers, done: Callable[[int], None], share: Share | None = None
     ) -> None:
-        """Delete a group; `done` is called with an error code."""
-        self._writes.add(_GroupDeletion(self._log_partition(group), self._store, group, audit, done), share)
+        """Delete a group; `done` is called with an error code. The states of a share group are deleted before it."""
+        deletion = _GroupDeletion(self._log_partition(group), self._store, group, audit, done)
+
+        def states_deleted(error: int) -> None:
+            if error:
+                done(error)
+            else:
+                self._writes.add(deletion, share)
+
+        kind = self._store.group(group)
+        if kind is not None and kind["group_type"] == "share":
+            self._delete_states(group, states_deleted)
+        else:
+            states_deleted(NONE)
 
     def delete_offset(
         self, group: bytes, topic: bytes, partition: int, audit: Headers, done: Callable[[int], None]

@@ -7,11 +7,12 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, Protocol, cast
 
 from aiokafka.errors import CorruptRecordException
 
 from offsetlake.errors import LogUnavailable
+from offsetlake.location.locate import locate
 from offsetlake.log.disk.cutting import delete, plan_cut
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.writer import append_protocol
@@ -31,6 +32,23 @@ _BACKLOG = 100
 _INVALID_REQUEST_ERRORS = (Malformed, struct.error, IndexError, ValueError, CorruptRecordException)
 
 
+class RewindResult(NamedTuple):
+    """The log offset of the first offset, or -1 and why the offsets were not set."""
+
+    log_offset: int
+    refusal: str = ""
+
+
+class Rewinding(Protocol):
+    """Sets offsets of groups while their members run."""
+
+    async def rewind(self, batch: GroupBatch) -> RewindResult:
+        """Set the offsets in a batch."""
+
+    def rewind_limit_ms(self, name: bytes) -> int | None:
+        """Return how long a rewind of a group waits for members at most; None if the group has no members."""
+
+
 class JobSocket:
     """Serves the requests of jobs. While `reading` is locked, the log's files are read and no segment is deleted."""
 
@@ -42,9 +60,10 @@ class JobSocket:
         appender: Appender,
         log_partition: Callable[[bytes], int],
         reading: asyncio.Lock,
+        rewinding: Rewinding,
     ) -> None:
         self._settings, self.store, self.writes, self.appender = settings, store, writes, appender
-        self._log_partition, self._reading = log_partition, reading
+        self._log_partition, self._reading, self.rewinding = log_partition, reading, rewinding
         self._folder = Path(settings.log)
         self._acceptor: Acceptor | None = None
         self._connections: set[asyncio.Task[None]] = set()
@@ -120,18 +139,18 @@ class JobSocket:
                 f"{self._folder}, not in log partition {partition}."
             )
 
-    async def cut(self, partition: int, needed: int, lake: Path) -> tuple[int, int]:
+    async def cut(self, partition: int, needed: int, lake: str) -> tuple[int, int]:
         """Delete the segments below the log offset `needed`; return their number and their size in bytes.
 
         Raises:
             LogUnavailable: The segments cannot be deleted, or `lake` is not the lake of this server, which alone
                 determines which segments are no longer needed.
         """
-        served = Path(self._settings.lake)
-        if lake != served.resolve():
+        served = locate(self._settings.lake)
+        if lake != served.identity:
             raise LogUnavailable(
-                f"The log {self._folder} is served with the lake {served}, so only compactions of that lake can delete "
-                f"log segments, not those of the lake {lake}."
+                f"The log {self._folder} is served with the lake {self._settings.lake}, so only compactions of that "
+                f"lake can delete log segments, not those of the lake {lake}."
             )
         async with self._reading:
             return await asyncio.get_running_loop().run_in_executor(None, self._cut, partition, needed)
@@ -155,6 +174,8 @@ class JobConnection:
             JobRequest.APPEND: self._append,
             JobRequest.SYNC: self._sync,
             JobRequest.CUT: self._cut,
+            JobRequest.REWIND: self._rewind,
+            JobRequest.REWIND_LIMIT: self._rewind_limit,
         }
 
     async def answer(self, request: bytes) -> bytes:
@@ -208,12 +229,26 @@ class JobConnection:
             raise Malformed(f"an append to log partition {partition} before the job requested its end")
         batches = _read_batches(fields, append_protocol.APPEND_FIELDS.size)
         for batch in batches:
-            self._job_socket.check_group(batch.group, partition)
-            if batch.principal not in {None, self._principal}:
-                raise Malformed(f"a job of {self._principal} sent audit headers of {batch.principal}")
+            self._check(batch, partition)
         done: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._job_socket.writes.add(ConditionalWrite(partition, read_end, batches, self._job_socket.store, done))
         return await done
+
+    def _check(self, batch: GroupBatch, partition: int) -> None:
+        self._job_socket.check_group(batch.group, partition)
+        if batch.principal not in {None, self._principal}:
+            raise Malformed(f"a job of {self._principal} sent audit headers of {batch.principal}")
+
+    async def _rewind(self, fields: bytes) -> bytes:
+        (partition,) = append_protocol.END_FIELDS.unpack_from(fields)
+        batch = read_batch(fields[append_protocol.END_FIELDS.size :])
+        self._check(batch, partition)
+        log_offset, refusal = await self._job_socket.rewinding.rewind(batch)
+        return append_protocol.LOG_OFFSET.pack(log_offset) + refusal.encode()
+
+    async def _rewind_limit(self, fields: bytes) -> bytes:
+        limit_ms = self._job_socket.rewinding.rewind_limit_ms(fields)
+        return append_protocol.LOG_OFFSET.pack(-1 if limit_ms is None else limit_ms)
 
     async def _sync(self, fields: bytes) -> bytes:
         if fields:
@@ -224,9 +259,8 @@ class JobConnection:
     async def _cut(self, fields: bytes) -> bytes:
         partition, needed = append_protocol.CUT_FIELDS.unpack_from(fields)
         self._job_socket.check_partition(partition)
-        return append_protocol.CUT_ANSWER.pack(
-            *await self._job_socket.cut(partition, needed, Path(fields[append_protocol.CUT_FIELDS.size :].decode()))
-        )
+        lake = fields[append_protocol.CUT_FIELDS.size :].decode()
+        return append_protocol.CUT_ANSWER.pack(*await self._job_socket.cut(partition, needed, lake))
 
 
 async def _read_request(reader: asyncio.StreamReader) -> bytes:

@@ -2,21 +2,19 @@
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import repeat
 from operator import lt
 from random import random
 
-from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.audit.headers import COMMIT
-from offsetlake.kafka.batches.writer import NO_HEADERS, Batch, Headers, record_batch, record_batch_in_steps
+from offsetlake.kafka.batches.writer import NO_HEADERS, Headers, record_batch, record_batch_in_steps
 from offsetlake.kafka.commits.encoding import offset_commit_key, offset_commit_value
 from offsetlake.kafka.error_codes import (
     COORDINATOR_LOAD_IN_PROGRESS,
     GROUP_AUTHORIZATION_FAILED,
     NONE,
-    NOT_COORDINATOR,
     OFFSET_OUT_OF_RANGE,
     UNKNOWN_SERVER_ERROR,
     UNKNOWN_TOPIC_ID,
@@ -30,7 +28,8 @@ from offsetlake.serve.protocol import wire
 from offsetlake.serve.protocol.request_limits import MAX_COMMIT_BATCH_BYTES, REQUEST_LIMITS
 from offsetlake.serve.protocol.topics import MAX_OFFSET, Topics
 from offsetlake.serve.steps import Share, Steps, Work, complete
-from offsetlake.serve.storage.store import VALUE, Store
+from offsetlake.serve.storage.group_details import Committer
+from offsetlake.serve.storage.store import Store
 from offsetlake.serve.writes.commit_request import (
     FIRST_FLEXIBLE_VERSION,
     FIRST_THROTTLED_VERSION,
@@ -38,7 +37,8 @@ from offsetlake.serve.writes.commit_request import (
     CommitRequest,
     LastCommit,
 )
-from offsetlake.serve.writes.commit_rules import Committer, commit_error, metadata_error
+from offsetlake.serve.writes.commit_rules import commit_error, metadata_error
+from offsetlake.serve.writes.pending_commit import Answer, PendingCommit
 from offsetlake.serve.writes.quota import UNTHROTTLED, Quota, Throttle
 from offsetlake.serve.writes.rounds import Writes
 from offsetlake.util.times import now_ms
@@ -51,46 +51,6 @@ _PARTITION_BYTES = 500  # approximate memory of a parsed partition
 _INT32 = struct.Struct(">i")
 _MIN_TOPIC_BYTES = 3  # an empty name, no partitions, no tags
 _MAX_ELEMENTS = REQUEST_LIMITS[8].max_elements
-
-Answer = Callable[[bytes], None]
-
-
-class PendingCommit:
-    """The write of a request: its record batch is built, its log offset is not known yet."""
-
-    __slots__ = ("_answer", "_batch", "_errors", "_offsets", "_request", "_store", "exclusive", "partition")
-
-    def __init__(
-        self,
-        partition: int,
-        batch: Batch,
-        store: Store,
-        request: CommitRequest,
-        offsets: Sequence[int],
-        answer: Answer,
-        errors: Counter[int],
-    ) -> None:
-        self.partition, self.exclusive, self._batch, self._errors = partition, False, batch, errors
-        self._store, self._request, self._offsets, self._answer = store, request, offsets, answer
-
-    def batches(self) -> tuple[Batch]:
-        """Return the one batch."""
-        return (self._batch,)
-
-    def written(self, firsts: list[int]) -> None:
-        """Store the offsets and answer."""
-        values = {
-            name: VALUE.pack(offset, epoch, topic_id) + metadata
-            for (name, epoch, topic_id, metadata), offset in zip(self._request.stored, self._offsets, strict=True)
-        }
-        request, last = self._request, firsts[0] + len(self._offsets) - 1
-        self._store.commit(request.group, values, last, without_member=request.without_member)
-        self._answer(self._request.success_body())
-
-    def failed(self, _error: LogUnavailable) -> None:
-        """Answer NOT_COORDINATOR (16), as a broker does that cannot write to its log."""
-        self._errors[NOT_COORDINATOR] += len(self._offsets)
-        self._answer(self._request.body(NOT_COORDINATOR))
 
 
 class OffsetCommit:
@@ -148,6 +108,7 @@ class OffsetCommit:
             request is None
             or not offsets
             or MAX_OFFSET in offsets
+            or request.revision != self._topics.revision
             or not self._store.accepts_commits(request.group)
             or not client.may(acl.COMMIT, request.group)
         ):
@@ -231,25 +192,26 @@ class OffsetCommit:
         denied = not client.may(acl.COMMIT, group)
         if denied:
             error = GROUP_AUTHORIZATION_FAILED
-        without_member = generation < 0 and not member and instance is None
-        request = CommitRequest(group, version, retention, without_member=without_member)
-        if not error and not (without_member and self._store.accepts_commits(request.group)):
-            committer = Committer(generation, member, instance)
-            kind = self._store.group(request.group)
-            error = commit_error(kind, lambda: self._store.members(request.group), committer, version)
+        committer = Committer(generation, member, instance)
+        request = CommitRequest(group, version, retention, self._topics.revision, committer)
+        if not error and not (request.without_member and self._store.accepts_commits(group)):
+            error = commit_error(self._store, group, request.committer, version)
+            if not error and member:
+                self._store.member_committed(group, member)
         offsets: list[int] = []
         for _ in range(cursor.length(_MIN_TOPIC_BYTES)):
-            yield from self._read_topic(cursor, request, error, offsets, denied=denied)
+            yield from self._read_topic(cursor, request, error, offsets, unchecked=denied or self._topics.awaited)
             yield 0  # a topic without partitions takes time, too
         cursor.tags()
         return request, offsets, error
 
     def _read_topic(
-        self, cursor: wire.Cursor, request: CommitRequest, error: int, offsets: list[int], *, denied: bool
+        self, cursor: wire.Cursor, request: CommitRequest, error: int, offsets: list[int], *, unchecked: bool
     ) -> Steps[None]:
         """Parse a topic of a request, and add its partitions to the request and to `offsets`.
 
-        If the client is `denied` access to the group, all partitions get that error, whether they exist or not.
+        If the topics are `unchecked`, all partitions get the error, whether they exist or not: the client is denied
+        access to the group, or the topics are not known yet.
         """
         version = request.version
         if version >= _FIRST_TOPIC_ID_VERSION:
@@ -266,7 +228,7 @@ class OffsetCommit:
         ):
             if len(partitions) % _STEP_PARTITIONS == 0:
                 yield _PARTITION_BYTES * _STEP_PARTITIONS
-            if denied:
+            if unchecked:
                 code = error
             elif name is None:
                 code = UNKNOWN_TOPIC_ID

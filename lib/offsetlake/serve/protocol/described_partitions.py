@@ -1,24 +1,18 @@
-"""The partitions of topics in responses to Metadata and DescribeTopicPartitions, encoded many at a time."""
+"""Partitions that this process leads, encoded many at a time for Metadata and DescribeTopicPartitions."""
 
 import struct
 from collections.abc import Sequence
 from functools import cache
 
 from offsetlake.kafka.error_codes import NONE
-from offsetlake.serve.protocol.encoding import Encoded, Values, element_schema, encoded
+from offsetlake.serve.protocol.encoding import Encoded, element_schema, encoded
 from offsetlake.serve.protocol.schemas import response_schema
 
 NODE = 0
-"""The id of this broker, which is the leader of all partitions."""
+"""The id of this process as a broker, which is the leader of all partitions unless it is a broker of a cluster."""
 
 _PIECE_PARTITIONS = 1000  # partitions that are encoded together
 _INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
-
-
-def described(topic: Values, limit: int | None, api: int, version: int) -> Encoded:
-    """Return the encoded partitions of a topic, the first `limit` ones; all of them for the log itself."""
-    numbers = topic["partitions"]
-    return encoded_partitions(numbers if topic.get("is_internal") else numbers[:limit], api, version)
 
 
 def encoded_partitions(numbers: Sequence[int], api: int, version: int) -> Encoded:

@@ -17,6 +17,7 @@ from offsetlake.lake.scratch import scratch
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline import runner
 from offsetlake.pipeline.changes import execute as changes
+from offsetlake.pipeline.changes.live import LIMIT
 from offsetlake.rules.offsets_csv import write_offsets
 from offsetlake.rules.reduction import KEY
 
@@ -60,7 +61,7 @@ def change_offsets(
     run_id = 0
     with _opened(context) as (lake, log, say):
         if execute:
-            writable = Lake.create(lake.path)
+            writable = Lake.create(lake.location)
             runner.catch_up(writable, log, say)
             rows, run = changes.execute(writable, log, job, table, lambda: plan(writable), say)
             run_id = run.run_id
@@ -73,10 +74,13 @@ def change_offsets(
         answer = _with_difference(rows)
         style = context.settings.format
         write(_with_headings(answer) if style == "table" else answer, style, shown)
+        if LIMIT in rows.column_names:
+            _note_members(rows)
         if not changed and not refused:
             write_note("Nothing to change.")
         elif changed and execute:
-            undo = shlex.join(["offsetlake", "restore", "--run", str(run_id), *context.flags(*_SOURCE)])
+            live = ["--live"] if LIMIT in rows.column_names else []
+            undo = shlex.join(["offsetlake", "restore", "--run", str(run_id), *live, *context.flags(*_SOURCE)])
             write_note(f"{changed:,} changes were made. To undo them: {undo}")
         elif changed:
             impossible = f", {refused:,} cannot be made" if refused else ""
@@ -85,6 +89,16 @@ def change_offsets(
         if refused and (execute or not changed):
             problem = "were refused" if execute else "cannot be made"
             raise Refused(f"{refused:,} of {rows.num_rows:,} changes {problem}: see the column reason.")
+
+
+def _note_members(rows: pa.Table) -> None:
+    """Show how long members can delay the change of their offsets."""
+    seconds = dict(zip(rows["group_id"].to_pylist(), rows[LIMIT].to_pylist(), strict=True))
+    limits = {name: limit for name, limit in sorted(seconds.items()) if limit is not None}
+    if not limits:
+        write_note("--live changes nothing: the groups have no members, or `offsetlake serve` does not serve the log.")
+    for name, limit in limits.items():
+        write_note(f"Members of group {name} that do not give up partitions are removed within {limit:,} seconds.")
 
 
 def export_plan(context: CommandContext, plan: Plan, *, with_group: bool) -> None:
@@ -105,7 +119,7 @@ def _opened(context: CommandContext) -> Iterator[tuple[Lake, LogAddress, Callabl
 
 @contextmanager
 def _up_to_date_copy(lake: Lake, log: LogAddress, say: Callable[[str], None]) -> Iterator[Lake]:
-    """Yield a temporary copy of the lake that is up to date with the log; the lake itself is only read."""
+    """Yield a temporary copy of the lake that is up to date with the log, see `scratch`."""
     with scratch(lake) as copy:
         runner.catch_up(copy, log, say)
         yield copy

@@ -4,18 +4,37 @@ from typing import Annotated
 
 import typer
 
+from offsetlake.cli.commands.changing.plans import ALTERATIONS_SHOWN, TOMBSTONES_SHOWN, Plan, change_offsets
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.options import CHANGES, FORMAT, LAKE_AND_LOG, TopicOption, command
-from offsetlake.cli.commands.plans import ALTERATIONS_SHOWN, TOMBSTONES_SHOWN, Plan, change_offsets
 from offsetlake.errors import BadRequest
 from offsetlake.pipeline.changes import reset as offset_resets
 from offsetlake.pipeline.changes.cleanup import plan_cleanup
+from offsetlake.pipeline.changes.live import Live
+from offsetlake.pipeline.changes.restore import restore_as_of, restore_run
 from offsetlake.util.times import now_ms, to_ms
 
+LiveOption = Annotated[
+    bool,
+    typer.Option(
+        "--live",
+        help="Also set offsets of groups with members, without stopping them, if `offsetlake serve` serves the log.",
+    ),
+]
 ExecuteOption = Annotated[bool, typer.Option("--execute", help="Execute the plan, and show the outcome.")]
 GroupArgument = Annotated[
     str, typer.Argument(metavar="GROUP", help="A group, or a shell pattern of groups: * ? \\[abc].")
 ]
+
+
+def live_changes(context: CommandContext, *, replaces_commits: bool = False) -> Live:
+    """Return how groups with members are changed with `--live`; raise BadRequest if the log is that of a cluster."""
+    if context.log.folder is None:
+        raise BadRequest(
+            "--live requires a log in a folder that `offsetlake serve` serves: specify it with --log. The coordinator "
+            "of a Kafka cluster cannot set offsets while members run."
+        )
+    return Live(context.log.folder, replaces_commits)
 
 
 @command(
@@ -28,7 +47,10 @@ GroupArgument = Annotated[
 def cleanup(
     context: CommandContext, group: GroupArgument, topic: TopicOption = None, execute: ExecuteOption = False
 ) -> None:
-    """Delete groups with all their offsets, or only their offsets of one topic. Groups with members are refused."""
+    """Delete groups with all their offsets, or only their offsets of one topic. Groups with members are refused.
+
+    Share groups are deleted through their cluster (--bootstrap), with the state of their share partitions.
+    """
     plan: Plan = lambda lake: plan_cleanup(  # noqa: E731
         lake, group, topic, now_ms(), live=context.log.connection is not None
     )
@@ -55,18 +77,26 @@ def restore(
         int | None, typer.Option("--run", metavar="N", help="Undo run N: restore the offsets from before it.")
     ] = None,
     topic: TopicOption = None,
+    live: LiveOption = False,
     execute: ExecuteOption = False,
 ) -> None:
     """Restore offsets as of a time, or from before a run that reset, cleaned up or expired them.
 
-    Offsets that the group had not committed by then do not change.
+    Offsets that the group had not committed by then do not change. With --live, the members of a group that runs
+    continue from the restored offsets, whatever they have committed since; see `offsetlake reset --help`.
+
+    Of share groups, the start offsets are restored, through their cluster. The delivery states of records are not.
     """
+    rewind = live_changes(context, replaces_commits=True) if live else None
+    through_cluster = context.log.connection is not None
     if group is not None and as_of is not None and run is None:
         name, as_of_ms = group, to_ms(as_of)
-        plan: Plan = lambda lake: offset_resets.as_of(lake, name, as_of_ms, topic, now_ms())  # noqa: E731
+        plan: Plan = lambda lake: restore_as_of(  # noqa: E731
+            lake, name, as_of_ms, topic, now_ms(), rewind, through_cluster=through_cluster
+        )
     elif run is not None and group is None and as_of is None and topic is None:
         run_id = run
-        plan = lambda lake: offset_resets.undo(lake, run_id, now_ms())  # noqa: E731
+        plan = lambda lake: restore_run(lake, run_id, now_ms(), rewind, through_cluster=through_cluster)  # noqa: E731
     else:
         raise BadRequest("Specify what to restore: GROUP --as-of TIME, or --run N alone.")
     change_offsets(context, "restore", "alterations", plan, ALTERATIONS_SHOWN, execute=execute)

@@ -3,24 +3,69 @@
 import re
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Annotated
 
 import pyarrow as pa
 import typer
 
-from offsetlake.cli.commands.changes import ExecuteOption
+from offsetlake.cli.commands.changing.changes import ExecuteOption, LiveOption, live_changes
+from offsetlake.cli.commands.changing.plans import ALTERATIONS_SHOWN, change_offsets, export_plan
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.options import CHANGES, FORMAT, LAKE_AND_LOG, command
-from offsetlake.cli.commands.plans import ALTERATIONS_SHOWN, change_offsets, export_plan
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.log.cluster.admin import ClusterAdmin
 from offsetlake.pipeline.changes.reset import Reset
 from offsetlake.pipeline.changes.reset import reset as plan_reset
+from offsetlake.pipeline.changes.share_groups import reset_share_group
 from offsetlake.rules import strategies as rules
 from offsetlake.util.times import duration_ms, now_ms, to_ms
 
 _TOPIC = re.compile(r"(?P<topic>[^:]+)(:(?P<partitions>[0-9]{1,9}(,[0-9]{1,9})*))?")
+
+_GroupArgument = Annotated[
+    str | None, typer.Argument(metavar="[GROUP]", help="The group; optional if a file contains groups.")
+]
+_TopicOption = Annotated[
+    list[str] | None,
+    typer.Option("--topic", metavar="TOPIC[:P,...]", help="The partitions to reset; can be repeated."),
+]
+_AllTopicsOption = Annotated[
+    bool, typer.Option("--all-topics", help="Reset all partitions that the group has offsets of.")
+]
+_ToEarliestOption = Annotated[bool, typer.Option("--to-earliest", help="Reset to the log start offsets.")]
+_ToLatestOption = Annotated[bool, typer.Option("--to-latest", help="Reset to the log end offsets.")]
+_ToCurrentOption = Annotated[
+    bool, typer.Option("--to-current", help="Reset to the committed offsets, for example to export them.")
+]
+_ToOffsetOption = Annotated[int | None, typer.Option("--to-offset", metavar="N", min=0, help="Reset to this offset.")]
+_ShiftByOption = Annotated[
+    int | None, typer.Option("--shift-by", metavar="N", help="Move by N records, back if N is negative.")
+]
+_ToDatetimeOption = Annotated[
+    str | None, typer.Option("--to-datetime", metavar="TIME", help="Reset to the first record from this time on.")
+]
+_ByDurationOption = Annotated[
+    str | None,
+    typer.Option("--by-duration", metavar="DURATION", help="Reset to the first record of the last 36h, 1w, PT1H, ..."),
+]
+_FromFileOption = Annotated[
+    str | None, typer.Option("--from-file", metavar="CSV", help="Read the offsets from an exported file.")
+]
+_FromGroupOption = Annotated[
+    str | None, typer.Option("--from-group", metavar="GROUP", help="Copy the offsets of another group.")
+]
+_OnlyIfOption = Annotated[
+    int | None,
+    typer.Option("--only-if", metavar="N", min=0, help="Refuse partitions whose committed offset is not N."),
+]
+_ShareOption = Annotated[
+    bool, typer.Option("--share", help="Reset the start offsets of a share group, through its cluster.")
+]
+_ExportOption = Annotated[
+    bool, typer.Option("--export", help="Print the plan as the CSV that kafka-consumer-groups reads.")
+]
 
 
 @command(
@@ -29,57 +74,45 @@ _TOPIC = re.compile(r"(?P<topic>[^:]+)(:(?P<partitions>[0-9]{1,9}(,[0-9]{1,9})*)
     "offsetlake reset billing --all-topics --to-current --lake example/lake --export > offsets.csv",
     "offsetlake reset billing --topic orders:0 --to-offset 1000 --only-if 1120 --lake example/lake --execute",
     "offsetlake reset billing --from-file offsets.csv --lake example/lake --execute",
+    "offsetlake reset billing --all-topics --shift-by -100 --live --lake example/lake",
     "offsetlake reset checkout --all-topics --to-datetime 2026-01-31T14:05 --lake /lakes/prod "
     "--bootstrap broker-1:9092",
+    "offsetlake reset thumbnailer --share --topic orders --to-earliest --lake /lakes/prod --bootstrap broker-1:9092",
 )
 def reset(
     context: CommandContext,
-    group: Annotated[
-        str | None, typer.Argument(metavar="[GROUP]", help="The group; optional if a file contains groups.")
-    ] = None,
-    topic: Annotated[
-        list[str] | None,
-        typer.Option("--topic", metavar="TOPIC[:P,...]", help="The partitions to reset; can be repeated."),
-    ] = None,
-    all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="Reset all partitions that the group has offsets of.")
-    ] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="Reset to the log start offsets.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="Reset to the log end offsets.")] = False,
-    to_current: Annotated[
-        bool, typer.Option("--to-current", help="Reset to the committed offsets, for example to export them.")
-    ] = False,
-    to_offset: Annotated[
-        int | None, typer.Option("--to-offset", metavar="N", min=0, help="Reset to this offset.")
-    ] = None,
-    shift_by: Annotated[
-        int | None, typer.Option("--shift-by", metavar="N", help="Move by N records, back if N is negative.")
-    ] = None,
-    to_datetime: Annotated[
-        str | None, typer.Option("--to-datetime", metavar="TIME", help="Reset to the first record from this time on.")
-    ] = None,
-    by_duration: Annotated[
-        str | None,
-        typer.Option(
-            "--by-duration", metavar="DURATION", help="Reset to the first record of the last 36h, 1w, PT1H, ..."
-        ),
-    ] = None,
-    from_file: Annotated[
-        str | None, typer.Option("--from-file", metavar="CSV", help="Read the offsets from an exported file.")
-    ] = None,
-    from_group: Annotated[
-        str | None, typer.Option("--from-group", metavar="GROUP", help="Copy the offsets of another group.")
-    ] = None,
-    only_if: Annotated[
-        int | None,
-        typer.Option("--only-if", metavar="N", min=0, help="Refuse partitions whose committed offset is not N."),
-    ] = None,
-    export: Annotated[
-        bool, typer.Option("--export", help="Print the plan as the CSV that kafka-consumer-groups reads.")
-    ] = False,
+    group: _GroupArgument = None,
+    topic: _TopicOption = None,
+    all_topics: _AllTopicsOption = False,
+    to_earliest: _ToEarliestOption = False,
+    to_latest: _ToLatestOption = False,
+    to_current: _ToCurrentOption = False,
+    to_offset: _ToOffsetOption = None,
+    shift_by: _ShiftByOption = None,
+    to_datetime: _ToDatetimeOption = None,
+    by_duration: _ByDurationOption = None,
+    from_file: _FromFileOption = None,
+    from_group: _FromGroupOption = None,
+    only_if: _OnlyIfOption = None,
+    share: _ShareOption = False,
+    export: _ExportOption = False,
+    live: LiveOption = False,
     execute: ExecuteOption = False,
 ) -> None:
-    """Reset the offsets of a group without members. Log start and end offsets are known only with --bootstrap."""
+    """Reset the offsets of a group without members. Log start and end offsets are known only with --bootstrap.
+
+    With --live, groups with members are reset, too, if `offsetlake serve` serves the log: it revokes the partitions
+    from their owners, refuses later commits of these, sets the offsets and assigns the partitions again. Members
+    continue from there. Members that do not respond are removed; the plan says after how many seconds.
+
+    With --live, the new offsets are those of the plan, whatever members have committed since; --only-if applies to the
+    plan. Without members, or if the log is not served, --live changes nothing.
+
+    With --share, the start offsets of a share group are reset. The delivery states of their records are discarded: each
+    record from the start offset on is delivered again, for the first time. Nothing restores the delivery states.
+    """
+    if share and (live or export):
+        raise BadRequest("--share excludes --live and --export.")
     if export and (execute or context.options["format"]):
         raise BadRequest("--export only prints the plan: omit --execute and --format.")
     strategies = {
@@ -95,11 +128,12 @@ def reset(
     }
     now = now_ms()
     request = _reset(group, _scope(topic, all_topics=all_topics), strategies, only_if, now)
+    request = replace(request, live=live_changes(context) if live else None)
 
     def plan(lake: Lake) -> pa.Table:
         connection = context.log.connection
         with nullcontext() if connection is None else ClusterAdmin(connection) as admin:
-            return plan_reset(lake, request, admin, now)
+            return (reset_share_group if share else plan_reset)(lake, request, admin, now)
 
     if export:
         export_plan(context, plan, with_group=group is None)

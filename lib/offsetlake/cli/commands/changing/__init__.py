@@ -1,0 +1,1 @@
+"""The commands by which people change offsets: each shows its plan first."""

@@ -1,0 +1,86 @@
+"""The serving process as a broker of a cluster: it leads all partitions of `__consumer_offsets`."""
+
+import asyncio
+import time
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from offsetlake.errors import BadRequest, LogMismatch, Refused
+from offsetlake.serve.front.handover.placements import Placements
+from offsetlake.serve.front.identity import Identity
+from offsetlake.serve.front.leadership import Leadership
+from offsetlake.serve.front.node import join
+from offsetlake.serve.front.registration import NO_EPOCH
+from offsetlake.serve.net.security import security_protocol
+from offsetlake.serve.settings import Settings
+
+if TYPE_CHECKING:
+    from offsetlake.serve.front.registration import Registration
+
+MAX_ELECTION_SECONDS, CHECK_SECONDS = 30.0, 0.1
+_NOT_ADOPTED = "run `offsetlake adopt --execute` with the same options first"
+
+
+def with_adopted_log(settings: Settings) -> Settings:
+    """Return the settings with the number of log partitions of the cluster.
+
+    Raises:
+        BadRequest: The log of the cluster was not adopted, or the log is that of a cluster that is not named.
+    """
+    identity = Identity.read(Path(settings.log))
+    if settings.node_id is None:
+        if identity is not None:
+            raise BadRequest(
+                f"The log {settings.log} is that of cluster {identity.cluster_id}: specify --cluster and "
+                f"--node-id {identity.node}."
+            )
+        return settings
+    if identity is None or not identity.starts:
+        raise BadRequest(f"The log {settings.log} is not that of the cluster yet: {_NOT_ADOPTED}.")
+    return replace(settings, log_partitions=len(identity.replicas))
+
+
+class Broker:
+    """Registers this process at its start, keeps replicas of other topics away from it, and unregisters it."""
+
+    def __init__(self, settings: Settings, leadership: Leadership, address: tuple[str, int]) -> None:
+        self._settings, self._cluster, self._leadership = settings, leadership.cluster, leadership
+        self._address = address
+        self._registration: Registration | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The broker epoch."""
+        return NO_EPOCH if self._registration is None else self._registration.epoch
+
+    async def start(self) -> None:
+        """Wait for metadata, register, and unless partitions are given back, wait until this process leads them.
+
+        Raises:
+            OffsetlakeError: The cluster does not accept this process, or it does not lead all partitions.
+        """
+        await self._cluster.loaded()
+        identity = Identity.read(Path(self._settings.log))
+        if identity is None:
+            raise LogMismatch(f"The log {self._settings.log} was removed.")
+        protocol = security_protocol(self._settings)
+        self._registration = await join(self._cluster, identity, protocol, self._address)
+        until = time.monotonic() + MAX_ELECTION_SECONDS
+        while not self._settings.returning and not self._leadership.leads_all():
+            if time.monotonic() > until:
+                raise Refused(f"This node does not lead all partitions of __consumer_offsets: {_NOT_ADOPTED}.")
+            self._cluster.refresh_soon()
+            await asyncio.sleep(CHECK_SECONDS)
+
+    async def run(self) -> None:
+        """Check leaders and placements until the task is cancelled; raise errors as `Placements.run`."""
+        if self._registration is not None:
+            with closing(Placements(self._leadership, self._registration, self._address)) as placements:
+                await placements.run()
+
+    async def stop(self) -> None:
+        """Unregister, so that brokers name no coordinator until the next start."""
+        if self._registration is not None:
+            await asyncio.to_thread(self._registration.stop)

@@ -1,0 +1,92 @@
+"""Requests of clients that other nodes of the cluster answer.
+
+Clients send requests such as CreateTopics to any broker, which may be this process. As a broker does, it forwards those
+that controllers answer in an Envelope, with the principal and the address of the client, by which the controller
+authorizes them (KIP-590). Requests that any broker answers, such as DescribeConfigs, are relayed to a broker. That is
+possible only if clients do not log in, because the broker authorizes them as those of this process.
+
+If a controller does not answer in time, the request is sent to the next one, and may be executed twice: a client that
+creates a topic may get TOPIC_ALREADY_EXISTS. A broker repeats such requests, too (`NodeToControllerRequestThread`).
+"""
+
+import ipaddress
+from typing import TYPE_CHECKING
+
+from kio.schema.default_principal_data.v0 import DefaultPrincipalData
+
+from offsetlake.errors import LogUnavailable
+from offsetlake.kafka.error_codes import NONE
+from offsetlake.serve.auth.principals import Client
+from offsetlake.serve.front.any_node import AnyNode
+from offsetlake.serve.front.metadata.cluster import Cluster
+from offsetlake.serve.front.node import controllers_of
+from offsetlake.serve.protocol.api_keys import API_VERSIONS, FORWARDED, RELAYED, VERSIONS
+from offsetlake.serve.protocol.encoding import encoded
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ENVELOPE = 58
+_SOFTWARE = {"client_software_name": "offsetlake", "client_software_version": "1"}
+_CORRELATION_BYTES = 4
+_PRINCIPAL_VERSION = b"\0\0"
+
+
+class Forwarding:
+    """Forwards requests of clients to nodes of `cluster`; `versions` are those of the APIs that are forwarded."""
+
+    def __init__(self, cluster: Cluster, *, relays: bool) -> None:
+        self.cluster, self._relays = cluster, relays
+        self._controllers, self._nodes = controllers_of(cluster), AnyNode(cluster.connection)
+        self.versions: Mapping[int, range] = {}
+
+    async def load(self) -> None:
+        """Find out which versions the controllers and the brokers support.
+
+        Raises:
+            LogUnavailable, Refused: The cluster does not answer.
+        """
+        found = await self._controllers.send(API_VERSIONS, 4, _SOFTWARE)
+        versions = {api.api_key: api for api in found.api_keys if api.api_key in FORWARDED}
+        if self._relays:
+            answer = (await self.cluster.send(API_VERSIONS, range(4, 5), _SOFTWARE)).entity()
+            versions |= {api.api_key: api for api in answer.api_keys if api.api_key in RELAYED}
+        self.versions = {
+            key: range(api.min_version, api.max_version + 1) for key, api in versions.items() if key not in VERSIONS
+        }
+
+    def takes(self, api: int, version: int) -> bool:
+        """Check whether a request is forwarded or relayed."""
+        return version in self.versions.get(api, ())
+
+    async def answer(self, api: int, frame: bytes, client: Client) -> bytes:
+        """Return the response to a request, without its correlation id.
+
+        Raises:
+            LogUnavailable: The cluster does not answer.
+        """
+        if api in RELAYED:
+            return await self._nodes.send_frame(self.cluster.addresses(), frame)
+        address = ipaddress.ip_address(client.host.removeprefix("/").strip("[]"))
+        values = {
+            "request_data": frame,
+            "request_principal": _principal(client.principal),
+            "client_host_address": address.packed,
+        }
+        answer = await self._controllers.send(ENVELOPE, 0, values)
+        if answer.error_code != NONE or answer.response_data is None:
+            raise LogUnavailable(f"The controller refused an Envelope with the error code {int(answer.error_code)}.")
+        return bytes(answer.response_data[_CORRELATION_BYTES:])
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._controllers.close()
+        self._nodes.close()
+
+
+def _principal(principal: str) -> bytes:
+    """Return a principal as `DefaultKafkaPrincipalBuilder` encodes it."""
+    kind, _, name = principal.partition(":")
+    return _PRINCIPAL_VERSION + encoded(
+        DefaultPrincipalData, {"type_": kind, "name": name, "token_authenticated": False}
+    )

@@ -1,0 +1,1 @@
+"""Moves partitions between this process and other brokers: adoption, return, and replicas of other topics."""

@@ -1,0 +1,105 @@
+"""ConsumerGroupHeartbeat: the requests and responses of the consumer group protocol (KIP-848)."""
+
+import uuid
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from offsetlake.coordinator.consumer.group import ConsumerGroup
+from offsetlake.coordinator.consumer.requests import HeartbeatRequest, check
+from offsetlake.coordinator.groups import Group
+from offsetlake.coordinator.migration.requests import consumer_heartbeat
+from offsetlake.coordinator.modern.assignment import Assignment
+from offsetlake.coordinator.modern.requests import JOIN_EPOCH, HeartbeatResponse, RequestError
+from offsetlake.coordinator.settings import CoordinatorSettings
+from offsetlake.coordinator.steps import Step, Token
+from offsetlake.kafka.error_codes import GROUP_MAX_SIZE_REACHED, INVALID_GROUP_ID, NONE
+from offsetlake.kafka.uuid import uuid_bytes, uuid_text
+from offsetlake.serve.auth.principals import RequestContext
+from offsetlake.serve.groups.membership import Membership
+from offsetlake.serve.protocol.encoding import Values
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class ConsumerApis:
+    """Answers the requests of members of consumer groups."""
+
+    def __init__(self, membership: Membership, settings: CoordinatorSettings) -> None:
+        self._membership, self._settings = membership, settings
+
+    def heartbeat(self, request: Any, context: RequestContext, respond: Callable[[Values], None]) -> None:
+        """Answer ConsumerGroupHeartbeat."""
+        beat = _request(request, context)
+
+        def reply(response: object | None, error: int) -> None:
+            respond(heartbeat_values(response if isinstance(response, HeartbeatResponse) else HeartbeatResponse(error)))
+
+        refused = self._refusal(beat, context)
+        if refused.error_code:
+            reply(refused, NONE)
+            return
+
+        def act(step: Step, group: Group, token: Token) -> None:
+            consumer_heartbeat(step, group, beat, token)
+
+        self._membership.handle(beat.group_id, ConsumerGroup, act, reply)
+
+    def _refusal(self, beat: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+        """Return the response to a request that is refused before its group is looked at, or one without an error."""
+        error = self._membership.refusal(beat.group_id, context)
+        if not error and beat.member_epoch == JOIN_EPOCH and self._membership.is_full():
+            error = GROUP_MAX_SIZE_REACHED
+        if error in {GROUP_MAX_SIZE_REACHED, INVALID_GROUP_ID}:  # otherwise the core checks the request
+            try:
+                check(beat, self._settings)
+            except RequestError as refused:
+                return HeartbeatResponse(refused.error_code, str(refused))
+        return HeartbeatResponse(error)
+
+
+def _request(request: Any, context: RequestContext) -> HeartbeatRequest:
+    topics, owned = request.subscribed_topic_names, request.topic_partitions
+    return HeartbeatRequest(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        member_epoch=request.member_epoch,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        rebalance_timeout_ms=round(request.rebalance_timeout / _MILLISECOND),
+        subscribed_topics=None if topics is None else tuple(topics),
+        subscribed_regex=getattr(request, "subscribed_topic_regex", None),
+        server_assignor=request.server_assignor,
+        owned=None if owned is None else _owned(owned),
+        client_id=(context.client_id or b"").decode(errors="replace"),
+        client_host=context.client.host,
+        api_version=context.version,
+        may_describe=context.client.access.may_list_topic,
+    )
+
+
+def _owned(topics: Any) -> dict[str, frozenset[int]]:
+    owned: dict[str, frozenset[int]] = {}
+    for topic in topics:
+        topic_id = uuid_text(topic.topic_id.bytes if topic.topic_id else bytes(16))
+        owned[topic_id] = owned.get(topic_id, frozenset()) | frozenset(topic.partitions)
+    return owned
+
+
+def heartbeat_values(response: HeartbeatResponse) -> Values:
+    """Return the fields of a ConsumerGroupHeartbeat or ShareGroupHeartbeat response."""
+    return {
+        "error_code": response.error_code,
+        "error_message": response.error_message,
+        "member_id": response.member_id,
+        "member_epoch": response.member_epoch,
+        "heartbeat_interval": timedelta(milliseconds=response.heartbeat_interval_ms),
+        "assignment": None if response.assignment is None else {"topic_partitions": _assigned(response.assignment)},
+    }
+
+
+def _assigned(assignment: Assignment) -> list[Values]:
+    return [
+        {"topic_id": uuid.UUID(bytes=uuid_bytes(topic_id)), "partitions": tuple(sorted(partitions))}
+        for topic_id, partitions in assignment.items()
+    ]

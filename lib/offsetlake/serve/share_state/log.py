@@ -1,0 +1,103 @@
+"""Loads the states of share partitions from `__share_group_state` in the folder of the log.
+
+The log may begin with any record: what precedes the newest snapshot of each share partition may have been deleted.
+"""
+
+import logging
+from pathlib import Path
+
+from offsetlake.coordinator.share_state.stored_state import replayed
+from offsetlake.errors import LogMismatch, UndecodableRecord
+from offsetlake.kafka.placement import partition_for_share_partition
+from offsetlake.kafka.uuid import uuid_text
+from offsetlake.log.disk.segments import Segment, segments_of
+from offsetlake.log.disk.whole_batches import whole_batches
+from offsetlake.log.positions import SHARE_STATE_PARTITIONS, SHARE_STATE_TOPIC, LogPartition
+from offsetlake.serve.share_state.packed import packed, unpacked, unpacked_partition
+from offsetlake.serve.share_state.records import decoded
+from offsetlake.serve.steps import Steps
+
+LOG = logging.getLogger(__name__)
+States = dict[bytes, bytes]
+"""The packed states of one log partition by packed key."""
+
+MAX_CHECKED_KEYS = 100
+"""Enough keys of a log partition to detect another number of log partitions, with which most keys are misplaced."""
+
+_RECORDS_PER_STEP = 100
+
+
+class ShareStateLog:
+    """Reads the log once; `states` are those by number of the log partition, `ends` the log end offsets."""
+
+    def __init__(self, folder: Path, updates_per_snapshot: int) -> None:
+        self._folder, self._updates_per_snapshot = folder, updates_per_snapshot
+        self.states: list[States] = [{} for _ in range(SHARE_STATE_PARTITIONS)]
+        self.ends: dict[LogPartition, int] = {}
+        self._undecodable = 0
+
+    def read(self) -> Steps[None]:
+        """Read all records in steps.
+
+        Raises:
+            LogMismatch: A share partition is in another log partition than the one that belongs to it.
+            LogUnavailable: A segment is corrupt, has a torn batch at its end or cannot be read.
+        """
+        for path in sorted(self._folder.glob(f"{SHARE_STATE_TOPIC}-*")):
+            partition = LogPartition(SHARE_STATE_TOPIC, int(path.name.rpartition("-")[2]))
+            if partition.partition >= SHARE_STATE_PARTITIONS:
+                raise _mismatch(str(partition))
+            self.ends[partition] = 0
+            for segment in segments_of(path):
+                self.ends[partition] = segment.base_offset
+                yield from self._read(partition, segment)
+            _check_placement(partition.partition, self.states[partition.partition])
+        if self._undecodable:
+            LOG.warning(
+                "%d records of %s cannot be decoded and were skipped; `offsetlake ingest` stores them in `quarantine`",
+                self._undecodable,
+                SHARE_STATE_TOPIC,
+            )
+
+    def _read(self, partition: LogPartition, segment: Segment) -> Steps[None]:
+        states, count = self.states[partition.partition], 0
+        for batch in whole_batches(segment.path):
+            self.ends[partition] = batch.next_offset
+            for record in () if batch.is_control_batch else batch:
+                self._replay(states, record.key or b"", record.value)
+                count += 1
+                if count % _RECORDS_PER_STEP == 0:
+                    yield 0
+
+    def _replay(self, states: States, key: bytes, value: bytes | None) -> None:
+        name = key[2:]
+        try:
+            record = decoded(key, value)
+        except UndecodableRecord:
+            self._undecodable += 1
+            return
+        if unpacked_partition(name) is None:
+            self._undecodable += 1
+            return
+        former = states.get(name)
+        stored = replayed(None if former is None else unpacked(former), record, self._updates_per_snapshot)
+        if stored is None:
+            states.pop(name, None)
+        else:
+            states[name] = packed(stored)
+
+
+def _check_placement(number: int, states: States) -> None:
+    for _, key in zip(range(MAX_CHECKED_KEYS), states, strict=False):
+        group_id, topic_id, partition = unpacked_partition(key) or (b"", b"", 0)
+        text = group_id.decode(errors="replace")
+        if partition_for_share_partition(text, uuid_text(topic_id), partition, SHARE_STATE_PARTITIONS) != number:
+            raise _mismatch(f"share partition {text}:{uuid_text(topic_id)}:{partition}")
+
+
+def _mismatch(what: str) -> LogMismatch:
+    return LogMismatch(
+        f"{what} is not in its log partition, because the broker that wrote it had a share.coordinator.state.topic."
+        f"num.partitions other than {SHARE_STATE_PARTITIONS}. Delete the folders {SHARE_STATE_TOPIC}-*, which removes "
+        "the state of all share partitions."
+    )

@@ -1,0 +1,61 @@
+"""The write of an OffsetCommit: a record batch that is built before its round, and served after it."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from offsetlake.errors import LogUnavailable
+from offsetlake.kafka.batches.writer import Batch
+from offsetlake.kafka.error_codes import NONE, NOT_COORDINATOR
+from offsetlake.serve.storage.store import VALUE, Store
+from offsetlake.serve.writes.commit_request import CommitRequest
+
+Answer = Callable[[bytes], None]
+
+
+class PendingCommit:
+    """The write of a request: its record batch is built, its log offset is not known yet."""
+
+    __slots__ = ("_answer", "_batch", "_error", "_errors", "_offsets", "_request", "_store", "exclusive", "partition")
+
+    def __init__(
+        self,
+        partition: int,
+        batch: Batch,
+        store: Store,
+        request: CommitRequest,
+        offsets: Sequence[int],
+        answer: Answer,
+        errors: Counter[int],
+    ) -> None:
+        self.partition, self.exclusive, self._batch, self._errors = partition, False, batch, errors
+        self._error = NONE
+        self._store, self._request, self._offsets, self._answer = store, request, offsets, answer
+
+    def batches(self) -> Sequence[Batch]:
+        """Return the one batch, none if the members of the group have changed so that it is refused by now."""
+        request = self._request
+        live = self._store.live.get(request.group)
+        if live is not None:
+            self._error = live.commit_error(request.committer, request.version, transactional=False)
+        return () if self._error else (self._batch,)
+
+    def written(self, firsts: list[int]) -> None:
+        """Store the offsets and answer."""
+        if not firsts:
+            self._refuse(self._error)
+            return
+        values = {
+            name: VALUE.pack(offset, epoch, topic_id) + metadata
+            for (name, epoch, topic_id, metadata), offset in zip(self._request.stored, self._offsets, strict=True)
+        }
+        request, last = self._request, firsts[0] + len(self._offsets) - 1
+        self._store.commit(request.group, values, last, without_member=request.without_member)
+        self._answer(self._request.success_body())
+
+    def failed(self, _error: LogUnavailable) -> None:
+        """Answer NOT_COORDINATOR (16), as a broker does that cannot write to its log."""
+        self._refuse(NOT_COORDINATOR)
+
+    def _refuse(self, error: int) -> None:
+        self._errors[error] += len(self._offsets)
+        self._answer(self._request.body(error))
