@@ -13,15 +13,22 @@ from offsetlake.cli import main, progress
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.spark import build_session
 from support.broker.broker import Broker
+from support.broker.kafka_tools import NEWER
 from support.command_line import Run
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle
+from support.lakes import new_lake
+from support.object_store.server import S3Server, client_environment, s3_server
+from support.spark_sql import DELTA
 
 TESTS = Path(__file__).parent
 SPARK, DAGS = "spark", "dags"
+BROKERS = ("newest_broker", "broker")
 LONGEST = (
     SPARK,
+    "broker",
     DAGS,
+    "newest_broker",
     "e2e/test_live_expiry.py",
     "e2e/test_killed.py",
     "e2e/test_live_by_hand.py",
@@ -57,9 +64,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Group tests by file, but by what takes long to make where they share it: Spark's session, Airflow's database.
+    """Group tests by file, but by what takes long to make where they share it: Spark, Airflow's database, a broker.
 
-    A group has one worker.
+    A group has one worker. Tests that take long do not wait for each other's broker.
     """
     groups = {item: _group(item) for item in items}
     for item, group in groups.items():
@@ -71,8 +78,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _group(item: pytest.Item) -> str:
-    if "spark" in getattr(item, "fixturenames", ()):
-        return SPARK
+    fixtures = getattr(item, "fixturenames", ())
+    if hasattr(item, "callspec"):  # a fixture may be the parameter of another one
+        fixtures = [*fixtures, *(value for value in item.callspec.params.values() if isinstance(value, str))]
+    shared = [SPARK] if item.get_closest_marker("long") else [SPARK, *BROKERS]
+    if found := [name for name in shared if name in fixtures]:
+        return found[0]
     return DAGS if item.path.parent.name == "dags" else str(item.path.relative_to(TESTS))
 
 
@@ -84,9 +95,17 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="session")
+def newer_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker of a newer version of Kafka, shared like `broker`."""
+    with Broker(tmp_path_factory.mktemp("newer-broker"), version=NEWER) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """One Spark session for the whole run, as the command line builds it."""
-    session = build_session("offsetlake tests", {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"})
+    """One Spark session for the whole run, as a job opens it, which also reads Delta tables."""
+    small = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"}
+    session = build_session("offsetlake tests", DELTA | small)
     yield session
     session.stop()
 
@@ -94,7 +113,7 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def broker_lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """A lake that has read the bundled log of a broker, made once a run: copy it to write to it."""
-    made = Lake.create(tmp_path_factory.mktemp("broker-lake") / "lake")
+    made = new_lake(tmp_path_factory.mktemp("broker-lake") / "lake")
     cycle(InProcess(), made, TESTS / "fixtures" / "broker-log")
     return made
 
@@ -102,7 +121,7 @@ def broker_lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Run]:
     """Runs a command in this process, in an empty folder: its exit code, standard output and standard error."""
-    for name in [name for name in os.environ if name.startswith("OFFSETLAKE_") and name != "OFFSETLAKE_JARS"]:
+    for name in [name for name in os.environ if name.startswith("OFFSETLAKE_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(progress, "FIRST_LINE_SECONDS", 3600.0)  # what it prints must not depend on how fast it is
@@ -113,3 +132,18 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
 
     yield running
     signal.signal(signal.SIGINT, handler)
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A real object store, whose credentials are in the environment."""
+    with s3_server(tmp_path_factory.mktemp("s3")) as server, pytest.MonkeyPatch.context() as patched:
+        for name, value in client_environment(server.endpoint).items():
+            patched.setenv(name, value)
+        yield server
+
+
+@pytest.fixture
+def bucket(s3: S3Server) -> str:
+    """The name of a new bucket."""
+    return s3.new_bucket()

@@ -155,6 +155,7 @@ def test_crossed_transactions_keep_the_later_record(broker: Broker, bootstrap: s
     assert [record.producer_id for record in records] == [first, second, second, first]
 
 
+@pytest.mark.long
 def test_share_group_writes_its_state(broker: Broker, bootstrap: str) -> None:
     workload.produce(bootstrap, TOPIC, 10)
     workload.share_group(bootstrap, "rig-share", TOPIC, 10)

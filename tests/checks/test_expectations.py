@@ -24,16 +24,17 @@ from offsetlake.checks.expectations import (
     read_suites,
 )
 from offsetlake.errors import LakeBusy, LakeUnusable
-from offsetlake.lake import runs
+from offsetlake.lake import plans, runs
 from offsetlake.lake.commits import ours
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.portions import portions
+from offsetlake.lake.sql.portions import portions
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.emit.job import emit
 from offsetlake.pipeline.expire.job import expire
 from offsetlake.rules.policy import Override, RetentionPolicy
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import LATER, cycle, plan_expiry
+from support.lakes import new_lake
 from support.oracle.random_logs import RandomLog, random_log
 from support.queries.lakes import Row
 
@@ -56,7 +57,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     folder = tmp_path_factory.mktemp("checks")
     log = folder / "log"
     shutil.copytree(BROKER_LOG, log, ignore=shutil.ignore_patterns("meta.properties"))
-    lake = Lake.create(folder / "lake")
+    lake = new_lake(folder / "lake")
     cycle(InProcess(), lake, log)
     only_billing = RetentionPolicy(LATER, (Override("billing", "*", 0),))
     expire(InProcess, lake, only_billing, LATER, print)
@@ -69,7 +70,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 @pytest.fixture
 def lake(made: Lake, tmp_path: Path) -> Lake:
     """A copy to break."""
-    return Lake.open(Path(shutil.copytree(made.path, tmp_path / "lake")))
+    return Lake.open(Path(shutil.copytree(made.location.path, tmp_path / "lake")))
 
 
 def found(lake: Lake, suite: Suite, *columns: str, as_gate: bool = False) -> dict[str, Evidence]:
@@ -93,7 +94,7 @@ def append(table: str, where: str, **changed: Any) -> Fault:
         rows = lake.query(f"SELECT * FROM {table} WHERE {where} LIMIT 1", table)
         row = rows.to_pylist()[0] | changed
         write_deltalake(
-            lake.table_path(table),
+            lake.table_location(table).path,
             rows.from_pylist([row], schema=rows.schema),
             mode="append",
             commit_properties=OUR_FAULT,
@@ -164,6 +165,7 @@ OF_AB_TEST = "group_id = 'ab-test' AND \"partition\" = 1"
 A_COMMIT_OF_BILLING = {
     "group_id": "billing", "topic": "orders", "partition": 2, "log_partition": 9, "log_offset": 30,
 }  # fmt: skip
+FIRST_SHARED = "group_id = 'thumbnailer' AND \"partition\" = 0"
 A_COMMIT = {"kind": "'commit'", "committed_offset": "1", "metadata": "''", "commit_timestamp": "1"}
 
 FAULTS: list[tuple[str, Fault, Row]] = [
@@ -242,6 +244,38 @@ FAULTS: list[tuple[str, Fault, Row]] = [
         update("groups", "group_id = 'ab-test'", log_partition="3"),
         {"group_id": "ab-test", "log_partition": 3, "other_log_partition": 18},
     ),
+    ("share_partitions_not_the_newest", delete("share_partitions", FIRST_SHARED), {"partition": 0, "log_offset": None}),
+    ("share_partitions_not_the_newest", append("share_partitions", FIRST_SHARED), {"partition": 0, "copies": 2}),
+    (
+        "share_partitions_not_the_newest",
+        update("share_partitions", FIRST_SHARED, log_offset="1"),
+        {"group_id": "thumbnailer", "partition": 0, "log_partition": 6, "log_offset": 1, "newest_log_offset": 2},
+    ),
+    (
+        "share_partitions_not_the_newest",
+        append("share_partitions", FIRST_SHARED, partition=77),
+        {"partition": 77, "newest_log_offset": None},
+    ),
+    (
+        "share_batches_out_of_order",
+        update("share_partitions", FIRST_SHARED, start_offset="21"),
+        {"partition": 0, "start_offset": 21, "first_offset": 20, "last_offset": 39},
+    ),
+    (
+        "share_batches_out_of_order",
+        append("share_partitions", FIRST_SHARED),
+        {"partition": 0, "first_offset": 20, "last_offset": 39, "end_before": 39},
+    ),
+    (
+        "share_epochs_decreasing",
+        append("share_state_records", f"{FIRST_SHARED} AND log_offset = 0", state_epoch=0, log_offset=FAR),
+        {"partition": 0, "log_offset": FAR, "state_epoch": 0, "highest_state_epoch": 1},
+    ),
+    (
+        "share_epochs_decreasing",
+        append("share_state_records", f"{FIRST_SHARED} AND log_offset = 0", leader_epoch=-2, log_offset=FAR),
+        {"partition": 0, "log_offset": FAR, "leader_epoch": -2, "highest_leader_epoch": 0},
+    ),
     (
         "expiries_with_other_rows",
         append("tombstones", "outcome = 'planned' AND group_id = 'ab-test'", outcome="withdrawn"),
@@ -273,6 +307,14 @@ FAULTS: list[tuple[str, Fault, Row]] = [
         "protected_offsets_planned",
         update("tombstones", OF_AB_TEST, group_id="'ledger'", topic="'payments'"),
         {"group_id": "ledger", "topic": "payments", "protected_by": "transaction"},
+    ),
+    (
+        "share_groups_planned_before_their_time",
+        append(
+            "tombstones", "outcome = 'planned' AND topic IS NULL", group_id="thumbnailer", rule="share_idle",
+            clock="activity_timestamp", clock_timestamp=7, retention_ms=1,
+        ),
+        {"group_id": "thumbnailer", "clock_timestamp": 7, "retention_ms": 1},
     ),
     (
         "groups_in_use_planned",
@@ -327,7 +369,7 @@ def remove_history_before(lake: Lake, run_id: int) -> None:
     for table in ("offset_commits", "transaction_markers", "group_records"):
         for file in pa.table(lake.delta_table(table).get_add_actions(flatten=True)).to_pylist():
             if file["max.ingest_run"] < run_id:
-                (lake.table_path(table) / file["path"]).unlink()
+                (lake.table_location(table).path / file["path"]).unlink()
 
 
 def test_gate_reads_only_new_history(lake: Lake) -> None:
@@ -371,9 +413,9 @@ def test_gate_samples_other_parts_of_much_new_history_each_time(lake: Lake, monk
 @pytest.mark.slow
 def test_expectations_are_satisfied_after_each_job_over_a_random_log(tmp_path: Path) -> None:
     whole = random_log(random.Random(1), 600, groups=12, log_partitions=4, batches_per_segment=20, commit_ids=(7,))
-    lake, log = Lake.create(tmp_path / "lake"), tmp_path / "log"
-    for plans in (whole.plans[: len(whole.plans) // 2], whole.plans):
-        RandomLog(whole.world, plans).write(log)
+    lake, log = new_lake(tmp_path / "lake"), tmp_path / "log"
+    for part in (whole.plans[: len(whole.plans) // 2], whole.plans):
+        RandomLog(whole.world, part).write(log)
         cycle(InProcess(), lake, log)
         plan_expiry(InProcess(), lake)
         assert broken(lake) == broken(lake, as_gate=True) == {}
@@ -385,7 +427,7 @@ def test_expectations_are_satisfied_after_each_job_over_a_random_log(tmp_path: P
 
 
 def test_new_lake_has_nothing_to_check(tmp_path: Path) -> None:
-    lake = Lake.create(tmp_path / "lake")
+    lake = new_lake(tmp_path / "lake")
     assert {str(of) for suite in SUITES.values() for of in found(lake, suite).values()} == {NOTHING}
 
 
@@ -399,7 +441,7 @@ def test_evidence_counts_up_to_a_limit_and_shows_few_rows() -> None:
 
 
 def test_tables_of_an_unfinished_run_are_refused(lake: Lake) -> None:
-    runs.begin(lake, "compact", runs.Plan())
+    runs.begin(lake, "compact", plans.Plan())
     with pytest.raises(LakeBusy, match=r"run \d+ of compact in .* is running or was interrupted"):
         pinned(lake, SUITES.values(), {})
     everything = lake.versions(*SUITES["after_compact"].tables)

@@ -15,6 +15,7 @@ from offsetlake.rules.policy import Override, RetentionPolicy
 from support.command_line import Run
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import LATER, cycle
+from support.lakes import new_lake
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +29,7 @@ OUT_OF_RANGE = "each record in history is in the range of the log that its inges
 def lake(tmp_path: Path) -> Lake:
     """A lake with a marker where the log has none, in the folder the command takes where none is named."""
     shutil.copytree(BROKER_LOG, tmp_path / "log", ignore=shutil.ignore_patterns("meta.properties"))
-    lake = Lake.create(tmp_path / "lake")
+    lake = new_lake(tmp_path / "lake")
     cycle(InProcess(), lake, tmp_path / "log")
     for table in ("transaction_markers", "group_records"):
         lake.delta_table(table).alter.set_table_properties({"delta.appendOnly": "false"})
@@ -48,7 +49,7 @@ def quiet(_text: str) -> None:
 
 def more(lake: Lake) -> None:
     """One more cycle, with something new in the log."""
-    log = lake.path.parent / "log"
+    log = lake.location.path.parent / "log"
     expire(InProcess, lake, RetentionPolicy(LATER, (Override("billing", "*", 0),)), LATER, quiet)
     emit(lake, LogAddress(folder=log), quiet)
     cycle(InProcess(), lake, log)

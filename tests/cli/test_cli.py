@@ -294,7 +294,7 @@ def test_invalid_duration_is_an_error(text: str) -> None:
 @pytest.fixture
 def real(tmp_path: Path, broker_lake: Lake) -> str:
     """A compacted lake of the bundled log."""
-    return str(shutil.copytree(broker_lake.path, tmp_path / "real"))
+    return str(shutil.copytree(broker_lake.location.path, tmp_path / "real"))
 
 
 def test_expire_plans_and_tombstones_shows_the_plan(run: Run, real: str) -> None:
@@ -444,7 +444,7 @@ def test_run_and_the_commands_that_it_suggests(run: Run, tmp_path: Path, monkeyp
     assert len(commands) == 3
     for command in commands:
         assert run(*shlex.split(command)[1:])[1].count("\n") > 1, f"{command} has an answer"
-    monkeypatch.setenv("OFFSETLAKE_JARS", "/nowhere")  # Spark could not start
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")  # Spark could not start
     second = run("run", "--log", str(log))[1]
     assert "Nothing new" in second
     assert "Nothing to compact" in second

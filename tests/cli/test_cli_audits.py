@@ -1,6 +1,7 @@
 """`audit`, `diff` and `views` through the command line: answers, errors and exit codes."""
 
 import json
+import shlex
 import shutil
 import threading
 from collections.abc import Iterator
@@ -12,9 +13,9 @@ import pytest
 
 from offsetlake.cli import progress
 from offsetlake.errors import NotEnoughMemory
-from offsetlake.lake import engine
 from offsetlake.lake.definitions import TABLES
-from offsetlake.lake.views import views
+from offsetlake.lake.sql import engine
+from offsetlake.lake.sql.views import views
 from support.command_line import Run
 from support.queries.lakes import Row, commit, small_lake, tombstone
 
@@ -101,7 +102,7 @@ def test_diff_returns_offsets_that_differ(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("audit nope", "unknown view 'nope'; views are changes, commit_outcomes"),
+        ("audit nope", "unknown view 'nope'; views are changes, cold_share_partitions"),
         ("audit changes --group nobody-*", "no group like 'nobody-*' is in history, as far as the lake"),
         ("audit changes --topic nope", "no offset of topic nope was ever committed"),
         ("audit idle_groups --topic a", "idle_groups has no column topic: leave --topic out; its columns: group_id"),
@@ -160,8 +161,8 @@ def test_known_group_without_rows_is_no_error(run: Run, arguments: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("audit changes", "holds no history yet: `offsetlake run` reads the log"),
-        ("diff --from 1000 --to 2000", "holds no record with a time yet: `offsetlake run` reads the log"),
+        ("audit changes", "contains no history yet: `offsetlake run` reads the log"),
+        ("diff --from 1000 --to 2000", "contains no record with a time yet: `offsetlake run` reads the log"),
         ("history --group g --topic a --partition 0", "no offset of group g, topic a, partition 0 was ever committed"),
     ],
 )
@@ -172,11 +173,12 @@ def test_lake_without_history_is_an_error(run: Run, tmp_path: Path, arguments: s
     assert says in err
 
 
-@pytest.mark.parametrize("arguments", ["audit changes", "views", "sql 'SELECT * FROM changes'"])
+@pytest.mark.parametrize(
+    "arguments", ["audit changes", "views", "views --catalog a.b --dialect dbt", "sql 'SELECT * FROM changes'"]
+)
 def test_lake_of_an_older_version_is_an_error(run: Run, lake: Path, arguments: str) -> None:
     (lake / "offsetlake.json").write_text('{"version": 2}')
-    command, *rest = arguments.split(maxsplit=1)
-    code, out, err = run(command, *(word.strip("'") for word in rest))
+    code, out, err = run(*shlex.split(arguments))
     assert (code, out) == (6, "")
     assert "an older offsetlake made the lake" in err
 
@@ -196,6 +198,40 @@ def test_views_prints_a_statement_for_each_table_and_view(run: Run, lake: Path) 
     statements = [statement.strip() for statement in out.split(";\n\n")]
     assert [statement.split()[5] for statement in statements if statement] == [*TABLES, *views()]
     assert f"VIEW offsets USING delta OPTIONS (path '{lake}/offsets')" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "statement"),
+    [
+        ((), "CREATE TABLE IF NOT EXISTS `main`.`kafka`.offsets USING delta LOCATION '{}/offsets';"),
+        (("--dialect", "databricks"), "CREATE TABLE IF NOT EXISTS `main`.`kafka`.runs USING delta LOCATION '{}/runs';"),
+        (("--dialect", "trino"), "CALL \"main\".system.register_table(schema_name => 'kafka', table_name => 'runs', "),
+        (
+            ("--dialect", "duckdb"),
+            'CREATE OR REPLACE VIEW "main"."kafka".runs AS SELECT * FROM delta_scan(\'{}/runs\');',
+        ),
+        (("--dialect", "dbt"), '- name: "runs"'),
+    ],
+)
+def test_views_in_a_catalog(run: Run, lake: Path, options: tuple[str, ...], statement: str) -> None:
+    code, out, err = run("views", "--lake", str(lake), "--catalog", "main.kafka", *options)
+    assert (code, err) == (0, "")
+    assert statement.format(lake) in out
+
+
+@pytest.mark.usefixtures("lake")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--dialect", "trino"), "--dialect requires --catalog CATALOG.SCHEMA"),
+        (("--catalog", "kafka"), "Invalid catalog 'kafka': expected CATALOG.SCHEMA"),
+        (("--catalog", "main.kafka", "--dialect", "mysql"), "'mysql' is not one of"),
+    ],
+)
+def test_views_refuses_invalid_options(run: Run, options: tuple[str, ...], message: str) -> None:
+    code, out, err = run("views", *options)
+    assert (code, out) == (2, "")
+    assert message in err
 
 
 @pytest.mark.usefixtures("lake")

@@ -20,6 +20,7 @@ from offsetlake.util.times import to_ms
 from support.command_line import Run
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle
+from support.lakes import new_lake
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +33,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("by-hand")
     shutil.copytree(REAL_LOG, folder / "log")
     (folder / "log" / "meta.properties").unlink()
-    cycle(InProcess(), Lake.create(folder / "lake"), folder / "log")
+    cycle(InProcess(), new_lake(folder / "lake"), folder / "log")
     return folder
 
 
@@ -98,10 +99,10 @@ def test_plan_reads_unread_records_and_writes_nothing_to_a_locked_lake(
 ) -> None:
     commit(log, "bulk-1", "orders", 0, 3)
     lake = Lake.open(log.parent / "lake")
-    before = files(log, lake.path)
+    before = files(log, lake.location.path)
     with lake.lock("a job"):
         code, output, errors = run(*plan, "--log", str(log))
-    after = files(log, lake.path)
+    after = files(log, lake.location.path)
     assert code == 0, errors
     assert {path: file for path, file in after.items() if path.name != "lock"} == {
         path: file for path, file in before.items() if path.name != "lock"

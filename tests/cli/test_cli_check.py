@@ -13,6 +13,7 @@ from offsetlake.lake.commits import ours
 from offsetlake.lake.lake import Lake
 from support.command_line import Run
 from support.e2e.lakes import upkeep
+from support.lakes import new_lake
 
 ODD_NAME = "<script>alert($column)</script>"
 
@@ -20,7 +21,7 @@ ODD_NAME = "<script>alert($column)</script>"
 @pytest.fixture
 def lake(broker_lake: Lake, tmp_path: Path) -> Lake:
     """A lake of the log of a real broker, in the default folder."""
-    return Lake.open(Path(shutil.copytree(broker_lake.path, tmp_path / "lake")))
+    return Lake.open(Path(shutil.copytree(broker_lake.location.path, tmp_path / "lake")))
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ def test_check_of_older_versions_reads_them_until_they_are_vacuumed(run: Run, br
         "quarantine",
         "audit_events",
     )
-    state = ("pending_offsets", "groups", "group_members", "runs")
+    state = ("pending_offsets", "groups", "group_members", "share_partitions", "history_cuts", "runs")
     pins = ",".join(f"{table}={version}" for table, version in broken.versions(*others, *state).items())
     code, rows, err = checked(run, "--suite", "after_compact", "--versions", f"{before},{pins}")
     assert (code, all(row["success"] for row in rows)) == (0, True), err
@@ -102,7 +103,7 @@ def test_check_of_older_versions_reads_them_until_they_are_vacuumed(run: Run, br
 
 @pytest.mark.slow
 def test_empty_lake_has_no_rows_to_check(run: Run, tmp_path: Path) -> None:
-    Lake.create(tmp_path / "lake")
+    new_lake(tmp_path / "lake")
     code, rows, err = checked(run)
     assert (code, {row["observed"] for row in rows}) == (0, {"nothing to check"})
     assert f"{len(rows)} of {len(rows)} expectations had no rows to check: their tables are empty" in err

@@ -10,13 +10,34 @@ from pathlib import Path
 
 import pytest
 
+from offsetlake.coordinator.settings import BROKER_NAMES
 from offsetlake.lake.definitions import LAKE_VERSION
-from offsetlake.serve.settings import Settings
+from offsetlake.serve.settings import Settings, with_secrets
 from support.command_line import Run
 from support.serve.http_client import ask
 from support.serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
+BROKER_DEFAULTS = {
+    "group.min.session.timeout.ms": "6000",
+    "group.max.session.timeout.ms": "1800000",
+    "group.initial.rebalance.delay.ms": "3000",
+    "group.max.size": "2147483647",
+    "group.consumer.session.timeout.ms": "45000",
+    "group.consumer.heartbeat.interval.ms": "5000",
+    "group.consumer.max.size": "2147483647",
+    "group.consumer.assignors": "uniform,range",
+    "group.consumer.regex.refresh.interval.ms": "600000",
+    "group.share.session.timeout.ms": "45000",
+    "group.share.heartbeat.interval.ms": "5000",
+    "group.share.max.size": "200",
+    "group.share.delivery.count.limit": "5",
+    "group.share.partition.max.record.locks": "2000",
+    "group.share.record.lock.duration.ms": "30000",
+    "group.share.max.share.sessions": "2000",
+    "share.auto.offset.reset": "latest",
+    "share.isolation.level": "read_uncommitted",
+}
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
@@ -47,6 +68,24 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
         ),
         ("--log log --commits-recorded 1.01", "expected a share of all commits"),
         ("--log log --commits-recorded nan", "expected a share of all commits"),
+        (
+            "--log log --cluster broker-1:none --node-id 7",
+            "Invalid bootstrap.servers 'broker-1:none': expected HOST:PORT",
+        ),
+        ("--log log --cluster broker-1", "Specify the node id of this process in the cluster, or a listener for share"),
+        (
+            "--log log --share 127.0.0.1:9094",
+            "Specify the cluster of the node id, or of the listener for share consumers",
+        ),
+        ("--log log --cluster broker-1 --topics t:1", "Specify either topics, or a cluster, which has its own topics"),
+        (
+            "--log log --cluster broker-1 --node-id 7 --metadata-max-age 10ms",
+            "Invalid metadata_max_age '10ms': expected 1s to 1h.",
+        ),
+        (
+            "--log log --cluster broker-1 --node-id 7 --metadata-max-age soon",
+            "metadata_max_age: Invalid duration 'soon'",
+        ),
     ],
 )
 def test_invalid_setting_is_an_error_and_creates_nothing(run: Run, tmp_path: Path, arguments: str, says: str) -> None:
@@ -55,6 +94,18 @@ def test_invalid_setting_is_an_error_and_creates_nothing(run: Run, tmp_path: Pat
     assert err.startswith("error: ")
     assert says in err
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("command", ["adopt", "return"])
+@pytest.mark.parametrize("serve", ["", 'cluster = "127.0.0.1:1"\nshare = "127.0.0.1:9094"'])
+def test_log_of_a_cluster_needs_a_node_id_and_creates_nothing(
+    run: Run, tmp_path: Path, command: str, serve: str
+) -> None:
+    configuration = settings_file(tmp_path, serve)
+    code, out, err = run(command, "--execute", "--config", configuration)
+    assert (code, out) == (2, "")
+    assert err == "error: Specify the cluster and the node id of this process in it: --cluster, --node-id.\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["settings.toml"]
 
 
 def settings_file(folder: Path, serve: str = "") -> str:
@@ -86,7 +137,54 @@ def test_check_prints_the_settings_in_the_selected_format(
     code, out, _ = run("serve", "--config", settings_file(tmp_path), "--http", "127.0.0.1:9093", "--check")
     shown = {row["setting"]: row["value"] for row in map(json.loads, out.splitlines())}
     assert (code, shown["http"], shown["log_partitions"], shown["acl"]) == (0, "127.0.0.1:9093", "50", None)
-    assert {*shown} == {field.name for field in fields(Settings)}
+    groups = {f"groups.{name}" for name in BROKER_NAMES.values()}
+    assert {*shown} == {field.name for field in fields(Settings)} - {"coordinator"} | groups
+
+
+def test_check_prints_the_settings_of_groups(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OFFSETLAKE_FORMAT", "json")
+    lines = "[serve.groups]\ngroup.max.size = 7\ngroup.consumer.assignors = 'range, uniform'\n"
+    code, out, _ = run("serve", "--config", settings_file(tmp_path, lines), "--check")
+    shown = {row["setting"]: row["value"] for row in map(json.loads, out.splitlines())}
+    groups = {name.removeprefix("groups."): shown[name] for name in shown if name.startswith("groups.")}
+    assert (code, groups) == (0, BROKER_DEFAULTS | {"group.max.size": "7", "group.consumer.assignors": "range,uniform"})
+
+
+def test_passwords_for_the_cluster_are_neither_printed_nor_arguments_of_a_process(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "client.properties").write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=u\nsasl.password=hidden\n"
+    )
+    monkeypatch.setenv("OFFSETLAKE_FORMAT", "json")
+    started: list[tuple[list[str], dict[str, str]]] = []
+    monkeypatch.setattr("os.execve", lambda _, *arguments: started.append(arguments))
+    options = (
+        "serve",
+        "--log",
+        "g",
+        "--cluster",
+        "b:1",
+        "--node-id",
+        "7",
+        "--kafka-config",
+        "client.properties",
+        "--metadata-max-age",
+    )
+    code, out, err = run(*options, "7s", "--check")
+    shown = {row["setting"]: row["value"] for row in map(json.loads, out.splitlines())}
+    assert (code, err, shown["metadata_max_age_ms"]) == (0, "", "7000")
+    assert shown["cluster"] == str(
+        {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "u"}
+        | {"bootstrap.servers": "b:1"}
+    )
+    run(*options, "7s")
+    [(arguments, environment)] = started
+    assert not [argument for argument in arguments if "hidden" in argument]
+    settings = with_secrets(Settings.from_json(arguments[-1]), environment)
+    assert settings.cluster is not None
+    assert settings.cluster["sasl.password"] == "hidden"
+    assert not [value for value in environment.values() if value == "hidden"]
 
 
 @pytest.mark.parametrize(
@@ -105,6 +203,29 @@ def test_check_prints_the_settings_in_the_selected_format(
                 "tls_certificate and tls_key are required together",
             ],
         ),
+        (
+            (
+                "[serve.groups]\ngroup.max.size = 0\ngroup.consumer.assignors = 'range,sticky'\n"
+                "group.consumer.regex.refresh.interval.ms = 9999\ngroup.initial.rebalance.delay.ms = -1\n"
+            ),
+            [
+                "Invalid groups.group.max.size '0': expected a number from 1 to 2147483647",
+                "Invalid groups.group.consumer.assignors 'range,sticky': expected one or more of uniform, range",
+                "Invalid groups.group.consumer.regex.refresh.interval.ms '9999': expected a number from 10000",
+                "Invalid groups.group.initial.rebalance.delay.ms '-1': expected a number from 0",
+            ],
+        ),
+        (
+            (
+                "[serve.groups]\ngroup.min.session.timeout.ms = 7\ngroup.max.session.timeout.ms = 6\n"
+                "group.consumer.heartbeat.interval.ms = 45000\n"
+            ),
+            [
+                "groups.group.min.session.timeout.ms is greater than groups.group.max.session.timeout.ms",
+                "groups.group.consumer.heartbeat.interval.ms is not less than groups.group.consumer.session.timeout.ms",
+            ],
+        ),
+        ("[serve.groups]\ngroup.size = 3\n", ["table serve: unknown groups.group.size. Known: kafka"]),
     ],
 )
 def test_check_reports_all_problems_at_once(run: Run, tmp_path: Path, serve: str, problems: list[str]) -> None:

@@ -7,8 +7,10 @@ import pytest
 from offsetlake import open_snapshot
 from offsetlake.cli.config import Config, load
 from offsetlake.errors import BadRequest
+from offsetlake.lake.upkeep import VacuumRetention
+from offsetlake.location.folder import Folder
 from offsetlake.log.cluster.connection import KafkaConnection
-from offsetlake.rules.policy import Override, RetentionPolicy
+from offsetlake.rules.policy import Keep, Override, RetentionPolicy
 
 SECOND = '[[retention.override]]\ngroup = "b"\n'
 OVERRIDE = '[retention]\ndefault = "7d"\n[[retention.override]]\n'
@@ -30,14 +32,16 @@ def test_defaults() -> None:
         "commits_recorded": "0.01",
     }
     assert load({}, {}) == Config(
-        Path("lake"),
+        Folder(Path("lake")),
         None,
         None,
         "table",
         kafka={},
         retention=RetentionPolicy(week),
-        vacuum_retention_ms=week,
+        vacuum_retention=VacuumRetention(others_ms=week, state_ms=week // 7),
+        keep=Keep(),
         serve=serve,
+        spark={},
     )
 
 
@@ -57,6 +61,12 @@ retention = "90m"
     )
 
 
+def test_time_of_idle_share_groups_is_read(tmp_path: Path) -> None:
+    file = write(tmp_path, '[retention]\nshare_idle = "30d"')
+    week, month = 7 * 86_400_000, 30 * 86_400_000
+    assert load({"config": file}, {}).retention == RetentionPolicy(week, share_idle_ms=month)
+
+
 def test_overrides_without_default_keep_the_built_in_default(tmp_path: Path) -> None:
     file = write(tmp_path, '[[retention.override]]\ngroup = "[]a]"\nretention = "1d"')
     assert load({"config": file}, {}).retention == RetentionPolicy(7 * 86_400_000, (Override("[]a]", "*", 86_400_000),))
@@ -65,9 +75,13 @@ def test_overrides_without_default_keep_the_built_in_default(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ('\n[retention]\ndefault = "7d"\nweeks = 1', "line 4: weeks: unknown key. Known: default, override"),
+        (
+            '\n[retention]\ndefault = "7d"\nweeks = 1',
+            "line 4: weeks: unknown key. Known: default, override, share_idle",
+        ),
         ("retention = 7", "line 1: retention: expected a table [retention] with default and [[retention.override]]"),
         ('retention = "7d"', "line 1: retention: expected a table [retention]"),
+        ("[retention]\nshare_idle = 30", "line 2: share_idle: a duration must be a string such as '7d'"),
         ("[retention]\ndefault = 7", "line 2: default: a duration must be a string such as '7d'"),
         (
             '[retention]\ndefault = "999999999999d"',
@@ -105,21 +119,21 @@ def test_invalid_retention_is_an_error_with_its_line(tmp_path: Path, text: str, 
 def test_each_source_overrides_the_previous_one(tmp_path: Path) -> None:
     file = write(tmp_path, 'lake = "of-file"\nformat = "csv"')
     environment = {"OFFSETLAKE_LAKE": "of-environment", "PATH": "/bin"}
-    assert load({"config": file}, {}).lake == Path("of-file")
-    assert load({"config": file}, environment).lake == Path("of-environment")
-    assert load({"config": file, "lake": "of-option"}, environment).lake == Path("of-option")
+    assert load({"config": file}, {}).lake == Folder(Path("of-file"))
+    assert load({"config": file}, environment).lake == Folder(Path("of-environment"))
+    assert load({"config": file, "lake": "of-option"}, environment).lake == Folder(Path("of-option"))
     assert load({"config": file, "lake": None}, environment).format == "csv"
 
 
 def test_environment_selects_the_settings_file(tmp_path: Path) -> None:
     named, other = write(tmp_path, 'lake = "a"'), write(tmp_path, 'lake = "b"', "other.toml")
-    assert load({}, {"OFFSETLAKE_CONFIG": named}).lake == Path("a")
-    assert load({"config": other}, {"OFFSETLAKE_CONFIG": named}).lake == Path("b")
+    assert load({}, {"OFFSETLAKE_CONFIG": named}).lake == Folder(Path("a"))
+    assert load({"config": other}, {"OFFSETLAKE_CONFIG": named}).lake == Folder(Path("b"))
 
 
 def test_empty_variable_is_ignored(tmp_path: Path) -> None:
     file = write(tmp_path, 'lake = "of-file"')
-    assert load({"config": file}, {"OFFSETLAKE_LAKE": ""}).lake == Path("of-file")
+    assert load({"config": file}, {"OFFSETLAKE_LAKE": ""}).lake == Folder(Path("of-file"))
 
 
 def test_later_source_replaces_the_kind_of_log(tmp_path: Path) -> None:
@@ -132,11 +146,15 @@ def test_later_source_replaces_the_kind_of_log(tmp_path: Path) -> None:
     assert live.connection.bootstrap == "other:1"
 
 
-@pytest.mark.parametrize("lake", ["s3://bucket/lake", "abfss://container@account/lake", "file:/lakes/prod"])
-def test_uri_of_a_lake_is_refused(lake: str) -> None:
-    with pytest.raises(BadRequest, match="a lake is a folder; object stores are not supported"):
+def test_lake_in_an_object_store_is_a_setting() -> None:
+    assert str(load({"lake": "s3://bucket/lakes/kafka/"}, {}).lake) == "s3://bucket/lakes/kafka"
+
+
+@pytest.mark.parametrize("lake", ["hdfs://host/lake", "file:/lakes/prod", "http://host/lake"])
+def test_uri_of_an_unknown_scheme_is_refused(lake: str) -> None:
+    with pytest.raises(BadRequest, match="schemes are s3, gs, abfss"):
         load({"lake": lake}, {})
-    with pytest.raises(BadRequest, match="a lake is a folder"):
+    with pytest.raises(BadRequest, match="schemes are s3, gs, abfss"):
         open_snapshot(Path(lake), "log")
 
 
@@ -199,7 +217,7 @@ def test_secrets_are_neither_in_repr_nor_in_errors(tmp_path: Path) -> None:
         ("serve = 3", "serve must be a table"),
         (
             "[serve]\nport = 3",
-            "table serve: unknown port. Known: kafka, http, topics, flush, log_partitions, log_format",
+            "table serve: unknown port. Known: kafka, http, share, topics, cluster, node_id, metadata_max_age, flush",
         ),
         ("[kafka]\nsecurity.protocol = [1]", "security.protocol must be a string, a number or a boolean"),
         ("lake = ", "is not valid TOML"),
@@ -220,24 +238,99 @@ def test_unknown_variables_and_properties_are_errors(tmp_path: Path) -> None:
         load({"config": "nowhere"}, {})
 
 
-def test_vacuum_retention_is_read_in_ms(tmp_path: Path) -> None:
-    file = write(tmp_path, '[maintain]\nvacuum_retention = "36h"')
-    assert load({"config": file}, {}).vacuum_retention_ms == 36 * 3_600_000
+@pytest.mark.parametrize(
+    ("text", "hours"),
+    [
+        ('vacuum_retention = "36h"', (36, 24)),
+        ('state_vacuum_retention = "3d"', (168, 72)),
+        ('vacuum_retention = "2h"\nstate_vacuum_retention = "1h"', (2, 1)),
+    ],
+)
+def test_vacuum_retentions_are_read_in_ms(tmp_path: Path, text: str, hours: tuple[int, int]) -> None:
+    file = write(tmp_path, f"[maintain]\n{text}")
+    assert load({"config": file}, {}).vacuum_retention == tuple(number * 3_600_000 for number in hours)
+
+
+def test_history_is_kept_forever_unless_configured(tmp_path: Path) -> None:
+    assert load({}, {}).keep == Keep(None, None)
+    file = write(tmp_path, '[history]\nkeep = "400d"\n[audit_events]\nkeep = "90d"')
+    assert load({"config": file}, {}).keep == Keep(400 * 86_400_000, 90 * 86_400_000)
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("maintain = 7", r"table maintain: expected a table \[maintain\] with a key"),
+        ("history = 7", r'table history: expected a table with a key such as keep = "400d"'),
+        ('[history]\nkeep = "a year"', "table history: keep: Invalid duration 'a year'"),
+        ('[audit_events]\nkept = "90d"', "table audit_events: expected a table"),
+        ('[audit_events]\nkeep = "90d"\nfor = 1', "table audit_events: unknown for. Known: keep"),
+    ],
+)
+def test_invalid_limit_of_history_is_an_error(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(BadRequest, match=says):
+        load({"config": write(tmp_path, text)}, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("maintain = 7", "table maintain: expected a table .maintain. with a key"),
         ("[maintain]\nvacuum_retention = 7", "expected a table"),
         ('[maintain]\nvacuum_retention = "7 days"', "table maintain: vacuum_retention: Invalid duration '7 days'"),
         ('[maintain]\nvacuum_retention = "8d"', "table maintain: vacuum_retention must be at most 7d"),
+        ('[maintain]\nstate_vacuum_retention = "8d"', "table maintain: state_vacuum_retention must be at most 7d"),
         (
             '[maintain]\nvacuum_retention = "1d"\nkeep = "2d"',
-            "table maintain: unknown keep. Known: vacuum_retention",
+            "table maintain: unknown keep. Known: vacuum_retention, state_vacuum_retention",
         ),
     ],
 )
 def test_invalid_vacuum_retention_is_an_error(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(BadRequest, match=says):
         load({"config": write(tmp_path, text)}, {})
+
+
+def test_spark_properties_have_their_full_names(tmp_path: Path) -> None:
+    file = write(tmp_path, '[spark]\nmaster = "k8s://https://k:443"\nspark.task.cpus = 2\n"spark.x.y" = true')
+    expected = {"spark.master": "k8s://https://k:443", "spark.task.cpus": "2", "spark.x.y": "true"}
+    assert load({"config": file}, {}).spark == expected
+
+
+def test_later_source_replaces_the_master_and_keeps_the_properties(tmp_path: Path) -> None:
+    file = write(tmp_path, '[spark]\nmaster = "yarn"\n"spark.executor.memory" = "4g"')
+    environment = {"OFFSETLAKE_SPARK_REMOTE": "sc://connect:15002/;token=secret", "OFFSETLAKE_SPARK_MASTER": ""}
+    settings = load({"config": file}, environment)
+    assert settings.spark == {
+        "spark.remote": "sc://connect:15002/;token=secret",
+        "spark.executor.memory": "4g",
+    }
+    assert "secret" not in repr(settings)
+    assert load({"config": file}, {"OFFSETLAKE_SPARK_MASTER": "local[2]"}).spark["spark.master"] == "local[2]"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('master = "spark-1:7077"', "master is invalid: expected local[4], spark://HOST:PORT, yarn or k8s://HOST:PORT"),
+        ('master = "spark://spark-1"', "master is invalid"),
+        ('remote = "http://h/;token=t0ken"', "remote is invalid: expected sc://HOST:PORT"),
+        ('master = "yarn"\nremote = "sc://h"', "master and remote are mutually exclusive"),
+        ('"spark.master" = "yarn"', "spark.master must be written as master"),
+        ('executor.memory = "4g"', "unknown executor.memory. Known: master, remote, and the properties of Spark"),
+        ('"spark.a=b" = "4g"', "unknown spark.a=b"),
+        ('"spark.executor.memory" = " "', "spark.executor.memory is empty"),
+        ("spark.jars = []", "spark.jars must be a string, a number or a boolean"),
+    ],
+)
+def test_invalid_spark_settings(tmp_path: Path, text: str, says: str) -> None:
+    file = write(tmp_path, f"[spark]\n{text}")
+    with pytest.raises(BadRequest) as failed:
+        load({"config": file}, {})
+    assert str(failed.value).startswith(file)
+    assert says in str(failed.value)
+    assert "t0ken" not in str(failed.value)
+
+
+def test_invalid_spark_settings_of_the_environment_name_the_variables() -> None:
+    with pytest.raises(BadRequest, match=r"OFFSETLAKE_SPARK_MASTER.*: master is invalid"):
+        load({}, {"OFFSETLAKE_SPARK_MASTER": "yarn-cluster"})

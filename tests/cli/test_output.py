@@ -10,6 +10,7 @@ import re
 import shutil
 import unicodedata
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from offsetlake.util.escaping import visible
 from support.command_line import Run
 from support.e2e.in_process import InProcess, NoSpark
 from support.e2e.lakes import cycle as cycle_of
+from support.lakes import new_lake
 from support.oracle.random_logs import RandomLog
 from support.oracle.recipes import Sizes, World, choose_batch
 
@@ -49,8 +51,12 @@ def on_terminal(answer: pa.Table, style: str) -> str:
     main_end, terminal_end = pty.openpty()
     with os.fdopen(terminal_end, "w", encoding="utf-8") as terminal:
         output.write(answer, style, file=terminal)
-    with os.fdopen(main_end, "rb") as reader:
-        return reader.read1(1 << 16).decode().replace("\r\n", "\n")
+    received = b""
+    with suppress(OSError):  # EIO: everything is read, and the other end is closed
+        while more := os.read(main_end, 1 << 16):
+            received += more
+    os.close(main_end)
+    return received.decode().replace("\r\n", "\n")
 
 
 def width_of(line: str) -> int:
@@ -196,7 +202,11 @@ QUESTIONS = [
 def test_table_has_fifty_rows_unless_limited_and_json_and_csv_have_all(
     run: Run, broker_lake: Lake, question: str
 ) -> None:
-    words = [*(word.strip("'") for word in re.findall(r"'[^']+'|\S+", question)), "--lake", str(broker_lake.path)]
+    words = [
+        *(word.strip("'") for word in re.findall(r"'[^']+'|\S+", question)),
+        "--lake",
+        str(broker_lake.location.path),
+    ]
     json_lines = run(*words, "--format", "json")[1].splitlines()
     code, out, err = run(*words)
     assert code == 0
@@ -222,7 +232,7 @@ def hostile_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = random.Random(1)
     plans = tuple(choose_batch(rng.randrange, world, Sizes(6, 100)) for _ in range(40))
     RandomLog(world, plans).write(folder / "log")
-    cycle_of(InProcess(), Lake.create(folder / "lake"), folder / "log")
+    cycle_of(InProcess(), new_lake(folder / "lake"), folder / "log")
     return folder
 
 
@@ -285,7 +295,7 @@ def test_commands_accept_any_group_name_and_escape_it(
 def test_errors_escape_controls(run: Run, broker_lake: Lake, arguments: list[str]) -> None:
     hostile = "\x1b]0;owned\x07\x9b31m\u202e"
     os.environ.pop("OFFSETLAKE_LAKE", None)
-    lake = [] if arguments[0] in ("{}", "credentials") else ["--lake", str(broker_lake.path)]
+    lake = [] if arguments[0] in ("{}", "credentials") else ["--lake", str(broker_lake.location.path)]
     code, out, err = run(*(each.replace("{}", hostile) for each in arguments), *lake)
     assert code != 0
     assert "error: " in err
@@ -310,6 +320,6 @@ def test_offsets_table_queries_only_the_rows_it_shows(
         return rows
 
     monkeypatch.setattr(Lake, "query", counted)
-    code, out, err = run("offsets", "--lake", str(broker_lake.path))
+    code, out, err = run("offsets", "--lake", str(broker_lake.location.path))
     assert (code, out.count("\n"), err) == (0, 51, "… and 146 more rows: use --limit 0 to write all.\n")
     assert max(read) == 50

@@ -20,7 +20,7 @@ HISTORY = [
     "quarantine",
     "audit_events",
 ]
-STATE = ["offsets", "pending_offsets", "groups", "group_members"]
+STATE = ["offsets", "pending_offsets", "groups", "group_members", "share_partitions"]
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +50,7 @@ def test_daily_dags_do_not_start_with_the_lifecycle(described: Any) -> None:
     assert minutes == {"*/10", "5"}
 
 
+@pytest.mark.long
 def test_documented_default_args_override_the_defaults(airflow: Callable[..., Airflow], tmp_path: Path) -> None:
     folder = shutil.copytree(ROOT / "dags", tmp_path / "dags", ignore=shutil.ignore_patterns("__pycache__"))
     page = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")

@@ -13,7 +13,8 @@ pytestmark = pytest.mark.slow
 
 VERSIONS = (
     "offset_commits=20,transaction_markers=21,group_records=22,share_state_records=23,quarantine=24,offsets=25,"
-    "pending_offsets=26,groups=27,group_members=28,tombstones=29,alterations=30,runs=31,audit_events=32"
+    "pending_offsets=26,groups=27,group_members=28,tombstones=29,alterations=30,runs=31,audit_events=32,"
+    "share_partitions=33"
 )
 INGEST = ["ingest", "--format=json"]
 COMPACT = ["compact", "--format=json", "--through-run", "11"]

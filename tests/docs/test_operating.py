@@ -44,10 +44,14 @@ def unit() -> RawConfigParser:
 
 
 def named(settings: str) -> set[str]:
-    """Settings of the table [serve], those in comments too."""
-    _, _, table = settings.partition("[serve]\n")
-    lines = takewhile(lambda line: not line.startswith("["), table.splitlines())
-    return {match[1] for line in lines if (match := re.match(r"(?:# )?(\w+) = ", line))}
+    """Settings of the table [serve] and its table [serve.groups], those in comments too."""
+    return _of_table(settings, "serve") | {f"groups.{name}" for name in _of_table(settings, "serve.groups")}
+
+
+def _of_table(settings: str, table: str) -> set[str]:
+    _, _, lines = settings.partition(f"[{table}]")
+    found = takewhile(lambda line: not line.startswith("["), lines.splitlines())
+    return {match[1] for line in found if (match := re.match(r"(?:# )?([\w.]+) = ", line))}
 
 
 def test_the_page_tells_of_every_alarm_what_it_means() -> None:
@@ -70,7 +74,8 @@ def test_every_setting_is_named() -> None:
 
 
 def test_what_is_commented_out_is_a_setting_too() -> None:
-    assert {*tomllib.loads(SETTINGS.replace("\n# ", "\n"))["serve"]} == {*SERVE}
+    in_table = {name for name in SERVE if not name.startswith("groups.")}
+    assert {*tomllib.loads(SETTINGS.replace("\n# ", "\n"))["serve"]} == in_table | {"groups"}
 
 
 def test_the_settings_of_the_page_are_accepted(run: Run, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ TEXT = (ROOT / "docs" / "python-api.md").read_text(encoding="utf-8")
 @pytest.fixture
 def repository(broker_lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder of the repository after `make run`."""
-    (tmp_path / "lake").symlink_to(broker_lake.path)
+    (tmp_path / "lake").symlink_to(broker_lake.location.path)
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     monkeypatch.chdir(tmp_path)
 

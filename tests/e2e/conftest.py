@@ -8,11 +8,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from offsetlake.lake.files import FileChanges, TableFile, commit
+from offsetlake.lake.history_cuts import HistoryCut, record_cut
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.changes.execute import rows_of
 from offsetlake.pipeline.ingest.log_ends import record
 from support.e2e.delta_files import TABLES
 from support.e2e.lakes import cycle, plan_expiry
+from support.lakes import new_lake
 from support.oracle.random_logs import RandomLog, random_log
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -34,7 +36,7 @@ def full_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def full_lake(spark: SparkSession, full_log: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """That log in three cycles: half of the random part first, then all, then nothing new; then judged."""
     folder = tmp_path_factory.mktemp("full-lake")
-    made = Lake.create(folder / "lake")
+    made = new_lake(folder / "lake")
     whole = _random()
     RandomLog(whole.world, whole.plans[: len(whole.plans) // 2]).write(folder / "half")
     cycle(spark, made, folder / "half")
@@ -43,6 +45,7 @@ def full_lake(spark: SparkSession, full_log: Path, tmp_path_factory: pytest.Temp
     plan_expiry(spark, made)
     _alter(made)
     record(made, 99, [["topic-1", 0, 2, 5, 1_700_000_000_000]])
+    record_cut(made, HistoryCut(99, "audit_events", 1, None))
     assert all(made.count(table) for table in TABLES), "a table without rows would prove nothing"
     return made
 
@@ -58,3 +61,12 @@ def _alter(lake: Lake) -> None:
 
 def _random() -> RandomLog:
     return random_log(random.Random(31), 3_000, groups=30, log_partitions=5, commit_ids=(7,))
+
+
+@pytest.fixture(params=["folder", pytest.param("store", marks=pytest.mark.long)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A new location for a lake: a folder and, in `make test-all`, an object store."""
+    if request.param == "folder":
+        return str(tmp_path / "lake")
+    bucket: str = request.getfixturevalue("bucket")
+    return f"s3://{bucket}/lake"

@@ -19,6 +19,7 @@ from support.broker.broker import java
 from support.command_line import Run
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import Rows, cycle, rows
+from support.lakes import new_lake
 from support.oracle.dump_log import run_dump_log
 from support.serve.serving import Serving
 
@@ -131,7 +132,7 @@ def test_resumed_ingest_reads_each_event_once(done: Path, tmp_path: Path) -> Non
     log, whole = LogAddress(folder=done / "log"), rows(Lake.open(done / "lake"), "audit_events")
     commit = ingest_module.commit
     for last in ingest_module.HISTORY:
-        lake = Lake.create(tmp_path / last)
+        lake = new_lake(tmp_path / last)
 
         def cut(of: Lake, table: str, *rest: Any, last: str = last) -> None:
             commit(of, table, *rest)
@@ -154,5 +155,5 @@ def test_lake_without_audit_events_is_upgraded(run: Run, copied: Path) -> None:
     (lake / "verified.json").unlink()  # such a lake has none, and another table in the place of one is refused
     assert [row[3:] for row in history(run, 0)] == [(None, None, None)] * 2
     reset(run, 5)
-    cycle(InProcess(), Lake.create(lake), copied / "log")
+    cycle(InProcess(), new_lake(lake), copied / "log")
     assert [row["what"] for row in asked(run, "audit-events")] == ["reset"], "what was read before is not read again"

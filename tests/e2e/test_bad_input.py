@@ -12,6 +12,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lake.runs import Report
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle, rows, state
+from support.lakes import new_lake
 from support.oracle.encoders import offset_key, offset_value
 from support.oracle.log_writer import Batch, Record, batch_bytes, write_partition
 
@@ -34,8 +35,8 @@ def _cycle(lake: Lake, log: Path) -> tuple[Report, Report]:
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake.create(tmp_path / "lake")
+def lake(place: str) -> Lake:
+    return new_lake(place)
 
 
 @pytest.fixture

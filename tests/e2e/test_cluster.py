@@ -4,9 +4,6 @@ import json
 import random
 import shutil
 import subprocess
-import sys
-import sysconfig
-import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,23 +13,24 @@ import pytest
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.files import active_files
 from offsetlake.lake.lake import Lake
-from support.e2e.cluster import WORKERS, Cluster, environment
+from support.e2e.cluster import RESOURCES, WORKERS, Cluster, environment
 from support.e2e.connect_server import connect_server
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import LATER, cycle, plan_expiry, rows, state, upkeep
+from support.e2e.wheel import build_wheel, make_environment
 from support.e2e.wide_logs import write_wide_log
+from support.lakes import new_lake
 from support.oracle.random_logs import random_log
 
 pytestmark = pytest.mark.jvm
 
 ROOT = Path(__file__).parents[2]
-JARS = sorted((ROOT / ".jars" / "spark").glob("*.jar"))
 REAL_LOG = ROOT / "tests" / "fixtures" / "real-log"
 
 Submit = Callable[..., "subprocess.CompletedProcess[str]"]
 
 # Settings of the project's own that a submission sets otherwise: of the session, and of the context beneath it.
-GIVEN = {"spark.databricks.delta.snapshotPartitions": "3", "spark.ui.showConsoleProgress": "true"}
+GIVEN = {"spark.sql.session.timeZone": "Europe/Berlin", "spark.ui.showConsoleProgress": "true"}
 
 # Tells where driver and executors have the program from; the barrier lets no executor answer for another.
 PROBE = """
@@ -66,6 +64,7 @@ from offsetlake.errors import LakeUnusable
 from offsetlake.lake.lake import Lake
 from offsetlake.rules.policy import RetentionPolicy
 from offsetlake.log.address import LogAddress
+from offsetlake.pipeline.compact import division
 from offsetlake.pipeline.compact import job as compact
 from offsetlake.pipeline.expire import job as expire
 from offsetlake.pipeline.ingest import job as ingest
@@ -81,8 +80,10 @@ def failing_once(distribute):
         return distribute(spark, attempt, items)
     return distribute_failing
 
-for job in (ingest, compact, expire):
+for job in (ingest, compact, division, expire):
     job.distribute = failing_once(job.distribute)
+division.TASK_ROWS = division.MAX_TASK_ROWS = 20  # each log partition is divided by ranges of groups
+division.MIN_RANGE_ROWS = 5
 expire.MAX_LOCAL_OFFSETS = 0
 spark, lake = build_session("failing"), Lake.create(Path(sys.argv[1]))
 ingest.ingest(lambda: spark, lake, LogAddress(folder=Path(sys.argv[2])), print)
@@ -111,20 +112,14 @@ except LakeBusy as error:
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An interpreter with all that the program needs, and not the program: the checkout's link is not followed."""
     folder = tmp_path_factory.mktemp("python")
-    venv.create(folder, symlinks=True, with_pip=False)
-    packages = folder / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
-    folders = [path for path in sys.path if Path(path).name == "site-packages"]
-    (packages / "dependencies.pth").write_text("".join(f"{path}\n" for path in folders))
+    make_environment(folder)
     return folder / "bin" / "python"
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this checkout, under a name by which Spark's executors take it."""
-    folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT]
-    subprocess.run(build, check=True, capture_output=True)
-    (wheel,) = folder.glob("offsetlake-*.whl")
+    wheel = build_wheel(tmp_path_factory.mktemp("wheel"))
     return wheel.rename(wheel.with_suffix(".zip"))
 
 
@@ -139,7 +134,7 @@ def probed(cluster: Cluster, program: Path, tmp_path_factory: pytest.TempPathFac
     """What PROBE tells."""
     folder = tmp_path_factory.mktemp("probe")
     (folder / "probe.py").write_text(PROBE)
-    done(cluster.submit(folder / "probe.py", folder / "answer.json", py_files=program, jars=JARS, conf=GIVEN))
+    done(cluster.submit(folder / "probe.py", folder / "answer.json", py_files=program, conf=GIVEN))
     answer: dict[str, Any] = json.loads((folder / "answer.json").read_text())
     return answer
 
@@ -147,19 +142,23 @@ def probed(cluster: Cluster, program: Path, tmp_path_factory: pytest.TempPathFac
 @pytest.fixture
 def submit(cluster: Cluster, program: Path, tmp_path: Path) -> Submit:
     """Runs a job on the cluster; what its executors did goes to event logs below tmp_path."""
-    events = tmp_path / "events"
+    recorded = recording(tmp_path / "events")
+
+    def run(job: Path, *arguments: str | Path) -> "subprocess.CompletedProcess[str]":
+        return cluster.submit(job, *arguments, py_files=program, conf=recorded)
+
+    return run
+
+
+def recording(events: Path) -> dict[str, str]:
+    """Make a folder for event logs, and return the Spark properties that write them there."""
     events.mkdir()
-    recorded = {
+    return {
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": events.as_uri(),
         "spark.eventLog.compress": "false",
         "spark.eventLog.rolling.enabled": "false",
     }
-
-    def run(job: Path, *arguments: str | Path) -> "subprocess.CompletedProcess[str]":
-        return cluster.submit(job, *arguments, py_files=program, jars=JARS, conf=recorded)
-
-    return run
 
 
 def executors_by_stage(events: Path) -> list[set[str]]:
@@ -191,13 +190,18 @@ def test_executors_have_the_program_from_the_wheel(probed: dict[str, Any], pytho
 
 @pytest.mark.long
 def test_settings_of_spark_submit_take_precedence(probed: dict[str, Any]) -> None:
-    assert probed["settings"]["spark.sql.session.timeZone"] == "UTC"
+    assert probed["settings"]["spark.ui.enabled"] == "false"
     assert {name: probed["settings"][name] for name in GIVEN} == GIVEN
+
+
+@pytest.mark.long
+def test_executors_of_a_cluster_do_not_connect_to_a_loopback_address_by_default(probed: dict[str, Any]) -> None:
+    assert "spark.driver.bindAddress" not in probed["settings"]
 
 
 def test_jobs_run_on_a_spark_cluster(submit: Submit, tmp_path: Path) -> None:
     log, lake = tmp_path / "log", tmp_path / "cluster"
-    random_log(random.Random(21), 3_000, groups=40, log_partitions=5).write(log)
+    random_log(random.Random(21), 1_000, groups=40, log_partitions=5).write(log)
     write_wide_log(log, ["wide-0", "wide-1"], 100)
     for folder in REAL_LOG.iterdir():  # beside the others: the numbers of log partitions are anybody's choice
         topic, _, number = folder.name.rpartition("-")
@@ -205,11 +209,33 @@ def test_jobs_run_on_a_spark_cluster(submit: Submit, tmp_path: Path) -> None:
     done(submit(ROOT / "jobs" / "run.py", "--lake", lake, "--log", log, "--now", str(LATER)))
     ingested, compacted = executors_by_stage(tmp_path / "events")
     assert len(ingested) == len(compacted) == WORKERS
-    local = Lake.create(tmp_path / "local")
+    local = new_lake(tmp_path / "local")
     cycle(InProcess(), local, log)
     plan_expiry(InProcess(), local)
     assert state(Lake.open(lake)) == state(local)
-    assert all(local.count(table) for table in TABLES if table not in ("alterations", "log_ends"))
+    empty = ("alterations", "log_ends", "history_cuts", "share_partitions")  # the share groups of the log are deleted
+    assert all(local.count(table) for table in TABLES if table not in empty)
+
+
+@pytest.mark.long
+def test_settings_name_the_cluster_of_a_run(cluster: Cluster, program: Path, python: Path, tmp_path: Path) -> None:
+    """The driver is started as a command, not by spark-submit."""
+    random_log(random.Random(24), 500, groups=10, log_partitions=3).write(tmp_path / "log")
+    settings = tmp_path / "settings.toml"
+    properties = RESOURCES | recording(tmp_path / "events") | {"spark.submit.pyFiles": str(program)}
+    lines = [f'"{name}" = "{value}"' for name, value in properties.items()]
+    settings.write_text("\n".join(["[spark]", f'master = "{cluster.url}"', *lines]), encoding="utf-8")
+    options = ["--lake", tmp_path / "lake", "--log", tmp_path / "log", "--now", str(LATER), "--config", settings]
+    variables = cluster.environment | {"PYTHONPATH": str(program)}
+    command = [python, "-m", "offsetlake.cli", "run", *options]
+    done(subprocess.run(command, env=variables, cwd=tmp_path, capture_output=True, check=False, encoding="utf-8"))
+    ingested, compacted = executors_by_stage(tmp_path / "events")
+    assert ingested
+    assert compacted
+    local = new_lake(tmp_path / "local")
+    cycle(InProcess(), local, tmp_path / "log")
+    plan_expiry(InProcess(), local)
+    assert state(Lake.open(tmp_path / "lake")) == state(local)
 
 
 @pytest.mark.long
@@ -217,7 +243,7 @@ def test_retried_tasks_leave_correct_tables(submit: Submit, tmp_path: Path) -> N
     random_log(random.Random(22), 500, groups=10, log_partitions=3).write(tmp_path / "log")
     (tmp_path / "failing.py").write_text(FAILING)
     done(submit(tmp_path / "failing.py", tmp_path / "retried", tmp_path / "log", str(LATER)))
-    retried, expected = Lake.open(tmp_path / "retried"), Lake.create(tmp_path / "expected")
+    retried, expected = Lake.open(tmp_path / "retried"), new_lake(tmp_path / "expected")
     cycle(InProcess(), expected, tmp_path / "log")
     plan_expiry(InProcess(), expected)
     assert state(retried) == state(expected)
@@ -230,8 +256,8 @@ def test_retried_tasks_leave_correct_tables(submit: Submit, tmp_path: Path) -> N
 
 def unreferenced_files(lake: Lake) -> set[Path]:
     """The data files that no table names."""
-    named = {lake.table_path(table) / file["path"] for table in TABLES for file in active_files(lake, table)}
-    return {*lake.path.glob("*/*.parquet")} - named
+    named = {lake.table_location(table).path / file["path"] for table in TABLES for file in active_files(lake, table)}
+    return {*lake.location.path.glob("*/*.parquet")} - named
 
 
 @pytest.mark.long
@@ -251,8 +277,8 @@ def test_jobs_run_on_spark_connect(python: Path, program: Path, tmp_path: Path) 
     (tmp_path / "failing.py").write_text(FAILING_ON_CONNECT)
     options = ["--lake", tmp_path / "lake", "--log", tmp_path / "log", "--now", str(LATER)]
 
-    def connected(remote: str, *command: str | Path) -> str:
-        variables = environment(tmp_path, python) | {"SPARK_REMOTE": remote, "PYTHONPATH": str(program)}
+    def connected(variable: str, remote: str, *command: str | Path) -> str:
+        variables = environment(tmp_path, python) | {variable: remote, "PYTHONPATH": str(program)}
         finished = subprocess.run(
             [python, *command], env=variables, cwd=tmp_path, capture_output=True, check=False, encoding="utf-8"
         )
@@ -260,9 +286,9 @@ def test_jobs_run_on_spark_connect(python: Path, program: Path, tmp_path: Path) 
         return finished.stdout
 
     with connect_server(tmp_path, python) as remote:
-        connected(remote, ROOT / "jobs" / "run.py", *options)
-        assert connected(remote, tmp_path / "failing.py").split() == ["2", str(len("busy " * 4_000))]
-    local = Lake.create(tmp_path / "local")
+        connected("OFFSETLAKE_SPARK_REMOTE", remote, ROOT / "jobs" / "run.py", *options)
+        assert connected("SPARK_REMOTE", remote, tmp_path / "failing.py").split() == ["2", str(len("busy " * 4_000))]
+    local = new_lake(tmp_path / "local")
     cycle(InProcess(), local, tmp_path / "log")
     plan_expiry(InProcess(), local)
     assert state(Lake.open(tmp_path / "lake")) == state(local)

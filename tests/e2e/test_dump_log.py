@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from offsetlake.lake.lake import Lake
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle, rows
+from support.lakes import new_lake
 from support.oracle.dump_log import DumpedRecord, parse_dump, run_dump_log
 from support.oracle.random_logs import random_log
 
@@ -23,7 +23,7 @@ Tables = dict[str, list[Row]]
 
 def history(log: Path, folder: Path) -> Tables:
     """The history tables after one cycle over a log, without what kafka-dump-log cannot know."""
-    lake = Lake.create(folder / "lake")
+    lake = new_lake(folder / "lake")
     cycle(InProcess(), lake, log)
     tables = ("transaction_markers", "group_records", "share_state_records", "quarantine")
     found = {table: rows(lake, table, "ingest_run") for table in tables}

@@ -17,6 +17,7 @@ from offsetlake.pipeline.expire.job import expire
 from offsetlake.rules.policy import RetentionPolicy
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle, plan_expiry, rows
+from support.lakes import new_lake
 from support.oracle.log_reader import read_log
 from support.oracle.random_logs import RandomLog, logs, random_log
 from support.oracle.replay import replay
@@ -56,13 +57,13 @@ def assert_in_log(log: Path, emitted: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(log=logs(max_batches=30))
 def test_emit_writes_only_planned_tombstones(log: RandomLog, tmp_path_factory: Any) -> None:
     assume(log.plans)
     folder = tmp_path_factory.mktemp("emit")
     log.write(folder / "log")
-    lake = Lake.create(folder / "lake")
+    lake = new_lake(folder / "lake")
     cycle(InProcess(), lake, folder / "log")
     plan_expiry(InProcess(), lake)
     planned, before = outcomes(lake, "planned"), stored(lake)
@@ -87,7 +88,7 @@ def test_tombstone_of_an_offset_committed_again_is_refused(log: RandomLog, part:
     assume(judged_plans)
     folder = tmp_path_factory.mktemp("emit")
     RandomLog(log.world, judged_plans).write(folder / "log")
-    lake = Lake.create(folder / "lake")
+    lake = new_lake(folder / "lake")
     cycle(InProcess(), lake, folder / "log")
     plan_expiry(InProcess(), lake)
     log.write(folder / "log")
@@ -104,10 +105,10 @@ def test_tombstone_of_an_offset_committed_again_is_refused(log: RandomLog, part:
 
 
 @pytest.fixture
-def judged(tmp_path: Path) -> tuple[Lake, Path]:
+def judged(tmp_path: Path, place: str) -> tuple[Lake, Path]:
     """A lake with plans, and its log."""
     random_log(random.Random(11), 400, groups=6, log_partitions=3).write(tmp_path / "log")
-    lake = Lake.create(tmp_path / "lake")
+    lake = new_lake(place)
     cycle(InProcess(), lake, tmp_path / "log")
     plan_expiry(InProcess(), lake)
     assert outcomes(lake, "planned")
@@ -136,9 +137,9 @@ def test_other_log_and_log_in_use_are_refused(judged: tuple[Lake, Path], tmp_pat
     assert not outcomes(lake, "emitted")
 
 
-def test_offsets_of_deleted_topics_are_emitted(tmp_path: Path) -> None:
+def test_offsets_of_deleted_topics_are_emitted(tmp_path: Path, place: str) -> None:
     random_log(random.Random(11), 400, groups=6, log_partitions=3).write(tmp_path / "log")
-    lake = Lake.create(tmp_path / "lake")
+    lake = new_lake(place)
     cycle(InProcess(), lake, tmp_path / "log")
     stored_topics = {row["topic"] for row in rows(lake, "offsets")}
     gone = min(stored_topics)

@@ -18,6 +18,7 @@ from offsetlake.pipeline.emit.job import emit
 from support.e2e.committing import TOPIC, commit_all
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import Rows, cycle, plan_expiry, rows
+from support.lakes import new_lake
 from support.oracle.log_reader import LogRecord, read_log
 from support.oracle.replay import decode_offset_record, replay
 
@@ -54,7 +55,7 @@ def send(lake: Lake, log: Path) -> Counter[str]:
 @pytest.mark.long
 @pytest.mark.slow
 def test_concurrent_commits_are_never_deleted(tmp_path: Path) -> None:
-    log, lake = tmp_path / "log", Lake.create(tmp_path / "lake")
+    log, lake = tmp_path / "log", new_lake(tmp_path / "lake")
     log.mkdir()
     commit_all(log)
     counts: Counter[str] = Counter()

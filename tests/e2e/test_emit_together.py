@@ -16,6 +16,7 @@ from offsetlake.pipeline.emit.job import CUT_SHORT, emit
 from offsetlake.rules import strategies
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle, plan_expiry, rows
+from support.lakes import new_lake
 from support.oracle.encoders import (
     group_log_partition,
     group_metadata_key,
@@ -53,8 +54,8 @@ def log(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def lake(log: Path, tmp_path: Path) -> Lake:
-    made = Lake.create(tmp_path / "lake")
+def lake(log: Path, place: str) -> Lake:
+    made = new_lake(place)
     cycle(InProcess(), made, log)
     return made
 
@@ -144,7 +145,7 @@ def test_interrupted_reset_gets_its_row_of_runs(lake: Lake, log: Path) -> None:
 
 def test_group_planned_by_two_runs_is_deleted_once(tmp_path: Path) -> None:
     """Its only record stands at the log's very first offset."""
-    log, lake = tmp_path / "log", Lake.create(tmp_path / "lake")
+    log, lake = tmp_path / "log", new_lake(tmp_path / "lake")
     value = group_metadata_value(3, protocol_type="consumer", generation=1, protocol=None, leader=None)
     records = (Record(0, T, group_metadata_key(GROUP), value),)
     write_partition(log, group_log_partition(GROUP, 50), [Batch(records=records)])

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from offsetlake.lake import runs
+from offsetlake.lake import plans, runs
 from offsetlake.lake.files import FileChanges, TableFile, commit
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.expire import job as expire_job
@@ -21,8 +21,9 @@ from offsetlake.queries import questions
 from offsetlake.rules.policy import RetentionPolicy
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import LATER, cycle, plan_expiry, rows
+from support.lakes import new_lake
 from support.oracle.expiry import Group, Key, Offset, Tombstones, cleanup_pass
-from support.oracle.random_logs import logs, random_log
+from support.oracle.random_logs import RandomLog, logs, random_log
 
 WEEK = 7 * 86_400_000
 
@@ -62,7 +63,7 @@ def test_plan_equals_the_oracle(log: Any, data: st.DataObject, tmp_path_factory:
     assume(log.plans)
     folder = tmp_path_factory.mktemp("expire")
     log.write(folder / "log")
-    lake = Lake.create(folder / "lake")
+    lake = new_lake(folder / "lake")
     cycle(InProcess(), lake, folder / "log")
     groups, offsets, pending = held(lake)
     times = sorted({offset.commit_timestamp for of_group in offsets.values() for offset in of_group.values()})
@@ -82,26 +83,28 @@ def _assert_what_if(lake: Lake, now: int, expected: Tombstones) -> None:
 
 
 @pytest.mark.jvm
+@pytest.mark.long
 def test_evaluation_in_spark_equals_the_local_one(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random_log(random.Random(5), 1_500, groups=25, log_partitions=4).write(tmp_path / "log")
-    here, there = Lake.create(tmp_path / "here"), Lake.create(tmp_path / "there")
-    for lake in (here, there):
-        cycle(InProcess(), lake, tmp_path / "log")
+    here = new_lake(tmp_path / "here")
+    cycle(InProcess(), here, tmp_path / "log")
+    there = Lake.open(Path(shutil.copytree(here.location.path, tmp_path / "there")))
     plan_expiry(InProcess(), here)
     monkeypatch.setattr(expire_job, "MAX_LOCAL_OFFSETS", 0)
     plan_expiry(spark, there)
     assert rows(here, "tombstones")
     frames = [
-        spark.read.format("delta").load(str(lake.table_path("tombstones"))).drop("run_id") for lake in (here, there)
+        spark.read.format("delta").load(str(lake.table_location("tombstones").path)).drop("run_id")
+        for lake in (here, there)
     ]
     chispa.assert_df_equality(*frames, ignore_row_order=True)
 
 
 @pytest.fixture(scope="module")
 def judged_once(broker_lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    lake = Lake.open(Path(shutil.copytree(broker_lake.path, tmp_path_factory.mktemp("judged") / "lake")))
+    lake = Lake.open(Path(shutil.copytree(broker_lake.location.path, tmp_path_factory.mktemp("judged") / "lake")))
     plan_expiry(InProcess(), lake)
     return lake
 
@@ -109,7 +112,7 @@ def judged_once(broker_lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture
 def judged(judged_once: Lake, tmp_path: Path) -> Lake:
     """What retention lets go of the bundled log is planned."""
-    return Lake.open(Path(shutil.copytree(judged_once.path, tmp_path / "lake")))
+    return Lake.open(Path(shutil.copytree(judged_once.location.path, tmp_path / "lake")))
 
 
 @pytest.mark.long
@@ -146,11 +149,43 @@ def test_changed_policy_changes_the_evidence(judged: Lake) -> None:
 
 
 def _write(lake: Lake, found: list[dict[str, Any]]) -> None:
-    plan = runs.begin(lake, "expire", runs.Plan())
+    plan = runs.begin(lake, "expire", plans.Plan())
     file = TableFile(lake, "tombstones")
     file.write_rows([row | {"run_id": plan.run_id} for row in found])
     commit(lake, "tombstones", [FileChanges(file.close())], "expire", plan.run_id)
     runs.finish(lake, "expire", plan, outcome="done", counts={})
+
+
+@pytest.mark.long
+def test_evaluation_that_is_not_repeated_would_decide_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same evaluations in two lakes, of which one never knows the last evaluation."""
+    evaluated: list[Lake] = []
+    start = expire_job.start_evaluation
+    monkeypatch.setattr(
+        expire_job, "start_evaluation", lambda lake, *inputs: evaluated.append(lake) or start(lake, *inputs)
+    )
+    chance = random.Random(0)
+    log = random_log(chance, 200, groups=8, log_partitions=2)
+    known, forgotten = Lake.create(tmp_path / "known"), Lake.create(tmp_path / "forgotten")
+    count = 0
+    for part in (2, 1):
+        RandomLog(log.world, log.plans[: len(log.plans) // part]).write(tmp_path / f"log-{part}")
+        for lake in (known, forgotten):
+            cycle(InProcess(), lake, tmp_path / f"log-{part}")
+        expiries = [row["commit_timestamp"] + WEEK + late for row in rows(known, "offsets") for late in (-1, 0)]
+        for now in [*sorted(chance.sample(expiries, 5)), LATER, LATER, LATER + 1]:
+            policy = RetentionPolicy(chance.choice([WEEK, WEEK, 1]))
+            missing = {*chance.choice([[], [], [], ["topic-0"]])}
+            reports = []
+            for lake in (known, forgotten):
+                (forgotten.location.path / "evaluated.json").unlink(missing_ok=True)
+                arguments = (policy, now, lambda _: None, lambda _, missing=missing: missing)
+                reports.append(expire(InProcess, lake, *arguments))  # type: ignore[arg-type]
+            count += 1
+            assert len({(row.outcome, row.open_run, row.notes, *row.counts.items()) for row in reports}) == 1
+            assert rows(known, "tombstones") == rows(forgotten, "tombstones")
+    assert evaluated.count(forgotten) == count
+    assert 0 < evaluated.count(known) < count
 
 
 def test_time_before_the_newest_commit_is_noted(judged: Lake) -> None:
@@ -160,7 +195,7 @@ def test_time_before_the_newest_commit_is_noted(judged: Lake) -> None:
 
 
 def test_what_if_of_an_empty_lake_has_no_rows(tmp_path: Path) -> None:
-    assert what_if(Lake.create(tmp_path / "lake"), RetentionPolicy(1), None, LATER).num_rows == 0
+    assert what_if(new_lake(tmp_path / "lake"), RetentionPolicy(1), None, LATER).num_rows == 0
 
 
 def test_decisions_are_filtered_by_group_and_outcome(judged: Lake) -> None:

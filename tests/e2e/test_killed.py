@@ -28,9 +28,12 @@ PER_KIND = {
     "create": 1,
     "ingest": 1,
     "compact": 1,
+    "compact by ranges of groups": 1,
     "maintain": 1,
     "emit": 1,
     "by hand": 1,
+    "drop history": 1,
+    "forget": 1,
     "rebuild": 1,
     "rebuild of a log partition": 1,
 }
@@ -40,9 +43,12 @@ MET = {
     "create": {"mkdir": 1, "create table": 1},
     "ingest": {"fsync": 1, "close data file": 1, "commit": 1},
     "compact": {"fsync": 1, "close data file": 1, "commit": 1},
+    "compact by ranges of groups": {"fsync": 1, "close data file": 1, "commit": 1, "unlink": 1},
     "expire": {"open": 2, "fsync": 4, "replace": 1, "close data file": 2, "commit": 2, "unlink": 1},
     "maintain": {"fsync": 1, "unlink": 1, "optimize": 1, "vacuum": 1, "checkpoint": 1},
-    "rebuild": {"link": 1, "close data file": 1, "add constraint": 1, "replace table": 1},
+    "drop history": {"fsync": 1, "close data file": 1, "commit": 1, "set property": 1, "replace": 1, "unlink": 1},
+    "forget": {"close data file": 1, "commit": 1, "set property": 1, "vacuum": 1, "checkpoint": 1, "unlink": 1},
+    "rebuild": {"link": 1, "close data file": 1, "add constraint": 1, "commit": 1},
     "rebuild of a log partition": {"commit": 1, "close data file": 1},
     "emit": {"append": 1, "fdatasync": 1, "close data file": 1, "commit": 1},
     "by hand": {"close data file": 1, "replace": 1, "append": 1, "commit": 1},
@@ -67,6 +73,7 @@ def all_kills(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
 
 @pytest.mark.long
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # hundreds of processes are killed before the first test
 @pytest.mark.parametrize("scenario", MET)
 def test_job_killed_at_any_write_is_resumed(all_kills: list[dict[str, str]], scenario: str) -> None:
     kills = [kill for kill in all_kills if kill["scenario"] == scenario]

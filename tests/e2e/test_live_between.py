@@ -7,18 +7,15 @@ from typing import Any, Literal
 
 import pytest
 from confluent_kafka.admin import (
-    AclBinding,
     AclBindingFilter,
     AclOperation,
-    AclPermissionType,
     AdminClient,
-    ResourcePatternType,
     ResourceType,
 )
 
 from offsetlake.log.cluster.admin import ClusterAdmin, OffsetToCommit
 from offsetlake.pipeline.emit.cluster_writer import ClusterWriter
-from support.broker import workload
+from support.broker import acls, workload
 from support.broker.broker import PASSWORDS, Broker
 from support.e2e.live import Live, lake_of
 
@@ -172,14 +169,13 @@ def test_overwritten_commit_is_noted(live: Live, just_before: JustBefore) -> Non
 @pytest.fixture
 def allow(broker: Broker) -> Iterator[Callable[[ResourceType, str, AclOperation], None]]:
     """Give the user `reader` a right for the time of a test."""
-    client, given = AdminClient({"bootstrap.servers": broker.bootstrap}), []
+    given: list[AclBindingFilter] = []
 
     def allowing(kind: ResourceType, name: str, operation: AclOperation) -> None:
-        who = (ResourcePatternType.LITERAL, "User:reader", "*", operation, AclPermissionType.ALLOW)
-        client.create_acls([AclBinding(kind, name, *who)])[AclBinding(kind, name, *who)].result(30)
-        given.append(AclBindingFilter(kind, name, *who))
+        given.append(acls.allow(broker.bootstrap, kind, name, operation))
 
     yield allowing
+    client = AdminClient({"bootstrap.servers": broker.bootstrap})
     for each in client.delete_acls(given).values():
         each.result(30)
 

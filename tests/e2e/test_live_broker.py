@@ -4,6 +4,7 @@ import subprocess
 import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -16,26 +17,29 @@ from offsetlake.pipeline.compact.job import compact
 from offsetlake.pipeline.ingest.job import ingest
 from support.broker import workload
 from support.broker.broker import Broker
+from support.e2e.in_process import InProcess
 from support.e2e.lakes import rows
 from support.e2e.live import assert_as_the_broker_answers
+from support.lakes import new_lake
 
-pytestmark = [pytest.mark.jvm, pytest.mark.broker]
+pytestmark = pytest.mark.broker
 
 TOPIC = "live-orders"
 ALL = {(TOPIC, 0): 3, (TOPIC, 1): 4, (TOPIC, 2): 5}
 
 
-def _cycle(spark: SparkSession, lake: Lake, bootstrap: str) -> None:
+def _cycle(spark: Any, lake: Lake, bootstrap: str) -> None:
     log = LogAddress(connection=KafkaConnection.from_settings({"bootstrap.servers": bootstrap}))
     ingest(lambda: spark, lake, log, lambda _: None)
     compact(lambda: spark, lake, lambda _: None)
 
 
 @pytest.mark.long
+@pytest.mark.jvm
 def test_commits_of_every_client_type_equal_the_brokers_answers(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
-    bootstrap, lake = broker.bootstrap, Lake.create(tmp_path / "lake")
+    bootstrap, lake = broker.bootstrap, new_lake(tmp_path / "lake")
     workload.create_topic(bootstrap, TOPIC, 3)
     workload.produce(bootstrap, TOPIC, 10)
     with ExitStack() as alive:
@@ -88,14 +92,14 @@ def test_live_cluster_and_its_log_folder_give_the_same_tables(broker: Broker, tm
     assert not any(row["gaps"] for row in rows(Lake.open(tmp_path / "lake"), "runs"))
 
 
-def test_log_of_a_different_cluster_is_refused(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+def test_log_of_a_different_cluster_is_refused(broker: Broker, tmp_path: Path) -> None:
     other = tmp_path / "log"
     (other / "__consumer_offsets-0").mkdir(parents=True)
     (other / "__consumer_offsets-0" / "00000000000000000000.log").touch()
     (other / "meta.properties").write_text("version=1\ncluster.id=another\n")
-    lake = Lake.create(tmp_path / "lake")
+    lake = new_lake(tmp_path / "lake")
     workload.create_topic(broker.bootstrap, "live-identity-topic", 1)
     workload.simple_commit(broker.bootstrap, "live-identity", {("live-identity-topic", 0): 7})
-    _cycle(spark, lake, broker.bootstrap)
+    _cycle(InProcess(), lake, broker.bootstrap)
     with pytest.raises(LogMismatch, match="another"):
-        ingest(lambda: spark, lake, LogAddress(folder=other), lambda _: None)
+        ingest(InProcess, lake, LogAddress(folder=other), lambda _: None)

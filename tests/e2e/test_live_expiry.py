@@ -26,6 +26,7 @@ from support.broker.broker import Broker
 from support.broker.workload import OpenTransaction
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle, rows
+from support.lakes import new_lake
 from support.oracle.log_reader import LogRecord, read_log
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -96,7 +97,7 @@ def expired(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Expired]:
     with Broker(folder / "broker", OVERRIDES) as broker, ExitStack() as alive:
         open_transactions = _all_kinds_of_groups(broker.bootstrap, alive)
         copy = _log_up_to(broker, _newest(broker, ("emptied", READ, 0)), folder / "log")
-        lake = Lake.create(folder / "lake")
+        lake = new_lake(folder / "lake")
         cycle(InProcess(), lake, copy)
         end = read_log(copy)[-1].log_offset
         _await_gone(broker, end, ("tick", None, None))
@@ -142,7 +143,7 @@ def test_group_expires_after_a_transaction_older_than_retention_ends(
 ) -> None:
     end(expired.open_transactions[group])
     marker = next(record for record in reversed(read_log(expired.broker.data_dir)) if record.is_control)
-    lake = Lake.create(tmp_path / "lake")
+    lake = new_lake(tmp_path / "lake")
     cycle(InProcess(), lake, _log_up_to(expired.broker, marker, tmp_path / "log"))
     planned = _plan(lake, marker.log_timestamp, tmp_path / "planned")
     assert planned == {(group, *key): rule for key, rule in expected.items()}
@@ -224,7 +225,7 @@ def _polled(member: Consumer) -> Iterator[None]:
 
 def _plan(lake: Lake, now: int, folder: Path) -> dict[Gone, str]:
     """Run `expire` on a copy of the lake, so that every plan starts from nothing decided; gives the rules."""
-    shutil.copytree(lake.path, folder)
+    shutil.copytree(lake.location.path, folder)
     copy = Lake.open(folder)
     spark: Any = InProcess()
     expire(lambda: spark, copy, RetentionPolicy(RETENTION_MS), now, lambda _: None)

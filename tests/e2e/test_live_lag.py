@@ -71,7 +71,7 @@ def test_lag_equals_that_of_kafkas_tool(
     ]
     assert sorted(ends) == [
         *((first, TOPIC, 0, 0, 10), (first, TOPIC, 1, 0, 0)),
-        *((second, TOPIC, 0, 0, 17), (second, TOPIC, 1, 0, 0)),
+        (second, TOPIC, 0, 0, 17),  # the other partition did not change
         *((second, OTHER, 0, 0, 10), (second, OTHER, 1, 0, 0)),
     ]
 
@@ -92,8 +92,8 @@ def test_unknown_log_end_offsets_are_noted(broker: Broker) -> None:
         sasl_password=PASSWORDS["reader"],
     )
     hidden = "this principal has no permission; it needs an ACL for DESCRIBE on the topic"
-    assert log_ends.ask(reader, ["lag-known"]) == ([], [f"the log end offset of lag-known is unknown: {hidden}"])
+    assert log_ends.ask(reader, ["lag-known"])[:2] == ([], [f"the log end offset of lag-known is unknown: {hidden}"])
     nowhere = log_ends.ask(KafkaConnection(bootstrap="127.0.0.1:1"), ["lag-known"])
     assert nowhere.rows == []
     assert nowhere.notes[0].startswith("cannot read the log end offsets of topics: Kafka at 127.0.0.1:1")
-    assert log_ends.ask(KafkaConnection(bootstrap="127.0.0.1:1"), []) == ([], [])
+    assert log_ends.ask(KafkaConnection(bootstrap="127.0.0.1:1"), []) == ([], [], None)

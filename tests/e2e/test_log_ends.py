@@ -15,6 +15,7 @@ from offsetlake.pipeline.ingest import job as ingest
 from offsetlake.pipeline.ingest import log_ends
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle, rows
+from support.lakes import new_lake
 from support.oracle.random_logs import RandomLog, random_log
 
 Ends = dict[tuple[int, str], int]
@@ -44,7 +45,7 @@ def read(lake: Lake, log: Path, cluster: Cluster) -> Report:
 
 
 def recorded(lake: Lake) -> Ends:
-    found = rows(lake, "log_ends")
+    found = [row for row in rows(lake, "log_ends") if row["end_offset"] is not None]
     assert all(row["asked_timestamp"] == 1000 * row["end_offset"] for row in found)
     ends = {(row["ingest_run"], row["topic"]): row["end_offset"] for row in found}
     assert len(ends) == len(found)
@@ -56,7 +57,7 @@ def topics_in(lake: Lake, table: str, where: str = "true") -> set[str]:
 
 
 def test_log_ends_of_new_topics_are_read_after_the_ingest(tmp_path: Path, whole: RandomLog) -> None:
-    lake, log, cluster = Lake.create(tmp_path / "lake"), tmp_path / "log", Cluster()
+    lake, log, cluster = new_lake(tmp_path / "lake"), tmp_path / "log", Cluster()
     RandomLog(whole.world, whole.plans[:20]).write(log)
     first = read(lake, log, cluster)
     cycle(InProcess(), lake, log)  # compacts; an ingest without a cluster asks nobody
@@ -81,7 +82,7 @@ def test_log_ends_of_new_topics_are_read_after_the_ingest(tmp_path: Path, whole:
 def test_resumed_run_keeps_the_first_log_ends(
     tmp_path: Path, whole: RandomLog, monkeypatch: pytest.MonkeyPatch, killed: str
 ) -> None:
-    lake, log, cluster = Lake.create(tmp_path / "lake"), tmp_path / "log", Cluster()
+    lake, log, cluster = new_lake(tmp_path / "lake"), tmp_path / "log", Cluster()
     RandomLog(whole.world, whole.plans[:20]).write(log)
     cycle(InProcess(), lake, log)
     stored = topics_in(lake, "offsets")
@@ -100,7 +101,7 @@ def test_resumed_run_keeps_the_first_log_ends(
 def test_plan_of_an_older_version_has_no_log_ends(
     tmp_path: Path, whole: RandomLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake, log = Lake.create(tmp_path / "lake"), tmp_path / "log"
+    lake, log = new_lake(tmp_path / "lake"), tmp_path / "log"
     whole.write(log)
     with monkeypatch.context() as patch:
         patch.setattr(ingest, "_finish", _cut_short)

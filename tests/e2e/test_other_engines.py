@@ -1,6 +1,8 @@
 """Spark writes to our tables: the next cycle gives the tables of an untouched lake, or refuses and names the commit.
 
-What it refuses `rebuild` makes good for the tables of latest state, and RESTORE for history.
+What it refuses `rebuild` makes good for the tables of latest state, and RESTORE for history. In a folder each statement
+is run on each table; in S3, where a statement takes longer, on one of the state tables and one of history. Spark writes
+to a store by its own commits, which have no condition: these tests have only one writer at a time.
 """
 
 import random
@@ -27,6 +29,8 @@ from offsetlake.pipeline.compact.rebuild import rebuild
 from offsetlake.pipeline.ingest.job import ingest
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle, grow, state
+from support.lakes import new_lake
+from support.object_store.server import s3a_settings, upload
 from support.oracle.random_logs import RandomLog, random_log
 
 STATE = ("offsets", "pending_offsets", "groups", "group_members")
@@ -48,6 +52,9 @@ class Case:
     outcome: str
     operation: str = ""
     history: str = ""
+
+    def __str__(self) -> str:
+        return self.name
 
 
 def _with(properties: str, *statements: str) -> tuple[str, ...]:
@@ -93,6 +100,14 @@ CASES = (
     Case("insert", ("INSERT INTO {t} SELECT * FROM {t} LIMIT 1",), REFUSED, "WRITE", REFUSED),
 )  # fmt: skip
 
+FOLDER, S3 = "folder", "s3"
+
+
+def matrix(tables: tuple[str, ...], first: int) -> list[tuple[Case, str, str]]:
+    """Return every case for every table in a folder, and every second case for one of the tables, in turn, in S3."""
+    in_folders = [(case, table, FOLDER) for case in CASES for table in tables]
+    return in_folders + [(case, tables[number % len(tables)], S3) for number, case in enumerate(CASES[first::2])]
+
 
 @dataclass(frozen=True)
 class Made:
@@ -112,37 +127,44 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     found = Made(folder, {})
     for part in (QUARTER, HALF, WHOLE):
         grow(found.log(part), RandomLog(whole.world, whole.plans[: int(len(whole.plans) * part)]))
-    lake = Lake.create(folder / "lake")
+    lake = new_lake(folder / "lake")
     cycle(InProcess(), lake, found.log(QUARTER))
     cycle(InProcess(), lake, found.log(HALF))
     assert all(lake.count(table) for table in (*STATE, *HISTORY)), "a table without rows would prove nothing"
-    untouched = Lake(shutil.copytree(lake.path, folder / "untouched"))
+    untouched = Lake(shutil.copytree(folder / "lake", folder / "untouched"))
     cycle(InProcess(), untouched, found.log(WHOLE))
     found.expected.update(state(untouched))
     return found
 
 
 @pytest.fixture
-def lake(made: Made, tmp_path: Path) -> Lake:
-    """A lake that has read half of the log."""
-    return Lake.open(Path(shutil.copytree(made.folder / "lake", tmp_path / "lake")))
+def lake(made: Made, place: str, request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    """A lake that has read half of the log, in a folder or in S3."""
+    source = made.folder / "lake"
+    if place == FOLDER:
+        return Lake.open(Path(shutil.copytree(source, tmp_path / "lake")))
+    uri = f"s3://{request.getfixturevalue('bucket')}/lake"
+    upload(source, uri)
+    return Lake.open(uri)
 
 
 @pytest.fixture
-def sql(spark: SparkSession) -> Iterator[Callable[..., None]]:
+def sql(spark: SparkSession, place: str, request: pytest.FixtureRequest) -> Iterator[Callable[..., None]]:
     """Runs statements on a table of a lake, as somebody who knows nothing of it."""
     settings = {
         "spark.databricks.delta.retentionDurationCheck.enabled": "false",
         "spark.databricks.delta.constraints.allowUnenforcedNotNull.enabled": "true",  # of columns in group_members
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # of VACUUM: 10,000 tasks otherwise
     }
+    if place == S3:
+        settings |= s3a_settings(request.getfixturevalue("s3").endpoint)
     for name, value in settings.items():
         spark.conf.set(name, value)
 
     def run(lake: Lake, table: str, *statements: str) -> None:
         before = lake.versions(table)[table]
         for statement in statements:
-            named = {"t": f"delta.`{lake.table_path(table)}`", "before": before}
+            named = {"t": f"delta.`{lake.table_location(table).spark_uri}`", "before": before}
             if "{group}" in statement:
                 named["group"] = lake.query(f"SELECT min(group_id) AS g FROM {table}", table)["g"][0].as_py()
             spark.sql(statement.format(**named))
@@ -205,9 +227,9 @@ def check_snapshot(made: Made, lake: Lake, table: str, *, vacuumed: bool) -> Non
     """See that a reader, which writes nothing, has the rows as they were, or says what to do."""
     if vacuumed and guard.refuse_changed(lake, table)[table].rearranged:
         with pytest.raises(LakeUnusable, match="`offsetlake compact` adapts to that"):
-            open_snapshot(lake.path, made.log(HALF))
+            open_snapshot(str(lake.location), made.log(HALF))
     else:
-        assert open_snapshot(lake.path, made.log(HALF)).tables[table].num_rows == lake.count(table)
+        assert open_snapshot(str(lake.location), made.log(HALF)).tables[table].num_rows == lake.count(table)
 
 
 def make_good(lake: Lake, sql: Callable[..., None], table: str, sentence: str) -> None:
@@ -226,6 +248,7 @@ def make_good(lake: Lake, sql: Callable[..., None], table: str, sentence: str) -
 
 @pytest.mark.long
 @pytest.mark.jvm
+@pytest.mark.parametrize("place", [FOLDER, S3])
 def test_tables_are_intact_after_several_changes_by_other_engines(
     made: Made, lake: Lake, sql: Callable[..., None]
 ) -> None:
@@ -246,18 +269,19 @@ def test_tables_are_intact_after_several_changes_by_other_engines(
     make_good(lake, sql, "offset_commits", refused(made, lake))
     assert "table offsets " in refused(made, lake)
     with pytest.raises(TableChanged, match="table offsets "):
-        open_snapshot(lake.path, made.log(WHOLE))
+        open_snapshot(str(lake.location), made.log(WHOLE))
     done = rebuilt(lake, *STATE)
     assert done.notes == ("dropped the features clustering, domainMetadata of table groups",)
-    assert open_snapshot(lake.path, made.log(WHOLE)).tables["offsets"].num_rows == len(made.expected["offsets"])
+    assert open_snapshot(str(lake.location), made.log(WHOLE)).tables["offsets"].num_rows == len(
+        made.expected["offsets"]
+    )
     go_on(made, lake)
     assert_as_untouched(made, lake)
 
 
 @pytest.mark.long
 @pytest.mark.jvm
-@pytest.mark.parametrize("table", STATE)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(("case", "table", "place"), matrix(STATE, 0), ids=str)
 def test_changed_state_table_is_refused_or_adapted_to(
     made: Made, lake: Lake, sql: Callable[..., None], case: Case, table: str
 ) -> None:
@@ -266,8 +290,7 @@ def test_changed_state_table_is_refused_or_adapted_to(
 
 @pytest.mark.long
 @pytest.mark.jvm
-@pytest.mark.parametrize("table", HISTORY)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(("case", "table", "place"), matrix(HISTORY, 1), ids=str)
 def test_changed_history_table_is_refused_or_adapted_to(
     made: Made, lake: Lake, sql: Callable[..., None], case: Case, table: str
 ) -> None:

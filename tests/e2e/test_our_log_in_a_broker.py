@@ -22,6 +22,7 @@ from support.broker.data_folder import copy_log, put_back
 from support.broker.tools import await_loaded, broker_groups, broker_offsets
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle, rows
+from support.lakes import new_lake
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -51,7 +52,7 @@ def tables(lake: Lake) -> Tables:
 @pytest.mark.long
 def test_broker_serves_the_records_that_emit_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broker").mkdir()
-    log, lake = tmp_path / "log", Lake.create(tmp_path / "lake")
+    log, lake = tmp_path / "log", new_lake(tmp_path / "lake")
     with Broker(tmp_path / "broker") as broker:
         _groups(broker.bootstrap)
         before = broker_offsets(broker.bootstrap), broker_groups(broker.bootstrap)

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from offsetlake.lake.lake import Lake
+from support.e2e.divided import divided
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import OFFSET, WHERE, cycle, rows, state
+from support.lakes import new_lake
 from support.oracle.random_logs import RandomLog, logs, random_log, worlds
 from support.oracle.replay import Commit, OffsetRecord, State, replay
 
@@ -67,7 +69,7 @@ def _assert_audit_events(lake: Lake, log: RandomLog) -> None:
 
 def _in_runs(spark: SparkSession | InProcess, log: RandomLog, cuts: list[int], folder: Path) -> Lake:
     """Write the log in parts, a cycle behind each, and give the lake."""
-    lake = Lake.create(folder / "lake")
+    lake = new_lake(folder / "lake")
     for cut in [*cuts, len(log.plans)]:
         part = RandomLog(log.world, log.plans[:cut])
         if part.plans:
@@ -126,12 +128,30 @@ def test_commits_in_parts_equal_the_oracle_after_every_run(seed: int, tmp_path: 
     for cut in [*cuts, len(log.plans)]:
         read = RandomLog(log.world, log.plans[:cut])
         read.write(tmp_path / "log")
-        lake = Lake.create(tmp_path / "lake")
+        lake = new_lake(tmp_path / "lake")
         cycle(InProcess(), lake, tmp_path / "log")
         expected = replay(read.records())
         _assert_as_replayed(lake, expected)
         _assert_audit_events(lake, read)
     assert {entry.outcome for entry in expected.history if entry.commit_id is not None} == {None, "partial"}
+    assert state(lake) == state(_in_runs(InProcess(), log, [], tmp_path / "whole"))
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 8))])
+def test_log_partitions_divided_by_groups_equal_the_oracle_after_every_run(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    log = random_log(rng, 600, groups=16, topics=2, log_partitions=1 + seed % 2, commit_ids=(7,))
+    ranges: list[int] = []
+    for cut in [*sorted(rng.sample(range(len(log.plans) // 3, len(log.plans)), 2)), len(log.plans)]:
+        read = RandomLog(log.world, log.plans[:cut])
+        read.write(tmp_path / "log")
+        lake = new_lake(tmp_path / "lake")
+        with divided() as counts:
+            cycle(InProcess(), lake, tmp_path / "log")
+        ranges += counts
+        _assert_as_replayed(lake, replay(read.records()))
+    assert len(ranges) >= 2
+    assert max(ranges) > 2
     assert state(lake) == state(_in_runs(InProcess(), log, [], tmp_path / "whole"))
 
 

@@ -162,6 +162,7 @@ def test_reset_to_datetime_equals_kafkas_tool(cluster: Cluster, ms: int) -> None
     agrees(cluster, strategies.to_time(rows(cluster, PARTITIONS, at)), "--to-datetime", text)
 
 
+@pytest.mark.long
 def test_reset_by_duration_equals_kafkas_tool(cluster: Cluster) -> None:
     at = time.time_ns() // 1_000_000 - 4 * HOUR - HOUR // 2
     agrees(cluster, strategies.to_time(rows(cluster, PARTITIONS, at)), "--by-duration", "PT4H30M")

@@ -21,6 +21,7 @@ from offsetlake.pipeline.compact import task as compact_task
 from offsetlake.pipeline.ingest import task as ingest_task
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle, state
+from support.lakes import new_lake
 
 BROKER_LOG = Path(__file__).parents[1] / "fixtures" / "broker-log"
 CHECKS = [(table, check["sql"]) for table in TABLES for check in definition(table).checks]
@@ -48,8 +49,9 @@ def test_an_expression_is_evaluated_as_another_engine_does(
 
 
 def test_rows_without_a_clear_answer_are_refused() -> None:
-    rows = pa.table({"start_offset": [0, 1], "end_offset": pa.array([0, None], pa.int64())})
-    check_rows("log_ends", rows.slice(0, 1))
+    offsets = {"start_offset": [0, None, 1], "end_offset": [0, None, None]}
+    rows = pa.table({name: pa.array(values, pa.int64()) for name, values in offsets.items()})
+    check_rows("log_ends", rows.slice(0, 2))
     check_rows("log_ends", rows.slice(0, 0))
     with pytest.raises(CheckFailed, match=r"1 rows for table log_ends violate .* 'end_offset': None"):
         check_rows("log_ends", rows)
@@ -61,6 +63,7 @@ def with_one_broken_row(rows: Any) -> Any:
     return rows.set_column(rows.schema.get_field_index("log_offset"), "log_offset", offsets)
 
 
+@pytest.mark.slow
 def test_a_broken_row_of_an_ingest_is_refused_before_the_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,17 +73,18 @@ def test_a_broken_row_of_an_ingest_is_refused_before_the_commit(
         chunk = real(*arguments)
         return chunk._replace(commits=with_one_broken_row(chunk.commits)) if chunk.commits.num_rows else chunk
 
-    lake = Lake.create(tmp_path / "lake")
+    lake = new_lake(tmp_path / "lake")
     monkeypatch.setattr(ingest_task, "decode", broken)
     refused(lake, "offset_commits")
     monkeypatch.undo()
     cycle(InProcess(), lake, BROKER_LOG)
 
 
+@pytest.mark.slow
 def test_a_broken_row_of_a_compaction_is_refused_before_the_commit(
     tmp_path: Path, broker_lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake = Lake.create(tmp_path / "lake")
+    lake = new_lake(tmp_path / "lake")
     real = compact_task.merged
     monkeypatch.setattr(compact_task, "merged", lambda *tables: with_one_broken_row(real(*tables)))
     refused(lake, "offsets")

@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
+from offsetlake.lake import creation
 from offsetlake.lake import lake as lake_module
 from offsetlake.lake.definitions import LAKE_VERSION, TABLES, TableDefinition, definition
 from offsetlake.lake.lake import Lake
@@ -24,38 +25,42 @@ LOOSER_CHECK = {"name": "marker_or_none", "sql": "marker <> ''", "since": LAKE_V
 
 
 def _newer(table: str) -> TableDefinition:
-    """A table more and less: a new column and check, a column that may be null now, a check for another."""
+    """A table with a new column, check and property, a column that can be null, and a check instead of another."""
     of = definition(table)
     if table != "transaction_markers":
         return of
     columns = [column | (LOOSER_COLUMN if column["name"] == LOOSER_COLUMN["name"] else {}) for column in of.columns]
     checks = [check for check in of.checks if check["name"] != "marker_known"]
-    return replace(of, comment="markers", columns=(*columns, NEW_COLUMN), checks=(*checks, NEW_CHECK, LOOSER_CHECK))
+    properties = of.properties | {"delta.logRetentionDuration": "interval 20 days"}
+    checks = [*checks, NEW_CHECK, LOOSER_CHECK]
+    return replace(of, comment="markers", columns=(*columns, NEW_COLUMN), checks=(*checks,), properties=properties)
 
 
 @pytest.fixture
 def newer(monkeypatch: pytest.MonkeyPatch) -> Any:
     def switch() -> None:
-        monkeypatch.setattr(lake_module, "definition", _newer)
+        monkeypatch.setattr(creation, "definition", _newer)
         monkeypatch.setattr(lake_module, "LAKE_VERSION", LAKE_VERSION + 1)
 
     return switch
 
 
 def _shape(lake: Lake, table: str) -> tuple[Any, Any]:
-    of = DeltaTable(lake.table_path(table))
+    of = DeltaTable(lake.table_location(table).path)
     return of.schema().to_json(), sorted(of.metadata().configuration.items())
 
 
 def _schema(lake: Lake) -> pa.Schema:
-    return pa.schema(DeltaTable(lake.table_path("transaction_markers")).schema().to_arrow())
+    return pa.schema(DeltaTable(lake.table_location("transaction_markers").path).schema().to_arrow())
 
 
 def test_upgraded_lake_has_the_tables_of_a_new_one(tmp_path: Path, newer: Any) -> None:
     old = Lake.create(tmp_path / "old")
     schema = _schema(old)
     row = dict.fromkeys(schema.names, 1) | {"marker": "COMMIT"}
-    write_deltalake(old.table_path("transaction_markers"), pa.Table.from_pylist([row], schema=schema), mode="append")
+    write_deltalake(
+        old.table_location("transaction_markers").path, pa.Table.from_pylist([row], schema=schema), mode="append"
+    )
     newer()
     upgraded, new = Lake.create(tmp_path / "old"), Lake.create(tmp_path / "new")
     for table in TABLES:
@@ -65,7 +70,9 @@ def test_upgraded_lake_has_the_tables_of_a_new_one(tmp_path: Path, newer: Any) -
     ]
     looser = row | {"marker": "MAYBE", "coordinator_epoch": None}
     write_deltalake(
-        old.table_path("transaction_markers"), pa.Table.from_pylist([looser], schema=_schema(old)), mode="append"
+        old.table_location("transaction_markers").path,
+        pa.Table.from_pylist([looser], schema=_schema(old)),
+        mode="append",
     )
     assert upgraded.count("transaction_markers", "coordinator_epoch IS NULL") == 1
 
@@ -117,7 +124,7 @@ def test_created_table_matches_its_definition(tmp_path: Path) -> None:
     lake = Lake.create(tmp_path / "lake")
     for table in TABLES:
         stored = json.loads((DEFINITIONS / f"{table}.json").read_text(encoding="utf-8"))
-        made = DeltaTable(lake.table_path(table))
+        made = DeltaTable(lake.table_location(table).path)
         fields = json.loads(made.schema().to_json())["fields"]
         assert [(field["name"], field["nullable"]) for field in fields] == [
             (column["name"], column["nullable"]) for column in stored["columns"]
@@ -134,7 +141,7 @@ def test_created_table_matches_its_definition(tmp_path: Path) -> None:
 
 def test_row_that_violates_a_check_is_refused(tmp_path: Path) -> None:
     lake = Lake.create(tmp_path / "lake")
-    path = lake.table_path("transaction_markers")
+    path = lake.table_location("transaction_markers").path
     schema = pa.schema(DeltaTable(path).schema().to_arrow())
     row = dict.fromkeys(schema.names, 1) | {"marker": "MAYBE"}
     with pytest.raises(DeltaError, match="marker"):

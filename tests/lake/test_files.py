@@ -17,6 +17,7 @@ from offsetlake.errors import LakeUnusable
 from offsetlake.lake import files
 from offsetlake.lake.files import FileChanges, TableFile, commit, table_schema
 from offsetlake.lake.lake import Lake
+from support.lakes import new_lake
 
 INDEXED = ("ingest_run", "log_topic", "log_partition", "log_offset", "log_timestamp", "reason")  # of quarantine
 
@@ -25,14 +26,14 @@ Row = dict[str, Any]
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    return Lake.create(tmp_path / "lake")
+    return new_lake(tmp_path / "lake")
 
 
 @pytest.fixture(scope="module")
 def one_lake() -> Iterator[Lake]:
     """For files that no commit names."""
     with TemporaryDirectory() as folder:
-        yield Lake.create(Path(folder) / "lake")
+        yield new_lake(Path(folder) / "lake")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -63,7 +64,7 @@ def written(lake: Lake, *rows: Row) -> FileChanges:
 
 
 def data_files(lake: Lake, table: str) -> list[Path]:
-    return [*lake.table_path(table).glob("*.parquet")]
+    return [*lake.table_location(table).path.glob("*.parquet")]
 
 
 texts = st.text(max_size=3) | st.sampled_from(["", "\x00", "\uffff", "\U0001f600", "x" * 70_000])
@@ -73,6 +74,7 @@ ROWS = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(batches=st.lists(st.lists(ROWS, max_size=4), min_size=1, max_size=5))
 def test_statistics_match_the_rows(one_lake: Lake, batches: list[list[Row]]) -> None:
     file = TableFile(one_lake, "quarantine")
@@ -82,7 +84,7 @@ def test_statistics_match_the_rows(one_lake: Lake, batches: list[list[Row]]) -> 
     added = file.close()
     assert len(added) == bool(rows)
     for action in added:
-        path = one_lake.table_path("quarantine") / action.path
+        path = one_lake.table_location("quarantine").path / action.path
         assert pq.read_table(path).to_pylist() == rows
         assert action.size == path.stat().st_size
         held = json.loads(action.stats)
@@ -120,7 +122,7 @@ def test_superseded_commits_have_their_own_row_groups(one_lake: Lake) -> None:
     for log_offset in range(10):
         file.write_rows([row | {"log_offset": log_offset, "superseded": log_offset % 4 != 3}])
     (added,) = file.close()
-    stored = pq.ParquetFile(one_lake.table_path("offset_commits") / added.path)
+    stored = pq.ParquetFile(one_lake.table_location("offset_commits").path / added.path)
     groups = [stored.read_row_group(at) for at in range(stored.num_row_groups)]
     assert len(groups) > 2
     assert all(len(set(group["superseded"].to_pylist())) == 1 for group in groups)
@@ -133,7 +135,7 @@ def test_columns_are_matched_by_name_and_others_ignored(one_lake: Lake) -> None:
     file = TableFile(one_lake, "quarantine")
     file.write(shuffled)
     (added,) = file.close()
-    assert pq.read_table(one_lake.table_path("quarantine") / added.path).to_pylist() == rows.to_pylist()
+    assert pq.read_table(one_lake.table_location("quarantine").path / added.path).to_pylist() == rows.to_pylist()
 
 
 def test_without_rows_no_file_is_created(lake: Lake) -> None:
@@ -200,7 +202,7 @@ def test_commit_adds_and_removes_files_atomically(lake: Lake) -> None:
 def test_full_disk_is_reported_and_the_file_can_be_discarded(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     name = uuid.UUID(int=7)
     monkeypatch.setattr(uuid, "uuid4", lambda: name)
-    path = lake.table_path("quarantine") / f"part-{name}.parquet"
+    path = lake.table_location("quarantine").path / f"part-{name}.parquet"
     path.symlink_to("/dev/full")
     file = TableFile(lake, "quarantine")
     with pytest.raises(LakeUnusable, match=r"no space left on the disk of .*quarantine: free some and run again"):

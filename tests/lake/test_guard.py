@@ -26,13 +26,16 @@ from support.e2e.lakes import state
 Other = Callable[[Lake], object]
 
 
+pytestmark = pytest.mark.slow
+
+
 def quiet(_text: str) -> None:
     pass
 
 
 @pytest.fixture
 def lake(broker_lake: Lake, tmp_path: Path) -> Lake:
-    return Lake.open(Path(shutil.copytree(broker_lake.path, tmp_path / "lake")))
+    return Lake.open(Path(shutil.copytree(broker_lake.location.path, tmp_path / "lake")))
 
 
 def verify(lake: Lake) -> list[str]:
@@ -67,7 +70,7 @@ def test_each_commit_is_read_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -
         commits, "_read", lambda table, version, text: read.append(version) or real(table, version, text)
     )
     verify(lake)
-    guard.open_verified(lake.path)
+    guard.open_verified(lake.location.path)
     assert not read
     optimize(lake, "offsets")
     guard.refuse_changed(lake)
@@ -76,7 +79,7 @@ def test_each_commit_is_read_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -
 
 def test_our_own_commits_are_not_reported(lake: Lake) -> None:
     for table in lake.tables():
-        found = commits.follow(lake.table_path(table), table, None)
+        found = commits.follow(lake.table_location(table), lake.delta_log(table), table, None)
         assert (found.rearranged, found.changed, found.altered) == ([], [], None), table
         assert found.version == found.readable == lake.versions(table)[table]
 
@@ -121,7 +124,7 @@ def test_restored_rows_are_no_change(lake: Lake) -> None:
     with pytest.raises(
         TableChanged, match=rf"table offsets .*version {version + 1} \(DELETE by delta-rs.*rebuild --table"
     ):
-        guard.open_verified(lake.path)
+        guard.open_verified(lake.location.path)
     lake.delta_table("offsets").restore(version)
     verify(lake)
     lake.delta_table("offsets").restore(version - 1)
@@ -134,11 +137,11 @@ def _log_without_a_version(lake: Lake) -> None:
     deleted = lake.versions("offsets")["offsets"]
     lake.delta_table("offsets").alter.set_table_properties({"delta.checkpointInterval": "50"})
     lake.delta_table("offsets").create_checkpoint()
-    (lake.table_path("offsets") / "_delta_log" / f"{deleted:020}.json").unlink()
+    (lake.table_location("offsets").path / "_delta_log" / f"{deleted:020}.json").unlink()
 
 
 def _older_copy(lake: Lake) -> None:
-    log = lake.table_path("offsets") / "_delta_log"
+    log = lake.table_location("offsets").path / "_delta_log"
     (log / f"{lake.versions('offsets')['offsets']:020}.json").unlink()
 
 
@@ -205,20 +208,22 @@ def test_commands_refuse_a_changed_table_until_it_is_rebuilt(
     lake: Lake, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "LazySession", NoSpark)
-    _, before, _ = run("offsets", "--format", "json", "--lake", str(lake.path))
+    _, before, _ = run("offsets", "--format", "json", "--lake", str(lake.location.path))
     delete(lake, "offsets", "topic = 'orders'")
     for command in (["offsets"], ["groups"], ["check"], ["compact"], ["expire"], ["expire", "--what-if"], ["maintain"]):
-        code, out, err = run(*command, "--lake", str(lake.path))
+        code, out, err = run(*command, "--lake", str(lake.location.path))
         assert (code, out) == (10, ""), command
         assert "offsetlake rebuild --table offsets" in err
-    code, out, err = run("sql", "SELECT count(*) AS n FROM offsets", "--format", "json", "--lake", str(lake.path))
+    code, out, err = run(
+        "sql", "SELECT count(*) AS n FROM offsets", "--format", "json", "--lake", str(lake.location.path)
+    )
     assert code == 0
     assert json.loads(out)["n"] == lake.count("offsets")
     assert err.startswith("warning: rows of table offsets")
-    code, out, err = run("rebuild", "--table", "offsets", "--lake", str(lake.path))
+    code, out, err = run("rebuild", "--table", "offsets", "--lake", str(lake.location.path))
     assert code == 0, err
     assert "Rebuilt from history in" in out
     assert "rebuilding offsets: 0 of" in err
-    assert run("offsets", "--format", "json", "--lake", str(lake.path))[:2] == (0, before)
-    code, _, err = run("rebuild", "--table", "offset", "--lake", str(lake.path))
+    assert run("offsets", "--format", "json", "--lake", str(lake.location.path))[:2] == (0, before)
+    code, _, err = run("rebuild", "--table", "offset", "--lake", str(lake.location.path))
     assert (code, "Unknown table 'offset'" in err) == (2, True)

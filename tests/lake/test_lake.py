@@ -13,13 +13,15 @@ from pathlib import Path
 import pytest
 
 from offsetlake.errors import LakeBusy, LakeUnusable
-from offsetlake.lake import lake as lake_module
 from offsetlake.lake.definitions import LAKE_VERSION, TABLES
 from offsetlake.lake.lake import Lake
+from offsetlake.location import folder as folder_module
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle, rows
 from support.oracle.encoders import offset_key, offset_value
 from support.oracle.log_writer import Batch, Record, write_partition
+
+pytestmark = pytest.mark.slow
 
 HOLD = """
 import sys, time
@@ -39,13 +41,15 @@ def folder(tmp_path: Path) -> Path:
 def test_new_lake_has_all_tables_empty(folder: Path) -> None:
     lake = Lake.create(folder)
     assert {table: lake.count(table) for table in TABLES} == dict.fromkeys(TABLES, 0)
-    assert Lake.open(folder).path == lake.path
+    assert Lake.open(folder).location == lake.location
 
 
 def test_missing_table_is_named(folder: Path) -> None:
     lake = Lake.create(folder)
-    shutil.rmtree(lake.table_path("offsets"))
-    with pytest.raises(LakeUnusable, match=f"table offsets of the lake {lake.path} is missing: restore its folder"):
+    shutil.rmtree(lake.table_location("offsets").path)
+    with pytest.raises(
+        LakeUnusable, match=f"table offsets of the lake {lake.location.path} is missing: restore its folder"
+    ):
         lake.count("offsets")
 
 
@@ -147,7 +151,7 @@ def test_second_job_waits_and_names_the_first(folder: Path) -> None:
 
 
 def test_job_that_waits_too_long_fails(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lake_module, "WAIT_SECONDS", 0)
+    monkeypatch.setattr(folder_module, "WAIT_SECONDS", 0)
     lake = Lake.create(folder)
     with _holder(folder) as holder:
         with pytest.raises(LakeBusy, match="holder"), lake.lock("second"):
@@ -162,4 +166,4 @@ def test_lock_of_a_killed_job_is_released(folder: Path) -> None:
         holder.wait()
         began = time.monotonic()
         with lake.lock("second"):
-            assert time.monotonic() - began < lake_module.WAIT_SECONDS
+            assert time.monotonic() - began < folder_module.WAIT_SECONDS

@@ -12,12 +12,12 @@ from deltalake import DeltaTable, write_deltalake
 from offsetlake.checks.expectations import evidence, pinned, read_suites
 from offsetlake.errors import LakeUnusable
 from offsetlake.lake import definitions
-from offsetlake.lake import lake as lake_module
 from offsetlake.lake.commits import ours
-from offsetlake.lake.definitions import LAKE_VERSION
-from offsetlake.lake.foreign.guard import adapt, open_verified, refuse_changed
+from offsetlake.lake.definitions import LAKE_VERSION, TABLES
+from offsetlake.lake.foreign.guard import open_verified, refuse_changed, writing
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.scratch import scratch
+from offsetlake.location import folder as folder_module
 from offsetlake.queries import questions
 from offsetlake.queries.run_changes import list_runs
 from support.queries.lakes import commit, small_lake
@@ -38,7 +38,7 @@ def old(tmp_path: Path) -> Path:
     ingested = {**RUN, "run_id": 1, "job": "ingest", "counts": COUNTS, "ranges": [RANGE], "positions": [POSITION]}
     compacted = {**RUN, "run_id": 2, "job": "compact", "counts": [], "through_run": 1}
     lake = small_lake(tmp_path / "lake", offset_commits=[commit(4, 10)], runs=[ingested, compacted])
-    new, former = lake.path / "audit_events", lake.path / "acts"
+    new, former = lake.location.path / "audit_events", lake.location.path / "acts"
     schema = DeltaTable(new).schema()
     for file in sorted(new.rglob("*"), reverse=True):
         file.rmdir() if file.is_dir() else file.unlink()
@@ -50,10 +50,10 @@ def old(tmp_path: Path) -> Path:
     made.alter.add_constraint({"log_position_known": "log_offset >= 0"}, commit_properties=ours("c", 5))
     row = pa.Table.from_pylist([EVENT], schema=pa.schema(schema.to_arrow()))
     write_deltalake(former, row, mode="append", commit_properties=ours("ingest", 1))
-    versions = {table: version for table, version in lake.versions().items() if table != "audit_events"}
-    (lake.path / "verified.json").write_text(json.dumps(versions | {"acts": DeltaTable(former).version()}))
-    (lake.path / "offsetlake.json").write_text('{"version": 5}')
-    return lake.path
+    versions = lake.versions(*(table for table in TABLES if table != "audit_events"))
+    (lake.location.path / "verified.json").write_text(json.dumps(versions | {"acts": DeltaTable(former).version()}))
+    (lake.location.path / "offsetlake.json").write_text('{"version": 5}')
+    return lake.location.path
 
 
 def _is_upgraded(path: Path) -> None:
@@ -79,7 +79,8 @@ def test_older_lake_is_read_without_being_changed(old: Path) -> None:
 def test_older_lake_is_upgraded_when_it_is_opened_for_writing(old: Path) -> None:
     lake = Lake.create(old)
     _is_upgraded(old)
-    adapt(lake, lambda _: None)
+    with writing(lake, "test", lambda _: None):
+        pass
     assert json.loads((old / "verified.json").read_text()) == lake.versions(), (
         "all commits are verified, under new names"
     )
@@ -87,11 +88,12 @@ def test_older_lake_is_upgraded_when_it_is_opened_for_writing(old: Path) -> None
 
 def test_scratch_copy_of_older_lake_is_upgraded_and_the_lake_is_not(old: Path) -> None:
     with scratch(Lake.open(old)) as copy:
-        _is_upgraded(copy.path)
+        _is_upgraded(copy.location.path)
     assert questions.audit_events(Lake.open(old)).to_pylist() == [EVENT]
     assert (old / "acts").exists()
 
 
+@pytest.mark.slow
 def test_counts_under_the_former_name_are_understood(old: Path) -> None:
     for lake in (Lake.open(old), Lake.create(old)):
         (suite,) = read_suites(["after_compact"])
@@ -114,12 +116,13 @@ def _interrupted(function: Callable[..., Any], *, after: bool) -> Callable[..., 
     return killed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
         (Path, "rename"),
-        (lake_module, "to_disk"),
+        (folder_module, "to_disk"),
         (definitions.DeltaTable, "metadata"),
         (definitions, "add_checks"),
         (Lake, "write_file"),

@@ -5,16 +5,17 @@ from pathlib import Path
 import pytest
 
 from offsetlake.errors import LakeUnusable
-from offsetlake.lake import runs
+from offsetlake.lake import plans, runs
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.expire.job import ExpirePlan
 from offsetlake.rules.policy import Override, RetentionPolicy
+from support.lakes import new_lake
 
-PLANS: list[tuple[str, runs.Plan]] = [
-    ("emit", runs.Plan(notes=("a note",))),
+PLANS: list[tuple[str, plans.Plan]] = [
+    ("emit", plans.Plan(notes=("a note",))),
     (
         "ingest",
-        runs.IngestPlan(
+        plans.IngestPlan(
             log="log",
             log_identity=None,
             ranges="{}",
@@ -23,8 +24,8 @@ PLANS: list[tuple[str, runs.Plan]] = [
             log_ends=(("t", 0, 1, 2, 3),),
         ),
     ),
-    ("compact", runs.CompactPlan(from_run=1, through_run=2, versions={"offsets": 3})),
-    ("rebuild", runs.RebuildPlan(tables=("offsets",), log_partition=None, versions={"offsets": 3})),
+    ("compact", plans.CompactPlan(from_run=1, through_run=2, versions={"offsets": 3})),
+    ("rebuild", plans.RebuildPlan(tables=("offsets",), log_partition=None, versions={"offsets": 3})),
     (
         "expire",
         ExpirePlan(
@@ -36,21 +37,21 @@ PLANS: list[tuple[str, runs.Plan]] = [
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    return Lake.create(tmp_path / "lake")
+    return new_lake(tmp_path / "lake")
 
 
 @pytest.mark.parametrize(("job", "plan"), PLANS, ids=[job for job, _ in PLANS])
-def test_plan_that_was_written_is_read_again(lake: Lake, job: str, plan: runs.Plan) -> None:
+def test_plan_that_was_written_is_read_again(lake: Lake, job: str, plan: plans.Plan) -> None:
     begun = runs.begin(lake, job, plan)
     assert runs.unfinished_plan(lake, job, type(plan)) == begun
-    assert runs.unfinished_plan(lake, job, runs.Plan) == runs.Plan(
+    assert runs.unfinished_plan(lake, job, plans.Plan) == plans.Plan(
         run_id=1, started_at=begun.started_at, notes=plan.notes
     )
 
 
 def test_unknown_fields_of_a_newer_program_are_ignored(lake: Lake) -> None:
     lake.write_file("plan-emit.json", {"run_id": 4, "started_at": 1, "notes": ["n"], "colour": "green"})
-    assert runs.unfinished_plan(lake, "emit", runs.Plan) == runs.Plan(run_id=4, started_at=1, notes=("n",))
+    assert runs.unfinished_plan(lake, "emit", plans.Plan) == plans.Plan(run_id=4, started_at=1, notes=("n",))
 
 
 @pytest.mark.parametrize("content", [{"run_id": 4, "notes": []}, {"run_id": 4, "policy": {}}, {"policy": 1}])
@@ -70,5 +71,5 @@ def test_finished_run_is_the_last_run_and_has_no_plan(lake: Lake) -> None:
     assert last is not None
     assert report == runs.Report(**{**vars(last), "versions": lake.versions()})
     assert (last.positions, last.gaps, last.counts) == (ingested.positions, ingested.gaps, {"offsets": 2})
-    assert runs.unfinished_plan(lake, "ingest", runs.IngestPlan) is None
-    assert not [*lake.path.glob("plan-*")]
+    assert runs.unfinished_plan(lake, "ingest", plans.IngestPlan) is None
+    assert not [*lake.location.path.glob("plan-*")]

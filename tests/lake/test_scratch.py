@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from offsetlake.errors import BadRequest
-from offsetlake.lake import scratch as module
 from offsetlake.lake.definitions import LAKE_VERSION
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.scratch import scratch
+from offsetlake.location import linked_copy
 from support.queries.lakes import commit, small_lake
 
 Files = dict[Path, tuple[bytes, int]]
@@ -25,44 +25,44 @@ def files(folder: Path) -> Files:
 
 def test_writes_to_the_copy_do_not_reach_the_lake(lake: Lake, tmp_path: Path) -> None:
     lake.write_file("plan-ingest.json", {"run_id": 2})
-    before = files(lake.path)
+    before = files(lake.location.path)
     with lake.lock("a job"), scratch(lake) as copy:
-        small_lake(copy.path, offset_commits=[commit(2, 6)])
+        small_lake(copy.location.path, offset_commits=[commit(2, 6)])
         assert copy.read_file("plan-ingest.json") == {"run_id": 2}
         copy.write_file("plan-ingest.json", {"run_id": 3})
         copy.remove_file("plan-ingest.json")
         with copy.lock("another job"):
             assert (copy.count("offset_commits"), lake.count("offset_commits")) == (2, 1)
-    lock = lake.path / "lock"
-    assert {path: of for path, of in files(lake.path).items() if path != lock} == {
+    lock = lake.location.path / "lock"
+    assert {path: of for path, of in files(lake.location.path).items() if path != lock} == {
         path: of for path, of in before.items() if path != lock
     }
-    assert not copy.path.exists()
+    assert not copy.location.path.exists()
 
 
 def test_older_lake_is_upgraded_only_in_the_copy(lake: Lake) -> None:
-    (lake.path / "offsetlake.json").write_text('{"version": 1}')
-    before = files(lake.path)
+    (lake.location.path / "offsetlake.json").write_text('{"version": 1}')
+    before = files(lake.location.path)
     with scratch(lake) as copy:
         assert copy.read_file("offsetlake.json") == {"version": LAKE_VERSION}
-    assert files(lake.path) == before
+    assert files(lake.location.path) == before
 
 
 def test_copy_is_a_consistent_state(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job commits to a table that is linked already, and takes its plan away."""
     lake.write_file("plan-ingest.json", {"run_id": 2})
-    taken, state = 0, module._state
+    taken, state = 0, linked_copy._state
 
-    def committing(of: Lake) -> object:
+    def committing(of: Path) -> object:
         nonlocal taken
         taken += 1
         if taken == 2:
-            small_lake(lake.path, offset_commits=[commit(2, 6)])
+            small_lake(lake.location.path, offset_commits=[commit(2, 6)])
         if taken == 4:
             lake.remove_file("plan-ingest.json")
         return state(of)
 
-    monkeypatch.setattr(module, "_state", committing)
+    monkeypatch.setattr(linked_copy, "_state", committing)
     with scratch(lake) as copy:
         assert taken == 6
         assert copy.count("offset_commits") == 2
@@ -71,5 +71,5 @@ def test_copy_is_a_consistent_state(lake: Lake, monkeypatch: pytest.MonkeyPatch)
 
 def test_errors_name_the_lake_instead_of_the_copy(lake: Lake) -> None:
     with pytest.raises(BadRequest) as raised, scratch(lake) as copy:
-        raise BadRequest(f"there is no group in {copy.path}")
-    assert str(raised.value) == f"there is no group in {lake.path}"
+        raise BadRequest(f"there is no group in {copy.location.path}")
+    assert str(raised.value) == f"there is no group in {lake.location.path}"

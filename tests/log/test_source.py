@@ -127,6 +127,7 @@ def test_random_logs_hold_each_record_once(
     assert sorted(row["log_offset"] for row in rows) == list(range(len(keys)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_a_big_random_log_holds_each_record_once(seed: int, tmp_path: Path) -> None:
     random_log(random.Random(seed), 3000, log_partitions=3, batches_per_segment=40).write(tmp_path)

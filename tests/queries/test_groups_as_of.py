@@ -15,6 +15,7 @@ from offsetlake.util.times import to_ms
 from support.command_line import Run
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle
+from support.lakes import new_lake
 from support.queries.lakes import commit, marker, small_lake
 
 LOG = Path(__file__).parents[1] / "fixtures" / "broker-log"
@@ -35,7 +36,7 @@ def cut_off(log: Path, instant_ms: int) -> None:
 def test_groups_match_a_log_that_ends_at_the_instant(broker_lake: Lake, tmp_path: Path, time: str) -> None:
     instant = to_ms(f"2026-11-21T{time}")
     cut_off(copytree(LOG, tmp_path / "log"), instant)
-    cut = Lake.create(tmp_path / "lake")
+    cut = new_lake(tmp_path / "lake")
     cycle(InProcess(), cut, tmp_path / "log")
     expected = questions.groups(cut).to_pylist()
     assert expected
@@ -71,7 +72,7 @@ def test_group_exists_from_its_first_commit(run: Run, tmp_path: Path) -> None:
         2_000: [("plain", 1), ("transactional", 0)],
         3_000: [("plain", 1), ("transactional", 1)],
     }
-    code, out, _ = run("groups", "--as-of", "1000", "--lake", str(lake.path), "--format", "json")
+    code, out, _ = run("groups", "--as-of", "1000", "--lake", str(lake.location.path), "--format", "json")
     assert (code, [json.loads(line)["group_id"] for line in out.splitlines()]) == (0, ["plain"])
 
 

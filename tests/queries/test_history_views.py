@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.portions import portions
-from offsetlake.lake.views import needed, views
+from offsetlake.lake.sql.portions import portions
+from offsetlake.lake.sql.views import needed, views
 from offsetlake.queries import audits
 from offsetlake.queries.as_of import offsets_as_of
 from support.oracle.log_reader import LogRecord
@@ -144,8 +144,13 @@ HISTORY = {"offset_commits", "transaction_markers", "group_records"}
 IN_PARTS = [name for name, view in views().items() if view.by_log_partition and "offset_commits" in needed([name])[0]]
 
 
-@pytest.mark.parametrize("divided_by", ["log partition", "group"])
-@pytest.mark.parametrize("name", IN_PARTS)
+@pytest.mark.parametrize(
+    ("name", "divided_by"),
+    [
+        *((name, "log partition") for name in IN_PARTS),
+        *(pytest.param(name, "group", marks=() if name == "regressions" else pytest.mark.long) for name in IN_PARTS),
+    ],
+)
 def test_view_computed_in_parts_has_the_same_rows(
     made: Callable[[bool], Made], name: str, divided_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -193,7 +193,7 @@ def test_one_observation_of_the_log_end_raises_no_alarm(run: Run, tmp_path: Path
         ("often", "UNKNOWN", "log end seen once", 36, None, 0),
         ("at the end", "OK", None, 0, 0, 0),
     ]
-    _, out, _ = run("lag", "--lake", str(lake.path))
+    _, out, _ = run("lag", "--lake", str(lake.location.path))
     assert "unknown (1 commit seen) " in out
     assert "unknown (log end seen once) " in out
     assert "STOP" not in out
@@ -234,7 +234,7 @@ def test_lag_of_a_group_over_time(lake: Lake) -> None:
 
 
 def answered(run: Run, lake: Lake, *options: str) -> list[Row]:
-    code, out, _ = run("lag", "--lake", str(lake.path), "--format", "json", *options)
+    code, out, _ = run("lag", "--lake", str(lake.location.path), "--format", "json", *options)
     assert code == 0
     return [json.loads(line) for line in out.splitlines()]
 
@@ -255,7 +255,7 @@ def test_lag_command_lists_groups_or_partitions(run: Run, lake: Lake) -> None:
 
 
 def test_lag_command_prints_a_table(run: Run, lake: Lake) -> None:
-    code, out, err = run("lag", "--lake", str(lake.path), "--group", "orphan", "--partitions")
+    code, out, err = run("lag", "--lake", str(lake.location.path), "--group", "orphan", "--partitions")
     assert code == 0
     header, *lines = [line.split() for line in out.splitlines()]
     assert header[:8] == ["group_id", "topic", "partition", "status", "committed_offset", "end_offset", "lag", "behind"]
@@ -277,7 +277,7 @@ def test_lag_command_prints_a_table(run: Run, lake: Lake) -> None:
     ],
 )
 def test_lag_command_refuses_with_a_message(run: Run, lake: Lake, options: list[str], says: str) -> None:
-    code, out, err = run("lag", "--lake", str(lake.path), *options)
+    code, out, err = run("lag", "--lake", str(lake.location.path), *options)
     assert (code, out) == (2, "")
     assert says in err
     assert "Traceback" not in err

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.select import select
+from offsetlake.lake.sql.select import select
 from offsetlake.queries import questions, replayed
 from offsetlake.queries.as_of import offsets_as_of
 from support.oracle.log_reader import LogRecord
@@ -354,7 +354,7 @@ def test_history_of_a_log_with_commits_in_parts_matches_replays(tmp_path: Path) 
         assert [tuple(row[name] for name in EVENT) for row in found] == _history_by_replay(records, key)
 
 
-@pytest.mark.parametrize("commit_ids", [(), (7,)])
+@pytest.mark.parametrize("commit_ids", [pytest.param((), marks=pytest.mark.long), (7,)])
 def test_offsets_as_of_read_in_portions_match_a_replay(
     tmp_path: Path, commit_ids: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

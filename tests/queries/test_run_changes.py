@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from offsetlake.cli.next_commands import next_commands
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline import runner
+from offsetlake.queries.run_changes import changes
 from support.command_line import Run
 from support.e2e.in_process import NoSpark
 from support.e2e.lakes import grow, rows
 from support.oracle.log_reader import read_log
 from support.oracle.random_logs import RandomLog, random_log
 from support.oracle.replay import replay
+from support.queries.lakes import commit, small_lake
 
 pytestmark = pytest.mark.slow
 
@@ -117,3 +120,9 @@ def test_runs_lists_the_runs_newest_first(run: Run, tmp_path: Path) -> None:
     assert [line.split()[:3] for line in out.splitlines()[1:]] == [
         ["9", "compact", "unfinished"], ["6", "expire", "nothing"], ["5", "compact", "nothing"],
     ]  # fmt: skip
+
+
+def test_run_that_reads_only_group_records_names_commands(tmp_path: Path) -> None:
+    lake = small_lake(tmp_path / "lake", offset_commits=[commit(1, 5)])
+    commands = next_commands(lake, changes(lake, [7], 10), [])
+    assert commands == next_commands(lake, None, [])

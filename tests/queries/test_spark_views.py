@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 import offsetlake
 from offsetlake.errors import LakeUnusable
 from offsetlake.lake.definitions import TABLES
-from offsetlake.lake.views import views
+from offsetlake.lake.sql.views import views
 from support.queries.lakes import small_lake
 from support.queries.view_rows import HISTORY, ODD, PRESENT
 
@@ -48,7 +48,7 @@ def test_views_have_the_same_rows_in_spark(session: SparkSession, tmp_path: Path
         table: [row for rows in (HISTORY, present, ODD) for row in rows.get(table, [])] for table in HISTORY | PRESENT
     }
     lake = small_lake(tmp_path / "it's a `lake`", **every)
-    offsetlake.register_views(session, lake.path)
+    offsetlake.register_views(session, lake.location.path)
     assert _rows(session.table("changes").toArrow()) == _rows(lake.query("SELECT * FROM changes"))
     for table in every:  # the same rows in memory: each look at a Delta table costs jobs of its own
         session.createDataFrame(lake.query(f"SELECT * FROM {table}", table)).createOrReplaceTempView(table)

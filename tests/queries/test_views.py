@@ -8,7 +8,7 @@ import pytest
 
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.views import needed, views
+from offsetlake.lake.sql.views import needed, views
 from offsetlake.rules.retention import CLOCKS, RULES, GroupFacts, evaluate
 from support.queries.lakes import small_lake
 from support.queries.view_rows import DAY, HISTORY, NOW, ODD, PRESENT, RECENT
@@ -171,6 +171,17 @@ def test_hanging_transactions(present: Lake) -> None:
         (7, "held", 91, 3 * DAY, 2, 2),
         (7, "other", 93, DAY, 1, 1),
     ]
+
+
+def test_views_of_share_partitions(present: Lake) -> None:
+    cold = asked(present, "cold_share_partitions", ("partition", "start_offset", "in_flight_records", "idle_ms"))
+    assert cold == [(1, None, None, 7000), (0, 10, 20, 1000)]
+    poison = asked(present, "poison_records", ("partition", "redelivered_records", "max_delivery_count"))
+    assert poison == [(0, 4, 5)]
+    columns = ("partitions", "known_records", "deliveries", "archived_records", "redelivery_rate")
+    assert asked(present, "redelivery_rates", columns) == [(2, 16, 26, 1, 0.25)]
+    columns = ("partition", "start_offset", "completed_records", "since_timestamp", "stalled_ms")
+    assert asked(present, "stalled_share_partitions", columns) == [(0, 10, 11, NOW - 8000, 8000)]
 
 
 def test_idle_groups(present: Lake) -> None:

@@ -11,7 +11,9 @@ from support.report.pages import Page
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
-    return small_lake(tmp_path / "lake", offset_commits=[commit(1, 5, group_id="billing", log_timestamp=5)]).path
+    return small_lake(
+        tmp_path / "lake", offset_commits=[commit(1, 5, group_id="billing", log_timestamp=5)]
+    ).location.path
 
 
 @pytest.mark.usefixtures("lake")

@@ -11,6 +11,7 @@ from offsetlake.report import numbers, words
 from offsetlake.report.report import report
 from offsetlake.report.scope import find_scope
 from support.command_line import Run
+from support.lakes import new_lake
 from support.queries.lakes import end, small_lake, tombstone
 from support.queries.view_rows import HISTORY, PRESENT
 from support.queries.view_rows import NOW as PRESENT_NOW
@@ -161,7 +162,7 @@ def test_lag_section_has_status_and_lag_if_log_ends_are_recorded(tmp_path: Path)
 
 
 def test_empty_lake_has_sections_without_charts(tmp_path: Path) -> None:
-    page = read(Lake.create(tmp_path / "lake"))
+    page = read(new_lake(tmp_path / "lake"))
     assert "has no history yet. To read the log: offsetlake run --log DIR --lake " in page.introduction[0]
     sections = [section for section in page.sections.values() if section.title != "Tables"]
     assert {section.title: section.picture for section in sections} == dict.fromkeys(
@@ -236,6 +237,8 @@ def test_problems_are_in_the_first_section_with_their_commands(tmp_path: Path) -
          f"offsetlake audit orphan_groups {lake}"],
         ["hanging transactions", "1", "producer 7: 3 offsets pending for 3d",
          f"offsetlake transactions --open-longer-than 15m {lake}"],
+        ["records of share groups delivered again", "1", "share, AAAAAAAAAAAAAAAAAAAAAA-0: 4 records, up to 5 times",
+         f"offsetlake audit poison_records {lake}"],
     ]  # fmt: skip
 
 
@@ -265,7 +268,7 @@ def test_commands_of_the_page_can_be_run(lake: Lake, run: Run) -> None:
     """Commands are limited to the groups of the report; those that only read are run."""
     for pattern in (None, "chatt?"):
         for command in commands(read(lake, pattern)):
-            assert command[-2:] == ["--lake", str(lake.path)]
+            assert command[-2:] == ["--lake", str(lake.location.path)]
             takes_groups = command[1] in ("audit", "lag", "expire", "tombstones")
             assert ("--group" in command) == (takes_groups and pattern is not None)
             if command[1] in ("audit", "lag", "expire", "tombstones", "sql", "transactions"):
@@ -311,3 +314,29 @@ def test_results_from_a_copy_of_the_records_are_those_of_the_table(
     assert numbers.worst_committers(scope, busiest) == numbers.worst_committers(scope, whole)
     for view in ("regressions", "changes", "double_writers", "stalled_partitions"):
         assert numbers.worst(scope, view, busiest) == numbers.worst(scope, view, whole)
+
+
+def test_share_groups_are_listed_by_deliveries_and_time_without_a_move(tmp_path: Path) -> None:
+    topic = "0UpezRseR2unUk_C-KbOfg"
+    state = {"topic_id": topic, "snapshot_epoch": 0, "state_epoch": 0, "leader_epoch": 0, "state_batches": []}
+    state |= {"log_timestamp": NOW, "deliveries": 0}
+    counts = ("available_records", "acknowledged_records", "archived_records", "in_flight_records")
+    counts += ("redelivered_records", "max_delivery_count")
+    numbers_of = {"stalled": (0, 5, 0, 20, 0, 1), "poison": (2, 3, 1, 9, 2, 4), "idle": (0, 0, 0, 0, 0, 0)}
+    partitions, records = [], []
+    for name, values in numbers_of.items():
+        start = {"group_id": name, "start_offset": 3, "log_offset": len(records), "partition": 0}
+        partitions.append({**state, **start, **dict(zip(counts, values, strict=True))})
+        records.append({**start, "topic_id": topic, "kind": "update", "snapshot_epoch": 0, "log_timestamp": NOW - DAY})
+    lake = small_lake(tmp_path / "lake", **TABLES, share_partitions=partitions, share_state_records=records)
+    page = read(lake)
+    section = page.sections["Share groups"]
+    assert section.rows == [
+        ["group", "topic", "in flight", "delivered again", "deliveries", "unmoved for"],
+        ["poison", f"{topic}-0", "9", "2", "4", "1d"],
+        ["stalled", f"{topic}-0", "20", "0", "1", "1d"],
+    ]
+    assert "2 of 3 share partitions have such records, and 1 have records" in section.paragraphs[0]
+    [problem] = [row for row in page.sections["What needs attention"].rows if "share groups" in row[0]]
+    assert problem[1:3] == ["1", f"poison, {topic}-0: 2 records, up to 4 times"]
+    assert "Share groups" not in read(lake, "steady").sections

@@ -4,12 +4,17 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from offsetlake.rules import group_replay
+from offsetlake.rules.baseline import kept_group_records
 from offsetlake.rules.group_state import GroupState
 from offsetlake.rules.groups import GroupRecord
 from support.rules.group_records import (
+    GROUP,
+    PARTITION,
     classic,
     classic_member,
     consumer_member,
@@ -99,7 +104,11 @@ def test_replay_of_any_records_can_be_interrupted_anywhere(records: list[GroupRe
 
 
 def test_replay_does_not_modify_a_stored_state() -> None:
-    parts = [(5, consumer_member("a"), "m1"), (7, target(1), "m1"), (16, {"topics": ["x"]}, "x.*")]
+    parts = [
+        (5, consumer_member("a"), "m1"),
+        (7, target(1), "m1"),
+        (16, {"topics": ["x"], "version": 1, "timestamp": 2}, "x.*"),
+    ]
     state = replayed(record(*part) for part in parts)
     dictionary = state.to_dict()
     text = json.dumps(dictionary)
@@ -299,3 +308,50 @@ def test_log_compaction_does_not_change_the_state(
     # The position of a simple group is that of its first commit, which log compaction may remove.
     with_position = whole is not None and not whole.is_simple()
     assert tables(short, with_position=with_position) == tables(whole, with_position=with_position)
+
+
+def any_log(coordinator: Coordinator) -> list[GroupRecord]:
+    return [entry for batch in coordinator.batches for entry in batch]
+
+
+@given(st.one_of(histories().map(any_log), st.lists(any_record(), max_size=20)), st.data())
+def test_baseline_of_earlier_records_does_not_change_the_state(records: list[GroupRecord], data: st.DataObject) -> None:
+    """Of all earlier records, only the baseline and the newest commit remain, the latter only if it is needed."""
+    log = numbered(records)
+    cut = data.draw(st.integers(0, len(log)), label="dropped records")
+    rows = [_row(entry) for entry in log[:cut] if entry.record_type != 1]
+    commits = [entry for entry in log if entry.record_type == 1 and entry.value is not None]
+    earlier = [entry for entry in commits if entry.log_offset < cut]
+    newest = [_commit_row(entry) for entry in earlier[-1:]]
+    others = earlier[:1] if data.draw(st.booleans(), label="the first commit is kept") else []
+    holding = {GROUP} if others else set[str]()
+    kept = kept_group_records(pa.Table.from_pylist(rows, _RECORDS), pa.Table.from_pylist(newest, _COMMITS), holding)
+    offsets = {*kept.records["log_offset"].to_pylist()}
+    remaining = [entry for entry in log if entry.record_type != 1 and entry.log_offset in {*offsets, *range(cut, 99)}]
+    later = [each for each in commits if each.log_offset >= cut or GROUP not in kept.without_commit]
+    whole = _replayed([entry for entry in log if entry.record_type != 1], commits[-1:])
+    assert tables(_replayed(remaining, (others + later)[-1:])) == tables(whole)
+    again = kept_group_records(kept.records, pa.Table.from_pylist(newest, _COMMITS), holding)
+    assert again.records.equals(kept.records)
+
+
+_POSITION = [("log_partition", pa.int32()), ("log_offset", pa.int64()), ("log_timestamp", pa.int64())]
+_RECORDS = pa.schema(
+    [("group_id", pa.string()), *_POSITION, ("record_type", pa.int32()), ("key", pa.string()), ("value", pa.string())]
+)
+_COMMITS = pa.schema([("group_id", pa.string()), *_POSITION])
+
+
+def _commit_row(entry: GroupRecord) -> dict[str, Any]:
+    return {"group_id": GROUP, "log_partition": PARTITION, "log_offset": entry.log_offset}
+
+
+def _row(entry: GroupRecord) -> dict[str, Any]:
+    value = None if entry.value is None else json.dumps(entry.value)
+    more = {"log_timestamp": entry.log_timestamp, "record_type": entry.record_type, "key": json.dumps(entry.key)}
+    return {**_commit_row(entry), **more, "value": value}
+
+
+def _replayed(records: list[GroupRecord], newest: list[GroupRecord]) -> GroupState | None:
+    commit = group_replay.commit_record(_commit_row(newest[0])) if newest else None
+    return group_replay.replayed(None, records, commit)

@@ -17,8 +17,9 @@ from offsetlake.rules.retention import (
     Rule,
     evaluate,
     groups_left_with_nothing,
+    share_groups_idle_since,
 )
-from support.oracle.expiry import Group, Key, Offset, Tombstones, cleanup_pass
+from support.oracle.expiry import Group, Key, Offset, ShareGroup, Tombstones, cleanup_pass, idle_share_groups
 
 DAY = 86_400_000
 NOW = 100 * DAY
@@ -235,3 +236,45 @@ def test_first_matching_override_applies() -> None:
     pairs = [("a", "t1"), ("ab", "t1"), ("ab", "t"), ("ad", "x"), ("é", "y")]
     rows = pa.table({"group_id": [group for group, _ in pairs], "topic": [topic for _, topic in pairs]})
     assert policy.retention(rows).tolist() == [2, 2, 3, 4, 1]
+
+
+TIMES = st.none() | st.integers(0, 20)
+SHARE_GROUPS = st.builds(
+    ShareGroup,
+    st.sampled_from(["share", "share", "consumer", "classic"]),
+    st.sampled_from(["Empty", "Empty", "Stable"]),
+    TIMES,
+    st.lists(TIMES, max_size=3),
+)
+
+
+def idle_since(
+    groups: Mapping[str, ShareGroup], stored: list[int] | None = None, pending: pa.Table | None = None
+) -> dict[str, int]:
+    facts = groups_of({name: Group(group.group_type, group.state, group.group_type) for name, group in groups.items()})
+    facts.rows = facts.rows.append_column(
+        "log_timestamp", pa.array([group.changed for group in groups.values()], pa.int64())
+    )
+    newest = {
+        name: None if None in group.updated else max(at for at in group.updated if at is not None)
+        for name, group in groups.items()
+        if group.updated
+    }
+    updates = pa.table(
+        {"group_id": pa.array([*newest], pa.string()), "updated_timestamp": pa.array([*newest.values()], pa.int64())}
+    )
+    counts = np.array(stored or [0] * len(groups), np.int64)
+    since = share_groups_idle_since(facts, updates, counts, keys(set()) if pending is None else pending)
+    return dict(zip(groups, since.tolist(), strict=True))
+
+
+@given(groups=st.dictionaries(st.sampled_from("abcdef"), SHARE_GROUPS), idle=st.integers(0, 20), now=st.integers(0, 40))
+def test_idle_share_groups_are_those_of_the_oracle(groups: dict[str, ShareGroup], idle: int, now: int) -> None:
+    found = {name for name, since in idle_since(groups).items() if since <= now - idle}
+    assert found == idle_share_groups(groups, now, idle)
+
+
+def test_share_group_with_offsets_or_pending_offsets_is_kept() -> None:
+    groups = {"fraud": ShareGroup("share", "Empty", 7)}
+    assert idle_since(groups) == {"fraud": 7}
+    assert idle_since(groups, [1]) == idle_since(groups, pending=keys({("fraud", "orders", 0)})) == {"fraud": NEVER}

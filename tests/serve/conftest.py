@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from offsetlake.serve import logs
+from support.broker import workload
+from support.broker.broker import Broker
 from support.queries.lakes import commit, small_lake, tombstone
+from support.serve.broker_comparison import FIRST, TOPICS
 from support.serve.in_process import BROKER_LOG, InProcess, Origin, built
 from support.serve.serving import Serving
 
@@ -51,6 +54,16 @@ def over_http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     small_lake(folder / "lake", offset_commits=[row | {"group_id": "past"} for row in past])
     with Serving(folder / "lake", folder / "log", http=["127.0.0.1", 0]) as serving:
         yield serving
+
+
+@pytest.fixture(scope="session")
+def newest_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker that also accepts version 10 of OffsetCommit and OffsetFetch, with loaded offsets."""
+    with Broker(tmp_path_factory.mktemp("newest-broker"), {"unstable.api.versions.enable": "true"}) as running:
+        for name, partitions in TOPICS.items():
+            workload.create_topic(running.bootstrap, name, partitions)
+        workload.member(running.bootstrap, "as-a-broker-loaded", {(FIRST, 0): 0}, "classic").close()
+        yield running
 
 
 @pytest.fixture(autouse=True)

@@ -42,7 +42,10 @@ def bootstrap(broker: Broker) -> str:
     return broker.bootstrap
 
 
-@pytest.fixture(scope="module", params=[{TOPIC: PARTITIONS}, None], ids=["named", "any"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param({TOPIC: PARTITIONS}, id="named"), pytest.param(None, id="any", marks=pytest.mark.long)],
+)
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("clients")
     with Serving(folder / "lake", folder / "log", topics=request.param) as serving:

@@ -21,6 +21,7 @@ from support.command_line import Run
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import Rows, cycle, plan_expiry, rows, upkeep
 from support.e2e.parts_log import TIME, Log, part, plain
+from support.lakes import new_lake
 from support.oracle.log_reader import read_log
 from support.oracle.random_logs import random_log
 from support.oracle.replay import replay
@@ -39,7 +40,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("served-jobs")
     shutil.copytree(REAL_LOG, folder / "log")
     (folder / "log" / "meta.properties").unlink()
-    cycle(InProcess(), Lake.create(folder / "lake"), folder / "log")
+    cycle(InProcess(), new_lake(folder / "lake"), folder / "log")
     return folder
 
 
@@ -111,7 +112,7 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log and its lake with planned tombstones."""
     folder = tmp_path_factory.mktemp("served-plans")
     random_log(random.Random(11), 600, groups=12, log_partitions=3, batches_per_segment=8).write(folder / "log")
-    lake = Lake.create(folder / "lake")
+    lake = new_lake(folder / "lake")
     cycle(InProcess(), lake, folder / "log")
     plan_expiry(InProcess(), lake)
     return folder
@@ -146,7 +147,7 @@ def send(lake: Lake, log: Path) -> dict[str, int]:
 
 def test_tombstones_of_emit_are_served(evaluated: Path, emitted: Path, tmp_path: Path) -> None:
     lake, log = copied(evaluated, tmp_path / "served"), tmp_path / "served" / "log"
-    before = stored(lake.path)
+    before = stored(lake.location.path)
     with serve(tmp_path / "served") as serving, WireClient(serving.bootstrap) as client:
         send(lake, log)
         deleted = {
@@ -157,7 +158,7 @@ def test_tombstones_of_emit_are_served(evaluated: Path, emitted: Path, tmp_path:
         left = {key: offset for key, offset in before.items() if key not in deleted}
         assert left != before
         assert_served(client, left, before)
-    assert tables(lake.path) == tables(emitted / "lake")
+    assert tables(lake.location.path) == tables(emitted / "lake")
     assert written(log) == written(emitted / "log")
 
 
@@ -187,7 +188,7 @@ def test_commit_between_evaluation_and_emit_is_kept(
     assert counts["refused"] == len(refused)
     assert counts["emitted"]
     cycle(InProcess(), lake, log)
-    assert stored(lake.path)[moved["group_id"], moved["topic"], moved["partition"]] == 77
+    assert stored(lake.location.path)[moved["group_id"], moved["topic"], moved["partition"]] == 77
 
 
 @pytest.mark.long
@@ -195,7 +196,7 @@ def test_emit_is_resumed_after_the_server_was_killed(
     evaluated: Path, emitted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake, log = copied(evaluated, tmp_path / "killed"), tmp_path / "killed" / "log"
-    before, append = stored(lake.path), ServedLog.append
+    before, append = stored(lake.location.path), ServedLog.append
     with serve(tmp_path / "killed") as serving:
 
         def append_then_kill(served_log: ServedLog, partition: int, batches: Any) -> list[int]:
@@ -257,7 +258,7 @@ def test_log_segments_are_deleted_for_the_served_lake_only(emitted: Path, tmp_pa
     cycle(InProcess(), alone, tmp_path / "alone" / "log")
     lake, another = (copied(tmp_path / "alone", tmp_path / name) for name in ("served", "another"))
     log = tmp_path / "served" / "log"
-    before, offsets = segments(log), stored(lake.path)
+    before, offsets = segments(log), stored(lake.location.path)
     expected = upkeep(alone, tmp_path / "alone" / "log").counts
     with serve(tmp_path / "served") as serving, WireClient(serving.bootstrap) as client:
         with pytest.raises(LogUnavailable, match="only compactions of that lake can delete log segments"):

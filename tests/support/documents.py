@@ -142,7 +142,7 @@ class Shell:
     def __enter__(self) -> Self:
         """Prepare the folder and change to it, with no settings of offsetlake in the environment."""
         patch = self._open.enter_context(pytest.MonkeyPatch.context())
-        for name in [name for name in os.environ if name.startswith("OFFSETLAKE_") and name != "OFFSETLAKE_JARS"]:
+        for name in [name for name in os.environ if name.startswith("OFFSETLAKE_")]:
             patch.delenv(name)
         for name in LINKED:
             (self._folder / name).symlink_to(ROOT / name)
@@ -193,7 +193,7 @@ class Shell:
 
     def _make(self, target: str) -> Result:
         """Run the commands of a target, without those that set up the environment."""
-        command = ["make", "-n", "-o", "setup", target]
+        command = ["make", "-n", "-o", "setup", "-o", ".jars/spark/.ready", target]
         make_variables = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")  # set by a make that runs the tests: more output
         environment = {name: value for name, value in os.environ.items() if name not in make_variables}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from offsetlake.errors import LakeUnusable
-from offsetlake.lake import engine
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.sql import engine
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.compact.job import compact
 from offsetlake.pipeline.ingest.job import ingest
@@ -106,12 +106,13 @@ def _no_room_for(new: Path) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 def test_full_disk_is_reported(log: Path, expected: dict[str, Rows], tmp_path: Path) -> None:
     lake = Lake.create(tmp_path / "lake")
-    plan = lake.path / ".plan-ingest.json.tmp"
-    said = f"no space left on the disk of {lake.path}: free some and run again"
+    plan = lake.location.path / ".plan-ingest.json.tmp"
+    said = f"no space left on the disk of {lake.location.path}: free some and run again"
     with _no_room_for(plan), pytest.raises(LakeUnusable, match=said):
-        _ingest(lake.path, log)
+        _ingest(lake.location.path, log)
     assert not plan.is_symlink(), "nothing half-done is left"
     cycle(InProcess(), lake, log)
     assert state(lake) == expected
@@ -149,16 +150,18 @@ def test_read_only_lake_is_read_and_not_written(log: Path, expected: dict[str, R
         lake = Lake.create(Path(folder) / "lake")
         cycle(InProcess(), lake, log)
         shutil.copytree(log, Path(folder) / "log")
-        forbidden = [lake.path, *lake.path.rglob("*")]
+        forbidden = [lake.location.path, *lake.location.path.rglob("*")]
         for path in forbidden:
             path.chmod(0o555 if path.is_dir() else 0o444)
         with _as_nobody():
-            assert state(Lake.open(lake.path)) == expected
+            assert state(Lake.open(lake.location.path)) == expected
             for job in (_ingest, _compact):
-                with pytest.raises(LakeUnusable, match=f"the lake {lake.path} cannot be written: Permission denied"):
-                    job(lake.path, Path(folder) / "log")
+                with pytest.raises(
+                    LakeUnusable, match=f"the lake {lake.location.path} cannot be written: Permission denied"
+                ):
+                    job(lake.location.path, Path(folder) / "log")
             with pytest.raises(LakeUnusable, match="inside cannot be written: Permission denied"):
-                Lake.create(lake.path / "inside")
+                Lake.create(lake.location.path / "inside")
         for path in forbidden:
             path.chmod(0o755)
         assert state(lake) == expected

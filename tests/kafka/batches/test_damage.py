@@ -31,7 +31,8 @@ def positions(batches: list[bytes]) -> list[tuple[int, int]]:
     return list(pairwise(accumulate(map(len, batches), initial=0)))
 
 
-@pytest.mark.parametrize("bit", [0, 3, 7])
+@pytest.mark.slow
+@pytest.mark.parametrize("bit", [3, *(pytest.param(bit, marks=pytest.mark.long) for bit in (0, 7))])
 @pytest.mark.parametrize(
     "frames",
     [[(2, "none")], [(2, "gzip"), (2, "zstd")], [(1, "none"), (0, "none")], [(1, "gzip"), (2, "lz4"), (0, "snappy")]],
@@ -143,6 +144,7 @@ def test_arbitrary_bytes_are_accounted_for_once(data: bytes) -> None:
     assert len(rest) <= 16 or rest[16] <= 2  # only what looks like a batch cut off is left for later
 
 
+@pytest.mark.slow
 @settings(deadline=None)  # the first example compiles
 @given(log=logs(max_batches=8), flips=st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 255)), max_size=4))
 def test_damage_to_random_log_affects_no_other_batch(log: RandomLog, flips: list[tuple[int, int]]) -> None:

@@ -32,6 +32,7 @@ from support.oracle.random_logs import RandomLog, logs, random_log
 # --- whole logs ---
 
 
+@pytest.mark.slow
 @settings(deadline=None)  # the first example compiles
 @given(log=logs())
 def test_random_logs_are_read(log: RandomLog) -> None:
@@ -41,6 +42,7 @@ def test_random_logs_are_read(log: RandomLog) -> None:
         assert read(data) == expected_rows(made) == oracle_rows(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_big_random_logs_are_read_as_the_oracle_reads_them(seed: int) -> None:
     log = random_log(random.Random(seed), 4000, log_partitions=2)
@@ -227,6 +229,7 @@ def spliced(data: bytes, changes: list[tuple[int, bytes]]) -> bytes:
     return data
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=400)
 @given(payload=PAYLOADS, count=st.integers(0, 4))
 @example(payload=GOOD, count=2)
@@ -250,6 +253,7 @@ def test_batch_that_cannot_be_decompressed_is_corrupt(codec: int, payload: bytes
     assert rejected(with_payload(payload, 1, attributes=codec)).startswith("the batch cannot be decompressed (")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("codec", "compress"), [(1, gzip_encode), (2, snappy_encode), (3, lz4_encode), (4, zstd_encode)]
 )
@@ -277,6 +281,7 @@ def test_batch_with_unknown_codec_is_corrupt(codec: int) -> None:
     assert reason == f"the batch has the unknown compression codec {codec}"
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(
     codec=st.sampled_from(CODECS[1:]),

@@ -95,16 +95,19 @@ def test_too_long_name_is_refused(group_id: str, topic: str) -> None:
                 "ConsumerGroupMetadataKey",
             ],
         ),
+        (
+            "share",
+            [
+                "ShareGroupTargetAssignmentMetadataKey",
+                "ShareGroupStatePartitionMetadataKey",
+                "ShareGroupMetadataKey",
+            ],
+        ),
         ("streams", ["StreamsGroupTargetAssignmentMetadataKey", "StreamsGroupMetadataKey", "StreamsGroupTopologyKey"]),
     ],
 )
 def test_group_tombstones_equal_coordinator(group_type: str, keys: list[str]) -> None:
     assert group_tombstone_keys("g1", group_type) == [GOLDEN[key] for key in keys]
-
-
-def test_share_group_has_no_tombstones() -> None:
-    with pytest.raises(KeyError):
-        group_tombstone_keys("g1", "share")
 
 
 @given(names)

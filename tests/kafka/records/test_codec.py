@@ -79,8 +79,9 @@ def test_every_golden_line_has_an_expectation() -> None:
     assert golden_values().keys() == VALUES.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("schema", "version"), VERSIONS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(data=st.data(), before=st.binary(max_size=4), behind=st.binary(max_size=4))
 def test_encoded_message_decodes_to_same_value(
     schema: Schema, version: int, data: st.DataObject, before: bytes, behind: bytes
@@ -90,8 +91,9 @@ def test_encoded_message_decodes_to_same_value(
     assert decode(schema, version, before + raw + behind, len(before)) == (value, len(before) + len(raw))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("schema", "version"), VERSIONS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(data=st.data())
 def test_damaged_bytes_raise_only_undecodable_record(schema: Schema, version: int, data: st.DataObject) -> None:
     raw = bytearray(encode(schema, version, data.draw(structs(schema.fields, version))))

@@ -216,6 +216,7 @@ RECORD_VALUES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(
     pairs=st.lists(st.tuples(RECORD_KEYS, RECORD_VALUES), min_size=1, max_size=6),

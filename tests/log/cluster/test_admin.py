@@ -7,14 +7,7 @@ from typing import Any, Literal
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AclOperation, ResourceType
 from kafka.net.connection import KafkaConnection as LibraryConnection
 from kafka.protocol.metadata import MetadataRequest
 
@@ -22,6 +15,7 @@ from offsetlake.errors import LogUnavailable
 from offsetlake.log.cluster.admin import ClusterAdmin, OffsetToCommit
 from offsetlake.log.cluster.connection import KafkaConnection
 from support.broker import workload
+from support.broker.acls import allow
 from support.broker.broker import PASSWORDS, Broker
 
 ACTIVE = "UNKNOWN_MEMBER_ID (25): the group has active members"
@@ -191,25 +185,11 @@ def test_unauthorized_user_gets_missing_acl(broker: Broker, admin: ClusterAdmin)
         assert reader.missing([topic, "admin-no-such"]) == set()
         assert reader.partitions([topic, "admin-no-such"]) == {}
         assert reader.log_ends([(topic, 0)]) == {}
-        _allow(broker, "reader", "admin-rights")
+        allow(broker.bootstrap, ResourceType.GROUP, "admin-rights", AclOperation.READ)
         refused = reader.commit("admin-rights", {(topic, 0): OffsetToCommit(1), (topic, 1): OffsetToCommit(1)})
         assert [str(each)[:31] for each in refused.values()] == ["TOPIC_AUTHORIZATION_FAILED (29)"] * 2
         assert reader.committed("admin-rights") == {}
     assert admin.committed("admin-rights") == {(topic, 0): OffsetToCommit(4)}
-
-
-def _allow(broker: Broker, user: str, group_id: str) -> None:
-    allowed = AclBinding(
-        ResourceType.GROUP,
-        group_id,
-        ResourcePatternType.LITERAL,
-        f"User:{user}",
-        "*",
-        AclOperation.READ,
-        AclPermissionType.ALLOW,
-    )
-    client = AdminClient({"bootstrap.servers": broker.bootstrap})
-    client.create_acls([allowed])[allowed].result(30)
 
 
 def test_over_tls(broker: Broker) -> None:

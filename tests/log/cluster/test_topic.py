@@ -16,6 +16,7 @@ from offsetlake.errors import LogUnavailable
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.log.cluster.topic import describe
 from offsetlake.log.positions import LOG_TOPICS, OFFSETS_TOPIC, LogPartition, OffsetRange
+from support.broker.acls import allow
 from support.broker.broker import PASSWORDS, Broker
 from support.broker.workload import create_topic
 from support.log.one_partition import fetch
@@ -266,29 +267,13 @@ def test_missing_acl_is_reported(broker: Broker) -> None:
     with pytest.raises(LogUnavailable, match=denied):
         list(fetch(reader, log_partition, OffsetRange(0, 5)))
 
-    allow(broker, log_partition.topic, kafka_admin.AclOperation.DESCRIBE)
+    allow(broker.bootstrap, kafka_admin.ResourceType.TOPIC, log_partition.topic, kafka_admin.AclOperation.DESCRIBE)
     assert describe(reader, [log_partition.topic]).ranges == {log_partition: OffsetRange(0, 5)}
     with pytest.raises(LogUnavailable, match=denied):
         list(fetch(reader, log_partition, OffsetRange(0, 5)))
 
-    allow(broker, log_partition.topic, kafka_admin.AclOperation.READ)
+    allow(broker.bootstrap, kafka_admin.ResourceType.TOPIC, log_partition.topic, kafka_admin.AclOperation.READ)
     assert read(reader, log_partition, 0, 5, 16 << 20) == on_disk(broker, log_partition)
-
-
-def allow(broker: Broker, topic: str, operation: kafka_admin.AclOperation) -> None:
-    right = (
-        kafka_admin.ResourceType.TOPIC,
-        topic,
-        kafka_admin.ResourcePatternType.LITERAL,
-        "User:reader",
-        "*",
-        operation,
-    )
-    acl = kafka_admin.AclBinding(*right, kafka_admin.AclPermissionType.ALLOW)
-    admin = kafka_admin.AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_acls([acl])[acl].result()
-    while not admin.describe_acls(kafka_admin.AclBindingFilter(*right, kafka_admin.AclPermissionType.ALLOW)).result():
-        time.sleep(0.02)  # the controller knows it, the broker not yet
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])

@@ -63,6 +63,7 @@ def told(regions: list[CorruptRegion]) -> bytes:
     return b"".join(region.data for region in regions)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("harm", HARM)
 def test_damaged_batch_affects_no_other(harm: str, tmp_path: Path) -> None:
@@ -162,6 +163,7 @@ def test_wrong_base_offset_affects_no_other_batch(
             assert (rows, told(regions)) == (good, whole[hurt])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", range(3, 14))
 def test_overlapping_batches_affect_no_other_in_any_slices(count: int, tmp_path: Path) -> None:
     batches = [batch(3 * i) for i in range(count)]
@@ -190,6 +192,7 @@ def test_large_corrupt_region_is_split(tmp_path: Path, monkeypatch: pytest.Monke
     )
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=100)
 @given(data=st.data())
 def test_random_damage_affects_no_other_batch(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -24,8 +24,9 @@ def tiny(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(log_folder, "CHUNK_BYTES", request.param[1])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tiny")
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
 def test_log_is_union_of_its_slices(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     random_log(rng, 400, log_partitions=2, batches_per_segment=15).write(tmp_path)
@@ -42,6 +43,7 @@ def test_log_is_union_of_its_slices(seed: int, tmp_path: Path) -> None:
             assert read_in_parts(tmp_path, bounds, where) == (expected, [])
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(log=logs(max_batches=12), size=st.integers(1, 2000), points=st.lists(st.integers(0, 60), max_size=4))
 def test_random_log_is_union_of_its_slices(

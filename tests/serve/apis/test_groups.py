@@ -2,6 +2,7 @@
 
 import base64
 
+from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.serve.protocol import api_keys as apis
 from support.serve.commands import (
     ABSENT,
@@ -52,15 +53,16 @@ def test_groups_are_described_by_their_type(served: InProcess) -> None:
 
 
 def test_assignment_contains_the_names_of_topics_with_known_ids(served: InProcess) -> None:
-    details = served.store.members(CONSUMER.encode())
-    assigned = {entry["topic_id"]: entry["partitions"] for entry in details["members"][0]["assignment"]}
-    assert len(assigned) == 2
-    ids = [base64.urlsafe_b64decode(f"{text}==") for text in assigned]
+    live = served.parts.membership.live(CONSUMER.encode())
+    assert isinstance(live, ConsumerGroup)
+    (member,) = live.members()
+    ids = {base64.urlsafe_b64decode(f"{text}=="): sorted(partitions) for text, partitions in member.assigned.items()}
+    assert len(ids) == 2
     served.topics.learn({name: (0, id_) for name, id_ in zip((b"orders", b"payments"), ids, strict=True)})
     (group,) = served.ask(apis.CONSUMER_GROUP_DESCRIBE, 1, group_ids=[CONSUMER])["groups"]
     for which in ("assignment", "target_assignment"):
         found = {row["topic_name"]: row["partitions"] for row in group["members"][0][which]["topic_partitions"]}
-        assert found == dict(zip(("orders", "payments"), assigned.values(), strict=True))
+        assert found == dict(zip(("orders", "payments"), ids.values(), strict=True))
 
 
 def test_error_message_with_a_long_name_fits_into_a_string(shared: InProcess) -> None:

@@ -56,6 +56,7 @@ def log_topic(bootstrap: str) -> Any:
     return topic
 
 
+@pytest.mark.long
 def test_fetch_matches_the_broker(both: tuple[str, str, Path]) -> None:
     *addresses, log = both
     partition, end = partition_and_end(log)

@@ -28,6 +28,7 @@ from offsetlake.pipeline.ingest.job import ingest
 from support.broker.broker import free_ports
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle, rows, state, upkeep
+from support.lakes import new_lake
 from support.oracle.encoders import group_log_partition
 from support.oracle.log_reader import ABORT, LogRecord, read_log
 from support.serve.job_socket_requests import batch, commit, key, value
@@ -152,7 +153,7 @@ def test_unknown_log_end_offsets_of_a_served_topic_are_noted_and_not_recorded(se
     connection = live(served[0]).connection
     assert connection is not None
     answer = log_ends.ask(connection, {"orders"})
-    assert answer.rows == []
+    assert (answer.rows, answer.asked_timestamp) == ([], None)
     assert "the log end offset of orders-0" in answer.notes[0]
     assert answer.notes[0].endswith("is unknown: the server does not know it")
 
@@ -167,7 +168,7 @@ def ingest_and_compact(lake: Lake, log: LogAddress) -> Report:
 @pytest.mark.long
 def test_ingest_by_fetch_equals_ingest_from_the_folder(served: tuple[Serving, Path], tmp_path: Path) -> None:
     serving, log = served
-    by_folder, by_fetch = Lake.create(tmp_path / "folder"), Lake.create(tmp_path / "fetch")
+    by_folder, by_fetch = new_lake(tmp_path / "folder"), new_lake(tmp_path / "fetch")
     ingest_and_compact(by_folder, LogAddress(folder=log))
     report = ingest_and_compact(by_fetch, live(serving))
     tables = state(by_fetch)
@@ -180,7 +181,7 @@ def test_ingest_by_fetch_equals_ingest_from_the_folder(served: tuple[Serving, Pa
 @pytest.mark.long
 def test_ingest_records_deleted_segments_as_gaps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(appender_module, "SEGMENT_BYTES", 1)  # each write begins a segment
-    log, reader = tmp_path / "log", Lake.create(tmp_path / "reader")
+    log, reader = tmp_path / "log", new_lake(tmp_path / "reader")
     log.mkdir()
 
     def write(*offsets: int) -> None:

@@ -322,6 +322,14 @@ def test_fetch_does_not_wait_at_the_end_of_a_segment(served: InProcess, monkeypa
     assert later.startswith(records)
 
 
+def test_fetch_of_a_follower_is_not_recorded_without_a_cluster(served: InProcess) -> None:
+    """A client can state any node id, and any number of partitions."""
+    for node in range(3):
+        fetches = partition_fetch(node), partition_fetch(10**6)
+        served.ask(apis.FETCH, 11, **fetch_values(served, *fetches), replica_id=node)
+    assert served.parts.reads.followers == {}
+
+
 @pytest.mark.parametrize("api", [apis.FETCH, apis.LIST_OFFSETS])
 def test_internal_error_closes_the_connection(
     served: InProcess, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, api: int
@@ -336,7 +344,7 @@ def test_internal_error_closes_the_connection(
     connection = Connection(service, client, set(), Turns(served.loop, Memory()))
     connection.connection_made(cast("Any", sink))
     connection.data_received(framed(request(api, 11, values)))
-    served.loop.run_until_complete(asyncio.wait(served.parts.reads._tasks))
+    served.loop.run_until_complete(asyncio.wait(served.parts.reads.tasks._tasks))
     assert sink.closed
     assert "ZeroDivisionError" in caplog.text
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from support.broker import workload
 from support.broker.broker import Broker
 from support.broker.data_folder import copy_log
 from support.serve.broker_comparison import FIRST, TOPICS, BrokerAndServer, commit, committed, fetch
@@ -16,26 +15,8 @@ from support.serve.serving import Serving
 from support.serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient
 
 COMMIT_VERSIONS, FETCH_VERSIONS = range(2, 11), range(1, 11)
-NEWEST = {"unstable.api.versions.enable": "true"}  # enables version 10 of both on a 4.1 broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
-
-
-@contextmanager
-def newest_broker(folder: Path) -> Iterator[Broker]:
-    with Broker(folder, NEWEST) as running:
-        for name, partitions in TOPICS.items():
-            workload.create_topic(running.bootstrap, name, partitions)
-        workload.member(
-            running.bootstrap, "as-a-broker-loaded", {(FIRST, 0): 0}, "classic"
-        ).close()  # it is loaded then
-        yield running
-
-
-@pytest.fixture(scope="module")
-def newest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with newest_broker(tmp_path_factory.mktemp("newest-broker")) as running:
-        yield running
 
 
 @contextmanager
@@ -49,9 +30,9 @@ def beside(broker: Broker, lake: Path, log: Path) -> Iterator[BrokerAndServer]:
 
 
 @pytest.fixture(scope="module")
-def pair(newest: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerAndServer]:
+def pair(newest_broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerAndServer]:
     folder = tmp_path_factory.mktemp("serving")
-    with beside(newest, folder / "lake", folder / "log") as both:
+    with beside(newest_broker, folder / "lake", folder / "log") as both:
         yield both
 
 
@@ -141,13 +122,13 @@ def test_commit_and_fetch_of_the_empty_group_match_the_broker(pair: BrokerAndSer
 
 
 @pytest.mark.long
-def test_commit_and_fetch_of_groups_with_members_match_the_broker(newest: Broker, tmp_path: Path) -> None:
+def test_commit_and_fetch_of_groups_with_members_match_the_broker(newest_broker: Broker, tmp_path: Path) -> None:
     """Valid and invalid members of every kind of group; the server has a copy of the log of the broker."""
-    with WireClient(newest.bootstrap) as client:
+    with WireClient(newest_broker.bootstrap) as client:
         members = {group: join(client, kind, group) for group, kind in GROUPS.items()}
-    copy_log(newest.data_dir, tmp_path / "log")
+    copy_log(newest_broker.data_dir, tmp_path / "log")
     seen = set()
-    with beside(newest, tmp_path / "lake", tmp_path / "log") as both:
+    with beside(newest_broker, tmp_path / "lake", tmp_path / "log") as both:
         for group, member in members.items():
             for epoch, name, instance in committers(member):
                 for version in (2, 7, 9, 10):  # without instance ids, with them, with errors by name, with topic ids

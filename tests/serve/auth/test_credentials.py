@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from offsetlake.cli.commands.credentials import token
+from offsetlake.cli.commands.serving.credentials import token
 from offsetlake.errors import BadRequest
 from offsetlake.serve.auth.credentials import Credentials, problems
 from offsetlake.serve.net.security import Security

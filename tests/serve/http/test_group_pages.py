@@ -7,7 +7,7 @@ from zlib import crc32
 import pytest
 
 from offsetlake.serve.http import group_pages
-from offsetlake.serve.http.group_pages import Kind
+from offsetlake.serve.storage.group_details import GroupKind
 from offsetlake.serve.storage.store import VALUE, Store, key
 from support.serve.mapped_snapshots import Key, mapped_snapshot
 
@@ -16,8 +16,8 @@ _VALUE = VALUE.pack(1, -1, bytes(16))
 
 
 def page(
-    store: Store, min_hash: int, limit: int, matches: Callable[[bytes, Kind], bool]
-) -> tuple[list[tuple[bytes, Kind]], int | None]:
+    store: Store, min_hash: int, limit: int, matches: Callable[[bytes, GroupKind], bool]
+) -> tuple[list[tuple[bytes, GroupKind]], int | None]:
     return asyncio.run(group_pages.page(store, min_hash, limit, matches))
 
 
@@ -116,7 +116,7 @@ def test_page_interrupted_by_a_refresh_is_consistent(monkeypatch: pytest.MonkeyP
     store.merge_back()
     snapshot = mapped_snapshot({(name, "t", 0): {} for name in groups})
 
-    async def page_with_a_refresh() -> list[tuple[bytes, Kind]]:
+    async def page_with_a_refresh() -> list[tuple[bytes, GroupKind]]:
         task = asyncio.create_task(group_pages.page(store, 0, 1000, lambda _name, _kind: True))
         for _ in range(1 + turns):
             await asyncio.sleep(0)

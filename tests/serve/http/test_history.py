@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.emit.job import emit
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import LATER, cycle, plan_expiry, upkeep
+from support.lakes import new_lake
 from support.serve.serving import Serving
 from support.serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient
 
@@ -24,7 +24,7 @@ class History:
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder, self.chosen = folder, random.Random(seed)
-        self.lake, self.log = Lake.create(folder / "lake"), folder / "log"
+        self.lake, self.log = new_lake(folder / "lake"), folder / "log"
         self.known: dict[Key, int] = {}
         self.done: list[str] = []
         self.serving = Serving(folder / "lake", self.log).__enter__()

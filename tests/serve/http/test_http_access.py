@@ -67,12 +67,12 @@ def test_request_without_a_valid_token_is_refused_and_logged(
     ]
     with caplog.at_level(logging.WARNING):
         for request in requests:
-            assert problem(http.ask(*request)) == "not-logged-in"
+            assert problem(http.ask(*request)) == "authentication-required"
             for token in ("old", "", "made.up", "é"):
                 answer = http.by(token, *request)
                 assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer")
         for body in (b"{", b" " * (1 << 20) + b"{}"):
-            assert problem(http.ask("POST", "/v1/commit", body)) == "not-logged-in", "the body is not parsed"
+            assert problem(http.ask("POST", "/v1/commit", body)) == "authentication-required", "the body is not parsed"
     assert len(caplog.messages) == len(requests) * 5 + 2
     assert all("failed: the request has no valid token" in line for line in caplog.messages)
     assert not any(token in caplog.text for token in http.tokens.values())
@@ -93,7 +93,7 @@ def test_acl_limits_requests_and_writes_have_audit_headers(http: SecuredHttp) ->
     ]
     for request in refused:
         answer = http.by("good", *request)
-        assert (answer.status, problem(answer)) == (403, "not-allowed")
+        assert (answer.status, problem(answer)) == (403, "permission-denied")
         assert "foreign" in answer.body["detail"]
     assert http.by("good", "DELETE", "/v1/groups?group=billing-1").status == 204
     events = [
@@ -135,13 +135,13 @@ def test_pages_contain_only_groups_that_the_client_may_read(http: SecuredHttp) -
     assert {row["group"] for page in pages for row in page["groups"]} == {"billing-1", "billing-2"}
     assert [len(page["groups"]) for page in pages[:2]] == [1, 1], "other groups are skipped, and each page is filled"
     assert not names & {page["next"] for page in pages}
-    assert problem(http.by("good", "GET", "/v1/groups", after="billing-1")) == "makes-no-sense"
+    assert problem(http.by("good", "GET", "/v1/groups", after="billing-1")) == "invalid-request"
 
 
 def test_acl_applies_to_anonymous_clients(http: SecuredHttp) -> None:
     http.service.parts.security.credentials = None
     for request in (("GET", "/v1/offsets?group=billing-1"), ("DELETE", "/v1/groups?group=billing-1")):
         answer = http.ask(*request)
-        assert (answer.status, problem(answer)) == (403, "not-allowed")
+        assert (answer.status, problem(answer)) == (403, "permission-denied")
         assert answer.body["detail"].startswith("User:ANONYMOUS does not have that permission")
     assert http.ask("GET", "/v1/groups").body["groups"] == []

@@ -18,8 +18,9 @@ from offsetlake.kafka.batches.writer import Batch
 from offsetlake.serve import logs
 from offsetlake.serve.auth import tls
 from offsetlake.serve.auth.principals import Client
-from offsetlake.serve.http import api as http_api
 from offsetlake.serve.http import connection as http_connection
+from offsetlake.serve.http import history
+from offsetlake.serve.http.api import Api
 from offsetlake.serve.http.request_models import MAX_OFFSETS, CommitBody, GroupQuery
 from offsetlake.serve.http.server import HttpServer
 from offsetlake.serve.net.connections import Connections
@@ -92,7 +93,7 @@ def test_full_disk_refuses_writes_until_there_is_space(http: OverHttp, monkeypat
     with monkeypatch.context() as patched:
         patched.setattr(http.service.appender, "append", full)
         refused = [http.ask("POST", "/v1/commit", COMMIT), http.ask("DELETE", f"/v1/groups?group={EMPTY}")]
-    assert [problem(answer) for answer in refused] == ["log-broken"] * 2
+    assert [problem(answer) for answer in refused] == ["log-not-writable"] * 2
     assert http.ask("GET", "/readyz").status == 200  # later writes are tried again
     assert http.ask("POST", "/v1/commit", COMMIT).status == 200
 
@@ -106,11 +107,11 @@ def test_server_with_a_broken_log_is_not_ready_but_serves_reads(
     http.service.load()
     with monkeypatch.context() as patched:
         patched.setattr(http.service.appender, "sync", lost)
-        assert problem(http.ask("POST", "/v1/commit", COMMIT)) == "log-broken"
+        assert problem(http.ask("POST", "/v1/commit", COMMIT)) == "log-not-writable"
     ready = http.ask("GET", "/readyz")
-    assert (ready.status, problem(ready)) == (503, "log-broken")
+    assert (ready.status, problem(ready)) == (503, "log-not-writable")
     assert "the disk is gone" in ready.body["detail"]
-    assert problem(http.ask("POST", "/v1/commit", COMMIT)) == "log-broken"
+    assert problem(http.ask("POST", "/v1/commit", COMMIT)) == "log-not-writable"
     assert http.ask("GET", f"/v1/offsets?group={EMPTY}").status == 200
     assert "offsetlake_log_broken 1.0" in http.ask("GET", "/metrics").body
 
@@ -186,7 +187,7 @@ def test_body_with_a_form_content_type_is_refused(http: OverHttp) -> None:
     sent = json.dumps(COMMIT).encode()
     for kind in ("text/plain", "application/x-www-form-urlencoded"):
         refused = http.ask("POST", "/v1/commit", sent, kind)
-        assert problem(refused) == "makes-no-sense"
+        assert problem(refused) == "invalid-request"
         assert "must be JSON with `Content-Type: application/json`" in refused.body["detail"]
     assert http.ask("OPTIONS", "/v1/commit").status == 405
     assert http.ask("GET", "/v1/offsets?group=g").status == 404
@@ -211,7 +212,7 @@ def test_unavailable_lake_affects_only_requests_for_the_history(
     missing = http.ask("GET", f"/v1/offsets?group={EMPTY}&as_of=1")  # there is no lake
     assert (missing.status, problem(missing)) == (503, "history-unavailable")
     assert "no lake in" in missing.body["detail"]
-    monkeypatch.setattr(http_api, "MAX_HISTORY_SECONDS", 0.01)
+    monkeypatch.setattr(history, "MAX_HISTORY_SECONDS", 0.01)
     late = http.ask("GET", f"/v1/offsets?group={EMPTY}&as_of=1")
     assert problem(late) == "history-unavailable"
     assert "did not finish within" in late.body["detail"]
@@ -221,7 +222,7 @@ def test_unavailable_lake_affects_only_requests_for_the_history(
 def test_write_of_a_disconnected_client_does_not_affect_others(http: OverHttp) -> None:
     """The request is cancelled before its write is done."""
     http.service.load()
-    api = http_api.Api(http.service.parts, None)  # type: ignore[arg-type]
+    api = Api(http.service.parts, None)  # type: ignore[arg-type]
 
     request = Request({"type": "http", "headers": [], "client": None, "state": {"client": Client()}})
 
@@ -307,7 +308,7 @@ def test_request_timeout_does_not_apply_to_answers(http: OverHttp, monkeypatch: 
         raise ChildFailed("the query failed", 6)
 
     http.service.load()
-    monkeypatch.setattr(http_api, "run_child", fail)
+    monkeypatch.setattr(history, "run_child", fail)
     assert problem(http.ask("GET", f"/v1/offsets?group={EMPTY}&as_of=1")) == "history-unavailable"
     assert waiting == [None]
 

@@ -151,7 +151,7 @@ def test_aiokafka_logs_in(serving: Serving, files: Secured, mechanism: str) -> N
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+@pytest.mark.parametrize("mechanism", [pytest.param("PLAIN", marks=pytest.mark.long), "SCRAM-SHA-512"])
 def test_java_logs_in(serving: Serving, files: Secured, tmp_path: Path, mechanism: str) -> None:
     login = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
     quoted = json.dumps(PASSWORD)

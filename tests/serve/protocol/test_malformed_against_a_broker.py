@@ -18,17 +18,21 @@ from offsetlake.serve.protocol.api_keys import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     API_VERSIONS,
+    DELETE_SHARE_GROUP_OFFSETS,
+    DESCRIBE_SHARE_GROUP_OFFSETS,
     DESCRIBE_TOPIC_PARTITIONS,
     END_TXN,
     FETCH,
     INIT_PRODUCER_ID,
+    INITIALIZE_SHARE_GROUP_STATE,
     LIST_OFFSETS,
     METADATA,
     PRODUCE,
+    READ_SHARE_GROUP_STATE_SUMMARY,
     TXN_OFFSET_COMMIT,
     VERSIONS,
+    WRITE_SHARE_GROUP_STATE,
 )
-from serve.apis.test_offsets_against_a_broker import newest_broker
 from support.broker.broker import Broker
 from support.serve.broker_comparison import TOPICS
 from support.serve.kio_requests import connected
@@ -38,6 +42,8 @@ from support.serve.valid_requests import plain_entity
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
+SHARE_OFFSETS = range(DESCRIBE_SHARE_GROUP_OFFSETS, DELETE_SHARE_GROUP_OFFSETS + 1)
+SHARE_STATE = range(INITIALIZE_SHARE_GROUP_STATE, READ_SHARE_GROUP_STATE_SUMMARY + 1)
 OTHER_CODES: dict[int | tuple[int, int, str], str] = {
     PRODUCE: "refused with TOPIC_AUTHORIZATION_FAILED",
     FETCH: "refused with TOPIC_AUTHORIZATION_FAILED for topics other than the log",
@@ -47,6 +53,8 @@ OTHER_CODES: dict[int | tuple[int, int, str], str] = {
     END_TXN: "as for InitProducerId",
     TXN_OFFSET_COMMIT: "as for InitProducerId",
     DESCRIBE_TOPIC_PARTITIONS: "the broker fails on the empty name: UNKNOWN_SERVER_ERROR",
+    **dict.fromkeys(SHARE_OFFSETS, "share groups of a 4.1 have no offsets that can be described or changed"),
+    **dict.fromkeys(SHARE_STATE, "the broker has no log of share partitions yet: NOT_COORDINATOR"),
 } | {
     (METADATA, version, f".topics[].name {what}"): "without name and id, the broker fails: UNKNOWN_SERVER_ERROR"
     for version in (12, 13)
@@ -60,7 +68,15 @@ NOT_COMPARED = {
 }
 """Requests that are not sent, with the reason."""
 
-MISSING = {(LIST_OFFSETS, 11): "the broker is a 4.1"}
+MISSING = dict.fromkeys(
+    [
+        (LIST_OFFSETS, 11),
+        (WRITE_SHARE_GROUP_STATE, 1),
+        (READ_SHARE_GROUP_STATE_SUMMARY, 1),
+        (DESCRIBE_SHARE_GROUP_OFFSETS, 1),
+    ],
+    "the broker is a 4.1",
+)
 
 SOFTWARE = ("a", "A-1.2", "a-", "-a", ".a", "a b", "a_b", "é", "a\0", "1", "a" * 300, "a\n", "", "a..b")
 CLOSED = "closed"
@@ -116,12 +132,6 @@ def _codes(value: Any) -> Iterator[int]:
 
 
 @pytest.fixture(scope="module")
-def broker_of_malformed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with newest_broker(tmp_path_factory.mktemp("malformed-broker")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     folder = tmp_path_factory.mktemp("malformed")
     with Serving(folder / "lake", folder / "log", topics=TOPICS) as running:
@@ -131,8 +141,8 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 
 @pytest.fixture(scope="module")
-def peers(broker_of_malformed: Broker, serving: Serving) -> Iterator[tuple[Peer, Peer]]:
-    both = Peer(broker_of_malformed.bootstrap), Peer(serving.bootstrap)
+def peers(newest_broker: Broker, serving: Serving) -> Iterator[tuple[Peer, Peer]]:
+    both = Peer(newest_broker.bootstrap), Peer(serving.bootstrap)
     yield both
     for peer in both:
         peer.close()

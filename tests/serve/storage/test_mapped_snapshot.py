@@ -77,3 +77,18 @@ def test_groups_keep_their_kind_and_an_entry_takes_less_than_13_bytes() -> None:
     kinds = {name: snapshot.kind(snapshot.group(name))["group_type"] for name in (b"g", b"k", b"m")}
     assert kinds == {b"g": "classic", b"k": "consumer", b"m": "classic"}
     assert snapshot.size < 13 * len(snapshot)
+
+
+def test_members_of_streams_groups_are_kept_and_those_of_coordinated_groups_are_not() -> None:
+    groups = [
+        {"group_id": name, "group_type": name, "state": "Stable", "member_count": 1, "epoch": 7}
+        for name in ("classic", "consumer", "streams")
+    ]
+    members = [{"group_id": group["group_id"], "member_id": "m", "member_epoch": 5} for group in groups]
+    snapshot = mapped_snapshot({}, groups, members=members)
+    classic, consumer, streams = (
+        snapshot.details(snapshot.group(name)) for name in (b"classic", b"consumer", b"streams")
+    )
+    assert classic == {}
+    assert (consumer["epoch"], consumer["members"]) == (7, [])
+    assert [(member["member_id"], member["member_epoch"]) for member in streams["members"]] == [("m", 5)]

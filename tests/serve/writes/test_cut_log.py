@@ -16,6 +16,7 @@ from offsetlake.log.writer.appending import appending
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle, upkeep
 from support.serve.job_socket_requests import batch, key, value
+from support.serve.serving import Serving
 
 pytestmark = pytest.mark.slow
 
@@ -61,3 +62,35 @@ def test_log_with_deleted_segments_requires_the_lake_that_covers_them(
     assert not other.exists()
     cycle(InProcess(), Lake.create(other), log)
     assert build_answer(other, log, None) == {"ends": {"0": 4}}, "the gap is recorded now"
+
+
+@pytest.mark.long
+def test_server_deletes_only_segments_of_offsets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Share-partition state is read up to a higher log offset than the offsets of the same log partition."""
+    monkeypatch.setattr(appender_module, "SEGMENT_BYTES", 1)
+    log, lake = tmp_path / "log", tmp_path / "lake"
+    log.mkdir()
+    fixture = Path(__file__).parents[2] / "fixtures" / "broker-log" / "__share_group_state-6"
+    (snapshot, *_) = sorted(fixture.glob("*.log"))
+    content = snapshot.read_bytes()
+    size = 12 + int.from_bytes(content[8:12])
+    (log / "__share_group_state-6").mkdir()
+    for offset in range(6):  # the same snapshot; the base offset of a batch is not in its checksum
+        batch_bytes = offset.to_bytes(8) + content[8:size]
+        (log / "__share_group_state-6" / f"{offset:020}.log").write_bytes(batch_bytes)
+    with appending(log, "test") as appender:
+        for offset in range(2):
+            appender.append(0, [batch((key("g", 0), value(offset)))])
+    cycle(InProcess(), Lake.create(lake), log)
+    with appending(log, "test") as appender:
+        for offset in range(3):
+            appender.append(0, [batch((key("g", 0), value(offset)))])
+    with Serving(lake, log, log_partitions=1):
+        assert upkeep(Lake.open(lake), log).counts["segments_deleted"] == 2
+    assert segments(log) == {"__consumer_offsets-0": [2, 3, 4], "__share_group_state-6": [0, 1, 2, 3, 4, 5]}
+    assert upkeep(Lake.open(lake), log).counts["segments_deleted"] == 5
+    assert segments(log) == {"__consumer_offsets-0": [2, 3, 4], "__share_group_state-6": [5]}
+
+
+def segments(log: Path) -> dict[str, list[int]]:
+    return {path.name: sorted(int(each.stem) for each in path.glob("*.log")) for path in log.glob("__*-[06]")}

@@ -19,6 +19,7 @@ from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.protocol import wire
 from offsetlake.serve.protocol.api_keys import OFFSET_COMMIT
 from offsetlake.serve.protocol.topics import MAX_OFFSET, Topics
+from offsetlake.serve.storage.group_details import NO_MEMBER
 from offsetlake.serve.storage.store import Store
 from offsetlake.serve.writes import offset_commit
 from offsetlake.serve.writes.commit_request import CommitRequest
@@ -123,7 +124,7 @@ def test_request_is_repeated_only_if_nothing_but_its_offsets_differs() -> None:
         return frame(fields | {"member": member, "metadata": "m"} | changed, correlation)
 
     first = variant()
-    known = CommitRequest(b"g", 7, -1, without_member=True)
+    known = CommitRequest(b"g", 7, -1, 0, NO_MEMBER)
     known.results.append((b"t", [(0, 0), (1, 0)]))
     for number, offset in enumerate((5, 6)):
         known.add(b"key", (b"t", -1, b"", b"m"), first.index(struct.pack(">iq", number, offset)) + 4)

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
-from support.broker.kafka_tools import java
+from support.broker.kafka_tools import OLDER, java
 
 PASSWORDS = {"admin": "admin-secret", "reader": "reader-secret", "stranger": "stranger-secret"}
 """Users of PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512; `admin` may do everything, `reader` what tests allow it, `stranger`
@@ -36,22 +36,34 @@ class BrokerFailedError(RuntimeError):
 class Broker:
     """A single-node Kafka broker and controller, formatted on construction and running inside `with`.
 
-    `overrides` are broker properties by name; they win over the rig's own. The folder must be empty.
+    `overrides` are broker properties by name; they win over the rig's own. `features` are levels, each as NAME=LEVEL.
+    The folder must be empty. With `process.roles` and the id of a cluster, it is a node of that one
+    (`support.broker.broker_cluster`).
     """
 
-    def __init__(self, folder: Path, overrides: Mapping[str, str] | None = None) -> None:
-        self.folder = folder
+    def __init__(
+        self,
+        folder: Path,
+        overrides: Mapping[str, str] | None = None,
+        version: str = OLDER,
+        cluster_id: str | None = None,
+        features: Sequence[str] = ("share.version=1",),
+    ) -> None:
+        self.folder, self.version = folder, version
         self.data_dir = folder / "data"
         self.certificate = folder / "certificate.pem"
-        self.cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        self.cluster_id = cluster_id or base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         self._ports = dict(zip((*LISTENERS, "CONTROLLER"), free_ports(len(LISTENERS) + 1), strict=True))
         self._properties = folder / "server.properties"
         self._log = folder / "broker.log"
         self._process: subprocess.Popen[bytes] | None = None
         key_store = _certified(folder, self.certificate)
         settings = _properties(self.data_dir, self._ports, key_store) | dict(overrides or {})
+        self._roles = settings["process.roles"].split(",")
+        if len(self._roles) == 1:
+            _keep_listeners(settings, self._roles[0])
         self._properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        self._format()
+        self._format(features)
 
     @property
     def bootstrap(self) -> str:
@@ -73,15 +85,21 @@ class Broker:
         """Address of the SSL listener, where every client is a super user; its authority is `certificate`."""
         return self._address("SSL")
 
+    @property
+    def controller(self) -> str:
+        """Address of the listener for brokers of a node that is a controller."""
+        return self._address("CONTROLLER")
+
     def start(self) -> None:
-        """Start the broker and return once it answers Metadata."""
+        """Start the broker and return once it answers Metadata; a controller alone has no listener for that."""
         if self._process is not None:
             raise BrokerFailedError("the broker already runs")
         with self._log.open("ab") as log:
-            command = java("kafka.Kafka", str(self._properties))
+            command = java("kafka.Kafka", str(self._properties), version=self.version)
             self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         try:
-            self._await_answer()
+            if "broker" in self._roles:
+                self._await_answer()
         except BaseException:
             self.kill()
             raise
@@ -125,11 +143,13 @@ class Broker:
     def _address(self, listener: str) -> str:
         return f"127.0.0.1:{self._ports[listener]}"
 
-    def _format(self) -> None:
-        arguments = [f"--config={self._properties}", f"--cluster-id={self.cluster_id}", "--feature=share.version=1"]
-        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+    def _format(self, features: Sequence[str]) -> None:
+        arguments = [f"--config={self._properties}", f"--cluster-id={self.cluster_id}"]
+        arguments += [f"--feature={feature}" for feature in features]
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512") if "controller" in self._roles else ():
             arguments += [f"--add-scram={mechanism}=[name={user},password={PASSWORDS[user]}]" for user in PASSWORDS]
-        done = subprocess.run(java("kafka.tools.StorageTool", "format", *arguments), capture_output=True, check=False)
+        command = java("kafka.tools.StorageTool", "format", *arguments, version=self.version)
+        done = subprocess.run(command, capture_output=True, check=False)
         if done.returncode != 0:
             raise BrokerFailedError(f"formatting failed\n{done.stdout.decode()}{done.stderr.decode()}")
 
@@ -209,6 +229,15 @@ def _properties(data_dir: Path, ports: Mapping[str, int], key_store: Path) -> di
         "ssl.keystore.location": str(key_store),
         **_sasl_properties(),
     }
+
+
+def _keep_listeners(settings: dict[str, str], role: str) -> None:
+    """Remove what a node with one role must not have."""
+    listeners = settings["listeners"].split(",")
+    kept = [each for each in listeners if each.startswith("CONTROLLER:") == (role == "controller")]
+    settings["listeners"] = ",".join(kept)
+    if role == "controller":
+        del settings["advertised.listeners"], settings["inter.broker.listener.name"]
 
 
 def _sasl_properties() -> dict[str, str]:

@@ -1,14 +1,19 @@
 """Runs Kafka's command-line tools, several in one JVM, because starting a JVM takes seconds."""
 
+import subprocess
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import pyspark
 from py4j.java_gateway import JavaGateway
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError
 
-JARS = Path(__file__).parents[3] / ".jars" / "broker"
+_JARS = Path(__file__).parents[3] / ".jars"
+JARS = {"4.1.1": _JARS / "broker", "4.2.0": _JARS / "peer"}
+"""The jars of Kafka by version."""
+
+OLDER, NEWER = JARS
 GROUP_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 JVM_FLAGS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
@@ -24,9 +29,19 @@ class Said(NamedTuple):
     err: str
 
 
-def java(main: str, *arguments: str) -> list[str]:
-    """Return the command that runs a main class of the broker's jars, warnings and errors logged to stdout."""
-    return ["java", *JVM_FLAGS, *_UTF8, "-Dlog4j2.level=WARN", "-cp", _class_path(), main, *arguments]
+def java(main: str, *arguments: str, version: str = OLDER, classes: Path | None = None) -> list[str]:
+    """Return the command that runs a main class of Kafka's jars, or of a folder of compiled classes.
+
+    Warnings and errors are logged to stdout.
+    """
+    path = _class_path(version) if classes is None else f"{classes}:{_class_path(version)}"
+    return ["java", *JVM_FLAGS, *_UTF8, "-Dlog4j2.level=WARN", "-cp", path, main, *arguments]
+
+
+def compile_java(source: Path, classes: Path, version: str = OLDER) -> None:
+    """Compile a file that uses Kafka's classes into a folder."""
+    command = ["javac", "-Xlint:all,-processing", "-cp", _class_path(version), "-d", str(classes), str(source)]
+    subprocess.run(command, check=True)
 
 
 def group_command(bootstrap: str, *arguments: str) -> Said:
@@ -57,7 +72,7 @@ class _Tools:
         (jar,) = _SPARK_JARS.glob("py4j-*.jar")
         options = [*JVM_FLAGS, *_UTF8, "-Dlog4j2.level=OFF"]  # what one tool's threads log late is not the next one's
         launch = JavaGateway.launch_gateway
-        return cls(launch(jarpath=str(jar), classpath=_class_path(), javaopts=options, die_on_exit=True))
+        return cls(launch(jarpath=str(jar), classpath=_class_path(OLDER), javaopts=options, die_on_exit=True))
 
     def run(self, main: str, *arguments: str) -> Said:
         given = self._gateway.new_array(self._java.String, len(arguments))
@@ -71,7 +86,9 @@ class _Tools:
         code = 0
         try:
             of.main(given)
-        except Py4JJavaError:  # it was to end with an error, of which it has told
+        except Py4JError:  # it was to end with an error, of which it has told
+            # Not Py4JJavaError: once there is a Spark session, PySpark converts the errors of every gateway of the
+            # process, and asks the JVM of its session about them, which fails.
             code = 1
         return Said(code, self._out.toString("UTF-8"), self._err.toString("UTF-8"))
 
@@ -81,9 +98,10 @@ def _tools() -> _Tools:
     return _Tools.start()
 
 
-def _class_path() -> str:
-    if not JARS.is_dir():
-        raise FileNotFoundError(f"no broker jars in {JARS}: `make test` fetches them")
+def _class_path(version: str) -> str:
+    folder = JARS[version]
+    if not folder.is_dir():
+        raise FileNotFoundError(f"No jars of Kafka {version} in {folder}: `make test-all` fetches them.")
     # Kafka's published jars log nowhere without a binding; Spark brings one that fits.
     binding = [str(path) for kind in ("slf4j-api-2", "log4j-slf4j2-impl-") for path in _SPARK_JARS.glob(f"{kind}*.jar")]
-    return ":".join([*binding, f"{JARS}/*"])
+    return ":".join([*binding, f"{folder}/*"])

@@ -14,7 +14,7 @@ from pathlib import Path
 RUNS = {"ingest": 11, "compact": 12, "expire": 13, "emit": 14, "maintain": 15}
 VERSIONS = ("offset_commits", "transaction_markers", "group_records", "share_state_records", "quarantine", "offsets",
             "pending_offsets", "groups", "group_members", "tombstones", "alterations", "runs",
-            "audit_events")  # fmt: skip
+            "audit_events", "share_partitions")  # fmt: skip
 POSITIONS = [{"topic": "__consumer_offsets", "partition": 3, "position": 55, "tail_checksum": None}]
 
 words = sys.argv[1:]

@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,9 +23,31 @@ START_SECONDS = 90
 STOP_SECONDS = 20
 SUBMIT_SECONDS = 180
 WORKERS = 2  # each with one core and one GiB
+RESOURCES = {
+    "spark.cores.max": str(WORKERS),
+    "spark.executor.memory": "512m",
+    "spark.scheduler.minRegisteredResourcesRatio": "1",
+}
+"""Spark properties by which a job starts when the cores of both workers are registered."""
 
 _NOT_INHERITED = ("PYTHON", "PYSPARK_", "SPARK_", "OFFSETLAKE_")  # prefixes of variables of the tests' environment
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """An address to listen on, in a network namespace; None for that of this process."""
+
+    address: str = "127.0.0.1"
+    namespace: str | None = None
+
+    def command(self, words: Sequence[str | Path]) -> list[str]:
+        """Return the command line that runs a command on this host."""
+        prefix = [] if self.namespace is None else ["ip", "netns", "exec", self.namespace]
+        return [*prefix, *map(str, words)]
+
+
+LOOPBACK = Host()
 
 
 class ClusterFailedError(RuntimeError):
@@ -35,23 +58,27 @@ class Cluster:
     """Runs a cluster as a context manager.
 
     `python` is the interpreter of drivers and executors; logs and scratch files are in `folder`. All processes and web
-    pages listen on 127.0.0.1.
+    pages listen on the addresses of their hosts: that of the master, and one of each worker.
     """
 
-    def __init__(self, folder: Path, python: Path) -> None:
-        self.folder = folder
+    def __init__(
+        self, folder: Path, python: Path, master: Host = LOOPBACK, workers: Sequence[Host] = (LOOPBACK,) * WORKERS
+    ) -> None:
+        self.folder, self._master = folder, master
         port, self._ui_port = free_ports(2)
-        self.url = f"spark://127.0.0.1:{port}"
-        self._environment = environment(folder, python)
+        self.url = f"spark://{master.address}:{port}"
+        self.environment = environment(folder, python)
         self._log = folder / "cluster.log"
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._commands = [_master(port, self._ui_port)]
-        self._commands += [_worker(self.url, folder / f"worker-{number}") for number in range(WORKERS)]
+        self._commands = [(master, _master(master, port, self._ui_port))]
+        self._commands += [
+            (host, _worker(host, self.url, folder / f"worker-{number}")) for number, host in enumerate(workers)
+        ]
 
     def __enter__(self) -> Self:
         try:
-            for command in self._commands:
-                self._processes.append(self._start(command))
+            for host, command in self._commands:
+                self._processes.append(self._start(host, command))
                 self._await_alive(workers=len(self._processes) - 1)
         except BaseException:
             self._stop()
@@ -65,27 +92,24 @@ class Cluster:
 
     def state(self) -> dict[str, Any]:
         """Return the state of the master, its workers and its applications, as the master reports it."""
-        with _OPENER.open(f"http://127.0.0.1:{self._ui_port}/json/", timeout=5) as response:
+        with _OPENER.open(f"http://{self._master.address}:{self._ui_port}/json/", timeout=5) as response:
             state: dict[str, Any] = json.load(response)
         return state
 
+    def kill_worker(self, number: int) -> None:
+        """Kill a worker and its executors."""
+        os.killpg(self._processes[1 + number].pid, signal.SIGKILL)
+
     def submit(
-        self, job: Path, *arguments: str | Path, py_files: Path, jars: Sequence[Path], conf: Mapping[str, str]
+        self, job: Path, *arguments: str | Path, py_files: Path, conf: Mapping[str, str]
     ) -> "subprocess.CompletedProcess[str]":
         """Run a job with spark-submit in client mode; it starts when the cores of both workers are registered."""
-        settings = {
-            "spark.cores.max": str(WORKERS),
-            "spark.executor.memory": "512m",
-            "spark.scheduler.minRegisteredResourcesRatio": "1",
-            **conf,
-        }
         command: list[str | Path] = [SPARK_HOME / "bin" / "spark-submit", "--master", self.url, "--py-files", py_files]
-        command += ["--jars", ",".join(map(str, jars))]
-        for name, value in settings.items():
+        for name, value in (RESOURCES | {**conf}).items():
             command += ["--conf", f"{name}={value}"]
         return subprocess.run(
             [*command, job, *arguments],
-            env=self._environment,
+            env=self.environment,
             cwd=self.folder,
             capture_output=True,
             check=False,
@@ -93,13 +117,13 @@ class Cluster:
             timeout=SUBMIT_SECONDS,
         )
 
-    def _start(self, command: list[str]) -> "subprocess.Popen[bytes]":
+    def _start(self, host: Host, command: list[str]) -> "subprocess.Popen[bytes]":
         with self._log.open("ab") as log:
             return subprocess.Popen(
-                [str(SPARK_HOME / "bin" / "spark-class"), *command],
+                host.command([SPARK_HOME / "bin" / "spark-class", *command]),
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=self._environment,
+                env=self.environment | {"SPARK_LOCAL_IP": host.address},
                 cwd=self.folder,
                 start_new_session=True,  # executors are in the process group of their worker
             )
@@ -142,17 +166,18 @@ def environment(folder: Path, python: Path) -> dict[str, str]:
         "PYSPARK_PYTHON": str(python),
         "PYSPARK_DRIVER_PYTHON": str(python),
         "JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",  # fast start instead of peak performance
+        "NUMBA_OPT": "0",  # driver and executors have different caches, and each compiles the loops
         "XDG_CACHE_HOME": str(folder / "cache"),  # of numba
     }
 
 
-def _master(port: int, ui_port: int) -> list[str]:
+def _master(host: Host, port: int, ui_port: int) -> list[str]:
     main = "org.apache.spark.deploy.master.Master"
-    return [main, "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(ui_port)]
+    return [main, "--host", host.address, "--port", str(port), "--webui-port", str(ui_port)]
 
 
-def _worker(url: str, folder: Path) -> list[str]:
-    addresses = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+def _worker(host: Host, url: str, folder: Path) -> list[str]:
+    addresses = ["--host", host.address, "--port", "0", "--webui-port", "0"]
     resources = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder)]
     return ["org.apache.spark.deploy.worker.Worker", *addresses, *resources, url]
 

@@ -21,7 +21,7 @@ Row = dict[str, Any]
 def files(lake: Lake, table: str) -> list[Row]:
     """Return the `add` actions of the Delta log that no later action removes."""
     added: dict[str, Row] = {}
-    for version in sorted((lake.table_path(table) / "_delta_log").glob("*.json")):
+    for version in sorted((lake.table_location(table).path / "_delta_log").glob("*.json")):
         for action in map(json.loads, version.read_text(encoding="utf-8").splitlines()):
             if "add" in action:
                 added[action["add"]["path"]] = action["add"]
@@ -31,7 +31,7 @@ def files(lake: Lake, table: str) -> list[Row]:
 
 
 def contents(lake: Lake, table: str) -> list[Row]:
-    parts = [pq.ParquetFile(lake.table_path(table) / file["path"]).read() for file in files(lake, table)]
+    parts = [pq.ParquetFile(lake.table_location(table).path / file["path"]).read() for file in files(lake, table)]
     return plain(row for part in parts for row in part.to_pylist())
 
 

@@ -16,6 +16,7 @@ from offsetlake.lake.definitions import HISTORY, STATE
 from offsetlake.lake.files import commit
 from offsetlake.lake.foreign.guard import refuse_changed
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.upkeep import VacuumRetention
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.changes import execute as changes
 from offsetlake.pipeline.changes.reset import Reset, reset
@@ -25,8 +26,11 @@ from offsetlake.pipeline.compact.rebuild import rebuild
 from offsetlake.pipeline.emit.decisions import DECIDED
 from offsetlake.pipeline.emit.job import emit
 from offsetlake.pipeline.ingest.job import ingest
-from offsetlake.pipeline.maintain.job import preview
+from offsetlake.pipeline.maintain.forget import forget
+from offsetlake.pipeline.maintain.job import maintain, preview
+from offsetlake.rules.policy import Keep
 from offsetlake.rules.strategies import to_offset
+from support.e2e.divided import divided
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import grow, plan_expiry, rows, state, upkeep
 from support.oracle.random_logs import RandomLog, random_log
@@ -34,8 +38,9 @@ from support.oracle.random_logs import RandomLog, random_log
 NOW = 1_800_000_000_000  # ms: the time of everything that is written
 PARTS = (0.4, 0.76, 0.99)  # of the growing log; the later two end in a batch that a run verifies by its checksum
 
-EVALUATED, EMITTED, BY_HAND = "evaluated", "emitted", "by hand"
+EVALUATED, EMITTED, BY_HAND, DROPPED, FORGOTTEN = "evaluated", "emitted", "by hand", "dropped", "forgotten"
 _OURS = ("appendOnly", "checkConstraints", "invariants")
+PRINCIPAL = "User:0"  # wrote the first batch
 RESET = "group-5"  # has neither members nor open transactions
 
 # The tables of a lake whose jobs were never killed, by part of the log or by key of NEVER_KILLED.
@@ -67,12 +72,25 @@ class Place:
     def compact(self) -> None:
         compact(InProcess, self.create(), lambda _: None)  # type: ignore[arg-type]
 
+    def compact_divided(self) -> None:
+        with divided():
+            self.compact()
+
     def expire(self) -> None:
         plan_expiry(InProcess(), self.create())
 
     def maintain(self) -> None:
         table_upkeep.MIN_SMALL_FILES = 2  # so that every table is compacted
         upkeep(self.create(), self.folder / "log")
+
+    def drop(self) -> None:
+        """Drop what the first ingest has read; a resumed run does not depend on the limits."""
+        lake = self.create()
+        first = min(row["finished_at"] for row in rows(lake, "runs") if row["job"] == "ingest")
+        maintain(lake, None, VacuumRetention(0, 0), lambda _: None, Keep(history_ms=0, audit_events_ms=0), first + 1)
+
+    def forget(self) -> None:
+        forget(self.create(), PRINCIPAL, lambda _: None)
 
     def rebuild(self) -> None:
         rebuild(InProcess, self.create(), lambda _: None)  # type: ignore[arg-type]
@@ -154,10 +172,26 @@ def _evaluated_twice(place: Place) -> None:
 
 def _maintain_again(place: Place) -> None:
     place.maintain()
-    remaining = preview(Lake.open(place.lake), place.folder / "log", 0)
+    remaining = preview(Lake.open(place.lake), place.folder / "log", VacuumRetention(0, 0))
     assert not [planned for planned in remaining.cuts if planned.cut.obsolete]
     tables = [table for table in remaining.compacted if remaining.compacted[table] or remaining.removed[table]]
     assert tables in ([], ["runs"])
+
+
+def _drop_again(place: Place) -> None:
+    place.drop()
+    for table, of_table in refuse_changed(Lake.open(place.lake)).items():
+        assert of_table.readable == of_table.version, table
+    cuts = [cut for cut in rows(Lake.open(place.lake), "history_cuts") if cut["scope"] == "history"]
+    assert [cut["through_run"] for cut in cuts] == [1]
+
+
+def _forget_again(place: Place) -> None:
+    place.forget()
+    lake = Lake.open(place.lake)
+    refuse_changed(lake)
+    for file in lake.table_location("audit_events").path.rglob("*.json"):
+        assert PRINCIPAL not in file.read_text(encoding="utf-8")
 
 
 def _go_on_and_maintain(place: Place) -> None:
@@ -172,7 +206,7 @@ def _changed_by_others(place: Place) -> None:
     lake = Lake.open(place.lake)
     for table in ("offsets", "groups"):
         assert lake.delta_table(table).delete("log_partition = 1")["num_deleted_rows"]
-    log = lake.table_path("offsets") / "_delta_log"
+    log = lake.table_location("offsets").path / "_delta_log"
     protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": [*_OURS, "inCommitTimestamp"]}
     version = lake.versions("offsets")["offsets"] + 1
     (log / f"{version:020}.json").write_text(json.dumps({"protocol": protocol}))
@@ -261,12 +295,19 @@ SCENARIOS = {
         Place.compact,
         (Recovery(Place.compact, PARTS[1]), Recovery(_run_again_with_more_log, PARTS[2])),
     ),
+    "compact by ranges of groups": Scenario(
+        _ingested_again,
+        Place.compact_divided,
+        (Recovery(Place.compact_divided, PARTS[1]), Recovery(_run_again_with_more_log, PARTS[2])),
+    ),
     "expire": Scenario(_expired_once, Place.expire, (Recovery(Place.expire, EVALUATED),)),
     "maintain": Scenario(
         _compacted_again,
         Place.maintain,
         (Recovery(_maintain_again, PARTS[1]), Recovery(_go_on_and_maintain, PARTS[2])),
     ),
+    "drop history": Scenario(_compacted_again, Place.drop, (Recovery(_drop_again, DROPPED),)),
+    "forget": Scenario(_compacted_again, Place.forget, (Recovery(_forget_again, FORGOTTEN),)),
     "rebuild": Scenario(
         _changed_by_others,
         Place.rebuild,
@@ -285,6 +326,8 @@ NEVER_KILLED: dict[str, tuple[Job, ...]] = {
     EVALUATED: (_evaluated_twice,),
     EMITTED: (_evaluated_with_more_log, _emitted_again),
     BY_HAND: (_compacted_again, _reset_again),
+    DROPPED: (_compacted_again, Place.drop),
+    FORGOTTEN: (_compacted_again, Place.forget),
 }
 AGAIN_AND_AGAIN = "again and again"
 
@@ -299,9 +342,12 @@ def check(place: Place, part: float | str) -> None:
     assert len({run["run_id"] for run in runs}) == len(runs)
     ingests = [run for run in runs if run["job"] == "ingest"]
     assert not [run["gaps"] for run in ingests if run["gaps"]]
+    dropped = max((cut["through_run"] for cut in rows(lake, "history_cuts")), default=0)
     for table in HISTORY:
-        counted = {run["run_id"]: count for run in ingests if (count := dict(run["counts"])[table])}
-        sql = f"SELECT ingest_run, count(*) AS n FROM {table} GROUP BY ingest_run"
+        counted = {
+            run["run_id"]: count for run in ingests if run["run_id"] > dropped and (count := dict(run["counts"])[table])
+        }
+        sql = f"SELECT ingest_run, count(*) AS n FROM {table} WHERE ingest_run > {dropped} GROUP BY ingest_run"
         assert {row["ingest_run"]: row["n"] for row in lake.query(sql, table).to_pylist()} == counted
     ends = LogAddress(folder=place.folder / "log").describe().ranges
     assert {(row["topic"], row["partition"]): row["position"] for row in ingests[-1]["positions"]} == {
@@ -309,7 +355,7 @@ def check(place: Place, part: float | str) -> None:
     }
     covered = max(run["through_run"] or 0 for run in runs)
     assert covered == max(run["run_id"] for run in ingests if run["outcome"] == "done")
-    assert not [*lake.path.glob("plan-*")]
+    assert not [*lake.location.path.glob("plan-*")]
 
 
 def tables_of(lake: Lake, part: float | str) -> dict[str, Any]:

@@ -3,8 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+from offsetlake.lake.definitions import STATE
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.runs import Report
+from offsetlake.lake.upkeep import VacuumRetention
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.compact.job import compact
 from offsetlake.pipeline.expire.job import expire
@@ -34,7 +36,7 @@ def plan_expiry(spark: Any, lake: Lake, now: int = LATER) -> Report:
 
 def upkeep(lake: Lake, log: Path | None = None, vacuum_retention_ms: int = 0) -> Report:
     """Maintain once; return the report."""
-    return maintain(lake, log, vacuum_retention_ms, _quiet)
+    return maintain(lake, log, VacuumRetention(vacuum_retention_ms, vacuum_retention_ms), _quiet)
 
 
 def grow(folder: Path, log: RandomLog) -> None:
@@ -70,4 +72,4 @@ def state(lake: Lake) -> dict[str, Rows]:
     tables = {table: rows(lake, table, "ingest_run") for table in history if table != "offset_commits"}
     tables["offset_commits"] = rows(lake, "offset_commits", "ingest_run", "superseded")
     tables["tombstones"] = rows(lake, "tombstones", "run_id")
-    return tables | {table: rows(lake, table) for table in ("offsets", "pending_offsets", "groups", "group_members")}
+    return tables | {table: rows(lake, table) for table in STATE}

@@ -18,6 +18,7 @@ from support.broker import workload
 from support.broker.broker import Broker
 from support.broker.tools import broker_groups, broker_offsets
 from support.e2e.lakes import rows
+from support.lakes import new_lake
 
 CommittedOffsets = dict[tuple[str, int], int]
 """The committed offsets of a group by topic and partition."""
@@ -107,7 +108,7 @@ def lake_of(broker: Broker, folder: Path) -> Path:
 def catch_up(broker: Broker, lake: Path) -> None:
     """Update a lake from its cluster."""
     log = LogAddress(connection=KafkaConnection(bootstrap=broker.bootstrap))
-    runner.catch_up(Lake.create(lake), log, lambda _: None)
+    runner.catch_up(new_lake(lake), log, lambda _: None)
 
 
 def assert_as_the_broker_answers(lake: Lake, bootstrap: str) -> None:

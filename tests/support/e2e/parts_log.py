@@ -5,9 +5,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from offsetlake.lake.lake import Lake
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle, rows
+from support.lakes import new_lake
 from support.oracle.encoders import offset_key, offset_value
 from support.oracle.log_writer import Batch, Record, marker_batch, write_partition
 
@@ -33,7 +33,7 @@ class Log:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.batches: list[Batch] = []
-        self.lake = Lake.create(folder / "lake")
+        self.lake = new_lake(folder / "lake")
 
     @property
     def end(self) -> int:

@@ -62,6 +62,29 @@ def cleanup_pass(
     return written
 
 
+@dataclass(frozen=True)
+class ShareGroup:
+    """A share group or another group; None is a record without a timestamp.
+
+    `changed` is when its newest record was written, and `updated` when each of its share partitions was last updated.
+    """
+
+    group_type: str
+    state: str
+    changed: int | None
+    updated: Collection[int | None] = ()
+
+
+def idle_share_groups(groups: Mapping[str, ShareGroup], now: int, idle: int) -> set[str]:
+    """Return the share groups that nobody has used for so long, of those where that is known."""
+    return {
+        name
+        for name, group in groups.items()
+        if (group.group_type, group.state) == ("share", "Empty")
+        and all(at is not None and now - at >= idle for at in (group.changed, *group.updated))
+    }
+
+
 def _cleanup_offsets(
     name: str,
     group: Group,

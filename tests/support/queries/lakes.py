@@ -9,6 +9,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from offsetlake.lake.commits import ours
 from offsetlake.lake.lake import Lake
+from support.lakes import new_lake
 from support.oracle.log_reader import LogRecord
 from support.oracle.replay import replay
 
@@ -31,19 +32,27 @@ _DEFAULTS: dict[str, Row] = {
     "tombstones": {"log_partition": 0, "judged_timestamp": 0},
     "alterations": {"log_partition": 0, "commit_timestamp": 0},
     "runs": {"outcome": "done", "counts": [], "notes": []},
+    "group_members": {"log_partition": 0},
+    "history_cuts": {},
+    "share_state_records": {"ingest_run": 1, "log_partition": 0},
+    "share_partitions": {
+        "group_id": "share", "topic_id": "AAAAAAAAAAAAAAAAAAAAAA", "snapshot_epoch": 0, "state_epoch": 0,
+        "leader_epoch": 0, "available_records": 0, "acknowledged_records": 0, "archived_records": 0, "deliveries": 0,
+        "redelivered_records": 0, "max_delivery_count": 0, "state_batches": [], "log_partition": 0,
+    },
     "quarantine": {"ingest_run": 1, "log_topic": "__consumer_offsets", "log_partition": 0},
 }  # fmt: skip
 
 
 def small_lake(path: Path, **tables: Iterable[Row]) -> Lake:
     """A new lake with these rows; what a row does not say is null, or a plain value where null is not allowed."""
-    lake = Lake.create(path)
+    lake = new_lake(path)
     for table, rows in tables.items():
-        schema = pa.schema(DeltaTable(lake.table_path(table)).schema().to_arrow())
+        schema = pa.schema(DeltaTable(lake.table_location(table).path).schema().to_arrow())
         full = [{**dict.fromkeys(schema.names), **_DEFAULTS[table], **row} for row in rows]
         if full:
             write_deltalake(
-                lake.table_path(table),
+                lake.table_location(table).path,
                 pa.Table.from_pylist(full, schema=schema),
                 mode="append",
                 commit_properties=ours("test", 1),

@@ -48,6 +48,12 @@ def _stored(group_id: str, topic: str, days: float, **others: object) -> Row:
     return {**where, "committed_offset": 5, "commit_timestamp": at, **others}
 
 
+def _share_record(log_offset: int, partition: int, kind: str, start: int, age: int) -> Row:
+    value = {} if kind == "tombstone" else {"snapshot_epoch": 0, "leader_epoch": 0, "start_offset": start}
+    key = {"group_id": "share", "topic_id": "AAAAAAAAAAAAAAAAAAAAAA", "partition": partition}
+    return {**key, **value, "log_offset": log_offset, "log_timestamp": NOW - age, "kind": kind}
+
+
 _CONSUMER = {"protocol_type": "consumer", "subscription": "known"}
 _MEMBER = {"state": "Stable", "member_count": 1, "subscribed_topics": ["orders"], "subscription": "known"}
 
@@ -148,6 +154,34 @@ PRESENT: dict[str, list[Row]] = {
         {"group_id": "share", "group_type": "share", "protocol_type": "share"},
     ],
     "tombstones": [{**_decision(1, "topic_deleted", 1, None), "topic": "removed", "outcome": "planned"}],
+    "share_state_records": [
+        _share_record(1, 0, "snapshot", 5, 9000),
+        _share_record(2, 0, "update", 10, 8000),
+        _share_record(3, 0, "update", -1, 1000),
+        _share_record(4, 0, "snapshot", 10, 500),  # repeats the state
+        _share_record(5, 1, "update", 0, 9900),
+        _share_record(6, 1, "tombstone", 0, 9500),
+        _share_record(7, 1, "snapshot", -1, 7000),
+        _share_record(8, 1, "snapshot", -1, 600),
+    ],
+    "share_partitions": [
+        {
+            "partition": 0,
+            "log_offset": 4,
+            "log_timestamp": NOW - 500,
+            "updated_timestamp": NOW - 1000,
+            "start_offset": 10,
+            "end_offset": 30,
+            "in_flight_records": 20,
+            "available_records": 5,
+            "acknowledged_records": 10,
+            "archived_records": 1,
+            "deliveries": 26,
+            "redelivered_records": 4,
+            "max_delivery_count": 5,
+        },
+        {"partition": 1, "log_offset": 8, "log_timestamp": NOW - 600, "updated_timestamp": NOW - 7000},
+    ],
 }
 """Groups in every state retention knows, and some history, of which the newest record is of NOW."""
 

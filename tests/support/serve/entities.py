@@ -42,10 +42,14 @@ def _conversion(annotated: Any, kind: str) -> Convert:
         return ErrorCode
     nested = next((type_ for type_ in _component_types(annotated) if dataclasses.is_dataclass(type_)), None)
     if nested is None:
-        return tuple if kind != "bytes" and tuple in _origins(annotated) else _unchanged
+        return _nullable_tuple if kind != "bytes" and tuple in _origins(annotated) else _unchanged
     if tuple in _origins(annotated):
         return lambda values: None if values is None else tuple(filled(nested, element) for element in values)
     return lambda values: None if values is None else filled(nested, values)
+
+
+def _nullable_tuple(values: Any) -> Any:
+    return None if values is None else tuple(values)
 
 
 def _unchanged(value: Any) -> Any:

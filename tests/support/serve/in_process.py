@@ -60,6 +60,8 @@ class InProcess:
     def load(self) -> None:
         """Load the log, as a server does at its start."""
         self.parts.load(self._origin.base, self._origin.ends)
+        self.loop.run_until_complete(self.parts.load_share_states())
+        self.loop.run_until_complete(self.parts.membership.load())
 
     def ask(self, api: int, version: int, **values: Any) -> dict[str, Any]:
         """Send a request, and return the response as plain values."""

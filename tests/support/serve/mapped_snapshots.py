@@ -18,6 +18,7 @@ def mapped_snapshot(
     groups: Iterable[Mapping[str, object]] = (),
     pending: Iterable[Key] = (),
     log_ends: Mapping[tuple[str, int], tuple[int, int]] | None = None,
+    members: Iterable[Mapping[str, object]] = (),
 ) -> MappedSnapshot:
     """Return a mapped snapshot.
 
@@ -26,6 +27,7 @@ def mapped_snapshot(
         groups: Some columns of table `groups`; other groups are of type classic and Empty.
         pending: Group, topic and partition of pending offsets.
         log_ends: Start and end offset by topic and partition.
+        members: Some columns of table `group_members`.
 
     """
     defaults = {"committed_offset": 0, "leader_epoch": None, "metadata": "", "topic_id": None}
@@ -41,7 +43,7 @@ def mapped_snapshot(
     tables = {
         "offsets": pa.Table.from_pylist(rows, pa.schema([schema.field(name) for name in OFFSET_COLUMNS])),
         "groups": pa.Table.from_pylist([group_defaults | row for row in group_rows.values()], table_schema("groups")),
-        "group_members": table_schema("group_members").empty_table(),
+        "group_members": pa.Table.from_pylist([dict(member) for member in members], table_schema("group_members")),
         "pending_offsets": pa.Table.from_pylist(
             [
                 {"group_id": group, "topic": topic, "partition": partition, "producer_id": 1, "record_type": 1}

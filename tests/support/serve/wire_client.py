@@ -13,6 +13,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i16
 
 OFFSET_COMMIT, OFFSET_FETCH, METADATA = 8, 9, 3
+TIMEOUT_SECONDS = 30
 CLIENT = "offsetlake-tests"
 _FLEXIBLE_HEADER, _API_VERSIONS = 2, 18
 
@@ -76,7 +77,7 @@ class WireClient:
 
     def __init__(self, bootstrap: str, source: str = "") -> None:
         host, _, port = bootstrap.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=30, source_address=(source, 0))
+        self.socket = socket.create_connection((host, int(port)), timeout=TIMEOUT_SECONDS, source_address=(source, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._received = b""
         self._correlation = 0

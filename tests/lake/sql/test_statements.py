@@ -6,10 +6,10 @@ from string import Formatter
 
 import pytest
 
-from offsetlake.lake.statements import statement
+from offsetlake.lake.sql.statements import statement
 
-FOLDER = Path(__file__).parents[2] / "schemas" / "queries"
-SOURCES = Path(__file__).parents[2] / "lib"
+FOLDER = Path(__file__).parents[3] / "schemas" / "queries"
+SOURCES = Path(__file__).parents[3] / "lib"
 NAMES = sorted(file.stem for file in FOLDER.iterdir())
 
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from offsetlake.errors import NotEnoughMemory
-from offsetlake.lake import answers, engine
-from offsetlake.lake.answers import KeptAnswer, kept
-from offsetlake.lake.engine import SPILLING
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.select import select
+from offsetlake.lake.sql import answers, engine
+from offsetlake.lake.sql.answers import KeptAnswer, kept
+from offsetlake.lake.sql.engine import SPILLING
+from offsetlake.lake.sql.select import select
 from support.queries.lakes import commit, small_lake
 
 NUMBERS = "SELECT value AS n, concat('a text of some length ', value) AS text FROM generate_series(1, 400000)"
@@ -60,7 +60,7 @@ GROWS = """
 import sys
 from pathlib import Path
 from offsetlake.util import memory_limit
-from offsetlake.lake.engine import limited_memory, scratch_folder
+from offsetlake.lake.sql.engine import limited_memory, scratch_folder
 from offsetlake.lake.lake import Lake
 
 memory_limit.MAX_GROWTH_BYTES = 60 << 20
@@ -71,7 +71,9 @@ with limited_memory():
 
 
 def test_process_above_the_limit_exits_with_a_message(lake: Lake) -> None:
-    done = subprocess.run([sys.executable, "-c", GROWS, str(lake.path)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", GROWS, str(lake.location.path)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == NotEnoughMemory.exit_code, done.stderr
     assert done.stderr.startswith("error: the query needs more than 1 GB of memory: narrow it")
     assert done.stderr.count("\n") == 1

@@ -1,0 +1,69 @@
+"""A driver and two workers on separate hosts, with the lake in an object store; only the log is a folder they share."""
+
+import random
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from offsetlake.lake.lake import Lake
+from support.e2e.cluster import RESOURCES, Cluster, Host
+from support.e2e.in_process import InProcess
+from support.e2e.lakes import LATER, cycle, plan_expiry, state
+from support.e2e.separate_hosts import BRIDGE_ADDRESS, available, separate_hosts
+from support.e2e.wheel import build_wheel, make_environment
+from support.object_store.server import client_environment, s3_server
+from support.oracle.random_logs import random_log
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.jvm,
+    pytest.mark.skipif(not available(), reason="needs root, to create network namespaces"),
+]
+
+
+def test_run_with_a_killed_worker_gives_the_same_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_environment(tmp_path / "python")
+    python = tmp_path / "python" / "bin" / "python"
+    wheel = build_wheel(tmp_path)
+    program = wheel.rename(wheel.with_suffix(".zip"))
+    log = tmp_path / "log"
+    random_log(random.Random(25), 2_000, groups=30, log_partitions=6).write(log)
+    (tmp_path / "cluster").mkdir()
+    with separate_hosts(3) as (driver, *workers), s3_server(tmp_path, BRIDGE_ADDRESS) as store:
+        for name, value in client_environment(store.endpoint).items():
+            monkeypatch.setenv(name, value)  # as the roles of machines: of the driver and of the workers
+        lake = f"s3://{store.new_bucket()}/lake"
+        with Cluster(tmp_path / "cluster", python, Host(BRIDGE_ADDRESS), workers) as cluster:
+            properties = RESOURCES | {"spark.submit.pyFiles": str(program)}
+            lines = [f'"{name}" = "{value}"' for name, value in properties.items()]
+            settings = tmp_path / "settings.toml"
+            settings.write_text("\n".join(["[spark]", f'master = "{cluster.url}"', *lines]), encoding="utf-8")
+            variables = cluster.environment | {"PYTHONPATH": str(program), "SPARK_LOCAL_IP": driver.address}
+            options = ["--lake", lake, "--log", log, "--now", str(LATER), "--config", settings]
+            command = driver.command([python, "-m", "offsetlake.cli", "run", *options])
+            with (tmp_path / "driver.log").open("wb") as output:
+                running = subprocess.Popen(command, env=variables, cwd=tmp_path, stdout=output, stderr=output)
+            try:
+                while running.poll() is None and not has_committed(lake):
+                    time.sleep(0.1)  # the interval between polls
+                assert running.poll() is None, (tmp_path / "driver.log").read_text(encoding="utf-8")
+                cluster.kill_worker(0)
+                running.wait()
+            finally:
+                running.kill()
+                running.wait()
+        assert running.returncode == 0, (tmp_path / "driver.log").read_text(encoding="utf-8")
+        local = Lake.create(tmp_path / "local")
+        cycle(InProcess(), local, log)
+        plan_expiry(InProcess(), local)
+        assert state(Lake.open(lake)) == state(local)
+
+
+def has_committed(lake: str) -> bool:
+    """Check whether the ingest has committed to the lake; the other jobs of the run follow."""
+    try:
+        return Lake.open(lake).count("offset_commits") > 0
+    except Exception:  # noqa: BLE001 - the lake is being created
+        return False

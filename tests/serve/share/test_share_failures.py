@@ -1,0 +1,123 @@
+"""What share consumers get, and what remains, if reads fail, topics are deleted and connections are lost."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from offsetlake.coordinator.share_partition.requests import AcquireMode
+from offsetlake.kafka.error_codes import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_ID
+from offsetlake.serve.share.leader_reads import Fetched
+from offsetlake.serve.share.partition_reads import MAX_KEPT_READS
+from offsetlake.serve.share.sessions import IdPartition, SessionKey
+from offsetlake.serve.share.share_fetch import FetchLimits, ShareFetch
+from support.serve.share_cluster import PARTITION, ShareCluster
+
+MEMBER = SessionKey("group", "member")
+TIMEOUT_SECONDS = 20.0
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, TIMEOUT_SECONDS))
+
+
+def limits(max_wait: float) -> FetchLimits:
+    return FetchLimits(max_wait, 1, 1 << 20, 500, 500, AcquireMode.BATCH_OPTIMIZED)
+
+
+def nothing(_partition: IdPartition, _offset: int) -> Fetched:
+    return Fetched(0, end=0)
+
+
+def test_a_fetch_of_an_unknown_topic_loads_nothing() -> None:
+    async def fetch() -> None:
+        sharing = ShareCluster(nothing)
+        unknown = [IdPartition(bytes([number]) * 16, 0) for number in range(5)]
+        before = len(asyncio.all_tasks())
+        found = await ShareFetch(sharing.partitions, sharing.reads).fetch(MEMBER, unknown, limits(0.0), lambda: True)
+        assert {values["error_code"] for values in found.values()} == {UNKNOWN_TOPIC_ID}
+        await asyncio.sleep(0)
+        assert len(asyncio.all_tasks()) == before
+
+    run(fetch())
+
+
+def test_a_fetch_whose_connection_is_lost_ends_and_loads_nothing_again() -> None:
+    async def fetch() -> None:
+        sharing, is_open = ShareCluster(nothing), True
+        work = ShareFetch(sharing.partitions, sharing.reads).fetch(MEMBER, [PARTITION], limits(60.0), lambda: is_open)
+        waiting = asyncio.create_task(work)
+        while not sharing.leader.reads:
+            await asyncio.sleep(0)
+        is_open = False
+        sharing.partitions.close_group(MEMBER.group)
+        assert await waiting == {}
+        assert sharing.partitions.find(MEMBER.group, PARTITION) is None
+
+    run(fetch())
+
+
+def test_an_unknown_log_start_or_one_that_does_not_help_is_read_again_after_a_pause() -> None:
+    async def fetch() -> None:
+        for offset in (-1, 0):  # the second one: the start offset was set to one after the end of the log
+            sharing = ShareCluster(lambda _partition, _offset: Fetched(OFFSET_OUT_OF_RANGE), start=100)
+            sharing.leader.offset = offset
+            work = ShareFetch(sharing.partitions, sharing.reads).fetch(MEMBER, [PARTITION], limits(0.3), lambda: True)
+            assert await work == {}
+            assert 0 < sharing.leader.lists < 10
+            sharing.partitions.close()
+
+    run(fetch())
+
+
+def test_a_malformed_response_is_read_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def fetch() -> None:
+        control = bytes(8) + (50).to_bytes(4, "big") + bytes(4) + b"\2" + bytes(4) + b"\0\x20" + bytes(38) + b"\xff"
+        sharing = ShareCluster(lambda _partition, _offset: Fetched(0, 1, (), control))
+        work = ShareFetch(sharing.partitions, sharing.reads).fetch(MEMBER, [PARTITION], limits(0.3), lambda: True)
+        assert await work == {}
+        assert 1 < sharing.leader.reads < 10
+        sharing.partitions.close()
+
+    run(fetch())
+    assert "malformed" in caplog.text
+
+
+def test_records_of_a_deleted_topic_that_arrive_late_are_not_kept() -> None:
+    async def fetch() -> None:
+        arrived = asyncio.Event()
+
+        async def late() -> Fetched:
+            await arrived.wait()
+            return Fetched(0, 1, (), bytes(8) + (49).to_bytes(4, "big") + bytes(4) + b"\2" + bytes(44))
+
+        sharing = ShareCluster(lambda _partition, _offset: late())
+        reader = sharing.reads.reader(PARTITION)
+        reader.request(0)
+        await asyncio.sleep(0.01)
+        sharing.delete_topics()
+        arrived.set()
+        await asyncio.sleep(0.01)
+        assert reader.find(0) is None
+
+    run(fetch())
+
+
+def test_the_number_of_reads_that_are_kept_for_a_partition_is_limited() -> None:
+    async def fetch() -> None:
+        def one(_partition: IdPartition, offset: int) -> Fetched:
+            head = offset.to_bytes(8, "big") + (49).to_bytes(4, "big")
+            return Fetched(0, offset + 1, (), head + bytes(4) + b"\2" + bytes(44))
+
+        sharing = ShareCluster(one)
+        reader = sharing.reads.reader(PARTITION)
+        for offset in range(2 * MAX_KEPT_READS):
+            reader.request(offset)
+            while reader.find(offset) is None:
+                await asyncio.sleep(0)
+        assert len(reader.starts) == MAX_KEPT_READS
+        assert reader.find(0) is None
+        assert reader.find(2 * MAX_KEPT_READS - 1) is not None
+
+    run(fetch())

@@ -1,0 +1,127 @@
+"""Offsets of deleted topics: deleted once the controller confirms it, and kept in every other case."""
+
+import asyncio
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from offsetlake.errors import LogUnavailable
+from offsetlake.kafka.uuid import ZERO_UUID
+from offsetlake.serve.front.metadata.image import ClusterImage, Columns
+from offsetlake.serve.storage.store import VALUE, key
+from offsetlake.serve.writes import deleted_topics
+from support.serve.in_process import SECONDS, InProcess
+
+FIRST, SECOND, OTHER = (bytes(15) + bytes([number]) for number in (1, 2, 3))
+
+
+class Deleting:
+    """Deletes offsets of the groups of a server, for a cluster and a controller that a test describes.
+
+    `deleted` are the topic ids that the controller does not know, `unavailable` is how often it does not answer.
+    """
+
+    def __init__(self, server: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.server = server
+        self.cluster: Any = SimpleNamespace(image=image(t=FIRST, other=OTHER), changed=[], node=7)
+        self.deleted, self.unavailable, self.requests = set[bytes](), 0, list[set[bytes]]()
+        monkeypatch.setattr(deleted_topics, "deleted_topics", self._ask)
+        monkeypatch.setattr(deleted_topics, "controllers_of", lambda _: SimpleNamespace(close=lambda: None))
+        monkeypatch.setattr(deleted_topics, "RETRY_SECONDS", 0)
+        parts = server.parts
+        self._topics = deleted_topics.DeletedTopics(self.cluster, parts.store, parts.writes, parts.log_partition)
+        self._task = server.loop.create_task(self._topics.run(lambda: 5))
+
+    async def _ask(self, _controllers: object, node: int, epoch: int, ids: list[bytes]) -> set[bytes]:
+        assert (node, epoch) == (7, 5)
+        if self.unavailable:
+            self.unavailable -= 1
+            raise LogUnavailable("No controller answers")
+        self.requests.append({*ids})
+        return self.deleted & {*ids}
+
+    def commit(self, group: str, offset: int, *, topic: str = "t", topic_id: bytes = ZERO_UUID) -> None:
+        """Commit an offset of partition 0."""
+        self.server.store.commit(group.encode(), {key(topic.encode(), 0): VALUE.pack(offset, -1, topic_id)}, 1)
+
+    def describe(self, **ids: bytes) -> None:
+        """Replace the metadata."""
+        before, self.cluster.image = self.cluster.image, image(**ids)
+        names = frozenset(name.decode() for name in {*before.known(), *self.cluster.image.known()})
+        for callback in self.cluster.changed:
+            callback(names)
+
+    def asked(self, count: int) -> None:
+        """Wait until the controller was asked so often, and the work on its answers is done."""
+
+        async def wait() -> None:
+            while len(self.requests) < count or self._topics._missing:
+                assert not self._task.done(), self._task.result()
+                await asyncio.sleep(0.001)  # the interval between polls
+
+        self.server.loop.run_until_complete(asyncio.wait_for(wait(), SECONDS))
+
+    def offsets(self, group: str) -> dict[bytes, int]:
+        return {name[:-4]: VALUE.unpack_from(value)[0] for name, value in
+                self.server.store.offsets(group.encode()).items()}  # fmt: skip
+
+    def close(self) -> None:
+        self._task.cancel()
+
+
+def image(**ids: bytes) -> ClusterImage:
+    columns = Columns()
+    for name, topic_id in ids.items():
+        columns.add_partition(0, 1, 0, b"\1\1\1")
+        columns.add(name.encode(), topic_id, internal=False)
+    return ClusterImage("cluster", 1, (), columns)
+
+
+@pytest.fixture
+def deleting(served: InProcess, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deleting]:
+    deleting = Deleting(served, monkeypatch)
+    yield deleting
+    deleting.close()
+
+
+def test_offsets_are_deleted_when_the_controller_confirms_it(deleting: Deleting) -> None:
+    deleting.commit("g", 5)
+    deleting.commit("g", 6, topic="other")
+    deleting.unavailable, deleting.deleted = 3, {FIRST}
+    deleting.describe(other=OTHER)
+    deleting.asked(1)
+    assert deleting.requests == [{FIRST}]
+    assert deleting.offsets("g") == {b"other": 6}
+    appended = deleting.server.parts.log_partition(b"g")
+    assert deleting.server.writes.watermarks.get(appended) == deleting.server.appender.end(appended)
+
+
+def test_topic_that_a_broker_does_not_describe_is_not_deleted(deleting: Deleting) -> None:
+    deleting.commit("g", 5)
+    for number in (1, 2):
+        deleting.describe(other=OTHER)
+        deleting.asked(number)
+        deleting.describe(other=OTHER, t=FIRST)
+    assert deleting.offsets("g") == {b"t": 5}
+
+
+def test_offsets_of_the_topic_that_was_created_again_are_kept(deleting: Deleting) -> None:
+    """Also those that were committed before the change was noticed, or before a start with outdated metadata."""
+    deleting.commit("by-name", 5)
+    deleting.commit("by-id", 5, topic_id=SECOND)
+    deleting.commit("by-former-id", 5, topic_id=FIRST)
+    deleting.deleted, deleting.unavailable = {FIRST}, 10
+    deleting.describe(t=SECOND, other=OTHER)
+    deleting.commit("active", 1)
+    deleting.asked(1)
+    assert deleting.offsets("by-name") == {b"t": 5}
+    assert deleting.offsets("by-id") == {b"t": 5}
+    assert deleting.offsets("by-former-id") == {}
+    assert deleting.offsets("active") == {b"t": 1}
+    deleting.commit("by-former-id", 2)
+    for topic_id in (FIRST, SECOND):  # a broker that lags describes the deleted topic again
+        deleting.describe(t=topic_id, other=OTHER)
+    deleting.asked(2)
+    assert deleting.offsets("by-former-id") == {b"t": 2}

@@ -1,0 +1,103 @@
+"""A cluster without connections, whose only broker returns what a test says, and a persister that keeps no state."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+from offsetlake.coordinator.share_partition.settings import ShareSettings
+from offsetlake.coordinator.share_state.requests import ReadResult, ShareStateResult
+from offsetlake.rules.share_state import UNKNOWN
+from offsetlake.serve.front.metadata.image import ClusterBroker, ClusterImage, Columns
+from offsetlake.serve.share.group_partitions import GroupPartitions
+from offsetlake.serve.share.leader_reads import Fetched
+from offsetlake.serve.share.partition_reads import PartitionReads
+from offsetlake.serve.share.sessions import IdPartition
+
+TOPIC_ID = b"t" * 16
+PARTITION = IdPartition(TOPIC_ID, 0)
+READ_SECONDS = 0.001
+
+Read = Callable[[IdPartition, int], Fetched | Awaitable[Fetched]]
+
+
+def image(topics: dict[bytes, bytes], *, partitions: int = 1) -> ClusterImage:
+    """Return the metadata of a cluster with topic ids by name, all led by one broker."""
+    columns = Columns()
+    for name, id_ in topics.items():
+        for _ in range(partitions):
+            columns.add_partition(0, 1, 0, b"")
+        columns.add(name, id_, internal=False)
+    return ClusterImage("cluster", 1, [ClusterBroker(1, "127.0.0.1", 1, None)], columns)
+
+
+class StubLeader:
+    """The broker: `read` returns the result of Fetch, `offset` is that of ListOffsets."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self.offset = 0
+        self.reads = self.lists = 0
+
+    async def read(self, partition: IdPartition, offset: int, *, wait: bool) -> Fetched:
+        """Return what was fetched."""
+        self.reads += 1
+        await asyncio.sleep(READ_SECONDS)
+        result = self._read(partition, offset)
+        return result if isinstance(result, Fetched) else await result
+
+    async def list_offset(self, _topic: str, _partition: int, _timestamp: int) -> int:
+        """Return the offset."""
+        self.lists += 1
+        await asyncio.sleep(0)
+        return self.offset
+
+
+class StubPersister:
+    """A persister of share partitions that begin at `start`."""
+
+    def __init__(self, start: int = UNKNOWN) -> None:
+        self.start = start
+
+    async def read(self, _request: object) -> ReadResult:
+        """Return a state without batches."""
+        return ReadResult(start_offset=self.start)
+
+    async def write(self, _request: object) -> ShareStateResult:
+        """Return success."""
+        return ShareStateResult()
+
+
+class ShareCluster:
+    """The share partitions of a cluster with one topic, `PARTITION`'s."""
+
+    def __init__(self, read: Read, start: int = 0) -> None:
+        self.cluster: Any = SimpleNamespace(
+            image=image({b"topic": TOPIC_ID}),
+            changed=[],
+            connection=None,
+            request_refresh=lambda _topic: None,
+            refresh_soon=lambda: None,
+        )
+        self.leader = StubLeader(read)
+        self.persister: Any = StubPersister(start)
+        self.reads = PartitionReads(self.cluster, committed=False)
+        leads: Any = self.reads
+        leads.leader = lambda partition: (self.leader if self.knows(partition) else None, 0)
+        self.partitions = GroupPartitions(
+            self.cluster,
+            self.reads,
+            self.persister,
+            ShareSettings(),
+            "earliest",
+        )
+
+    def knows(self, partition: IdPartition) -> bool:
+        """Check whether the cluster contains a topic."""
+        return self.cluster.image.name_of(partition.topic_id) is not None
+
+    def delete_topics(self) -> None:
+        """Delete all topics."""
+        self.cluster.image = image({})
+        for callback in self.cluster.changed:
+            callback(frozenset({"topic"}))

@@ -1,0 +1,29 @@
+"""The serving process with a listener for share consumers of a broker, to which it is a plain client."""
+
+from pathlib import Path
+from typing import Self
+
+from support.broker.broker import Broker, free_ports
+from support.serve.serving import Serving
+
+
+class Sharing(Serving):
+    """Serves share consumers at `share`; `groups` are fields of `CoordinatorSettings`."""
+
+    def __init__(self, folder: Path, broker: Broker, **groups: object) -> None:
+        (port,) = free_ports(1)
+        self.share = f"127.0.0.1:{port}"
+        super().__init__(
+            folder / "lake",
+            folder / "log",
+            cluster={"bootstrap.servers": broker.bootstrap},
+            share=["127.0.0.1", port],
+            coordinator={"share_auto_offset_reset": "earliest", "share_heartbeat_interval_ms": 1000} | groups,
+            metadata_max_age_ms=1000,
+        )
+
+    def __enter__(self) -> Self:
+        """Start the process, and wait until share consumers can connect."""
+        super().__enter__()
+        self.wait_for_line("Serving share consumers")
+        return self
