@@ -22,12 +22,13 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "lib")]
 
 import offsetlake  # noqa: E402 - sys.path is set above
 from offsetlake.lake.lake import Lake  # noqa: E402
-from offsetlake.lake.views import views  # noqa: E402
+from offsetlake.lake.sql.views import views  # noqa: E402
 from offsetlake.log.address import LogAddress  # noqa: E402
 from offsetlake.pipeline.compact.job import compact  # noqa: E402
 from offsetlake.pipeline.ingest.job import ingest  # noqa: E402
 from offsetlake.pipeline.spark import build_session  # noqa: E402
 from support.oracle.bulk import write_bulk_log  # noqa: E402
+from support.spark_sql import DELTA  # noqa: E402
 
 MAX_SECONDS_TO_REPEAT = 10
 COUNT = "SELECT group_id, count(*) AS commits FROM offset_commits GROUP BY group_id ORDER BY commits DESC LIMIT 20"
@@ -49,12 +50,12 @@ def measure_query(execute: Callable[[str], Any], sql: str) -> float:
 
 def measure_views(commits: int, groups: int, folder: Path) -> tuple[list[str], str]:
     """Return the rows of the table, and a description of the lake."""
-    spark = build_session("audits", {"spark.master": "local[2]"})
+    spark = build_session("audits", DELTA | {"spark.master": "local[2]"})
     write_bulk_log(folder / "log", commits, groups=groups, topics=10, partitions=5)
     lake = Lake.create(folder / "lake")
     ingest(lambda: spark, lake, LogAddress(folder=folder / "log"), ignore_progress)
     compact(lambda: spark, lake, ignore_progress)
-    offsetlake.register_views(spark, lake.path)
+    offsetlake.register_views(spark, lake.location.path)
     one_group = "WHERE group_id = '{}'".format(lake.query("SELECT min(group_id) AS name FROM offsets")["name"][0])
     engines: list[Callable[[str], Any]] = [lake.query, lambda sql: spark.sql(sql).collect()]
     count_seconds = [measure_query(execute, COUNT) for execute in engines]

@@ -16,6 +16,7 @@ from offsetlake.lake.lake import Lake
 from support.broker import workload
 from support.broker.broker import Broker
 from support.broker.data_folder import put_back
+from support.broker.kafka_tools import NEWER
 from support.oracle.bulk import write_bulk_log
 from support.oracle.encoders import group_log_partition
 from support.serve.serving import Serving
@@ -116,7 +117,7 @@ def cycle(lake: Path, log: Path) -> None:
 def load_in_broker(folder: Path, log: Path, expected: Offsets) -> tuple[float, float]:
     """Return the seconds from the start of a broker until the first correct response, and until all are correct."""
     folder.mkdir()
-    broker = Broker(folder, {"offsets.retention.minutes": str(2**31 - 1)})
+    broker = Broker(folder, {"offsets.retention.minutes": str(2**31 - 1)}, NEWER)
     try:
         broker.start()
         workload.create_topic(broker.bootstrap, TOPIC, PARTITIONS)

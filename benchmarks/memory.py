@@ -30,7 +30,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "lib")]
 
 from offsetlake.errors import NotEnoughMemory  # noqa: E402 - sys.path is set above
 from offsetlake.lake.lake import Lake  # noqa: E402
-from offsetlake.lake.views import views  # noqa: E402
+from offsetlake.lake.sql.views import views  # noqa: E402
 from offsetlake.pipeline.ingest.log_ends import record  # noqa: E402
 from run import _append  # noqa: E402
 from support.oracle.bulk import SPAN, START_TIME, write_bulk_log  # noqa: E402

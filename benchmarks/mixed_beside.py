@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 from mixed_wire import Checksum, Progress
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.upkeep import VacuumRetention
 from offsetlake.log.positions import OFFSETS_TOPIC
 from offsetlake.pipeline.maintain.job import maintain
 from support.e2e.in_process import InProcess
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 REPORT_SECONDS = 5.0
 IDLE_SECONDS = 3.0  # without a record, after which the log is considered to be read completely
-VACUUM_RETENTION_MS = 600_000  # longer than any reader of the tables runs
+VACUUM_RETENTION = VacuumRetention(600_000, 600_000)  # longer than any reader of the tables runs
 MAX_WRONG_ANSWERS = 20
 
 
@@ -89,7 +90,7 @@ def run_jobs(lake_path: str, log: str, reports: "Queue[Progress]") -> None:
     try:
         lake = Lake.open(Path(lake_path))
         cycle(InProcess(), lake, Path(log))
-        counts = maintain(lake, Path(log), VACUUM_RETENTION_MS, lambda _: None).counts
+        counts = maintain(lake, Path(log), VACUUM_RETENTION, lambda _: None).counts
         progress.counts = Counter({"job cycles": 1, "segments deleted": counts["segments_deleted"]})
     except Exception as error:  # noqa: BLE001 - every error is reported
         progress.wrong_answers.append(f"jobs: {error!r}")

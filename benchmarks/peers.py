@@ -24,7 +24,7 @@ SETTINGS = {
 
 def window_job(spark: SparkSession, lake: Lake, out: Path) -> None:
     """Reduce commits with a window function over each key, the usual way in Spark."""
-    commits = spark.read.format("delta").load(str(lake.table_path("offset_commits")))
+    commits = spark.read.format("delta").load(str(lake.table_location("offset_commits").path))
     newest = Window.partitionBy(*KEY).orderBy(F.col("log_offset").desc())
     latest = commits.withColumn("rank", F.row_number().over(newest)).where("rank = 1 AND kind = 'commit'")
     latest.drop("rank", "superseded", "ingest_run", "kind").write.format("delta").mode("overwrite").save(str(out))
@@ -35,7 +35,7 @@ def hash_job(spark: SparkSession, lake: Lake, out: Path) -> None:
 
     With a text column Spark would sort all commits, so `metadata` is omitted and `kind` becomes a boolean.
     """
-    commits = spark.read.format("delta").load(str(lake.table_path("offset_commits")))
+    commits = spark.read.format("delta").load(str(lake.table_location("offset_commits").path))
     numbers = ("committed_offset", "leader_epoch", "commit_timestamp", "log_timestamp", "log_partition", "producer_id")
     columns = commits.select(*KEY, "log_offset", *numbers, (F.col("kind") == "commit").alias("is_commit"))
     newest = [F.max_by(name, "log_offset").alias(name) for name in (*numbers, "is_commit")]
@@ -49,7 +49,7 @@ def duckdb_job(lake: Lake, out: Path) -> None:
     )
     sql = f"""COPY (SELECT group_id, topic, "partition", max(log_offset) AS log_offset,
               {", ".join(f"arg_max({name}, log_offset) AS {name}" for name in values.split(", "))}
-              FROM read_parquet('{lake.table_path("offset_commits")}/*.parquet') GROUP BY ALL)
+              FROM read_parquet('{lake.table_location("offset_commits").path}/*.parquet') GROUP BY ALL)
               TO '{out}' (FORMAT parquet, COMPRESSION zstd)"""
     with duckdb.connect() as connection:
         connection.execute("SET threads = 2")

@@ -40,6 +40,7 @@ from support.broker import workload  # noqa: E402
 from support.broker.broker import Broker  # noqa: E402
 from support.broker.kafka_tools import java  # noqa: E402
 from support.oracle.bulk import START_TIME, write_bulk_log  # noqa: E402
+from support.spark_sql import DELTA  # noqa: E402
 
 Row = tuple[str, str, str, str]
 
@@ -171,7 +172,7 @@ def bench_expire(spark: SparkSession, scale: float, folder: Path) -> Iterator[Ro
     """Evaluate retention ten days into the thirty days of the log, so that some of the offsets expire."""
     lake, _, _ = ingested_lake(folder, spark, int(20_000_000 * scale), int(100_000 * scale), topics=10, partitions=10)
     compact(lambda: spark, lake, ignore_progress)
-    stored = spark.read.format("delta").load(str(lake.table_path("offsets")))
+    stored = spark.read.format("delta").load(str(lake.table_location("offsets").path))
     counted = min(timed(lambda: stored.groupBy("group_id").count().collect()) for _ in range(2))
     policy, now = RetentionPolicy(7 * 86_400_000), START_TIME + 10 * 86_400_000
     ours = timed(lambda: expire(lambda: spark, lake, policy, now, ignore_progress))
@@ -262,7 +263,7 @@ def main() -> None:
         if name == "memory":
             rows += bench_memory(arguments.scale)
             continue
-        spark = build_session("benchmarks", {"spark.master": "local[2]"} | peers.SETTINGS)
+        spark = build_session("benchmarks", DELTA | {"spark.master": "local[2]"} | peers.SETTINGS)
         with tempfile.TemporaryDirectory() as folder:
             rows += benchmarks[name](spark, arguments.scale, Path(folder))
         spark.stop()

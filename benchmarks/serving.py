@@ -26,10 +26,10 @@ from frames import commit_frame, fetch_frame  # noqa: E402
 from loading import bench_loading  # noqa: E402
 from support.broker import kafka_tools, workload  # noqa: E402 - sys.path is set above
 from support.broker.broker import Broker  # noqa: E402
+from support.broker.kafka_tools import NEWER  # noqa: E402
 from support.serve.serving import Serving  # noqa: E402
 from support.serve.wire_client import WireClient  # noqa: E402
 
-PEER = ROOT / ".jars" / "peer"
 TOPIC, PARTITIONS = "bench", 100
 DEPTH, CONNECTIONS = 32, 4
 PRODUCTION_JVM_FLAGS = ("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
@@ -131,7 +131,7 @@ def bench_all_requests(folder: Path) -> Iterator[Row]:
     kafka_tools.JVM_FLAGS = ("-Xms1g", "-Xmx1g", *PRODUCTION_JVM_FLAGS)
     (folder / "broker").mkdir()
     with (
-        Broker(folder / "broker") as broker,
+        Broker(folder / "broker", version=NEWER) as broker,
         Serving(folder / "lake", folder / "log") as serving,
         Serving(folder / "lake-os", folder / "log-os", flush="os") as unsynced,
     ):
@@ -146,7 +146,6 @@ def main() -> None:
     parser.add_argument("--requests", action="store_true")
     parser.add_argument("--entries", type=float)
     arguments = parser.parse_args()
-    kafka_tools.JARS = PEER
     rows: list[Row] = []
     if arguments.entries is None:
         with tempfile.TemporaryDirectory() as folder:
