@@ -37,12 +37,14 @@ def test_jobs_write_to_an_adopted_log(run: Run, tmp_path: Path) -> None:
             reading = Reading(broker.bootstrap, "runs", TOPIC)
             try:
                 reading.wait_for(RECORDS)
+                until(lambda: committed(broker.bootstrap, ["runs"]), {"runs": {(TOPIC, 0): RECORDS}})
                 place = ("--lake", str(tmp_path / "lake"), "--log", str(adopted.log), "--format", "json")
                 reset = ("reset", "runs", "--all-topics", "--to-offset", "5", "--live", "--execute")
                 code, output, errors = run(*reset, *place)
                 assert code == 0, errors
                 assert [json.loads(line)["outcome"] for line in output.splitlines()] == ["done"]
                 reading.wait_for_records(RECORDS + RECORDS - 5)
+                until(lambda: committed(broker.bootstrap, ["runs"]), {"runs": {(TOPIC, 0): RECORDS}})
                 lake = Lake.open(tmp_path / "lake")
                 cycle(InProcess(), lake, adopted.log)
                 plan_expiry(InProcess(), lake)
@@ -51,7 +53,6 @@ def test_jobs_write_to_an_adopted_log(run: Run, tmp_path: Path) -> None:
                 assert committed(broker.bootstrap, ["expires"]) == {"expires": {}}
                 cycle(InProcess(), lake, adopted.log)
                 upkeep(lake, adopted.log)
-                until(lambda: committed(broker.bootstrap, ["runs"]), {"runs": {(TOPIC, 0): RECORDS}})
             finally:
                 reading.stop()
         assert reading.values == [*range(RECORDS), *range(5, RECORDS)]
