@@ -1,12 +1,16 @@
 """A real Kafka broker for tests: one KRaft node in a folder of its own, with plain, SASL and TLS listeners."""
 
 import base64
+import fcntl
+import os
 import random
 import socket
 import subprocess
+import tempfile
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,10 +27,11 @@ PASSWORDS = {"admin": "admin-secret", "reader": "reader-secret", "stranger": "st
 never anything."""
 
 LISTENERS = ("PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL", "SSL")
-START_SECONDS = 90
-STOP_SECONDS = 60
+START_SECONDS = 180
+STOP_SECONDS = 120
 
 _FIRST_PORT, _LAST_PORT = 20_000, 32_767  # the kernel hands out higher ones to clients, in between at any time
+_reserved: set[int] = set()
 
 
 class BrokerFailedError(RuntimeError):
@@ -59,7 +64,7 @@ class Broker:
         self._process: subprocess.Popen[bytes] | None = None
         key_store = _certified(folder, self.certificate)
         settings = _properties(self.data_dir, self._ports, key_store) | dict(overrides or {})
-        self._roles = settings["process.roles"].split(",")
+        self._roles, self._node = settings["process.roles"].split(","), int(settings["node.id"])
         if len(self._roles) == 1:
             _keep_listeners(settings, self._roles[0])
         self._properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
@@ -91,7 +96,7 @@ class Broker:
         return self._address("CONTROLLER")
 
     def start(self) -> None:
-        """Start the broker and return once it answers Metadata; a controller alone has no listener for that."""
+        """Start the broker and return once it is active; a controller alone has no listener that would show it."""
         if self._process is not None:
             raise BrokerFailedError("the broker already runs")
         with self._log.open("ab") as log:
@@ -99,7 +104,7 @@ class Broker:
             self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         try:
             if "broker" in self._roles:
-                self._await_answer()
+                self.await_active({self._node})
         except BaseException:
             self.kill()
             raise
@@ -153,26 +158,31 @@ class Broker:
         if done.returncode != 0:
             raise BrokerFailedError(f"formatting failed\n{done.stdout.decode()}{done.stderr.decode()}")
 
-    def _await_answer(self) -> None:
+    def await_active(self, nodes: Collection[int]) -> None:
+        """Wait until the metadata of this broker contains nodes, which it omits until the controller unfences them."""
         assert self._process is not None
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 100})
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             try:
-                admin.list_topics(timeout=1)
+                if admin.list_topics(timeout=5).brokers.keys() >= {*nodes}:
+                    return
+                time.sleep(0.02)
             except KafkaException as error:
                 if self._process.poll() is not None:
                     raise BrokerFailedError(f"ended with {self._process.returncode}\n{self._tail()}") from error
-            else:
-                return
-        raise BrokerFailedError(f"no answer within {START_SECONDS} s\n{self._tail()}")
+        raise BrokerFailedError(f"nodes {sorted(nodes)} are not active within {START_SECONDS} s\n{self._tail()}")
 
     def _tail(self) -> str:
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-60:])
 
 
 def free_ports(count: int) -> Sequence[int]:
-    """Return distinct unused loopback ports below the range of ephemeral ports."""
+    """Return distinct unused loopback ports below the range of ephemeral ports.
+
+    They are reserved until this process ends: no other process of the tests gets one before it is used, or while what
+    listens on it is restarted.
+    """
     found: list[int] = []
     for port in random.sample(range(_FIRST_PORT, _LAST_PORT + 1), _LAST_PORT + 1 - _FIRST_PORT):
         with socket.socket() as probe:
@@ -180,10 +190,29 @@ def free_ports(count: int) -> Sequence[int]:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
+        if not _reserve(port):
+            continue
         found.append(port)
         if len(found) == count:
             return found
     raise BrokerFailedError(f"no {count} free ports between {_FIRST_PORT} and {_LAST_PORT}")
+
+
+def _reserve(port: int) -> bool:
+    """Lock the byte at the number of a port in a file that the processes of the tests share."""
+    if port in _reserved:
+        return False
+    try:
+        fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return False
+    _reserved.add(port)
+    return True
+
+
+@cache
+def _reservations() -> int:
+    return os.open(Path(tempfile.gettempdir()) / "offsetlake-test-ports", os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def _certified(folder: Path, authority: Path) -> Path:

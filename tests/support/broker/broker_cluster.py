@@ -41,6 +41,8 @@ class BrokerCluster:
         try:
             for node in (self.controller, *self.brokers):
                 node.start()
+            for broker in self.brokers:
+                broker.await_active(BROKERS)
         except BaseException:
             self._kill()
             raise
