@@ -18,7 +18,7 @@ from support.serve.reading import Reading
 
 pytestmark = pytest.mark.long  # a broker of its own, whose groups are adopted
 
-TOPIC, RECORDS, SECONDS = "jobs", 20, 60
+TOPIC, RECORDS, SECONDS = "jobs", 20, 180
 
 
 def test_jobs_write_to_an_adopted_log(run: Run, tmp_path: Path) -> None:

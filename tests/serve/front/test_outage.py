@@ -19,7 +19,7 @@ from support.serve.adopted import Adopted
 from support.serve.http_client import ask as http
 from support.serve.kio_requests import ask
 
-TOPIC, SECONDS = "outage", 30
+TOPIC, SECONDS = "outage", 120
 FIRST, LOST, BACK = "clients must wait for the first metadata", "the last metadata stays in force", "is available again"
 
 

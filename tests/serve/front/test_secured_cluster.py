@@ -13,7 +13,7 @@ from support.serve.adopted import Adopted, until
 
 pytestmark = pytest.mark.long  # a broker of its own, whose groups are adopted
 
-TOPIC, SECONDS = "secured", 60
+TOPIC, SECONDS = "secured", 180
 LOGIN = (
     f'org.apache.kafka.common.security.plain.PlainLoginModule required username="admin" password="{PASSWORDS["admin"]}"'
     f' user_admin="{PASSWORDS["admin"]}";'

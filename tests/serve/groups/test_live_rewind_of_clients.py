@@ -14,7 +14,7 @@ from support.serve.job_socket_requests import TOPIC as ORDERS
 from support.serve.serving import Serving
 
 pytestmark = pytest.mark.slow
-GROUP, PARTITIONS, NEW = "g", 4, 77
+GROUP, PARTITIONS, NEW, SECONDS = "g", 4, 77, 120
 EAGER, COOPERATIVE, CONSUMER = "range", "cooperative-sticky", "consumer"
 
 
@@ -37,7 +37,7 @@ class Subscribed:
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if self._is_closing:  # then librdkafka does not answer `committed`
             return
-        self.positions |= {row.partition: row.offset for row in consumer.committed(partitions, 10)}
+        self.positions |= {row.partition: row.offset for row in consumer.committed(partitions, SECONDS)}
         (consumer.assign if self._is_eager else consumer.incremental_assign)(partitions)
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:

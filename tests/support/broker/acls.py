@@ -12,7 +12,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-_SECONDS = 30
+_SECONDS = 120
 
 
 def allow(bootstrap: str, kind: ResourceType, name: str, operation: AclOperation) -> AclBindingFilter:

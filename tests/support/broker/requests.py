@@ -21,7 +21,7 @@ from aiokafka.protocol.types import (
     TaggedFields,
 )
 
-ANSWER_SECONDS = 30
+ANSWER_SECONDS = 120
 
 _TEXT = String("utf-8")
 _COMPACT_TEXT = CompactString("utf-8")

@@ -32,7 +32,7 @@ from support.broker.requests import (
     connection,
 )
 
-ANSWER_SECONDS = 30
+ANSWER_SECONDS = 120
 OPEN_TRANSACTION_MS = 15 * 60 * 1000  # the most a broker allows: long enough to stay open for a whole test run
 SESSION_MS = 15 * 60 * 1000
 COMMIT_CONNECTIONS = 8  # a broker serves one request of a connection at a time, and lingers 5 ms over each commit

@@ -14,7 +14,7 @@ from support.broker.broker import Broker, free_ports
 from support.broker.broker_cluster import BrokerCluster
 from support.serve.serving import Serving
 
-NODE, SECONDS = 1000, 60
+NODE, SECONDS = 1000, 180
 LOG_PARTITIONS = 3
 
 Offsets = dict[tuple[str, int], int]

@@ -14,7 +14,7 @@ from kio.serial import entity_reader, entity_writer
 
 from support.serve.entities import filled
 
-SECONDS = 30
+SECONDS = 120
 CLIENT, CORRELATION = b"asking", 77
 _HEADER = struct.Struct(">hhih")
 _SIZE = struct.Struct(">i")

@@ -5,7 +5,7 @@ from typing import Any
 
 from confluent_kafka import Consumer
 
-WAIT_SECONDS = 60
+WAIT_SECONDS = 180
 
 
 class Reading:
@@ -13,7 +13,7 @@ class Reading:
 
     def __init__(self, bootstrap: str, group: str, topic: str) -> None:
         settings = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
-        self._consumer = Consumer({"bootstrap.servers": bootstrap, "session.timeout.ms": 120_000} | settings)
+        self._consumer = Consumer({"bootstrap.servers": bootstrap, "session.timeout.ms": 300_000} | settings)
         self._consumer.subscribe([topic], on_assign=self._assigned)
         self._stopping, self._progress = threading.Event(), threading.Condition()
         self.values: list[int] = []

@@ -13,7 +13,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i16
 
 OFFSET_COMMIT, OFFSET_FETCH, METADATA = 8, 9, 3
-TIMEOUT_SECONDS = 30
+TIMEOUT_SECONDS = 120
 CLIENT = "offsetlake-tests"
 _FLEXIBLE_HEADER, _API_VERSIONS = 2, 18
 
