@@ -18,6 +18,7 @@ from support.broker import workload
 from support.broker.acls import allow
 from support.broker.broker import PASSWORDS, Broker
 
+TIMEOUT_MS = 120_000
 ACTIVE = "UNKNOWN_MEMBER_ID (25): the group has active members"
 WRONG = "not-the-secret"
 NOT_THERE = "GROUP_ID_NOT_FOUND (69): the group does not exist"
@@ -38,7 +39,7 @@ def leaves_nothing(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureF
 
 @pytest.fixture
 def admin(broker: Broker) -> Iterator[ClusterAdmin]:
-    with ClusterAdmin(KafkaConnection(bootstrap=broker.bootstrap)) as opened:
+    with ClusterAdmin(KafkaConnection(bootstrap=broker.bootstrap, request_timeout_ms=TIMEOUT_MS)) as opened:
         yield opened
 
 
@@ -49,6 +50,7 @@ def sasl(broker: Broker, user: str, mechanism: str = "PLAIN", password: str | No
         sasl_mechanism=mechanism,
         sasl_username=user,
         sasl_password=password or PASSWORDS[user],
+        request_timeout_ms=TIMEOUT_MS,
     )
 
 
@@ -150,7 +152,7 @@ def test_no_request_can_create_a_topic(broker: Broker, monkeypatch: pytest.Monke
         return send(self, request, **options)
 
     monkeypatch.setattr(LibraryConnection, "_send_request", recorded)
-    with ClusterAdmin(KafkaConnection(bootstrap=broker.bootstrap)) as admin:
+    with ClusterAdmin(KafkaConnection(bootstrap=broker.bootstrap, request_timeout_ms=TIMEOUT_MS)) as admin:
         nowhere = [("admin-no-such", 0)]
         assert admin.missing(["admin-no-such"]) == {"admin-no-such"}
         assert admin.log_ends(nowhere) == admin.offsets_at(nowhere, 0) == admin.partitions(["admin-no-such"]) == {}
@@ -196,7 +198,12 @@ def test_over_tls(broker: Broker) -> None:
     topic = topic_of(broker, "admin-tls")
     for number, connection in enumerate(
         (
-            KafkaConnection(bootstrap=broker.ssl_bootstrap, security_protocol="SSL", ssl_ca=str(broker.certificate)),
+            KafkaConnection(
+                bootstrap=broker.ssl_bootstrap,
+                security_protocol="SSL",
+                ssl_ca=str(broker.certificate),
+                request_timeout_ms=TIMEOUT_MS,
+            ),
             KafkaConnection(
                 bootstrap=broker.sasl_ssl_bootstrap,
                 security_protocol="SASL_SSL",
@@ -205,6 +212,7 @@ def test_over_tls(broker: Broker) -> None:
                 sasl_password=PASSWORDS["admin"],
                 ssl_ca=str(broker.certificate),
                 ssl_check_hostname=False,
+                request_timeout_ms=TIMEOUT_MS,
             ),
         )
     ):

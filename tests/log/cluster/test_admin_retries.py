@@ -7,11 +7,24 @@ from typing import Any
 import pytest
 from kafka import TopicPartition, errors
 
-from offsetlake.log.cluster import admin_session, refusals
+from offsetlake.log.cluster import admin, admin_session, refusals
 from offsetlake.log.cluster.admin import ClusterAdmin, OffsetToCommit
 from offsetlake.log.cluster.connection import KafkaConnection
 
 NOT_THERE = "GROUP_ID_NOT_FOUND (69): the group does not exist"
+
+
+class Clock:
+    """A clock that advances only while something sleeps."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        self._now += seconds
 
 
 class Scripted:
@@ -42,6 +55,9 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ClusterAdmin]:
         script = itertools.chain(
             ((lambda answer=answer: play(answer)) for answer in answers), itertools.repeat(lambda: play(answers[-1]))
         )
+        clock = Clock()
+        for module in (admin, admin_session):
+            monkeypatch.setattr(module, "time", clock)
         monkeypatch.setattr(admin_session, "KafkaAdminClient", lambda **_: Scripted(script))
         monkeypatch.setattr(admin_session.topic, "describe", lambda *_: None)
         return ClusterAdmin(KafkaConnection(bootstrap="127.0.0.1:1", request_timeout_ms=400))

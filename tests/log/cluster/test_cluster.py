@@ -7,6 +7,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from aiokafka.protocol.fetch import FetchRequest_v11
@@ -18,10 +19,12 @@ from offsetlake.log.cluster import topic
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.log.cluster.topic import describe
 from offsetlake.log.positions import LogExtent, LogPartition, OffsetRange
+from support.broker.broker import free_ports
 from support.log.one_partition import fetch
 from support.log.scripted_broker import CLUSTER_ID, TOPIC, Fetched, ScriptedBroker
 
 PARTITION = LogPartition(TOPIC, 0)
+GIVE_UP_MS = 2_000  # of tests that wait for the end of the request timeout: half of it is enough to connect
 NOT_LEADER, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC, CORRUPT_MESSAGE = 6, 29, 3, 2
 
 pytestmark = pytest.mark.timeout(60)  # what must end by itself fails rather than hangs
@@ -61,10 +64,11 @@ def silent() -> Iterator[str]:
 
 
 @pytest.fixture
-def closed() -> tuple[str, int]:
-    """An address nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return "127.0.0.1", listener.getsockname()[1]
+def closed() -> Iterator[tuple[str, int]]:
+    """An address nobody listens on, and that no other process can get."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield "127.0.0.1", bound.getsockname()[1]
 
 
 def test_truncated_batch_is_fetched_again() -> None:
@@ -104,7 +108,7 @@ def test_an_end_the_log_does_not_reach_is_an_error() -> None:
         ScriptedBroker(Fetched(batch(0, 9)), Fetched(high_watermark=10)) as broker,
         pytest.raises(LogUnavailable, match=f"{TOPIC}-0 ends at offset 10, before 30; gave up"),
     ):
-        fetch_all(broker, 0, 30, timeout_ms=300)
+        fetch_all(broker, 0, 30, timeout_ms=GIVE_UP_MS)
 
 
 def test_empty_range_sends_no_request() -> None:
@@ -140,7 +144,7 @@ def test_a_leader_that_died_is_replaced(closed: tuple[str, int]) -> None:
 @pytest.mark.parametrize(
     ("script", "says"),
     [
-        (Fetched(error=NOT_LEADER), "NOT_LEADER.* .6.*gave up after request.timeout.ms = 300"),
+        (Fetched(error=NOT_LEADER), f"NOT_LEADER.* .6.*gave up after request.timeout.ms = {GIVE_UP_MS}"),
         (Fetched(throttle_ms=20), "quota.*gave up after"),
         (Fetched(error=CORRUPT_MESSAGE), f"{TOPIC}-0: the broker returned CORRUPT_MESSAGE .2."),
         (Fetched(error=TOPIC_AUTHORIZATION_FAILED), f"is not authorized to read topic {TOPIC}: .*READ and DESCRIBE"),
@@ -151,20 +155,21 @@ def test_failed_fetch_is_explained(script: Fetched, says: str) -> None:
     with ScriptedBroker(script) as broker:
         broker.range = (7, 90)
         with pytest.raises(LogUnavailable, match=says):
-            fetch_all(broker, 5, 30, timeout_ms=300)
+            fetch_all(broker, 5, 30, timeout_ms=GIVE_UP_MS)
 
 
 def test_a_quota_is_waited_out() -> None:
-    with ScriptedBroker(Fetched(throttle_ms=1_000), Fetched(batch(0, 9))) as broker:
-        assert fetch_all(broker, 0, 10, timeout_ms=600) == [batch(0, 9)]
+    with ScriptedBroker(Fetched(throttle_ms=GIVE_UP_MS + 500), Fetched(batch(0, 9))) as broker:
+        assert fetch_all(broker, 0, 10, timeout_ms=GIVE_UP_MS) == [batch(0, 9)]
 
 
 def test_a_cluster_that_is_gone_for_a_moment_is_waited_for() -> None:
-    with ScriptedBroker(Fetched(batch(0, 9)), None) as broker:
+    (port,) = free_ports(1)
+    with ScriptedBroker(Fetched(batch(0, 9)), None, port=port) as broker:
         pieces = fetch(connect(broker), PARTITION, OffsetRange(0, 20))
         assert next(pieces) == batch(0, 9)
     time.sleep(0.3)  # tried in vain meanwhile
-    with ScriptedBroker(Fetched(batch(10, 19)), port=broker.address[1]):
+    with ScriptedBroker(Fetched(batch(10, 19)), port=port):
         assert list(pieces) == [batch(10, 19)]
 
 
@@ -230,20 +235,30 @@ def test_missing_leader_is_waited_for() -> None:
         broker.leaders.appendleft(None)
         broker.leaders.pop()
         with pytest.raises(LogUnavailable, match=f"{TOPIC}-0 has no leader.*gave up"):
-            describe(connect(broker, timeout_ms=300), [TOPIC])
+            describe(connect(broker, timeout_ms=GIVE_UP_MS), [TOPIC])
 
 
 def test_one_bootstrap_server_that_answers_is_enough(silent: str, closed: tuple[str, int]) -> None:
     with ScriptedBroker() as broker:
         again = silent.replace("127.0.0.1", "localhost")
         servers = f"{silent},{again},{closed[0]}:{closed[1]},{broker.bootstrap}"
-        assert describe(KafkaConnection(bootstrap=servers, request_timeout_ms=2_000), [TOPIC]).identity == CLUSTER_ID
+        assert describe(KafkaConnection(bootstrap=servers, request_timeout_ms=5_000), [TOPIC]).identity == CLUSTER_ID
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
-def test_brokers_not_reached_are_named_with_the_cause(silent: str, closed: tuple[str, int], protocol: str) -> None:
+def test_brokers_not_reached_are_named_with_the_cause(
+    silent: str, closed: tuple[str, int], protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve = socket.getaddrinfo
+
+    def resolved(host: str, *more: Any, **options: Any) -> Any:
+        if host == "no-such-host.invalid":  # a name server may take longer to say so than the request timeout
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return resolve(host, *more, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
     bootstrap = f"{silent},{closed[0]}:{closed[1]},no-such-host.invalid:9092"
-    connection = KafkaConnection(bootstrap=bootstrap, security_protocol=protocol, request_timeout_ms=1_000)
+    connection = KafkaConnection(bootstrap=bootstrap, security_protocol=protocol, request_timeout_ms=2 * GIVE_UP_MS)
     for attempt in (
         lambda: describe(connection, [TOPIC]),
         lambda: list(fetch(connection, PARTITION, OffsetRange(0, 1))),
@@ -263,7 +278,7 @@ def test_an_address_given_by_the_cluster_that_leads_nowhere_is_said_to_be_one(cl
         with pytest.raises(
             LogUnavailable, match=f"127.0.0.1:{closed[1]} .an advertised listener of the cluster.*refused"
         ):
-            describe(connect(broker, timeout_ms=500), [TOPIC])
+            describe(connect(broker, timeout_ms=GIVE_UP_MS), [TOPIC])
 
 
 def test_a_broker_that_could_create_topics_when_asked_about_them_is_not_asked() -> None:

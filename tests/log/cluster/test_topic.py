@@ -25,6 +25,7 @@ pytestmark = pytest.mark.broker
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 CONTROL = 0x20
+TIMEOUT_MS = 120_000
 SASL = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 
@@ -83,13 +84,13 @@ def log(broker: Broker) -> LogPartition:
 
 @pytest.fixture(scope="module")
 def plain(broker: Broker) -> KafkaConnection:
-    return KafkaConnection(bootstrap=broker.bootstrap)
+    return KafkaConnection(bootstrap=broker.bootstrap, request_timeout_ms=TIMEOUT_MS)
 
 
 def sasl(broker: Broker, user: str, mechanism: str = "PLAIN", bootstrap: str = "", **more: str) -> KafkaConnection:
     names = {"sasl_mechanism": mechanism, "sasl_username": user, "sasl_password": PASSWORDS[user]}
     settings = {"security_protocol": "SASL_PLAINTEXT", **names, **more}
-    return KafkaConnection(bootstrap=bootstrap or broker.sasl_bootstrap, **settings)
+    return KafkaConnection(bootstrap=bootstrap or broker.sasl_bootstrap, request_timeout_ms=TIMEOUT_MS, **settings)
 
 
 @pytest.mark.parametrize("max_bytes", [1, 10_000, 16 << 20])
@@ -226,7 +227,9 @@ def test_sasl_authentication_with_and_without_tls(
 
 def test_tls_alone(broker: Broker, log: LogPartition) -> None:
     authority = str(broker.certificate)
-    connection = KafkaConnection(bootstrap=broker.ssl_bootstrap, security_protocol="SSL", ssl_ca=authority)
+    connection = KafkaConnection(
+        bootstrap=broker.ssl_bootstrap, security_protocol="SSL", ssl_ca=authority, request_timeout_ms=TIMEOUT_MS
+    )
     assert read(connection, log, 0, 2_500, 20_000) == on_disk(broker, log)
     with pytest.raises(
         LogUnavailable, match=r"certificate of the broker is not trusted .*local issuer.*ssl\.ca\.location"
@@ -246,7 +249,9 @@ def test_wrong_password_is_reported(broker: Broker, log: LogPartition, mechanism
 def test_wrong_security_protocol_is_reported(broker: Broker, log: LogPartition) -> None:
     def failure(bootstrap: str, protocol: str) -> str:
         user = {"sasl_mechanism": "PLAIN", "sasl_username": "admin", "sasl_password": "s"} if "SASL" in protocol else {}
-        connection = KafkaConnection(bootstrap=bootstrap, security_protocol=protocol, **user)
+        connection = KafkaConnection(
+            bootstrap=bootstrap, security_protocol=protocol, request_timeout_ms=TIMEOUT_MS, **user
+        )
         with pytest.raises(LogUnavailable) as failed:
             describe(connection, [log.topic])
         return str(failed.value)
