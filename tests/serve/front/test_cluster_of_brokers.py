@@ -18,7 +18,7 @@ from support.serve.reading import Reading
 
 pytestmark = pytest.mark.long  # a cluster of its own, whose groups are adopted
 
-TOPIC, PARTITIONS, LOG_PARTITIONS, SECONDS = "between", 4, 6, 60
+TOPIC, PARTITIONS, LOG_PARTITIONS, SECONDS = "between", 4, 6, 180
 GROUPS = [f"moved-{number}" for number in range(12)]
 OFFSETS = {group: {(TOPIC, number % PARTITIONS): number} for number, group in enumerate(GROUPS)}
 
@@ -93,12 +93,18 @@ def transact(cluster: BrokerCluster, group: str, offset: int, *, commits: bool) 
 
 
 def available(cluster: BrokerCluster, groups: Sequence[str]) -> set[str]:
-    """Return the groups that one of the brokers coordinates and has loaded; the first request creates the topic."""
+    """Return the groups that have loaded at a broker that coordinates them according to both brokers.
+
+    The first request creates the topic.
+    """
     wanted = [{"group_id": group, "topics": None, "member_id": None, "member_epoch": -1} for group in groups]
-    for broker in cluster.brokers:
-        coordinators(broker.bootstrap)
-    answers = [ask(broker.bootstrap, apis.OFFSET_FETCH, 8, groups=wanted)["groups"] for broker in cluster.brokers]
-    return {group["group_id"] for answer in answers for group in answer if not group["error_code"]}
+    found, loaded = [], set()
+    for node, broker in zip(BROKERS, cluster.brokers, strict=True):
+        answer = ask(broker.bootstrap, apis.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[*groups])
+        found.append({(each["key"], each["node_id"]) for each in answer["coordinators"]})
+        fetched = ask(broker.bootstrap, apis.OFFSET_FETCH, 8, groups=wanted)["groups"]
+        loaded |= {(group["group_id"], node) for group in fetched if not group["error_code"]}
+    return {group for group, _ in loaded.intersection(*found)}
 
 
 def commit_error(bootstrap: str, topic: str) -> int:
@@ -180,4 +186,6 @@ def test_adoption_continues_after_a_broker_and_the_controller_were_killed(
         code, output = moving.result()
     assert code == 0, output
     with adopted.serving():
+        for broker in cluster.brokers:
+            until(lambda: coordinators(broker.bootstrap), {(0, NODE)})  # noqa: B023
         assert committed(cluster.bootstrap, GROUPS) == OFFSETS

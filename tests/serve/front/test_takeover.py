@@ -18,7 +18,7 @@ from support.serve.reading import Reading
 
 pytestmark = pytest.mark.long  # brokers of their own, and sessions that end
 
-TOPIC, PARTITIONS, SECONDS = "takeover", 3, 60
+TOPIC, PARTITIONS, SECONDS = "takeover", 3, 180
 
 
 def produce(bootstrap: str, first: int, last: int) -> None:
@@ -36,6 +36,12 @@ def fetch_errors(bootstrap: str, groups: Sequence[str]) -> set[int]:
     """Return the error codes of groups, which are not available until their coordinator has loaded them."""
     wanted = [{"group_id": group, "topics": None, "member_id": None, "member_epoch": -1} for group in groups]
     return {int(group["error_code"]) for group in ask(bootstrap, apis.OFFSET_FETCH, 8, groups=wanted)["groups"]}
+
+
+def coordinators(bootstrap: str, groups: Sequence[str]) -> set[int]:
+    """Return the node ids of the coordinators of groups."""
+    answer = ask(bootstrap, apis.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=groups)
+    return {int(each["node_id"]) for each in answer["coordinators"]}
 
 
 def test_members_stay_through_adoption_and_losses(tmp_path: Path) -> None:
@@ -109,8 +115,7 @@ def test_adoption_that_is_killed_is_resumed(tmp_path: Path) -> None:
         assert code == 0, output
         with adopted.serving() as serving:
             assert committed(broker.bootstrap, groups) == before
-            answer = ask(broker.bootstrap, apis.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=groups)
-            assert {each["node_id"] for each in answer["coordinators"]} == {NODE}
+            until(lambda: coordinators(broker.bootstrap, groups), {NODE})
         assert not [line for line in serving.said if "Traceback" in line]
 
 
@@ -147,8 +152,7 @@ def test_partitions_are_given_back_although_the_return_is_killed(tmp_path: Path)
             if resumed:
                 code, output = adopted.move("return", "--execute")
                 assert code == 0, output
-            answer = ask(broker.bootstrap, apis.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=groups)
-            assert {each["node_id"] for each in answer["coordinators"]} == {1}
+            until(lambda: coordinators(broker.bootstrap, groups), {1})
             until(lambda: fetch_errors(broker.bootstrap, groups), {0})  # the broker loads what it has copied
             assert committed(broker.bootstrap, groups) == before
             produce(broker.bootstrap, 60, 90)
