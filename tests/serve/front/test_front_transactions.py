@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from offsetlake.kafka import error_codes
 from offsetlake.serve.protocol import api_keys as apis
-from support.broker.workload import create_topic
+from support.broker.workload import create_topic, simple_commit
 from support.serve.adopted import Adopted, committed, until
 from support.serve.kio_requests import ask
 
 pytestmark = pytest.mark.long  # one broker of its own, whose groups are adopted
 
-SOURCE, RESULT, SECONDS = "eos-source", "eos-result", 30
+SOURCE, RESULT, SECONDS = "eos-source", "eos-result", 120
 RECORDS, BATCH = 200, 20
 
 
@@ -33,10 +33,7 @@ def adopted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Adopted]:
         for number in range(RECORDS):
             source.produce(SOURCE, str(number))
         assert source.flush(SECONDS) == 0
-        consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "creates-the-topic"})
-        consumer.subscribe([SOURCE])
-        consumer.consume(1, SECONDS)
-        consumer.close()
+        simple_commit(broker.bootstrap, "creates-the-topic", {(SOURCE, 0): 0})
         code, output = cluster.adopt("--execute")
         assert code == 0, output
         yield cluster
@@ -49,11 +46,33 @@ def producer_of(adopted: Adopted, name: str, timeout_ms: int = 60_000) -> Produc
     return producer
 
 
-def consumer_of(adopted: Adopted, group: str, topic: str = SOURCE) -> Consumer:
+def consumer_of(adopted: Adopted, group: str, topic: str = SOURCE, **more: Any) -> Consumer:
     settings = {"auto.offset.reset": "earliest", "enable.auto.commit": False, "isolation.level": "read_committed"}
-    consumer = Consumer({"bootstrap.servers": adopted.broker.bootstrap, "group.id": group} | settings)
+    consumer = Consumer({"bootstrap.servers": adopted.broker.bootstrap, "group.id": group} | settings | more)
     consumer.subscribe([topic])
     return consumer
+
+
+def member_of(adopted: Adopted, group: str) -> Consumer:
+    """Return a consumer that has joined its group, and stays a member while the process is restarted."""
+    consumer = consumer_of(adopted, group, **{"session.timeout.ms": 300_000})
+    while (message := consumer.poll(SECONDS)) is not None and message.error():
+        pass
+    assert message is not None
+    return consumer
+
+
+def consumed(consumer: Consumer) -> list[Message]:
+    """Return the next records.
+
+    Raises:
+        KafkaException: Consuming has failed.
+    """
+    messages = consumer.consume(BATCH, 10)
+    for error in (message.error() for message in messages):
+        if error is not None:
+            raise KafkaException(error)
+    return messages
 
 
 def send(producer: Producer, consumer: Consumer, offset: int) -> None:
@@ -66,24 +85,22 @@ def offset_of(adopted: Adopted, group: str) -> int | None:
     return committed(adopted.broker.bootstrap, [group])[group].get((SOURCE, 0))
 
 
-@pytest.fixture
-def group(adopted: Adopted, request: pytest.FixtureRequest) -> Iterator[tuple[str, Consumer]]:
-    """A group of its own with a member."""
-    name = request.node.name
-    consumer = consumer_of(adopted, name)
-    consumer.consume(1, SECONDS)
-    yield name, consumer
-    consumer.close()
+def stable_error(adopted: Adopted, group: str) -> int:
+    """Return the error of a fetch of the offset of a group that requires stable offsets."""
+    topics = [{"name": SOURCE, "partition_indexes": [0]}]
+    groups = [{"group_id": group, "topics": topics, "member_id": None, "member_epoch": -1}]
+    answer = ask(f"127.0.0.1:{adopted.port}", apis.OFFSET_FETCH, 8, require_stable=True, groups=groups)
+    return int(answer["groups"][0]["topics"][0]["partitions"][0]["error_code"])
 
 
 def test_committed_and_aborted_offsets(adopted: Adopted) -> None:
     with adopted.serving():
-        consumer, producer = consumer_of(adopted, "outcomes"), producer_of(adopted, "outcomes")
-        consumer.consume(1, SECONDS)
+        consumer, producer = member_of(adopted, "outcomes"), producer_of(adopted, "outcomes")
         for offset, commits, expected in ((5, True, 5), (7, False, 5), (9, True, 9)):
             producer.begin_transaction()
             send(producer, consumer, offset)
             assert offset_of(adopted, "outcomes") != offset
+            assert stable_error(adopted, "outcomes") == error_codes.UNSTABLE_OFFSET_COMMIT
             (producer.commit_transaction if commits else producer.abort_transaction)(SECONDS)
             until(lambda: offset_of(adopted, "outcomes"), expected)
         consumer.close()
@@ -91,19 +108,11 @@ def test_committed_and_aborted_offsets(adopted: Adopted) -> None:
 
 def test_transactions_that_time_out_and_producers_that_are_fenced(adopted: Adopted) -> None:
     with adopted.serving():
-        consumer = consumer_of(adopted, "fenced")
-        consumer.consume(1, SECONDS)
-        slow = producer_of(adopted, "slow", timeout_ms=1_000)
+        consumer = member_of(adopted, "fenced")
+        slow = producer_of(adopted, "slow", timeout_ms=5_000)
         slow.begin_transaction()
         send(slow, consumer, 3)
-        stable = {"require_stable": True, "groups": [group_request("fenced")]}
-
-        def error() -> int:
-            answer = ask(f"127.0.0.1:{adopted.port}", apis.OFFSET_FETCH, 8, **stable)
-            return int(answer["groups"][0]["topics"][0]["partitions"][0]["error_code"])
-
-        assert error() == error_codes.UNSTABLE_OFFSET_COMMIT
-        until(error, error_codes.NONE)  # the coordinator has aborted the transaction
+        until(lambda: stable_error(adopted, "fenced"), error_codes.NONE)  # the coordinator has aborted the transaction
         assert offset_of(adopted, "fenced") is None
         with pytest.raises(KafkaException):
             slow.commit_transaction(SECONDS)
@@ -120,23 +129,20 @@ def test_transactions_that_time_out_and_producers_that_are_fenced(adopted: Adopt
         consumer.close()
 
 
-def group_request(group: str) -> dict[str, Any]:
-    topics = [{"name": SOURCE, "partition_indexes": [0]}]
-    return {"group_id": group, "topics": topics, "member_id": None, "member_epoch": -1}
-
-
 def test_new_transactions_add_the_group_and_old_ones_have_to(adopted: Adopted) -> None:
     """TxnOffsetCommit 5 adds the partition of the group to the transaction; versions before are refused without it."""
     with adopted.serving():
         bootstrap, name = adopted.broker.bootstrap, "versions"
 
         def settled(api: int, version: int, **values: Any) -> dict[str, Any]:
-            """Repeat a request while the transaction before it is completed."""
+            """Repeat a request until the coordinator is available and the transaction before it is complete."""
             for _ in range(10 * SECONDS):
                 answer = ask(bootstrap, api, version, **values)
                 if answer["error_code"] not in {
                     error_codes.CONCURRENT_TRANSACTIONS,
                     error_codes.COORDINATOR_LOAD_IN_PROGRESS,
+                    error_codes.COORDINATOR_NOT_AVAILABLE,
+                    error_codes.NOT_COORDINATOR,
                 }:
                     return answer
                 asyncio.run(asyncio.sleep(0.1))  # the interval between polls
@@ -184,8 +190,7 @@ def test_restarts_while_transactions_are_open(adopted: Adopted) -> None:
         for commits in (True, False):
             group = f"restart-{killed}-{commits}"
             with adopted.serving() as serving:
-                consumer, producer = consumer_of(adopted, group), producer_of(adopted, group)
-                consumer.consume(1, SECONDS)
+                consumer, producer = member_of(adopted, group), producer_of(adopted, group)
                 producer.begin_transaction()
                 send(producer, consumer, 11)
                 if killed:
@@ -214,7 +219,7 @@ def test_each_result_is_produced_once_while_the_process_is_killed(adopted: Adopt
     try:
         for _ in range(20 * RECORDS // BATCH):
             try:
-                messages = consumer.consume(BATCH, 10)
+                messages = consumed(consumer)
                 if not messages and offset_of(adopted, "once") == RECORDS:
                     break
                 producer.begin_transaction()
@@ -240,8 +245,23 @@ def test_each_result_is_produced_once_while_the_process_is_killed(adopted: Adopt
         consumer.close()
         serving.stop()
     with adopted.serving():
-        results = consumer_of(adopted, "results", RESULT)
-        values = [int(message.value() or b"") for message in results.consume(2 * RECORDS, 15)]
-        results.close()
-    assert sorted(values) == [*range(RECORDS)]
+        assert sorted(results_of(adopted)) == [*range(RECORDS)]
     assert kill_at == -1
+
+
+def results_of(adopted: Adopted) -> list[int]:
+    """Return the committed results: all up to the first end of the topic after at least RECORDS of them.
+
+    The last transaction can be incomplete for a moment after it was committed.
+    """
+    consumer, values = consumer_of(adopted, "results", RESULT, **{"enable.partition.eof": True}), list[int]()
+    while (message := consumer.poll(SECONDS)) is not None:
+        error = message.error()
+        if error is None:
+            values.append(int(message.value() or b""))
+        elif error.code() != KafkaError._PARTITION_EOF:
+            raise KafkaException(error)
+        elif len(values) >= RECORDS:
+            break
+    consumer.close()
+    return values
