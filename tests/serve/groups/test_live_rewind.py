@@ -72,6 +72,12 @@ def offsets(principal: str, *partitions: int, committed: int, group: str = GROUP
     return record_batch(1, values, audit_headers("reset", principal, b"test", "here"))
 
 
+def until_assigned(group: ClassicConsumers | ConsumerProtocolConsumers) -> None:
+    """Run consumers until each partition is assigned again."""
+    while sum(map(len, group.positions.values())) < PARTITIONS:
+        group.turn()
+
+
 def rewind_while_they_run(
     group: ClassicConsumers | ConsumerProtocolConsumers, log: ServedLog, pool: ThreadPoolExecutor, batch: Batch
 ) -> int:
@@ -107,8 +113,7 @@ def rewind_often(folder: Path, protocol: str, server: Serving, times: int) -> No
             first = rewind_while_they_run(group, log, pool, batch)
             for number, log_offset in zip(partitions, range(first, first + len(partitions)), strict=True):
                 rewinds[number].append(log_offset)
-        while sum(map(len, group.positions.values())) < PARTITIONS:
-            group.turn()
+        until_assigned(group)
         group.turn()
     positions = {number: at for own in group.positions.values() for number, at in own.items()}
     group.close()
@@ -278,14 +283,14 @@ def test_commands_reset_and_restore_a_running_group(run: Run, tmp_path: Path, se
         assert "--live" in errors.partition("To undo them:")[2]
         assert run(*reset[:-1], str(5 * STEP), "--live", "--execute", *place)[0] == 0
         run_id = rows_of(run("runs", "--lake", str(tmp_path / "lake"), "--format", "json")[1])
+    until_assigned(group)
     moved = {at // STEP for own in group.positions.values() for at in own.values()}
     assert moved == {5}
     resets = [row["run_id"] for row in run_id if row["job"] == "reset"]
     with running(group):
         code, output, errors = run("restore", "--run", str(max(resets)), "--live", "--execute", *place)
         assert code == 0, errors
-    while sum(map(len, group.positions.values())) < PARTITIONS:
-        group.turn()
+    until_assigned(group)
     moved = {at // STEP for own in group.positions.values() for at in own.values()}
     assert moved == {1}
     lake = ("--lake", str(tmp_path / "lake"), "--format", "json")
