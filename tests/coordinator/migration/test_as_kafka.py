@@ -4,8 +4,6 @@
 """
 
 import base64
-import gzip
-import json
 import uuid
 from collections.abc import Iterable
 from itertools import groupby
@@ -29,24 +27,10 @@ from offsetlake.coordinator.steps import Record
 from offsetlake.kafka.records.consumer_protocol import decode_assignment
 from offsetlake.kafka.uuid import uuid_text
 from support.coordinator.consumer_groups import Host
+from support.coordinator.recorded_walks import CLIENT, Operation, assignment_of, change_topics, walks
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "mixed-groups-4.2.0.jsonl.gz"
-CLIENT = {"client_id": "client", "client_host": "localhost/127.0.0.1"}
 PARTITION_LISTS = ("topicPartitions", "assignedPartitions", "partitionsPendingRevocation")
-
-Operation = dict[str, Any]
-
-
-def _walks() -> list[list[Operation]]:
-    operations = [json.loads(line) for line in gzip.decompress(FIXTURE.read_bytes()).splitlines()]
-    resets = 0
-
-    def walk(operation: Operation) -> int:
-        nonlocal resets
-        resets += operation["op"] == "reset"
-        return resets
-
-    return [list(walked) for _, walked in groupby(operations, key=walk)]
 
 
 def _assignment(blob: bytes | str) -> Any:
@@ -56,10 +40,6 @@ def _assignment(blob: bytes | str) -> Any:
     if value is None:
         return data
     return data[:2], sorted((topic["topic"], sorted(topic["partitions"])) for topic in value["assignedPartitions"])
-
-
-def _sorted(assignment: Any) -> Any:
-    return assignment and {topic: sorted(partitions) for topic, partitions in assignment.items()}
 
 
 def _text(blob: bytes | str) -> str:
@@ -144,7 +124,7 @@ def _heartbeat(host: Host, operation: Operation) -> list[Record]:
     assert response.error_code == answer["error"]
     if response.error_code == 0:
         assert (response.member_id, response.member_epoch) == (answer["member"], answer["epoch"])
-        assert _sorted(response.assignment) == _sorted(answer["assignment"])
+        assert assignment_of(response.assignment) == assignment_of(answer["assignment"])
     else:
         assert response.error_message == answer["message"]
     return records
@@ -179,21 +159,6 @@ def _classic(host: Host, operation: Operation, tokens: dict[int, int]) -> list[R
     return records
 
 
-def _change_topics(host: Host, operation: Operation) -> None:
-    names = {topic: name for name, topic in host.topics.ids.items()}
-    name = operation.get("name") or names[operation["id"]]
-    match operation["op"]:
-        case "create":
-            host.topics.create(name, operation["partitions"])
-            host.topics.ids[name] = operation["id"]
-        case "extend":
-            host.topics.extend(name, operation["partitions"])
-        case _:
-            host.topics.delete(name)
-    if hasattr(host.group, "subscriptions") and name in host.group.subscriptions.topics():
-        host.change_topics()
-
-
 def _run(host: Host, operation: Operation, tokens: dict[int, int]) -> list[Record]:
     match operation["op"]:
         case "sleep":
@@ -203,11 +168,11 @@ def _run(host: Host, operation: Operation, tokens: dict[int, int]) -> list[Recor
         case "join" | "sync" | "beat" | "leave":
             return _classic(host, operation, tokens)
         case _:
-            _change_topics(host, operation)
+            change_topics(host, operation)
             return []
 
 
-@pytest.mark.parametrize("walk", _walks(), ids=lambda walk: f"{len(walk)}-operations")
+@pytest.mark.parametrize("walk", walks(FIXTURE), ids=lambda walk: f"{len(walk)}-operations")
 def test_walk(walk: list[Operation]) -> None:
     _, *operations = walk
     host, tokens = Host(settings=CoordinatorSettings(initial_rebalance_delay_ms=0)), {}

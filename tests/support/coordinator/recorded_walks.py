@@ -7,6 +7,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from offsetlake.coordinator.modern.group import ModernGroup
 from offsetlake.coordinator.steps import Record
 from support.coordinator.consumer_groups import Host
 
@@ -65,7 +66,7 @@ def assignment_of(assignment: Any) -> Any:
 
 
 def change_topics(host: Host, operation: Operation) -> None:
-    """Create, extend or delete a topic, and tell the group."""
+    """Create, extend or delete a topic, and inform the group if it is subscribed to it; a classic group is not."""
     names = {topic: name for name, topic in host.topics.ids.items()}
     name = operation.get("name") or names[operation["id"]]
     match operation["op"]:
@@ -76,5 +77,5 @@ def change_topics(host: Host, operation: Operation) -> None:
             host.topics.extend(name, operation["partitions"])
         case _:
             host.topics.delete(name)
-    if name in host.group.subscriptions.topics():
+    if isinstance(host.group, ModernGroup) and name in host.group.subscriptions.topics():
         host.change_topics()
