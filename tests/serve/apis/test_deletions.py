@@ -4,8 +4,6 @@ from typing import Any
 
 import pytest
 
-from offsetlake.errors import LogUnavailable
-from offsetlake.kafka.batches.writer import Batch
 from offsetlake.serve.protocol import api_keys as apis
 from offsetlake.serve.storage.store import Store
 from support.serve.commands import (
@@ -94,12 +92,9 @@ def _committing(group: str, offset: int) -> dict[str, Any]:
     return {"group_id": group, "topics": [{"name": "t", "partitions": [row]}]}
 
 
-def test_failed_append_deletes_nothing(served: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_partition: int, _batches: list[Batch]) -> list[int]:
-        raise LogUnavailable("no space")
-
+def test_failed_append_deletes_nothing(served: InProcess) -> None:
     before = stored(served, EMPTY)
-    monkeypatch.setattr(served.appender, "append", full)
-    assert delete_groups(served, EMPTY, ABSENT) == {EMPTY: 16, ABSENT: 69}
-    assert delete_offsets(served, EMPTY, *before) == [16]
+    with served.full_disk():
+        assert delete_groups(served, EMPTY, ABSENT) == {EMPTY: 16, ABSENT: 69}
+        assert delete_offsets(served, EMPTY, *before) == [16]
     assert stored(served, EMPTY) == before

@@ -39,7 +39,7 @@ from support.serve.consuming_groups import (
 from support.serve.http_client import ask, problem
 from support.serve.in_process import InProcess, Origin
 from support.serve.job_socket_requests import commit as simple_commit
-from support.serve.members import OFFSET_COMMIT, Members, subscription
+from support.serve.members import OFFSET_COMMIT, Members, joining
 from support.serve.serving import Serving
 from support.serve.wire_client import WireClient
 
@@ -202,20 +202,12 @@ def test_server_that_stops_ends_the_rewind(tmp_path: Path) -> None:
     members.close()
 
 
-def test_offsets_that_cannot_be_written_are_not_set(
-    tmp_path: Path, origin: Origin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offsets_that_cannot_be_written_are_not_set(tmp_path: Path, origin: Origin) -> None:
     server = InProcess(tmp_path, origin)
     server.load()
 
-    def full(*_: object) -> list[int]:
-        raise LogUnavailable("The disk is full.")
-
     def join(member: str) -> dict[str, Any]:
-        minutes = {"session_timeout": timedelta(minutes=5), "rebalance_timeout": timedelta(minutes=5)}
-        protocols = [{"name": "range", "metadata": subscription(TOPIC)}]
-        values = minutes | {"group_id": ABSENT, "member_id": member, "group_instance_id": None, "reason": None}
-        return server.ask(apis.JOIN_GROUP, 9, **values | {"protocol_type": "consumer", "protocols": protocols})
+        return server.ask(apis.JOIN_GROUP, 9, **joining(ABSENT, member, TOPIC))
 
     def start() -> asyncio.Task[Any]:
         task = server.loop.create_task(server.parts.rewinds.rewind(batch))
@@ -226,8 +218,7 @@ def test_offsets_that_cannot_be_written_are_not_set(
     join(member)
     batch = read_batch(bytes(offsets("User:a", 0, committed=1, group=ABSENT).data))
     done = start()
-    with monkeypatch.context() as patched:
-        patched.setattr(server.appender, "append", full)
+    with server.full_disk():
         assert join(member)["error_code"] == error_codes.NOT_COORDINATOR
     refused = server.loop.run_until_complete(done)
     assert refused == (-1, f"{NOT_WRITTEN}: error code {error_codes.NOT_COORDINATOR}")

@@ -12,7 +12,6 @@ import pytest
 from offsetlake.coordinator.consumer import regexes
 from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.coordinator.steps import Timer, TimerKind
-from offsetlake.errors import LogUnavailable
 from offsetlake.kafka import error_codes
 from offsetlake.serve.auth.acl import COMMIT, READ, Access, Grant
 from offsetlake.serve.groups import regex_evaluation
@@ -21,7 +20,7 @@ from support.groups.consumer_scenarios import Group
 from support.serve.commands import ABSENT
 from support.serve.in_process import InProcess, Origin
 from support.serve.kio_requests import answered, request
-from support.serve.members import Members, subscription
+from support.serve.members import Members, joining, subscription
 from support.serve.serving import Serving
 
 NOTHING = b"\0\1\0\0\0\0\xff\xff\xff\xff"  # in the version of the subscription
@@ -99,26 +98,11 @@ def test_member_without_heartbeats_is_removed(tmp_path: Path) -> None:
         members.close()
 
 
-def joining(group: str, member: str = "") -> dict[str, Any]:
-    minutes = {"session_timeout": timedelta(minutes=5), "rebalance_timeout": timedelta(minutes=5)}
-    protocols = [{"name": "range", "metadata": subscription("t")}]
-    return minutes | {
-        "group_id": group, "member_id": member, "group_instance_id": None, "protocol_type": "consumer",
-        "protocols": protocols, "reason": None,
-    }  # fmt: skip
-
-
-def test_group_whose_records_cannot_be_written_does_not_exist(
-    tmp_path: Path, origin: Origin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_group_whose_records_cannot_be_written_does_not_exist(tmp_path: Path, origin: Origin) -> None:
     server = InProcess(tmp_path, origin)
     server.load()
 
-    def full(*_: object) -> list[int]:
-        raise LogUnavailable("The disk is full.")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(server.appender, "append", full)
+    with server.full_disk():
         refused = server.ask(apis.JOIN_GROUP, 9, **joining(ABSENT))
     assert refused["error_code"] == error_codes.NOT_COORDINATOR
     assert server.store.group(ABSENT.encode()) is None
@@ -245,9 +229,7 @@ def test_empty_group_changes_its_protocol(tmp_path: Path, origin: Origin) -> Non
     server.close()
 
 
-def test_group_with_members_changes_its_protocol_unless_that_cannot_be_written(
-    tmp_path: Path, origin: Origin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_group_with_members_changes_its_protocol_unless_that_cannot_be_written(tmp_path: Path, origin: Origin) -> None:
     server = InProcess(tmp_path, origin)
     server.load()
     member = server.ask(apis.JOIN_GROUP, 9, **joining(ABSENT))["member_id"]
@@ -261,9 +243,6 @@ def test_group_with_members_changes_its_protocol_unless_that_cannot_be_written(
         code: int = server.ask(apis.HEARTBEAT, 4, **of_member, generation_id=generation)["error_code"]
         return code
 
-    def full(*_: object) -> list[int]:
-        raise LogUnavailable("The disk is full.")
-
     consumer = "AAAAAAAAAAAAAAAAAAAAAQ"
 
     def ask(epoch: int) -> int:
@@ -271,15 +250,13 @@ def test_group_with_members_changes_its_protocol_unless_that_cannot_be_written(
         code: int = answer["error_code"]
         return code
 
-    with monkeypatch.context() as patched:
-        patched.setattr(server.appender, "append", full)
+    with server.full_disk():
         assert ask(0) == error_codes.NOT_COORDINATOR
     assert (kind(server), beat(1)) == (("classic", "Stable"), error_codes.NONE)
     assert ask(0) == error_codes.NONE
     assert (kind(server), beat(1)) == (("consumer", "Reconciling"), error_codes.REBALANCE_IN_PROGRESS)
     assert server.ask(apis.JOIN_GROUP, 9, **joining(ABSENT, member))["generation_id"] == 2
-    with monkeypatch.context() as patched:
-        patched.setattr(server.appender, "append", full)
+    with server.full_disk():
         assert ask(-1) == error_codes.NOT_COORDINATOR
     assert (kind(server), beat(2)) == (("consumer", "Stable"), error_codes.NONE)
     assert ask(-1) == error_codes.NONE
@@ -288,9 +265,7 @@ def test_group_with_members_changes_its_protocol_unless_that_cannot_be_written(
     server.close()
 
 
-def test_member_outlives_a_change_of_its_group_that_could_not_be_written(
-    tmp_path: Path, origin: Origin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_member_outlives_a_change_of_its_group_that_could_not_be_written(tmp_path: Path, origin: Origin) -> None:
     server = InProcess(tmp_path, origin)
     server.load()
     member = server.ask(apis.JOIN_GROUP, 9, **joining(ABSENT))["member_id"]
@@ -298,11 +273,7 @@ def test_member_outlives_a_change_of_its_group_that_could_not_be_written(
     beat = {"group_id": ABSENT, "member_id": member, "group_instance_id": None, "generation_id": 1}
     consumer = heartbeat(ABSENT, "AAAAAAAAAAAAAAAAAAAAAQ", 0)
 
-    def full(*_: object) -> list[int]:
-        raise LogUnavailable("The disk is full.")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(server.appender, "append", full)
+    with server.full_disk():
         upgrading = server.start(request(apis.CONSUMER_GROUP_HEARTBEAT, 1, consumer))
         beating = server.start(request(apis.HEARTBEAT, 4, beat))  # in the consumer group
         server.wait(upgrading)
@@ -315,9 +286,7 @@ def test_member_outlives_a_change_of_its_group_that_could_not_be_written(
     server.close()
 
 
-def test_join_that_waits_in_a_group_whose_change_cannot_be_written_is_answered(
-    tmp_path: Path, origin: Origin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_join_that_waits_in_a_group_whose_change_cannot_be_written_is_answered(tmp_path: Path, origin: Origin) -> None:
     server = InProcess(tmp_path, origin)
     server.load()
     consumer = "AAAAAAAAAAAAAAAAAAAAAQ"
@@ -327,11 +296,7 @@ def test_join_that_waits_in_a_group_whose_change_cannot_be_written_is_answered(
     for member_id in (member, other):
         assert server.ask(apis.JOIN_GROUP, 9, **joining(ABSENT, member_id))["error_code"] == error_codes.NONE
 
-    def full(*_: object) -> list[int]:
-        raise LogUnavailable("The disk is full.")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(server.appender, "append", full)
+    with server.full_disk():
         leaving = server.start(request(apis.CONSUMER_GROUP_HEARTBEAT, 1, heartbeat(ABSENT, consumer, -1)))
         waiting = server.start(request(apis.JOIN_GROUP, 9, joining(ABSENT, member)))
         refused = answered(apis.CONSUMER_GROUP_HEARTBEAT, 1, server.wait(leaving))

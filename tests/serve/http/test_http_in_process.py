@@ -14,7 +14,6 @@ from pydantic import ValidationError
 from starlette.requests import Request
 
 from offsetlake.errors import BadRequest, LogUnavailable
-from offsetlake.kafka.batches.writer import Batch
 from offsetlake.serve import logs
 from offsetlake.serve.auth import tls
 from offsetlake.serve.auth.principals import Client
@@ -85,13 +84,9 @@ def test_requests_fail_with_loading_until_the_log_is_loaded(http: OverHttp) -> N
     assert http.ask("GET", f"/v1/offsets?group={EMPTY}").status == 200
 
 
-def test_full_disk_refuses_writes_until_there_is_space(http: OverHttp, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_partition: int, _batches: list[Batch]) -> list[int]:
-        raise LogUnavailable("no space")
-
+def test_full_disk_refuses_writes_until_there_is_space(http: OverHttp) -> None:
     http.service.load()
-    with monkeypatch.context() as patched:
-        patched.setattr(http.service.appender, "append", full)
+    with http.service.full_disk():
         refused = [http.ask("POST", "/v1/commit", COMMIT), http.ask("DELETE", f"/v1/groups?group={EMPTY}")]
     assert [problem(answer) for answer in refused] == ["log-not-writable"] * 2
     assert http.ask("GET", "/readyz").status == 200  # later writes are tried again

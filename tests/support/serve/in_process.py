@@ -3,11 +3,14 @@
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+from unittest.mock import patch
 
+from offsetlake.errors import LogUnavailable
 from offsetlake.serve.apis.dispatch import Service
 from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.components import ServerComponents
@@ -80,6 +83,16 @@ class InProcess:
     def wait(self, answer: "asyncio.Future[bytes]") -> bytes:
         """Wait for a response."""
         return self.loop.run_until_complete(asyncio.wait_for(answer, SECONDS))
+
+    @contextmanager
+    def full_disk(self) -> Iterator[None]:
+        """Fail all writes to the log inside `with`, as on a full disk."""
+
+        def full(*_: object) -> NoReturn:
+            raise LogUnavailable("The disk is full.")
+
+        with patch.object(self.appender, "append", full):
+            yield
 
     def close(self) -> None:
         """Release the log and the event loop."""

@@ -24,6 +24,16 @@ def subscription(*topics: str, version: int = 0) -> bytes:
     return version.to_bytes(2) + len(topics).to_bytes(4) + names + b"\xff\xff\xff\xff" + owned
 
 
+def joining(group: str, member: str = "", topic: str = "t") -> dict[str, Any]:
+    """Return the fields of JoinGroup of a dynamic member that subscribes to a topic."""
+    minutes = {"session_timeout": timedelta(minutes=5), "rebalance_timeout": timedelta(minutes=5)}
+    protocols = [{"name": "range", "metadata": subscription(topic)}]
+    return minutes | {
+        "group_id": group, "member_id": member, "group_instance_id": None, "protocol_type": "consumer",
+        "protocols": protocols, "reason": None,
+    }  # fmt: skip
+
+
 @dataclass
 class Members:
     """The members of one group of one server, by names that a test chooses; `answers` are all answers so far.
