@@ -97,6 +97,7 @@ class InProcess:
     def close(self) -> None:
         """Release the log and the event loop."""
         self.loop.run_until_complete(self.parts.reads.close())
+        self.writes._sync_thread.shutdown()  # a sync under way would fail in a later test
         self.appender.close()
         self.loop.close()
 
