@@ -134,7 +134,7 @@ def _read_text(data: bytes, begin: int) -> tuple[str, int]:
 
 
 def rebalance(members: Sequence[ClassicMember]) -> float:
-    """Let all members join and receive their assignments; return the seconds."""
+    """Join all members and receive their assignments; return the seconds."""
     start = time.perf_counter()
     for step in (ClassicMember.join, ClassicMember.joined, ClassicMember.sync, ClassicMember.synced):
         for member in members:

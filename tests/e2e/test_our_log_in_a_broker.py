@@ -90,7 +90,7 @@ def _groups(bootstrap: str) -> None:
 
 
 def _expire(lake: Lake, log: Path) -> None:
-    """Let the groups go that are called so; their offsets of the other topic stay, of those that return."""
+    """Expire the groups whose names begin with `expires`, except for the other topic of those that return."""
     policy = RetentionPolicy(
         1000 * WEEK, (Override("expires-and-returns-*", OTHER, 1000 * WEEK), Override("expires-*", "*", WEEK))
     )

@@ -30,7 +30,7 @@ def user(s3: S3Server) -> None:
 
 @pytest.fixture(autouse=True)
 def clients() -> Iterator[None]:
-    """Let clients read the environment again."""
+    """Discard cached clients, so that new ones read the environment."""
     object_store._client.cache_clear()
     yield
     object_store._client.cache_clear()

@@ -225,7 +225,7 @@ class Walk:
         assert (Timer(TimerKind.SYNC, "g") in host.timers) == bool(group.pending_syncs)
 
     def finish(self) -> None:
-        """Let all clients die, and check that the group becomes empty and all requests are answered."""
+        """Advance the clock without clients, and check that the group becomes empty and all requests are answered."""
         self.host.write_error = None
         self.host.advance(400_000)
         self.host.write()

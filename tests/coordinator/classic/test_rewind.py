@@ -251,7 +251,7 @@ def join_both(host: Host, leader: str, follower: str, owned: dict[str, Iterable[
 def sync_both(
     host: Host, leader: str, follower: str, of_leader: Iterable[int], of_follower: Iterable[int]
 ) -> tuple[list[int], list[int]]:
-    """Let both sync, and return their assignments."""
+    """Send SyncGroup of both members, and return their assignments."""
     generation = host.group.generation
     waiting = host.sync(follower, generation)
     assignments = {leader: assigned(*of_leader), follower: assigned(*of_follower)}

@@ -43,7 +43,7 @@ def _heartbeat(host: Host, operation: Operation, answer: Operation) -> list[Reco
 
 
 def _sleep(host: Host, elapsed_ms: int) -> list[Record]:
-    """Let time pass; regular expressions are evaluated by the operation `exec` only."""
+    """Advance the clock; only the operation `exec` evaluates regular expressions."""
     evaluation = host.timers.pop(REGEX_TIMER, None)
     records = host.advance(elapsed_ms)
     if evaluation is not None:

@@ -175,7 +175,7 @@ def _walk(seed: int, steps: int) -> None:
 
 
 def _check_end(host: Host, clients: list[Client], epochs: tuple[int, int]) -> None:
-    """Let the clients that are alive continue until the others are fenced and nothing changes any more."""
+    """Run the clients that are alive until the others are fenced, and check that nothing changes any more."""
     alive = [client for client in clients if client.alive]
     for _ in range(40):
         host.advance(2_500)

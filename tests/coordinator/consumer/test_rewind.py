@@ -53,7 +53,7 @@ class RewindHost(Host):
         return self.rewinds.get(token)
 
     def forget(self, name: str) -> None:
-        """Let a client abandon its partitions."""
+        """Make a client abandon its partitions."""
         self.epochs.pop(name, None)
         self.owned.pop(name, None)
 
@@ -79,7 +79,7 @@ class RewindHost(Host):
         return self.owned[name]
 
     def settled(self, *names: str) -> None:
-        """Let clients send heartbeats until nothing changes."""
+        """Send heartbeats of clients until nothing changes."""
         for _ in range(6):
             for name in names:
                 self.beat(name)

@@ -30,7 +30,7 @@ def new_host(partitions: int = 4, **settings: Any) -> MixedHost:
 
 
 def revoke(host: MixedHost) -> None:
-    """Let the member with the consumer protocol give up what it should."""
+    """Send the heartbeats with which the member with the consumer protocol revokes its partitions."""
     first, _ = host.send("c", host.group.member("c").epoch)
     host.send("c", first.member_epoch, owned=dict(host.group.member("c").assigned))
 

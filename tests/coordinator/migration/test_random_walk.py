@@ -246,7 +246,7 @@ def _walk(seed: int, steps: int) -> set[str]:
 
 
 def _check_end(host: MixedHost, clients: list[Client], epoch: int) -> None:
-    """Let the clients that are alive continue until the group is stable, and all partitions have one owner."""
+    """Run the clients that are alive, and check that the group becomes stable and all partitions have one owner."""
     for client in clients:
         client.orderly = True
     for _ in range(60):

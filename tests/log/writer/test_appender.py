@@ -167,7 +167,7 @@ def test_bytes_torn_at_the_same_offset_again_are_kept_too(tmp_path: Path) -> Non
 
 @contextmanager
 def room_for(path: Path, size: int) -> Iterator[None]:
-    """Let no file grow by more than this over what `path` has: the kernel takes what fits and then refuses."""
+    """Limit files to the size of `path` plus `size`: the kernel writes what fits, and fails the rest."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, ((path.stat().st_size if path.exists() else 0) + size, hard))
     try:

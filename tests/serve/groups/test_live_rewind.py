@@ -232,7 +232,7 @@ def test_offsets_that_cannot_be_written_are_not_set(tmp_path: Path, origin: Orig
 
 @contextmanager
 def running(group: ClassicConsumers | ConsumerProtocolConsumers) -> Iterator[None]:
-    """Let consumers take turns in a thread."""
+    """Run the turns of consumers in a thread."""
     stop = Event()
 
     def turns() -> None:

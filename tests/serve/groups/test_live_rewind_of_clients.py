@@ -56,7 +56,7 @@ class Subscribed:
 
 
 def poll(consumers: list[Subscribed], until: Callable[[], bool]) -> None:
-    """Let consumers run; what they cannot read, because this server has no records, does not matter."""
+    """Poll consumers; that they cannot read, because this server has no records, does not matter."""
     while not until():
         for each in consumers:
             each.consumer.poll(0.02)

@@ -45,7 +45,7 @@ def test_a_running_group_is_upgraded_and_downgraded(server: Serving) -> None:
 
 
 def _await_all_partitions(members: list[Consumer]) -> None:
-    """Let members poll until each partition is assigned to one of them, and all have some."""
+    """Poll members until each partition is assigned to one of them, and all have some."""
     while True:
         for member in members:
             member.poll(0.02)

@@ -193,7 +193,7 @@ def aborted_transaction(bootstrap: str, transactional_id: str, group_id: str, of
 
 
 def crossed_transactions(bootstrap: str, group_id: str, first: Offsets, second: Offsets) -> None:
-    """Let two producers write the same keys, the one that wrote first commit last.
+    """Write the same keys in transactions of two producers; the one that wrote first commits last.
 
     Batch of `first`, batch of `second`, COMMIT of second, COMMIT of first. The offsets of `second` stay: their records
     are the later ones.

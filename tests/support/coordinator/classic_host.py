@@ -235,7 +235,7 @@ class Host:
         return self.assign(tokens.values())
 
     def assign(self, joins: Iterable[int]) -> list[str]:
-        """Let joined members sync, each with its own ID as its assignment, and return their IDs, the leader first."""
+        """Sync joined members, each with its own ID as its assignment, and return their IDs, the leader first."""
         replies = [self.joined(token) for token in joins]
         ids = [reply.member_id for reply in replies]
         leader_id = replies[0].leader_id

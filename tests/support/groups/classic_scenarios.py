@@ -19,7 +19,7 @@ def add(name: str, scenario: Scenario) -> None:
 
 
 def stable(m: Members, *names: str, version: int = 9, **values: Any) -> None:
-    """Let members join one after the other, the first one as the leader, until all are in a stable group."""
+    """Join members one after the other, the first one as the leader, until all are in a stable group."""
     for number, name in enumerate(names):
         m.enter(name, version, **values)
         if number:

@@ -27,7 +27,7 @@ class Walk:
         self._protocol = self._leader = ""
 
     def round(self) -> None:
-        """Let the members of a stable group send requests, and rebalance them."""
+        """Send requests of the members of a stable group, and rebalance them."""
         for _ in range(self._random.randrange(5) if self._present else 0):
             action = self._random.choice([self._beat, self._beat, self._commit, self._sync_again, self._restart])
             action(self._random.choice(self._present))
@@ -43,7 +43,7 @@ class Walk:
         self._members.describe()
 
     def _start_rebalance(self) -> set[str]:
-        """Let members join and leave; return those that wait for the end of the rebalance."""
+        """Send JoinGroup and LeaveGroup of members; return those that wait for the end of the rebalance."""
         absent = [name for name in NAMES if name not in self._present]
         if not self._present:
             return {self._enter(self._random.choice(absent))}
@@ -83,7 +83,7 @@ class Walk:
         self._members.join(name, **self._joins[name])
 
     def _join_again(self, waiting: set[str]) -> None:
-        """Let all members join that do not wait already, and receive the new generation."""
+        """Join all members that do not wait already, and receive the new generation."""
         others = [name for name in self._present if name not in waiting]
         for name in others[:1]:
             self._members.await_rebalance(name)
@@ -105,7 +105,7 @@ class Walk:
             self._members.receive(name)
 
     def _wait_for_leader(self) -> None:
-        """Let followers wait for an assignment, until a member leaves."""
+        """Send SyncGroup of followers, which wait for an assignment until a member leaves."""
         followers = [name for name in self._present if name != self._leader]
         leaving = self._leaving()
         syncing = [name for name in followers if name != leaving and self._random.random() < 0.5]

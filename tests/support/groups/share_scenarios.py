@@ -192,7 +192,7 @@ SCENARIOS = {
 
 
 def warm_up(bootstrap: str) -> None:
-    """Let a broker create the topic of share states: the initialization of share partitions fails before."""
+    """Make a broker create the topic of share states: the initialization of share partitions fails before."""
     group = Group(bootstrap, "first-share-group")
     group.join(A)
     group.await_epoch(A, 2)

@@ -37,7 +37,7 @@ class ConsumingGroup:
         """The number of commits of previous generations or epochs that were refused."""
 
     def turn(self) -> None:
-        """Let each consumer process, commit, and send a heartbeat."""
+        """Process, commit, and send a heartbeat, one consumer after the other."""
         raise NotImplementedError
 
     def gain(self, name: str, partitions: Iterable[int]) -> None:
@@ -100,7 +100,7 @@ class ClassicConsumers(ConsumingGroup):
     is_cooperative = False
 
     def start(self) -> None:
-        """Let the consumers join, one after the other."""
+        """Join the consumers, one after the other."""
         names, self.names = self.names, []
         for name in names:
             self.members.join(name, **self._joining(name))
@@ -109,7 +109,7 @@ class ClassicConsumers(ConsumingGroup):
             self.rejoin()
 
     def turn(self) -> None:
-        """Let each consumer process, commit, and send a heartbeat; join again if that is requested."""
+        """Process, commit, and send a heartbeat of each consumer; join again if that is requested."""
         generation = self.members.generation
         for name in self.names:
             self.process(name)
@@ -165,7 +165,7 @@ class ClassicConsumers(ConsumingGroup):
         return {"protocols": [{"name": self.protocol, "metadata": encode_subscription(subscription)}]}
 
     def _assign(self, members: list[Any]) -> dict[str, bytes]:
-        """Let each member keep what it owns, and assign the others to members with the fewest partitions."""
+        """Assign to each member what it owns, and the other partitions to members with the fewest of them."""
         owned: dict[str, set[int]] = {}
         for member in members:
             subscription, _ = decode_subscription(member["metadata"])
@@ -194,7 +194,7 @@ class ConsumerProtocolConsumers(ConsumingGroup):
     """Consumers of the consumer protocol (KIP-848)."""
 
     def start(self) -> None:
-        """Let all consumers join, and wait until all partitions are assigned."""
+        """Join all consumers, and wait until all partitions are assigned."""
         wanted = {"topics": [{"name": TOPIC, "topic_id": None}], "include_topic_authorized_operations": False}
         topics = self._reader.ask(METADATA, 12, wanted)["topics"]
         self._topic_id = topics[0]["topic_id"]
@@ -204,7 +204,7 @@ class ConsumerProtocolConsumers(ConsumingGroup):
             self.turn()
 
     def turn(self) -> None:
-        """Let each consumer process, commit and send a heartbeat; it revokes partitions at once."""
+        """Process, commit and send a heartbeat of each consumer, which revokes partitions at once."""
         for name in self.names:
             self.process(name)
             self.commit(name, self._epochs[name])

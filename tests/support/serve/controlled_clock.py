@@ -40,7 +40,7 @@ class ControlledClock:
         self._mapped[:] = _SECONDS.pack(self.seconds + seconds)
 
     def replace_clocks(self) -> None:
-        """Let the clocks and the sleeping coroutines of this process follow the file."""
+        """Make the clocks and the sleeping coroutines of this process follow the file."""
         monotonic, time_ns, now = time.monotonic, time.time_ns, time.time
         time.monotonic = lambda: monotonic() + self.seconds
         time.time = lambda: now() + self.seconds
