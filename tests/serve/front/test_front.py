@@ -283,7 +283,8 @@ async def _by_aiokafka(bootstrap: str, group: str) -> list[str]:
 
 def by_console_consumer(bootstrap: str, group: str) -> list[str]:
     arguments = ["--bootstrap-server", bootstrap, "--topic", TOPIC, "--group", group, "--from-beginning"]
-    command = java("org.apache.kafka.tools.consumer.ConsoleConsumer", *arguments, "--max-messages", str(RECORDS))
+    arguments += ["--max-messages", str(RECORDS)]
+    command = java("org.apache.kafka.tools.consumer.ConsoleConsumer", *arguments, log_level="OFF")
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True)
     return done.stdout.split()
 

@@ -29,13 +29,15 @@ class Said(NamedTuple):
     err: str
 
 
-def java(main: str, *arguments: str, version: str = OLDER, classes: Path | None = None) -> list[str]:
+def java(
+    main: str, *arguments: str, version: str = OLDER, classes: Path | None = None, log_level: str = "WARN"
+) -> list[str]:
     """Return the command that runs a main class of Kafka's jars, or of a folder of compiled classes.
 
-    Warnings and errors are logged to stdout.
+    By default, warnings and errors are logged to stdout.
     """
     path = _class_path(version) if classes is None else f"{classes}:{_class_path(version)}"
-    return ["java", *JVM_FLAGS, *_UTF8, "-Dlog4j2.level=WARN", "-cp", path, main, *arguments]
+    return ["java", *JVM_FLAGS, *_UTF8, f"-Dlog4j2.level={log_level}", "-cp", path, main, *arguments]
 
 
 def compile_java(source: Path, classes: Path, version: str = OLDER) -> None:

@@ -13,7 +13,7 @@ from support.clients.output import events
 
 TESTS = Path(__file__).parents[2]
 SOURCE = Path(__file__).parent / "java" / "RealClients.java"
-STOP_SECONDS = 90
+STOP_SECONDS = 180
 HEARTBEAT_MS = 1_000
 TOPIC, RESULTS, PATTERN = "clients-records", "clients-results", "^clients-rec.*"
 
@@ -172,9 +172,8 @@ class Member:
         server = ["--bootstrap-server", self._bootstrap, "--topic", self.kind.topic, "--group", self.kind.group]
         shown = [f"--property=print.{name}=true" for name in ("timestamp", "partition", "offset")]
         settings = [f"--consumer-property={each}" for each in properties if not each.startswith("bootstrap")]
-        command = java("org.apache.kafka.tools.consumer.ConsoleConsumer", *server, *shown, *settings)
-        command.insert(command.index("-cp"), "-Dlog4j2.level=OFF")  # its warnings would break the lines of records
-        return command
+        consumer = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+        return java(consumer, *server, *shown, *settings, log_level="OFF")  # warnings would break the lines of records
 
 
 def compile_clients(folder: Path) -> None:

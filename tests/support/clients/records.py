@@ -5,12 +5,12 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from support.clients.fleet import RESULTS, TOPIC
 from support.clients.results import Plan
 
-SECONDS = 30
+SECONDS = 120
 PARTITIONS, RESULT_PARTITIONS = 12, 4
 
 
@@ -57,8 +57,9 @@ def results_of(bootstrap: str) -> Iterator[int]:
     ended: set[int] = set()
     while len(ended) < len(partitions):
         for message in consumer.consume(10_000, 1):
-            if message.error():
-                ended.add(int(message.partition() or 0))
-            else:
+            error = message.error()
+            if error is None:
                 yield int(message.value() or b"")
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ended.add(int(message.partition() or 0))
     consumer.close()

@@ -22,7 +22,7 @@ from support.clients.records import PARTITIONS, RESULT_PARTITIONS, Records, resu
 from support.clients.results import Plan, Results
 from support.serve.adopted import Adopted, committed
 
-SECONDS, END_SECONDS = 30, 300
+SECONDS, END_SECONDS = 120, 300
 MIN_SERVING_SECONDS = 8
 """How long the process serves before it is killed again: groups must be able to finish a rebalance in between."""
 
