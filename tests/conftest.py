@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 from offsetlake.cli import main, progress
@@ -53,7 +53,8 @@ for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):  # short lives: do
 os.environ.pop("COLUMNS", None)  # set by pytest-xdist; without it, tables are not limited to a terminal's width
 os.unsetenv("COLUMNS")  # set by readline, which pytest imports, in the environment of child processes only
 
-settings.register_profile("offsetlake", deadline=None)  # no timed assertion, not even Hypothesis's own
+# No timed assertion, not even Hypothesis's own.
+settings.register_profile("offsetlake", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("offsetlake")
 
 

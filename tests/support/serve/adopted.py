@@ -80,7 +80,8 @@ def committed(bootstrap: str, groups: Sequence[str]) -> dict[str, Offsets]:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     found: dict[str, Offsets] = {}
     for group in groups:
-        future = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
+        wanted = [ConsumerGroupTopicPartitions(group)]
+        future = admin.list_consumer_group_offsets(wanted, request_timeout=SECONDS)[group]
         partitions = future.result(SECONDS).topic_partitions
         found[group] = {(each.topic, each.partition): each.offset for each in partitions}
     return found

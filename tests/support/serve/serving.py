@@ -54,13 +54,13 @@ class Serving:
     def _listen(self) -> None:
         assert self.process.stderr is not None
         for line in self.process.stderr:
-            with self._line:
-                self.said.append(line.rstrip())
-                self._line.notify_all()
             if match := re.search(r"Listening on (\S+)$", line.rstrip()):
                 self.bootstrap = match[1]
             if match := re.search(r"Serving HTTP on (\S+)$", line.rstrip()):
                 self.http = match[1]
+            with self._line:  # tests that wait for the line use the addresses
+                self.said.append(line.rstrip())
+                self._line.notify_all()
             if re.search(r"Serving \d+ offsets", line):
                 self._serves.set()
         self._serves.set()
