@@ -14,6 +14,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.spark import build_session
 from support.broker.broker import Broker
 from support.broker.kafka_tools import NEWER
+from support.broker.tools import await_all_loaded
 from support.command_line import Run
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle
@@ -92,6 +93,7 @@ def _group(item: pytest.Item) -> str:
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """One live Kafka broker for the whole run: use group and topic names of your own, and never stop it."""
     with Broker(tmp_path_factory.mktemp("broker")) as running:
+        await_all_loaded(running.bootstrap)
         yield running
 
 
@@ -99,6 +101,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 def newer_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker of a newer version of Kafka, shared like `broker`."""
     with Broker(tmp_path_factory.mktemp("newer-broker"), version=NEWER) as running:
+        await_all_loaded(running.bootstrap)
         yield running
 
 

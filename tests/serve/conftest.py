@@ -9,6 +9,7 @@ import pytest
 from offsetlake.serve import logs
 from support.broker import workload
 from support.broker.broker import Broker
+from support.broker.tools import await_all_loaded
 from support.queries.lakes import commit, small_lake, tombstone
 from support.serve.broker_comparison import FIRST, TOPICS
 from support.serve.in_process import BROKER_LOG, InProcess, Origin, built
@@ -59,7 +60,11 @@ def over_http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 @pytest.fixture(scope="session")
 def newest_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker that also accepts version 10 of OffsetCommit and OffsetFetch, with loaded offsets."""
-    with Broker(tmp_path_factory.mktemp("newest-broker"), {"unstable.api.versions.enable": "true"}) as running:
+    settings = {"unstable.api.versions.enable": "true"}
+    for kind in ("consumer", "share"):  # members that send no heartbeat stay
+        settings |= {f"group.{kind}.{limit}session.timeout.ms": "3600000" for limit in ("", "max.")}
+    with Broker(tmp_path_factory.mktemp("newest-broker"), settings) as running:
+        await_all_loaded(running.bootstrap)
         for name, partitions in TOPICS.items():
             workload.create_topic(running.bootstrap, name, partitions)
         workload.member(running.bootstrap, "as-a-broker-loaded", {(FIRST, 0): 0}, "classic").close()

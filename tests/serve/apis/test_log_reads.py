@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 import uuid
 from datetime import timedelta
 from pathlib import Path
@@ -27,6 +26,7 @@ from support.oracle.log_reader import ABORT, LogRecord, read_log
 from support.serve.commands import commit
 from support.serve.in_process import LOG_PARTITIONS, InProcess, Origin
 from support.serve.kio_requests import answered, request
+from support.serve.loop_clock import advance
 
 LOG = "__consumer_offsets"
 GROUP = "log-reads"
@@ -281,19 +281,23 @@ def end_of(log: InProcess) -> int:
 def test_fetch_at_the_end_waits_for_the_next_commit(served: InProcess) -> None:
     end, size = end_of(served), len(on_disk(served, PARTITION))
     waits = begin(served, end, wait=30)
-    other = served.start(request(apis.FETCH, 18, fetch_values(served, partition_fetch(HANGING, 160), wait=0.5)))
+    other = served.start(request(apis.FETCH, 18, fetch_values(served, partition_fetch(HANGING, 160), wait=30)))
     sleep(served, 0.05)
     assert not waits.done()
     assert commit(served, GROUP, "orders", 0, 1) == 0
     assert found(served, waits) == (end + 1, on_disk(served, PARTITION)[size:])
     assert not other.done()
+    advance(served.loop, 30)
     assert found(served, other) == (160, b"")
 
 
 def test_fetch_waits_no_longer_than_max_wait(served: InProcess) -> None:
-    end, began = end_of(served), time.monotonic()
-    assert found(served, begin(served, end, wait=0.2)) == (end, b"")
-    assert 0.2 <= time.monotonic() - began < 2
+    end = end_of(served)
+    waits = begin(served, end, wait=30)
+    sleep(served, 0.05)
+    assert not waits.done()
+    advance(served.loop, 30)
+    assert found(served, waits) == (end, b"")
     assert found(served, begin(served, end, wait=30, min_bytes=0)) == (end, b"")
     assert found(served, begin(served, end, wait=-1)) == (end, b"")
 
@@ -301,10 +305,10 @@ def test_fetch_waits_no_longer_than_max_wait(served: InProcess) -> None:
 def test_fetch_waits_for_min_bytes(served: InProcess) -> None:
     end, size = end_of(served), len(on_disk(served, PARTITION))
     waits = begin(served, end, wait=30, min_bytes=200)
-    for number in range(2):
-        assert commit(served, GROUP, "orders", number, 1) == 0
-        sleep(served, 0.05)
-        assert waits.done() == (number == 1)
+    assert commit(served, GROUP, "orders", 0, 1) == 0
+    sleep(served, 0.05)
+    assert not waits.done()
+    assert commit(served, GROUP, "orders", 1, 1) == 0
     assert found(served, waits) == (end + 2, on_disk(served, PARTITION)[size:])
 
 
@@ -353,9 +357,10 @@ def test_internal_error_closes_the_connection(
 def test_unacknowledged_records_are_not_returned(
     served: InProcess, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    gate = threading.Event()
+    is_syncing, gate = threading.Event(), threading.Event()
 
     def sync() -> None:
+        is_syncing.set()
         gate.wait()
         if fails:
             raise LogUnavailable("the disk failed")
@@ -365,15 +370,18 @@ def test_unacknowledged_records_are_not_returned(
     monkeypatch.setattr(served.appender, "sync", sync)
     partition = {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}
     topics = [{"name": "orders", "partitions": [partition]}]
-    waits = begin(served, end, wait=0.5 if fails else 30)
+    waits = begin(served, end, wait=30)
     writing = served.start(request(apis.OFFSET_COMMIT, 9, {"group_id": GROUP, "topics": topics}))
-    sleep(served, 0.1)
+    while not is_syncing.is_set():
+        sleep(served, 0.01)
     assert len(on_disk(served, PARTITION)) > len(before)
     assert not writing.done()
     assert not waits.done()
     assert end_of(served) == end
     gate.set()
     served.wait(writing)
+    if fails:
+        advance(served.loop, 30)
     expected = (end, b"") if fails else (end + 1, on_disk(served, PARTITION)[len(before) :])
     assert found(served, waits) == expected
     assert end_of(served) == expected[0]

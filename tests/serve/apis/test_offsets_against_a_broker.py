@@ -15,14 +15,16 @@ from support.serve.serving import Serving
 from support.serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient
 
 COMMIT_VERSIONS, FETCH_VERSIONS = range(2, 11), range(1, 11)
+HOUR_MS = 3_600_000
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 
 @contextmanager
 def beside(broker: Broker, lake: Path, log: Path) -> Iterator[BrokerAndServer]:
+    sessions = dict.fromkeys(("consumer_session_timeout_ms", "share_session_timeout_ms"), HOUR_MS)
     with (
-        Serving(lake, log, topics=TOPICS) as serving,
+        Serving(lake, log, topics=TOPICS, coordinator=sessions) as serving,
         WireClient(broker.bootstrap) as first,
         WireClient(serving.bootstrap) as second,
     ):

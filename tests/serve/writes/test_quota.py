@@ -1,15 +1,25 @@
 """The quota of commits per group: throttle times, delays, refusals and muted connections."""
 
 import asyncio
-import time
-from collections.abc import Callable, Iterator
+import struct
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from offsetlake.serve.apis.dispatch import Service
-from offsetlake.serve.protocol.api_keys import ADD_OFFSETS_TO_TXN, INIT_PRODUCER_ID, TXN_OFFSET_COMMIT
+from offsetlake.serve.auth.principals import Client
+from offsetlake.serve.net.connection import Connection
+from offsetlake.serve.net.frame_memory import Memory
+from offsetlake.serve.net.turns import Turns
+from offsetlake.serve.protocol.api_keys import (
+    ADD_OFFSETS_TO_TXN,
+    INIT_PRODUCER_ID,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    TXN_OFFSET_COMMIT,
+)
 from offsetlake.serve.protocol.wire import read_header
 from offsetlake.serve.writes import quota
 from offsetlake.serve.writes.quota import MAX_THROTTLE_MS, UNTHROTTLED, Quota, Throttle
@@ -17,8 +27,10 @@ from offsetlake.util import token_buckets
 from support.serve import commands
 from support.serve.in_process import InProcess, Origin, given_to
 from support.serve.kio_requests import answered, request
-from support.serve.serving import Serving
-from support.serve.wire_client import OFFSET_COMMIT, OFFSET_FETCH, WireClient
+from support.serve.sink import Sink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 RATE = 2.0
 LOADING = 14  # COORDINATOR_LOAD_IN_PROGRESS, which clients retry
@@ -134,30 +146,6 @@ def test_new_connection_gives_no_new_tokens(tmp_path: Path, origin: Origin, vers
     served.close()
 
 
-@pytest.fixture(scope="module")
-def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    folder = tmp_path_factory.mktemp("quota")
-    with Serving(folder / "lake", folder / "log", commits_per_second=1) as running:
-        yield running
-
-
-def commit(client: WireClient, version: int, group: str, offset: int) -> float:
-    """Commit an offset and return the throttle time in seconds."""
-    partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
-    member = {"generation_id": -1, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
-    topics = [{"name": "t", "partitions": [partition | {"committed_leader_epoch": -1}]}]
-    answer = client.ask(OFFSET_COMMIT, version, member | {"group_id": group, "topics": topics})
-    assert answer["topics"][0]["partitions"][0]["error_code"] == 0
-    seconds: float = answer["throttle_time"].total_seconds()
-    return seconds
-
-
-def fetch(client: WireClient, group: str) -> int:
-    asked = {"group_id": group, "topics": [{"name": "t", "partition_indexes": [0]}]}
-    offset: int = client.ask(OFFSET_FETCH, 5, asked)["topics"][0]["partitions"][0]["committed_offset"]
-    return offset
-
-
 @pytest.mark.parametrize("version", [3, 5])
 def test_limitsincludes_commits_in_transactions(tmp_path: Path, origin: Origin, version: int) -> None:
     served = InProcess(tmp_path, origin, quota=0.01)  # only the first commit has a token
@@ -181,20 +169,64 @@ def test_limitsincludes_commits_in_transactions(tmp_path: Path, origin: Origin, 
     served.close()
 
 
-@pytest.mark.long
-@pytest.mark.slow
+class Peer:
+    """A client with a connection of its own."""
+
+    def __init__(self, served: InProcess, turns: Turns) -> None:
+        self._served, self._sink, client = served, Sink(), Client()
+        service = Service(served.commits, served.parts.fetches, served.admin, client)
+        self._connection = Connection(service, client, set(), turns)
+        self._connection.connection_made(cast("Any", self._sink))
+
+    def send(self, api: int, version: int, values: dict[str, Any]) -> None:
+        """Send a request, and complete all writes and responses that do not wait for a time."""
+        data = request(api, version, values)
+        self._connection.data_received(struct.pack(">i", len(data)) + data)
+        self.run()
+
+    def run(self) -> None:
+        for _ in range(4):
+            self._served.loop.run_until_complete(self._served.writes.drain())
+            self._served.loop.run_until_complete(asyncio.sleep(0))
+
+    def answer(self, api: int, version: int) -> dict[str, Any] | None:
+        """Return the response to the last request, None if there is none yet."""
+        written, self._sink.written = self._sink.written, b""
+        return answered(api, version, written[8:]) if written else None
+
+    def commit(self, version: int, group: str, offset: int) -> float:
+        """Commit an offset; return the throttle time in seconds."""
+        rows = [{"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}]
+        self.send(OFFSET_COMMIT, version, {"group_id": group, "topics": [{"name": "t", "partitions": rows}]})
+        answer = self.answer(OFFSET_COMMIT, version)
+        assert answer is not None
+        assert answer["topics"][0]["partitions"][0]["error_code"] == 0
+        return float(answer["throttle_time"]) / 1000
+
+    def send_fetch(self, group: str) -> None:
+        self.send(OFFSET_FETCH, 5, {"group_id": group, "topics": [{"name": "t", "partition_indexes": [0]}]})
+
+    def fetched(self) -> int | None:
+        """Return the offset in the response to `send_fetch`, None if there is none yet."""
+        answer = self.answer(OFFSET_FETCH, 5)
+        return None if answer is None else int(answer["topics"][0]["partitions"][0]["committed_offset"])
+
+
 @pytest.mark.parametrize("version", [3, 9])
-def test_client_over_its_limits_gets_a_throttle_time_and_is_muted(serving: Serving, version: int) -> None:
-    group = f"quick-{version}"
-    with WireClient(serving.bootstrap) as client, WireClient(serving.bootstrap) as other:
-        offset, throttle_seconds = 0, 0.0
-        while not throttle_seconds:
-            offset += 1
-            throttle_seconds = commit(client, version, group, offset)
-        answered_at = time.monotonic()
-        assert offset > 10
-        assert commit(other, version, f"calm-{version}", 1) == 0
-        assert fetch(other, group) == offset, "the throttled commit is written"
-        other_seconds = time.monotonic() - answered_at
-        assert fetch(client, group) == offset
-        assert other_seconds < throttle_seconds - 0.05 < time.monotonic() - answered_at
+def test_client_over_its_limits_gets_a_throttle_time_and_is_muted(served: InProcess, version: int) -> None:
+    clock = Clock()
+    served.commits._quota = Quota(RATE, clock)
+    served.loop.time = clock  # type: ignore[method-assign]
+    turns = Turns(served.loop, Memory())
+    quick, other = Peer(served, turns), Peer(served, turns)
+    times = [quick.commit(version, "quick", offset) for offset in range(21)]
+    assert times == [0.0] * 20 + [0.5]
+    quick.send_fetch("quick")
+    assert quick.fetched() is None, "the connection is muted"
+    assert other.commit(version, "calm", 1) == 0
+    other.send_fetch("quick")
+    assert other.fetched() == 20, "the throttled commit is written"
+    assert quick.fetched() is None
+    clock.now += 0.5
+    quick.run()
+    assert quick.fetched() == 20

@@ -27,8 +27,8 @@ PASSWORDS = {"admin": "admin-secret", "reader": "reader-secret", "stranger": "st
 never anything."""
 
 LISTENERS = ("PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL", "SSL")
-START_SECONDS = 180
-STOP_SECONDS = 120
+START_SECONDS = 300
+STOP_SECONDS = 180
 
 _FIRST_PORT, _LAST_PORT = 20_000, 32_767  # the kernel hands out higher ones to clients, in between at any time
 _reserved: set[int] = set()

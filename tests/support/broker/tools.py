@@ -5,11 +5,13 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from support.broker.kafka_tools import dump_log_command
 from support.broker.requests import ListGroups, OffsetFetch, ask, await_coordinator, connection
+from support.oracle.encoders import group_log_partition
 
 _DECODERS = {"__consumer_offsets": "--offsets-decoder", "__share_group_state": "--share-group-state-decoder"}
 
@@ -84,6 +86,16 @@ def broker_groups(bootstrap: str) -> dict[str, tuple[str, str, str]]:
 def await_loaded(bootstrap: str, groups: Iterable[str]) -> None:
     """Wait until the log partitions of groups are loaded: ListGroups silently omits others."""
     asyncio.run(await_coordinator(bootstrap, groups))
+
+
+def await_all_loaded(bootstrap: str, log_partitions: int = 50) -> None:
+    """Wait until all log partitions of a broker are loaded, which a new broker creates first."""
+    groups: dict[int, str] = {}
+    for number in count():
+        if len(groups) == log_partitions:
+            break
+        groups.setdefault(group_log_partition(str(number), log_partitions), str(number))
+    await_loaded(bootstrap, groups.values())
 
 
 async def _list_groups(bootstrap: str) -> dict[str, tuple[str, str, str]]:

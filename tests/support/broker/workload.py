@@ -94,13 +94,12 @@ def member(
     assigned: list[TopicPartition] = []
     topics = sorted({topic for topic, _ in offsets}) if pattern is None else [pattern]
     consumer.subscribe(topics, on_assign=lambda _, given: assigned.extend(given))
-    for _ in range(ANSWER_SECONDS * 10):
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while not {(given.topic, given.partition) for given in assigned} >= set(offsets):
+        if time.monotonic() >= deadline:
+            consumer.close()
+            raise BrokerRefusedError(f"{group_id} was not assigned {sorted(offsets)} within {ANSWER_SECONDS} s")
         consumer.poll(0.1)
-        if {(given.topic, given.partition) for given in assigned} >= set(offsets):
-            break
-    else:
-        consumer.close()
-        raise BrokerRefusedError(f"{group_id} was not assigned {sorted(offsets)} within {ANSWER_SECONDS} s")
     _commit(consumer, _partitions(offsets))
     return consumer
 
@@ -267,6 +266,7 @@ async def _aiokafka_member(bootstrap: str, group_id: str, offsets: Offsets, meta
 
 
 async def _old_client_commit(bootstrap: str, group_id: str, offsets: Offsets, retention_ms: int) -> None:
+    await await_coordinator(bootstrap, [group_id])
     topics = [(topic, [(partition, offset, "")]) for (topic, partition), offset in offsets.items()]
     async with connection(bootstrap) as connected:
         response = await connected.send(OffsetCommitRequest(group_id, -1, "", retention_ms, topics))
@@ -292,7 +292,7 @@ async def _await_marker(bootstrap: str, transactional_id: str) -> None:
             response = await connected.send(DescribeTransactions(transactional_id))
             if response.transactions[0][2] in {"CompleteCommit", "CompleteAbort"}:
                 return
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # the interval between polls
     raise BrokerRefusedError(f"{transactional_id}: no marker within {ANSWER_SECONDS} s")
 
 
@@ -305,6 +305,8 @@ async def _delete_offsets(bootstrap: str, group_id: str, topic: str, partitions:
 
 
 async def _bulk_commits(bootstrap: str, topic: str, groups: int, partitions: int, rounds: int) -> None:
+    await await_coordinator(bootstrap, (f"bulk-{group}" for group in range(groups)))
+
     async def commit(first_group: int) -> None:
         async with connection(bootstrap) as connected:
             for offset in range(rounds):

@@ -6,7 +6,7 @@ import urllib.parse
 from http.client import HTTPConnection
 from typing import Any, NamedTuple
 
-SECONDS = 60
+SECONDS = 120
 PROBLEM = "application/problem+json"
 
 

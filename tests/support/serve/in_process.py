@@ -25,7 +25,7 @@ from support.serve.kio_requests import answered, request
 BROKER_LOG = Path(__file__).parents[2] / "fixtures" / "broker-log"
 LOG_PARTITIONS = 50
 HOST, PORT = "served.example", 9099
-SECONDS = 30
+SECONDS = 120
 
 
 @dataclass(frozen=True, slots=True)

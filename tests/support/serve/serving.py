@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-START_SECONDS = 180
+START_SECONDS = 300
 
 
 class ServingFailedError(RuntimeError):

@@ -20,7 +20,7 @@ from support.serve.kio_requests import ask
 
 RETRIED = {14, 15, 16, 51}
 TOPIC, PARTITIONS = "transactions", 4
-SECONDS = 15
+SECONDS = 120
 OUTCOME_FIELDS = ("producer_id", "producer_epoch", "error_code")
 
 
@@ -38,7 +38,7 @@ class Side:
         for key_type in (0, 1):  # a broker creates its internal topics on this request
             self._ask(FIND_COORDINATOR, 1, key="a", key_type=key_type)
 
-    def init(self, name: str | None, version: int = 4, *, timeout: float = 60, **fields: Any) -> Any:
+    def init(self, name: str | None, version: int = 4, *, timeout: float = 600, **fields: Any) -> Any:
         """Send InitProducerId; retry while an earlier transaction is completed."""
         values = {"transactional_id": name, "transaction_timeout": timedelta(seconds=timeout)} | self._producer(fields)
         answer = self._ask(INIT_PRODUCER_ID, version, **values)
