@@ -7,13 +7,16 @@ import threading
 from collections import deque
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from aiokafka.protocol.admin import ApiVersionRequest_v0
 from aiokafka.protocol.api import RequestHeader_v1
 from aiokafka.protocol.fetch import FetchRequest_v11
 from aiokafka.protocol.metadata import MetadataRequest_v5
 from aiokafka.protocol.offset import OffsetRequest_v3
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TOPIC = "__consumer_offsets"
 CLUSTER_ID = "scripted"
@@ -42,6 +45,7 @@ class ScriptedBroker(socketserver.ThreadingTCPServer):
     | `range`     | what ListOffsets says: log start offset and high watermark |
     | `versions`  | newest version of each request |
     | `requests`  | what was asked, version requests left out; `seen` is notified of each |
+    | `retried`   | called when a request for metadata is received that is not the first one |
     """
 
     allow_reuse_address = True
@@ -56,6 +60,7 @@ class ScriptedBroker(socketserver.ThreadingTCPServer):
         self.versions = {kind.API_KEY: kind.API_VERSION for kind in REQUESTS.values()}
         self.requests: list[Any] = []
         self.seen = threading.Condition()
+        self.retried: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self.serve_forever, args=(0.01,))
 
     @property
@@ -82,6 +87,8 @@ class ScriptedBroker(socketserver.ThreadingTCPServer):
             if not isinstance(request, ApiVersionRequest_v0):
                 self.requests.append(request)
                 self.seen.notify_all()
+            if [type(each) for each in self.requests].count(MetadataRequest_v5) > 1:
+                self.retried()
             return request.RESPONSE_TYPE(*self._fields(request))
 
     def _fields(self, request: Any) -> tuple[Any, ...]:

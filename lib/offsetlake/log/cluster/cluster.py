@@ -1,6 +1,7 @@
 """Sends requests to the brokers of a live Kafka cluster: connections, partition leaders and retries."""
 
 import asyncio
+import contextlib
 import threading
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
@@ -118,19 +119,20 @@ class Cluster:
     async def within_timeout(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Return the result of `attempt`, retried after temporary failures until the request timeout."""
         reason = "no answer"
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.request_timeout) as limit:
                 while True:
                     try:
                         return await attempt()
                     except TryAgainError as failure:
                         reason, pause = str(failure), failure.pause
+                    if limit.expired():  # `wait_for` of Python 3.11 ignores a timeout if its result has just arrived
+                        break
                     self._leaders = {}
                     limit.reschedule((limit.when() or 0.0) + pause)
                     await asyncio.sleep(RETRY_PAUSE + pause)
-        except TimeoutError:
-            setting = f"request.timeout.ms = {self._settings.request_timeout_ms}"
-            raise self.unavailable(f"{reason}; gave up after {setting}") from None
+        setting = f"request.timeout.ms = {self._settings.request_timeout_ms}"
+        raise self.unavailable(f"{reason}; gave up after {setting}")
 
     async def partitions(self, topics: list[str]) -> tuple[str | None, list[LogPartition]]:
         """Return the cluster ID and all partitions of the existing `topics`, and update their leaders."""
