@@ -27,7 +27,7 @@ from support.serve.serving import Serving
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 TOPIC, PARTITIONS, RECORDS = "clients", 3, 60
-SECONDS = 30
+SECONDS = 120
 ENDS = slice(4, 6)  # the columns LOG-END-OFFSET and LAG of --describe, which the server does not know
 OUT_OF_RANGE = "org.apache.kafka.common.errors.OffsetOutOfRangeException:"
 _TRACE = {"at", "..."}  # the first words of lines of a stack trace

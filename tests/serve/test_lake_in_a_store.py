@@ -25,6 +25,8 @@ REAL_LOG = Path(__file__).parents[1] / "fixtures" / "broker-log"
 REFRESHED, FAILED = "Refreshed the snapshot", "The snapshot refresh failed, serving continues"
 MINUTES = 60
 MAX_GROWTH_BYTES = 4 << 20
+MAX_GROWTH = 10
+"""The number of further threads or open files that are no leak: a leak has at least one for each of the refreshes."""
 
 
 def test_lake_in_a_store_is_served_while_the_store_is_unavailable_for_an_hour(
@@ -58,7 +60,7 @@ def test_lake_in_a_store_is_served_while_the_store_is_unavailable_for_an_hour(
                 resources.append(used(serving.process.pid))
             warmed, last = resources[MINUTES // 4], resources[-1]
             assert last[0] <= warmed[0] + MAX_GROWTH_BYTES, resources
-            assert last[1:] == warmed[1:], resources
+            assert all(now - before < MAX_GROWTH for now, before in zip(last[1:], warmed[1:], strict=True)), resources
             exit_code, _, errors = run("run", "--lake", lake, "--log", str(log))
             assert exit_code == 6
             assert f"the lake {lake} cannot be used: the store cannot be reached" in errors

@@ -24,7 +24,7 @@ OPERATIONS = {
     ("POST", "/v1/commit"),
     ("POST", "/v1/rewind"),
 }
-SECONDS = 30
+SECONDS = 120
 PAGE = Path(__file__).parents[3] / "docs" / "http.md"
 
 

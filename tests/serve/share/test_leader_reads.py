@@ -7,7 +7,7 @@ from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.serve.share.leader_reads import MAX_READING, LeaderReads
 from offsetlake.serve.share.sessions import IdPartition
 
-TIMEOUT_SECONDS = 10.0
+TIMEOUT_SECONDS = 120.0
 
 
 def test_reads_under_way_and_pending_ones_fail_when_the_broker_is_closed() -> None:

@@ -20,10 +20,10 @@ def consumed(sharing: Sharing, count: int, *options: str) -> list[int]:
     command = java(
         "org.apache.kafka.tools.consumer.ConsoleShareConsumer",
         "--bootstrap-server", sharing.share, "--topic", "t", "--group", "g", "--max-messages", str(count),
-        "--timeout-ms", "60000", *options,
+        "--timeout-ms", "120000", *options,
         version=NEWER,
     )  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=400)
     return [int(line) for line in done.stdout.splitlines() if line.isdigit()]
 
 
@@ -34,7 +34,7 @@ def test_console_share_consumers_before_and_after_a_kill(tmp_path: Path) -> None
         producer = Producer({"bootstrap.servers": broker.bootstrap, "compression.type": "lz4"})
         for number in range(RECORDS):
             producer.produce("t", str(number).encode())
-        assert producer.flush(60) == 0
+        assert producer.flush(120) == 0
         with Sharing(tmp_path, broker) as sharing:
             accepted = consumed(sharing, 1000)
             rejected = consumed(sharing, 200, "--reject")

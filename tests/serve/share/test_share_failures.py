@@ -1,7 +1,7 @@
 """What share consumers get, and what remains, if reads fail, topics are deleted and connections are lost."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -9,13 +9,14 @@ import pytest
 from offsetlake.coordinator.share_partition.requests import AcquireMode
 from offsetlake.kafka.error_codes import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_ID
 from offsetlake.serve.share.leader_reads import Fetched
-from offsetlake.serve.share.partition_reads import MAX_KEPT_READS
+from offsetlake.serve.share.partition_reads import MAX_KEPT_READS, RETRY_SECONDS
 from offsetlake.serve.share.sessions import IdPartition, SessionKey
 from offsetlake.serve.share.share_fetch import FetchLimits, ShareFetch
 from support.serve.share_cluster import PARTITION, ShareCluster
 
 MEMBER = SessionKey("group", "member")
-TIMEOUT_SECONDS = 20.0
+TIMEOUT_SECONDS = 120.0
+REQUESTS = 5
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -28,6 +29,28 @@ def limits(max_wait: float) -> FetchLimits:
 
 def nothing(_partition: IdPartition, _offset: int) -> Fetched:
     return Fetched(0, end=0)
+
+
+async def pauses_between(sharing: ShareCluster, requests: Callable[[], int]) -> int:
+    """Fetch until the leader has got REQUESTS; return the number of pauses, which take no time here."""
+    sleep, is_open, pauses = asyncio.sleep, True, 0
+
+    async def counted(seconds: float) -> None:
+        nonlocal pauses
+        pauses += seconds == RETRY_SECONDS
+        await sleep(0 if seconds == RETRY_SECONDS else seconds)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(asyncio, "sleep", counted)
+        work = ShareFetch(sharing.partitions, sharing.reads).fetch(MEMBER, [PARTITION], limits(60.0), lambda: is_open)
+        fetching = asyncio.create_task(work)
+        while requests() < REQUESTS:
+            await sleep(0)
+        is_open = False
+        sharing.partitions.close_group(MEMBER.group)
+        assert await fetching == {}
+        sharing.partitions.close()
+    return pauses
 
 
 def test_a_fetch_of_an_unknown_topic_loads_nothing() -> None:
@@ -63,10 +86,7 @@ def test_an_unknown_log_start_or_one_that_does_not_help_is_read_again_after_a_pa
         for offset in (-1, 0):  # the second one: the start offset was set to one after the end of the log
             sharing = ShareCluster(lambda _partition, _offset: Fetched(OFFSET_OUT_OF_RANGE), start=100)
             sharing.leader.offset = offset
-            work = ShareFetch(sharing.partitions, sharing.reads).fetch(MEMBER, [PARTITION], limits(0.3), lambda: True)
-            assert await work == {}
-            assert 0 < sharing.leader.lists < 10
-            sharing.partitions.close()
+            assert await pauses_between(sharing, lambda sharing=sharing: sharing.leader.lists) >= REQUESTS - 1
 
     run(fetch())
 
@@ -75,10 +95,7 @@ def test_a_malformed_response_is_read_again(caplog: pytest.LogCaptureFixture) ->
     async def fetch() -> None:
         control = bytes(8) + (50).to_bytes(4, "big") + bytes(4) + b"\2" + bytes(4) + b"\0\x20" + bytes(38) + b"\xff"
         sharing = ShareCluster(lambda _partition, _offset: Fetched(0, 1, (), control))
-        work = ShareFetch(sharing.partitions, sharing.reads).fetch(MEMBER, [PARTITION], limits(0.3), lambda: True)
-        assert await work == {}
-        assert 1 < sharing.leader.reads < 10
-        sharing.partitions.close()
+        assert await pauses_between(sharing, lambda: sharing.leader.reads) >= REQUESTS - 1
 
     run(fetch())
     assert "malformed" in caplog.text

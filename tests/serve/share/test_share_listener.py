@@ -34,6 +34,7 @@ from support.serve.sharing import Sharing
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 NO_WAIT = timedelta(0)
+SECONDS = 120
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,7 @@ def produce(broker: Broker, topic: str, first: int, count: int, **settings: obje
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5} | settings)
     for number in range(first, first + count):
         producer.produce(topic, str(number).encode(), partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(SECONDS) == 0
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", pytest.param("lz4", marks=pytest.mark.long), "zstd"])
@@ -101,9 +102,9 @@ def test_released_records_wake_another_member_that_waits(sharing: Sharing, broke
         with ShareMember(sharing.share, group, id_) as first:
             assert acquired(first.fetch()) == {0: [(0, 9, 1)]}
             assert acquired(second.fetch(max_wait=NO_WAIT)) == {}
-        assert acquired(second.fetch(max_wait=timedelta(seconds=20))) == {0: [(0, 9, 2)]}  # the first one is gone
+        assert acquired(second.fetch()) == {0: [(0, 9, 2)]}  # the first one is gone
         produce(broker, topic, 10, 5)
-        assert acquired(second.fetch(max_wait=timedelta(seconds=20))) == {0: [(10, 14, 1)]}
+        assert acquired(second.fetch()) == {0: [(10, 14, 1)]}
 
 
 def test_the_start_offset_moves_with_the_log_start_and_a_deleted_topic_is_unknown(
@@ -115,11 +116,11 @@ def test_the_start_offset_moves_with_the_log_start_and_a_deleted_topic_is_unknow
     id_ = topic_id(sharing.share, topic)
     initialize(sharing.bootstrap, group, id_, 1, start=0)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.delete_records([TopicPartition(topic, 0, 20)])[TopicPartition(topic, 0)].result(30)
+    admin.delete_records([TopicPartition(topic, 0, 20)])[TopicPartition(topic, 0)].result(SECONDS)
     with ShareMember(sharing.share, group, id_) as member:
-        assert acquired(member.fetch(max_wait=timedelta(seconds=20))) == {0: [(20, 49, 1)]}
-        admin.delete_topics([topic])[topic].result(30)
-        response = member.fetch(max_wait=timedelta(seconds=20))
+        assert acquired(member.fetch()) == {0: [(20, 49, 1)]}
+        admin.delete_topics([topic])[topic].result(SECONDS)
+        response = member.fetch()
         assert partitions_of(response)[0]["error_code"] == UNKNOWN_TOPIC_ID
 
 
@@ -128,20 +129,20 @@ def test_records_of_aborted_transactions_are_not_delivered(tmp_path: Path, broke
     topic = group = "share-aborted"
     workload.create_topic(broker.bootstrap, topic, 1)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
-    producer.init_transactions(30)
+    producer.init_transactions(SECONDS)
     for end in (producer.commit_transaction, producer.abort_transaction, producer.commit_transaction):
         producer.begin_transaction()
         for _ in range(3):
             producer.produce(topic, b"value", partition=0)
-        assert producer.flush(30) == 0  # an abort would remove records that were not sent yet
-        end(30)
+        assert producer.flush(SECONDS) == 0  # an abort would remove records that were not sent yet
+        end(SECONDS)
     with Sharing(tmp_path, broker, share_isolation_level="read_committed") as serving:
         id_ = topic_id(serving.share, topic)
         initialize(serving.bootstrap, group, id_, 1)
         with ShareMember(serving.share, group, id_) as member:
             found: list[int] = []
             while 10 not in found:
-                ranges = acquired(member.fetch(max_wait=timedelta(seconds=20))).get(0, [])
+                ranges = acquired(member.fetch()).get(0, [])
                 found += [offset for first, last, _ in ranges for offset in range(first, last + 1)]
             assert not {4, 5, 6} & {*found}
             assert {0, 1, 2, 8, 9, 10} <= {*found}

@@ -1,5 +1,6 @@
 """After SIGKILL, acknowledged writes of share partitions are in the state, and the tables agree with it."""
 
+import contextlib
 import threading
 import time
 import uuid
@@ -22,7 +23,7 @@ pytestmark = [pytest.mark.long, pytest.mark.slow]
 TOPIC, TOPIC_ID = "killed", uuid.UUID(int=5)
 GROUPS = [f"killed-{number}" for number in range(4)]
 UPDATES_PER_SNAPSHOT, ACKNOWLEDGED = 20, 2
-ROUNDS, SECONDS = 3, 60
+ROUNDS, SECONDS = 3, 300
 
 
 class Writer(threading.Thread):
@@ -30,23 +31,20 @@ class Writer(threading.Thread):
 
     def __init__(self, bootstrap: str, group: str, first: int) -> None:
         super().__init__()
-        self._address, self._group = bootstrap, group
+        self._address, self.group = bootstrap, group
         self.sent = self.acknowledged = first
 
     def run(self) -> None:
-        with closing(connected(self._address)) as connection:
-            try:
-                while True:
-                    batch = {"first_offset": 2 * self.sent, "last_offset": 2 * self.sent}
-                    batch |= {"delivery_state": ACKNOWLEDGED, "delivery_count": 1}
-                    part = {"state_epoch": 1, "leader_epoch": 0, "start_offset": 0, "state_batches": [batch]}
-                    self.sent += 1
-                    sent = request(WRITE, 1, values(self._group, part | {"delivery_complete_count": self.sent}))
-                    (topic,) = answered(WRITE, 1, exchange(connection, sent))["results"]
-                    assert topic["partitions"][0]["error_code"] == 0
-                    self.acknowledged = self.sent
-            except (EOFError, ConnectionError):
-                return
+        with contextlib.suppress(EOFError, ConnectionError), closing(connected(self._address)) as connection:
+            while True:
+                batch = {"first_offset": 2 * self.sent, "last_offset": 2 * self.sent}
+                batch |= {"delivery_state": ACKNOWLEDGED, "delivery_count": 1}
+                part = {"state_epoch": 1, "leader_epoch": 0, "start_offset": 0, "state_batches": [batch]}
+                self.sent += 1
+                sent = request(WRITE, 1, values(self.group, part | {"delivery_complete_count": self.sent}))
+                (topic,) = answered(WRITE, 1, exchange(connection, sent))["results"]
+                assert topic["partitions"][0]["error_code"] == 0
+                self.acknowledged = self.sent
 
 
 def values(group: str, fields: dict[str, Any]) -> dict[str, Any]:
@@ -66,7 +64,7 @@ def loaded(bootstrap: str) -> dict[str, list[int]]:
                 for group, part in zip(GROUPS, parts, strict=True)
             }
         assert time.monotonic() < deadline
-        time.sleep(0.05)
+        time.sleep(0.05)  # the interval between polls
 
 
 def span(batch: dict[str, Any]) -> range:
@@ -82,7 +80,7 @@ def test_acknowledged_writes_survive_kills_and_are_in_the_tables(tmp_path: Path)
         for group in GROUPS:
             initialize = Request(INITIALIZE, 0, values(group, {"state_epoch": 1, "start_offset": 0}))
             while answers(server.bootstrap, [initialize])[0][0]["partitions"][0]["error_code"] in NOT_READY:
-                time.sleep(0.05)
+                time.sleep(0.05)  # the interval between polls
         server.kill()
     for _ in range(ROUNDS):
         with Serving(tmp_path / "served", log, **settings) as server:
@@ -90,7 +88,8 @@ def test_acknowledged_writes_survive_kills_and_are_in_the_tables(tmp_path: Path)
             writers = [Writer(server.bootstrap, group, known[group]) for group in GROUPS]
             for writer in writers:
                 writer.start()
-            time.sleep(0.5)
+            while any(writer.is_alive() and writer.acknowledged < known[writer.group] + 5 for writer in writers):
+                time.sleep(0.05)  # the interval between polls
             server.kill()
             for writer in writers:
                 writer.join()

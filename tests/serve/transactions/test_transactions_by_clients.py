@@ -25,7 +25,7 @@ from support.serve.transaction_comparison import PARTITIONS, TOPIC, Side
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-SECONDS = 30
+SECONDS = 120
 PROGRAM = Path(__file__).parent / "java" / "SendOffsets.java"
 
 
@@ -87,7 +87,7 @@ def by_java(bootstrap: str) -> Iterator[Any]:
 
 def _java(bootstrap: str, *arguments: str) -> list[str]:
     command = java(str(PROGRAM), bootstrap, *arguments)
-    return subprocess.run(command, capture_output=True, encoding="utf-8", check=True, timeout=120).stdout.splitlines()
+    return subprocess.run(command, capture_output=True, encoding="utf-8", check=True, timeout=400).stdout.splitlines()
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,9 @@ def test_transactions_are_atomic_if_the_server_is_killed_under_load(tmp_path: Pa
             committers = {name: Committer(serving.bootstrap, name, at + 1) for name, (at, _) in known.items()}
             for committer in committers.values():
                 committer.start()
-            time.sleep(chosen.uniform(0.3, 1.0))
+            while any(each.is_alive() and each.acknowledged <= known[name][1] for name, each in committers.items()):
+                time.sleep(0.01)  # the interval between polls
+            time.sleep(chosen.uniform(0.3, 1.0))  # the kill comes at any time of the load
             serving.kill()
             for name, committer in committers.items():
                 committer.join()

@@ -22,7 +22,7 @@ from serve.writes.test_disk import committed, fetched
 from support.serve.serving import Serving
 from support.serve.wire_client import WireClient
 
-SECONDS = 10
+SECONDS = 120
 
 
 class RecordingWrite:

@@ -26,7 +26,7 @@ class Committer(threading.Thread):
 
     def __init__(self, bootstrap: str, group: str, first: int) -> None:
         super().__init__()
-        self._address, self._group = bootstrap, group
+        self._address, self.group = bootstrap, group
         self.sent = self.acknowledged = first - 1
 
     def run(self) -> None:
@@ -49,7 +49,7 @@ class Committer(threading.Thread):
             for partition in range(PARTITIONS)
         ]
         values = {
-            "group_id": self._group,
+            "group_id": self.group,
             "generation_id": -1,
             "generation_id_or_member_epoch": -1,
             "member_id": "",
@@ -87,7 +87,9 @@ def killed_repeatedly(folder: Path, rounds: int, seed: int, flush: str = "always
             committers = [Committer(serving.bootstrap, group, known[group][0] + 1) for group in groups]
             for committer in committers:
                 committer.start()
-            time.sleep(chosen.uniform(0.0, 0.4))
+            while any(each.is_alive() and each.acknowledged < known[each.group][1] + 1 for each in committers):
+                time.sleep(0.01)  # the interval between polls
+            time.sleep(chosen.uniform(0.0, 0.4))  # the kill comes at any time of the load
             serving.kill()
             for committer, group in zip(committers, groups, strict=True):
                 committer.join()

@@ -57,6 +57,12 @@ class Secured:
             "acl": str(self.acl),
         }
 
+    def replace_acl(self, text: str) -> None:
+        """Replace the ACL file in one step, so that a server never reads a part of it."""
+        new = self.folder / "new-acl.toml"
+        new.write_text(text)
+        new.replace(self.acl)
+
     def certify(self, authority: trustme.CA) -> None:
         """Write a certificate of the server, issued by an authority, and its key."""
         issued = authority.issue_cert("localhost", "127.0.0.1")

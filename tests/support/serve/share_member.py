@@ -26,7 +26,7 @@ def topic_id(bootstrap: str, topic: str) -> uuid.UUID:
         [found] = ask(bootstrap, METADATA, 12, topics=wanted, allow_auto_topic_creation=False)["topics"]
         if found["error_code"] == 0:
             return uuid.UUID(bytes=found["topic_id"])
-        time.sleep(0.1)
+        time.sleep(0.1)  # the interval between polls
     raise AssertionError(f"unknown topic {topic}")
 
 
@@ -61,7 +61,7 @@ class ShareMember:
             for number in sorted(numbers)
         ]
         defaults = {
-            "max_wait": timedelta(seconds=5), "min_bytes": 1, "max_bytes": 50 << 20, "max_records": 500,
+            "max_wait": timedelta(minutes=1), "min_bytes": 1, "max_bytes": 50 << 20, "max_records": 500,
             "batch_size": 500, "forgotten_topics_data": [], "share_acquire_mode": 0, "is_renew_ack": False,
             "topics": [{"topic_id": self._topic, "partitions": parts}] if parts else [],
         }  # fmt: skip

@@ -12,13 +12,15 @@ class Sharing(Serving):
 
     def __init__(self, folder: Path, broker: Broker, **groups: object) -> None:
         (port,) = free_ports(1)
+        defaults = {"share_auto_offset_reset": "earliest", "share_heartbeat_interval_ms": 1000}
+        defaults |= {"share_record_lock_duration_ms": 600_000}  # records stay acquired however slow the machine is
         self.share = f"127.0.0.1:{port}"
         super().__init__(
             folder / "lake",
             folder / "log",
             cluster={"bootstrap.servers": broker.bootstrap},
             share=["127.0.0.1", port],
-            coordinator={"share_auto_offset_reset": "earliest", "share_heartbeat_interval_ms": 1000} | groups,
+            coordinator=defaults | groups,
             metadata_max_age_ms=1000,
         )
 
