@@ -66,7 +66,7 @@ def test_sasl_listener_authenticates_each_user(broker: Broker, bootstrap: str, p
     answers = {}
     for user, password in PASSWORDS.items():
         admin = AdminClient(settings | {"sasl.username": user, "sasl.password": password})
-        answers[user] = admin.list_topics(TOPIC, timeout=30).topics[TOPIC]
+        answers[user] = admin.list_topics(TOPIC, timeout=120).topics[TOPIC]
     assert len(answers["admin"].partitions) == 2
     assert answers["reader"].error == KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
@@ -74,7 +74,7 @@ def test_sasl_listener_authenticates_each_user(broker: Broker, bootstrap: str, p
 def test_ssl_listener_presents_the_configured_certificate(broker: Broker, bootstrap: str) -> None:
     settings = {"bootstrap.servers": broker.ssl_bootstrap, "security.protocol": "SSL"}
     admin = AdminClient(settings | {"ssl.ca.location": str(broker.certificate)})
-    described = admin.list_topics(timeout=30)
+    described = admin.list_topics(timeout=120)
     assert described.cluster_id == broker.cluster_id
     assert TOPIC in described.topics
 

@@ -313,6 +313,6 @@ def test_serve_runs_with_a_settings_file_until_sigterm(tmp_path: Path) -> None:
         assert [each["committed_offset"] for each in http_offsets] == [42, 42]
         process.send_signal(signal.SIGTERM)
         process.stderr.read()
-        assert process.wait(30) == 0
+        assert process.wait(240) == 0
     assert (tmp_path / "l" / "offsets").is_dir()
     assert (tmp_path / "g" / "__consumer_offsets-49").is_dir()

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -159,11 +158,11 @@ def test_job_that_waits_too_long_fails(folder: Path, monkeypatch: pytest.MonkeyP
         holder.communicate("\n")
 
 
-def test_lock_of_a_killed_job_is_released(folder: Path) -> None:
+def test_lock_of_a_killed_job_is_released(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder_module, "WAIT_SECONDS", 0)
     lake = Lake.create(folder)
     with _holder(folder) as holder:
         os.kill(holder.pid, signal.SIGKILL)
         holder.wait()
-        began = time.monotonic()
         with lake.lock("second"):
-            assert time.monotonic() - began < folder_module.WAIT_SECONDS
+            pass

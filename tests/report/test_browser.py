@@ -83,7 +83,7 @@ def test_page_loads_nothing_else_and_fits_narrow_and_wide_screens(
         f"--proxy-server={address.removeprefix('http://')}",  # requests to any other host arrive here, too
         f"{address}/measuring.html",
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=True)
     assert "CONSOLE" not in done.stderr, done.stderr
     assert sorted(path.rpartition("/")[2] for path in requests) == [
         "measuring.html", *(f"report.html?{width}" for width in sorted(WIDTHS, key=str)),

@@ -63,7 +63,7 @@ def produce(broker: Broker, topic: str, partition: int, timestamps: list[int]) -
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for timestamp in timestamps:
         producer.produce(topic, b"x", partition=partition, timestamp=timestamp)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def test_what_is_committed_is_read_back_exactly(broker: Broker, admin: ClusterAdmin) -> None:

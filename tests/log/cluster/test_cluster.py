@@ -211,7 +211,7 @@ def test_one_response_is_fetched_ahead_and_no_more() -> None:
         for taken in (1, 2, 3):
             assert next(pieces) == batch(taken - 1, taken - 1)
             with broker.seen:
-                came = broker.seen.wait_for(lambda count=taken + 1: len(broker.requests) - 1 >= count, timeout=20)
+                came = broker.seen.wait_for(lambda count=taken + 1: len(broker.requests) - 1 >= count, timeout=120)
                 assert came
                 assert not broker.seen.wait_for(lambda count=taken + 1: len(broker.requests) - 1 > count, timeout=0.1)
         pieces.close()

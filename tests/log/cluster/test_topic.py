@@ -62,7 +62,7 @@ def produce(broker: Broker, topic: str, values: Iterable[bytes], **settings: str
     producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.num.messages": 50, **settings})
     for value in values:
         producer.produce(topic, value, key=value[:8], partition=0)
-    assert producer.flush(60) == 0
+    assert producer.flush(120) == 0
 
 
 def values(count: int) -> list[bytes]:
@@ -142,19 +142,19 @@ def test_open_aborted_and_committed_transactions_and_their_markers_are_there(
 ) -> None:
     log_partition = create(broker, "fetched-transactions")
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "fetched-transactions"})
-    producer.init_transactions(30)
+    producer.init_transactions(120)
     for end in (producer.commit_transaction, producer.abort_transaction, None):
         producer.begin_transaction()
         for value in values(20):
             producer.produce(log_partition.topic, value)
-        producer.flush(30)
+        producer.flush(120)
         if end:
-            end(30)
+            end(120)
     assert describe(plain, [log_partition.topic]).ranges == {log_partition: OffsetRange(0, 62)}
     disk = on_disk(broker, log_partition)
     assert read(plain, log_partition, 0, 62, 16 << 20) == disk
     assert [each.first for each in batches(disk) if each.attributes & CONTROL] == [20, 41]
-    producer.abort_transaction(30)
+    producer.abort_transaction(120)
 
 
 def test_offset_commits_are_described_and_fetched_as_they_are(broker: Broker, plain: KafkaConnection) -> None:
@@ -190,7 +190,7 @@ def commit(consumer: Consumer, offset: TopicPartition) -> None:
 
 
 def watermarks(consumer: Consumer) -> dict[LogPartition, OffsetRange]:
-    ends = [consumer.get_watermark_offsets(TopicPartition(OFFSETS_TOPIC, number), timeout=30) for number in range(50)]
+    ends = [consumer.get_watermark_offsets(TopicPartition(OFFSETS_TOPIC, number), timeout=120) for number in range(50)]
     return {LogPartition(OFFSETS_TOPIC, number): OffsetRange(*offsets) for number, offsets in enumerate(ends)}
 
 

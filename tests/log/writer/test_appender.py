@@ -125,7 +125,7 @@ WHOLE, LAST = batch(0, 3), batch(3, 2)
 TAIL = batch_bytes(LAST)
 
 
-@settings(max_examples=len(TAIL), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=len(TAIL), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(cut=st.integers(1, len(TAIL) - 1), behind=st.binary(max_size=30))
 @example(cut=1, behind=b"")
 @example(cut=61, behind=b"")

@@ -241,7 +241,7 @@ def connecting(http: OverHttp) -> Iterator[Callable[[bytes], socket.socket]]:
     with ExitStack() as stack:
 
         def connect(sent: bytes) -> socket.socket:
-            client = stack.enter_context(socket.create_connection(("127.0.0.1", http.port), timeout=5))
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", http.port), timeout=120))
             client.sendall(sent)
             return client
 

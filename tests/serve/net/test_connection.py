@@ -197,7 +197,7 @@ def test_muted_connection_is_released_when_its_client_closes_it(sent: int) -> No
         await reader.readexactly(4)
         writer.write(request * (sent // len(request)))
         writer.close()
-        await asyncio.wait_for(connections.event.wait(), 30)
+        await asyncio.wait_for(connections.event.wait(), 120)
         server.close()
 
     uvloop.run(close_it())

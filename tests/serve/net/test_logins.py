@@ -174,7 +174,6 @@ def test_wrong_password_and_unknown_user_get_the_same_response(
     serving: Serving, files: Secured, lines: NewLines, mechanism: str, name: str, password: str
 ) -> None:
     with files.wire(serving.bootstrap) as client:
-        started = time.monotonic()
         shake_hands(client, mechanism)
         if mechanism == "PLAIN":
             answer = authenticate(client, f"\0{name}\0{password}".encode())
@@ -185,7 +184,6 @@ def test_wrong_password_and_unknown_user_get_the_same_response(
             answer = authenticate(client, scram_last(mechanism, password, first, server_first["auth_bytes"]))
         assert (answer["error_code"], answer["auth_bytes"]) == (58, b"")
         assert name not in answer["error_message"]
-        assert time.monotonic() - started >= 0.1
         assert is_closed(client)
     lines.assert_one(f"failed: user '{name}': unknown user or wrong password$")
 
@@ -278,7 +276,7 @@ def test_disconnection_during_the_login_is_logged(serving: Serving, files: Secur
     lines.assert_one("the client disconnected during the login$")
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(cut=st.integers(0, 400), changes=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=3))
 def test_truncated_or_corrupt_login_does_not_affect_other_clients(
     serving: Serving, files: Secured, cut: int, changes: list[tuple[int, int]]
@@ -328,7 +326,8 @@ def test_connections_above_the_limit_of_an_address_are_refused(
     with ExitStack() as stack:
         for _ in range(60):
             stack.enter_context(WireClient(serving.bootstrap))
-        lines.assert_one(r"refused: the limit of 40 connections per address \(max_connections_per_address\) is reached")
+        refused = r"127\.0\.0\.1:\d+ .*refused: the limit of 40 connections per address"
+        wait_for(serving, rf"{refused} \(max_connections_per_address\) is reached", first=lines._first)
     deadline = time.monotonic() + SECONDS
     while True:  # closed connections no longer count
         try:

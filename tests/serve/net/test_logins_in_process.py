@@ -17,7 +17,8 @@ from offsetlake.serve.net.connection import Connection
 from offsetlake.serve.net.frame_memory import Memory
 from offsetlake.serve.net.login import Login
 from offsetlake.serve.net.turns import Turns
-from support.serve.in_process import InProcess
+from support.serve.in_process import SECONDS, InProcess
+from support.serve.loop_clock import advance
 from support.serve.secured import SASL_AUTHENTICATE, SASL_HANDSHAKE, scram_first, scram_last
 from support.serve.sink import Sink
 from support.serve.wire_client import frame, read_answer, request
@@ -63,7 +64,7 @@ class Logins:
 
     def wait_for(self, done: Callable[[], bool]) -> None:
         async def wait() -> None:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(SECONDS):
                 while not done():
                     await asyncio.sleep(0)
 
@@ -84,6 +85,20 @@ def plain(name: str = NAME, password: str = PASSWORD) -> dict[str, bytes]:
 def logins(served: InProcess, monkeypatch: pytest.MonkeyPatch) -> Logins:
     monkeypatch.setattr(login, "FAILURE_DELAY_SECONDS", 0)
     return Logins(served)
+
+
+def test_failed_login_is_answered_after_a_delay(
+    logins: Logins, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(login, "FAILURE_DELAY_SECONDS", 3600)
+    connection, sink = logins.connect("PLAIN")
+    with caplog.at_level(logging.WARNING):
+        logins.send(connection, sink, SASL_AUTHENTICATE, plain(password="wrong"))  # noqa: S106 - made up
+        logins.wait_for(lambda: "unknown user or wrong password" in caplog.text)
+    assert sink.written == b""
+    advance(logins.loop, 3600)
+    assert logins.answer(sink, SASL_AUTHENTICATE)["error_code"] == FAILED
+    logins.wait_for(lambda: sink.closed)
 
 
 @pytest.fixture

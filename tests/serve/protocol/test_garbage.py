@@ -99,7 +99,7 @@ def test_malformed_request_closes_its_connection(serving: Serving, data: bytes) 
     assert answers(serving)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     st.sampled_from([OFFSET_COMMIT, OFFSET_FETCH]),
     st.integers(0, 11),

@@ -91,7 +91,7 @@ class Owner:
     def __enter__(self) -> "Owner":
         self.log.mkdir()
         self._thread.start()
-        assert self._opened.wait(30)
+        assert self._opened.wait(120)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -12,7 +12,14 @@ from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.protocol.group import JoinGroupRequest, SyncGroupRequest
 from aiokafka.structs import OffsetAndMetadata
 from aiokafka.structs import TopicPartition as AioTopicPartition
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -61,11 +68,18 @@ class OpenTransaction:
 
 
 def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
-    """Create a topic and wait until the broker knows it; no record."""
+    """Create a topic and wait until the broker knows it; no record.
+
+    It may exist: a worker of pytest-xdist can set up the fixtures of a module twice, and modules can share a topic.
+    """
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(ANSWER_SECONDS)
+    try:
+        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(ANSWER_SECONDS)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
     while topic not in (known := admin.list_topics(timeout=ANSWER_SECONDS).topics) or known[topic].error:
-        time.sleep(0.02)
+        time.sleep(0.02)  # the interval between polls
 
 
 def produce(bootstrap: str, topic: str, count: int) -> None:
