@@ -78,7 +78,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._pass_on(body, answered=fault is Fault.NONE)
 
     def _pass_on(self, body: bytes, *, answered: bool) -> None:
-        upstream = http.client.HTTPConnection("127.0.0.1", self.server.upstream, timeout=60)
+        upstream = http.client.HTTPConnection("127.0.0.1", self.server.upstream, timeout=120)
         try:
             upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
             for name, value in self.headers.items():

@@ -65,7 +65,7 @@ class S3Server:
             client_options={"allow_http": True},
         )
         request = urllib.request.Request(obstore.sign(client, "PUT", "", timedelta(minutes=1)), method="PUT")  # noqa: S310
-        with urllib.request.urlopen(request, timeout=30):  # noqa: S310
+        with urllib.request.urlopen(request, timeout=120):  # noqa: S310
             return name
 
     def add_user(self, key: str, secret: str) -> None:
@@ -82,7 +82,7 @@ class S3Server:
     def answers(self) -> bool:
         """Check whether the server answers; a refusal is an answer."""
         try:
-            with urllib.request.urlopen(self.endpoint, timeout=30):  # noqa: S310
+            with urllib.request.urlopen(self.endpoint, timeout=120):  # noqa: S310
                 return True
         except urllib.error.HTTPError as error:
             error.close()
