@@ -112,10 +112,12 @@ def test_records_of_a_deleted_topic_that_arrive_late_are_not_kept() -> None:
         sharing = ShareCluster(lambda _partition, _offset: late())
         reader = sharing.reads.reader(PARTITION)
         reader.request(0)
-        await asyncio.sleep(0.01)
+        while not sharing.leader.reads:
+            await asyncio.sleep(0)
         sharing.delete_topics()
         arrived.set()
-        await asyncio.sleep(0.01)
+        while reader._tasks:
+            await asyncio.sleep(0)
         assert reader.find(0) is None
 
     run(fetch())
