@@ -42,7 +42,7 @@ TESTS := $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder --durat
 test: check .jars/spark/.ready .jars/broker/.ready $(AIRFLOW)/.ready .s3-venv/.ready dist ## lint, types and tests, with a real broker, a real Spark cluster and Airflow
 	$(TESTS) -n 2 -m 'not long'
 
-test-all: test .jars/peer/.ready .tools/versitygw ## `make test`, then the tests that take long: kills at every write, random logs, fuzzing, a browser
+test-all: test .jars/peer/.ready .tools/versitygw ## `make test`, then the tests that take long: kills at every kind of write, random logs, fuzzing, a browser
 	$(TESTS) -n 4 -m long
 
 test-fast: $(VENV)/.dev ## the tests of bytes, logs and rules that start nothing

@@ -1,12 +1,12 @@
 """A program that kills jobs: each runs in a forked child that sends itself SIGKILL just before one of its writes.
 
-    python -m support.e2e.killing FOLDER SCENARIO[=NUMBER]...
+    python -m support.e2e.killing FOLDER [every-write]
 
-The first child is killed before its first write, the next before its second, and so on, until one completes. With
-NUMBER, children are killed before at most NUMBER writes of each kind, because all of them take minutes: a run that is
-not killed lists the writes, and NUMBER of each kind are chosen at equal distances. After each kill, another child runs
-every recovery of the scenario and compares the lake with one whose jobs were never killed. The program prints one JSON
-object per kill: `scenario`; `at`, the kind of write, empty if the child completed; `problem`, empty if there is none.
+For each scenario, a first child completes and lists its writes. The next ones are killed before the writes that KILLS
+names, or with `every-write`, which takes long, before each write. After a kill, another child runs a recovery of the
+scenario, the recoveries in turn, and compares the lake with one whose jobs were never killed; every recovery runs after
+the first child, and with `every-write` after each. The program prints one JSON object per child that is killed or
+completes: `scenario`; `at`, the kind of write, empty if the child completed; `problem`, empty if there is none.
 
 The parent imports everything and never opens a Delta table, because the threads that this starts do not survive a fork.
 """
@@ -19,9 +19,10 @@ import shutil
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
-from itertools import count
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,14 @@ from offsetlake.pipeline.emit import log_writer
 from support.e2e.killing_scenarios import (
     AGAIN_AND_AGAIN,
     EXPECTED,
+    KILLS,
     NEVER_KILLED,
     NOW,
     PARTS,
     SCENARIOS,
     Job,
     Place,
+    Recovery,
     check,
     run_again,
     tables_of,
@@ -81,10 +84,13 @@ WRITES: dict[str, tuple[Any, str]] = {
 
 
 class Kill:
-    """Kills this process just before its write number `at`; with 0 it reports the kinds of all writes instead."""
+    """Kills this process just before write number `at` of some kinds; with 0 it reports the kinds of them all instead.
 
-    def __init__(self, at: int, report: int) -> None:
-        self._at, self._left, self._report = at, at, report
+    The number is one among writes of these kinds, because threads write at the same time.
+    """
+
+    def __init__(self, at: int, report: int, kinds: Container[str] = WRITES) -> None:
+        self._at, self._left, self._report, self._kinds = at, at, report, kinds
         for name, (owner, function) in WRITES.items():
             setattr(owner, function, self._before(name, getattr(owner, function)))
 
@@ -92,7 +98,7 @@ class Kill:
         def write(*args: Any, **kwargs: Any) -> Any:
             reads = name == "open" and not {*args[1]} & {*"wax+"}  # the arguments as pathlib passes them: path, mode, …
             of_copies = "offsetlake-logs-" in str(args[0]) or "dir_fd" in kwargs  # `rmtree` passes a `dir_fd`
-            if not reads and not of_copies and not kwargs.get("dry_run"):
+            if name in self._kinds and not reads and not of_copies and not kwargs.get("dry_run"):
                 self._left -= 1
                 if self._at == 0:
                     os.write(self._report, f"{name}\n".encode())
@@ -141,42 +147,43 @@ def warm_up(log: LogAddress) -> None:
             reading.decode(piece, content)
 
 
-def kill_at_each_write(name: str, folder: Path, number: int) -> None:
+def kill_at_writes(name: str, folder: Path, kills: Mapping[str, int] | None) -> None:
+    """Kill jobs before some writes, by the number of each kind; with None before every write."""
     scenario = SCENARIOS[name]
     base, killed, place = (Place(folder / name) for name in ("base", "killed", "place"))
 
-    def recover(_report: int) -> None:
-        for recovery in scenario.recoveries:
+    def recover(recoveries: Sequence[Recovery], _report: int) -> None:
+        for recovery in recoveries:
             shutil.rmtree(place.folder, ignore_errors=True)
             shutil.copytree(killed.folder, place.folder)
             recovery.run(place)
             check(place, recovery.part)
 
+    def run(recoveries: Sequence[Recovery], at: int, *kinds: str) -> str:
+        """Run the job in a child, then recoveries; return the kinds of its writes, or the one it is killed before."""
+        shutil.rmtree(place.folder, ignore_errors=True)
+        shutil.copytree(base.folder, place.folder)
+        written, was_killed = forked(lambda report: (Kill(at, report, kinds or WRITES), scenario.killed(place)))
+        place.folder.rename(killed.folder)
+        failed = written.startswith("Traceback")
+        problem = written if failed else forked(partial(recover, recoveries))[0]
+        report_kill(name, written if was_killed else "", problem)
+        shutil.rmtree(killed.folder)
+        return written
+
     # A lake requires its log at the same path, so every run uses the same path.
     must(lambda _: scenario.prepare(place))
     place.folder.rename(base.folder)
-
-    def run(at: int) -> tuple[str, bool]:
-        shutil.copytree(base.folder, place.folder)
-        return forked(lambda report: (Kill(at, report), scenario.killed(place)))
-
-    for at in sample(run(0)[0].splitlines(), number) if number else count(1):
-        shutil.rmtree(place.folder, ignore_errors=True)
-        write, was_killed = run(at)
-        place.folder.rename(killed.folder)
-        report_kill(name, write, forked(recover)[0] if was_killed or not write else write)
-        shutil.rmtree(killed.folder)
-        if not was_killed:
-            return
+    writes = Counter(run(scenario.recoveries, 0).splitlines())
+    in_turn = cycle(scenario.recoveries)
+    for kind, number in (kills or writes).items():
+        for at in at_equal_distances(writes[kind], number):
+            run(scenario.recoveries if kills is None else [next(in_turn)], at, kind)
 
 
-def sample(writes: list[str], number: int) -> list[int]:
-    """Return the numbers of the writes to kill before: up to `number` of each kind, and one after the last write."""
-    chosen = {len(writes) + 1}
-    for kind in {*writes}:
-        numbers = [at for at, write in enumerate(writes, 1) if write == kind]
-        chosen |= {numbers[len(numbers) * index // number] for index in range(number)}
-    return sorted(chosen)
+def at_equal_distances(count: int, number: int) -> list[int]:
+    """Return `number` of the numbers from 1 to `count`, neither the first nor the last if others can be chosen."""
+    return [count * (2 * index + 1) // (2 * number) + 1 for index in range(number)]
 
 
 def kill_again_and_again(folder: Path) -> None:
@@ -195,7 +202,7 @@ def report_kill(scenario: str, at: str, problem: str) -> None:
     sys.stdout.write(json.dumps({"scenario": scenario, "at": at, "problem": problem}) + "\n")
 
 
-def main(folder: Path, scenarios: Iterable[tuple[str, int]]) -> None:
+def main(folder: Path, *, every_write: bool) -> None:
     log_writer.now_ms = lambda: NOW  # type: ignore[attr-defined]  # the log must not depend on the current time
     appender.FileIO = LogFile  # type: ignore[misc]
     for part in PARTS:
@@ -207,17 +214,10 @@ def main(folder: Path, scenarios: Iterable[tuple[str, int]]) -> None:
     warm_up(LogAddress(folder=place.folder / "log"))
     gc.collect()
     gc.freeze()  # otherwise a collection in a child copies all pages of its parent
-    for scenario, number in scenarios:
-        if scenario == AGAIN_AND_AGAIN:
-            kill_again_and_again(folder / scenario)
-        else:
-            kill_at_each_write(scenario, folder / scenario, number)
-
-
-def parse_argument(argument: str) -> tuple[str, int]:
-    scenario, _, number = argument.partition("=")
-    return scenario, int(number or 0)
+    for scenario in SCENARIOS:
+        kill_at_writes(scenario, folder / scenario, None if every_write else KILLS[scenario])
+    kill_again_and_again(folder / AGAIN_AND_AGAIN)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), map(parse_argument, sys.argv[2:]))
+    main(Path(sys.argv[1]), every_write=sys.argv[2:] == ["every-write"])

@@ -331,6 +331,22 @@ NEVER_KILLED: dict[str, tuple[Job, ...]] = {
 }
 AGAIN_AND_AGAIN = "again and again"
 
+KILLS = {
+    "create": {"mkdir": 1, "create table": 1, "add constraint": 1},
+    "ingest": {"fsync": 1, "link": 1, "close data file": 1, "commit": 2},
+    "compact": {"fsync": 1, "close data file": 1, "replace": 1, "commit": 2},
+    "compact by ranges of groups": {"close data file": 1, "fsync": 1, "commit": 1, "unlink": 1},
+    "expire": {"open": 1, "fsync": 2, "link": 1, "replace": 1, "close data file": 2, "commit": 2, "unlink": 1},
+    "maintain": {"fsync": 1, "unlink": 1, "optimize": 1, "vacuum": 1, "checkpoint": 1},
+    "drop history": {"close data file": 1, "commit": 1, "set property": 1, "replace": 1, "vacuum": 1, "unlink": 1},
+    "forget": {"close data file": 1, "commit": 1, "set property": 1, "vacuum": 1, "checkpoint": 1, "unlink": 1},
+    "rebuild": {"link": 1, "close data file": 1, "add constraint": 1, "commit": 1},
+    "rebuild of a log partition": {"close data file": 1, "commit": 1},
+    "emit": {"append": 2, "fdatasync": 1, "close data file": 1, "commit": 1},
+    "by hand": {"close data file": 1, "replace": 1, "append": 1, "commit": 1},
+}
+"""The writes before which jobs are killed, by scenario: how many of each kind, at equal distances."""
+
 
 def check(place: Place, part: float | str) -> None:
     """Check that the lake equals one whose jobs were never killed, and that its runs count every row exactly once."""
