@@ -2,31 +2,44 @@
 
 import os
 import random
+import re
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.scratch import scratch
+from offsetlake.location import lease
 from offsetlake.pipeline.compact.rebuild import rebuild
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import Rows, cycle, plan_expiry, rows, state, upkeep
 from support.lakes import new_lake
+from support.object_store.jobs import SHORT_LEASES, run
 from support.object_store.jobs_process import finish, start
 from support.object_store.proxy import EVERY_FAULT, Fault, Proxy, Refusal, Request, proxy_before
 from support.object_store.server import S3Server
 from support.oracle.random_logs import RandomLog, random_log
 
-if TYPE_CHECKING:
-    import subprocess
-
 TESTS = Path(__file__).parents[1]
 MAX_IDLE_REQUESTS, MAX_SMALL_REQUESTS = 60, 200
+COMMIT = "*.json"
+KILLS = dict.fromkeys(
+    (
+        "lock", "offsetlake.json", "plan-ingest.json", "plan-compact.json", "plan-expire.json", "plan-maintain.json",
+        "*.parquet", "verified.json", "evaluated.json", "*.checkpoint.parquet", "_last_checkpoint",
+    ),
+    1,
+) | {COMMIT: 3}  # fmt: skip
+"""The kinds of writes, and before or after how many of each a job is killed."""
+PAUSES = 5
+
+Finished = Callable[[str, Path], dict[str, Rows]]
 STATE = ("offsets", "pending_offsets", "groups", "group_members", "share_partitions")
 
 
@@ -65,6 +78,19 @@ def proxy(s3: S3Server) -> Iterator[Proxy]:
         yield proxy
 
 
+@pytest.fixture
+def finished(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Finished:
+    """Runs the jobs in this process to their end, directly on the store; returns the tables."""
+    for name, seconds in SHORT_LEASES.items():
+        monkeypatch.setattr(lease, name, seconds)
+
+    def finish_here(lake: str, log: Path) -> dict[str, Rows]:
+        run(Lake.create(lake), log)
+        return state(Lake.open(lake))
+
+    return finish_here
+
+
 def test_lake_in_a_store_equals_a_lake_in_a_folder(
     bucket: str, halves: tuple[Path, Path], expected: dict[str, Rows]
 ) -> None:
@@ -99,7 +125,7 @@ def test_lake_of_machines_with_different_clocks_equals_a_lake_in_a_folder(
 @pytest.mark.long
 def test_requests_of_a_cycle_are_bounded(proxy: Proxy, bucket: str, halves: tuple[Path, Path]) -> None:
     lake, counts = f"s3://{bucket}/lake", []
-    for log in (*halves, *[halves[1]] * 3):
+    for log in (*halves, *[halves[1]] * 2):
         proxy.requests.clear()
         finish(lake, log, proxy.endpoint, "cycle")
         counts.append(len(proxy.requests))
@@ -109,9 +135,9 @@ def test_requests_of_a_cycle_are_bounded(proxy: Proxy, bucket: str, halves: tupl
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_tables_are_the_same_after_random_failures_of_the_store(
-    seed: int, proxy: Proxy, s3: S3Server, bucket: str, halves: tuple[Path, Path], expected: dict[str, Rows]
+    seed: int, proxy: Proxy, bucket: str, finished: Finished, halves: tuple[Path, Path], expected: dict[str, Rows]
 ) -> None:
     chance, failures = random.Random(seed), []
 
@@ -130,9 +156,9 @@ def test_tables_are_the_same_after_random_failures_of_the_store(
             assert process.returncode in (0, 5, 6), errors  # done, LakeBusy, LakeUnusable
             if process.returncode == 0:
                 break
+        tables = finished(lake, log)  # does nothing if a process succeeded
     assert len(failures) > 20
-    finish(lake, halves[1], s3.endpoint)
-    assert state(Lake.open(lake)) == expected
+    assert tables == expected
 
 
 def is_commit(request: Request) -> bool:
@@ -140,49 +166,85 @@ def is_commit(request: Request) -> bool:
     return request.method == "PUT" and "/_delta_log/" in request.path and request.path.endswith(".json")
 
 
-def at_requests(count: int, kinds: Callable[[Request], bool], run: list[Request]) -> list[int]:
-    """Choose the numbers of some requests of a run at equal distances."""
-    chosen = [request.number for request in run if kinds(request)]
-    return chosen[:: max(1, len(chosen) // count)]
+def kind_of(request: Request) -> str | None:
+    """Return the kind of a write: the name of the object without what differs between runs."""
+    if request.method not in ("PUT", "POST", "DELETE"):
+        return None
+    return re.sub(r"^(part-[^.]+|\d{20})", "*", request.path.rpartition("/")[2])
+
+
+def at_equal_distances(count: int, number: int) -> list[int]:
+    """Choose numbers from 1 to `count`; one is in the middle."""
+    return [count * (2 * index + 1) // (2 * number) + 1 for index in range(number)]
+
+
+@dataclass
+class Kill:
+    """Kills the process that sends write number `at` of a kind, which the store receives or not."""
+
+    proxy: Proxy
+    kind: str
+    at: int
+    fault: Fault
+    pid: int = 0
+
+    def __call__(self, request: Request) -> Fault:
+        until = self.proxy.requests[: request.number]
+        if kind_of(request) != self.kind or [*map(kind_of, until)].count(self.kind) != self.at:
+            return Fault.NONE
+        os.kill(self.pid, signal.SIGKILL)
+        return self.fault
+
+
+@pytest.fixture
+def never_killed(
+    proxy: Proxy, bucket: str, halves: tuple[Path, Path], expected_at_once: dict[str, Rows]
+) -> list[Request]:
+    """The requests of jobs to which nothing happens."""
+    finish(f"s3://{bucket}/never-killed", halves[1], proxy.endpoint)
+    assert state(Lake.open(f"s3://{bucket}/never-killed")) == expected_at_once
+    return [*proxy.requests]
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1800)  # two processes for each kill
-def test_tables_are_the_same_after_a_job_is_killed_at_any_write(
-    proxy: Proxy, s3: S3Server, bucket: str, halves: tuple[Path, Path], expected_at_once: dict[str, Rows]
+@pytest.mark.timeout(1800)  # a process for each kill
+def test_tables_are_the_same_after_a_job_is_killed_at_any_kind_of_write(
+    proxy: Proxy,
+    bucket: str,
+    finished: Finished,
+    never_killed: list[Request],
+    halves: tuple[Path, Path],
+    expected_at_once: dict[str, Rows],
 ) -> None:
-    finish(f"s3://{bucket}/never-killed", halves[1], proxy.endpoint)
-    assert state(Lake.open(f"s3://{bucket}/never-killed")) == expected_at_once
-    numbers = at_requests(16, lambda request: request.method in ("PUT", "POST", "DELETE"), proxy.requests)
-    assert len(numbers) >= 16
-    for number in numbers:
+    writes = Counter(filter(None, map(kind_of, never_killed)))
+    assert writes.keys() == KILLS.keys()
+    writes["lock"] = 2  # how often a lease is renewed depends on the time
+    kills = [(kind, at) for kind, number in KILLS.items() for at in at_equal_distances(writes[kind], number)]
+    for number, (kind, at) in enumerate(kills):
         lake = f"s3://{bucket}/killed-{number}"
         proxy.requests.clear()
-        started: list[subprocess.Popen[str]] = []
-
-        def kill(request: Request, number: int = number, started: list["subprocess.Popen[str]"] = started) -> Fault:
-            if request.number < number:
-                return Fault.NONE
-            os.kill(started[0].pid, signal.SIGKILL)
-            return Fault.CONNECTION_LOST_AFTER if number % 2 else Fault.CONNECTION_LOST_BEFORE
-
-        proxy.fault = kill
-        started.append(start(lake, halves[1], proxy.endpoint))
-        started[0].communicate()
-        assert started[0].returncode in (-signal.SIGKILL, 0)
-        finish(lake, halves[1], s3.endpoint)
-        assert state(Lake.open(lake)) == expected_at_once, f"killed at request {number}"
+        fault = Fault.CONNECTION_LOST_AFTER if number % 2 else Fault.CONNECTION_LOST_BEFORE
+        proxy.fault = kill = Kill(proxy, kind, at, fault)
+        job = start(lake, halves[1], proxy.endpoint)
+        kill.pid = job.pid
+        _, errors = job.communicate()
+        assert job.returncode == -signal.SIGKILL, errors
+        assert finished(lake, halves[1]) == expected_at_once, f"killed at {kind} {at}"
 
 
 @pytest.mark.long
 def test_paused_job_whose_lease_was_taken_over_commits_nothing(
-    proxy: Proxy, s3: S3Server, bucket: str, halves: tuple[Path, Path], expected_at_once: dict[str, Rows]
+    proxy: Proxy,
+    bucket: str,
+    finished: Finished,
+    never_killed: list[Request],
+    halves: tuple[Path, Path],
+    expected_at_once: dict[str, Rows],
 ) -> None:
-    finish(f"s3://{bucket}/never-paused", halves[1], proxy.endpoint)
-    locked = next(request.number for request in proxy.requests if request.path.endswith("/plan-ingest.json"))
-    created = sum(is_commit(request) for request in proxy.requests if request.number < locked)
-    commits = sum(map(is_commit, proxy.requests))
-    for paused_at in range(created + 1, commits, max(1, (commits - created) // 10)):
+    locked = next(request.number for request in never_killed if request.path.endswith("/plan-ingest.json"))
+    created = sum(is_commit(request) for request in never_killed if request.number < locked)
+    commits = sum(map(is_commit, never_killed))
+    for paused_at in (created + at for at in at_equal_distances(commits - created, PAUSES)):
         lake = f"s3://{bucket}/paused-{paused_at}"
         proxy.requests.clear()
         paused, go_on = threading.Event(), threading.Event()
@@ -201,11 +263,13 @@ def test_paused_job_whose_lease_was_taken_over_commits_nothing(
 
         proxy.fault = hold
         job = start(lake, halves[1], proxy.endpoint)
-        assert paused.wait(60)
-        finish(lake, halves[1], s3.endpoint)
-        versions = Lake.open(lake).versions()
-        go_on.set()
+        try:
+            while not paused.wait(0.1):
+                assert job.poll() is None, job.communicate()[1]
+            tables, versions = finished(lake, halves[1]), Lake.open(lake).versions()
+        finally:
+            go_on.set()
         _, errors = job.communicate()
         assert job.returncode == 5, errors
         assert Lake.open(lake).versions() == versions, f"paused at commit {paused_at}"
-        assert state(Lake.open(lake)) == expected_at_once
+        assert tables == state(Lake.open(lake)) == expected_at_once

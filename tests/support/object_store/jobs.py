@@ -18,7 +18,7 @@ from offsetlake.rules.policy import RetentionPolicy
 from support.e2e.in_process import InProcess, NoSpark
 from support.e2e.lakes import LATER, cycle, plan_expiry, upkeep
 
-lease.TTL_SECONDS, lease.RENEWAL_SECONDS, lease._POLL_SECONDS = 1.0, 0.3, 0.05
+SHORT_LEASES = {"TTL_SECONDS": 1.0, "RENEWAL_SECONDS": 0.3, "_POLL_SECONDS": 0.05}
 
 
 def run(lake: Lake, log: Path) -> None:
@@ -38,6 +38,8 @@ def run_cycle(lake: str, log: Path) -> None:
 
 
 if __name__ == "__main__":
+    for name, seconds in SHORT_LEASES.items():
+        setattr(lease, name, seconds)
     try:
         if sys.argv[3:] == ["cycle"]:
             run_cycle(sys.argv[1], Path(sys.argv[2]))
