@@ -158,11 +158,10 @@ def test_job_that_waits_too_long_fails(folder: Path, monkeypatch: pytest.MonkeyP
         holder.communicate("\n")
 
 
-def test_lock_of_a_killed_job_is_released(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder_module, "WAIT_SECONDS", 0)
-    lake = Lake.create(folder)
+def test_lock_of_a_killed_job_is_released(folder: Path) -> None:
+    lake, said = Lake.create(folder), []
     with _holder(folder) as holder:
         os.kill(holder.pid, signal.SIGKILL)
         holder.wait()
-        with lake.lock("second"):
-            pass
+        with lake.lock("second", said.append):
+            assert said == [], "it does not wait"

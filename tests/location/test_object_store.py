@@ -3,9 +3,11 @@
 import json
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -186,13 +188,23 @@ def test_lease_without_a_complete_fence_is_taken_over_again(
 
 
 def test_lease_that_is_renewed_is_not_taken_over(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "_POLL_SECONDS", 0.01)
-    monkeypatch.setattr(lease, "RENEWAL_SECONDS", 0.02)
-    monkeypatch.setattr(lease, "TTL_SECONDS", 0.4)
-    monkeypatch.setattr(lease, "WAIT_SECONDS", 1.0)
+    """By the clock of the waiting job, the lease is renewed somewhat before it expires, and that for a minute."""
+    monkeypatch.setattr(lease, "RENEWAL_SECONDS", 0.01)
+    seconds, sleep = 0.0, time.sleep
+
+    def renewed_meanwhile(_seconds: float) -> None:
+        nonlocal seconds
+        renewal = held._holder.renewal
+        while held._holder.renewal == renewal:
+            sleep(0.001)
+        seconds += 0.9 * lease.TTL_SECONDS
+
     busy = pytest.raises(LakeBusy, match=r"ingest .* still writes to s3://.*: try again")
-    with store.lock("ingest", lambda _: None), busy, store.lock("compact", lambda _: None):
-        pass
+    with store.lock("ingest", lambda _: None) as held:
+        clock = SimpleNamespace(monotonic=lambda: seconds, sleep=renewed_meanwhile)
+        monkeypatch.setattr(lease, "time", clock)
+        with busy, store.lock("compact", lambda _: None):
+            pass
 
 
 def test_object_that_is_no_lease_is_named(store: ObjectStore) -> None:
