@@ -1,6 +1,6 @@
 """Randomly broken requests of every API and version: the server keeps serving, without tracebacks or memory leaks.
 
-The long test sends 200,000 frames, and prints the latencies of a second client that fetches offsets meanwhile.
+The longest test sends 20,000 frames, and prints the latencies of a second client that fetches offsets meanwhile.
 """
 
 import json
@@ -158,14 +158,13 @@ def broken_logins(seed: int) -> Iterator[bytes]:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(3600)
-def test_server_survives_200_000_broken_requests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_server_survives_20_000_broken_requests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Topics are configured, so that requests for all topics stay small whatever was committed."""
     with unharmed(tmp_path, topics=TOPICS) as serving, second_client(serving) as latencies:
-        outcomes = send(serving, broken_requests(4), 200_000)
+        outcomes = send(serving, broken_requests(4), 20_000)
     with capsys.disabled():
-        print(f"\n200,000 frames: {dict(outcomes)}; a second client, ms: {latencies}")  # noqa: T201 - a measurement
-    assert min(outcomes["answered"], outcomes["closed"]) > 10_000
+        print(f"\n20,000 frames: {dict(outcomes)}; a second client, ms: {latencies}")  # noqa: T201 - a measurement
+    assert min(outcomes["answered"], outcomes["closed"]) > 1_000
 
 
 @contextmanager
