@@ -65,7 +65,7 @@ def cluster(broker: Broker) -> Cluster:
 def kafka(cluster: Cluster, *arguments: str) -> str:
     """What it prints and logs: what it clamps is a warning in its log, which only a JVM of its own has."""
     command = java(GROUP_COMMAND, "--bootstrap-server", cluster.bootstrap, "--reset-offsets", *arguments)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
     return done.stdout
 
 

@@ -234,7 +234,7 @@ class Shell:
         if self._serving is None:
             return
         self._serving.terminate()
-        _, err = self._serving.communicate(timeout=60)
+        _, err = self._serving.communicate(timeout=SECONDS)
         assert self._serving.returncode == 0, err
         self._serving = None
 

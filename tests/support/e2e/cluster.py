@@ -19,9 +19,9 @@ import pyspark
 from support.broker.broker import free_ports
 
 SPARK_HOME = Path(pyspark.__file__).parent
-START_SECONDS = 90
+START_SECONDS = 180  # more than a start takes while the machine runs other tests
 STOP_SECONDS = 20
-SUBMIT_SECONDS = 180
+SUBMIT_SECONDS = 400
 WORKERS = 2  # each with one core and one GiB
 RESOURCES = {
     "spark.cores.max": str(WORKERS),
