@@ -236,8 +236,15 @@ def test_closed_pipe_is_no_error() -> None:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("lake")
-@pytest.mark.parametrize("arguments", ["groups", "groups --format json", "views", "sql 'SELECT 1 AS x' --format csv"])
-@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    ("arguments", "closed"),
+    [
+        ("groups", ">&-"),
+        ("groups --format json", ">&- 2>&-"),
+        ("views", "<&- >&- 2>&-"),
+        ("sql 'SELECT 1 AS x' --format csv", ">&-"),
+    ],
+)
 def test_command_succeeds_without_standard_output(arguments: str, closed: str) -> None:
     command = f"exec {shlex.join(COMMAND)} {arguments} {closed}"
     done = subprocess.run(["/bin/sh", "-c", command], stderr=subprocess.PIPE, check=False)
