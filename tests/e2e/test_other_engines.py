@@ -1,8 +1,9 @@
 """Spark writes to our tables: the next cycle gives the tables of an untouched lake, or refuses and names the commit.
 
-What it refuses `rebuild` makes good for the tables of latest state, and RESTORE for history. In a folder each statement
-is run on each table; in S3, where a statement takes longer, on one of the state tables and one of history. Spark writes
-to a store by its own commits, which have no condition: these tests have only one writer at a time.
+What it refuses `rebuild` makes good for the tables of latest state, and RESTORE for history. In a folder each case is
+run on one of the state tables and one of the history tables, in turn; in S3, where a statement takes longer, every
+third one is. Spark writes to a store by its own commits, which have no condition: these tests have only one writer at
+a time.
 """
 
 import random
@@ -104,9 +105,13 @@ FOLDER, S3 = "folder", "s3"
 
 
 def matrix(tables: tuple[str, ...], first: int) -> list[tuple[Case, str, str]]:
-    """Return every case for every table in a folder, and every second case for one of the tables, in turn, in S3."""
-    in_folders = [(case, table, FOLDER) for case in CASES for table in tables]
-    return in_folders + [(case, tables[number % len(tables)], S3) for number, case in enumerate(CASES[first::2])]
+    """Return every case for one of the tables, in turn, in a folder, and every third case for another table in S3."""
+    in_turn = [
+        (case, tables[number % len(tables)], tables[number % len(tables) - 1]) for number, case in enumerate(CASES)
+    ]
+    return [(case, table, FOLDER) for case, table, _ in in_turn] + [
+        (case, other, S3) for case, _, other in in_turn[first::3]
+    ]
 
 
 @dataclass(frozen=True)
