@@ -186,27 +186,26 @@ def test_markers_of_an_older_coordinator_or_for_other_partitions_are_refused(ado
 
 def test_restarts_while_transactions_are_open(adopted: Adopted) -> None:
     """Killed before the end of a transaction, the process gets the marker after its restart."""
-    for killed in (False, True):
-        for commits in (True, False):
-            group = f"restart-{killed}-{commits}"
-            with adopted.serving() as serving:
-                consumer, producer = member_of(adopted, group), producer_of(adopted, group)
-                producer.begin_transaction()
-                send(producer, consumer, 11)
-                if killed:
-                    serving.kill()
-                else:
-                    serving.stop()
-            (producer.commit_transaction if commits else producer.abort_transaction)(SECONDS)
-            with adopted.serving():
-                until(lambda: offset_of(adopted, group), 11 if commits else None)  # noqa: B023
-                # A producer of librdkafka does not reconnect to a group coordinator that Metadata lacked for a while.
-                producer = producer_of(adopted, group)
-                producer.begin_transaction()
-                send(producer, consumer, 12)
-                producer.commit_transaction(SECONDS)
-                until(lambda: offset_of(adopted, group), 12)  # noqa: B023
-                consumer.close()
+    for killed, commits in ((False, False), (True, True)):
+        group = f"restart-{killed}-{commits}"
+        with adopted.serving() as serving:
+            consumer, producer = member_of(adopted, group), producer_of(adopted, group)
+            producer.begin_transaction()
+            send(producer, consumer, 11)
+            if killed:
+                serving.kill()
+            else:
+                serving.stop()
+        (producer.commit_transaction if commits else producer.abort_transaction)(SECONDS)
+        with adopted.serving():
+            until(lambda: offset_of(adopted, group), 11 if commits else None)  # noqa: B023
+            # A producer of librdkafka does not reconnect to a group coordinator that Metadata lacked for a while.
+            producer = producer_of(adopted, group)
+            producer.begin_transaction()
+            send(producer, consumer, 12)
+            producer.commit_transaction(SECONDS)
+            until(lambda: offset_of(adopted, group), 12)  # noqa: B023
+            consumer.close()
 
 
 def test_each_result_is_produced_once_while_the_process_is_killed(adopted: Adopted, tmp_path: Path) -> None:
