@@ -197,10 +197,11 @@ def test_spark_sql(shell: Shell) -> None:
         ["make", "spark-sql"], ["make", "spark-sql"], ["spark-sql", "--driver-class-path"],
     ]  # fmt: skip
     assert shell.run("make example").code == 0
-    assert shell.run("offsetlake views > lake.sql").code == 0
-    assert "double_writers" in shell.run(found[2]).out
-    asked = shell.run(f"echo 'SELECT group_id, records_again FROM regressions;' | {found[1]} -o setup")
+    run_by_make = shell.run(f"{found[0]} -n -o setup -o .jars/spark/.ready").out.splitlines()
+    assert ".venv/bin/" + found[2].removesuffix(" -e 'SHOW VIEWS'") in run_by_make
+    asked = shell.run(f"echo 'SHOW VIEWS; SELECT group_id, records_again FROM regressions;' | {found[1]} -o setup")
     assert asked.code == 0, asked.err
+    assert "double_writers" in asked.out
     assert "billing\t170" in asked.out.splitlines()
 
 
