@@ -13,7 +13,7 @@ import pytest
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.files import active_files
 from offsetlake.lake.lake import Lake
-from support.e2e.cluster import RESOURCES, WORKERS, Cluster, environment
+from support.e2e.cluster import WORKERS, Cluster, environment
 from support.e2e.connect_server import connect_server
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import LATER, cycle, plan_expiry, rows, state, upkeep
@@ -53,11 +53,8 @@ settings = {**dict(spark.sparkContext.getConf().getAll()), **spark.conf.getAll}
 Path(sys.argv[1]).write_text(json.dumps({"executors": executors, "driver": driver, "settings": settings}))
 """
 
-# Runs the jobs with tasks that all fail in their first attempt, once they have written their files.
+# Continues PROBE: runs the jobs with tasks that all fail in their first attempt, once they have written their files.
 FAILING = """
-import sys
-from pathlib import Path
-
 from pyspark import TaskContext
 
 from offsetlake.errors import LakeUnusable
@@ -68,7 +65,6 @@ from offsetlake.pipeline.compact import division
 from offsetlake.pipeline.compact import job as compact
 from offsetlake.pipeline.expire import job as expire
 from offsetlake.pipeline.ingest import job as ingest
-from offsetlake.pipeline.spark import build_session
 
 def failing_once(distribute):
     def distribute_failing(spark, work, items):
@@ -85,10 +81,10 @@ for job in (ingest, compact, division, expire):
 division.TASK_ROWS = division.MAX_TASK_ROWS = 20  # each log partition is divided by ranges of groups
 division.MIN_RANGE_ROWS = 5
 expire.MAX_LOCAL_OFFSETS = 0
-spark, lake = build_session("failing"), Lake.create(Path(sys.argv[1]))
-ingest.ingest(lambda: spark, lake, LogAddress(folder=Path(sys.argv[2])), print)
+lake = Lake.create(Path(sys.argv[2]))
+ingest.ingest(lambda: spark, lake, LogAddress(folder=Path(sys.argv[3])), print)
 compact.compact(lambda: spark, lake, print)
-expire.expire(lambda: spark, lake, RetentionPolicy(7 * 86_400_000), int(sys.argv[3]), print)
+expire.expire(lambda: spark, lake, RetentionPolicy(7 * 86_400_000), int(sys.argv[4]), print)
 """
 
 # Prints how many tasks run at a time, and the length of the message of an error that a task raised.
@@ -130,12 +126,20 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, python: Path) -> Iterator[
 
 
 @pytest.fixture(scope="module")
-def probed(cluster: Cluster, program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What PROBE tells."""
-    folder = tmp_path_factory.mktemp("probe")
-    (folder / "probe.py").write_text(PROBE)
-    done(cluster.submit(folder / "probe.py", folder / "answer.json", py_files=program, conf=GIVEN))
-    answer: dict[str, Any] = json.loads((folder / "answer.json").read_text())
+def submitted(cluster: Cluster, program: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the answer of PROBE, and with the log and the lake of FAILING, both in one application."""
+    folder = tmp_path_factory.mktemp("submitted")
+    random_log(random.Random(22), 500, groups=10, log_partitions=3).write(folder / "log")
+    (folder / "job.py").write_text(PROBE + FAILING)
+    arguments = (folder / "answer.json", folder / "lake", folder / "log", str(LATER))
+    done(cluster.submit(folder / "job.py", *arguments, py_files=program, conf=GIVEN))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def probed(submitted: Path) -> dict[str, Any]:
+    """The answer of PROBE."""
+    answer: dict[str, Any] = json.loads((submitted / "answer.json").read_text())
     return answer
 
 
@@ -218,33 +222,9 @@ def test_jobs_run_on_a_spark_cluster(submit: Submit, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_settings_name_the_cluster_of_a_run(cluster: Cluster, program: Path, python: Path, tmp_path: Path) -> None:
-    """The driver is started as a command, not by spark-submit."""
-    random_log(random.Random(24), 500, groups=10, log_partitions=3).write(tmp_path / "log")
-    settings = tmp_path / "settings.toml"
-    properties = RESOURCES | recording(tmp_path / "events") | {"spark.submit.pyFiles": str(program)}
-    lines = [f'"{name}" = "{value}"' for name, value in properties.items()]
-    settings.write_text("\n".join(["[spark]", f'master = "{cluster.url}"', *lines]), encoding="utf-8")
-    options = ["--lake", tmp_path / "lake", "--log", tmp_path / "log", "--now", str(LATER), "--config", settings]
-    variables = cluster.environment | {"PYTHONPATH": str(program)}
-    command = [python, "-m", "offsetlake.cli", "run", *options]
-    done(subprocess.run(command, env=variables, cwd=tmp_path, capture_output=True, check=False, encoding="utf-8"))
-    ingested, compacted = executors_by_stage(tmp_path / "events")
-    assert ingested
-    assert compacted
-    local = new_lake(tmp_path / "local")
-    cycle(InProcess(), local, tmp_path / "log")
-    plan_expiry(InProcess(), local)
-    assert state(Lake.open(tmp_path / "lake")) == state(local)
-
-
-@pytest.mark.long
-def test_retried_tasks_leave_correct_tables(submit: Submit, tmp_path: Path) -> None:
-    random_log(random.Random(22), 500, groups=10, log_partitions=3).write(tmp_path / "log")
-    (tmp_path / "failing.py").write_text(FAILING)
-    done(submit(tmp_path / "failing.py", tmp_path / "retried", tmp_path / "log", str(LATER)))
-    retried, expected = Lake.open(tmp_path / "retried"), new_lake(tmp_path / "expected")
-    cycle(InProcess(), expected, tmp_path / "log")
+def test_retried_tasks_leave_correct_tables(submitted: Path, tmp_path: Path) -> None:
+    retried, expected = Lake.open(submitted / "lake"), new_lake(tmp_path / "expected")
+    cycle(InProcess(), expected, submitted / "log")
     plan_expiry(InProcess(), expected)
     assert state(retried) == state(expected)
     assert rows(retried, "offsets")

@@ -1,4 +1,7 @@
-"""A driver and two workers on separate hosts, with the lake in an object store; only the log is a folder they share."""
+"""A driver and two workers on separate hosts, with the lake in an object store; only the log is a folder they share.
+
+The driver is started as a command, not by spark-submit; its settings name the cluster.
+"""
 
 import random
 import subprocess
@@ -49,6 +52,7 @@ def test_run_with_a_killed_worker_gives_the_same_tables(tmp_path: Path, monkeypa
                 while running.poll() is None and not has_committed(lake):
                     time.sleep(0.1)  # the interval between polls
                 assert running.poll() is None, (tmp_path / "driver.log").read_text(encoding="utf-8")
+                assert cluster.state()["activeapps"], "the jobs do not run on the cluster"
                 cluster.kill_worker(0)
                 running.wait()
             finally:
