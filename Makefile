@@ -115,7 +115,7 @@ $(VENV)/.dev: $(REQ)/dev.txt $(VENV)/.ready $(BIN)/uv
 
 $(AIRFLOW)/.ready: $(REQ)/airflow.txt $(BIN)/uv
 	@echo "installing Airflow into $(AIRFLOW)"
-	@$(PYTHON) -m venv $(AIRFLOW)
+	@$(PYTHON) -m venv --without-pip $(AIRFLOW)
 	@$(UV) --python $(AIRFLOW)/bin/python -r $<
 	@touch $@
 
@@ -133,7 +133,7 @@ $(AIRFLOW)/.ready: $(REQ)/airflow.txt $(BIN)/uv
 
 .s3-venv/.ready: $(REQ)/s3-server.txt $(BIN)/uv
 	@echo "installing a server of S3 for the tests into .s3-venv"
-	@$(PYTHON) -m venv .s3-venv
+	@$(PYTHON) -m venv --without-pip .s3-venv
 	@$(UV) --python .s3-venv/bin/python -r $<
 	@touch $@
 
