@@ -9,7 +9,7 @@ PORT   ?= 8080
 LAKE   ?= lake
 PIP    := $(BIN)/pip --disable-pip-version-check --no-input -q
 UV     := $(BIN)/uv pip install -q --require-hashes
-MVN    := mvn -q -B -ntp
+MVN    := MAVEN_OPTS="-XX:+UseSerialGC -XX:TieredStopAtLevel=1 $$MAVEN_OPTS" mvn -q -B -ntp
 
 export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 unexport PYTHONDONTWRITEBYTECODE  # tests start many processes, which reuse the compiled files of earlier ones
