@@ -96,7 +96,7 @@ REFUSED_JOINS: dict[str, dict[str, Any]] = {
     "no protocols and no protocol type": {"protocols": [], "protocol_type": ""},
 }
 for reason, fields in REFUSED_JOINS.items():
-    for version in JOIN_VERSIONS:
+    for version in (0, 3, 4, 9):
         add(f"join with {reason}, JoinGroup {version}", refused_join(version, **fields))
 
 
