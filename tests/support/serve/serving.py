@@ -11,6 +11,11 @@ from types import TracebackType
 from typing import Any, Self
 
 START_SECONDS = 300
+AS_INSTALLED = (
+    "import runpy, sys; sys.modules['hypothesis'] = None; "
+    "runpy.run_module('offsetlake.serve', run_name='__main__', alter_sys=True)"
+)
+"""Runs the process without Hypothesis, which users do not install: kio imports it if it can, for a fifth of a second."""
 
 
 class ServingFailedError(RuntimeError):
@@ -29,7 +34,7 @@ class Serving:
         lake: Path,
         log: Path,
         prefix: Sequence[str] = (),
-        program: Sequence[str] = ("-m", "offsetlake.serve"),
+        program: Sequence[str] = ("-c", AS_INSTALLED),
         **settings: Any,
     ) -> None:
         self._prefix, self._program = prefix, program
