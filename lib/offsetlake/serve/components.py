@@ -141,6 +141,8 @@ class ServerComponents:
         self._log_end_offsets |= {LogPartition(OFFSETS_TOPIC, number): end for number, end in ends.items()}
         self._log_end_offsets |= transaction_log_ends
         self.topics.learn(snapshot.known_topics)
+        if self.deleted_topics is not None:
+            self.deleted_topics.load(snapshot)
         self.store.load(snapshot)
         self.transactions.load(transactions)
         self.writes.watermarks.load(ends)

@@ -51,6 +51,10 @@ def test_every_row_and_nothing_else_is_found(rows: dict[Key, dict[str, Any]], ot
         for topic, partition, entry in snapshot.entries(number)
     }
     assert listed == {key: expected(row) for key, row in rows.items()}
+    ids: dict[bytes, set[bytes]] = {}
+    for (_, topic, _), row in rows.items():
+        ids.setdefault(topic.encode(), set()).add(expected(row)[3])
+    assert snapshot.topic_ids == ids
 
 
 def test_partitions_are_found_in_complete_runs_and_in_runs_with_gaps() -> None:

@@ -20,14 +20,17 @@ FIRST, SECOND, OTHER = (bytes(15) + bytes([number]) for number in (1, 2, 3))
 class Deleting:
     """Deletes offsets of the groups of a server, for a cluster and a controller that a test describes.
 
-    `deleted` are the topic ids that the controller does not know, `unavailable` is how often it does not answer.
+    `deleted` are the topic ids that the controller does not know, `unavailable` is how often it does not answer. The
+    names that it knows are `named`, and `denied` are those that it does not let this process check.
     """
 
     def __init__(self, server: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
         self.server = server
         self.cluster: Any = SimpleNamespace(image=image(t=FIRST, other=OTHER), changed=[], node=7)
         self.deleted, self.unavailable, self.requests = set[bytes](), 0, list[set[bytes]]()
+        self.named, self.denied, self.asking = set[bytes](), set[bytes](), lambda: None
         monkeypatch.setattr(deleted_topics, "deleted_topics", self._ask)
+        monkeypatch.setattr(deleted_topics, "unused_names", self._ask_for_names)
         monkeypatch.setattr(deleted_topics, "controllers_of", lambda _: SimpleNamespace(close=lambda: None))
         monkeypatch.setattr(deleted_topics, "RETRY_SECONDS", 0)
         parts = server.parts
@@ -41,6 +44,17 @@ class Deleting:
             raise LogUnavailable("No controller answers")
         self.requests.append({*ids})
         return self.deleted & {*ids}
+
+    async def _ask_for_names(
+        self, _controllers: object, names: dict[bytes, int]
+    ) -> tuple[set[bytes], dict[bytes, int]]:
+        self.asking()
+        return {*names} - self.named - self.denied, dict.fromkeys({*names} & self.denied, 29)
+
+    def load(self, **ids: set[bytes]) -> None:
+        """Compare the topic ids of stored offsets with the metadata, as at the start."""
+        snapshot: Any = SimpleNamespace(topic_ids={name.encode(): stored for name, stored in ids.items()})
+        self._topics.load(snapshot)
 
     def commit(self, group: str, offset: int, *, topic: str = "t", topic_id: bytes = ZERO_UUID) -> None:
         """Commit an offset of partition 0."""
@@ -57,7 +71,7 @@ class Deleting:
         """Wait until the controller was asked so often, and the work on its answers is done."""
 
         async def wait() -> None:
-            while len(self.requests) < count or self._topics._missing:
+            while len(self.requests) < count or self._topics._missing or self._topics._unused:
                 assert not self._task.done(), self._task.result()
                 await asyncio.sleep(0.001)  # the interval between polls
 
@@ -100,11 +114,55 @@ def test_offsets_are_deleted_when_the_controller_confirms_it(deleting: Deleting)
 
 def test_topic_that_a_broker_does_not_describe_is_not_deleted(deleting: Deleting) -> None:
     deleting.commit("g", 5)
+    deleting.named = {b"t"}
     for number in (1, 2):
         deleting.describe(other=OTHER)
         deleting.asked(number)
         deleting.describe(other=OTHER, t=FIRST)
     assert deleting.offsets("g") == {b"t": 5}
+
+
+def test_offset_without_a_topic_id_is_kept_if_the_controller_does_not_confirm_the_name(
+    deleting: Deleting, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker that lags does not describe the topic that was created again, or CREATE is denied."""
+    deleting.commit("by-name", 5)
+    deleting.commit("by-name", 6, topic="other")
+    deleting.commit("by-id", 5, topic_id=FIRST)
+    deleting.deleted, deleting.named, deleting.denied = {FIRST}, {b"t"}, {b"other"}
+    deleting.describe()
+    deleting.asked(1)
+    assert deleting.offsets("by-name") == {b"t": 5, b"other": 6}
+    assert deleting.offsets("by-id") == {}
+    assert "failed (error codes 29): grant" in caplog.text
+
+
+def test_offset_without_a_topic_id_is_kept_if_the_name_is_used_again(deleting: Deleting) -> None:
+    """The topic is created again after the answer of the controller, and a broker that lags does not describe it."""
+
+    def create_again() -> None:
+        deleting.asking = lambda: None
+        deleting.describe(t=SECOND, other=OTHER)
+        deleting.commit("g", 5)
+        deleting.describe(other=OTHER)
+        deleting.named = {b"t"}
+
+    deleting.asking, deleting.deleted = create_again, {FIRST}
+    deleting.describe(other=OTHER)
+    deleting.asked(2)
+    assert deleting.offsets("g") == {b"t": 5}
+
+
+def test_topics_that_were_deleted_before_the_start_are_noticed(deleting: Deleting) -> None:
+    deleting.commit("g", 1, topic_id=SECOND)
+    deleting.commit("g", 2, topic="other")
+    deleting.commit("g", 3, topic="gone")
+    deleting.commit("g", 4, topic="hidden")
+    deleting.deleted, deleting.named = {SECOND}, {b"hidden"}
+    deleting.load(t={SECOND, FIRST}, other={ZERO_UUID}, gone={ZERO_UUID}, hidden={ZERO_UUID})
+    deleting.asked(1)
+    assert deleting.requests == [{SECOND}]
+    assert deleting.offsets("g") == {b"other": 2, b"hidden": 4}
 
 
 def test_offsets_of_the_topic_that_was_created_again_are_kept(deleting: Deleting) -> None:

@@ -44,7 +44,7 @@ class Controllers:
                 "this process must reach their listener. A managed service does not allow that."
             ) from failure
         entity = response.entity()
-        if entity.error_code == CLUSTER_AUTHORIZATION_FAILED:
+        if _error_code(entity) == CLUSTER_AUTHORIZATION_FAILED:
             raise Refused(
                 "The controller denies this process CLUSTER_ACTION on the cluster (CLUSTER_AUTHORIZATION_FAILED): "
                 "grant its principal CLUSTER_ACTION, ALTER, DESCRIBE and DESCRIBE_CONFIGS on the cluster."
@@ -92,4 +92,9 @@ def _check(quorum: Any) -> None:
 
 def _refused(response: Response) -> str | None:
     """Return why another controller has to be asked."""
-    return "not the active controller" if response.entity().error_code == NOT_CONTROLLER else None
+    return "not the active controller" if _error_code(response.entity()) == NOT_CONTROLLER else None
+
+
+def _error_code(entity: Any) -> int:
+    """Return the error code of a response; CreateTopics has one for each topic, the same if the request was refused."""
+    return int(entity.error_code if hasattr(entity, "error_code") else entity.topics[0].error_code)

@@ -27,6 +27,7 @@ from mmap import ACCESS_READ, mmap
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.serve.storage.group_details import GroupDetails, GroupKind
 
 HEADER = struct.Struct("<q")
@@ -71,9 +72,15 @@ class MappedSnapshot:
         self.kinds: list[GroupKind] = header["kinds"]
         self.pending = [_pending(row) for row in header["pending"]]
         self.known_topics: dict[bytes, tuple[int, bytes]] = {
-            name.encode(): (last, bytes.fromhex(id_)) for name, (last, id_) in header["topics"].items()
+            name.encode(): (last, bytes.fromhex(id_)) for name, (last, id_, _) in header["topics"].items()
         }
         """By topic, the highest partition with a stored offset, and the topic id of the newest commit that had one."""
+        self.topic_ids: dict[bytes, set[bytes]] = {
+            name.encode(): {*map(bytes.fromhex, ids)} for name, (_, _, ids) in header["topics"].items()
+        }
+        """By topic, the topic ids of its offsets, also of pending ones; zeros for offsets without one."""
+        for _, topic, _, _, _ in self.pending:
+            self.topic_ids.setdefault(topic, set()).add(ZERO_UUID)
         self.log_ends: dict[tuple[bytes, int], tuple[int, int]] = {
             (name.encode(), partition): (first, end) for name, partition, first, end in header["ends"]
         }

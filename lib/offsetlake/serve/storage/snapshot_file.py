@@ -80,8 +80,11 @@ def snapshot_parts(snapshot: Snapshot, ends: pa.Table) -> list[bytes | memoryvie
 
 def _topics(
     offsets: pa.Table, topics: pa.Array, topic: npt.NDArray[np.int32], topic_ids: Encoded
-) -> dict[str, tuple[int, str]]:
-    """Return, by topic, the highest partition with an offset and the topic id of the newest commit that had one."""
+) -> dict[str, tuple[int, str, list[str]]]:
+    """Return, by topic, the highest partition with an offset, the topic id of the newest commit that had one, all ids.
+
+    Zeros are among all ids if there is an offset without one.
+    """
     ids, texts = topic_ids
     columns = {
         "topic": pa.array(topic),
@@ -90,11 +93,12 @@ def _topics(
         "timestamp": offsets["commit_timestamp"],
     }
     newest = pa.table(columns).group_by(["topic", "id"]).aggregate([("partition", "max"), ("timestamp", "max")])
-    known: dict[int, tuple[int, str]] = {}
+    known: dict[int, tuple[int, str, list[str]]] = {}
     for row in newest.sort_by("timestamp_max").to_pylist():
-        last, id_ = known.get(row["topic"], (-1, ""))
-        known[row["topic"]] = max(last, row["partition_max"]), texts[row["id"]] or id_
-    return {topics[number].as_py(): (last, _id_bytes(id_).hex()) for number, (last, id_) in known.items()}
+        last, id_, all_ids = known.get(row["topic"], (-1, "", []))
+        text = texts[row["id"]]
+        known[row["topic"]] = max(last, row["partition_max"]), text or id_, [*all_ids, _id_bytes(text).hex()]
+    return {topics[number].as_py(): (last, _id_bytes(id_).hex(), ids) for number, (last, id_, ids) in known.items()}
 
 
 def _ends(ends: pa.Table, topics: pa.Array) -> list[list[Any]]:

@@ -1,27 +1,31 @@
 """Deletes the offsets of topics that were deleted in the cluster, as `OffsetMetadataManager.onPartitionsDeleted` does.
 
 A topic that is missing in the metadata may still exist: the broker that returned the metadata may lag, or deny this
-process DESCRIBE on it. Offsets are deleted only after the active controller has confirmed that the topic id is unknown.
-Topics that are deleted while this process does not run are not noticed; their offsets expire.
+process DESCRIBE on it. Offsets are deleted only after the active controller has confirmed that it does not exist.
+Topics may also be deleted while this process does not run: at the start, those of all stored offsets are compared with
+the metadata. A broker does not do that.
 
-If the topic was created again meanwhile, offsets may have been committed for the new one, also before the change was
-noticed, or before a start after which a broker that lags described the deleted topic once more. An offset with a topic
-id (OffsetCommit version 10) is that of the topic with this id. Offsets without one are kept.
+An offset with a topic id (OffsetCommit version 10) is that of the topic with this id. An offset without one may be of
+any topic that has had its name. It is deleted if the controller knows no topic of this name, and no metadata since then
+contained one, without which no offset of a new topic can be committed.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple
 
 from offsetlake.errors import LogUnavailable, Refused
 from offsetlake.kafka.batches.writer import NO_HEADERS
 from offsetlake.kafka.error_codes import NONE
 from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.serve.front.handover.isr import deleted_topics
+from offsetlake.serve.front.handover.topic_names import unused_names
 from offsetlake.serve.front.metadata.cluster import Cluster
 from offsetlake.serve.front.node import controllers_of
+from offsetlake.serve.storage.mapped_snapshot import MappedSnapshot
 from offsetlake.serve.storage.store import VALUE, Store
 from offsetlake.serve.writes.deletions import DeletionWrite, LogPartition
 from offsetlake.serve.writes.rounds import Writes
@@ -31,9 +35,15 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 RETRY_SECONDS = 1.0
-MAX_TOPICS_PER_REQUEST = 1_000
 MAX_CHECKED_IDS = 100_000
 """Maximum number of topic ids that are remembered as deleted: outdated metadata may describe such a topic again."""
+
+
+class _Deleted(NamedTuple):
+    """Deleted topics of one name: their ids, and since when the name is unused, None if a topic may have it."""
+
+    ids: set[bytes]
+    unused_since: int | None
 
 
 class DeletedTopics:
@@ -43,18 +53,35 @@ class DeletedTopics:
         self._cluster, self._store, self._writes, self._log_partition = cluster, store, writes, log_partition
         self._image = cluster.image
         self._missing: dict[bytes, bytes] = {}  # names by topic id
+        self._unused: dict[bytes, int] = {}  # names without a topic in the metadata, and a number that is used once
+        self._numbers = count()
         self._deleted: dict[bytes, None] = {}  # topic ids, the oldest first
         self._noticed = asyncio.Event()
         self._failure: str | None = None
+        self._kept = False  # whether it was logged that offsets are kept
         cluster.changed.append(self._compare)
 
+    def load(self, snapshot: MappedSnapshot) -> None:
+        """Notice the topics with stored offsets that are not in the metadata, which has been read."""
+        image = self._cluster.image
+        for name, ids in snapshot.topic_ids.items():
+            self._missing |= dict.fromkeys(ids - {ZERO_UUID, image.id_of(name)}, name)
+            if ZERO_UUID in ids and not image.partitions(name):
+                self._unused[name] = next(self._numbers)
+        if self._missing or self._unused:
+            self._noticed.set()
+
     def _compare(self, names: frozenset[str]) -> None:
-        """Notice the topics among those that have changed whose previous id is no longer in the metadata."""
+        """Notice the topics among those that have changed whose previous id or name is no longer in the metadata."""
         before, self._image = self._image, self._cluster.image
         for name in map(str.encode, names):
+            self._unused.pop(name, None)
             topic_id = before.id_of(name)
             if topic_id not in {ZERO_UUID, self._image.id_of(name)} and topic_id not in self._deleted:
                 self._missing[topic_id] = name
+                self._noticed.set()
+            if not self._image.partitions(name):
+                self._unused[name] = next(self._numbers)
                 self._noticed.set()
 
     async def run(self, broker_epoch: Callable[[], int]) -> None:
@@ -77,41 +104,50 @@ class DeletedTopics:
 
     async def _delete(self, controllers: "Controllers", broker_epoch: int) -> None:
         """Delete the offsets of the missing topics that were deleted, and forget all that were checked."""
-        checked = [*self._missing][:MAX_TOPICS_PER_REQUEST]
-        deleted = await deleted_topics(controllers, self._cluster.node, broker_epoch, checked)
-        topics: dict[bytes, set[bytes]] = {}
+        missing, unused = {**self._missing}, {**self._unused}
+        deleted = await deleted_topics(controllers, self._cluster.node, broker_epoch, missing)
+        free, unknown = await unused_names(controllers, unused)
+        if unknown and not self._kept:
+            self._kept = True
+            LOG.warning(
+                "Offsets without a topic id are kept although topics may have been deleted, because the validation of "
+                "CreateTopics failed (error codes %(codes)s): grant the principal of this process CREATE on the "
+                "cluster",
+                {"codes": ", ".join(map(str, sorted({*unknown.values()})))},
+            )
+        topics = {name: _Deleted(set(), unused[name]) for name in free}
         for topic_id in deleted:
-            topics.setdefault(self._missing[topic_id], set()).add(topic_id)
-        if topics:
-            count = await self._delete_offsets(topics)
-            fields = {"count": count, "topics": ", ".join(sorted(name.decode() for name in topics)[:10])}
+            topics.setdefault(missing[topic_id], _Deleted(set(), None)).ids.add(topic_id)
+        if topics and (number := await self._delete_offsets(topics)):
+            fields = {"count": number, "topics": ", ".join(sorted(name.decode() for name in topics)[:10])}
             LOG.info("Deleted %(count)d offsets of deleted topics: %(topics)s", fields)
-        for topic_id in checked:
+        for topic_id in missing:
             del self._missing[topic_id]
+        for name, since in unused.items():
+            if self._unused.get(name) == since:
+                del self._unused[name]
         self._deleted |= dict.fromkeys(deleted)
         for topic_id in [*self._deleted][: max(0, len(self._deleted) - MAX_CHECKED_IDS)]:
             del self._deleted[topic_id]
-        if self._missing:
-            self._noticed.set()
 
-    async def _delete_offsets(self, topics: Mapping[bytes, set[bytes]]) -> int:
+    async def _delete_offsets(self, topics: Mapping[bytes, _Deleted]) -> int:
         """Delete the offsets of one group after the other; return their number."""
-        count = 0
+        deleted = 0
         for group, _ in self._store.groups():
             done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
             partition = self._log_partition(group)
-            write = _TopicDeletion(partition, self._store, group, NO_HEADERS, done.set_result, topics, self._cluster)
+            write = _TopicDeletion(partition, self._store, group, NO_HEADERS, done.set_result, topics, self._unused)
             if write.offsets():
                 self._writes.add(write)
                 if error := await done:
                     raise LogUnavailable(f"tombstones of group {group.decode()} were not written (error code {error})")
-                count += write.count
+                deleted += write.count
             await asyncio.sleep(0)
-        return count
+        return deleted
 
 
 class _TopicDeletion(DeletionWrite):
-    """Deletes offsets of deleted topics, given by name with their ids; `count` is their number."""
+    """Deletes offsets of deleted topics, given by name; `count` is their number."""
 
     def __init__(
         self,
@@ -120,11 +156,11 @@ class _TopicDeletion(DeletionWrite):
         group: bytes,
         audit: list[tuple[str, bytes]],
         done: Callable[[int], None],
-        topics: Mapping[bytes, set[bytes]],
-        cluster: Cluster,
+        topics: Mapping[bytes, _Deleted],
+        unused: Mapping[bytes, int],
     ) -> None:
         super().__init__(partition, store, group, audit, done)
-        self._topics, self._cluster = topics, cluster
+        self._topics, self._unused = topics, unused
 
     @property
     def count(self) -> int:
@@ -140,13 +176,14 @@ class _TopicDeletion(DeletionWrite):
         }
         for topic, partition in self._store.unstable(self._group):
             if topic in self._topics:
-                found.setdefault((topic, partition), ZERO_UUID)
+                found[topic, partition] = ZERO_UUID  # its topic id is not known
         return sorted(where for where, topic_id in found.items() if self._is_deleted(where[0], topic_id))
 
     def _is_deleted(self, topic: bytes, topic_id: bytes) -> bool:
         if topic_id != ZERO_UUID:
-            return topic_id in self._topics[topic]
-        return not self._cluster.image.partitions(topic)
+            return topic_id in self._topics[topic].ids
+        since = self._topics[topic].unused_since
+        return since is not None and self._unused.get(topic) == since
 
     def _decide(self) -> int:
         self._partitions = self.offsets()

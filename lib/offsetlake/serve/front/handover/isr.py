@@ -21,6 +21,9 @@ from offsetlake.serve.front.controllers import Controllers
 
 ALTER_PARTITION, _VERSION = 56, 3
 MAX_EPOCH = 2**31 - 1
+MAX_PROBES = 1_000
+"""Maximum number of topic ids in a request."""
+
 _ANY_EPOCH = -1  # the controller does not compare it
 _NO_PARTITION = 2**31 - 1
 
@@ -70,9 +73,12 @@ async def deleted_topics(
     Raises:
         LogUnavailable: The controller does not answer, or does not accept this broker.
     """
-    probes = {IsrChange(topic_id, _NO_PARTITION, 0, ()): 0 for topic_id in topic_ids}
-    codes = await _send(controllers, node, broker_epoch, probes)
-    return {probe.topic_id for probe, code in codes.items() if code == UNKNOWN_TOPIC_ID}
+    probes = [IsrChange(topic_id, _NO_PARTITION, 0, ()) for topic_id in topic_ids]
+    deleted: set[bytes] = set()
+    for begin in range(0, len(probes), MAX_PROBES):
+        codes = await _send(controllers, node, broker_epoch, dict.fromkeys(probes[begin : begin + MAX_PROBES], 0))
+        deleted |= {probe.topic_id for probe, code in codes.items() if code == UNKNOWN_TOPIC_ID}
+    return deleted
 
 
 def _guess(low: int, high: int, step: int) -> int:
