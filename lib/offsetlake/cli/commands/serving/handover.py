@@ -12,13 +12,16 @@ import typer
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.options import JOBS, LAKE, KafkaConfigOption, Options, command
 from offsetlake.cli.commands.serving.serve import (
+    AclOption,
     AdvertisedOption,
     ClusterOption,
     CredentialsOption,
     KafkaOption,
     NodeIdOption,
+    OpenToAnyoneOption,
     OwnLogOption,
     TlsCertificateOption,
+    TlsClientCaOption,
     TlsKeyOption,
 )
 from offsetlake.cli.commands.serving.serve_settings import with_options
@@ -37,14 +40,17 @@ _LISTENER: Options = {
     "advertised": AdvertisedOption,
     "tls_certificate": TlsCertificateOption,
     "tls_key": TlsKeyOption,
+    "tls_client_ca": TlsClientCaOption,
     "credentials": CredentialsOption,
+    "acl": AclOption,
+    "open_to_anyone": OpenToAnyoneOption,
 }
-"""The options that the commands share with `offsetlake serve`: how the node is registered."""
+"""The options that the commands share with `offsetlake serve`: how the node is registered and who may connect."""
 
 _OPTIONS: Options = {"lake": LAKE["lake"], "log": OwnLogOption, "kafka_config": KafkaConfigOption, **LAKE, **_LISTENER}
 _EXAMPLE = (
     "--lake /lakes/new --log /lakes/new-log --cluster broker-1:9092 --node-id 1000 "
-    "--kafka 0.0.0.0:9092 --advertised offsets.example:9092"
+    "--kafka 0.0.0.0:9092 --advertised offsets.example:9092 --open-to-anyone"
 )
 _NOTHING_CHANGED = "Nothing was changed: with --execute, all groups in these partitions are moved together."
 _ExecuteOption = Annotated[
@@ -108,6 +114,7 @@ def _of_listener(context: CommandContext) -> tuple[CommandContext, Settings]:
     Raises BadRequest if the settings are invalid.
     """
     listener = {name: value for name, value in context.options.items() if name in _LISTENER}
+    listener["open_to_anyone"] = "true" if listener["open_to_anyone"] else None
     others = {name: value for name, value in context.options.items() if name not in _LISTENER}
     context = replace(context, options=others)
     return context, with_options(context.settings, "the log of the cluster", listener)

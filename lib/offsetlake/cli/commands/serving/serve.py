@@ -88,7 +88,7 @@ TlsCertificateOption = Annotated[
 TlsKeyOption = Annotated[
     str | None, typer.Option("--tls-key", metavar="FILE", help="The private key of the server (PEM).")
 ]
-_TlsClientCaOption = Annotated[
+TlsClientCaOption = Annotated[
     str | None,
     typer.Option("--tls-client-ca", metavar="FILE", help="Require client certificates that this CA has signed (PEM)."),
 ]
@@ -96,7 +96,7 @@ CredentialsOption = Annotated[
     str | None,
     typer.Option("--credentials", metavar="FILE", help="The credentials file of `offsetlake credentials`."),
 ]
-_AclOption = Annotated[
+AclOption = Annotated[
     str | None,
     typer.Option("--acl", metavar="FILE", help="The ACLs of groups (TOML): who may read, commit and delete."),
 ]
@@ -104,8 +104,8 @@ _CommitsPerSecondOption = Annotated[
     int | None,
     typer.Option("--commits-per-second", min=1, help="The quota of each group; groups above it are throttled."),
 ]
-_OpenToAnyoneOption = Annotated[
-    bool,
+OpenToAnyoneOption = Annotated[
+    bool | None,
     typer.Option("--open-to-anyone", help="Allow a listener on a non-loopback address without authentication."),
 ]
 _LogFormatOption = Annotated[
@@ -163,11 +163,11 @@ def serve(
     advertised: AdvertisedOption = None,
     tls_certificate: TlsCertificateOption = None,
     tls_key: TlsKeyOption = None,
-    tls_client_ca: _TlsClientCaOption = None,
+    tls_client_ca: TlsClientCaOption = None,
     credentials: CredentialsOption = None,
-    acl: _AclOption = None,
+    acl: AclOption = None,
     commits_per_second: _CommitsPerSecondOption = None,
-    open_to_anyone: _OpenToAnyoneOption = False,
+    open_to_anyone: OpenToAnyoneOption = None,
     log_format: _LogFormatOption = None,
     check: _CheckOption = False,
 ) -> None:
