@@ -12,13 +12,19 @@ import pytest
 
 from offsetlake.errors import BadRequest, CorruptBatch, LogBusy, LogMismatch, LogUnavailable, Refused
 from offsetlake.kafka.batches.writer import record_batch
-from offsetlake.kafka.error_codes import FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION, NEW_LEADER_ELECTED, NOT_CONTROLLER
+from offsetlake.kafka.error_codes import (
+    FENCED_LEADER_EPOCH,
+    INVALID_UPDATE_VERSION,
+    NEW_LEADER_ELECTED,
+    NOT_CONTROLLER,
+    NOT_LEADER_OR_FOLLOWER,
+)
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.log.writer.appender import Appender
 from offsetlake.log.writer.appending import appending
-from offsetlake.serve.front import listeners
+from offsetlake.serve.front import any_node, listeners
 from offsetlake.serve.front.broker import with_adopted_log
-from offsetlake.serve.front.controllers import Controllers
+from offsetlake.serve.front.controllers import DESCRIBE_QUORUM, Controllers
 from offsetlake.serve.front.handover import adoption, follower, partition_copy
 from offsetlake.serve.front.handover.isr import IsrChange, alter_isr
 from offsetlake.serve.front.handover.partition_copy import PartitionCopy
@@ -298,6 +304,34 @@ def test_forwarded_requests_may_be_larger_than_the_smallest_limit() -> None:
         check_frame_size(8 << 20, api.to_bytes(2, "big"))
         with pytest.raises(Malformed, match=f"a request of API {api} has"):
             check_frame_size((8 << 20) + 1, api.to_bytes(2, "big"))
+
+
+def test_end_of_the_metadata_is_asked_of_the_active_controller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other controllers refuse DescribeQuorum for its partition, not as a whole; the last answer is not kept."""
+
+    def described(code: int) -> Any:
+        listeners = [[SimpleNamespace(host=f"c{node}", port=9093)] for node in (1, 2, 3)]
+        nodes = [SimpleNamespace(node_id=node, listeners=each) for node, each in enumerate(listeners, 1)]
+        row = SimpleNamespace(error_code=code, leader_id=1, high_watermark=5)
+        quorum = SimpleNamespace(error_code=0, nodes=nodes, topics=[SimpleNamespace(partitions=[row])])
+        return SimpleNamespace(api=DESCRIBE_QUORUM, entity=lambda: quorum)
+
+    async def send_to_broker(*_: object) -> Any:
+        return described(0)
+
+    async def open_broker(_settings: object, address: tuple[str, int], *_: object) -> Any:
+        return SimpleNamespace(host=address[0], connected=lambda: True, close=lambda: None)
+
+    async def send(connection: Any, *_: object) -> Any:
+        return described(0 if connection.host == active[-1] else NOT_LEADER_OR_FOLLOWER)
+
+    monkeypatch.setattr(any_node, "open_broker", open_broker)
+    monkeypatch.setattr(any_node.requests, "send", send)
+    controllers = Controllers(KafkaConnection(bootstrap="127.0.0.1:1"), send_to_broker)
+    active: list[str] = []
+    for host in ("c1", "c3", "c2"):
+        active.append(host)
+        assert asyncio.run(controllers.metadata_end()) == 4
 
 
 def test_quorum_without_a_leader_is_asked_again() -> None:

@@ -43,7 +43,7 @@ class Broker:
 
     `overrides` are broker properties by name; they win over the rig's own. `features` are levels, each as NAME=LEVEL.
     The folder must be empty. With `process.roles` and the id of a cluster, it is a node of that one
-    (`support.broker.broker_cluster`).
+    (`support.broker.broker_cluster`). The port of the controller is free if it is not given.
     """
 
     def __init__(
@@ -53,12 +53,15 @@ class Broker:
         version: str = OLDER,
         cluster_id: str | None = None,
         features: Sequence[str] = ("share.version=1",),
+        controller_port: int | None = None,
     ) -> None:
         self.folder, self.version = folder, version
         self.data_dir = folder / "data"
         self.certificate = folder / "certificate.pem"
         self.cluster_id = cluster_id or base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         self._ports = dict(zip((*LISTENERS, "CONTROLLER"), free_ports(len(LISTENERS) + 1), strict=True))
+        if controller_port is not None:
+            self._ports["CONTROLLER"] = controller_port
         self._properties = folder / "server.properties"
         self._log = folder / "broker.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -89,11 +92,6 @@ class Broker:
     def ssl_bootstrap(self) -> str:
         """Address of the SSL listener, where every client is a super user; its authority is `certificate`."""
         return self._address("SSL")
-
-    @property
-    def controller(self) -> str:
-        """Address of the listener for brokers of a node that is a controller."""
-        return self._address("CONTROLLER")
 
     def start(self) -> None:
         """Start the broker and return once it is active; a controller alone has no listener that would show it."""

@@ -1,45 +1,61 @@
-"""A real Kafka cluster for tests: two brokers and one controller, each a process of its own."""
+"""A real Kafka cluster for tests, whose brokers and controllers are each a process of its own."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from support.broker.broker import Broker
+from support.broker.broker import Broker, free_ports
+from support.broker.kafka_tools import OLDER
 
-CONTROLLER, BROKERS = 1, (2, 3)
-"""The node ids."""
+BROKERS = (2, 3)
+"""The node ids of the brokers of a cluster with one controller and two brokers."""
 
 _REPLICATED = ("offsets.topic", "transaction.state.log")
 
 
 class BrokerCluster:
-    """Two brokers and a controller, which run inside `with`; topics of coordinators have a replica on each broker.
+    """Controllers, whose node ids begin at 1, and after them brokers, which run inside `with`.
 
-    `overrides` are properties of all nodes.
+    Topics of coordinators have a replica on each broker. `overrides` are properties of all nodes. `controllers` are by
+    node id, and `controller` is the first one.
     """
 
-    def __init__(self, folder: Path, overrides: Mapping[str, str] | None = None) -> None:
-        settings = {f"{topic}.replication.factor": str(len(BROKERS)) for topic in _REPLICATED} | dict(overrides or {})
-        self.controller = Broker(_new(folder, "controller"), {"process.roles": "controller", **settings})
-        quorum = {"controller.quorum.voters": f"{CONTROLLER}@{self.controller.controller}"}
-        self.brokers = [
-            Broker(
-                _new(folder, f"broker-{node}"),
-                {"process.roles": "broker", "node.id": str(node), **quorum, **settings},
-                cluster_id=self.controller.cluster_id,
-            )
-            for node in BROKERS
-        ]
+    def __init__(
+        self,
+        folder: Path,
+        overrides: Mapping[str, str] | None = None,
+        *,
+        controllers: int = 1,
+        brokers: int = len(BROKERS),
+        version: str = OLDER,
+    ) -> None:
+        ports = dict(enumerate(free_ports(controllers), 1))
+        voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in ports.items())
+        settings = {f"{topic}.replication.factor": str(brokers) for topic in _REPLICATED}
+        settings |= {"controller.quorum.voters": voters, **(overrides or {})}
+
+        def node(number: int, role: str, **arguments: Any) -> Broker:
+            properties = {"process.roles": role, "node.id": str(number), **settings}
+            return Broker(_new(folder, f"{role}-{number}"), properties, version, **arguments)
+
+        self.controllers: dict[int, Broker] = {}
+        cluster_id: str | None = None
+        for number, port in ports.items():
+            self.controllers[number] = node(number, "controller", cluster_id=cluster_id, controller_port=port)
+            cluster_id = self.controllers[number].cluster_id
+        numbers = range(controllers + 1, controllers + brokers + 1)
+        self.controller = self.controllers[1]
+        self.brokers = [node(number, "broker", cluster_id=cluster_id) for number in numbers]
 
     @property
     def bootstrap(self) -> str:
-        """Addresses of the PLAINTEXT listeners of both brokers."""
+        """Addresses of the PLAINTEXT listeners of all brokers."""
         return ",".join(broker.bootstrap for broker in self.brokers)
 
     def __enter__(self) -> Self:
         try:
-            for node in (self.controller, *self.brokers):
+            for node in (*self.controllers.values(), *self.brokers):
                 node.start()
             for broker in self.brokers:
                 broker.await_active(BROKERS)
@@ -54,7 +70,7 @@ class BrokerCluster:
         self._kill()
 
     def _kill(self) -> None:
-        for node in (*self.brokers, self.controller):
+        for node in (*self.brokers, *self.controllers.values()):
             node.kill()
 
 

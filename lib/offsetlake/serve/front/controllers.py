@@ -4,7 +4,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from offsetlake.errors import LogUnavailable, Refused
-from offsetlake.kafka.error_codes import CLUSTER_AUTHORIZATION_FAILED, NONE, NOT_CONTROLLER
+from offsetlake.kafka.error_codes import (
+    CLUSTER_AUTHORIZATION_FAILED,
+    NONE,
+    NOT_CONTROLLER,
+    NOT_LEADER_OR_FOLLOWER,
+)
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.serve.front.any_node import Address, AnyNode, VersionUnsupported
 from offsetlake.serve.front.requests import Response
@@ -85,14 +90,23 @@ class Controllers:
 
 def _check(quorum: Any) -> None:
     """Raise LogUnavailable if a response to DescribeQuorum has an error, as during an election of a controller."""
-    codes = [quorum.error_code, *(row.error_code for topic in quorum.topics for row in topic.partitions)]
-    if failed := [int(code) for code in codes if code != NONE]:
+    if failed := [code for code in _quorum_codes(quorum) if code != NONE]:
         raise LogUnavailable(f"DescribeQuorum failed with the error code {failed[0]}.")
 
 
 def _refused(response: Response) -> str | None:
     """Return why another controller has to be asked."""
-    return "not the active controller" if _error_code(response.entity()) == NOT_CONTROLLER else None
+    entity = response.entity()
+    refuses = _error_code(entity) == NOT_CONTROLLER
+    if response.api == DESCRIBE_QUORUM:
+        refuses |= NOT_LEADER_OR_FOLLOWER in _quorum_codes(entity)
+    return "not the active controller" if refuses else None
+
+
+def _quorum_codes(quorum: Any) -> list[int]:
+    """Return the error codes of a response to DescribeQuorum: its own, and those of partitions."""
+    codes = (quorum.error_code, *(row.error_code for topic in quorum.topics for row in topic.partitions))
+    return [int(code) for code in codes]
 
 
 def _error_code(entity: Any) -> int:
