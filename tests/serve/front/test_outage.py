@@ -2,6 +2,7 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka import error_codes
+from offsetlake.serve.front.handover import topic_names
 from offsetlake.serve.front.metadata.cluster import Cluster
 from offsetlake.serve.front.metadata.image_reader import MAX_VERSION, read_image
+from offsetlake.serve.front.node import controllers_of
 from offsetlake.serve.protocol import api_keys as apis
 from offsetlake.serve.steps import complete
 from support.broker.broker import PASSWORDS, Broker
@@ -130,6 +133,31 @@ async def _changes(bootstrap: str, topic: str) -> None:
 
 def test_new_topics_are_reported(broker: Broker) -> None:
     asyncio.run(_changes(broker.bootstrap, "front-reported"))
+
+
+async def _unused(bootstrap: str, names: list[bytes]) -> tuple[set[bytes], dict[bytes, int], set[bytes]]:
+    """Return what the controller answers about names, and the topics in the metadata after that."""
+    cluster = Cluster({"bootstrap.servers": bootstrap}, 1000)
+    running = asyncio.create_task(cluster.run())
+    try:
+        await cluster.loaded()
+        with closing(controllers_of(cluster)) as controllers:
+            unused, unknown = await topic_names.unused_names(controllers, names)
+        response = await cluster.send(apis.METADATA, range(MAX_VERSION, MAX_VERSION + 1), {"topics": None})
+    finally:
+        running.cancel()
+    return unused, unknown, {*complete(read_image(response.body, response.version)).known()}
+
+
+def test_controller_reports_names_without_a_topic(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No topic is created, and a name that no topic can have is not reported as unused."""
+    monkeypatch.setattr(topic_names, "MAX_NAMES", 2)
+    create_topic(broker.bootstrap, "front.used", 1)
+    invalid = dict.fromkeys([b"front_used", b"front/used"], error_codes.INVALID_TOPIC_EXCEPTION)
+    unused, unknown, topics = asyncio.run(_unused(broker.bootstrap, [b"front.used", b"front-unused", *invalid]))
+    assert (unused, unknown) == ({b"front-unused"}, invalid)
+    assert b"front.used" in topics
+    assert b"front-unused" not in topics
 
 
 def test_front_logs_in_to_the_cluster_over_tls(broker: Broker) -> None:
