@@ -29,6 +29,7 @@ from offsetlake.serve.protocol.topics import Topics
 from offsetlake.serve.settings import Settings
 from offsetlake.serve.share.listener import ShareListener
 from offsetlake.serve.share_state.log import ShareStateLog
+from offsetlake.serve.share_state.placement import check_heads
 from offsetlake.serve.share_state.share_states import ShareStates
 from offsetlake.serve.storage.mapped_snapshot import MappedSnapshot
 from offsetlake.serve.storage.store import Store
@@ -134,9 +135,10 @@ class ServerComponents:
         The members of groups are loaded when they are needed, or by `Membership.load`.
 
         Raises:
-            LogMismatch: A transactional id is in another partition than the one that belongs to it.
-            LogUnavailable: The transaction log cannot be read.
+            LogMismatch: A transactional id or a share partition is in another log partition than its own.
+            LogUnavailable: The transaction log or that of `__share_group_state` cannot be read.
         """
+        check_heads(Path(self.settings.log))
         transactions, transaction_log_ends = self._transaction_log.read()
         self._log_end_offsets |= {LogPartition(OFFSETS_TOPIC, number): end for number, end in ends.items()}
         self._log_end_offsets |= transaction_log_ends

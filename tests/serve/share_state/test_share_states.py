@@ -24,7 +24,7 @@ from offsetlake.kafka.uuid import uuid_text
 from offsetlake.log.positions import LogPartition
 from offsetlake.rules.share_state import StateBatch
 from offsetlake.serve.auth.acl import Access, Grant
-from offsetlake.serve.share_state import share_states
+from offsetlake.serve.share_state import placement, share_states
 from offsetlake.serve.share_state.share_states import ShareStates
 from offsetlake.serve.steps import complete
 from offsetlake.util.times import now_ms
@@ -260,9 +260,36 @@ def test_a_log_with_another_number_of_partitions_is_refused(server: InProcess, t
     shutil.rmtree(tmp_path / "again" / "log" / str(other), ignore_errors=True)
     (tmp_path / "again" / "log" / str(used)).rename(tmp_path / "again" / "log" / str(other))
     again = InProcess(tmp_path / "again", origin, {TOPIC: PARTITIONS})
-    with pytest.raises(LogMismatch, match="is not in its log partition"):
+    message = f"Share partition .*, which belongs in {used}, is in {again.log}/{other}, because .* Delete the folders"
+    with pytest.raises(LogMismatch, match=message):
         again.load()
+    assert again.store.loading, "no offset is served before"
     again.close()
+
+
+def test_a_misplaced_share_partition_after_the_first_ones_is_refused_when_all_are_loaded(
+    server: InProcess, tmp_path: Path, origin: Origin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [key(server, group=f"g{number}") for number in range(200)]
+    initialize(server, *keys)
+    first, second, *_ = (path for path in sorted(server.log.glob("__share_group_state-*/*.log")))
+    monkeypatch.setattr(placement, "_MAX_HEAD_BYTES", first.stat().st_size)
+    shutil.copytree(server.log, tmp_path / "again" / "log")
+    copy = tmp_path / "again" / "log" / first.parent.name / first.name
+    copy.write_bytes(first.read_bytes() + second.read_bytes())
+    again = InProcess(tmp_path / "again", origin, {TOPIC: PARTITIONS})
+    with pytest.raises(LogMismatch, match=f"is in {copy.parent}"):
+        again.load()
+    assert not again.store.loading
+    again.close()
+
+
+def test_a_log_partition_beyond_those_of_the_topic_is_refused(tmp_path: Path, origin: Origin) -> None:
+    server = InProcess(tmp_path, origin, {TOPIC: PARTITIONS})
+    (server.log / "__share_group_state-50").mkdir()
+    with pytest.raises(LogMismatch, match=r"__share_group_state-50, because .* other than 50"):
+        server.load()
+    server.close()
 
 
 def test_records_that_cannot_be_decoded_are_skipped(

@@ -7,22 +7,18 @@ import logging
 from pathlib import Path
 
 from offsetlake.coordinator.share_state.stored_state import replayed
-from offsetlake.errors import LogMismatch, UndecodableRecord
-from offsetlake.kafka.placement import partition_for_share_partition
-from offsetlake.kafka.uuid import uuid_text
+from offsetlake.errors import UndecodableRecord
 from offsetlake.log.disk.segments import Segment, segments_of
 from offsetlake.log.disk.whole_batches import whole_batches
 from offsetlake.log.positions import SHARE_STATE_PARTITIONS, SHARE_STATE_TOPIC, LogPartition
 from offsetlake.serve.share_state.packed import packed, unpacked, unpacked_partition
+from offsetlake.serve.share_state.placement import check_keys, number_of, share_state_folders
 from offsetlake.serve.share_state.records import decoded
 from offsetlake.serve.steps import Steps
 
 LOG = logging.getLogger(__name__)
 States = dict[bytes, bytes]
 """The packed states of one log partition by packed key."""
-
-MAX_CHECKED_KEYS = 100
-"""Enough keys of a log partition to detect another number of log partitions, with which most keys are misplaced."""
 
 _RECORDS_PER_STEP = 100
 
@@ -43,15 +39,13 @@ class ShareStateLog:
             LogMismatch: A share partition is in another log partition than the one that belongs to it.
             LogUnavailable: A segment is corrupt, has a torn batch at its end or cannot be read.
         """
-        for path in sorted(self._folder.glob(f"{SHARE_STATE_TOPIC}-*")):
-            partition = LogPartition(SHARE_STATE_TOPIC, int(path.name.rpartition("-")[2]))
-            if partition.partition >= SHARE_STATE_PARTITIONS:
-                raise _mismatch(str(partition))
+        for path in share_state_folders(self._folder):
+            partition = LogPartition(SHARE_STATE_TOPIC, number_of(path))
             self.ends[partition] = 0
             for segment in segments_of(path):
                 self.ends[partition] = segment.base_offset
                 yield from self._read(partition, segment)
-            _check_placement(partition.partition, self.states[partition.partition])
+            check_keys(path, self.states[partition.partition])
         if self._undecodable:
             LOG.warning(
                 "%d records of %s cannot be decoded and were skipped; `offsetlake ingest` stores them in `quarantine`",
@@ -85,19 +79,3 @@ class ShareStateLog:
             states.pop(name, None)
         else:
             states[name] = packed(stored)
-
-
-def _check_placement(number: int, states: States) -> None:
-    for _, key in zip(range(MAX_CHECKED_KEYS), states, strict=False):
-        group_id, topic_id, partition = unpacked_partition(key) or (b"", b"", 0)
-        text = group_id.decode(errors="replace")
-        if partition_for_share_partition(text, uuid_text(topic_id), partition, SHARE_STATE_PARTITIONS) != number:
-            raise _mismatch(f"share partition {text}:{uuid_text(topic_id)}:{partition}")
-
-
-def _mismatch(what: str) -> LogMismatch:
-    return LogMismatch(
-        f"{what} is not in its log partition, because the broker that wrote it had a share.coordinator.state.topic."
-        f"num.partitions other than {SHARE_STATE_PARTITIONS}. Delete the folders {SHARE_STATE_TOPIC}-*, which removes "
-        "the state of all share partitions."
-    )
