@@ -18,6 +18,7 @@ from offsetlake.coordinator.share_partition.requests import (
 from offsetlake.coordinator.share_partition.settings import ShareSettings
 from offsetlake.kafka import error_codes
 from offsetlake.rules.share_state import ShareSnapshot, StateBatch, combine
+from offsetlake.serve.steps import complete
 from support.coordinator.share_model import ACQUIRED, ARCHIVED, AVAILABLE, Entry, Model
 
 MEMBERS = ("m1", "m2", "m3")
@@ -80,7 +81,7 @@ class Walk:
     def acknowledge(self) -> None:
         member = self.rng.choice(MEMBERS)
         batches = self._valid_acknowledgements(member) if self.rng.random() < 0.7 else self._any_acknowledgements()
-        result = self.partition.acknowledge(self.now, member, batches)
+        result = complete(self.partition.acknowledge(self.now, member, batches))
         entries = dict(self.model.entries)
         expires = self.now + self.settings.record_lock_duration_ms
         error = error_codes.NONE
@@ -228,7 +229,7 @@ class Walk:
             for offset, entry in [*self.model.entries.items()]:
                 if entry.state is ACQUIRED and entry.owner == "m1" and offset >= self.partition.start_offset:
                     batch = AcknowledgementBatch(offset, offset, [1])
-                    write = self.partition.acknowledge(self.now, "m1", [batch]).write
+                    write = complete(self.partition.acknowledge(self.now, "m1", [batch])).write
                     assert write
                     self._check_write(write, self.model.acknowledge(batch, "m1", write.write_id, 0))
             self.time_out()

@@ -18,8 +18,10 @@ from offsetlake.coordinator.share_partition.settings import ShareSettings
 from offsetlake.coordinator.share_partition.window import InvalidShareState
 from offsetlake.kafka.error_codes import INVALID_RECORD_STATE, INVALID_REQUEST, NONE
 from offsetlake.rules.share_state import ShareSnapshot, StateBatch
+from offsetlake.serve.steps import complete
 
 ACCEPT, RELEASE = 1, 2
+MAX_RANGES_PER_STEP = 600
 EXACT = AcquireMode.RECORD_LIMIT
 
 
@@ -37,7 +39,7 @@ def _acquire(
 
 
 def _acknowledge(partition: SharePartition, first: int, last: int, kind: int, member: str = "m") -> None:
-    write = partition.acknowledge(1, member, [AcknowledgementBatch(first, last, [kind])]).write
+    write = complete(partition.acknowledge(1, member, [AcknowledgementBatch(first, last, [kind])])).write
     assert write
     partition.persisted(1, write)
 
@@ -67,7 +69,7 @@ def test_refused_acknowledgements_change_nothing(batches: list[tuple[int, int, l
     _acquire(partition, [(0, 9)])
     _acquire(partition, [(10, 19)], member="other")
     before = [(status.state, status.member_id) for *_, status in partition.spans()]
-    result = partition.acknowledge(0, "m", [AcknowledgementBatch(*batch) for batch in batches])
+    result = complete(partition.acknowledge(0, "m", [AcknowledgementBatch(*batch) for batch in batches]))
     assert (result.error_code, result.write) == (error_code, None)
     after = dict.fromkeys((status.state, status.member_id) for *_, status in partition.spans())
     assert [*after] == before
@@ -78,7 +80,7 @@ def test_renewing_needs_a_request_that_allows_it() -> None:
     partition = _partition()
     _acquire(partition, [(0, 9)])
     batches = [AcknowledgementBatch(0, 9, [4])]
-    assert partition.acknowledge(0, "m", batches, allows_renew=False).error_code == INVALID_REQUEST
+    assert complete(partition.acknowledge(0, "m", batches, allows_renew=False)).error_code == INVALID_REQUEST
 
 
 def test_acquire_modes() -> None:
@@ -165,7 +167,9 @@ def test_memory_of_records_in_flight() -> None:
         _acquire(partition, [(first, first + 499)])
     acquired = tracemalloc.get_traced_memory()[0] - before
     for first in range(1, count - 500, 500):
-        write = partition.acknowledge(1, "m", [AcknowledgementBatch(first, first + 498, [1, 4] * 249 + [1])]).write
+        write = complete(
+            partition.acknowledge(1, "m", [AcknowledgementBatch(first, first + 498, [1, 4] * 249 + [1])])
+        ).write
         assert write
         partition.persisted(1, write)
     del write
@@ -174,3 +178,38 @@ def test_memory_of_records_in_flight() -> None:
     tracemalloc.stop()
     assert acquired / count < 2
     assert divided / count < 24
+
+
+@pytest.mark.parametrize("one_batch", [True, False])
+def test_many_acknowledgements_have_short_steps_and_are_refused_if_the_member_leaves_between(one_batch: bool) -> None:
+    count = 6000
+    partition = _partition(ShareSettings(max_in_flight_records=count))
+    _acquire(partition, [(0, count - 1)], most=count, size=count)
+    types = [ACCEPT, RELEASE] * (count // 2)
+    batches = [AcknowledgementBatch(offset, offset, [types[offset]]) for offset in range(count)]
+    if one_batch:
+        batches = [AcknowledgementBatch(0, count - 1, types)]
+    steps, runs = partition.acknowledge(0, "m", batches), 1
+    while runs < count // 2:
+        next(steps)
+        changed = len([*partition.spans()])
+        assert changed - runs <= MAX_RANGES_PER_STEP
+        runs = changed
+    left = partition.release("m")
+    assert left is not None
+    assert complete(steps).error_code == INVALID_RECORD_STATE
+    partition.persisted(0, left)
+    again = partition.release("m")
+    assert again is not None
+    partition.persisted(0, again)
+    assert _acquire(partition, [(0, count - 1)], most=count, size=count, member="other") == [(0, count - 1, 2)]
+
+
+def test_acknowledgements_of_too_many_ranges_are_refused() -> None:
+    count = 30_000
+    partition = _partition(ShareSettings(max_in_flight_records=count))
+    _acquire(partition, [(0, count - 1)], most=count, size=count)
+    acknowledgement = AcknowledgementBatch(0, count - 1, [ACCEPT, RELEASE] * (count // 2))
+    assert complete(partition.acknowledge(0, "m", [acknowledgement])).error_code == INVALID_REQUEST
+    _acknowledge(partition, 0, count - 1, ACCEPT)
+    assert partition.start_offset == count

@@ -15,6 +15,7 @@ from offsetlake.coordinator.share_partition.requests import (
 )
 from offsetlake.coordinator.share_partition.settings import ShareSettings
 from offsetlake.rules.share_state import ShareSnapshot
+from offsetlake.serve.steps import complete
 
 LOG = (FetchedBatch(100, 109), FetchedBatch(110, 119), FetchedBatch(120, 120))
 TABLE = """
@@ -55,7 +56,7 @@ class Leader:
                 self._fetch(now_ms, first, last)
             else:
                 batch = AcknowledgementBatch(first, last, [AcknowledgeType[name.upper()]])
-                write = self.partition.acknowledge(now_ms, "member", [batch]).write
+                write = complete(self.partition.acknowledge(now_ms, "member", [batch])).write
         if write:
             self.partition.persisted(now_ms, write)
         return write

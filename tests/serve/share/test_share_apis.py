@@ -1,12 +1,16 @@
-"""ShareFetch without records: permissions, and the sessions of one connection."""
+"""ShareFetch and ShareAcknowledge: permissions, the sessions of one connection, and large requests in steps."""
 
 import asyncio
+import struct
+import uuid
+from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
+from offsetlake.coordinator.share_partition.settings import ShareSettings
 from offsetlake.kafka.error_codes import GROUP_AUTHORIZATION_FAILED, NONE
 from offsetlake.serve.auth.acl import COMMIT, READ, Access, Grant
 from offsetlake.serve.auth.principals import Client, RequestContext
@@ -15,24 +19,75 @@ from offsetlake.serve.share.leader_reads import Fetched
 from offsetlake.serve.share.sessions import ShareSessions
 from offsetlake.serve.share.share_apis import ShareApis
 from offsetlake.serve.share.share_fetch import ShareFetch
-from support.serve.share_cluster import ShareCluster
+from support.serve.share_cluster import TOPIC_ID, ShareCluster, image
 
+T = TypeVar("T")
 LOCK_MS = 30_000
 
 
-def apis(sessions: ShareSessions) -> ShareApis:
-    sharing = ShareCluster(lambda _partition, _offset: Fetched(0, end=0))
+def apis(sessions: ShareSessions, records: int = 0, partitions: int = 1) -> ShareApis:
+    """Return the APIs over a topic whose partitions have one record batch each."""
+    batch = struct.pack(">qiibIhiqqqhii", 0, 49, 0, 2, 0, 0, records - 1, 0, 0, -1, -1, 0, records)
+
+    def read(_partition: object, offset: int) -> Fetched:
+        return Fetched(0, end=records, records=batch if offset < records else b"")
+
+    sharing = ShareCluster(read, settings=ShareSettings(max_in_flight_records=records))
+    sharing.cluster.image = image({b"topic": TOPIC_ID}, partitions=partitions)
     return ShareApis(sessions, sharing.partitions, ShareFetch(sharing.partitions, sharing.reads), LOCK_MS)
+
+
+def share_request(group: str = "group", member: str = "member", epoch: int = 0, **values: Any) -> Any:
+    """Return a request without partitions."""
+    fields = {
+        "group_id": group, "member_id": member, "share_session_epoch": epoch, "topics": [], "forgotten_topics_data": [],
+        "max_wait": timedelta(0), "min_bytes": 0, "max_bytes": 1, "max_records": 1, "batch_size": 1,
+        "share_acquire_mode": 0, "is_renew_ack": False,
+    }  # fmt: skip
+    return SimpleNamespace(**fields | values)
+
+
+def partitions(batches: dict[int, list[tuple[int, int, tuple[int, ...]]]]) -> list[Any]:
+    """Return the topics of a request."""
+    named = [
+        SimpleNamespace(
+            partition_index=number,
+            acknowledgement_batches=[
+                SimpleNamespace(first_offset=first, last_offset=last, acknowledge_types=types)
+                for first, last, types in each
+            ],
+        )
+        for number, each in batches.items()
+    ]
+    return [SimpleNamespace(topic_id=uuid.UUID(bytes=TOPIC_ID), partitions=named)]
 
 
 async def fetch(share: ShareApis, group: str, client: Client) -> Values:
     """Open a session without partitions."""
-    request: Any = SimpleNamespace(
-        group_id=group, member_id="member", share_session_epoch=0, topics=[], forgotten_topics_data=[],
-        max_wait=timedelta(0), min_bytes=0, max_bytes=1, max_records=1, batch_size=1, share_acquire_mode=0,
-        is_renew_ack=False,
-    )  # fmt: skip
-    return await share.fetch(request, RequestContext(2, client, None))
+    return await share.fetch(share_request(group), RequestContext(2, client, None))
+
+
+async def acquired(share: ShareApis, request: Any, client: Client) -> list[tuple[int, int, int, int]]:
+    """Send ShareFetch; return partition, first offset, last offset and delivery count of what was acquired."""
+    response = await share.fetch(request, RequestContext(2, client, None))
+    assert response["error_code"] == NONE
+    return sorted(
+        (part["partition_index"], *ranges.values())
+        for topic in response["responses"]
+        for part in topic["partitions"]
+        for ranges in part["acquired_records"]
+    )
+
+
+async def steps_of(work: Coroutine[Any, Any, T], at_step: Callable[[int], None] = lambda _: None) -> tuple[T, int]:
+    """Return the result of some work, and during how many iterations of the event loop it was done."""
+    task = asyncio.create_task(work)
+    steps = 0
+    while not task.done():
+        await asyncio.sleep(0)
+        steps += 1
+        at_step(steps)
+    return task.result(), steps
 
 
 def test_a_connection_has_one_session() -> None:
@@ -53,3 +108,63 @@ def test_fetching_and_acknowledging_need_the_permission_to_commit(permission: in
     client = Client()
     client.access = Access([Grant("User:reader", "*", permission)])
     assert asyncio.run(fetch(apis(ShareSessions(1)), "group", client))["error_code"] == error
+
+
+MAX_UNITS_PER_STEP = 600
+"""The partitions, or ranges of acknowledgements, that may be handled in one step, in some microseconds each."""
+
+
+def test_large_requests_are_handled_in_steps() -> None:
+    async def handled() -> None:
+        share, client, number = apis(ShareSessions(1), partitions=10_000), Client(), 10_000
+        every = partitions({each: [] for each in range(number)})
+        context = RequestContext(2, client, None)
+        opened = share_request(topics=every, max_records=0, forgotten_topics_data=every[:0])
+        _, steps = await steps_of(share.fetch(opened, context))
+        assert steps > number // MAX_UNITS_PER_STEP
+        acknowledged = partitions({each: [(0, 0, (1,))] for each in range(number)})
+        response, steps = await steps_of(share.acknowledge(share_request(epoch=1, topics=acknowledged), context))
+        assert len(response["responses"][0]["partitions"]) == number
+        assert steps > 3 * number // MAX_UNITS_PER_STEP  # read, acknowledge, respond
+
+    asyncio.run(handled())
+
+
+@pytest.mark.parametrize("at_step", [1, 5, 12, 30, 60])
+def test_records_of_a_member_that_leaves_while_it_acknowledges_many_are_available(at_step: int) -> None:
+    """The session of another member keeps the share partition in use."""
+    number = 10_000
+    limits = {"max_records": number, "batch_size": number, "max_bytes": 1 << 20, "max_wait": timedelta(seconds=5)}
+
+    async def handled() -> None:
+        share, client, other = apis(ShareSessions(2), records=number), Client(), Client()
+        await fetch(share, "group", other)  # the member "member" of another connection
+        request = share_request(member="leaving", topics=partitions({0: []}), **limits)
+        assert await acquired(share, request, client) == [(0, 0, number - 1, 1)]
+        batches = [(offset, offset, (1,)) for offset in range(number - 1)] + [(number - 1, number - 1, (2,))]
+        request = share_request(member="leaving", epoch=1, topics=partitions({0: batches}))
+
+        def leave(step: int) -> None:
+            if step == at_step:
+                share.disconnect(client)
+
+        _, steps = await steps_of(share.acknowledge(request, RequestContext(2, client, None)), leave)
+        assert steps > at_step
+        taken: list[tuple[int, int, int, int]] = []
+        while sum(last - first + 1 for _, first, last, _ in taken) not in {1, number}:  # all or none are acknowledged
+            request = share_request(epoch=len(taken) + 1, topics=partitions({0: []}), **limits)
+            taken += await acquired(share, request, other)
+        assert {deliveries for *_, deliveries in taken} == {2}
+
+    asyncio.run(handled())
+
+
+def test_a_connection_that_is_lost_before_its_request_is_read_opens_no_session() -> None:
+    async def handled() -> None:
+        sessions, client = ShareSessions(1), Client()
+        share = apis(sessions, partitions=5000)
+        request = share_request(topics=partitions({each: [] for each in range(5000)}))
+        await steps_of(share.fetch(request, RequestContext(2, client, None)), lambda _: share.disconnect(client))
+        assert len(sessions) == 0
+
+    asyncio.run(handled())

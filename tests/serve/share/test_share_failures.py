@@ -74,7 +74,7 @@ def test_a_fetch_whose_connection_is_lost_ends_and_loads_nothing_again() -> None
         while not sharing.leader.reads:
             await asyncio.sleep(0)
         is_open = False
-        sharing.partitions.close_group(MEMBER.group)
+        await sharing.partitions.close_group(MEMBER.group)
         assert await waiting == {}
         assert sharing.partitions.find(MEMBER.group, PARTITION) is None
 

@@ -71,7 +71,7 @@ class StubPersister:
 class ShareCluster:
     """The share partitions of a cluster with one topic, `PARTITION`'s."""
 
-    def __init__(self, read: Read, start: int = 0) -> None:
+    def __init__(self, read: Read, start: int = 0, settings: ShareSettings | None = None) -> None:
         self.cluster: Any = SimpleNamespace(
             image=image({b"topic": TOPIC_ID}),
             changed=[],
@@ -88,7 +88,7 @@ class ShareCluster:
             self.cluster,
             self.reads,
             self.persister,
-            ShareSettings(),
+            settings or ShareSettings(),
             "earliest",
         )
 

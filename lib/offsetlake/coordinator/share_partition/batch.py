@@ -5,6 +5,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from enum import IntEnum
 from functools import cache
+from itertools import pairwise
 from typing import NamedTuple
 
 NO_MEMBER = ""
@@ -137,20 +138,22 @@ class Batch:
 
     def put(self, first_offset: int, last_offset: int, status: Status) -> None:
         """Set the status of a range of offsets of the batch, and join runs of the same status."""
-        ends, statuses = self._ends, self._statuses
-        first = bisect_left(ends, first_offset)
-        last = bisect_left(ends, last_offset)
-        runs = [(last_offset, status)]
+        self.replace(first_offset, [(last_offset, status)])
+
+    def replace(self, first_offset: int, runs: list[tuple[int, Status]]) -> None:
+        """Set the statuses from an offset on, each up to the last offset of its run; join runs of the same status."""
+        ends, statuses, last_offset = self._ends, self._statuses, runs[-1][0]
+        first, last = bisect_left(ends, first_offset), bisect_left(ends, last_offset)
         if (ends[first - 1] + 1 if first else self.first_offset) < first_offset:
-            if statuses[first] != status:
-                runs.insert(0, (first_offset - 1, statuses[first]))
-        elif first and statuses[first - 1] == status:
+            runs = [(first_offset - 1, statuses[first]), *runs]
+        elif first:
             first -= 1
-        if last_offset == ends[last] and last + 1 < len(ends) and statuses[last + 1] == status:
+            runs = [(ends[first], statuses[first]), *runs]
+        if last_offset == ends[last] and last + 1 < len(ends):
             last += 1
         if last_offset < ends[last]:
-            if statuses[last] == status:
-                runs.pop()
             runs.append((ends[last], statuses[last]))
-        ends[first : last + 1] = array("q", [end for end, _ in runs])
-        statuses[first : last + 1] = [each for _, each in runs]
+        joined = [run for run, following in pairwise(runs) if run[1] != following[1]]
+        joined.append(runs[-1])
+        ends[first : last + 1] = array("q", [end for end, _ in joined])
+        statuses[first : last + 1] = [status for _, status in joined]

@@ -5,10 +5,11 @@ lock expired.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 
 from offsetlake.coordinator.share_partition.batch import Batch, RecordState, Span, Status, settled
 from offsetlake.coordinator.share_partition.requests import AcknowledgementBatch, AcknowledgeType, StateWrite
+from offsetlake.coordinator.share_partition.steps import RANGES_PER_STEP, Steps
 from offsetlake.coordinator.share_partition.window import Window
 from offsetlake.kafka import error_codes
 from offsetlake.rules.share_state import StateBatch
@@ -21,17 +22,25 @@ _NEW_STATES = {
 }
 
 
+MAX_CHANGED_RANGES = 20_000
+"""The most ranges of records with the same new state in one write: twice the record locks that a broker allows."""
+
+_SPANS_PER_TURN = 64
+"""The runs that are copied at a time: they change while acknowledgements are applied."""
+
+
 class Changes:
     """The state changes of one write."""
 
     def __init__(self, window: Window, write_id: int, max_delivery_count: int) -> None:
         self.batches: list[StateBatch] = []
         self._window = window
-        self._write_id = write_id
+        self.write_id = write_id
         self._max_delivery_count = max_delivery_count
         self._statuses: dict[Status, Status] = {}
+        self._ranges = 0  # in the current step
 
-    def acknowledge(self, member_id: str, batches: Sequence[AcknowledgementBatch], lock_expires_ms: int) -> int:
+    def acknowledge(self, member_id: str, batches: Sequence[AcknowledgementBatch], lock_expires_ms: int) -> Steps[int]:
         """Acknowledge records until the first one for which this is impossible, and return the error code.
 
         After an error, the changes must be completed as not durable. Locks that were renewed stay so, as in Kafka.
@@ -42,17 +51,22 @@ class Changes:
             lock_expires_ms: When renewed locks expire.
 
         Returns:
-            NONE, INVALID_REQUEST for offsets after those in flight, or INVALID_RECORD_STATE for records that the member
-            has not acquired.
+            NONE, INVALID_REQUEST for offsets after those in flight or too many ranges, or
+            INVALID_RECORD_STATE for records that the member has not acquired.
         """
         for batch in batches:
-            if batch.last_offset < self._window.start_offset:
-                continue
-            error_code, affected = self._affected(batch)
-            for each in affected:
-                error_code = error_code or self._acknowledge_in(member_id, batch, each, lock_expires_ms)
-            if error_code:
-                return error_code
+            self._ranges += 1
+            if batch.last_offset >= self._window.start_offset:
+                error_code, affected = self._affected(batch)
+                for each in affected:
+                    error_code = error_code or (
+                        yield from self._acknowledge_in(member_id, batch, each, lock_expires_ms)
+                    )
+                if error_code:
+                    return error_code
+            if self._ranges >= RANGES_PER_STEP:
+                self._ranges = 0
+                yield 0
         return error_codes.NONE
 
     def _affected(self, batch: AcknowledgementBatch) -> tuple[int, list[Batch]]:
@@ -68,8 +82,8 @@ class Changes:
         return error_codes.NONE, affected
 
     def _acknowledge_in(
-        self, member_id: str, acknowledgement: AcknowledgementBatch, batch: Batch, lock_expires_ms: int
-    ) -> int:
+        self, member_id: str, acknowledgement: AcknowledgementBatch, batch: Batch, expires_ms: int
+    ) -> Steps[int]:
         window = self._window
         if batch.last_offset < window.start_offset:
             return error_codes.NONE
@@ -80,16 +94,29 @@ class Changes:
             has_one_type = len(acknowledgement.types) == 1
             has_start = window.has_start_within(batch.first_offset, batch.last_offset)
             batch.is_divided = not is_whole or not has_one_type or has_start
-        first_offset = max(acknowledgement.first_offset, window.start_offset)
-        for span in [*batch.spans(first_offset, acknowledgement.last_offset)]:
-            if not span.status.is_acquired_by(member_id):
-                return error_codes.INVALID_RECORD_STATE
-            for part, acknowledge_type in _by_type(acknowledgement, span):
-                if acknowledge_type == AcknowledgeType.RENEW:
-                    self._put(batch, part, span.status._replace(lock_expires_ms=lock_expires_ms))
-                else:
-                    self._change(batch, part, _NEW_STATES[AcknowledgeType(acknowledge_type)])
-        return error_codes.NONE
+        first_offset = acknowledgement.first_offset
+        while True:
+            first_offset = max(first_offset, batch.first_offset, window.start_offset)  # which may move between steps
+            spans = [*islice(batch.spans(first_offset, acknowledgement.last_offset), _SPANS_PER_TURN)]
+            if not spans:
+                return error_codes.NONE
+            for part, acknowledge_type in _by_type(acknowledgement, spans):
+                if not part.status.is_acquired_by(member_id):
+                    return error_codes.INVALID_RECORD_STATE
+                self._acknowledge_part(batch, part, acknowledge_type, expires_ms)
+                first_offset = part.last_offset + 1
+            if len(self.batches) > MAX_CHANGED_RANGES:
+                return error_codes.INVALID_REQUEST
+            if self._ranges >= RANGES_PER_STEP:
+                self._ranges = 0
+                yield 0
+
+    def _acknowledge_part(self, batch: Batch, part: Span, acknowledge_type: AcknowledgeType, expires_ms: int) -> None:
+        self._ranges += 1
+        if acknowledge_type is AcknowledgeType.RENEW:
+            self._put(batch, part, part.status._replace(lock_expires_ms=expires_ms))
+        else:
+            self._change(batch, part, _NEW_STATES[acknowledge_type])
 
     def release(self, member_id: str) -> None:
         """Release all records that the member has acquired."""
@@ -121,7 +148,7 @@ class Changes:
 
     def _change(self, batch: Batch, span: Span, state: RecordState) -> None:
         final = self._add(span, state)
-        self._put(batch, span, span.status._replace(state=final, write_id=self._write_id))
+        self._put(batch, span, span.status._replace(state=final, write_id=self.write_id))
 
     def _put(self, batch: Batch, span: Span, status: Status) -> None:
         """Set a status, with one object for all equal ones."""
@@ -143,26 +170,41 @@ class Changes:
 
 def complete(window: Window, write: StateWrite, is_durable: bool, now_ms: int, max_delivery_count: int) -> None:
     """Complete the changes of a write; records before the start offset do not become available."""
-    for changed in write.batches:
-        floor = window.floor(changed.first_offset)
-        first_offset = changed.first_offset if floor is None else floor.first_offset
-        for batch in window.beginning_in(first_offset, changed.last_offset):
-            for span in [*batch.spans(changed.first_offset, changed.last_offset)]:
-                if span.status.write_id == write.write_id:
-                    window.put(batch, span, span.status.completed(is_durable, now_ms, max_delivery_count))
-        if not is_durable and changed.first_offset < window.start_offset:
-            window.archive(changed.first_offset, window.start_offset - 1, RecordState.AVAILABLE)
-
-
-def _by_type(acknowledgement: AcknowledgementBatch, span: Span) -> Iterator[tuple[Span, int]]:
-    """Yield the parts of a run by the type of their acknowledgement."""
-    first_offset, types = acknowledgement.first_offset, acknowledgement.types
-    if len(types) == 1:
-        yield span, types[0]
+    if not write.batches:
         return
-    offset = span.first_offset
-    of_span = types[offset - first_offset : span.last_offset + 1 - first_offset]
-    for acknowledge_type, equal in groupby(of_span):
-        last_offset = offset + sum(1 for _ in equal) - 1
-        yield span._replace(first_offset=offset, last_offset=last_offset), acknowledge_type
-        offset = last_offset + 1
+    first_offset, last_offset = write.batches[0].first_offset, write.batches[-1].last_offset
+    floor = window.floor(first_offset)
+    for batch in window.beginning_in(first_offset if floor is None else floor.first_offset, last_offset):
+        spans = [*batch.spans(first_offset, last_offset)]
+        statuses = [
+            span.status.completed(is_durable, now_ms, max_delivery_count)
+            if span.status.write_id == write.write_id
+            else span.status
+            for span in spans
+        ]
+        if spans:
+            window.replace(batch, spans, statuses)
+    if not is_durable and first_offset < window.start_offset:
+        window.archive(first_offset, window.start_offset - 1, RecordState.AVAILABLE)
+
+
+def _by_type(acknowledgement: AcknowledgementBatch, spans: Sequence[Span]) -> Iterator[tuple[Span, AcknowledgeType]]:
+    """Yield the parts of runs by the type of their acknowledgement, of at most RANGES_PER_STEP offsets with own types.
+
+    After these, the rest is omitted.
+    """
+    types, offset = acknowledgement.types, spans[0].first_offset
+    if len(types) == 1:
+        for span in spans:
+            yield span, AcknowledgeType(types[0])
+        return
+    stop = offset + RANGES_PER_STEP
+    for span in spans:
+        last_offset = min(span.last_offset, stop - 1)
+        first = offset - acknowledgement.first_offset
+        for acknowledge_type, equal in groupby(types[first : first + last_offset + 1 - offset]):
+            part_end = offset + sum(1 for _ in equal) - 1
+            yield span._replace(first_offset=offset, last_offset=part_end), AcknowledgeType(acknowledge_type)
+            offset = part_end + 1
+        if offset == stop:
+            return

@@ -14,6 +14,7 @@ from offsetlake.coordinator.share_partition.requests import (
     are_valid,
 )
 from offsetlake.coordinator.share_partition.settings import ShareSettings
+from offsetlake.coordinator.share_partition.steps import Steps
 from offsetlake.coordinator.share_partition.window import Window
 from offsetlake.kafka import error_codes
 from offsetlake.rules.share_state import UNKNOWN, ShareSnapshot
@@ -109,8 +110,10 @@ class SharePartition:
 
     def acknowledge(
         self, now_ms: int, member_id: str, batches: Sequence[AcknowledgementBatch], allows_renew: bool = True
-    ) -> Acknowledged:
+    ) -> Steps[Acknowledged]:
         """Acknowledge records, all or none of them; only locks that were renewed before an error stay renewed.
+
+        Other methods may be called between the steps; few acknowledgements have a single one.
 
         Args:
             now_ms: The time.
@@ -122,11 +125,11 @@ class SharePartition:
             INVALID_REQUEST for batches that are malformed, or have offsets after those in flight; INVALID_RECORD_STATE
             if the member has not acquired a record, or acknowledged it before.
         """
-        if not are_valid(batches, allows_renew):
+        if not (yield from are_valid(batches, allows_renew)):
             return Acknowledged(error_codes.INVALID_REQUEST)
         changes = self._changes()
         lock_expires_ms = now_ms + self.settings.record_lock_duration_ms
-        error_code = changes.acknowledge(member_id, batches, lock_expires_ms)
+        error_code = yield from changes.acknowledge(member_id, batches, lock_expires_ms)
         self._lock_until(lock_expires_ms)
         write = self._write(changes)
         if error_code and write:
@@ -178,9 +181,13 @@ class SharePartition:
             return None
         window = self._window
         return StateWrite(
-            self._writes, self._state_epoch, self._leader_epoch, window.start_offset, window.delivery_complete_count,
+            changes.write_id,
+            self._state_epoch,
+            self._leader_epoch,
+            window.start_offset,
+            window.delivery_complete_count,
             tuple(changes.batches),
-        )  # fmt: skip
+        )
 
     def _complete(self, write: StateWrite, is_durable: bool, now_ms: int) -> None:
         complete(self._window, write, is_durable, now_ms, self.settings.max_delivery_count)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+from offsetlake.coordinator.share_partition.steps import RANGES_PER_STEP, Steps
 from offsetlake.kafka import error_codes
 from offsetlake.rules.share_state import StateBatch
 
@@ -93,17 +94,19 @@ class AcknowledgementBatch(NamedTuple):
     types: Sequence[int]
 
 
-def are_valid(batches: Sequence[AcknowledgementBatch], allows_renew: bool) -> bool:
+def are_valid(batches: Sequence[AcknowledgementBatch], allows_renew: bool) -> Steps[bool]:
     """Check acknowledgements without the state of the records (`KafkaApis.validateAcknowledgementBatches`)."""
     last_type = AcknowledgeType.RENEW if allows_renew else AcknowledgeType.REJECT
     previous_last = -1
-    for batch in batches:
+    for number, batch in enumerate(batches, 1):
         records = batch.last_offset - batch.first_offset + 1
         if records <= 0 or batch.first_offset < previous_last or len(batch.types) not in {1, records}:
             return False
-        if not all(AcknowledgeType.GAP <= each <= last_type for each in batch.types):
+        if not AcknowledgeType.GAP <= min(batch.types) <= max(batch.types) <= last_type:
             return False
         previous_last = batch.last_offset
+        if number % RANGES_PER_STEP == 0:
+            yield 0
     return True
 
 

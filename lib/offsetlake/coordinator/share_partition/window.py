@@ -88,11 +88,21 @@ class Window:
 
     def put(self, batch: Batch, span: Span, status: Status) -> None:
         """Replace the status of a run, or a part of it, of a batch."""
+        self._count(span, status)
+        batch.put(span.first_offset, span.last_offset, status)
+
+    def replace(self, batch: Batch, spans: list[Span], statuses: list[Status]) -> None:
+        """Replace the statuses of consecutive runs of a batch, in one pass."""
+        for span, status in zip(spans, statuses, strict=True):
+            self._count(span, status)
+        ends = (span.last_offset for span in spans)
+        batch.replace(spans[0].first_offset, [*zip(ends, statuses, strict=True)])
+
+    def _count(self, span: Span, status: Status) -> None:
         complete = status.is_terminal - span.status.is_terminal
         if complete:
             self.delivery_complete_count += complete * self.in_flight(span.first_offset, span.last_offset)
         self._may_be_available |= status.is_available
-        batch.put(span.first_offset, span.last_offset, status)
 
     def in_flight(self, first_offset: int, last_offset: int) -> int:
         """Return the number of offsets of the range that are not before the start offset."""

@@ -33,6 +33,7 @@ from offsetlake.rules.share_state import UNKNOWN, ShareSnapshot
 from offsetlake.serve.share.partition_reads import RETRY_SECONDS, PartitionReads, wake
 from offsetlake.serve.share.sessions import IdPartition
 from offsetlake.serve.share_state.share_states import ShareStates
+from offsetlake.serve.steps import complete_in_turns
 from offsetlake.util.times import now_ms
 
 T = TypeVar("T")
@@ -75,6 +76,7 @@ class GroupPartition:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_checking_start = False
+        self._acknowledging: dict[str, bool] = {}  # whether a member has left since its acknowledgements began
 
     def load(self, reset_timestamp: int) -> None:
         """Load the state; a start offset that is not decided yet is that of `reset_timestamp`, as in ListOffsets."""
@@ -88,27 +90,41 @@ class GroupPartition:
         self._set_timer()
         return acquired
 
-    def acknowledge(
+    async def acknowledge(
         self, member: str, batches: Sequence[AcknowledgementBatch], *, allows_renew: bool
     ) -> "asyncio.Future[int]":
-        """Acknowledge records of a member; the result is an error code, when the change is durable."""
+        """Acknowledge records of a member; the result is an error code, when the change is durable.
+
+        Many acknowledgements are applied in steps. If the member leaves between these, all of them are refused, and
+        the records are released.
+        """
+        error_code = self.error_code or NOT_LEADER_OR_FOLLOWER
         if self.records is not None and not self.error_code:
-            acknowledged = self.records.acknowledge(now_ms(), member, batches, allows_renew)
+            self._acknowledging[member] = False
+            acknowledged = await complete_in_turns(self.records.acknowledge(now_ms(), member, batches, allows_renew))
+            if self._acknowledging.pop(member, False):
+                self.release(member)
             if acknowledged.write is not None:
                 return self._start(self._write(acknowledged.write))
             self._changed()
             error_code = acknowledged.error_code
-        else:
-            error_code = self.error_code or NOT_LEADER_OR_FOLLOWER
         done = asyncio.get_running_loop().create_future()
         done.set_result(error_code)
         return done
 
-    def release(self, member: str) -> None:
-        """Release all records that a member has acquired; they are available when the change is durable."""
+    def release(self, member: str) -> bool:
+        """Release all records that a member has acquired; they are available when the change is durable.
+
+        Returns:
+            Whether there were any.
+
+        """
+        if member in self._acknowledging:
+            self._acknowledging[member] = True
         write = None if self.records is None or self.error_code else self.records.release(member)
         if write is not None:
             self._start(self._write(write))
+        return write is not None
 
     def check_log_start(self) -> None:
         """Move the start offset to the log start offset, because an offset that was read is out of range."""

@@ -7,6 +7,7 @@ from offsetlake.coordinator.share_partition.settings import ShareSettings
 from offsetlake.kafka.error_codes import UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
 from offsetlake.serve.front.metadata.cluster import Cluster
 from offsetlake.serve.share.group_partition import EARLIEST, LATEST, GroupPartition
+from offsetlake.serve.share.pace import WRITE_UNITS, Pace
 from offsetlake.serve.share.partition_reads import PartitionReads
 from offsetlake.serve.share.sessions import IdPartition
 from offsetlake.serve.share_state.share_states import ShareStates
@@ -57,22 +58,28 @@ class GroupPartitions:
         if found is not None:
             found.close()
 
-    def release(self, group: str, member: str, partitions: Iterable[IdPartition]) -> None:
+    async def release(self, group: str, member: str, partitions: Iterable[IdPartition]) -> None:
         """Release the records of a member that has left."""
+        pace = Pace()
         for partition in partitions:
             found = self.find(group, partition)
-            if found is not None:
-                found.release(member)
+            if found is not None and found.release(member):
+                await pace.spend(WRITE_UNITS)
+            await pace.spend()
 
-    def close_group(self, group: str) -> None:
+    async def close_group(self, group: str) -> None:
         """Close the share partitions of a group without members."""
+        pace = Pace()
         for found in self._groups.pop(group, {}).values():
             found.close()
+            await pace.spend()
 
     def close(self) -> None:
         """Close all share partitions."""
-        for group in [*self._groups]:
-            self.close_group(group)
+        for partitions in self._groups.values():
+            for found in partitions.values():
+                found.close()
+        self._groups.clear()
 
     def _topics_changed(self, _names: frozenset[str]) -> None:
         for partitions in self._groups.values():

@@ -9,6 +9,7 @@ from offsetlake.kafka.error_codes import NONE, OFFSET_OUT_OF_RANGE
 from offsetlake.serve.front.metadata.cluster import Cluster
 from offsetlake.serve.share.fetched_records import FetchedRecords
 from offsetlake.serve.share.leader_reads import Fetched, LeaderReads
+from offsetlake.serve.share.pace import Pace
 from offsetlake.serve.share.sessions import IdPartition
 
 LOG = logging.getLogger(__name__)
@@ -221,8 +222,9 @@ class Waiting:
             waiting.add(self.event)
             self._joined.append(waiting)
 
-    def leave(self) -> None:
+    async def leave(self) -> None:
         """Remove the event from all sets."""
-        for waiting in self._joined:
-            waiting.discard(self.event)
-        self._joined.clear()
+        pace = Pace()
+        while self._joined:
+            self._joined.pop().discard(self.event)
+            await pace.spend()

@@ -143,6 +143,10 @@ class ShareSessions:
         session = self._sessions.get(key)
         return session is not None and session.connection == connection
 
+    def has_group(self, group: str) -> bool:
+        """Check whether a session of a group is open."""
+        return group in self._members
+
     def key_of(self, connection: Hashable) -> SessionKey | None:
         """Return the key of the last session that a connection has opened, None if it has opened none."""
         return self._by_connection.get(connection)

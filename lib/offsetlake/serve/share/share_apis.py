@@ -6,20 +6,22 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from offsetlake.coordinator.share_partition.requests import AcknowledgementBatch, AcquireMode
+from offsetlake.coordinator.share_partition.requests import AcquireMode
 from offsetlake.kafka.error_codes import (
     GROUP_AUTHORIZATION_FAILED,
     INVALID_REQUEST,
     INVALID_SHARE_SESSION_EPOCH,
     NONE,
     SHARE_SESSION_LIMIT_REACHED,
+    SHARE_SESSION_NOT_FOUND,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.serve.auth.acl import COMMIT
 from offsetlake.serve.auth.principals import Client, RequestContext
 from offsetlake.serve.protocol.encoding import Values
 from offsetlake.serve.share.group_partitions import GroupPartitions
+from offsetlake.serve.share.pace import WRITE_UNITS, Pace
+from offsetlake.serve.share.request_parts import Batches, acknowledgements, forgotten_partitions
 from offsetlake.serve.share.sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -33,15 +35,20 @@ from offsetlake.serve.share.share_fetch import MAX_WAIT_SECONDS, FetchLimits, Sh
 
 _RENEW_SINCE = 2  # version of both APIs with IsRenewAck
 _MAX_MEMBER_ID = 36
-_Batches = dict[IdPartition, Sequence[AcknowledgementBatch]]
 
 
 class ShareApis:
-    """Answers ShareFetch and ShareAcknowledge; `lock_ms` is the lock duration in ms that members get."""
+    """Answers ShareFetch and ShareAcknowledge; `lock_ms` is the lock duration in ms that members get.
+
+    A request may name 200,000 partitions, so it is handled in steps. Between these a connection may be lost, which
+    closes its session: what its member has not acknowledged until then is released.
+    """
 
     def __init__(self, sessions: ShareSessions, partitions: GroupPartitions, fetches: ShareFetch, lock_ms: int) -> None:
         self._sessions, self._partitions, self._fetches = sessions, partitions, fetches
         self._lock_ms = timedelta(milliseconds=lock_ms)
+        self._connected: set[Client] = set()  # those with a ShareFetch that has not opened or found its session yet
+        self._releases: dict[SessionKey, asyncio.Task[None]] = {}
 
     async def fetch(self, request: Any, context: RequestContext) -> Values:
         """Answer ShareFetch."""
@@ -51,26 +58,33 @@ class ShareApis:
         if error:
             return self._failed(error, message)
         key = SessionKey(request.group_id, request.member_id)
-        batches = _acknowledgements(request)
+        self._connected.add(context.client)
+        batches, forgotten = await acknowledgements(request), await forgotten_partitions(request)
+        while key in self._releases:  # else it would release what the new session acquires
+            await self._releases[key]
+        if context.client not in self._connected:
+            return self._failed(SHARE_SESSION_NOT_FOUND)
+        self._connected.discard(context.client)
         try:
-            session, partitions = self._session(key, request, batches, context)
+            session, partitions = self._session(key, request.share_session_epoch, batches, forgotten, context.client)
         except SessionRefused as refused:
             if refused.error_code == SHARE_SESSION_LIMIT_REACHED:
                 await asyncio.sleep(min(max(0.0, request.max_wait.total_seconds()), MAX_WAIT_SECONDS))
             return self._failed(refused.error_code)
-        acknowledged = self._acknowledge(key, batches, _is_renewal(request, context))
+        acknowledged = await self._acknowledge(key, batches, _is_renewal(request, context))
         found: dict[IdPartition, Values] = {}
         if not _is_renewal(request, context):
             limits = FetchLimits.of(request)
             found = await self._fetches.fetch(
                 key, partitions, limits, lambda: self._sessions.is_open(key, context.client)
             )
-        errors = {partition: await result for partition, result in acknowledged.items()}
+        errors = await _results(acknowledged)
         if session is not None:
-            found = _returned(session, found)
+            found = await _returned(session, found)
         if request.share_session_epoch == FINAL_EPOCH:
-            self._partitions.release(key.group, key.member, self._sessions.close(key))
-        return self._response(_with_acknowledgements(found, errors))
+            await self._release(key, self._sessions.close(key))
+        await _add_acknowledgements(found, errors)
+        return await self._response(found)
 
     async def acknowledge(self, request: Any, context: RequestContext) -> Values:
         """Answer ShareAcknowledge."""
@@ -80,6 +94,7 @@ class ShareApis:
         key, epoch = SessionKey(request.group_id, request.member_id), request.share_session_epoch
         if epoch == INITIAL_EPOCH:  # only ShareFetch opens a session
             return self._failed(INVALID_SHARE_SESSION_EPOCH)
+        batches = await acknowledgements(request)
         try:
             if epoch == FINAL_EPOCH:
                 self._sessions.get(key)
@@ -87,63 +102,81 @@ class ShareApis:
                 self._sessions.advance(key, epoch)
         except SessionRefused as refused:
             return self._failed(refused.error_code)
-        acknowledged = self._acknowledge(key, _acknowledgements(request), _is_renewal(request, context))
-        errors = {partition: await result for partition, result in acknowledged.items()}
+        errors = await _results(await self._acknowledge(key, batches, _is_renewal(request, context)))
         if epoch == FINAL_EPOCH:
-            self._partitions.release(key.group, key.member, self._sessions.close(key))
-        return self._response(
-            {
-                partition: {
-                    "partition_index": partition.partition,
-                    "error_code": error,
-                    "current_leader": {"leader_id": 0, "leader_epoch": 0},
-                }
-                for partition, error in errors.items()
+            await self._release(key, self._sessions.close(key))
+        values: dict[IdPartition, Values] = {}
+        pace = Pace()
+        for partition, code in errors.items():
+            values[partition] = {
+                "partition_index": partition.partition,
+                "error_code": code,
+                "current_leader": {"leader_id": 0, "leader_epoch": 0},
             }
-        )
+            await pace.spend()
+        return await self._response(values)
 
     def disconnect(self, client: Client) -> None:
         """Close the session of a client whose connection is lost, and release its records."""
+        self._connected.discard(client)
         closed, empty_group = self._sessions.disconnect(client)
         if closed is not None:
-            self._partitions.release(*closed.key, closed.partitions)
-        if empty_group is not None:
-            self._partitions.close_group(empty_group)
+            self._release(closed.key, closed.partitions, empty_group)
+        elif empty_group is not None:
+            self._release(SessionKey(empty_group, ""), (), empty_group)
+
+    def _release(
+        self, key: SessionKey, partitions: Sequence[IdPartition], empty_group: str | None = None
+    ) -> "asyncio.Future[None]":
+        """Release the records of a member whose session is closed; close its group if it stays without sessions.
+
+        The result may be awaited by a request that is cancelled, which must not cancel the release.
+        """
+
+        async def release() -> None:
+            await self._partitions.release(key.group, key.member, partitions)
+            if empty_group is not None and not self._sessions.has_group(empty_group):
+                await self._partitions.close_group(empty_group)
+
+        def ended(task: "asyncio.Task[None]") -> None:
+            if self._releases.get(key) is task:
+                del self._releases[key]
+
+        task = self._releases[key] = asyncio.create_task(release())
+        task.add_done_callback(ended)
+        return asyncio.shield(task)
 
     def _session(
-        self, key: SessionKey, request: Any, batches: _Batches, context: RequestContext
+        self, key: SessionKey, epoch: int, batches: Batches, forgotten: Sequence[IdPartition], client: Client
     ) -> tuple[ShareSession | None, list[IdPartition]]:
         """Return the session of a request that is not the first one, and the partitions to fetch.
 
         Raises:
             SessionRefused: The request does not fit its session.
         """
-        epoch, named = request.share_session_epoch, _partitions(request.topics)
         if epoch == FINAL_EPOCH:
             self._sessions.get(key)
             return None, []
         if epoch == INITIAL_EPOCH:
-            if self._sessions.key_of(context.client) not in {None, key}:  # else nothing would close the former session
-                self.disconnect(context.client)
-            self._sessions.open(key, named, context.client, acknowledges=any(batches.values()))
-            return None, [*dict.fromkeys(named)]
+            if self._sessions.key_of(client) not in {None, key}:  # else nothing would close the former session
+                self.disconnect(client)
+            self._sessions.open(key, batches, client, acknowledges=any(batches.values()))
+            return None, [*batches]
         session = self._sessions.advance(key, epoch)
-        forgotten = [
-            IdPartition(_id(topic), number) for topic in request.forgotten_topics_data for number in topic.partitions
-        ]
-        session.update(named, forgotten)
+        session.update(batches, forgotten)
         partitions = session.partitions
         first = epoch % len(partitions) if partitions else 0  # as PartitionRotateStrategy of Kafka
         return session, partitions[first:] + partitions[:first]
 
-    def _acknowledge(
-        self, key: SessionKey, batches: _Batches, allows_renew: bool
+    async def _acknowledge(
+        self, key: SessionKey, batches: Batches, allows_renew: bool
     ) -> dict[IdPartition, "asyncio.Future[int]"]:
         """Acknowledge records; the result of a partition is an error code, when its change is durable.
 
         A result may be awaited by a request that is cancelled, which must not cancel the change.
         """
         results: dict[IdPartition, asyncio.Future[int]] = {}
+        pace = Pace()
         for partition, each in batches.items():
             if each:
                 error = self._partitions.error_of(partition)
@@ -152,8 +185,10 @@ class ShareApis:
                     results[partition] = asyncio.get_running_loop().create_future()
                     results[partition].set_result(error or UNKNOWN_TOPIC_OR_PARTITION)
                 else:
-                    result = found.acknowledge(key.member, each, allows_renew=allows_renew)
+                    result = await found.acknowledge(key.member, each, allows_renew=allows_renew)
                     results[partition] = asyncio.shield(result)
+                    await pace.spend(WRITE_UNITS)
+            await pace.spend()
         return results
 
     def _failed(self, error: int, message: str | None = None) -> Values:
@@ -165,10 +200,12 @@ class ShareApis:
             "node_endpoints": [],
         }
 
-    def _response(self, partitions: Mapping[IdPartition, Values]) -> Values:
+    async def _response(self, partitions: Mapping[IdPartition, Values]) -> Values:
         topics: dict[bytes, list[Values]] = {}
+        pace = Pace()
         for partition, values in partitions.items():
             topics.setdefault(partition.topic_id, []).append(values)
+            await pace.spend()
         responses = [{"topic_id": uuid.UUID(bytes=id_), "partitions": each} for id_, each in topics.items()]
         return {
             "error_code": NONE,
@@ -199,41 +236,32 @@ def _renewal_error(request: Any) -> tuple[int, str | None]:
     return NONE, None
 
 
-def _id(topic: Any) -> bytes:
-    return topic.topic_id.bytes if topic.topic_id else ZERO_UUID
+async def _results(acknowledged: Mapping[IdPartition, "asyncio.Future[int]"]) -> dict[IdPartition, int]:
+    """Wait until all changes are durable, and return their error codes."""
+    errors: dict[IdPartition, int] = {}
+    pace = Pace()
+    for partition, result in acknowledged.items():
+        errors[partition] = await result
+        await pace.spend()
+    return errors
 
 
-def _partitions(topics: Sequence[Any]) -> list[IdPartition]:
-    return [IdPartition(_id(topic), each.partition_index) for topic in topics for each in topic.partitions]
-
-
-def _acknowledgements(request: Any) -> _Batches:
-    return {
-        IdPartition(_id(topic), each.partition_index): [
-            AcknowledgementBatch(batch.first_offset, batch.last_offset, batch.acknowledge_types)
-            for batch in each.acknowledgement_batches
-        ]
-        for topic in request.topics
-        for each in topic.partitions
-    }
-
-
-def _returned(session: ShareSession, found: dict[IdPartition, Values]) -> dict[IdPartition, Values]:
+async def _returned(session: ShareSession, found: dict[IdPartition, Values]) -> dict[IdPartition, Values]:
     """Return the partitions that the response to a later request of a session contains."""
-    return {
-        partition: values
-        for partition, values in found.items()
-        if session.must_return(
-            partition, has_records=bool(values["acquired_records"]), has_failed=bool(values["error_code"])
-        )
-    }
+    returned: dict[IdPartition, Values] = {}
+    pace = Pace()
+    for partition, values in found.items():
+        records, failed = bool(values["acquired_records"]), bool(values["error_code"])
+        if session.must_return(partition, has_records=records, has_failed=failed):
+            returned[partition] = values
+        await pace.spend()
+    return returned
 
 
-def _with_acknowledgements(
-    found: dict[IdPartition, Values], errors: Mapping[IdPartition, int]
-) -> dict[IdPartition, Values]:
+async def _add_acknowledgements(found: dict[IdPartition, Values], errors: Mapping[IdPartition, int]) -> None:
     """Add the results of piggybacked acknowledgements."""
+    pace = Pace()
     for partition, error in errors.items():
         values = found.get(partition) or partition_values(partition, NONE)
         found[partition] = {**values, "acknowledge_error_code": error}
-    return found
+        await pace.spend()

@@ -82,7 +82,7 @@ class ShareFetch:
                     return failed | await self._acquire(key, partitions, limits, is_open)
                 await wait(waiting.event, deadline - loop.time())
         finally:
-            waiting.leave()
+            await waiting.leave()
 
     def _available(
         self, key: SessionKey, partition: IdPartition, waiting: Waiting, failed: dict[IdPartition, Values]
