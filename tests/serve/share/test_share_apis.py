@@ -2,6 +2,7 @@
 
 import asyncio
 import struct
+import time
 import uuid
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
@@ -108,6 +109,35 @@ def test_fetching_and_acknowledging_need_the_permission_to_commit(permission: in
     client = Client()
     client.access = Access([Grant("User:reader", "*", permission)])
     assert asyncio.run(fetch(apis(ShareSessions(1)), "group", client))["error_code"] == error
+
+
+HOUR_NS = 3_600 * 10**9
+
+
+@pytest.mark.parametrize("jump_ns", [HOUR_NS, -HOUR_NS])
+def test_a_clock_that_jumps_neither_ends_nor_extends_locks(jump_ns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock ends after its time, and not before, whatever the time of day is."""
+    wall, clock = time.time_ns, time.monotonic_ns
+    limits = {"max_records": 10, "batch_size": 10, "max_bytes": 1 << 20, "max_wait": timedelta(seconds=20)}
+
+    async def handled() -> None:
+        share, client, other = apis(ShareSessions(2), records=10), Client(), Client()
+        first = share_request(topics=partitions({0: []}), **limits)
+        assert await acquired(share, first, client) == [(0, 0, 9, 1)]
+        monkeypatch.setattr(time, "time_ns", lambda: wall() + jump_ns)
+        context = RequestContext(2, client, None)
+        for offset in range(2):  # the first acknowledgement sets the timer anew
+            request = share_request(epoch=1 + offset, topics=partitions({0: [(offset, offset, (1,))]}))
+            [topic] = (await share.acknowledge(request, context))["responses"]
+            assert topic["partitions"][0]["error_code"] == NONE
+            await asyncio.sleep(0.01)
+        monkeypatch.setattr(time, "monotonic_ns", lambda: clock() + LOCK_MS * 1_000_000)
+        request = share_request(epoch=3, topics=partitions({0: [(2, 2, (1,))]}))
+        await share.acknowledge(request, context)
+        second = share_request(member="other", topics=partitions({0: []}), **limits)
+        assert await acquired(share, second, other) == [(0, 3, 9, 2)]
+
+    asyncio.run(handled())
 
 
 MAX_UNITS_PER_STEP = 600

@@ -29,7 +29,7 @@ class Status(NamedTuple):
         state: The state, which may not be durable yet.
         delivery_count: How often the record was acquired.
         member_id: The member that has acquired the record, or that has it again if the write fails.
-        lock_expires_ms: When the lock of that member expires, in ms since the epoch; NO_LOCK if there is no lock.
+        lock_expires_ms: When the lock of that member expires, in ms of the caller's clock; NO_LOCK if there is none.
         write_id: The write that makes the state durable; NO_WRITE if the state does not depend on one.
     """
 

@@ -25,7 +25,7 @@ class SharePartition:
 
     The caller fetches records, keeps the time and persists the state. It reports the outcome of each StateWrite that a
     method returns with `persisted` or `not_persisted`, in any order, and a write may follow before the outcome of the
-    previous one. Times are in ms since the epoch.
+    previous one. Times are in ms, by any clock that does not jump.
 
     There are some differences to Kafka, where Kafka's leader may never deliver another record, or start before the log:
 

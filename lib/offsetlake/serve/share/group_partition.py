@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
@@ -34,7 +35,6 @@ from offsetlake.serve.share.partition_reads import RETRY_SECONDS, PartitionReads
 from offsetlake.serve.share.sessions import IdPartition
 from offsetlake.serve.share_state.share_states import ShareStates
 from offsetlake.serve.steps import complete_in_turns
-from offsetlake.util.times import now_ms
 
 T = TypeVar("T")
 LOG = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class GroupPartition:
         """Acquire fetched records for a member; the state must be loaded."""
         if self.records is None:
             return ()
-        acquired = self.records.acquire(now_ms(), request)
+        acquired = self.records.acquire(_clock_ms(), request)
         self._set_timer()
         return acquired
 
@@ -101,7 +101,7 @@ class GroupPartition:
         error_code = self.error_code or NOT_LEADER_OR_FOLLOWER
         if self.records is not None and not self.error_code:
             self._acknowledging[member] = False
-            acknowledged = await complete_in_turns(self.records.acknowledge(now_ms(), member, batches, allows_renew))
+            acknowledged = await complete_in_turns(self.records.acknowledge(_clock_ms(), member, batches, allows_renew))
             if self._acknowledging.pop(member, False):
                 self.release(member)
             if acknowledged.write is not None:
@@ -205,9 +205,9 @@ class GroupPartition:
         )
         result = await self._persister.write(request)
         if self.records is not None and result.error_code == NONE:
-            self.records.persisted(now_ms(), write)
+            self.records.persisted(_clock_ms(), write)
         elif self.records is not None:
-            self.records.not_persisted(now_ms(), write)
+            self.records.not_persisted(_clock_ms(), write)
         if result.error_code not in _RETRIED:
             self._fail(result.error_code, result.error_message)
         self._changed()
@@ -229,14 +229,14 @@ class GroupPartition:
             self._timer = None
         expires_ms = None if self.records is None or self.error_code else self.records.next_timeout_ms
         if expires_ms is not None:
-            delay = max(0, expires_ms - now_ms()) / 1000
+            delay = max(0, expires_ms - _clock_ms()) / 1000
             self._timer = asyncio.get_running_loop().call_later(delay, self._time_out)
 
     def _time_out(self) -> None:
         self._timer = None
         if self.records is None:
             return
-        write = self.records.time_out(now_ms())
+        write = self.records.time_out(_clock_ms())
         if write is not None:
             self._start(self._write(write))
         self._changed()
@@ -253,6 +253,11 @@ class GroupPartition:
             LOG.error("Share partition %s is closed: internal error", self._key, exc_info=task.exception())
             self.error_code = UNKNOWN_SERVER_ERROR
             self.close()
+
+
+def _clock_ms() -> int:
+    """Return the time of locks in ms, by a clock that is not set: they must not expire when the system's time jumps."""
+    return time.monotonic_ns() // 1_000_000
 
 
 def _client_error(error_code: int) -> int:
