@@ -45,11 +45,16 @@ def broken_requests(seed: int) -> Iterator[bytes]:
             data = bytes(layout.data)
             if rng.random() < 0.5:
                 _, data = rng.choice([*layout.mutations()])
-            broken = bytearray(data)
-            for _ in range(rng.choice((0, 0, 1, 1, 2, 5))):
-                rng.choice((_flip, _flip, _overwrite, _cut, _insert))(broken, rng)
-            size = len(broken) if rng.random() < 0.95 else rng.choice((rng.getrandbits(31), rng.randrange(200), -1))
-            yield struct.pack(">i", size) + bytes(broken)
+            yield altered(data, rng)
+
+
+def altered(data: bytes, rng: random.Random) -> bytes:
+    """Return a frame with its size, in which some bytes and sometimes the size are wrong."""
+    broken = bytearray(data)
+    for _ in range(rng.choice((0, 0, 1, 1, 2, 5))):
+        rng.choice((_flip, _flip, _overwrite, _cut, _insert))(broken, rng)
+    size = len(broken) if rng.random() < 0.95 else rng.choice((rng.getrandbits(31), rng.randrange(200), -1))
+    return struct.pack(">i", size) + bytes(broken)
 
 
 def _flip(data: bytearray, rng: random.Random) -> None:

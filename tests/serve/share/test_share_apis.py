@@ -1,7 +1,6 @@
 """ShareFetch and ShareAcknowledge: permissions, the sessions of one connection, and large requests in steps."""
 
 import asyncio
-import struct
 import time
 import uuid
 from collections.abc import Callable, Coroutine
@@ -20,7 +19,7 @@ from offsetlake.serve.share.leader_reads import Fetched
 from offsetlake.serve.share.sessions import ShareSessions
 from offsetlake.serve.share.share_apis import ShareApis
 from offsetlake.serve.share.share_fetch import ShareFetch
-from support.serve.share_cluster import TOPIC_ID, ShareCluster, image
+from support.serve.share_cluster import TOPIC_ID, ShareCluster, image, record_batch
 
 T = TypeVar("T")
 LOCK_MS = 30_000
@@ -28,7 +27,7 @@ LOCK_MS = 30_000
 
 def apis(sessions: ShareSessions, records: int = 0, partitions: int = 1) -> ShareApis:
     """Return the APIs over a topic whose partitions have one record batch each."""
-    batch = struct.pack(">qiibIhiqqqhii", 0, 49, 0, 2, 0, 0, records - 1, 0, 0, -1, -1, 0, records)
+    batch = record_batch(0, records)
 
     def read(_partition: object, offset: int) -> Fetched:
         return Fetched(0, end=records, records=batch if offset < records else b"")

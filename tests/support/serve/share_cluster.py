@@ -1,6 +1,7 @@
 """A cluster without connections, whose only broker returns what a test says, and a persister that keeps no state."""
 
 import asyncio
+import struct
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from offsetlake.serve.share.sessions import IdPartition
 TOPIC_ID = b"t" * 16
 PARTITION = IdPartition(TOPIC_ID, 0)
 READ_SECONDS = 0.001
+_HEADER = struct.Struct(">qiibIhiqqqhii")
 
 Read = Callable[[IdPartition, int], Fetched | Awaitable[Fetched]]
 
@@ -29,6 +31,11 @@ def image(topics: dict[bytes, bytes], *, partitions: int = 1) -> ClusterImage:
             columns.add_partition(0, 1, 0, b"")
         columns.add(name, id_, internal=False)
     return ClusterImage("cluster", 1, [ClusterBroker(1, "127.0.0.1", 1, None)], columns)
+
+
+def record_batch(first_offset: int, records: int) -> bytes:
+    """Return a record batch by its header, without the records."""
+    return _HEADER.pack(first_offset, 49, 0, 2, 0, 0, records - 1, 0, 0, -1, -1, 0, records)
 
 
 class StubLeader:

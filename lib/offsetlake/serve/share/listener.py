@@ -122,6 +122,7 @@ class ShareListener:
     async def close(self) -> None:
         """Cancel the requests that are not answered yet, and close the connections to brokers."""
         await self._tasks.close()
+        await self._share_apis.close()
         self._partitions.close()
         self._reads.close()
 

@@ -49,6 +49,7 @@ class ShareApis:
         self._lock_ms = timedelta(milliseconds=lock_ms)
         self._connected: set[Client] = set()  # those with a ShareFetch that has not opened or found its session yet
         self._releases: dict[SessionKey, asyncio.Task[None]] = {}
+        self._is_closed = False
 
     async def fetch(self, request: Any, context: RequestContext) -> Values:
         """Answer ShareFetch."""
@@ -119,11 +120,21 @@ class ShareApis:
     def disconnect(self, client: Client) -> None:
         """Close the session of a client whose connection is lost, and release its records."""
         self._connected.discard(client)
+        if self._is_closed:
+            return
         closed, empty_group = self._sessions.disconnect(client)
         if closed is not None:
             self._release(closed.key, closed.partitions, empty_group)
         elif empty_group is not None:
             self._release(SessionKey(empty_group, ""), (), empty_group)
+
+    async def close(self) -> None:
+        """Stop releasing records: a process that reads the state again has no acquired ones."""
+        self._is_closed = True
+        releases = [*self._releases.values()]
+        for release in releases:
+            release.cancel()
+        await asyncio.gather(*releases, return_exceptions=True)
 
     def _release(
         self, key: SessionKey, partitions: Sequence[IdPartition], empty_group: str | None = None
