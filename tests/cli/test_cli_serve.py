@@ -144,10 +144,12 @@ def test_check_prints_the_settings_in_the_selected_format(
 def test_check_prints_the_settings_of_groups(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OFFSETLAKE_FORMAT", "json")
     lines = "[serve.groups]\ngroup.max.size = 7\ngroup.consumer.assignors = 'range, uniform'\n"
+    lines += "share.auto.offset.reset = 'by_duration:P1DT2H'\n"
     code, out, _ = run("serve", "--config", settings_file(tmp_path, lines), "--check")
     shown = {row["setting"]: row["value"] for row in map(json.loads, out.splitlines())}
     groups = {name.removeprefix("groups."): shown[name] for name in shown if name.startswith("groups.")}
-    assert (code, groups) == (0, BROKER_DEFAULTS | {"group.max.size": "7", "group.consumer.assignors": "range,uniform"})
+    changed = {"group.max.size": "7", "group.consumer.assignors": "range,uniform"}
+    assert (code, groups) == (0, BROKER_DEFAULTS | changed | {"share.auto.offset.reset": "by_duration:P1DT2H"})
 
 
 def test_passwords_for_the_cluster_are_neither_printed_nor_arguments_of_a_process(
@@ -224,6 +226,17 @@ def test_passwords_for_the_cluster_are_neither_printed_nor_arguments_of_a_proces
                 "groups.group.min.session.timeout.ms is greater than groups.group.max.session.timeout.ms",
                 "groups.group.consumer.heartbeat.interval.ms is not less than groups.group.consumer.session.timeout.ms",
             ],
+        ),
+        *(
+            (f"[serve.groups]\nshare.auto.offset.reset = '{reset}'\n", [f"{reset!r}: expected latest, earliest or"])
+            for reset in (
+                "none",
+                "by_duration",
+                "by_duration:",
+                "by_duration:36h",
+                "by_duration:PT",
+                "by_duration:-PT1H",
+            )
         ),
         ("[serve.groups]\ngroup.size = 3\n", ["table serve: unknown groups.group.size. Known: kafka"]),
     ],

@@ -28,10 +28,14 @@ BROKER_NAMES = {
 
 
 class ShareOffsetReset(StrEnum):
-    """Where share groups begin to read a partition."""
+    """Where share groups begin to read a partition, if not at a time (BY_DURATION)."""
 
     LATEST = "latest"
     EARLIEST = "earliest"
+
+
+BY_DURATION = "by_duration:"
+"""What precedes a duration of ISO 8601: share groups begin with the records of this time."""
 
 
 class ShareIsolation(StrEnum):

@@ -12,6 +12,7 @@ from offsetlake.serve.share.leader_reads import Fetched
 from offsetlake.serve.share.partition_reads import MAX_KEPT_READS, RETRY_SECONDS
 from offsetlake.serve.share.sessions import IdPartition, SessionKey
 from offsetlake.serve.share.share_fetch import FetchLimits, ShareFetch
+from offsetlake.util.times import now_ms
 from support.serve.share_cluster import PARTITION, ShareCluster
 
 MEMBER = SessionKey("group", "member")
@@ -87,6 +88,34 @@ def test_an_unknown_log_start_or_one_that_does_not_help_is_read_again_after_a_pa
             sharing = ShareCluster(lambda _partition, _offset: Fetched(OFFSET_OUT_OF_RANGE), start=100)
             sharing.leader.offset = offset
             assert await pauses_between(sharing, lambda sharing=sharing: sharing.leader.lists) >= REQUESTS - 1
+
+    run(fetch())
+
+
+@pytest.mark.parametrize(("found", "start"), [(40, 40), (-1, 90)])
+def test_a_group_begins_with_the_records_of_a_duration_or_at_the_end(found: int, start: int) -> None:
+    """No record is as new as the duration requires if the leader returns -1; the log ends at offset 90."""
+    day_ms = 86_400_000
+
+    async def fetch() -> None:
+        sharing = ShareCluster(lambda _partition, _offset: Fetched(0, end=90), -1, reset="by_duration:P1DT0.001S")
+        timestamps: list[int] = []
+
+        async def list_offset(_topic: str, _partition: int, timestamp: int) -> int:
+            timestamps.append(timestamp)
+            await asyncio.sleep(0)
+            return found if timestamp >= 0 else 90
+
+        stub: Any = sharing.leader
+        stub.list_offset = list_offset
+        began = now_ms()
+        share_partition = sharing.partitions.get(MEMBER.group, PARTITION)
+        while share_partition.records is None:
+            await asyncio.sleep(0.001)
+        assert share_partition.records.start_offset == start
+        assert began <= timestamps[0] + day_ms + 1 <= now_ms()
+        assert timestamps[1:] == ([] if found >= 0 else [-1])
+        sharing.partitions.close()
 
     run(fetch())
 

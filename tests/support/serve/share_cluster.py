@@ -78,7 +78,9 @@ class StubPersister:
 class ShareCluster:
     """The share partitions of a cluster with one topic, `PARTITION`'s."""
 
-    def __init__(self, read: Read, start: int = 0, settings: ShareSettings | None = None) -> None:
+    def __init__(
+        self, read: Read, start: int = 0, settings: ShareSettings | None = None, reset: str = "earliest"
+    ) -> None:
         self.cluster: Any = SimpleNamespace(
             image=image({b"topic": TOPIC_ID}),
             changed=[],
@@ -96,7 +98,7 @@ class ShareCluster:
             self.reads,
             self.persister,
             settings or ShareSettings(),
-            "earliest",
+            reset,
         )
 
     def knows(self, partition: IdPartition) -> bool:

@@ -177,6 +177,8 @@ class GroupPartition:
         if leader is None or name is None:
             raise LogUnavailable("The partition has no leader.")
         offset = await leader.list_offset(name, self._partition.partition, timestamp)
+        if offset < 0 <= timestamp:  # there is no record of that time or a later one
+            offset = await leader.list_offset(name, self._partition.partition, LATEST)
         if offset < 0:
             raise LogUnavailable("The leader of the partition does not know the offset yet.")
         return offset

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 
+from offsetlake.coordinator.settings import BY_DURATION, ShareOffsetReset
 from offsetlake.coordinator.share_partition.settings import ShareSettings
 from offsetlake.kafka.error_codes import UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
 from offsetlake.serve.front.metadata.cluster import Cluster
@@ -11,9 +12,9 @@ from offsetlake.serve.share.pace import WRITE_UNITS, Pace
 from offsetlake.serve.share.partition_reads import PartitionReads
 from offsetlake.serve.share.sessions import IdPartition
 from offsetlake.serve.share_state.share_states import ShareStates
+from offsetlake.util.times import duration_ms, now_ms
 
-RESET_TIMESTAMPS = {"earliest": EARLIEST, "latest": LATEST}
-"""The timestamp of ListOffsets by value of `share.auto.offset.reset`."""
+_RESET_TIMESTAMPS = {ShareOffsetReset.EARLIEST: EARLIEST, ShareOffsetReset.LATEST: LATEST}
 
 
 class GroupPartitions:
@@ -23,7 +24,7 @@ class GroupPartitions:
         self, cluster: Cluster, reads: PartitionReads, persister: ShareStates, settings: ShareSettings, reset: str
     ) -> None:
         self._cluster, self._reads, self._persister, self._settings = cluster, reads, persister, settings
-        self._reset_timestamp = RESET_TIMESTAMPS[reset]
+        self._reset = reset
         self._groups: dict[str, dict[IdPartition, GroupPartition]] = {}
         cluster.changed.append(self._topics_changed)
 
@@ -49,7 +50,7 @@ class GroupPartitions:
             found = partitions[partition] = GroupPartition(
                 group, partition, self._reads, self._persister, self._settings
             )
-            found.load(self._reset_timestamp)
+            found.load(reset_timestamp(self._reset, now_ms()))
         return found
 
     def drop(self, group: str, partition: IdPartition) -> None:
@@ -86,6 +87,13 @@ class GroupPartitions:
             for partition in [each for each in partitions if self._cluster.image.name_of(each.topic_id) is None]:
                 partitions.pop(partition).close()
         self._reads.forget_topics()
+
+
+def reset_timestamp(reset: str, now: int) -> int:
+    """Return the timestamp of ListOffsets for a value of `share.auto.offset.reset`; `now` is in ms since the epoch."""
+    if reset.startswith(BY_DURATION):
+        return max(0, now - duration_ms(reset.removeprefix(BY_DURATION)))
+    return _RESET_TIMESTAMPS[ShareOffsetReset(reset)]
 
 
 async def wait(event: asyncio.Event, seconds: float) -> None:

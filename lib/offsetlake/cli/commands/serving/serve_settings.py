@@ -8,6 +8,7 @@ from typing import Any
 from offsetlake.cli.config import Config
 from offsetlake.coordinator.settings import (
     BROKER_NAMES,
+    BY_DURATION,
     MAX_INT,
     CoordinatorSettings,
     ShareIsolation,
@@ -169,6 +170,21 @@ def _max_age(name: str, text: str) -> int:
     return max_age_ms
 
 
+def _offset_reset(name: str, text: str) -> str:
+    duration = text.removeprefix(BY_DURATION)
+    if text in [*ShareOffsetReset] or (text != duration and _is_iso_duration(duration)):
+        return text
+    values = ", ".join(ShareOffsetReset)
+    raise BadRequest(f"Invalid {name} {text!r}: expected {values} or a duration of ISO 8601: {BY_DURATION}PT36H.")
+
+
+def _is_iso_duration(text: str) -> bool:
+    try:
+        return text.startswith("P") and duration_ms(text) >= 0
+    except BadRequest:
+        return False
+
+
 def _flag(name: str, text: str) -> bool:
     if text not in {"true", "false"}:
         raise BadRequest(f"Invalid {name} {text!r}: expected true or false.")
@@ -221,7 +237,7 @@ _READERS: Mapping[str, Callable[[str, str], Any]] = {
     "groups.group.share.delivery.count.limit": _number_to(10, minimum=2),
     "groups.group.share.partition.max.record.locks": _number_to(10_000, minimum=100),
     "groups.group.share.record.lock.duration.ms": _number_to(60_000, minimum=1_000),
-    "groups.share.auto.offset.reset": _one_of(ShareOffsetReset),
+    "groups.share.auto.offset.reset": _offset_reset,
     "groups.share.isolation.level": _one_of(ShareIsolation),
     "groups.group.share.max.size": _number_to(MAX_SHARE_GROUP_SIZE),
 }
