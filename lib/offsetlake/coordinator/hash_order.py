@@ -4,6 +4,7 @@ The balance of an assignment is the same in any order, but not which member has 
 coordinator assigns the same partitions as a broker.
 """
 
+import struct
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
@@ -25,8 +26,8 @@ def hash_code(text: str) -> int:
     """Return `String.hashCode` of a text, as an unsigned number."""
     units = text.encode("utf-16-be", "surrogatepass")
     code = 0
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        code = (31 * code + (high << 8) + low) & 0xFFFFFFFF
+    for unit in struct.unpack(f">{len(units) // 2}H", units):
+        code = (31 * code + unit) & 0xFFFFFFFF
     return code
 
 

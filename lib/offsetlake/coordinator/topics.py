@@ -25,5 +25,8 @@ class TopicDescriptions(Protocol):
     def partitions(self, name: str) -> int:
         """Return the number of partitions of a topic, 0 if it does not exist."""
 
-    def racks(self, name: str, partition: int) -> Sequence[str]:
-        """Return the rack of each replica of a partition whose broker has one, with duplicates."""
+    def racks(self, name: str) -> Sequence[tuple[str, ...]]:
+        """Return for each partition of a topic the racks of its replicas whose brokers have one, with duplicates.
+
+        The result is empty if no broker has a rack.
+        """

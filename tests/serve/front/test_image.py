@@ -78,7 +78,7 @@ def test_image_contains_what_metadata_contains(version: int) -> None:
     assert read.name_of(read.id_of(b"b")) == b"b"
     assert (read.name_of(ZERO_UUID), read.id_of(b"missing")) == (None, ZERO_UUID)
     assert (read.is_internal(b"a"), read.is_internal(b"b")) == (False, True)
-    assert (read.racks(b"a", 0), read.racks(b"b", 0)) == (("x",), ("y",))
+    assert (read.racks(b"a"), read.racks(b"b"), read.racks(b"missing")) == ([("x",), ("y",), ("x",)], [("y",)], ())
 
 
 def test_group_coordinator_sees_names_and_ids_as_text() -> None:
@@ -87,7 +87,7 @@ def test_group_coordinator_sees_names_and_ids_as_text() -> None:
     assert [*topics.names()] == ["a", "b"]
     assert (topics.id_of("a"), topics.name_of(id_), topics.partitions("a")) == (id_, "a", 3)
     assert (topics.id_of("c"), topics.name_of(uuid_text(bytes(16))), topics.partitions("c")) == (None, None, 0)
-    assert topics.racks("a", 0) == topics.racks("c", 7) == ()
+    assert topics.racks("a") == topics.racks("c") == ()
     assert (topics.version(), topics.creation_version()) == (5, 3)
 
 
@@ -95,7 +95,7 @@ def test_group_coordinator_sees_configured_topics_of_this_process() -> None:
     named, of_any_name = Topics({b"t": 2}, 50), Topics(None, 50)
     for topics in (named, of_any_name):
         seen = topics.descriptions()
-        assert (seen.partitions("__consumer_offsets"), seen.racks("t", 0)) == (50, ())
+        assert (seen.partitions("__consumer_offsets"), seen.racks("t")) == (50, ())
     seen = named.descriptions()
     id_ = seen.id_of("t")
     assert id_ is not None

@@ -51,8 +51,8 @@ class NoTopics:
     def partitions(self, _name: str) -> int:
         return 0
 
-    def racks(self, _name: str, _partition: int) -> frozenset[str]:
-        return frozenset()
+    def racks(self, _name: str) -> tuple[tuple[str, ...], ...]:
+        return ()
 
 
 class Host:

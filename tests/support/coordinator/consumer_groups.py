@@ -66,8 +66,8 @@ class Topics:
     def partitions(self, name: str) -> int:
         return self.sizes.get(name, 0)
 
-    def racks(self, name: str, partition: int) -> Sequence[str]:
-        return self.rack_lists.get((name, partition), [])
+    def racks(self, name: str) -> Sequence[tuple[str, ...]]:
+        return [tuple(self.rack_lists.get((name, number), ())) for number in range(self.partitions(name))]
 
 
 @dataclass

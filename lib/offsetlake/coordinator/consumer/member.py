@@ -109,7 +109,7 @@ class Member(ModernMember):
             super().size_bytes()
             + sum(len(text or "") for text in (self.instance_id, self.assignor))
             + sum(len(protocol["name"]) + len(protocol["metadata"]) for protocol in protocols)
-            + 32 * sum(map(len, self.pending_revocation.values()))
+            + 32 * sum(len(topic["partitions"]) for topic in self.current.get("partitionsPendingRevocation", ()))
         )
 
     def is_reconciled_to(self, epoch: int) -> bool:

@@ -9,21 +9,32 @@ from offsetlake.coordinator.modern.assignment import Target
 def replace_current(epochs: dict[str, dict[int, int]], old: Member | None, new: Member | None) -> None:
     """Replace the current assignment of a member in the epochs of the owners; None is a member that does not exist."""
     if old is not None:
-        epoch = old.epoch
-        for topic_id, partitions in _owned(old):
-            of_topic = epochs.get(topic_id, {})
-            for partition in partitions:
-                if of_topic.get(partition) == epoch:
-                    del of_topic[partition]
-            if not of_topic:
-                epochs.pop(topic_id, None)
+        _remove_current(epochs, old)
     if new is not None:
-        epoch = new.epoch
-        for topic_id, partitions in _owned(new):
-            of_topic = epochs.setdefault(topic_id, {})
-            for partition in partitions:
-                if of_topic.setdefault(partition, epoch) < epoch:
-                    of_topic[partition] = epoch
+        _add_current(epochs, new)
+
+
+def _remove_current(epochs: dict[str, dict[int, int]], member: Member) -> None:
+    epoch = member.epoch
+    for topic_id, partitions in _owned(member):
+        of_topic = epochs.get(topic_id, {})
+        for partition in partitions:
+            if of_topic.get(partition) == epoch:
+                del of_topic[partition]
+        if not of_topic:
+            epochs.pop(topic_id, None)
+
+
+def _add_current(epochs: dict[str, dict[int, int]], member: Member) -> None:
+    epoch = member.epoch
+    for topic_id, partitions in _owned(member):
+        of_topic = epochs.get(topic_id)
+        if of_topic is None:
+            epochs[topic_id] = dict.fromkeys(partitions, epoch)
+            continue
+        for partition in partitions:
+            if of_topic.setdefault(partition, epoch) < epoch:
+                of_topic[partition] = epoch
 
 
 def replace_target(owners: dict[str, dict[int, str]], member_id: str, old: Target, new: Target) -> None:
@@ -36,9 +47,8 @@ def replace_target(owners: dict[str, dict[int, str]], member_id: str, old: Targe
         if not of_topic:
             owners.pop(topic_id, None)
     for topic_id, partitions in new.items():
-        of_topic = owners.setdefault(topic_id, {})
-        for partition in set(partitions).difference(old.get(topic_id, ())):
-            of_topic[partition] = member_id
+        added = set(partitions).difference(old[topic_id]) if topic_id in old else partitions
+        owners.setdefault(topic_id, {}).update(dict.fromkeys(added, member_id))
 
 
 def _owned(member: Member) -> Iterator[tuple[str, list[int]]]:

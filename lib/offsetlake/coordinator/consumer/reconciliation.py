@@ -91,16 +91,20 @@ class Reconciliation:
                 if current:
                     kept[topic_id] = current
                 continue
-            missing = target - current
+            if current:
+                if still_assigned := current & target:
+                    kept[topic_id] = still_assigned
+                if revoked := current - target:
+                    to_revoke[topic_id] = revoked
+            missing = target - current if current else target
             free = self._free(topic_id, missing, already_pending.get(topic_id, NO_PARTITIONS))
             unreleased = unreleased or len(free) < len(missing)
-            for part, partitions in ((kept, current & target), (to_revoke, current - target), (to_assign, free)):
-                if partitions:
-                    part[topic_id] = partitions
+            if free:
+                to_assign[topic_id] = free
         if to_revoke and overlap(self.owned, to_revoke):
             return member.moved_to(epoch, MemberState.UNREVOKED_PARTITIONS, kept, to_revoke)
-        new = {topic_id: kept.get(topic_id, NO_PARTITIONS) | to_assign.get(topic_id, NO_PARTITIONS)
-               for topic_id in kept.keys() | to_assign.keys()}  # fmt: skip
+        grown = {topic_id: kept[topic_id] | to_assign[topic_id] for topic_id in kept.keys() & to_assign.keys()}
+        new = {**kept, **to_assign, **grown}
         state = MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE
         return member.moved_to(self.epoch, state, new, NOTHING_ASSIGNED)
 

@@ -52,5 +52,5 @@ class ModernMember(NamedTuple):
             _MEMBER_BYTES
             + sum(map(len, texts))
             + sum(len(text or "") for text in optional)
-            + 32 * sum(map(len, self.assigned.values()))
+            + 32 * sum(len(topic["partitions"]) for topic in self.current.get("assignedPartitions", ()))
         )

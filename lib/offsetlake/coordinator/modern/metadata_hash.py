@@ -50,14 +50,19 @@ class MetadataHashes:
 
 def topic_digest(name: str, topic_id: str, topics: TopicDescriptions) -> bytes:
     """Return the hash of a topic: its ID, name, and the racks of the replicas of each partition."""
-    partitions = topics.partitions(name)
+    partitions, racks = topics.partitions(name), topics.racks(name)
     most, least = struct.unpack(">QQ", uuid_bytes(topic_id))
     parts = [_MAGIC, struct.pack("<QQ", most, least), _string(name), struct.pack("<i", partitions)]
-    for partition in range(partitions):
-        parts.append(struct.pack("<i", partition))
-        for rack in sorted(topics.racks(name, partition), key=_utf_16):
-            parts += (struct.pack("<i", len(_utf_16(rack)) // 2), _string(rack))
+    if racks:
+        encoded = {each: _racks(each) for each in {*racks}}
+        parts += (struct.pack("<i", partition) + encoded[each] for partition, each in enumerate(racks))
+    else:
+        parts.append(struct.pack(f"<{partitions}i", *range(partitions)))
     return xxhash.xxh3_64_digest(b"".join(parts))
+
+
+def _racks(names: Iterable[str]) -> bytes:
+    return b"".join(struct.pack("<i", len(_utf_16(name)) // 2) + _string(name) for name in sorted(names, key=_utf_16))
 
 
 def _string(text: str) -> bytes:

@@ -53,8 +53,11 @@ class TopicTable(Protocol):
     def name_of(self, id_: bytes) -> bytes | None:
         """Return the name of the topic with an id, or None if the id is unknown."""
 
-    def racks(self, name: bytes, partition: int) -> tuple[str, ...]:
-        """Return the rack of each replica of a partition whose broker has one, with duplicates."""
+    def racks(self, name: bytes) -> Sequence[tuple[str, ...]]:
+        """Return for each partition of a topic the racks of its replicas whose brokers have one, with duplicates.
+
+        The result is empty if no broker has a rack.
+        """
 
     def is_internal(self, name: bytes) -> bool:
         """Check whether a topic is internal."""
@@ -95,6 +98,9 @@ class DescribedTopics:
         """Return the number of partitions of a topic, 0 if it does not exist."""
         return self._table.configured_partitions(name.encode())
 
-    def racks(self, name: str, partition: int) -> tuple[str, ...]:
-        """Return the rack of each replica of a partition whose broker has one, with duplicates."""
-        return self._table.racks(name.encode(), partition)
+    def racks(self, name: str) -> Sequence[tuple[str, ...]]:
+        """Return for each partition of a topic the racks of its replicas whose brokers have one, with duplicates.
+
+        The result is empty if no broker has a rack.
+        """
+        return self._table.racks(name.encode())

@@ -144,8 +144,8 @@ class Topics:
         """Check whether a topic is internal."""
         return name == INTERNAL
 
-    def racks(self, _name: bytes, _partition: int) -> tuple[str, ...]:
-        """Return the racks of the replicas of a partition: none."""
+    def racks(self, _name: bytes) -> Sequence[tuple[str, ...]]:
+        """Return the racks of the partitions of a topic: none."""
         return ()
 
     def encoded_partitions(self, _name: bytes, numbers: range, api: int, version: int) -> Encoded:

@@ -1,5 +1,9 @@
 """The assignor `uniform`: equally many partitions for each member, as few moved as possible (`UniformAssignor`)."""
 
+from collections import deque
+from collections.abc import Iterator
+from itertools import filterfalse, islice
+
 from offsetlake.coordinator.consumer.assignors import heterogeneous
 from offsetlake.coordinator.consumer.assignors.specification import GroupSpecification
 from offsetlake.coordinator.hash_order import (
@@ -11,7 +15,8 @@ from offsetlake.coordinator.hash_order import (
 )
 from offsetlake.coordinator.modern.assignment import NO_TARGET, Target
 
-Partition = tuple[str, int]
+Free = deque[tuple[str, Iterator[int]]]
+"""Partitions that no member keeps, by topic ID, in the order in which they are assigned."""
 
 
 def assign(group: GroupSpecification) -> dict[str, Target]:
@@ -26,12 +31,12 @@ class _Homogeneous:
         self._group = group
         self._topics = group.subscription(group.members[0])
         self._quota, self._extra = divmod(sum(self._topics.values()), len(group.members))
-        self._free: list[Partition] = []
+        self._free: Free = deque()
         self._changed: dict[str, Target] = {}
         for topic_id, partitions in self._topics.items():
             owners = group.owners.get(topic_id, {})
             if len(owners) < partitions:
-                self._free += ((topic_id, partition) for partition in range(partitions) if partition not in owners)
+                self._free.append((topic_id, filterfalse(owners.__contains__, range(partitions))))
 
     def assign(self) -> dict[str, Target]:
         members = self._group.members
@@ -68,7 +73,7 @@ class _Homogeneous:
         for topic_id, partitions in previous.items():
             if topic_id not in self._topics:
                 continue
-            self._free += ((topic_id, partition) for partition in partitions[left:])
+            self._free.append((topic_id, iter(partitions[left:])))
             if left:
                 kept[topic_id] = partitions[:left]
                 left -= len(kept[topic_id])
@@ -78,14 +83,10 @@ class _Homogeneous:
 
     def _fill(self, unfilled: list[tuple[str, int]]) -> None:
         """Assign the free partitions to members below their quota."""
-        start = 0
         for member_id, quota in unfilled:
-            if start >= len(self._free):
+            added = self._take_free(quota)
+            if not added:
                 return
-            added: dict[str, list[int]] = {}
-            for topic_id, partition in self._free[start : start + quota]:
-                added.setdefault(topic_id, []).append(partition)
-            start += quota
             previous = self._group.previous.get(member_id, NO_TARGET)
             kept = self._changed.get(member_id, previous)
             # In Java, HashMap.computeIfAbsent inserts a key before others of its bucket.
@@ -94,6 +95,19 @@ class _Homogeneous:
                 topic_id: _added(kept.get(topic_id, ()), added.get(topic_id, []))
                 for topic_id in hash_order(topics, topic_id_hash_code, sized_capacity(len(previous)))
             }
+
+    def _take_free(self, count: int) -> dict[str, list[int]]:
+        """Return the next free partitions, at most `count`, by topic ID."""
+        taken: dict[str, list[int]] = {}
+        while count and self._free:
+            topic_id, free = self._free[0]
+            partitions = [*islice(free, count)]
+            if len(partitions) < count:
+                self._free.popleft()
+            if partitions:
+                taken.setdefault(topic_id, []).extend(partitions)
+            count -= len(partitions)
+        return taken
 
 
 def _added(kept: tuple[int, ...], added: list[int]) -> tuple[int, ...]:

@@ -24,5 +24,6 @@ def _racks_changed(before: ClusterImage, after: ClusterImage, name: bytes) -> bo
         return False
     if before.rack_by_node == after.rack_by_node and before.nodes_of(name) == after.nodes_of(name):
         return False
-    numbers = range(after.partitions(name))
-    return any(sorted(before.racks(name, number)) != sorted(after.racks(name, number)) for number in numbers)
+    none = ((),) * after.partitions(name)  # also what an image without any rack returns
+    pairs = zip(before.racks(name) or none, after.racks(name) or none, strict=True)
+    return any(sorted(old) != sorted(new) for old, new in pairs)

@@ -150,13 +150,19 @@ class ClusterImage:
         first = self.columns.starts[self.columns.numbers[name]]
         return _placement(self._nodes[self.columns.placements[first + partition]])
 
-    def racks(self, name: bytes, partition: int) -> tuple[str, ...]:
-        """Return the rack of each replica of a partition whose broker has one, with duplicates."""
-        if not self.rack_by_node or not self.has_partition(name, partition):
+    def racks(self, name: bytes) -> Sequence[tuple[str, ...]]:
+        """Return for each partition of a topic the racks of its replicas whose brokers have one, with duplicates.
+
+        The result is empty if no broker has a rack.
+        """
+        if not self.rack_by_node or name not in self.columns.numbers:
             return ()
-        return tuple(
-            self.rack_by_node[node] for node in self.placement(name, partition).replicas if node in self.rack_by_node
-        )
+        nodes = self.nodes_of(name)
+        racks = {
+            placed: tuple(self.rack_by_node[node] for node in _placement(placed).replicas if node in self.rack_by_node)
+            for placed in {*nodes}
+        }
+        return [racks[placed] for placed in nodes]
 
     def encoded_partitions(self, name: bytes, numbers: range, api: int, version: int) -> Encoded:
         """Return partitions of a topic, encoded for Metadata or DescribeTopicPartitions."""

@@ -1,6 +1,6 @@
 """The topics of a cluster, with the interface of `Topics`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from offsetlake.serve.front.metadata.cluster import Cluster
 from offsetlake.serve.front.metadata.image import ClusterImage
@@ -83,9 +83,12 @@ class ClusterTopics(Topics):
             self.request(id_)
         return name
 
-    def racks(self, name: bytes, partition: int) -> tuple[str, ...]:
-        """Return the rack of each replica of a partition whose broker has one, with duplicates."""
-        return self._cluster.image.racks(name, partition)
+    def racks(self, name: bytes) -> Sequence[tuple[str, ...]]:
+        """Return for each partition of a topic the racks of its replicas whose brokers have one, with duplicates.
+
+        The result is empty if no broker has a rack.
+        """
+        return self._cluster.image.racks(name)
 
 
 class LedTopics(ClusterTopics):
