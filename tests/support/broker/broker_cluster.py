@@ -44,9 +44,9 @@ class BrokerCluster:
         for number, port in ports.items():
             self.controllers[number] = node(number, "controller", cluster_id=cluster_id, controller_port=port)
             cluster_id = self.controllers[number].cluster_id
-        numbers = range(controllers + 1, controllers + brokers + 1)
+        self._numbers = range(controllers + 1, controllers + brokers + 1)
         self.controller = self.controllers[1]
-        self.brokers = [node(number, "broker", cluster_id=cluster_id) for number in numbers]
+        self.brokers = [node(number, "broker", cluster_id=cluster_id) for number in self._numbers]
 
     @property
     def bootstrap(self) -> str:
@@ -58,7 +58,7 @@ class BrokerCluster:
             for node in (*self.controllers.values(), *self.brokers):
                 node.start()
             for broker in self.brokers:
-                broker.await_active(BROKERS)
+                broker.await_active(self._numbers)
         except BaseException:
             self._kill()
             raise

@@ -15,7 +15,7 @@ AS_INSTALLED = (
     "import runpy, sys; sys.modules['hypothesis'] = None; "
     "runpy.run_module('offsetlake.serve', run_name='__main__', alter_sys=True)"
 )
-"""Runs the process without Hypothesis, which users do not install: kio imports it if it can, for a fifth of a second."""
+"""Runs the process without Hypothesis, which users do not install: kio imports it if it can, which takes 0.2 s."""
 
 
 class ServingFailedError(RuntimeError):
