@@ -210,7 +210,7 @@ def _reserve(port: int) -> bool:
 
 @cache
 def _reservations() -> int:
-    return os.open(Path(tempfile.gettempdir()) / "offsetlake-test-ports", os.O_RDWR | os.O_CREAT, 0o600)
+    return os.open(Path(tempfile.gettempdir()) / f"offsetlake-test-ports-{os.getuid()}", os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def _certified(folder: Path, authority: Path) -> Path:
