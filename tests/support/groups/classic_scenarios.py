@@ -298,6 +298,7 @@ def votes(m: Members) -> None:
     m.receive("a")
     m.enter("b", protocols=both[::-1], protocol_type="work")
     m.enter("c", protocols=both[::-1], protocol_type="work")
+    m.await_rebalance("a")
     m.join("a", protocols=both, protocol_type="work")
     for name in "bca":
         m.receive(name)
