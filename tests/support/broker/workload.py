@@ -250,9 +250,9 @@ def bulk_commits(bootstrap: str, topic: str, groups: int, partitions: int, round
 
 
 def _consumer(bootstrap: str, group_id: str, settings: Mapping[str, str]) -> Consumer:
-    return Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": group_id, "enable.auto.commit": False} | dict(settings)
-    )
+    fixed = {"bootstrap.servers": bootstrap, "group.id": group_id, "enable.auto.commit": False}
+    fixed["max.poll.interval.ms"] = SESSION_MS  # tests do not poll members that only stay in their groups
+    return Consumer(fixed | dict(settings))
 
 
 def _partitions(offsets: Offsets, leader_epoch: int = -1) -> list[TopicPartition]:
