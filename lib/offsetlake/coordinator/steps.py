@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
+from offsetlake.coordinator.modern.metadata_hash import MetadataHashes
 from offsetlake.coordinator.settings import CoordinatorSettings
 from offsetlake.coordinator.topics import TopicDescriptions
 from offsetlake.kafka.records.coordinator_records import OffsetsRecordType
@@ -60,6 +61,7 @@ class Step:
     | now_ms   | The time, in ms since the epoch |
     | settings, topics | The settings; the topics at that time |
     | new_id   | Returns a random UUID in base64 |
+    | hashes   | The hashes of the topics, which a host keeps for its next steps |
     | records  | Records to append to the log in this order, all or none |
     | replies  | Responses by token, to send when the records and all earlier ones of the group are durable |
     | timers   | When each timer that was set is due, in ms since the epoch; None if it was cancelled |
@@ -71,6 +73,7 @@ class Step:
     settings: CoordinatorSettings
     topics: TopicDescriptions
     new_id: Callable[[], str]
+    hashes: MetadataHashes = field(default_factory=MetadataHashes)
     records: list[Record] = field(default_factory=list)
     replies: list[tuple[Token, object]] = field(default_factory=list)
     timers: dict[Timer, int | None] = field(default_factory=dict)

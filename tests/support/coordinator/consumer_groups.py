@@ -10,6 +10,7 @@ from offsetlake.coordinator.consumer import regexes, timers
 from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.coordinator.consumer.requests import HeartbeatRequest
 from offsetlake.coordinator.migration import requests
+from offsetlake.coordinator.modern.metadata_hash import MetadataHashes
 from offsetlake.coordinator.modern.requests import HeartbeatResponse
 from offsetlake.coordinator.settings import CoordinatorSettings
 from offsetlake.coordinator.steps import Record, Step, Timer, TimerKind
@@ -83,13 +84,14 @@ class Host:
     log: list[Record] = field(default_factory=list)
     timers: dict[Timer, int] = field(default_factory=dict)
     group: Any = field(default_factory=lambda: ConsumerGroup(GROUP))
+    hashes: MetadataHashes = field(default_factory=MetadataHashes)
     ids: int = 0
     next_id: str | None = None
     tokens: int = 0
     replies: dict[int, Any] = field(default_factory=dict)
 
     def step(self) -> Step:
-        return Step(self.now_ms, self.settings, self.topics, self._new_id)
+        return Step(self.now_ms, self.settings, self.topics, self._new_id, self.hashes)
 
     def run(self, step: Step) -> list[Record]:
         """Append the records of a step, set its timers and keep its replies; return the records."""

@@ -77,7 +77,7 @@ def remove(step: Step, group: ConsumerGroup, members: Sequence[Member]) -> None:
     for expression in sorted({member.regex for member in members if member.regex} - after.regex_members.keys()):
         out.append(records.no_regex(group_id, expression))
         after.match(state.regexes.get(expression, ()), ())
-    metadata_hash = group.hashes.of(after.topics(), step.topics)
+    metadata_hash = step.hashes.of(after.topics(), step.topics)
     out.append(records.group_epoch(group_id, state.epoch + 1, metadata_hash))
     group.append(step, out)
     step.undo.append(lambda undo_step, _error: timers.restore(undo_step, group, members))

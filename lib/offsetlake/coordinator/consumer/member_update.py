@@ -64,7 +64,7 @@ class MemberUpdate:
         if old.regex and old.regex != new.regex and after.regex_members.get(old.regex) == 1:
             after.match(state.regexes.get(old.regex, ()), ())
         after.replace(old, new)
-        metadata_hash = group.hashes.of(after.topics(), step.topics)
+        metadata_hash = step.hashes.of(after.topics(), step.topics)
         epoch = state.epoch
         if bump or metadata_hash != state.metadata_hash:
             epoch += 1

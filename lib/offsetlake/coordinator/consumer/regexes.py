@@ -143,7 +143,7 @@ def store(step: Step, group: ConsumerGroup, matched: Mapping[str, Iterable[str]]
     for expression in sorted(state.regexes.keys() - group.subscriptions.regex_members.keys()):
         after.match(state.regexes[expression], ())
         out.append(records.no_regex(group.group_id, expression))
-    metadata_hash = group.hashes.of(after.topics(), step.topics)
+    metadata_hash = step.hashes.of(after.topics(), step.topics)
     if bump or metadata_hash != state.metadata_hash:
         out.append(records.group_epoch(group.group_id, state.epoch + 1, metadata_hash))
         group.metadata_refreshed(step.now_ms, state.epoch + 1)

@@ -87,7 +87,7 @@ def _records(step: Step, group: ClassicGroup, successor: ConsumerGroup) -> list[
     group_id, generation = group.group_id, group.generation
     return [
         *(records.member_metadata(group_id, member) for member, _ in in_order),
-        records.group_epoch(group_id, generation, successor.hashes.of(topics, step.topics)),
+        records.group_epoch(group_id, generation, step.hashes.of(topics, step.topics)),
         *(records.target_assignment(group_id, member.member_id, assigned) for member, assigned in in_order),
         records.assignment_epoch(group_id, generation),
         *(records.current_assignment(group_id, member) for member, _ in in_order),

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from offsetlake.coordinator.hash_order import TimelineOrder
 from offsetlake.coordinator.modern.assignment import NO_TARGET, Target, target_from_record
 from offsetlake.coordinator.modern.member import ModernMember
-from offsetlake.coordinator.modern.metadata_hash import MetadataHashes
 from offsetlake.coordinator.modern.records import ModernRecords
 from offsetlake.coordinator.modern.subscriptions import Subscriptions
 from offsetlake.coordinator.steps import Record, Step
@@ -41,7 +40,6 @@ class ModernGroup(ABC, Generic[MemberT]):
             changes, and not when the topics of a regular expression do.
         member_order: The order of the members in assignors.
         targets: The target assignment of each member.
-        hashes: The hashes of the subscribed topics.
         size_bytes: The approximate memory of what the members sent and of their partitions.
     """
 
@@ -50,7 +48,6 @@ class ModernGroup(ABC, Generic[MemberT]):
 
     def __init__(self, group_id: str, state: GroupState | None = None) -> None:
         self.group_id = group_id
-        self.hashes = MetadataHashes()
         self._refresh_at_ms = 0
         self._refresh_epoch = 0
         self._load(state)

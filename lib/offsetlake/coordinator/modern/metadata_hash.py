@@ -16,7 +16,7 @@ _NO_TOPICS = 0
 
 
 class MetadataHashes:
-    """Hashes of existing topics, kept until the description of the topics has another version.
+    """Hashes of existing topics for all groups, kept until the description of the topics has another version.
 
     Nothing is kept of other topics: their names are without number.
     """

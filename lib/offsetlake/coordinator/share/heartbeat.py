@@ -113,7 +113,7 @@ def _bump_epoch(step: Step, group: ShareGroup, *, changed: bool) -> bool:
     """Increase the group epoch if something has changed, or if the topics have since the last comparison."""
     if not changed and not group.metadata_expired(step.now_ms):
         return False
-    metadata_hash, epoch = group.hashes.of(group.subscriptions.topics(), step.topics), group.state.epoch
+    metadata_hash, epoch = step.hashes.of(group.subscriptions.topics(), step.topics), group.state.epoch
     changed = changed or metadata_hash != group.state.metadata_hash
     if changed:
         epoch += 1

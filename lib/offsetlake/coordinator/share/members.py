@@ -24,7 +24,7 @@ def known(group: ShareGroup, member_id: str) -> ShareMember:
 def remove(step: Step, group: ShareGroup, member_id: str) -> None:
     """Remove a member, and increase the group epoch."""
     group.append(step, RECORDS.no_member(group.group_id, member_id))
-    metadata_hash = group.hashes.of(group.subscriptions.topics(), step.topics)
+    metadata_hash = step.hashes.of(group.subscriptions.topics(), step.topics)
     group.append(step, [RECORDS.group_epoch(group.group_id, group.state.epoch + 1, metadata_hash)])
     step.undo.append(lambda undo_step, _error: restart_session(undo_step, group, member_id))
     step.cancel_timer(TimerKind.SESSION, group.group_id, member_id)

@@ -15,6 +15,7 @@ from itertools import count
 from offsetlake.coordinator import groups
 from offsetlake.coordinator.classic.group import ClassicGroup
 from offsetlake.coordinator.groups import Group
+from offsetlake.coordinator.modern.metadata_hash import MetadataHashes
 from offsetlake.coordinator.rewind import PROTOCOL_CHANGED
 from offsetlake.coordinator.settings import CoordinatorSettings
 from offsetlake.coordinator.share.group import ShareGroup
@@ -70,7 +71,7 @@ class Membership:
         store.member_committed = self._committed
         self._waiting: dict[Token, Reply] = {}
         self.rewinds: dict[Token, RequestedRewind] = {}
-        self.settings, self._tokens = settings, count()
+        self.settings, self._tokens, self._hashes = settings, count(), MetadataHashes()
         # Times are those of a clock that is not set: a change of the system's time must not end all sessions.
         self._started_ms = now_ms() - time.monotonic_ns() // 1_000_000
         self._timers = Timers(loop, self._now_ms, self._due)
@@ -180,7 +181,7 @@ class Membership:
         self._finish(live, step)
 
     def _step(self) -> Step:
-        return Step(self._now_ms(), self.settings, self._topics(), lambda: uuid_text(uuid.uuid4().bytes))
+        return Step(self._now_ms(), self.settings, self._topics(), _new_id, self._hashes)
 
     def _due(self, timer: Timer) -> None:
         live = self._groups.get(timer.group_id.encode())
@@ -277,6 +278,10 @@ class Membership:
     def _send(self, replies: list[tuple[Token, object]]) -> None:
         for token, reply in replies:
             self._waiting.pop(token)(reply, NONE)
+
+
+def _new_id() -> str:
+    return uuid_text(uuid.uuid4().bytes)
 
 
 def _replace(live: LiveGroup, step: Step) -> None:
