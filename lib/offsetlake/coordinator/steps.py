@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from enum import IntEnum, auto
 from typing import Any, NamedTuple
 
 from offsetlake.coordinator.modern.metadata_hash import MetadataHashes
@@ -25,8 +25,8 @@ class Record(NamedTuple):
     value: Mapping[str, Any] | None
 
 
-class TimerKind(Enum):
-    """What is due at a timer."""
+class TimerKind(IntEnum):
+    """What is due at a timer; an integer, because each heartbeat looks timers up, and other enums are hashed slowly."""
 
     SESSION = auto()
     """A member that has not sent a heartbeat is removed."""

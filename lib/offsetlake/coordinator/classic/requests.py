@@ -5,6 +5,7 @@ is None if the field is nullable in a later version.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from offsetlake.kafka.error_codes import NONE
 
@@ -79,8 +80,7 @@ class SyncReply:
     assignment: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatRequest:
+class HeartbeatRequest(NamedTuple):
     """A Heartbeat request."""
 
     member_id: str
@@ -88,8 +88,7 @@ class HeartbeatRequest:
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatReply:
+class HeartbeatReply(NamedTuple):
     """A Heartbeat response."""
 
     error: int

@@ -100,8 +100,7 @@ def _updated(metadata: Value, request: HeartbeatRequest) -> Value:
         changes["subscribedTopicNames"] = sorted(set(map(intern, request.subscribed_topics)))
     if request.subscribed_regex is not None:
         changes["subscribedTopicRegex"] = request.subscribed_regex
-    updated = {**metadata, **changes}
-    return metadata if updated == metadata else updated
+    return metadata if changes.items() <= metadata.items() else {**metadata, **changes}
 
 
 def _assignment_changed(old: Member, new: Member) -> bool:

@@ -1,7 +1,7 @@
 """Requests and responses of the consumer protocol (KIP-848)."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from offsetlake.coordinator.modern.requests import JOIN_EPOCH, LEAVE_EPOCH, RequestError, require_text
 from offsetlake.coordinator.settings import CoordinatorSettings
@@ -16,8 +16,7 @@ def _everything(_topic: str) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatRequest:
+class HeartbeatRequest(NamedTuple):
     """ConsumerGroupHeartbeat. None, and -1 for the rebalance timeout, means: unchanged since the previous request.
 
     Attributes:

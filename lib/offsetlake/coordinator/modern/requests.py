@@ -1,6 +1,6 @@
 """What the heartbeats of the modern group types have in common."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from offsetlake.coordinator.modern.assignment import Assignment
 from offsetlake.kafka import error_codes
@@ -9,8 +9,7 @@ JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatResponse:
+class HeartbeatResponse(NamedTuple):
     """The response; `assignment` is None if the member keeps the assignment that it has."""
 
     error_code: int = error_codes.NONE

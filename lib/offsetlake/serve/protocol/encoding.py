@@ -14,6 +14,7 @@ from offsetlake.kafka.records.writers import unsigned_varint
 _CHUNK_PARTS = 512  # parts of a response that are joined, because many small parts take more memory
 _INT16, _INT32, _INT64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
 _NUMBERS = {"int8": ">b", "int16": ">h", "uint16": ">H", "int32": ">i", "int64": ">q", "error_code": ">h"}
+_MILLISECOND = timedelta(milliseconds=1)
 _MILLISECONDS = {"timedelta_i32": ">i", "timedelta_i64": ">q"}
 _ZERO: dict[str, Any] = {"timedelta_i32": timedelta(0), "error_code": 0, "uuid": uuid_zero}
 """The value by Kafka type of a field that has no default and that a response does not set."""
@@ -51,14 +52,15 @@ class Response:
         """Encode an entity; yield after each element of an array the number of bytes that were joined since."""
         tags: dict[int, bytes] = {}
         for field in _fields(schema):
-            value = values.get(field.name, field.default)
-            if field.tag is not None:
-                if field.name in values and value != field.default:
-                    tags[field.tag] = b"".join(self._tagged(field, value))
-            elif field.nested is None:
-                if value and field.is_error:
+            name, default, encode, nested, _, _, is_error, tag = field
+            value = values.get(name, default)
+            if tag is not None:
+                if name in values and value != default:
+                    tags[tag] = b"".join(self._tagged(field, value))
+            elif nested is None:
+                if value and is_error:
                     self._failed(int(value))
-                self._parts.append(field.encode(value))
+                self._parts.append(encode(value))
             else:
                 yield from self._nested(field, value)
         if schema.__flexible__:
@@ -182,7 +184,7 @@ def _primitive(kind: str, *, flexible: bool) -> Encode:
         return struct.Struct(_NUMBERS[kind]).pack
     if kind in _MILLISECONDS:
         pack = struct.Struct(_MILLISECONDS[kind]).pack
-        return lambda value: pack(round(value / timedelta(milliseconds=1)))
+        return lambda value: pack(round(value / _MILLISECOND))
     others: dict[str, Encode] = {
         "bool": lambda value: b"\1" if value else b"\0",
         "uuid": lambda value: (value or uuid_zero).bytes,
