@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,15 +17,14 @@ from offsetlake.queries.history_reduction import Advance, appended_until, partit
 from offsetlake.queries.questions import like
 from offsetlake.rules.share_replay import SHARE_PARTITION, replay_share_partitions
 from offsetlake.rules.share_state import DeliveryState, StateBatch
-
-Row = dict[str, Any]
+from offsetlake.util.columns import mapped, taken
+from offsetlake.util.row_codes import rows_in
 
 _HISTORY = "share_state_records"
 _ROWS_AT_ONCE = 1 << 18
 _TOPIC_LISTS = ("initializingTopics", "initializedTopics", "deletingTopics")
 _TOPICS = "SELECT DISTINCT value FROM group_records WHERE record_type = 15 AND value IS NOT NULL"
 _SORTED = [("group_id", "ascending"), ("topic", "ascending"), ("topic_id", "ascending"), ("partition", "ascending")]
-_DERIVED = {"topic": pa.string(), "log_end_offset": pa.int64(), "lag": pa.int64()}
 DEFAULT_DELIVERY_LIMIT = 5
 """The default of Kafka's `group.share.delivery.count.limit`: a record that was delivered so often is archived."""
 _BATCH_SCHEMA = pa.schema(
@@ -125,18 +123,13 @@ def _as_of(lake: Lake, instant_ms: int, advance: Advance) -> Iterator[pa.Table]:
 
 
 def _with_topics_and_lag(lake: Lake, rows: pa.Table, instant_ms: int | None) -> pa.Table:
-    names = topic_names(lake)
+    topics = mapped(rows["topic_id"], topic_names(lake))
     run = newest_asked(lake) if instant_ms is None else newest_asked(lake, instant_ms)
-    recorded = ends_asked_by(lake, run or 0).select(["topic", "partition", "end_offset"]).to_pylist()
-    ends = {(row["topic"], row["partition"]): row["end_offset"] for row in recorded}
-    derived: list[Row] = []
-    for row in rows.drop_columns(["state_batches"]).to_pylist():
-        topic = names.get(row["topic_id"])
-        end = ends.get((topic, row["partition"]))
-        derived.append({"topic": topic, "log_end_offset": end, "lag": _lag(row, end)})
-    columns = pa.Table.from_pylist(derived, schema=pa.schema(list(_DERIVED.items())))
-    for name in columns.column_names:
-        rows = rows.append_column(name, columns[name])
+    recorded = ends_asked_by(lake, run or 0)
+    keys = pa.table({"topic": pc.fill_null(topics, ""), "partition": rows["partition"]})
+    ends = taken(recorded["end_offset"], rows_in(keys, recorded, keys.column_names))
+    for name, column in {"topic": topics, "log_end_offset": ends, "lag": _lag(rows, ends)}.items():
+        rows = rows.append_column(name, column)
     rows = rows.append_column("archived_at_limit", _archived_at_limit(rows["state_batches"]))
     first = ["group_id", "topic", *rows.column_names]
     return rows.select([*dict.fromkeys(first)])
@@ -153,11 +146,9 @@ def _archived_at_limit(batches: pa.ChunkedArray) -> pa.Array:
     return pa.array(counts)
 
 
-def _lag(row: Row, log_end_offset: int | None) -> int | None:
+def _lag(rows: pa.Table, ends: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the lag as Kafka 4.2 does; before, records did not contain the number of completed records."""
-    if log_end_offset is None or row["start_offset"] is None:
-        return None
-    completed = row["delivery_complete_count"]
-    if completed is None:
-        completed = row["acknowledged_records"] + row["archived_records"]
-    return int(log_end_offset - row["start_offset"] - completed)
+    names = ("delivery_complete_count", "acknowledged_records", "archived_records")
+    counted, acknowledged, archived = (rows[name].cast(pa.int64()) for name in names)
+    completed = pc.coalesce(counted, pc.add(acknowledged, archived))
+    return pc.subtract(pc.subtract(ends, rows["start_offset"]), completed)

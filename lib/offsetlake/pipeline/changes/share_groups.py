@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,12 +24,12 @@ from offsetlake.queries.deleted import share_changes
 from offsetlake.queries.share import share_partitions
 from offsetlake.rules.conditions import SHARE, SHARE_ONLY_THROUGH_CLUSTER
 from offsetlake.rules.reduction import KEY
+from offsetlake.util.columns import mapped, taken
+from offsetlake.util.row_codes import Ints, among, order_codes, rows_in
 from offsetlake.util.times import to_iso
 
 Row = dict[str, Any]
-SharePartitions = dict[tuple[str, str, int], Row]
-"""Rows of `queries.share.share_partitions` by group, topic and partition."""
-
+_OFFSETS = ("committed_offset", "requested_offset")
 _DECIDED_LATER = "the share partition had no start offset at that time: it does not change"
 _UNDECIDED_BEFORE = "the start offset was undecided before: only a member decides it"
 _NO_TOPIC = "no record names the topic of this ID: its cluster does not know it any more"
@@ -45,8 +46,8 @@ def reset_share_group(lake: Lake, request: Reset, admin: ClusterAdmin | None, no
     groups = groups_like(lake, request.group_id)
     if groups.found.get(request.group_id, {}).get("group_type") != SHARE:
         raise BadRequest(f"{request.group_id!r} is not a share group: reset its committed offsets without --share.")
-    stored = _stored(lake, groups.found)
-    offsets = {(topic, number): row["start_offset"] for (_, topic, number), row in stored.items()}
+    stored = _newest(share_partitions(lake), groups.found)
+    offsets = stored.select([*KEY, "start_offset"]).rename_columns([*KEY, "committed_offset"])
     ends = targets.LogEndLookup(admin, request.timestamp)
     wanted = targets.by_strategy(offsets, request.group_id, request.scope, request.compute, ends)
     expected = None if request.only_if is None else pa.array([request.only_if] * wanted.num_rows, pa.int64())
@@ -65,32 +66,32 @@ def share_as_of(
     if not places:
         return None
     groups = select_groups(lake, places)
-    stored = _stored(lake, places)
-    then = _by_key(row for row in share_partitions(lake, instant_ms=timestamp).to_pylist() if row["group_id"] in places)
-    known = {key: row["start_offset"] for key, row in then.items() if row["start_offset"] is not None}
-    unchanged = {"requested_offset": None, "note": _DECIDED_LATER}
-    rows = [
-        *(_wanted(key, offset) for key, offset in known.items()),
-        *(_wanted(key, row["start_offset"]) | unchanged for key, row in stored.items() if key not in known),
-    ]
-    wanted = pa.Table.from_pylist([row for row in rows if topic in (None, row["topic"])], schema=targets.WANTED)
+    stored, then = (
+        _newest(share_partitions(lake), places),
+        _newest(share_partitions(lake, instant_ms=timestamp), places),
+    )
+    known = then.filter(pc.is_valid(then["start_offset"]))
+    later = stored.filter(pa.array(~among(stored, known, KEY)))
+    none = pa.nulls(later.num_rows, pa.int64())
+    note = pa.repeat(pa.scalar(_DECIDED_LATER), later.num_rows)
+    wanted = pa.concat_tables([_wanted(known), _wanted(later, requested_offset=none, note=note)])
+    if topic is not None:
+        wanted = wanted.filter(pc.equal(wanted["topic"], topic))
     return _plan(groups, stored, wanted, Strategy("as_of", to_iso(timestamp)), now, through_cluster=through_cluster)
 
 
 def undo_share_changes(lake: Lake, run_id: int, now: int, *, through_cluster: bool) -> pa.Table | None:
     """Plan to restore the start offsets from before a run, where they have not changed since; None if it set none."""
-    done = share_changes(lake, run_id).to_pylist()
-    if not done:
+    done = share_changes(lake, run_id)
+    if not done.num_rows:
         return None
-    groups = select_groups(lake, {row["group_id"]: row["log_partition"] for row in done})
-    rows = [
-        _wanted((row["group_id"], row["topic"], row["partition"]), row["previous_offset"])
-        | {"reason": _UNDECIDED_BEFORE if row["previous_offset"] is None else None}
-        for row in done
-    ]
-    wanted = pa.Table.from_pylist(rows, schema=targets.WANTED)
-    expected = pa.array([row["set_offset"] for row in done], pa.int64())
-    stored = _stored(lake, groups.found)
+    places = {row["group_id"]: row["log_partition"] for row in _distinct(done, ["group_id", "log_partition"])}
+    groups = select_groups(lake, places)
+    offset = done["previous_offset"]
+    reason = pc.if_else(pc.is_null(offset), _UNDECIDED_BEFORE, pa.scalar(None, pa.string()))
+    wanted = _wanted(done, committed_offset=offset, requested_offset=offset, reason=reason)
+    expected = done["set_offset"].combine_chunks().cast(pa.int64())
+    stored = _newest(share_partitions(lake), groups.found)
     return _plan(
         groups, stored, wanted, Strategy("undo", f"run {run_id}"), now, expected, through_cluster=through_cluster
     )
@@ -113,18 +114,19 @@ def share_tombstones(
         reasons: Why a group cannot be changed, by group; None if it can.
     """
     names = [name for name, group in groups.found.items() if group.get("group_type") == SHARE]
-    stored = {key: row for key, row in _stored(lake, names).items() if topic in (None, key[1])}
-    rows = list(stored.values())
+    stored = _newest(share_partitions(lake), names)
+    if topic is not None:
+        stored = stored.filter(pc.equal(stored["topic"], topic))
     columns = {
-        **_keys(stored),
-        "log_partition": pa.array([groups.found[row["group_id"]]["log_partition"] for row in rows], pa.int32()),
-        "judged_offset": pa.array([row["log_offset"] for row in rows], pa.int64()),
-        "committed_offset": pa.array([row["start_offset"] for row in rows], pa.int64()),
+        **{name: stored[name] for name in KEY},
+        "log_partition": _log_partitions(stored, groups),
+        "judged_offset": stored["log_offset"],
+        "committed_offset": stored["start_offset"],
         "group_type": SHARE,
-        "state": pa.array([groups.found[row["group_id"]]["state"] for row in rows], pa.string()),
-        "reason": pa.array([reasons[row["group_id"]] for row in rows], pa.string()),
+        "state": mapped(stored["group_id"], {name: groups.found[name]["state"] for name in names}),
+        "reason": mapped(stored["group_id"], {name: reasons[name] for name in names}),
     }
-    return rows_of("tombstones", {**common, **columns}, len(rows))
+    return rows_of("tombstones", {**common, **columns}, stored.num_rows)
 
 
 def share_groups_in_history(lake: Lake, pattern: str) -> dict[str, int]:
@@ -135,30 +137,41 @@ def share_groups_in_history(lake: Lake, pattern: str) -> dict[str, int]:
     return {name: known[name] for name in names}
 
 
-def _stored(lake: Lake, names: Iterable[str]) -> SharePartitions:
-    wanted = {*names}
-    return _by_key(row for row in share_partitions(lake).to_pylist() if row["group_id"] in wanted)
+def _newest(rows: pa.Table, names: Iterable[str]) -> pa.Table:
+    """Return the rows of some groups; of several topics with one name, the newest counts.
+
+    A topic whose name is unknown has its ID as `topic`, and `is_unnamed` is true.
+    """
+    rows = rows.filter(pc.is_in(rows["group_id"], value_set=pa.array([*names], pa.string())))
+    rows = rows.append_column("is_unnamed", pc.is_null(rows["topic"]))
+    topics = pc.coalesce(rows["topic"], rows["topic_id"])
+    rows = rows.set_column(rows.schema.get_field_index("topic"), "topic", topics)
+    by_time = np.argsort(pc.fill_null(rows["log_timestamp"].cast(pa.int64()), 0).to_numpy(), kind="stable")[::-1]
+    _, first = np.unique(order_codes(rows, KEY)[by_time], return_index=True)
+    return rows.take(pa.array(np.sort(by_time[first])))
 
 
-def _by_key(rows: Iterable[Row]) -> SharePartitions:
-    """Return rows by key; of several topics with one name, the newest counts."""
-    ordered = sorted(rows, key=lambda row: row["log_timestamp"] or 0)
-    return {(row["group_id"], row["topic"] or row["topic_id"], row["partition"]): row for row in ordered}
+def _wanted(rows: pa.Table, **columns: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """Return rows of `targets.WANTED`; without other columns, these set the start offsets of the rows."""
+    offsets = {} if "committed_offset" in columns else dict.fromkeys(_OFFSETS, rows["start_offset"])
+    values = {**{name: rows[name] for name in KEY}, **offsets, **columns}
+    arrays = [values.get(field.name, pa.nulls(rows.num_rows, field.type)).cast(field.type) for field in targets.WANTED]
+    return pa.table(arrays, schema=targets.WANTED)
 
 
-def _wanted(key: tuple[str, str, int], offset: int | None) -> Row:
-    return {**dict(zip(KEY, key, strict=True)), "committed_offset": offset, "requested_offset": offset}
+def _distinct(rows: pa.Table, names: list[str]) -> list[Row]:
+    distinct: list[Row] = rows.select(names).group_by(names).aggregate([]).to_pylist()
+    return distinct
 
 
-def _keys(keys: Iterable[tuple[str, str, int]]) -> dict[str, pa.Array]:
-    columns = {"group_id": pa.string(), "topic": pa.string(), "partition": pa.int32()}
-    values = [*keys]
-    return {name: pa.array([key[at] for key in values], of) for at, (name, of) in enumerate(columns.items())}
+def _log_partitions(rows: pa.Table, groups: GroupSelection) -> pa.ChunkedArray:
+    texts = {name: str(group["log_partition"]) for name, group in groups.found.items()}
+    return mapped(rows["group_id"], texts).cast(pa.int32())
 
 
 def _plan(
     groups: GroupSelection,
-    stored: SharePartitions,
+    stored: pa.Table,
     wanted: pa.Table,
     strategy: Strategy,
     now: int,
@@ -167,41 +180,43 @@ def _plan(
     through_cluster: bool,
 ) -> pa.Table:
     """Return rows of `alterations`, with the columns `requested_offset` and `note`; see `plan_alterations`."""
-    keys = [*zip(*(wanted[name].to_pylist() for name in KEY), strict=True)]
-    rows: list[Row] = [stored.get(key, {}) for key in keys]
-    previous = pa.array([row.get("start_offset") for row in rows], pa.int64())
+    rows = rows_in(wanted, stored, KEY)
+    previous = taken(stored["start_offset"], rows)
     same = pc.fill_null(pc.equal(previous, wanted["committed_offset"]), fill_value=False)
-    members = groups.members()
-    obstacles = [
-        members.get(key[0]) or (None if through_cluster else SHARE_ONLY_THROUGH_CLUSTER) or _unnamed(row)
-        for key, row in zip(keys, rows, strict=True)
-    ]
+    unnamed = pc.if_else(taken(stored["is_unnamed"], rows), _NO_TOPIC, pa.scalar(None, pa.string()))
     columns = {
         **{name: wanted[name] for name in (*KEY, "committed_offset")},
         "previous_offset": previous,
-        "judged_offset": pa.array([row.get("log_offset") for row in rows], pa.int64()),
-        "topic_id": pa.array([row.get("topic_id") for row in rows], pa.string()),
+        "judged_offset": taken(stored["log_offset"], rows),
+        "topic_id": taken(stored["topic_id"], rows),
         "run_id": 0,
         "outcome": pc.if_else(pc.or_(same, pc.is_null(wanted["requested_offset"])), "unchanged", "planned"),
         "strategy": strategy.name,
         "evidence": strategy.evidence,
-        "log_partition": pa.array([groups.found[key[0]]["log_partition"] for key in keys], pa.int32()),
+        "log_partition": _log_partitions(wanted, groups),
         "commit_timestamp": now,
         "group_type": SHARE,
         "reason": pc.coalesce(
-            wanted["reason"], pa.array(obstacles, pa.string()), unexpected_offsets("start", previous, expected)
+            wanted["reason"],
+            mapped(wanted["group_id"], groups.members()),
+            pa.scalar(None if through_cluster else SHARE_ONLY_THROUGH_CLUSTER, pa.string()),
+            unnamed,
+            unexpected_offsets("start", previous, expected),
         ),
     }
-    plan = rows_of("alterations", columns, len(keys)).append_column("requested_offset", wanted["requested_offset"])
-    discarded = pa.array([_discarded(row) for row in rows], pa.string())
-    return plan.append_column("note", pc.coalesce(wanted["note"], pc.if_else(same, None, discarded)))
+    plan = rows_of("alterations", columns, wanted.num_rows).append_column(
+        "requested_offset", wanted["requested_offset"]
+    )
+    discarded = pc.if_else(same, pa.scalar(None, pa.string()), _discarded(stored, rows))
+    return plan.append_column("note", pc.coalesce(wanted["note"], discarded))
 
 
-def _unnamed(row: Row) -> str | None:
-    return _NO_TOPIC if row and row["topic"] is None else None
-
-
-def _discarded(row: Row) -> str | None:
-    """Return a note about the delivery states that a new start offset discards."""
-    count = sum(row.get(f"{state}_records", 0) for state in ("available", "acknowledged", "archived"))
-    return f"the delivery states of {count:,} records are discarded" if count else None
+def _discarded(stored: pa.Table, rows: Ints) -> pa.ChunkedArray:
+    """Return notes about the delivery states that new start offsets discard."""
+    counts = pa.chunked_array([pa.repeat(pa.scalar(0), stored.num_rows)])
+    for state in ("available", "acknowledged", "archived"):
+        counts = pc.add(counts, stored[f"{state}_records"])
+    counts = pc.fill_null(taken(counts, rows), 0)
+    distinct = pc.unique(counts).to_pylist()
+    notes = {str(each): f"the delivery states of {each:,} records are discarded" for each in distinct if each}
+    return mapped(counts.cast(pa.string()), notes)

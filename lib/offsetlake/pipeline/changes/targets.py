@@ -14,6 +14,8 @@ from offsetlake.pipeline.changes.group_selection import GroupSelection
 from offsetlake.rules import strategies
 from offsetlake.rules.offsets_csv import read_offsets
 from offsetlake.rules.reduction import KEY
+from offsetlake.util.columns import taken
+from offsetlake.util.row_codes import rows_in
 
 WANTED = pa.schema(
     [
@@ -49,9 +51,13 @@ class LogEndLookup:
 
     def add_to(self, rows: pa.Table) -> pa.Table:
         """Add the columns earliest, latest and at_time, null if unknown, to rows of topic and partition."""
+        if self.admin is None:
+            for name in ("earliest", "latest", "at_time"):
+                rows = rows.append_column(name, pa.nulls(rows.num_rows, pa.int64()))
+            return rows
         partitions = list(zip(rows["topic"].to_pylist(), rows["partition"].to_pylist(), strict=True))
-        known = self.admin.log_ends(partitions) if self.admin else {}
-        at_time = self.admin.offsets_at(partitions, self.timestamp) if self.admin and self.timestamp is not None else {}
+        known = self.admin.log_ends(partitions)
+        at_time = {} if self.timestamp is None else self.admin.offsets_at(partitions, self.timestamp)
         ends = [known.get(partition, (None, None)) for partition in partitions]
         columns = {
             "earliest": [first for first, _ in ends],
@@ -63,17 +69,14 @@ class LogEndLookup:
         return rows
 
 
-def committed_offsets(groups: GroupSelection, group_id: str) -> dict[tuple[str, int], int | None]:
-    """Return the committed offsets of a group by topic and partition."""
+def committed_offsets(groups: GroupSelection, group_id: str) -> pa.Table:
+    """Return the key and the committed offset of each offset of a group."""
     stored = groups.rows("offsets", OFFSET)
-    stored = stored.filter(pc.equal(stored["group_id"], group_id))
-    return {(row["topic"], row["partition"]): row["committed_offset"] for row in stored.to_pylist()}
+    return stored.filter(pc.equal(stored["group_id"], group_id)).select([*KEY, "committed_offset"])
 
 
-def by_strategy(
-    now: Mapping[tuple[str, int], int | None], group_id: str, scope: Scope, compute: Compute, ends: LogEndLookup
-) -> pa.Table:
-    """Return new offsets of one group by a strategy; `now` has its offsets by topic and partition.
+def by_strategy(now: pa.Table, group_id: str, scope: Scope, compute: Compute, ends: LogEndLookup) -> pa.Table:
+    """Return new offsets of one group by a strategy; `now` has its offsets, as `committed_offsets`.
 
     Raises:
         BadRequest: A topic or partition of the scope is unknown, or the group has no offsets.
@@ -87,29 +90,30 @@ def by_strategy(
     )
 
 
-def _in_scope(
-    now: Mapping[tuple[str, int], int | None], group_id: str, scope: Scope, admin: ClusterAdmin | None
-) -> pa.Table:
+def _in_scope(now: pa.Table, group_id: str, scope: Scope, admin: ClusterAdmin | None) -> pa.Table:
     """Return the partitions of the scope with their present offsets."""
-    existing = admin.partitions(scope.keys()) if admin and scope else {}
-    keys = sorted(now) if not scope else []
+    if not scope and not now.num_rows:
+        raise BadRequest(f"Group {group_id!r} has no offsets: specify topics with --topic.")
+    if not scope:
+        return now.sort_by([("topic", "ascending"), ("partition", "ascending")])
+    existing = admin.partitions(scope.keys()) if admin else {}
+    keys: list[tuple[str, int]] = []
     for topic, partitions in scope.items():
-        known = {*existing.get(topic, ()), *(number for name, number in now if name == topic)}
+        stored = now.filter(pc.equal(now["topic"], topic))["partition"].to_pylist()
+        known = {*existing.get(topic, ()), *stored}
         wanted = sorted(known) if partitions is None else sorted(set(partitions))
         missing = [number for number in wanted if admin and number not in known]
         if not wanted or missing:
             what = f"topic {topic!r}" if not wanted or not known else f"partition {missing[0]} of topic {topic!r}"
             raise BadRequest(f"Unknown {what}: {'the cluster' if admin else 'the lake'} does not contain it.")
         keys += [(topic, number) for number in wanted]
-    if not keys:
-        raise BadRequest(f"Group {group_id!r} has no offsets: specify topics with --topic.")
     columns = {
         "group_id": pa.array([group_id] * len(keys), pa.string()),
         "topic": pa.array([topic for topic, _ in keys], pa.string()),
         "partition": pa.array([partition for _, partition in keys], pa.int32()),
-        "committed_offset": pa.array([now.get(key) for key in keys], pa.int64()),
     }
-    return pa.table(columns)
+    rows = pa.table(columns)
+    return rows.append_column("committed_offset", taken(now["committed_offset"], rows_in(rows, now, KEY)))
 
 
 def from_file(file: str, group_id: str | None) -> pa.Table:

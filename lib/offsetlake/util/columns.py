@@ -1,0 +1,19 @@
+"""Looks up values by key and by row, without an object for each row."""
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offsetlake.util.row_codes import Ints
+
+
+def mapped(keys: pa.ChunkedArray, values: Mapping[str, str | None]) -> pa.ChunkedArray:
+    """Return the value of each key, null if the key has none."""
+    indices = pc.index_in(keys, value_set=pa.array([*values], pa.string()))
+    return pa.chunked_array([pa.array([*values.values()], pa.string())]).take(indices)
+
+
+def taken(column: pa.ChunkedArray, rows: Ints) -> pa.ChunkedArray:
+    """Return the values in some rows of a column, null for the row -1."""
+    return column.take(pa.array(rows, mask=rows < 0))
