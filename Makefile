@@ -150,3 +150,8 @@ $(AIRFLOW)/.ready: $(REQ)/airflow.txt $(BIN)/uv
 	@echo "fetching a second version of Kafka for the long tests and the benchmarks"
 	@$(MVN) -f $< -Dkafka.version=4.2.0 dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.jars/peer
 	@touch $@
+
+.jars/oldest/.ready: tests/support/broker/pom.xml
+	@echo "fetching a broker of Kafka 3.9 for benchmarks/share_clients.py --cluster 3.9.1 (56 MB)"
+	@$(MVN) -f $< -Dkafka.version=3.9.1 dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.jars/oldest
+	@touch $@

@@ -74,6 +74,12 @@ class Broker:
         self._format(features)
 
     @property
+    def pid(self) -> int:
+        """The process id of the running broker."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def bootstrap(self) -> str:
         """Address of the PLAINTEXT listener, where every client is a super user."""
         return self._address("PLAINTEXT")

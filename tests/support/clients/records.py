@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from support.clients.fleet import RESULTS, TOPIC
-from support.clients.results import Plan
 
 SECONDS = 120
 PARTITIONS, RESULT_PARTITIONS = 12, 4
@@ -17,19 +16,19 @@ PARTITIONS, RESULT_PARTITIONS = 12, 4
 class Records(threading.Thread):
     """Produces numbered records to all partitions that exist, evenly in time."""
 
-    def __init__(self, bootstrap: str, plan: Plan) -> None:
-        super().__init__()
+    def __init__(self, bootstrap: str, count: int, seconds: float) -> None:
+        super().__init__(daemon=True)  # it must not keep a run that failed
         settings = {"linger.ms": 20, "enable.idempotence": True, "topic.metadata.refresh.interval.ms": 1000}
         self._producer = Producer({"bootstrap.servers": bootstrap} | settings)
-        self._plan = plan
+        self._count, self._seconds = count, seconds
         self.partitions = PARTITIONS
         self.ends: Counter[int] = Counter()
         self.failures: list[str] = []
 
     def run(self) -> None:
         started = time.monotonic()
-        for number in range(self._plan.records):
-            due = started + number * self._plan.seconds / self._plan.records
+        for number in range(self._count):
+            due = started + number * self._seconds / self._count
             while time.monotonic() < due:
                 self._producer.poll(0.02)
             self._produce(str(number), number % self.partitions)

@@ -97,7 +97,7 @@ class Run:
         raise AssertionError(f"The members did not join within {END_SECONDS} s")
 
     def _produce_and_disturb(self) -> None:
-        records, started = Records(self._bootstrap, self._plan), time.monotonic()
+        records, started = Records(self._bootstrap, self._plan.records, self._plan.seconds), time.monotonic()
         records.start()
         self._plan_events(records, started)
         while self._schedule:

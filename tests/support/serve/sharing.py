@@ -10,10 +10,13 @@ from support.serve.serving import Serving
 class Sharing(Serving):
     """Serves share consumers at `share`; `groups` are fields of `CoordinatorSettings`."""
 
-    def __init__(self, folder: Path, broker: Broker, **groups: object) -> None:
-        (port,) = free_ports(1)
-        defaults = {"share_auto_offset_reset": "earliest", "share_heartbeat_interval_ms": 1000}
+    def __init__(
+        self, folder: Path, broker: Broker, port: int | None = None, flush: str = "always", **groups: object
+    ) -> None:
+        port = port or free_ports(1)[0]
+        defaults: dict[str, object] = {"share_auto_offset_reset": "earliest", "share_heartbeat_interval_ms": 1000}
         defaults |= {"share_record_lock_duration_ms": 600_000}  # records stay acquired however slow the machine is
+        self._arguments = (folder, broker, port, flush), groups
         self.share = f"127.0.0.1:{port}"
         super().__init__(
             folder / "lake",
@@ -22,6 +25,7 @@ class Sharing(Serving):
             share=["127.0.0.1", port],
             coordinator=defaults | groups,
             metadata_max_age_ms=1000,
+            flush=flush,
         )
 
     def __enter__(self) -> Self:
@@ -29,3 +33,8 @@ class Sharing(Serving):
         super().__enter__()
         self.wait_for_line("Serving share consumers")
         return self
+
+    def again(self) -> Self:
+        """Return the process that follows this one, with the same address for share consumers."""
+        positional, groups = self._arguments
+        return type(self)(*positional, **groups)
