@@ -145,7 +145,7 @@ def wrong_tables(
         if histories:
             yield f"the tables do not contain the share partition {key}"
         return
-    start = row["start_offset"]
+    start = row["start_offset"] or 0  # None: no member has read it
     states = {
         offset: (batch["delivery_state"], batch["delivery_count"])
         for batch in row["batches"]

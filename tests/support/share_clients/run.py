@@ -229,8 +229,8 @@ class ShareRun:
         for group, (partition, end) in itertools.product(self._plan.groups, results.ends.items()):
             histories = log.histories[group, partition]
             results.wrong += wrong_finally(results.consumed[group], partition, end, histories, results.outages)
-            row = rows.get((group, partition), {"start_offset": 0, "delivery_complete_count": 0})
-            if row["start_offset"] + row["delivery_complete_count"] != end:
+            row = rows.get((group, partition), {})
+            if sum(row.get(name) or 0 for name in ("start_offset", "delivery_complete_count")) != end:
                 results.wrong.append(f"The tables contain open records of {group}, {partition}: {row}")
 
 
