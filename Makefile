@@ -8,10 +8,10 @@ LOG    ?= tests/fixtures/broker-log
 PORT   ?= 8080
 LAKE   ?= lake
 PIP    := $(BIN)/pip --disable-pip-version-check --no-input -q
-UV     := $(BIN)/uv pip install -q --require-hashes
+INDEX  := UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(BIN)/pip config list | sed -n "s/^global.index-url='\(.*\)'$$/\1/p")}}"
+UV     := $(INDEX) $(BIN)/uv pip install -q --require-hashes
 MVN    := MAVEN_OPTS="-XX:+UseSerialGC -XX:TieredStopAtLevel=1 $$MAVEN_OPTS" mvn -q -B -ntp
 
-export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 unexport PYTHONDONTWRITEBYTECODE  # tests start many processes, which reuse the compiled files of earlier ones
 
 .DEFAULT_GOAL := help
@@ -81,7 +81,7 @@ dist-env: dist ## pack an environment with the program and what it needs on exec
 	@$(BIN)/venv-pack -q -p dist/env -o dist/env.tar.gz --exclude '*/pyspark/jars/*'
 	@rm -rf dist/env
 
-LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q
+LOCK := $(INDEX) $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q
 
 lock: $(BIN)/uv ## lock the requirements of pyproject.toml anew
 	$(LOCK) pyproject.toml --extra build -o $(REQ)/runtime.txt
