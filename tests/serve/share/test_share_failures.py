@@ -48,7 +48,7 @@ async def pauses_between(sharing: ShareCluster, requests: Callable[[], int]) -> 
         while requests() < REQUESTS:
             await sleep(0)
         is_open = False
-        sharing.partitions.close_group(MEMBER.group)
+        await sharing.partitions.close_group(MEMBER.group)
         assert await fetching == {}
         sharing.partitions.close()
     return pauses
