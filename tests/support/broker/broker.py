@@ -253,7 +253,6 @@ def _properties(data_dir: Path, ports: Mapping[str, int], key_store: Path) -> di
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
-        "metadata.max.idle.interval.ms": "0",  # no record of the controller every half second, which takes CPU
         # A share group is assigned in its second heartbeat: five seconds by default.
         "group.share.heartbeat.interval.ms": "500",
         "group.share.min.heartbeat.interval.ms": "500",
