@@ -53,7 +53,7 @@ class Deleting:
 
     def load(self, **ids: set[bytes]) -> None:
         """Compare the topic ids of stored offsets with the metadata, as at the start."""
-        snapshot: Any = SimpleNamespace(topic_ids={name.encode(): stored for name, stored in ids.items()})
+        snapshot: Any = SimpleNamespace(topic_ids=lambda: {name.encode(): stored for name, stored in ids.items()})
         self._topics.load(snapshot)
 
     def commit(self, group: str, offset: int, *, topic: str = "t", topic_id: bytes = ZERO_UUID) -> None:

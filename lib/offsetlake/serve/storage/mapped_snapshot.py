@@ -75,12 +75,7 @@ class MappedSnapshot:
             name.encode(): (last, bytes.fromhex(id_)) for name, (last, id_, _) in header["topics"].items()
         }
         """By topic, the highest partition with a stored offset, and the topic id of the newest commit that had one."""
-        self.topic_ids: dict[bytes, set[bytes]] = {
-            name.encode(): {*map(bytes.fromhex, ids)} for name, (_, _, ids) in header["topics"].items()
-        }
-        """By topic, the topic ids of its offsets, also of pending ones; zeros for offsets without one."""
-        for _, topic, _, _, _ in self.pending:
-            self.topic_ids.setdefault(topic, set()).add(ZERO_UUID)
+        self._other_ids = {name.encode(): ids for name, (_, _, ids) in header["topics"].items() if ids}
         self.log_ends: dict[tuple[bytes, int], tuple[int, int]] = {
             (name.encode(), partition): (first, end) for name, partition, first, end in header["ends"]
         }
@@ -106,6 +101,15 @@ class MappedSnapshot:
         names = array("topic_names"), array("topic_names_ends")
         self.topics = [_text(names, number) for number in range(len(names[1]))]
         self._topic_numbers = {name: number for number, name in enumerate(self.topics)}
+
+    def topic_ids(self) -> dict[bytes, set[bytes]]:
+        """Return, by topic, the topic ids of its offsets, also of pending ones; zeros for offsets without one."""
+        found = {name: {newest} for name, (_, newest) in self.known_topics.items()}
+        for name, ids in self._other_ids.items():
+            found[name].update(map(bytes.fromhex, ids))
+        for _, topic, _, _, _ in self.pending:
+            found.setdefault(topic, set()).add(ZERO_UUID)
+        return found
 
     def __len__(self) -> int:
         """Return the number of entries."""

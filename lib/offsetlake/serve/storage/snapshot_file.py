@@ -81,9 +81,9 @@ def snapshot_parts(snapshot: Snapshot, ends: pa.Table) -> list[bytes | memoryvie
 def _topics(
     offsets: pa.Table, topics: pa.Array, topic: npt.NDArray[np.int32], topic_ids: Encoded
 ) -> dict[str, tuple[int, str, list[str]]]:
-    """Return, by topic, the highest partition with an offset, the topic id of the newest commit that had one, all ids.
+    """Return, by topic, the highest partition with an offset, the topic id of the newest commit that had one, others.
 
-    Zeros are among all ids if there is an offset without one.
+    The id is zeros if no offset has one; otherwise zeros are among the others if there is an offset without one.
     """
     ids, texts = topic_ids
     columns = {
@@ -97,8 +97,11 @@ def _topics(
     for row in newest.sort_by("timestamp_max").to_pylist():
         last, id_, all_ids = known.get(row["topic"], (-1, "", []))
         text = texts[row["id"]]
-        known[row["topic"]] = max(last, row["partition_max"]), text or id_, [*all_ids, _id_bytes(text).hex()]
-    return {topics[number].as_py(): (last, _id_bytes(id_).hex(), ids) for number, (last, id_, ids) in known.items()}
+        known[row["topic"]] = max(last, row["partition_max"]), text or id_, [*all_ids, text]
+    return {
+        topics[number].as_py(): (last, _id_bytes(id_).hex(), [_id_bytes(each).hex() for each in ids if each != id_])
+        for number, (last, id_, ids) in known.items()
+    }
 
 
 def _ends(ends: pa.Table, topics: pa.Array) -> list[list[Any]]:

@@ -64,7 +64,7 @@ class DeletedTopics:
     def load(self, snapshot: MappedSnapshot) -> None:
         """Notice the topics with stored offsets that are not in the metadata, which has been read."""
         image = self._cluster.image
-        for name, ids in snapshot.topic_ids.items():
+        for name, ids in snapshot.topic_ids().items():
             self._missing |= dict.fromkeys(ids - {ZERO_UUID, image.id_of(name)}, name)
             if ZERO_UUID in ids and not image.partitions(name):
                 self._unused[name] = next(self._numbers)
