@@ -134,7 +134,7 @@ def test_offset_without_a_topic_id_is_kept_if_the_controller_does_not_confirm_th
     deleting.asked(1)
     assert deleting.offsets("by-name") == {b"t": 5, b"other": 6}
     assert deleting.offsets("by-id") == {}
-    assert "failed (error codes 29): grant" in caplog.text
+    assert "failed (error codes 29; topics: other). It needs CREATE on the cluster" in caplog.text
 
 
 def test_offset_without_a_topic_id_is_kept_if_the_name_is_used_again(deleting: Deleting) -> None:
@@ -151,6 +151,23 @@ def test_offset_without_a_topic_id_is_kept_if_the_name_is_used_again(deleting: D
     deleting.describe(other=OTHER)
     deleting.asked(2)
     assert deleting.offsets("g") == {b"t": 5}
+
+
+def test_topic_that_is_deleted_while_the_offsets_of_others_are_is_noticed(deleting: Deleting) -> None:
+    """A broker that lags did not describe it before, and the controller knew its id."""
+
+    def describe_and_delete() -> None:
+        deleting.asking = lambda: None
+        deleting.describe(t=FIRST, other=OTHER)
+        deleting.deleted = {FIRST}
+        deleting.describe(other=OTHER)
+
+    deleting.commit("g", 5, topic_id=FIRST)
+    deleting.asking = describe_and_delete
+    deleting.describe(other=OTHER)
+    deleting.asked(2)
+    assert deleting.requests == [{FIRST}, {FIRST}]
+    assert deleting.offsets("g") == {}
 
 
 def test_topics_that_were_deleted_before_the_start_are_noticed(deleting: Deleting) -> None:

@@ -106,14 +106,19 @@ class DeletedTopics:
         """Delete the offsets of the missing topics that were deleted, and forget all that were checked."""
         missing, unused = {**self._missing}, {**self._unused}
         deleted = await deleted_topics(controllers, self._cluster.node, broker_epoch, missing)
+        for topic_id in missing.keys() - deleted:  # now: such a topic may be deleted while the offsets of others are
+            del self._missing[topic_id]
         free, unknown = await unused_names(controllers, unused)
         if unknown and not self._kept:
             self._kept = True
             LOG.warning(
-                "Offsets without a topic id are kept although topics may have been deleted, because the validation of "
-                "CreateTopics failed (error codes %(codes)s): grant the principal of this process CREATE on the "
-                "cluster",
-                {"codes": ", ".join(map(str, sorted({*unknown.values()})))},
+                "Offsets without a topic id are kept until they expire although topics may have been deleted, because "
+                "the validation of CreateTopics failed (error codes %(codes)s; topics: %(topics)s). It needs CREATE on "
+                "the cluster, and a name that the cluster and its policy for new topics accept",
+                {
+                    "codes": ", ".join(map(str, sorted({*unknown.values()}))),
+                    "topics": ", ".join(sorted(name.decode() for name in unknown)[:10]),
+                },
             )
         topics = {name: _Deleted(set(), unused[name]) for name in free}
         for topic_id in deleted:
@@ -121,7 +126,7 @@ class DeletedTopics:
         if topics and (number := await self._delete_offsets(topics)):
             fields = {"count": number, "topics": ", ".join(sorted(name.decode() for name in topics)[:10])}
             LOG.info("Deleted %(count)d offsets of deleted topics: %(topics)s", fields)
-        for topic_id in missing:
+        for topic_id in deleted:
             del self._missing[topic_id]
         for name, since in unused.items():
             if self._unused.get(name) == since:
