@@ -18,6 +18,7 @@ from offsetlake.kafka.error_codes import (
     NEW_LEADER_ELECTED,
     NOT_CONTROLLER,
     NOT_LEADER_OR_FOLLOWER,
+    REQUEST_TIMED_OUT,
 )
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.log.writer.appender import Appender
@@ -29,6 +30,7 @@ from offsetlake.serve.front.handover import adoption, follower, partition_copy
 from offsetlake.serve.front.handover.isr import IsrChange, alter_isr
 from offsetlake.serve.front.handover.partition_copy import PartitionCopy
 from offsetlake.serve.front.handover.returning import check_returned, complete_identity
+from offsetlake.serve.front.handover.topic_names import unused_names
 from offsetlake.serve.front.identity import Identity
 from offsetlake.serve.front.leadership import Leadership
 from offsetlake.serve.front.registration import Registration
@@ -332,6 +334,18 @@ def test_end_of_the_metadata_is_asked_of_the_active_controller(monkeypatch: pyte
     for host in ("c1", "c3", "c2"):
         active.append(host)
         assert asyncio.run(controllers.metadata_end()) == 4
+
+
+def test_names_are_asked_again_if_the_controller_does_not_answer_in_time() -> None:
+    """A busy controller fails CreateTopics for each topic; nothing is known about the names then."""
+
+    async def send(_api: int, _version: int, values: Any) -> Any:
+        return SimpleNamespace(
+            topics=[SimpleNamespace(name=topic["name"], error_code=REQUEST_TIMED_OUT) for topic in values["topics"]]
+        )
+
+    with pytest.raises(LogUnavailable, match="CreateTopics failed with the error code 7"):
+        asyncio.run(unused_names(cast("Controllers", SimpleNamespace(send=send)), [b"t"]))
 
 
 def test_quorum_without_a_leader_is_asked_again() -> None:

@@ -7,7 +7,8 @@ TOPIC_ALREADY_EXISTS whatever else prevents the creation (`ReplicationControlMan
 from collections.abc import Iterable
 from datetime import timedelta
 
-from offsetlake.kafka.error_codes import NONE, TOPIC_ALREADY_EXISTS
+from offsetlake.errors import LogUnavailable
+from offsetlake.kafka.error_codes import NONE, REQUEST_TIMED_OUT, TOPIC_ALREADY_EXISTS
 from offsetlake.serve.front.controllers import Controllers
 
 CREATE_TOPICS = 19
@@ -34,6 +35,8 @@ async def unused_names(controllers: Controllers, names: Iterable[bytes]) -> tupl
         values = {"topics": topics, "timeout": _TIMEOUT, "validate_only": True}
         answer = await controllers.send(CREATE_TOPICS, _VERSION, values)
         for topic in answer.topics:
+            if topic.error_code == REQUEST_TIMED_OUT:
+                raise LogUnavailable(f"CreateTopics failed with the error code {REQUEST_TIMED_OUT}.")
             if topic.error_code == NONE:
                 unused.add(topic.name.encode())
             elif topic.error_code != TOPIC_ALREADY_EXISTS:
