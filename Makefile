@@ -10,7 +10,7 @@ LAKE   ?= lake
 PIP    := $(BIN)/pip --disable-pip-version-check --no-input -q
 INDEX  := UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(BIN)/pip config list | sed -n "s/^global.index-url='\(.*\)'$$/\1/p")}}"
 UV     := $(INDEX) $(BIN)/uv pip install -q --require-hashes
-MVN    := MAVEN_OPTS="-XX:+UseSerialGC -XX:TieredStopAtLevel=1 $$MAVEN_OPTS" mvn -q -B -ntp
+MVN    := MAVEN_OPTS="$${MAVEN_OPTS:--XX:+UseSerialGC -XX:TieredStopAtLevel=1}" mvn -q -B -ntp
 
 unexport PYTHONDONTWRITEBYTECODE  # tests start many processes, which reuse the compiled files of earlier ones
 
@@ -122,14 +122,14 @@ $(AIRFLOW)/.ready: $(REQ)/airflow.txt $(BIN)/uv
 
 .jars/spark/.ready: conf/jars/pom.xml
 	@echo "fetching the jars of Delta Lake and S3A"
-	@$(MVN) -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.jars/spark \
+	@$(MVN) -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$(CURDIR)/.jars/spark" \
 	  -DincludeGroupIds=io.delta,org.apache.hadoop,software.amazon.awssdk,software.amazon.eventstream,org.reactivestreams \
 	  -DexcludeArtifactIds=hadoop-client-api,hadoop-client-runtime
 	@touch $@
 
 .jars/broker/.ready: tests/support/broker/pom.xml
 	@echo "fetching a Kafka broker for the tests"
-	@$(MVN) -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.jars/broker
+	@$(MVN) -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$(CURDIR)/.jars/broker"
 	@touch $@
 
 .s3-venv/.ready: $(REQ)/s3-server.txt $(BIN)/uv
@@ -141,17 +141,17 @@ $(AIRFLOW)/.ready: $(REQ)/airflow.txt $(BIN)/uv
 # Stricter than moto, but it takes two minutes, and Go, to build.
 .tools/versitygw:
 	@if command -v go >/dev/null; then echo "building versitygw, a server of S3 for the tests"; mkdir -p .tools/go; \
-	  GOBIN=$(CURDIR)/.tools GOPATH=$(CURDIR)/.tools/go GOCACHE=$(CURDIR)/.tools/go/cache \
+	  GOBIN="$(CURDIR)/.tools" GOPATH="$(CURDIR)/.tools/go" GOCACHE="$(CURDIR)/.tools/go/cache" \
 	  go install -modcacherw -ldflags="-s -w" github.com/versity/versitygw/cmd/versitygw@v1.8.0 2>/dev/null; rm -rf .tools/go; \
 	fi
 
 # 4.1 waits 5 ms with every commit on purpose: benchmarks compare with a later version.
 .jars/peer/.ready: tests/support/broker/pom.xml
 	@echo "fetching a second version of Kafka for the long tests and the benchmarks"
-	@$(MVN) -f $< -Dkafka.version=4.2.0 dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.jars/peer
+	@$(MVN) -f $< -Dkafka.version=4.2.0 dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$(CURDIR)/.jars/peer"
 	@touch $@
 
 .jars/oldest/.ready: tests/support/broker/pom.xml
 	@echo "fetching a broker of Kafka 3.9 for benchmarks/share_clients.py --cluster 3.9.1 (56 MB)"
-	@$(MVN) -f $< -Dkafka.version=3.9.1 dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.jars/oldest
+	@$(MVN) -f $< -Dkafka.version=3.9.1 dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$(CURDIR)/.jars/oldest"
 	@touch $@
