@@ -55,6 +55,9 @@ def check(store: Store, model: Model) -> None:
                 else:
                     assert value is not None
                     assert (VALUE.unpack_from(value)[0], value[VALUE.size :].decode()) == expected
+            of_topic = {partition for name, other, partition in model.offsets if (name, other) == (group, topic)}
+            found = store.offsets(group.encode(), {topic.encode()})
+            assert found.keys() == {key(topic.encode(), partition) for partition in of_topic}
         stored_topics = {name[:-4].decode() for name in store.offsets(group.encode())}
         assert stored_topics == {topic for name, topic, _ in model.offsets if name == group}
         assert len(store.offsets(group.encode())) == sum(name == group for name, _, _ in model.offsets)

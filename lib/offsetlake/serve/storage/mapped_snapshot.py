@@ -22,7 +22,7 @@ array `<name>_ends` with the end of each text.
 import json
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from mmap import ACCESS_READ, mmap
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -209,10 +209,12 @@ class MappedSnapshot:
             entries = slice(self._run_starts[run], self._run_starts[run + 1])
             yield self.topics[self._run_topics[run]], self._partitions[entries].tolist()
 
-    def entries(self, group: int) -> Iterator[tuple[bytes, int, Entry]]:
-        """Yield all entries of a group with topic and partition, in their order."""
+    def entries(self, group: int, topics: Container[bytes] | None = None) -> Iterator[tuple[bytes, int, Entry]]:
+        """Yield the entries of a group, of all topics or of some, with topic and partition, in their order."""
         for run in range(self._runs[group], self._runs[group + 1]):
             topic = self.topics[self._run_topics[run]]
+            if topics is not None and topic not in topics:
+                continue
             for index in range(self._run_starts[run], self._run_starts[run + 1]):
                 yield topic, self._partitions[index], self.entry(index)
 

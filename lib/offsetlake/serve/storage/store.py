@@ -8,7 +8,7 @@ so that an answer copies its head; an empty one is a tombstone. Keys within a gr
 """
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from time import perf_counter
 from typing import Any
 
@@ -135,18 +135,18 @@ class Store:
         """Return the topics and partitions of a group that open transactions have offsets of."""
         return {(name[:-4], _PARTITION.unpack(name[-4:])[0]) for name in self.pending.keys(group)}
 
-    def offsets(self, group: bytes) -> dict[bytes, bytes]:
-        """Return all stored offsets of a group by key."""
+    def offsets(self, group: bytes, topics: Container[bytes] | None = None) -> dict[bytes, bytes]:
+        """Return the stored offsets of a group by key, of all topics or of some."""
         offsets: dict[bytes, bytes] = {}
         memtables = (self.memtable, self.immutable_memtable)
         layers = [changes for memtable in memtables if (changes := memtable.get(group)) is not None]
         hiding = next((depth for depth, changes in enumerate(layers) if changes.hides_older), None)
         if hiding is None and (number := self.snapshot.group(group)) >= 0:
-            entries = self.snapshot.entries(number)
+            entries = self.snapshot.entries(number, topics)
             offsets = {key(topic, partition): encoded(entry) for topic, partition, entry in entries}
         for changes in reversed(layers if hiding is None else layers[: hiding + 1]):
             offsets |= changes.offsets
-        return {name: value for name, value in offsets.items() if value}
+        return {name: value for name, value in offsets.items() if value and (topics is None or name[:-4] in topics)}
 
     def group(self, group: bytes) -> GroupKind | None:
         """Return the kind of a group (`MappedSnapshot.kind`), or None if there is no such group."""

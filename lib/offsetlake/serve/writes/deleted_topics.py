@@ -173,11 +173,9 @@ class _TopicDeletion(DeletionWrite):
 
     def offsets(self) -> list[tuple[bytes, int]]:
         """Return the topics and partitions to delete."""
-        stored = self._store.offsets(self._group)
         found = {
             (name[:-4], int.from_bytes(name[-4:], "big", signed=True)): VALUE.unpack_from(value)[2]
-            for name, value in stored.items()
-            if name[:-4] in self._topics
+            for name, value in self._store.offsets(self._group, self._topics).items()
         }
         for topic, partition in self._store.unstable(self._group):
             if topic in self._topics:
