@@ -292,6 +292,17 @@ def test_a_log_partition_beyond_those_of_the_topic_is_refused(tmp_path: Path, or
     server.close()
 
 
+def test_a_segment_that_begins_with_zeros_is_refused_as_corrupt(tmp_path: Path, origin: Origin) -> None:
+    """The length fields are consistent: they are those of batches without a header."""
+    server = InProcess(tmp_path, origin, {TOPIC: PARTITIONS})
+    segment = server.log / "__share_group_state-3" / f"{0:020}.log"
+    segment.parent.mkdir(exist_ok=True)
+    segment.write_bytes(bytes(12 * 100))
+    with pytest.raises(LogUnavailable, match=f"{segment} is corrupt"):
+        server.load()
+    server.close()
+
+
 def test_records_that_cannot_be_decoded_are_skipped(
     tmp_path: Path, origin: Origin, caplog: pytest.LogCaptureFixture
 ) -> None:

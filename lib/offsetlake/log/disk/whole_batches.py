@@ -10,6 +10,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from offsetlake.errors import LogUnavailable
 
 _BATCH_LENGTH = struct.Struct(">8xi")  # the field after the base offset
+_MIN_LENGTH = 14  # of a batch with magic 0
 
 
 def whole_batches(segment: Path) -> Iterator[DefaultRecordBatch]:
@@ -37,7 +38,7 @@ def _has_whole_batches(data: bytes) -> bool:
     position = 0
     while position <= len(data) - _BATCH_LENGTH.size:
         (length,) = _BATCH_LENGTH.unpack_from(data, position)
-        if length < 0:
+        if length < _MIN_LENGTH:
             return False
         position += _BATCH_LENGTH.size + length
     return position == len(data)

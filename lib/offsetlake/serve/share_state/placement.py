@@ -5,6 +5,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
+from aiokafka.errors import CorruptRecordException
 from aiokafka.record.memory_records import MemoryRecords
 
 from offsetlake.errors import LogMismatch, LogUnavailable, UndecodableRecord
@@ -80,11 +81,12 @@ def _first_keys(path: Path) -> Iterator[bytes]:
             batches = MemoryRecords(file.read(_MAX_HEAD_BYTES))
     except OSError as error:
         raise LogUnavailable(f"The segment {segment} cannot be read: {error.strerror}.") from error
-    while (batch := batches.next_batch()) is not None and batch.validate_crc():
-        for record in () if batch.is_control_batch else batch:
-            with suppress(UndecodableRecord):
-                decoded(record.key or b"", record.value)
-                yield (record.key or b"")[2:]
+    with suppress(CorruptRecordException):
+        while (batch := batches.next_batch()) is not None and batch.validate_crc():
+            for record in () if batch.is_control_batch else batch:
+                with suppress(UndecodableRecord):
+                    decoded(record.key or b"", record.value)
+                    yield (record.key or b"")[2:]
 
 
 def _mismatch(path: Path, what: str) -> LogMismatch:
