@@ -205,6 +205,24 @@ def test_many_acknowledgements_have_short_steps_and_are_refused_if_the_member_le
     assert _acquire(partition, [(0, count - 1)], most=count, size=count, member="other") == [(0, count - 1, 2)]
 
 
+def test_a_lock_that_expires_between_the_steps_of_refused_acknowledgements_is_released_soon() -> None:
+    count = 2000
+    partition = _partition()
+    _acquire(partition, [(0, count - 1)], most=count, size=count)
+    expires_ms = partition.next_timeout_ms
+    assert expires_ms is not None
+    batches = [AcknowledgementBatch(offset, offset, [ACCEPT]) for offset in range(count)]
+    steps = partition.acknowledge(expires_ms - 1, "m", batches)
+    while len([*partition.spans()]) == 1:
+        next(steps)
+    assert partition.time_out(expires_ms)
+    assert complete(steps).error_code == INVALID_RECORD_STATE
+    assert partition.next_timeout_ms is not None
+    assert partition.next_timeout_ms <= expires_ms
+    assert partition.time_out(expires_ms)
+    assert _acquire(partition, [(0, count - 1)], most=count, size=count, member="other") == [(0, count - 1, 2)]
+
+
 def test_acknowledgements_of_too_many_ranges_are_refused() -> None:
     count = 30_000
     partition = _partition(ShareSettings(max_in_flight_records=count))

@@ -134,6 +134,7 @@ class SharePartition:
         write = self._write(changes)
         if error_code and write:
             self._complete(write, False, now_ms)
+            self._lock_until(now_ms)  # locks may have expired between the steps
         return Acknowledged(error_code) if error_code else Acknowledged(write=write)
 
     def release(self, member_id: str) -> StateWrite | None:
