@@ -176,9 +176,12 @@ class GroupPartition:
         name = self._reads.topic_name(self._partition)
         if leader is None or name is None:
             raise LogUnavailable("The partition has no leader.")
+        end = UNKNOWN
+        if timestamp >= 0:  # read the end first, so that a record that arrives in between is not skipped
+            end = await leader.list_offset(name, self._partition.partition, LATEST)
         offset = await leader.list_offset(name, self._partition.partition, timestamp)
-        if offset < 0 <= timestamp:  # there is no record of that time or a later one
-            offset = await leader.list_offset(name, self._partition.partition, LATEST)
+        if offset < 0:  # there is no record of that time or a later one
+            offset = end
         if offset < 0:
             raise LogUnavailable("The leader of the partition does not know the offset yet.")
         return offset
