@@ -6,8 +6,14 @@ from typing import Any
 
 import pytest
 
-from offsetlake.coordinator.share_partition.requests import AcquireMode
-from offsetlake.kafka.error_codes import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_ID
+from offsetlake.coordinator.share_partition.requests import (
+    AcknowledgementBatch,
+    AcquireMode,
+    AcquireRequest,
+    FetchedBatch,
+)
+from offsetlake.coordinator.share_state.requests import ShareStateResult
+from offsetlake.kafka.error_codes import NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_ID
 from offsetlake.serve.share.leader_reads import Fetched
 from offsetlake.serve.share.partition_reads import MAX_KEPT_READS, RETRY_SECONDS
 from offsetlake.serve.share.sessions import IdPartition, SessionKey
@@ -126,6 +132,35 @@ def test_a_group_begins_with_the_records_of_a_duration_or_at_the_end(found: int,
         sharing.partitions.close()
 
     run(fetch())
+
+
+def test_acknowledgements_of_a_share_partition_that_is_closed_between_their_steps_are_not_written() -> None:
+    """The share partition may be loaded again by then, and its records delivered to another member."""
+    count = 2000
+
+    async def acknowledge() -> None:
+        sharing = ShareCluster(nothing)
+        share_partition = sharing.partitions.get(MEMBER.group, PARTITION)
+        while share_partition.records is None:
+            await asyncio.sleep(0)
+        request = AcquireRequest(MEMBER.member, count, count, 0, [FetchedBatch(0, count - 1)])
+        assert share_partition.acquire(request)
+        writes: list[object] = []
+
+        async def write(request: object) -> ShareStateResult:
+            writes.append(request)
+            return ShareStateResult()
+
+        sharing.persister.write = write
+        batches = [AcknowledgementBatch(offset, offset, [1]) for offset in range(count)]
+        acknowledged = asyncio.create_task(share_partition.acknowledge(MEMBER.member, batches, allows_renew=False))
+        while len([*share_partition.records.spans()]) == 1:
+            await asyncio.sleep(0)
+        await sharing.partitions.close_group(MEMBER.group)
+        assert await (await acknowledged) == NOT_LEADER_OR_FOLLOWER
+        assert not writes
+
+    run(acknowledge())
 
 
 def test_a_malformed_response_is_read_again(caplog: pytest.LogCaptureFixture) -> None:

@@ -96,7 +96,7 @@ class GroupPartition:
         """Acknowledge records of a member; the result is an error code, when the change is durable.
 
         Many acknowledgements are applied in steps. If the member leaves between these, all of them are refused, and
-        the records are released.
+        the records are released. Nothing is written if the share partition is closed between them.
         """
         error_code = self.error_code or NOT_LEADER_OR_FOLLOWER
         if self.records is not None and not self.error_code:
@@ -104,10 +104,10 @@ class GroupPartition:
             acknowledged = await complete_in_turns(self.records.acknowledge(_clock_ms(), member, batches, allows_renew))
             if self._acknowledging.pop(member, False):
                 self.release(member)
-            if acknowledged.write is not None:
+            if acknowledged.write is not None and not self.error_code:
                 return self._start(self._write(acknowledged.write))
             self._changed()
-            error_code = acknowledged.error_code
+            error_code = self.error_code or acknowledged.error_code
         done = asyncio.get_running_loop().create_future()
         done.set_result(error_code)
         return done
