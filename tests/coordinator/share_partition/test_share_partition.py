@@ -21,7 +21,7 @@ from offsetlake.rules.share_state import ShareSnapshot, StateBatch
 from offsetlake.serve.steps import complete
 
 ACCEPT, RELEASE = 1, 2
-MAX_RANGES_PER_STEP = 600
+MAX_RANGES_PER_STEP, MAX_TYPES_PER_STEP = 600, 40_000
 EXACT = AcquireMode.RECORD_LIMIT
 
 
@@ -221,6 +221,12 @@ def test_a_lock_that_expires_between_the_steps_of_refused_acknowledgements_is_re
     assert partition.next_timeout_ms <= expires_ms
     assert partition.time_out(expires_ms)
     assert _acquire(partition, [(0, count - 1)], most=count, size=count, member="other") == [(0, count - 1, 2)]
+
+
+def test_many_types_of_one_acknowledgement_are_checked_in_steps() -> None:
+    count = 1_000_000
+    steps = _partition().acknowledge(0, "m", [AcknowledgementBatch(0, count - 1, (ACCEPT,) * (count - 1) + (9,))])
+    assert sum(1 for _ in steps) >= count // MAX_TYPES_PER_STEP
 
 
 def test_acknowledgements_of_too_many_ranges_are_refused() -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from offsetlake.coordinator.share_partition.steps import RANGES_PER_STEP, Steps
+from offsetlake.coordinator.share_partition.steps import RANGES_PER_STEP, TYPES_PER_STEP, Steps
 from offsetlake.kafka import error_codes
 from offsetlake.rules.share_state import StateBatch
 
@@ -102,8 +102,12 @@ def are_valid(batches: Sequence[AcknowledgementBatch], allows_renew: bool) -> St
         records = batch.last_offset - batch.first_offset + 1
         if records <= 0 or batch.first_offset < previous_last or len(batch.types) not in {1, records}:
             return False
-        if not AcknowledgeType.GAP <= min(batch.types) <= max(batch.types) <= last_type:
-            return False
+        for first in range(0, len(batch.types), TYPES_PER_STEP):
+            types = batch.types[first : first + TYPES_PER_STEP]
+            if not AcknowledgeType.GAP <= min(types) <= max(types) <= last_type:
+                return False
+            if len(types) == TYPES_PER_STEP:
+                yield 0
         previous_last = batch.last_offset
         if number % RANGES_PER_STEP == 0:
             yield 0

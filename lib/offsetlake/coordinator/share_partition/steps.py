@@ -9,3 +9,6 @@ Steps = Generator[int, None, _Result]
 
 RANGES_PER_STEP = 256
 """The ranges of offsets that are checked or changed in one step, in some microseconds each."""
+
+TYPES_PER_STEP = 1 << 15
+"""The acknowledge types that are checked in one step, in some nanoseconds each."""
