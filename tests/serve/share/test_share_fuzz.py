@@ -32,6 +32,9 @@ OTHERS = [(api, version) for api, versions in SHARE_VERSIONS.items() for version
 OTHERS += [(api, 0) for api in PERSISTER]
 OFFSETS = (*range(-1, RECORDS + 1), 0, 0, 0, 2**62)
 REQUESTS = 1000
+TIMEOUT_SECONDS = 60.0
+BROKEN_SECONDS = 0.05
+"""How long to wait for the response to a broken request, which may be a part of a frame that the server waits for."""
 _CORRELATION = struct.Struct(">i")
 
 
@@ -63,14 +66,14 @@ class Listening:
 
         self._sockets = await loop.create_server(connect, "127.0.0.1", 0)
 
-    async def send(self, frame: bytes, *, closes: bool = False) -> bytes:
+    async def send(self, frame: bytes, seconds: float, *, closes: bool) -> bytes:
         """Send a frame with its size; return the response without its size, or nothing if the connection is closed."""
         reader, writer = await asyncio.open_connection(*self._sockets.sockets[0].getsockname())
         try:
             writer.write(frame)
             if closes:
                 return b""
-            async with asyncio.timeout(0.05):
+            async with asyncio.timeout(seconds):
                 return await reader.readexactly(struct.unpack(">i", await reader.readexactly(4))[0])
         except (TimeoutError, asyncio.IncompleteReadError, ConnectionError):
             return b""
@@ -133,15 +136,20 @@ def share_values(api: int, rng: random.Random, topic_id: bytes) -> dict[str, Any
     return values
 
 
-def random_frame(rng: random.Random, topic_id: bytes) -> bytes:
-    """Return a request with its size: mostly of the two APIs of the listener, a third of them broken."""
+def random_frame(rng: random.Random, topic_id: bytes) -> tuple[bytes, float]:
+    """Return a request with its size, and how long to wait for the response in seconds.
+
+    Most requests are of the two APIs of the listener, and a third are broken.
+    """
     if rng.random() < 0.7:
         api, version = rng.choice((SHARE_FETCH, SHARE_ACKNOWLEDGE)), rng.choice((1, 2))
         data = request(api, version, share_values(api, rng, topic_id))
     else:
         api, version = rng.choice(OTHERS)
         data = bytes(Layout(api, version, plain_entity(api, version)).data)
-    return altered(data, rng) if rng.random() < 0.35 else struct.pack(">i", len(data)) + data
+    if rng.random() < 0.35:
+        return altered(data, rng), BROKEN_SECONDS
+    return struct.pack(">i", len(data)) + data, TIMEOUT_SECONDS
 
 
 async def fuzz(listening: Listening, seed: int) -> int:
@@ -149,7 +157,7 @@ async def fuzz(listening: Listening, seed: int) -> int:
     rng, answers = random.Random(seed), 0
     for _ in range(REQUESTS // 10):
         frames = [random_frame(rng, listening.topic_id) for _ in range(10)]
-        responses = await asyncio.gather(*(listening.send(each, closes=rng.random() < 0.2) for each in frames))
+        responses = await asyncio.gather(*(listening.send(*each, closes=rng.random() < 0.2) for each in frames))
         answers += sum(map(bool, responses))
     return answers
 
