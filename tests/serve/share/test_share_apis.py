@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 
 from offsetlake.coordinator.share_partition.settings import ShareSettings
-from offsetlake.kafka.error_codes import GROUP_AUTHORIZATION_FAILED, NONE
+from offsetlake.kafka.error_codes import GROUP_AUTHORIZATION_FAILED, NONE, SHARE_SESSION_NOT_FOUND
 from offsetlake.serve.auth.acl import COMMIT, READ, Access, Grant
 from offsetlake.serve.auth.principals import Client, RequestContext
 from offsetlake.serve.protocol.encoding import Values
@@ -194,6 +194,18 @@ def test_a_connection_that_is_lost_before_its_request_is_read_opens_no_session()
         share = apis(sessions, partitions=5000)
         request = share_request(topics=partitions({each: [] for each in range(5000)}))
         await steps_of(share.fetch(request, RequestContext(2, client, None)), lambda _: share.disconnect(client))
+        assert len(sessions) == 0
+
+    asyncio.run(handled())
+
+
+def test_a_connection_that_is_lost_before_the_task_of_its_request_runs_opens_no_session() -> None:
+    async def handled() -> None:
+        sessions, client = ShareSessions(1), Client()
+        share = apis(sessions)
+        answering = asyncio.create_task(share.fetch(share_request(), RequestContext(2, client, None)))
+        share.disconnect(client)
+        assert (await answering)["error_code"] == SHARE_SESSION_NOT_FOUND
         assert len(sessions) == 0
 
     asyncio.run(handled())

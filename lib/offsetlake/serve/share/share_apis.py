@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -51,15 +51,19 @@ class ShareApis:
         self._releases: dict[SessionKey, asyncio.Task[None]] = {}
         self._is_closed = False
 
-    async def fetch(self, request: Any, context: RequestContext) -> Values:
-        """Answer ShareFetch."""
+    def fetch(self, request: Any, context: RequestContext) -> Coroutine[Any, Any, Values]:
+        """Answer ShareFetch; the connection may be lost before the result is awaited."""
+        self._connected.add(context.client)
+        return self._fetch(request, context)
+
+    async def _fetch(self, request: Any, context: RequestContext) -> Values:
         error, message = _request_error(request, context)
         if not error and _is_renewal(request, context):
             error, message = _renewal_error(request)
         if error:
+            self._connected.discard(context.client)
             return self._failed(error, message)
         key = SessionKey(request.group_id, request.member_id)
-        self._connected.add(context.client)
         batches, forgotten = await acknowledgements(request), await forgotten_partitions(request)
         while key in self._releases:  # else it would release what the new session acquires
             await self._releases[key]
