@@ -10,7 +10,7 @@ import pytest
 from offsetlake.lake.files import table_schema
 from offsetlake.pipeline.changes import share_groups
 from offsetlake.pipeline.changes.reset import Reset
-from offsetlake.pipeline.changes.share_groups import reset_share_group
+from offsetlake.pipeline.changes.share_groups import reset_share_group, share_as_of
 from offsetlake.queries import share
 from offsetlake.rules import strategies
 
@@ -119,6 +119,30 @@ def test_rows_have_the_name_of_the_topic_and_the_lag(seed: int) -> None:
         complete = source["acknowledged_records"] + source["archived_records"] if complete is None else complete
         lag = None if end is None or source["start_offset"] is None else end - source["start_offset"] - complete
         assert (row["topic"], row["log_end_offset"], row["lag"]) == (name, end, lag)
+
+
+def test_a_topic_that_was_created_again_since_does_not_get_the_start_offset_of_the_former_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def rows_at(instant_ms: int | None) -> pa.Table:
+        ids = ("id-1", "id-3") if instant_ms == 1 else ("id-1", "id-2", "id-3")
+        rows = [
+            {"group_id": "g", "topic_id": id_, "partition": 0, "start_offset": 40 + (instant_ms or 5), "log_offset": 0,
+             "log_timestamp": int(id_[-1]), "available_records": 0, "acknowledged_records": 0, "archived_records": 0}
+            for id_ in ids
+        ]  # fmt: skip
+        schema = table_schema("share_partitions")
+        topics = pa.array([TOPICS[id_] for id_ in ids])
+        return pa.Table.from_pylist(rows, schema=schema).append_column("topic", topics)
+
+    monkeypatch.setattr(share_groups, "share_groups_in_history", lambda _lake, name: {name: 3})
+    monkeypatch.setattr(share_groups, "select_groups", lambda _lake, _places: StubGroups("g"))
+    monkeypatch.setattr(share_groups, "share_partitions", lambda _lake, instant_ms=None: rows_at(instant_ms))
+    lake: Any = StubLake([])
+    plan = share_as_of(lake, "g", 1, None, 0, through_cluster=True)
+    assert plan is not None
+    found = {row["topic"]: (row["topic_id"], row["committed_offset"], row["outcome"]) for row in plan.to_pylist()}
+    assert found == {"orders": ("id-2", 45, "unchanged"), "payments": ("id-3", 41, "planned")}
 
 
 def test_notes_count_the_delivery_states_that_are_discarded() -> None:

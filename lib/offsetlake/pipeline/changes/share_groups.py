@@ -60,7 +60,8 @@ def share_as_of(
 ) -> pa.Table | None:
     """Plan to restore the start offsets of share groups at a time; None if no share group matches the pattern.
 
-    Share partitions that did not exist then, or whose start offset was undecided, do not change.
+    Share partitions that did not exist then, as those of topics that were created again since, or whose start offset
+    was undecided, do not change.
     """
     places = share_groups_in_history(lake, pattern)
     if not places:
@@ -70,7 +71,8 @@ def share_as_of(
         _newest(share_partitions(lake), places),
         _newest(share_partitions(lake, instant_ms=timestamp), places),
     )
-    known = then.filter(pc.is_valid(then["start_offset"]))
+    created_again = among(then, stored, KEY) & ~among(then, stored, [*KEY, "topic_id"])
+    known = then.filter(pc.and_(pc.is_valid(then["start_offset"]), pa.array(~created_again)))
     later = stored.filter(pa.array(~among(stored, known, KEY)))
     none = pa.nulls(later.num_rows, pa.int64())
     note = pa.repeat(pa.scalar(_DECIDED_LATER), later.num_rows)
