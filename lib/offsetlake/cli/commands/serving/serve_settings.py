@@ -180,9 +180,10 @@ def _offset_reset(name: str, text: str) -> str:
 
 def _is_iso_duration(text: str) -> bool:
     try:
-        return text.startswith("P") and duration_ms(text) >= 0
+        duration_ms(text)
     except BadRequest:
         return False
+    return text.startswith("P")
 
 
 def _flag(name: str, text: str) -> bool:
