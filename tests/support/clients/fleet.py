@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from support.broker.kafka_tools import compile_java, java
 from support.clients.output import events
@@ -174,6 +175,31 @@ class Member:
         settings = [f"--consumer-property={each}" for each in properties if not each.startswith("bootstrap")]
         consumer = "org.apache.kafka.tools.consumer.ConsoleConsumer"
         return java(consumer, *server, *shown, *settings, log_level="OFF")  # warnings would break the lines of records
+
+
+MemberT = TypeVar("MemberT", bound=Member)
+
+
+class Fleet(list[MemberT]):
+    """The members of a run."""
+
+    def running(self) -> list[MemberT]:
+        """Return the members whose processes run, and note those that have ended by themselves."""
+        return [member for member in self if member.is_running]
+
+    def stop(self) -> list[str]:
+        """End the running members with SIGTERM; return the failures of all members."""
+        running = self.running()
+        for member in running:
+            member.request_stop()
+        for member in running:
+            member.stopped()
+        return [text for member in self for text in member.failures]
+
+    def kill(self) -> None:
+        """End all members with SIGKILL."""
+        for member in self:
+            member.kill()
 
 
 def compile_clients(folder: Path) -> None:

@@ -1,6 +1,5 @@
 """A run of real consumers over a serving process that is killed, with members that are killed, paused and added."""
 
-import heapq
 import itertools
 import random
 import subprocess
@@ -16,10 +15,11 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from support.broker.kafka_tools import group_command, java
 from support.broker.workload import create_topic, simple_commit
 from support.clients.evidence import moved_back
-from support.clients.fleet import KINDS, RESULTS, TOPIC, Member, compile_clients
+from support.clients.fleet import KINDS, RESULTS, TOPIC, Fleet, Member, compile_clients
 from support.clients.output import Batch, batches
 from support.clients.records import PARTITIONS, RESULT_PARTITIONS, Records, results_of
 from support.clients.results import Plan, Results
+from support.clients.schedule import Schedule
 from support.serve.adopted import Adopted, committed
 
 SECONDS, END_SECONDS = 120, 300
@@ -32,7 +32,7 @@ FEATURES = "org.apache.kafka.tools.FeatureCommand"
 
 
 class Run:
-    """One run. Its schedule is a heap of times and actions, which one thread executes."""
+    """One run."""
 
     def __init__(self, folder: Path, plan: Plan, report: Callable[[str], None]) -> None:
         self._folder, self._plan, self._report = folder, plan, report
@@ -40,9 +40,8 @@ class Run:
         self._adopted = Adopted(folder / "cluster")
         self._bootstrap = self._adopted.broker.bootstrap
         self._serving, self._served_since_ms = self._adopted.serving(), 0
-        self._members: list[Member] = []
-        self._numbers = itertools.count(1)
-        self._schedule: list[tuple[float, int, Callable[[], None]]] = []
+        self._members = Fleet[Member]()
+        self._schedule = Schedule()
         self.results = Results(plan)
 
     def run(self) -> Results:
@@ -54,7 +53,7 @@ class Run:
             self._adopt()
             self._start_serving()
             stack.callback(self._stop_serving)
-            stack.callback(self._kill_members)
+            stack.callback(self._members.kill)
             for name in self._plan.kinds:
                 self._add(name)
             self._until_joined()
@@ -62,7 +61,7 @@ class Run:
             self._produce_and_disturb()
             self._until_read()
             self.results.seconds = time.monotonic() - started
-            self._stop_members()
+            self.results.failures += self._members.stop()
             self._look()
             if "pipeline" in self.results.groups:
                 self.results.results = Counter(results_of(self._bootstrap))
@@ -100,12 +99,7 @@ class Run:
         records, started = Records(self._bootstrap, self._plan.records, self._plan.seconds), time.monotonic()
         records.start()
         self._plan_events(records, started)
-        while self._schedule:
-            due, _, action = heapq.heappop(self._schedule)
-            while (left := due - time.monotonic()) > 0:
-                self._running_members()
-                time.sleep(min(left, 0.5))
-            action()
+        self._schedule.execute(self._members.running)
         records.join()
         self.results.ends = dict(sorted(records.ends.items()))
         self.results.failures += records.failures
@@ -114,29 +108,23 @@ class Run:
         plan = self._plan
         for number in range(plan.kills):
             within = self._random.uniform(0.2, 0.8)
-            self._at(started + plan.seconds * (number + within) / plan.kills, self._kill_serving)
+            self._schedule.at(started + plan.seconds * (number + within) / plan.kills, self._kill_serving)
         actions = itertools.cycle((self._kill_member, self._pause_briefly, self._pause_long, self._add_member))
         for number in range(plan.member_events):
             within = self._random.uniform(0.2, 0.8)
-            self._at(started + plan.seconds * (number + within) / plan.member_events, next(actions))
+            self._schedule.at(started + plan.seconds * (number + within) / plan.member_events, next(actions))
         for number, partitions in enumerate((PARTITIONS + 2, MAX_PARTITIONS), 1):
             due = started + plan.seconds * number / 3
-            self._at(due, lambda partitions=partitions: self._add_partitions(records, partitions))  # type: ignore[misc]
+            self._schedule.at(due, lambda partitions=partitions: self._add_partitions(records, partitions))  # type: ignore[misc]
         if "pipeline" in plan.kinds:
-            self._at(started + plan.seconds / 2, self._downgrade_transactions)
+            self._schedule.at(started + plan.seconds / 2, self._downgrade_transactions)
         for number in range(1, 6):
-            self._at(started + plan.seconds * number / 6, self._look)
-
-    def _at(self, due: float, action: Callable[[], None]) -> None:
-        heapq.heappush(self._schedule, (due, next(self._numbers), action))
-
-    def _later(self, seconds: float, action: Callable[[], None]) -> None:
-        self._at(time.monotonic() + seconds, action)
+            self._schedule.at(started + plan.seconds * number / 6, self._look)
 
     def _kill_serving(self) -> None:
         killed_ms = _now_ms()
         if (left := MIN_SERVING_SECONDS - (killed_ms - self._served_since_ms) / 1000) > 0:
-            self._later(left, self._kill_serving)
+            self._schedule.later(left, self._kill_serving)
             return
         self._serving.kill()
         self._note("killed the process")
@@ -155,16 +143,13 @@ class Run:
         self._note(f"added {self._add(self._random.choice(sorted(set(self._plan.kinds)))).name}")
 
     def _any_member(self) -> Member:
-        return self._random.choice([member for member in self._running_members() if not member.is_paused])
-
-    def _running_members(self) -> list[Member]:
-        return [member for member in self._members if member.is_running]
+        return self._random.choice([member for member in self._members.running() if not member.is_paused])
 
     def _kill_member(self) -> None:
         member = self._any_member()
         member.kill()
         self._note(f"killed {member.name}")
-        self._later(self._random.choice((1, 2 + self._plan.session_ms / 1000)), member.start)
+        self._schedule.later(self._random.choice((1, 2 + self._plan.session_ms / 1000)), member.start)
 
     def _pause_briefly(self) -> None:
         self._pause(2)
@@ -176,7 +161,7 @@ class Run:
         member = self._any_member()
         member.pause()
         self._note(f"paused {member.name} for {seconds:.0f} s")
-        self._later(seconds, member.resume)
+        self._schedule.later(seconds, member.resume)
 
     def _add_partitions(self, records: Records, partitions: int) -> None:
         admin = AdminClient({"bootstrap.servers": self._bootstrap})
@@ -206,7 +191,7 @@ class Run:
     def _until_read(self) -> None:
         deadline = time.monotonic() + END_SECONDS
         while time.monotonic() < deadline:
-            self._running_members()
+            self._members.running()
             self._read()
             if self._is_committed() and not any(self.results.missing(group) for group in self.results.groups):
                 return
@@ -226,18 +211,6 @@ class Run:
         for member in self._members:
             read[member.kind.group] += batches(member.output) if member.output.exists() else []
         self.results.read = read
-
-    def _stop_members(self) -> None:
-        running = self._running_members()
-        for member in running:
-            member.request_stop()
-        for member in running:
-            member.stopped()
-        self.results.failures += [text for member in self._members for text in member.failures]
-
-    def _kill_members(self) -> None:
-        for member in self._members:
-            member.kill()
 
     def _check_log(self) -> None:
         self.results.failures += [line for line in self._serving.said if "Traceback" in line or "Error" in line]

@@ -1,6 +1,5 @@
 """A run of real share consumers over a serving process that is killed, with members that are killed and paused."""
 
-import heapq
 import itertools
 import json
 import random
@@ -17,8 +16,9 @@ from typing import Any
 from support.broker.broker import Broker
 from support.broker.kafka_tools import NEWER, OLDEST, java
 from support.broker.workload import create_topic
-from support.clients.fleet import TOPIC
+from support.clients.fleet import TOPIC, Fleet
 from support.clients.records import PARTITIONS, Records
+from support.clients.schedule import Schedule
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle
 from support.lakes import new_lake
@@ -41,7 +41,7 @@ _TOOL = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 
 
 class ShareRun:
-    """One run. Its schedule is a heap of times and actions, which one thread executes."""
+    """One run."""
 
     def __init__(self, folder: Path, plan: SharePlan, report: Callable[[str], None]) -> None:
         self._folder, self._plan, self._report = folder, plan, report
@@ -51,9 +51,8 @@ class ShareRun:
         self._broker = Broker(folder / "broker", version=plan.cluster_version, features=features)
         timeouts = {"share_record_lock_duration_ms": plan.lock_ms, "share_session_timeout_ms": SESSION_MS}
         self._serving = Sharing(folder, self._broker, **timeouts)
-        self._members: list[ShareMember] = []
-        self._numbers = itertools.count(1)
-        self._schedule: list[tuple[float, int, Callable[[], None]]] = []
+        self._members = Fleet[ShareMember]()
+        self._schedule = Schedule()
         self._copies: list[tuple[int, Path]] = []
         self._served_since_ms = 0
         self.results = ShareResults(plan)
@@ -67,7 +66,7 @@ class ShareRun:
             create_topic(self._broker.bootstrap, TOPIC, PARTITIONS)
             self._start_serving()
             stack.callback(self._kill_process)
-            stack.callback(self._kill_members)
+            stack.callback(self._members.kill)
             for name in self._plan.kinds:
                 number = sum(member.kind.name == name for member in self._members)
                 self._members.append(ShareMember(classes, self._serving.share, KINDS[name], number))
@@ -78,7 +77,7 @@ class ShareRun:
             self._until_completed()
             self.results.seconds = time.monotonic() - started
             self._look()
-            self._stop_members()
+            self.results.wrong += self._members.stop()
             self._serving.stop()
             self._copy()
         self._compare()
@@ -93,7 +92,7 @@ class ShareRun:
         sizes = Counter(member.kind.group for member in self._members)
         deadline = time.monotonic() + END_SECONDS
         while time.monotonic() < deadline:
-            self._running_members()
+            self._members.running()
             values = ask(self._serving.share, _DESCRIBE_GROUPS, 1, group_ids=[*sizes])
             if all(len(group["members"]) == sizes[group["group_id"]] for group in values["groups"]):
                 return
@@ -108,12 +107,7 @@ class ShareRun:
         disturb = (self._kill_member, self._pause_member)
         self._plan_evenly([disturb[number % 2] for number in range(plan.member_events)])
         self._plan_evenly([self._look] * (plan.kills // 5))
-        while self._schedule:
-            due, _, action = heapq.heappop(self._schedule)
-            while (left := due - time.monotonic()) > 0:
-                self._running_members()
-                time.sleep(min(left, 0.2))
-            action()
+        self._schedule.execute(self._members.running)
         records.join()
         self.results.ends = dict(sorted(records.ends.items()))
         self.results.wrong += records.failures
@@ -121,15 +115,12 @@ class ShareRun:
 
     def _plan_evenly(self, actions: list[Callable[[], None]]) -> None:
         for number, action in enumerate(actions):
-            self._later(self._plan.seconds * (number + self._random.uniform(0.2, 0.8)) / len(actions), action)
-
-    def _later(self, seconds: float, action: Callable[[], None]) -> None:
-        heapq.heappush(self._schedule, (time.monotonic() + seconds, next(self._numbers), action))
+            self._schedule.later(self._plan.seconds * (number + self._random.uniform(0.2, 0.8)) / len(actions), action)
 
     def _kill_serving(self) -> None:
         killed_ms = _now_ms()
         if (left := MIN_SERVING_SECONDS - (killed_ms - self._served_since_ms) / 1000) > 0:
-            self._later(left, self._kill_serving)
+            self._schedule.later(left, self._kill_serving)
             return
         self._serving.kill()
         if len(self.results.outages) == self._plan.kills // 2:
@@ -144,21 +135,18 @@ class ShareRun:
         member = self._any_member(lambda each: each.kind.name != CONSOLE)
         member.kill()
         self._note(f"killed {member.name}")
-        self._later(1, member.start)
+        self._schedule.later(1, member.start)
 
     def _pause_member(self) -> None:
         """Pause a member until its lock has expired."""
         member = self._any_member(lambda _: True)
         member.pause()
         self._note(f"paused {member.name}")
-        self._later(1 + self._plan.lock_ms / 1000, member.resume)
+        self._schedule.later(1 + self._plan.lock_ms / 1000, member.resume)
 
     def _any_member(self, accepts: Callable[[ShareMember], bool]) -> ShareMember:
-        running = [member for member in self._running_members() if not member.is_paused and accepts(member)]
+        running = [member for member in self._members.running() if not member.is_paused and accepts(member)]
         return self._random.choice(running)
-
-    def _running_members(self) -> list[ShareMember]:
-        return [member for member in self._members if member.is_running]
 
     def _look(self) -> None:
         """Run kafka-share-groups; while the process is restarted, it may fail."""
@@ -175,7 +163,7 @@ class ShareRun:
     def _until_completed(self) -> None:
         deadline = time.monotonic() + END_SECONDS
         while time.monotonic() < deadline:
-            self._running_members()
+            self._members.running()
             log = StateLog(self._folder / "log")
             open_records = {
                 (group, partition): end - log.completed(group, partition)
@@ -186,18 +174,6 @@ class ShareRun:
             self._report(f"{sum(open_records.values())} records are open")
             time.sleep(1)
         self.results.wrong.append(f"Not all records were completed within {END_SECONDS} s: {open_records}")
-
-    def _stop_members(self) -> None:
-        running = self._running_members()
-        for member in running:
-            member.request_stop()
-        for member in running:
-            member.stopped()
-        self.results.wrong += [text for member in self._members for text in member.failures]
-
-    def _kill_members(self) -> None:
-        for member in self._members:
-            member.kill()
 
     def _kill_process(self) -> None:
         self._serving.kill()
