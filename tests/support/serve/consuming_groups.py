@@ -41,7 +41,7 @@ class ConsumingGroup:
         raise NotImplementedError
 
     def gain(self, name: str, partitions: Iterable[int]) -> None:
-        """Give partitions to a consumer, which nobody may own, and fetch their committed offsets."""
+        """Give a consumer partitions that nobody owns, and fetch their committed offsets."""
         gained = sorted(partitions)
         owned = {number for positions in self.positions.values() for number in positions}
         assert owned.isdisjoint(gained), "a partition has two owners"
