@@ -8,7 +8,8 @@ import pytest
 
 from offsetlake.serve.http import group_pages
 from offsetlake.serve.storage.group_details import GroupKind
-from offsetlake.serve.storage.store import VALUE, Store, key
+from offsetlake.serve.storage.memtable import VALUE
+from offsetlake.serve.storage.store import Store, key
 from support.serve.mapped_snapshots import Key, mapped_snapshot
 
 NO_OFFSETS: Mapping[Key, Mapping[str, object]] = {}

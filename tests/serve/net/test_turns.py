@@ -19,7 +19,8 @@ from offsetlake.serve.net.turns import BACKLOG_SECONDS, IMMEDIATE_SECONDS, TURN_
 from offsetlake.serve.protocol.request_reader import ELEMENTS_PER_STEP
 from offsetlake.serve.protocol.wire import RequestHeader, read_header
 from offsetlake.serve.steps import Work, complete
-from offsetlake.serve.storage.store import VALUE, key
+from offsetlake.serve.storage.memtable import VALUE
+from offsetlake.serve.storage.store import key
 from support.serve.in_process import InProcess, Origin, given_to
 from support.serve.kio_requests import answered, request
 from support.serve.sink import Sink

@@ -1,12 +1,24 @@
 """The store compared with a plain dict, for any order of writes, refreshes and failed refreshes."""
 
+import struct
 from dataclasses import dataclass, field
+from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from offsetlake.kafka.uuid import ZERO_UUID
-from offsetlake.serve.storage.store import VALUE, Store, key
+from offsetlake.serve.apis.offset_fetch import OffsetFetch
+from offsetlake.serve.auth.principals import Client
+from offsetlake.serve.protocol.api_keys import OFFSET_FETCH
+from offsetlake.serve.protocol.topics import Topics
+from offsetlake.serve.protocol.wire import read_header
+from offsetlake.serve.storage import prepared_responses
+from offsetlake.serve.storage.group_details import NO_MEMBER
+from offsetlake.serve.storage.memtable import VALUE
+from offsetlake.serve.storage.prepared_responses import Prepared, PreparedResponses
+from offsetlake.serve.storage.store import Store, key
+from support.serve.kio_requests import answered, request
 from support.serve.mapped_snapshots import Key, mapped_snapshot
 
 names = st.sampled_from(["", "g", "h", "gé", "😀"])
@@ -16,12 +28,16 @@ keys = st.tuples(names, topics, partitions)
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("commit"), keys, st.integers(-1, 2**62), st.text(max_size=3)),
+        st.tuples(st.just("commit_both"), names, st.integers(0, 1), st.integers(-1, 2**62), st.integers(-1, 2**62)),
         st.tuples(st.just("delete_offset"), keys),
         st.tuples(st.just("delete_group"), names),
-        st.tuples(st.sampled_from(["begin_refresh", "finish_refresh", "merge_back"])),
+        st.tuples(st.sampled_from(["begin_refresh", "finish_refresh", "merge_back", "check", "check"])),
     ),
     max_size=40,
 )
+
+LAYOUTS = [[(key(b"t", partition), 7, ZERO_UUID, b"m") for partition in pair] for pair in ((0, 1), (1, 2))]
+"""The fields of two kinds of commits, which differ in one partition."""
 
 
 @dataclass
@@ -44,7 +60,25 @@ class Model:
         return Model(dict(self.offsets), set(self.groups))
 
 
-def check(store: Store, model: Model) -> None:
+def fetched(fetches: OffsetFetch, group: str) -> dict[Key, tuple[int, str]]:
+    """Return the offsets of a group by OffsetFetch, which may have prepared the response before."""
+    values = {
+        "group_id": group,
+        "topics": [{"name": name, "partition_indexes": [0, 1, 2, 3]} for name in ("t", "u", "ü")],
+    }
+    data, answers = request(OFFSET_FETCH, 5, values), []
+    fetches.take(data, read_header(data).body, 5, lambda *body: answers.append(b"".join(body)), Client())
+    return {
+        (group, topic["name"], partition["partition_index"]): (partition["committed_offset"], partition["metadata"])
+        for topic in answered(OFFSET_FETCH, 5, answers[0])["topics"]
+        for partition in topic["partitions"]
+    }
+
+
+def check(store: Store, fetches: OffsetFetch, model: Model) -> None:
+    for group in ("", "g", "h", "gé", "😀"):
+        for name, offset in fetched(fetches, group).items():
+            assert offset == model.offsets.get(name, (-1, ""))
     for group in ("", "g", "h", "gé", "😀"):
         for topic in ("t", "u", "ü"):
             for partition in range(4):
@@ -71,12 +105,19 @@ def test_the_last_written_offsets_are_found_after_any_sequence_of_writes_and_ref
 ) -> None:
     model = Model(dict(stored), {group for group, _, _ in stored})
     store, refreshing = model.loaded_store(), None
+    fetches = OffsetFetch(store, Topics(None, 50))
     for log_offset, step in enumerate(written):
         match step:
             case ("commit", (str(group), str(topic), int(partition)), int(offset), str(metadata)):
                 value = VALUE.pack(offset, -1, ZERO_UUID) + metadata.encode()
                 store.commit(group.encode(), {key(topic.encode(), partition): value}, log_offset)
                 model.offsets[group, topic, partition] = offset, metadata
+                model.groups.add(group)
+            case ("commit_both", str(group), int(layout), int(first), int(second)):
+                offsets = struct.pack(">2q", first, second)
+                store.commit_offsets(group.encode(), LAYOUTS[layout], offsets, log_offset, without_member=True)
+                assert store.last_commit(group.encode(), LAYOUTS[layout]) == offsets
+                model.offsets |= {(group, "t", layout): (first, "m"), (group, "t", layout + 1): (second, "m")}
                 model.groups.add(group)
             case ("delete_offset", (str(group), str(topic), int(partition))):
                 store.delete_offsets(group.encode(), [(topic.encode(), partition)], log_offset)
@@ -94,7 +135,20 @@ def test_the_last_written_offsets_are_found_after_any_sequence_of_writes_and_ref
             case ("merge_back",) if refreshing is not None:
                 store.merge_back()
                 refreshing = None
-        check(store, model)
+            case ("check",):
+                check(store, fetches, model)
+    check(store, fetches, model)
+
+
+def test_prepared_responses_have_bounded_memory_and_the_oldest_are_dropped() -> None:
+    responses, response = PreparedResponses(), Prepared([(b"g", NO_MEMBER)], bytes(1000))
+    with patch.object(prepared_responses, "MAX_BYTES", 10_000):
+        for number in range(100):
+            responses.keep((5, 0, bytes([number])), response)
+            assert responses.get((5, 0, b"\0")) == response, "it is used each time"
+    assert [number for number in range(100) if responses.get((5, 0, bytes([number])))] == [0, *range(95, 100)]
+    responses.invalidate(b"g")
+    assert not any(responses.get((5, 0, bytes([number]))) for number in range(100))
 
 
 def test_pending_offsets_are_unstable_until_they_are_deleted() -> None:

@@ -178,15 +178,15 @@ def test_newest_log_offsets_of_groups_survive_a_refresh() -> None:
     store = Store()
     store.load(_EMPTY)
     store.commit(b"before", {}, 3)
-    store.watch()
+    store.newest.watch()
     store.commit(b"g", {}, 4)
     store.begin_refresh()
     store.delete_offsets(b"h", [], 5)
     store.finish_refresh(_EMPTY)
     store.delete_group(b"i", 6)
-    assert [store.newest(name) for name in (b"before", b"g", b"h", b"i")] == [-1, 4, 5, 6]
-    store.watch()
-    store.unwatch()
-    assert store.newest(b"g") == 4
-    store.unwatch()
-    assert store.newest(b"g") == -1
+    assert [store.newest.of(name) for name in (b"before", b"g", b"h", b"i")] == [-1, 4, 5, 6]
+    store.newest.watch()
+    store.newest.unwatch()
+    assert store.newest.of(b"g") == 4
+    store.newest.unwatch()
+    assert store.newest.of(b"g") == -1

@@ -15,7 +15,8 @@ from offsetlake.serve.protocol.api_keys import (
     TXN_OFFSET_COMMIT,
 )
 from offsetlake.serve.server import create_log
-from offsetlake.serve.storage.store import VALUE, Store
+from offsetlake.serve.storage.memtable import VALUE
+from offsetlake.serve.storage.store import Store
 from support.oracle.log_reader import read_log
 from support.oracle.replay import replay
 from support.serve.in_process import LOG_PARTITIONS, InProcess, built

@@ -9,6 +9,7 @@ from offsetlake.kafka.uuid import ZERO_UUID
 _INT16, _INT64, _INT64_INT64 = (struct.Struct(f">{layout}") for layout in ("h", "q", "qq"))
 _TYPE_AND_LENGTH = struct.Struct(">hh")
 _VALUE_1, _VALUE_3, _VALUE_4 = (struct.Struct(f">{layout}") for layout in ("hqh", "hqih", "hqi"))  # up to the metadata
+_TOPIC_ID_VERSION = 4
 _TOPIC_ID_TAG = bytes([1, 0, 16])  # one tagged field: tag 0, the topic ID, 16 bytes
 
 
@@ -43,5 +44,15 @@ def offset_commit_value(
         return b"".join(
             (_VALUE_3.pack(3, offset, leader_epoch, len(metadata)), metadata, _INT64.pack(commit_timestamp))
         )
-    head, length = _VALUE_4.pack(4, offset, leader_epoch), unsigned_varint(len(metadata) + 1)
+    head, length = _VALUE_4.pack(_TOPIC_ID_VERSION, offset, leader_epoch), unsigned_varint(len(metadata) + 1)
     return b"".join((head, length, metadata, _INT64.pack(commit_timestamp), _TOPIC_ID_TAG, topic_id))
+
+
+OFFSET_IN_VALUE = 2
+"""Position of the committed offset in a value of any version."""
+
+
+def timestamp_in_value(value: bytes) -> int:
+    """Return the position of the commit timestamp in an OffsetCommitValue that has no expiry."""
+    tags = len(_TOPIC_ID_TAG) + len(ZERO_UUID) if value[1] == _TOPIC_ID_VERSION else 0
+    return len(value) - tags - _INT64.size

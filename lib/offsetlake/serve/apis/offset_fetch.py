@@ -7,7 +7,7 @@ references to all offsets of the group are copied first.
 import struct
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import NamedTuple
 
 from offsetlake.kafka.error_codes import (
@@ -28,12 +28,13 @@ from offsetlake.serve.protocol.topics import Topics
 from offsetlake.serve.steps import Steps, Work, complete
 from offsetlake.serve.storage.group_details import NO_MEMBER, Committer
 from offsetlake.serve.storage.mapped_snapshot import Stored
+from offsetlake.serve.storage.prepared_responses import MAX_REQUEST_BYTES, Prepared
 from offsetlake.serve.storage.store import Store, key
 from offsetlake.serve.writes.commit_rules import fetch_error
 
 _ALL_SINCE = _NO_ERROR_BELOW = 2
 _THROTTLE, _EPOCH, _FLEXIBLE, _STABLE, _GROUPS, _MEMBER, _TOPIC_IDS = 3, 5, 6, 7, 8, 9, 10
-MAX_CACHED_REQUESTS, MAX_CACHED_REQUEST_BYTES = 1000, 600  # decoded, a request takes up to 20 kB of memory
+MAX_WHOLE_REQUEST_BYTES = 1 << 10  # larger requests are read in steps
 MAX_SMALL_PARTITIONS = 200  # of partitions and topics; requests for fewer are answered in one step
 _NOTHING: Stored = (-1, -1, b"", ZERO_UUID)
 _WITH_EPOCH, _WITHOUT_EPOCH = struct.Struct(">iqi"), struct.Struct(">iq")
@@ -71,23 +72,43 @@ class OffsetFetch:
     def __init__(self, store: Store, topics: Topics) -> None:
         self._store, self._topics = store, topics
         self.errors: Counter[int] = Counter()
-        self._read_cached = lru_cache(MAX_CACHED_REQUESTS)(lambda body, version: complete(self._read(body, version)))
 
     def take(self, frame: bytes, position: int, version: int, answer: Answer, client: Client) -> None:
         """Answer the request whose body begins at `position`, in steps if it is large.
 
         Raise Malformed, IndexError or struct.error if the request is malformed.
         """
-        # Clients repeat their requests. Requests with topic ids are not cached: an unknown id can become known.
-        if len(frame) >= MAX_CACHED_REQUEST_BYTES:
+        if len(frame) >= MAX_REQUEST_BYTES:
             client.work(self._respond(None, frame[position:], version, answer, client))
             return
         body = frame[position:]
-        request = complete(self._read(body, version)) if version >= _TOPIC_IDS else self._read_cached(body, version)
+        question = version, self._topics.revision if version >= _TOPIC_IDS else 0, body
+        prepared = self._store.prepared.get(question)  # clients repeat their requests
+        if prepared is not None and self._is_allowed(prepared, client):
+            answer(prepared.response)
+            return
+        if len(frame) >= MAX_WHOLE_REQUEST_BYTES:
+            client.work(self._respond(None, body, version, answer, client))
+            return
+        request = complete(self._read(body, version))
         if request.is_small:
-            answer(b"".join(complete(self._encoded(request, version, client))))
+            failures = self.errors.total()
+            response = b"".join(complete(self._encoded(request, version, client)))
+            if self.errors.total() == failures:
+                groups = [(each.group, each.committer) for each in request.groups]
+                self._store.prepared.keep(question, Prepared(groups, response))
+            answer(response)
         else:
             client.work(self._respond(request, b"", version, answer, client))
+
+    def _is_allowed(self, prepared: Prepared, client: Client) -> bool:
+        """Check whether a client gets a prepared response rather than an error."""
+        for group, committer in prepared.groups:
+            if not client.may(READ, group):
+                return False
+            if committer is not NO_MEMBER and fetch_error(self._store, group, committer):
+                return False
+        return True
 
     def _respond(self, request: Request | None, body: bytes, version: int, answer: Answer, client: Client) -> Work:
         """Read a request, unless it was read, and answer it, in steps."""

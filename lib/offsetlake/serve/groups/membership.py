@@ -245,7 +245,7 @@ class Membership:
         done = live.queued.pop(0)
         if done.offsets is not None:
             done.offsets.serve(self._store, first)
-        self._store.note_group_record(live.name, last)
+        self._store.newest.note(live.name, last)
         live.last_offset = last
         self._send(done.replies)
         if not live.queued and not live.group.exists:

@@ -13,7 +13,8 @@ from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.serve.protocol.topics import Topics
 from offsetlake.serve.storage.group_details import NO_MEMBER
 from offsetlake.serve.storage.mapped_snapshot import Stored
-from offsetlake.serve.storage.store import VALUE, Store, key
+from offsetlake.serve.storage.memtable import VALUE
+from offsetlake.serve.storage.store import Store, key
 from offsetlake.serve.writes.commit_rules import commit_error
 from offsetlake.util.times import now_ms
 

@@ -5,9 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from offsetlake.serve.steps import Steps
 from offsetlake.serve.storage.mapped_snapshot import NO_RUN, MappedSnapshot, Stored
-
-VALUE = struct.Struct(">qi16s")
-"""committed_offset, leader_epoch, topic_id; the metadata follows."""
+from offsetlake.serve.storage.memtable import VALUE
 
 _PARTITION = struct.Struct(">i")
 _KEY_BYTES = 100  # approximate memory of one key in the copy of a memtable

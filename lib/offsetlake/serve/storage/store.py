@@ -8,7 +8,7 @@ so that an answer copies its head; an empty one is a tombstone. Keys within a gr
 """
 
 import struct
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -16,11 +16,10 @@ from offsetlake.serve.storage import group_offsets
 from offsetlake.serve.storage.group_details import GroupDetails, GroupKind, Live
 from offsetlake.serve.storage.group_offsets import GroupOffsets
 from offsetlake.serve.storage.mapped_snapshot import Entry, MappedSnapshot, Stored
-from offsetlake.serve.storage.memtable import Memtable, OffsetChanges
+from offsetlake.serve.storage.memtable import VALUE, Memtable, OffsetChanges, StoredFields
+from offsetlake.serve.storage.newest_records import NewestRecords
 from offsetlake.serve.storage.pending import Pending, PendingOffset, TransactionKey
-
-VALUE = group_offsets.VALUE
-"""committed_offset, leader_epoch, topic_id; the metadata follows."""
+from offsetlake.serve.storage.prepared_responses import PreparedResponses
 
 TOMBSTONE = b""
 _PARTITION, _OFFSET = struct.Struct(">i"), struct.Struct(">q")
@@ -56,13 +55,13 @@ class Store:
         self.memtable: Memtable = {}
         self.immutable_memtable: Memtable = {}
         self.pending = Pending()
+        self.prepared = PreparedResponses()
         self.live: Mapping[bytes, Live] = {}
         self.deleting: set[bytes] = set()
         self.group_deleted: Callable[[bytes], None] = lambda _: None
         self.refreshed: Callable[[], None] = lambda: None
         self.member_committed: Callable[[bytes, bytes], None] = lambda _group, _member: None
-        self._watchers = 0
-        self._newest: dict[bytes, int] = {}  # by group, its newest log offset since the first watcher began
+        self.newest = NewestRecords()
         self.committed = self.deleted = self.refreshes = self.failed_refreshes = 0
         self._start_time, self.load_seconds = perf_counter(), 0.0
 
@@ -174,10 +173,14 @@ class Store:
 
     def details(self, group: bytes) -> GroupDetails:
         """Return what is known of a group that is not live (`MappedSnapshot.details`)."""
+        number = self._number(group)
+        return self.snapshot.details(number) if number >= 0 else {}
+
+    def _number(self, group: bytes) -> int:
+        """Return the number of a group in the snapshot, -1 if it is not there or was deleted since."""
         memtables = (self.memtable, self.immutable_memtable)
         hidden = any((changes := memtable.get(group)) is not None and changes.hides_older for memtable in memtables)
-        number = -1 if hidden else self.snapshot.group(group)
-        return self.snapshot.details(number) if number >= 0 else {}
+        return -1 if hidden else self.snapshot.group(group)
 
     def groups(self) -> Iterator[tuple[bytes, GroupKind]]:
         """Yield all groups with their kinds; writes and refreshes may happen during the iteration."""
@@ -191,33 +194,39 @@ class Store:
             if kind is not None:
                 yield name, kind
 
-    def watch(self) -> None:
-        """Start to remember which groups are written to, for one more watcher that decides about groups."""
-        self._watchers += 1
-
-    def unwatch(self) -> None:
-        """End the watch of one watcher."""
-        self._watchers -= 1
-        if not self._watchers:
-            self._newest = {}
-
-    def newest(self, group: bytes) -> int:
-        """Return the log offset of the newest record of a group since `watch`, or -1 if there is none."""
-        return self._newest.get(group, -1)
-
     def commit(self, group: bytes, values: dict[bytes, bytes], last: int, *, without_member: bool = False) -> None:
         """Store durable commits; `last` is the log offset of the newest.
 
         `without_member` says that no member of the group sent them and that the group was checked to accept such.
         """
         changes = self._changes(group, last)
-        changes.offsets |= values
+        changes.offsets.update(values)
+        self._note_commit(changes, group, values, last, without_member=without_member)
+
+    def commit_offsets(
+        self, group: bytes, fields: Sequence[StoredFields], offsets: bytes, last: int, *, without_member: bool
+    ) -> None:
+        """Store a durable commit, as `commit`; `offsets` are int64 in the order of the fields."""
+        changes = self._changes(group, last)
+        changes.commit(fields, offsets)
+        names = [field[0] for field in fields] if group in self.pending else ()
+        self._note_commit(changes, group, names, last, without_member=without_member)
+        self.committed += len(fields) - len(names)
+
+    def _note_commit(
+        self, changes: OffsetChanges, group: bytes, names: Collection[bytes], last: int, *, without_member: bool
+    ) -> None:
         changes.exists = True
         changes.accepts_commits |= without_member
-        self.committed += len(values)
+        self.committed += len(names)
         if group in self.pending:
-            for name in values:
+            for name in names:
                 self.pending.invalidate_older(group, name, last)
+
+    def last_commit(self, group: bytes, fields: Sequence[StoredFields]) -> bytes:
+        """Return the offsets of the last commit of a group, as `OffsetChanges.last_commit`."""
+        changes = self.memtable.get(group)
+        return b"" if changes is None else changes.last_commit(fields)
 
     def add_pending(
         self, group: bytes, transaction: TransactionKey, values: list[tuple[bytes, bytes]], first: int
@@ -232,7 +241,7 @@ class Store:
         for group, ended in self.pending.end(transaction):
             changes = self._changes(group, marker)
             if committed:
-                changes.offsets |= _valid_values(ended)
+                changes.offsets.update(_valid_values(ended))
                 for name, (log_offset, _) in ended.items():
                     self.pending.invalidate_older(group, name, log_offset)
 
@@ -248,29 +257,21 @@ class Store:
     def delete_group(self, group: bytes, last: int) -> None:
         """Apply the tombstone of a group, which comes after those of its offsets."""
         changes = self._changes(group, last)
-        changes.offsets.clear()
-        changes.hides_older, changes.exists, changes.accepts_commits = True, False, False
+        changes.clear()
         self.group_deleted(group)
 
     def has_queued_records(self, group: bytes) -> bool:
         """Return whether records of the members of a group are not durable yet."""
         return group in self.live and self.live[group].has_queued_records()
 
-    def note_group_record(self, group: bytes, last: int) -> None:
-        """Remember the log offset of the newest record of a group, which is no offset."""
-        if self._watchers:
-            self._newest[group] = last
-
     def replay_state(self, group: bytes) -> dict[str, Any] | None:
         """Return the replayed state of a group in the snapshot; None if it was deleted, or has only commits."""
-        memtables = (self.memtable, self.immutable_memtable)
-        hidden = any((changes := memtable.get(group)) is not None and changes.hides_older for memtable in memtables)
-        number = -1 if hidden else self.snapshot.group(group)
+        number = self._number(group)
         return self.snapshot.replay_state(number) if number >= 0 else None
 
     def _changes(self, group: bytes, last: int) -> OffsetChanges:
-        if self._watchers:
-            self._newest[group] = last
+        self.newest.note(group, last)
+        self.prepared.invalidate(group)
         changes = self.memtable.get(group)
         if changes is None:
             changes = self.memtable[group] = OffsetChanges()

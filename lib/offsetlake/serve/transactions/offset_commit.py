@@ -28,7 +28,8 @@ from offsetlake.serve.protocol.request_limits import MAX_COMMIT_BATCH_BYTES
 from offsetlake.serve.protocol.topics import MAX_OFFSET, Topics
 from offsetlake.serve.steps import Steps, Work
 from offsetlake.serve.storage.group_details import Committer
-from offsetlake.serve.storage.store import VALUE, Store, key
+from offsetlake.serve.storage.memtable import VALUE
+from offsetlake.serve.storage.store import Store, key
 from offsetlake.serve.transactions.coordinator import Answer
 from offsetlake.serve.transactions.permissions import denial
 from offsetlake.serve.transactions.writes import Done

@@ -17,7 +17,8 @@ from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.log.writer.append_protocol import WRITTEN_SINCE
 from offsetlake.log.writer.appender import Appender
 from offsetlake.serve.protocol import wire
-from offsetlake.serve.storage.store import VALUE, Store, key
+from offsetlake.serve.storage.memtable import VALUE
+from offsetlake.serve.storage.store import Store, key
 
 _MAGIC_POSITION, _MAGIC = 16, 2
 _CODEC_POSITION, _CODEC_MASK = 22, 0x07  # in the lower byte of the attributes
@@ -228,7 +229,7 @@ class ConditionalWrite:
 
     def _may_append(self, batch: GroupBatch) -> bool:
         store, group = self._store, batch.group
-        if store.newest(group) >= self._read_end or store.has_queued_records(group):
+        if store.newest.of(group) >= self._read_end or store.has_queued_records(group):
             return False
         state = store.live[group].kind["state"] if group in store.live else "Empty"
         # Of a rebalance in progress the log, which the job has read, contains nothing.

@@ -26,7 +26,8 @@ from offsetlake.serve.front.handover.topic_names import unused_names
 from offsetlake.serve.front.metadata.cluster import Cluster
 from offsetlake.serve.front.node import controllers_of
 from offsetlake.serve.storage.mapped_snapshot import MappedSnapshot
-from offsetlake.serve.storage.store import VALUE, Store
+from offsetlake.serve.storage.memtable import VALUE
+from offsetlake.serve.storage.store import Store
 from offsetlake.serve.writes.deletions import DeletionWrite, LogPartition
 from offsetlake.serve.writes.rounds import Writes
 

@@ -199,7 +199,7 @@ class JobConnection:
     def close(self) -> None:
         """End the watch of the store, if the job began one."""
         if self._is_watching:
-            self._job_socket.store.unwatch()
+            self._job_socket.store.newest.unwatch()
             self._is_watching = False
 
     async def _hello(self, fields: bytes) -> bytes:
@@ -216,7 +216,7 @@ class JobConnection:
         self._job_socket.check_partition(partition)
         if not self._is_watching:
             self._is_watching = True
-            self._job_socket.store.watch()
+            self._job_socket.store.newest.watch()
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._job_socket.writes.add(ReadLogEnd(partition, self._job_socket.appender, done))
         end = await done

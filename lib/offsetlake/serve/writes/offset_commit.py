@@ -2,15 +2,16 @@
 
 import struct
 from collections import Counter
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from itertools import repeat
 from operator import lt
 from random import random
+from typing import NamedTuple
 
 from offsetlake.kafka.audit.headers import COMMIT
-from offsetlake.kafka.batches.writer import NO_HEADERS, Headers, record_batch, record_batch_in_steps
-from offsetlake.kafka.commits.encoding import offset_commit_key, offset_commit_value
+from offsetlake.kafka.batches.writer import NO_HEADERS, Batch, Headers, record_batch
+from offsetlake.kafka.commits.encoding import offset_commit_key
 from offsetlake.kafka.error_codes import (
     COORDINATOR_LOAD_IN_PROGRESS,
     GROUP_AUTHORIZATION_FAILED,
@@ -30,14 +31,16 @@ from offsetlake.serve.protocol.topics import MAX_OFFSET, Topics
 from offsetlake.serve.steps import Share, Steps, Work, complete
 from offsetlake.serve.storage.group_details import Committer
 from offsetlake.serve.storage.store import Store
-from offsetlake.serve.writes.commit_request import (
-    FIRST_FLEXIBLE_VERSION,
-    FIRST_THROTTLED_VERSION,
-    CacheBudget,
-    CommitRequest,
-    LastCommit,
-)
+from offsetlake.serve.writes.commit_request import FIRST_FLEXIBLE_VERSION, FIRST_THROTTLED_VERSION, CommitRequest
 from offsetlake.serve.writes.commit_rules import commit_error, metadata_error
+from offsetlake.serve.writes.commit_templates import (
+    MAX_BODY_BYTES,
+    STEP_PARTITIONS,
+    CommitTemplate,
+    CommitTemplates,
+    commit_values,
+    make_template,
+)
 from offsetlake.serve.writes.pending_commit import Answer, PendingCommit
 from offsetlake.serve.writes.quota import UNTHROTTLED, Quota, Throttle
 from offsetlake.serve.writes.rounds import Writes
@@ -45,12 +48,34 @@ from offsetlake.util.times import now_ms
 from offsetlake.util.token_buckets import MAX_NAME_BYTES
 
 MIN_LARGE_REQUEST_BYTES = 4 << 10  # these are parsed and encoded in several steps
-_STEP_PARTITIONS = 100
 _LAST_RETENTION_VERSION, _FIRST_EPOCH_VERSION, _FIRST_INSTANCE_VERSION, _FIRST_TOPIC_ID_VERSION = 4, 6, 7, 10
 _PARTITION_BYTES = 500  # approximate memory of a parsed partition
 _INT32 = struct.Struct(">i")
+_MAX_OFFSET = struct.pack(">q", MAX_OFFSET)
 _MIN_TOPIC_BYTES = 3  # an empty name, no partitions, no tags
 _MAX_ELEMENTS = REQUEST_LIMITS[8].max_elements
+
+
+Build = Callable[[int, bytes, Headers], Batch]
+"""Returns the record batch of a request: for the time in ms, its offsets as int64, and headers of its first record."""
+
+
+class LastGroup:
+    """The group of the last commit of a connection that was written."""
+
+    __slots__ = ("group",)
+
+    def __init__(self) -> None:
+        self.group: bytes | None = None
+
+
+class Origin(NamedTuple):
+    """Where a request comes from: its header, how to answer it, the last group of its connection, its client."""
+
+    header: wire.RequestHeader
+    answer: Answer
+    last: LastGroup
+    client: Client
 
 
 class OffsetCommit:
@@ -58,7 +83,7 @@ class OffsetCommit:
 
     A share `audited` of the commits, 0 to 1, is sampled for audit headers in the log. A commit without a member, as
     tools send them, always has audit headers if it is the first of its group on its connection or if it rewinds an
-    offset. An offset is compared with the one in the previous request of the connection if the two are equal
+    offset. An offset is compared with the one in the previous request if that is still queued and the two are equal
     otherwise, and with the stored offset if not.
     """
 
@@ -74,7 +99,7 @@ class OffsetCommit:
         self._store, self._topics, self._writes = store, topics, writes
         self._audited, self._quota = audited, quota
         self.errors: Counter[int] = Counter()
-        self.cache_budget = CacheBudget()
+        self._templates = CommitTemplates()
 
         def log_partition(group: bytes) -> int:
             return partition_for_group(group.decode(errors="replace"), log_partitions)
@@ -86,77 +111,94 @@ class OffsetCommit:
         return (self._cached_log_partition if len(group) <= MAX_NAME_BYTES else self._log_partition)(group)
 
     def take(
-        self, frame: bytes, position: int, header: wire.RequestHeader, answer: Answer, last: LastCommit, client: Client
+        self, frame: bytes, position: int, header: wire.RequestHeader, answer: Answer, last: LastGroup, client: Client
     ) -> int:
         """Handle the request whose body begins at a position of the frame, and return how long to mute the connection.
 
-        `answer` is called with the body of the answer, now or later; `last` is the last request of the connection.
+        `answer` is called with the body of the answer, now or later; `last` is the last group of the connection.
         The result is in ms. Raises Malformed, IndexError or struct.error if the frame is not a valid request.
         """
-        work = self._take(frame, position, header, answer, last, client)
+        body = frame[position:]
+        origin = Origin(header, answer, last, client)
+        group = wire.Cursor(body, 0, flexible=header.version >= FIRST_FLEXIBLE_VERSION).name()
+        found = self._templates.find((header.version, group, len(body)), body)
+        if found is not None and self._is_accepted(*found, client):
+            template, offsets = found
+            return self._accept(template.request, offsets, template.batch, origin)
+        work = self._take(body, origin)
         if len(frame) < MIN_LARGE_REQUEST_BYTES:
             return complete(work)
         client.work(work)
         return 0
 
-    def _take(
-        self, frame: bytes, position: int, header: wire.RequestHeader, answer: Answer, last: LastCommit, client: Client
-    ) -> Work:
-        request = last.request
-        offsets: list[int] | tuple[int, ...] = () if request is None else request.repeated(frame)
-        if (
-            request is None
-            or not offsets
-            or MAX_OFFSET in offsets
+    def _is_accepted(self, template: CommitTemplate, offsets: bytes, client: Client) -> bool:
+        """Check whether a repeated request is accepted as the one before it was."""
+        request = template.request
+        return not (
+            _MAX_OFFSET in offsets
             or request.revision != self._topics.revision
-            or not self._store.accepts_commits(request.group)
+            or self._store.loading
             or not client.may(acl.COMMIT, request.group)
-        ):
-            request, offsets, error = yield from self._read(frame, position, header.version, client)
-            last.keep(request, frame)
-            if not offsets:
-                answer(request.body(error))
-                return 0
-        throttle = self.throttle(request.group)
-        if throttle.throttle_ms and header.version >= FIRST_THROTTLED_VERSION:
+            or self._error(request)
+        )
+
+    def _error(self, request: CommitRequest) -> int:
+        """Return the error code of all partitions of a request, by the state of its group."""
+        group, member = request.group, request.committer.member
+        if request.without_member and self._store.accepts_commits(group):
+            return NONE
+        error = commit_error(self._store, group, request.committer, request.version)
+        if not error and member:
+            self._store.member_committed(group, member)
+        return error
+
+    def _take(self, body: bytes, origin: Origin) -> Work:
+        """Handle a request that repeats no other."""
+        request, offsets, error = yield from self._read(body, origin.header.version, origin.client)
+        if not offsets:
+            origin.answer(request.body(error))
+            return 0
+        build: Build = partial(_first_batch, request)
+        kind = request.version, request.group, len(body)
+        is_large = len(request.keys) > STEP_PARTITIONS
+        if request.retention_ms < 0 and (is_large or self._templates.is_repeated(kind)):
+            template = yield from make_template(request, body)
+            build = template.batch
+            if request.accepts_all() and len(body) <= MAX_BODY_BYTES:
+                self._templates.keep(template)
+        return self._accept(request, offsets, build, origin)
+
+    def _accept(self, request: CommitRequest, offsets: bytes, build: Build, origin: Origin) -> int:
+        """Queue the write of a request, unless the quota of its group is exceeded; return how long to mute."""
+        throttle, answer = self.throttle(request.group), origin.answer
+        if throttle.throttle_ms and request.version >= FIRST_THROTTLED_VERSION:
             answer = _throttled(answer, throttle.throttle_ms)
         if throttle.refused:
-            self.errors[COORDINATOR_LOAD_IN_PROGRESS] += len(offsets)
+            self.errors[COORDINATOR_LOAD_IN_PROGRESS] += len(request.keys)
             answer(request.body(COORDINATOR_LOAD_IN_PROGRESS))
             return throttle.muted_ms
-        audit = (
-            client.audit_headers(COMMIT, header.client_id) if self._is_audited(request, offsets, last) else NO_HEADERS
-        )
-        last.group, request.previous_offsets = request.group, offsets
-        write = self._write(request, offsets, audit, answer, client.share)
-        if throttle.delay_ms:
-            self._writes.after(throttle.delay_ms, lambda: complete(write))
-        else:
-            yield from write
+        client, last = origin.client, origin.last
+        headers = NO_HEADERS
+        if self._is_audited(request, offsets, last.group):
+            headers = client.audit_headers(COMMIT, origin.header.client_id)
+        last.group, request.queued_offsets = request.group, offsets
+
+        def write() -> None:
+            self._write(request, offsets, build(now_ms(), offsets, headers), answer, client.share)
+
+        self._writes.after(throttle.delay_ms, write)
         return throttle.muted_ms
 
-    def _write(
-        self, request: CommitRequest, offsets: Sequence[int], audit: Headers, answer: Answer, share: Share
-    ) -> Steps[None]:
-        """Build the record batch of a commit and queue it."""
-        now = now_ms()
-        expiry = -1 if request.retention_ms < 0 else now + request.retention_ms
-        records = (
-            (key, offset_commit_value(offset, epoch, metadata, now, expiry, topic_id))
-            for key, offset, (_, epoch, topic_id, metadata) in zip(request.keys, offsets, request.stored, strict=True)
-        )
-        if len(offsets) <= _STEP_PARTITIONS:
-            batch = record_batch(now, records, audit)
-        else:
-            batch = yield from record_batch_in_steps(now, records, audit, _STEP_PARTITIONS)
+    def _write(self, request: CommitRequest, offsets: bytes, batch: Batch, answer: Answer, share: Share) -> None:
+        """Queue the record batch of a commit."""
         if len(batch.data) > MAX_COMMIT_BATCH_BYTES:
-            self.errors[UNKNOWN_SERVER_ERROR] += len(offsets)
+            self.errors[UNKNOWN_SERVER_ERROR] += batch.records
             answer(request.body(UNKNOWN_SERVER_ERROR))
             return
         commit = PendingCommit(
             self.log_partition(request.group), batch, self._store, request, offsets, answer, self.errors
         )
-        self._writes.add(commit, share, len(offsets))
+        self._writes.add(commit, share, batch.records)
 
     def throttle(self, group: bytes) -> Throttle:
         """Count a commit against the quota of its group, and return how it is throttled."""
@@ -166,24 +208,24 @@ class OffsetCommit:
         """Decide at random whether a commit is sampled for audit headers."""
         return self._audited > 0 and random() < self._audited  # noqa: S311 - a sample
 
-    def _is_audited(self, request: CommitRequest, offsets: Sequence[int], last: LastCommit) -> bool:
+    def _is_audited(self, request: CommitRequest, offsets: bytes, last_group: bytes | None) -> bool:
         """Decide whether a commit gets audit headers."""
         if self.is_sampled():
             return True
         if not request.without_member:
             return False
-        if request.group != last.group:
+        if request.group != last_group:
             return True
-        if request.previous_offsets:
-            return any(map(lt, offsets, request.previous_offsets))
+        layout = struct.Struct(f">{len(request.keys)}q")
+        previous = request.queued_offsets or self._store.last_commit(request.group, request.stored)
+        if previous:
+            return any(map(lt, layout.unpack(offsets), layout.unpack(previous)))
         names = (name for name, _, _, _ in request.stored)
-        return any(map(self._store.is_rewind, repeat(request.group), names, offsets))
+        return any(map(self._store.is_rewind, repeat(request.group), names, layout.unpack(offsets)))
 
-    def _read(
-        self, frame: bytes, position: int, version: int, client: Client
-    ) -> Steps[tuple[CommitRequest, list[int], int]]:
-        """Parse a request; return it, the offsets to store, and the error code of the other partitions."""
-        cursor = wire.Cursor(frame, position, flexible=version >= FIRST_FLEXIBLE_VERSION, max_elements=_MAX_ELEMENTS)
+    def _read(self, body: bytes, version: int, client: Client) -> Steps[tuple[CommitRequest, bytes, int]]:
+        """Parse a request; return it, the offsets to store as int64, and the error code of the other partitions."""
+        cursor = wire.Cursor(body, 0, flexible=version >= FIRST_FLEXIBLE_VERSION, max_elements=_MAX_ELEMENTS)
         group = cursor.name()
         generation, member = cursor.int32(), cursor.name()
         instance = cursor.string() if version >= _FIRST_INSTANCE_VERSION else None
@@ -194,16 +236,13 @@ class OffsetCommit:
             error = GROUP_AUTHORIZATION_FAILED
         committer = Committer(generation, member, instance)
         request = CommitRequest(group, version, retention, self._topics.revision, committer)
-        if not error and not (request.without_member and self._store.accepts_commits(group)):
-            error = commit_error(self._store, group, request.committer, version)
-            if not error and member:
-                self._store.member_committed(group, member)
+        error = error or self._error(request)
         offsets: list[int] = []
         for _ in range(cursor.length(_MIN_TOPIC_BYTES)):
             yield from self._read_topic(cursor, request, error, offsets, unchecked=denied or self._topics.awaited)
             yield 0  # a topic without partitions takes time, too
         cursor.tags()
-        return request, offsets, error
+        return request, struct.pack(f">{len(offsets)}q", *offsets), error
 
     def _read_topic(
         self, cursor: wire.Cursor, request: CommitRequest, error: int, offsets: list[int], *, unchecked: bool
@@ -226,8 +265,8 @@ class OffsetCommit:
         for partition, offset, epoch, metadata, offset_position in cursor.committed(
             epochs=version >= _FIRST_EPOCH_VERSION
         ):
-            if len(partitions) % _STEP_PARTITIONS == 0:
-                yield _PARTITION_BYTES * _STEP_PARTITIONS
+            if len(partitions) % STEP_PARTITIONS == 0:
+                yield _PARTITION_BYTES * STEP_PARTITIONS
             if unchecked:
                 code = error
             elif name is None:
@@ -247,6 +286,11 @@ class OffsetCommit:
                 request.add(prefix + number, (name + number, epoch, topic_id, metadata), offset_position)
                 offsets.append(offset)
         cursor.tags()
+
+
+def _first_batch(request: CommitRequest, now: int, offsets: bytes, headers: Headers) -> Batch:
+    """Return the record batch of a request without a template."""
+    return record_batch(now, zip(request.keys, commit_values(request, offsets, now), strict=True), headers)
 
 
 def _throttled(answer: Answer, throttle_ms: int) -> Answer:

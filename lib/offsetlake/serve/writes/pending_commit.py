@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.batches.writer import Batch
 from offsetlake.kafka.error_codes import NONE, NOT_COORDINATOR
-from offsetlake.serve.storage.store import VALUE, Store
+from offsetlake.serve.storage.store import Store
 from offsetlake.serve.writes.commit_request import CommitRequest
 
 Answer = Callable[[bytes], None]
@@ -23,7 +23,7 @@ class PendingCommit:
         batch: Batch,
         store: Store,
         request: CommitRequest,
-        offsets: Sequence[int],
+        offsets: bytes,
         answer: Answer,
         errors: Counter[int],
     ) -> None:
@@ -44,18 +44,22 @@ class PendingCommit:
         if not firsts:
             self._refuse(self._error)
             return
-        values = {
-            name: VALUE.pack(offset, epoch, topic_id) + metadata
-            for (name, epoch, topic_id, metadata), offset in zip(self._request.stored, self._offsets, strict=True)
-        }
-        request, last = self._request, firsts[0] + len(self._offsets) - 1
-        self._store.commit(request.group, values, last, without_member=request.without_member)
-        self._answer(self._request.success_body())
+        request, last = self._request, firsts[0] + self._batch.records - 1
+        self._store.commit_offsets(
+            request.group, request.stored, self._offsets, last, without_member=request.without_member
+        )
+        self._end()
+        self._answer(request.success_body())
 
     def failed(self, _error: LogUnavailable) -> None:
         """Answer NOT_COORDINATOR (16), as a broker does that cannot write to its log."""
         self._refuse(NOT_COORDINATOR)
 
     def _refuse(self, error: int) -> None:
-        self._errors[error] += len(self._offsets)
+        self._errors[error] += self._batch.records
+        self._end()
         self._answer(self._request.body(error))
+
+    def _end(self) -> None:
+        if self._request.queued_offsets is self._offsets:
+            self._request.queued_offsets = b""
