@@ -11,6 +11,7 @@ from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.log.disk import folder
 from offsetlake.log.disk.folder import FolderSlice
 from offsetlake.log.positions import LOG_TOPICS, LogExtent, LogPartition, OffsetRange
+from offsetlake.log.writer.recovery import recover_unless_owned
 
 CLUSTER_SCHEME = "kafka://"  # precedes the bootstrap servers of a live cluster
 MAX_SLICE_OFFSETS = 500_000  # of a live partition
@@ -58,12 +59,15 @@ class LogAddress:
         return self.connection
 
     def describe(self) -> LogExtent:
-        """Return what the log contains now.
+        """Return what the log contains now; a log in a folder that a crash left incomplete is repaired before.
 
         Raises:
-            LogUnavailable: The log cannot be read.
+            LogUnavailable: The log cannot be read, or not be repaired.
         """
-        return folder.describe(self.folder) if self.folder else topic.describe(self._live, LOG_TOPICS)
+        if not self.folder:
+            return topic.describe(self._live, LOG_TOPICS)
+        recover_unless_owned(self.folder)
+        return folder.describe(self.folder)
 
     def slices(self, log_partition: LogPartition, offsets: OffsetRange) -> list[Slice]:
         """Split offsets of a partition into slices that can be read in parallel."""

@@ -71,8 +71,9 @@ class ServerComponents:
         self.leadership = None if joined is None else Leadership(joined)
         self.forwarding = None if joined is None else Forwarding(joined, relays=not security.has_logins())
         leader_epoch = None if self.leadership is None else self.leadership.epoch
-        self.appender = Appender(folder, self._log_end_offset, leader_epoch)
-        self.store, self.writes = Store(), Writes(self.appender, Flush(settings.flush), loop)
+        flush = Flush(settings.flush)
+        self.appender = Appender(folder, self._log_end_offset, leader_epoch, journaled=flush is Flush.ALWAYS)
+        self.store, self.writes = Store(), Writes(self.appender, flush, loop)
         self.topics = _topics(settings, cluster)
         self.reads = LogReads(folder, self.topics, self.writes.watermarks, loop)
         self.quota = None if settings.commits_per_second is None else Quota(settings.commits_per_second)

@@ -20,7 +20,8 @@ from offsetlake.log.disk.folder import describe
 from offsetlake.log.positions import OffsetRange
 from offsetlake.log.writer import appender as appender_module
 from offsetlake.log.writer.appender import Appender, LogInDoubt
-from offsetlake.log.writer.appending import appending, truncate_torn
+from offsetlake.log.writer.appending import appending
+from offsetlake.log.writer.recovery import recover
 from support.broker.tools import dump_log
 from support.log.made_folders import PARTITION, batch, read_all, write
 from support.oracle.encoders import offset_key, offset_value
@@ -143,14 +144,14 @@ def test_incomplete_last_batch_is_truncated_and_kept(
     (kept,) = segment.parent.glob("*.torn")
     assert kept.name.startswith(f"{0:020}.3.")
     assert kept.read_bytes() == torn
-    assert truncate_torn(folder) == {}
+    assert recover(folder) == {}
 
 
 def test_every_partition_is_cut_behind_its_last_whole_batch(tmp_path: Path) -> None:
     for at, tail in enumerate((b"", b"torn", TAIL[:-1])):
         (segment,) = write(tmp_path, [WHOLE], partition=PARTITION._replace(partition=at))
         segment.write_bytes(batch_bytes(WHOLE) + tail)
-    assert truncate_torn(tmp_path) == {
+    assert recover(tmp_path) == {
         PARTITION._replace(partition=1): 4,
         PARTITION._replace(partition=2): len(TAIL) - 1,
     }
@@ -161,7 +162,7 @@ def test_bytes_torn_at_the_same_offset_again_are_kept_too(tmp_path: Path) -> Non
     (segment,) = write(tmp_path, [WHOLE])
     for torn in (b"first", b"second"):
         segment.write_bytes(batch_bytes(WHOLE) + torn)
-        truncate_torn(tmp_path)
+        recover(tmp_path)
     assert sorted(path.read_bytes() for path in segment.parent.glob("*.torn")) == [b"first", b"second"]
 
 

@@ -1,19 +1,26 @@
 """A writer killed by SIGKILL at any write: the log opens again, and holds whole batches and all that was synced."""
 
 import io
+import itertools
 import json
 import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from offsetlake.kafka.batches.writer import Batch, record_batch
+from offsetlake.log.disk.folder import end_of
 from offsetlake.log.writer import appender as appender_module
+from offsetlake.log.writer import journal as journal_module
+from offsetlake.log.writer import journaling as journaling_module
+from offsetlake.log.writer.appender import Appender
 from offsetlake.log.writer.appending import appending
+from offsetlake.log.writer.recovery import recover
 from support.log.made_folders import PARTITION, batch, write
 from support.oracle.log_reader import read_log
 from support.oracle.log_writer import batch_bytes
@@ -22,7 +29,8 @@ T = 1_700_000_000_000
 BATCHES, PARTITIONS = 8, 2
 TORN = batch_bytes(batch(3, 2))[:-1]
 
-WRITES = {"mkdir": "mkdir", "fsync": "fsync", "fdatasync": "fdatasync"}
+WRITES = {"mkdir", "fsync", "fdatasync"}
+JOURNAL_WRITES = {"posix_fallocate", "rename", "pwrite", "unlink"}
 Report = Callable[[object], None]
 
 
@@ -35,16 +43,16 @@ class Kill:
     """Ends this process at the write of this number: right before it, or in the middle of bytes that are written."""
 
     def __init__(self, at: int, report: Report) -> None:
-        self._left, self._report = at, report
-        for name in WRITES:
+        self._at, self._count, self._report = at, itertools.count(1), report
+        for name in WRITES | JOURNAL_WRITES:
             setattr(os, name, self._before(name, getattr(os, name)))
-        appender_module.FileIO = self._file()  # type: ignore[misc]
+        appender_module.FileIO = journal_module.FileIO = self._file()  # type: ignore[misc]
 
     def _met(self, name: str) -> bool:
-        self._left -= 1
-        if self._left == 0:
+        is_met = next(self._count) == self._at  # also if two threads write
+        if is_met:
             self._report({"at": name})
-        return self._left == 0
+        return is_met
 
     def _before(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def write(*args: Any, **kwargs: Any) -> Any:
@@ -97,13 +105,26 @@ def kills(prepare: Callable[[], object], work: Callable[[Report], object]) -> It
         yield said
 
 
+@contextmanager
+def opened_as_a_server_does(folder: Path) -> Iterator[Appender]:
+    recover(folder)
+    with closing(Appender(folder, lambda segment: end_of(segment)[0], journaled=True)) as appender:
+        yield appender
+
+
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_writer_killed_at_each_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("journaled", [False, True])
+def test_a_writer_killed_at_each_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, journaled: bool) -> None:
     monkeypatch.setattr(appender_module, "SEGMENT_BYTES", 300)
+    monkeypatch.setattr(journal_module, "PARTS", 2)
+    monkeypatch.setattr(journaling_module, "PARTS", 2)
+    monkeypatch.setattr(journal_module, "PART_BYTES", 1024)
+    monkeypatch.setattr(journal_module, "_SIZE", 2560)
 
     def write_all(report: Report) -> None:
-        with appending(tmp_path / "log", "killed") as appender:
+        log = tmp_path / "log"
+        with opened_as_a_server_does(log) if journaled else appending(log, "killed") as appender:
             for number in range(BATCHES):
                 for partition in range(PARTITIONS):
                     appender.append(partition, [made(partition, number)])
@@ -115,10 +136,10 @@ def test_a_writer_killed_at_each_write(tmp_path: Path, monkeypatch: pytest.Monke
     for said in kills((tmp_path / "log").mkdir, write_all):
         synced = max((line["synced"] for line in said if "synced" in line), default=-1) + 1
         if {"ended": True} not in said:
-            met.add(said[-1]["at"])
+            met |= {line["at"] for line in said if "at" in line}
         _whole_and_all_that_was_synced(tmp_path / "log", synced)
         shutil.rmtree(tmp_path / "log")
-    assert met == {*WRITES, "write"}
+    assert met == WRITES | {"write"} | (JOURNAL_WRITES if journaled else set())
 
 
 def _whole_and_all_that_was_synced(log: Path, synced: int) -> None:

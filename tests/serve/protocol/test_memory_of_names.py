@@ -3,14 +3,11 @@
 import gc
 import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from offsetlake.serve.apis.dispatch import Service
 from offsetlake.serve.auth.acl import Access
-from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.protocol.api_keys import (
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
@@ -19,11 +16,8 @@ from offsetlake.serve.protocol.api_keys import (
     OFFSET_COMMIT,
     OFFSET_FETCH,
 )
-from offsetlake.serve.protocol.wire import read_header
-from offsetlake.serve.writes import commit_request
 from offsetlake.serve.writes.quota import Quota
-from support.serve.in_process import InProcess, Origin
-from support.serve.kio_requests import request
+from support.serve.in_process import InProcess
 
 NUMBER, LENGTH = 40, 32_000
 MAX_GROWTH_BYTES = 400_000  # the names have 1.3 MB
@@ -81,28 +75,3 @@ def memory_growth(do: Callable[[int], object]) -> int:
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return after - before
-
-
-def test_cached_commits_of_all_connections_have_a_common_limit(
-    tmp_path: Path, origin: Origin, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The group name is part of the key of each partition, so a cached commit can be much larger than its request."""
-    served = InProcess(tmp_path, origin)
-    served.load()
-    monkeypatch.setattr(commit_request, "MAX_CACHED_BYTES", 1 << 20)
-    served.commits.cache_budget.available_bytes = 1 << 20
-    frame = request(OFFSET_COMMIT, 9, commit("g" * 200, 100))
-    services = [Service(served.commits, served.parts.fetches, served.admin, Client()) for _ in range(20)]
-    answers: list[Any] = []
-    for _ in range(3):
-        for service in services:
-            answers.append(served.loop.create_future())
-            service.take(frame, read_header(frame), answers[-1].set_result)
-    assert len({served.wait(answer) for answer in answers}) == 1
-    keeping = sum(service._last_commit.request is not None for service in services)
-    assert 5 < keeping < 15
-    assert served.commits.cache_budget.available_bytes < (1 << 20) / keeping
-    del service, services
-    gc.collect()
-    assert served.commits.cache_budget.available_bytes == 1 << 20
-    served.close()

@@ -80,7 +80,8 @@ def _do(serving: Transacting, chosen: random.Random, step: str, number: int) -> 
         case "fold" | "restart":
             getattr(serving, step)()
         case "cycle":
-            cycle(NoSpark(), Lake.open(serving.folder / "lake"), serving.folder / "log")
+            with serving.owned():
+                cycle(NoSpark(), Lake.open(serving.folder / "lake"), serving.folder / "log")
             serving.restart()
 
 

@@ -1,6 +1,7 @@
 """A server without sockets, over a copy of the log of a real broker that has groups of all kinds."""
 
 import asyncio
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -107,9 +108,10 @@ def given_to(future: "asyncio.Future[bytes]") -> Answer:
     return lambda *body: future.set_result(b"".join(body))
 
 
-def built(lake: Path, log: Path) -> Origin:
-    """Build a snapshot of a log, in this process."""
+def built(lake: Path, log: Path, ends: Mapping[int, int] | None = None) -> Origin:
+    """Build a snapshot of a log, in this process: the first one, or without the repair of the log up to log ends."""
     with tempfile.TemporaryFile() as file:
-        request = {"lake": str(lake), "log": str(log), "ends": None, "log_partitions": LOG_PARTITIONS}
-        ends = build(request | {"files": [file.fileno()]})["ends"]
-        return Origin(MappedSnapshot(file.fileno()), ends)
+        request = {"lake": str(lake), "log": str(log), "ends": ends, "log_partitions": LOG_PARTITIONS}
+        with patch.object(os, "nice"):
+            answer = build(request | {"files": [file.fileno()]})
+        return Origin(MappedSnapshot(file.fileno()), answer["ends"])

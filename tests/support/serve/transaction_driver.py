@@ -1,10 +1,12 @@
 """Transactions against a server without sockets, which can be restarted over the same log."""
 
 import struct
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from offsetlake.log.writer.ownership import owned
 from offsetlake.serve.protocol.api_keys import (
     ADD_OFFSETS_TO_TXN,
     DELETE_GROUPS,
@@ -84,7 +86,13 @@ class Transacting:
     def fold(self) -> None:
         """Refresh the mapped snapshot from the whole log."""
         self.service.loop.run_until_complete(self.service.writes.drain(self.service.store.begin_refresh))
-        self.service.store.finish_refresh(built(self.folder / "lake", self.folder / "log").base)
+        with self.owned():
+            ends = {partition: self.service.appender.end(partition) for partition in range(LOG_PARTITIONS)}
+            self.service.store.finish_refresh(built(self.folder / "lake", self.folder / "log", ends).base)
+
+    def owned(self) -> AbstractContextManager[None]:
+        """Own the log, as a server does, so that a reader does not repair it."""
+        return owned(self.folder / "log", "test")
 
     def served(self) -> tuple[Offsets, Held]:
         return of_store(self.service.store)

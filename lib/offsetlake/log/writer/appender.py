@@ -1,10 +1,15 @@
-"""Appends record batches to the partitions of a log in a folder; the caller must own the log."""
+"""Appends record batches to the partitions of a log in a folder; the caller must own the log.
+
+With a journal, `sync` writes everything that was appended since the last one to the journal, and waits for the disk
+once; a thread brings the segments to the disk before their records in the journal are overwritten. Without one, `sync`
+waits for the disk once for each partition.
+"""
 
 import errno
 import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -13,6 +18,8 @@ from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.batches.writer import Batch
 from offsetlake.log.disk.segments import Segment, segments_of
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
+from offsetlake.log.writer.journal import Entry
+from offsetlake.log.writer.journaling import Journaling
 from offsetlake.log.writer.ownership import disk_errors
 
 SEGMENT_BYTES = 10 << 20  # small, so that old segments can be deleted early
@@ -31,10 +38,14 @@ class LogInDoubt(LogUnavailable):
 
 @dataclass(slots=True)
 class _Tail:
-    """The active segment of a partition: `end` is the log end offset, `size` that of the complete batches."""
+    """The active segment of a partition: `end` is the log end offset, `size` that of the complete batches.
+
+    It is `unsynced` if it may have bytes that nothing was told to bring to the disk yet.
+    """
 
     path: Path
     file: FileIO
+    base_offset: int
     end: int
     size: int
     unsynced: bool = False
@@ -54,10 +65,16 @@ class Appender:
         end_of: Returns the log end offset of a partition from its last segment, which must end with a whole batch.
         leader_epoch: Returns the leader epoch of a partition of `__consumer_offsets`, as a broker of a cluster; None:
             the batches keep the one that they have.
+        journaled: Whether to use a journal, if there is space for it. The log must have been repaired (`recover`).
     """
 
     def __init__(
-        self, folder: Path, end_of: Callable[[Segment], int], leader_epoch: Callable[[int], int] | None = None
+        self,
+        folder: Path,
+        end_of: Callable[[Segment], int],
+        leader_epoch: Callable[[int], int] | None = None,
+        *,
+        journaled: bool = False,
     ) -> None:
         self._folder, self._end_of, self._leader_epoch = folder, end_of, leader_epoch
         self._tails: dict[Partition, _Tail] = {}
@@ -65,6 +82,8 @@ class Appender:
         self._checked = 0  # number of tails that were checked in this round
         self._doubt: str | None = None
         self._closed = False
+        self._journaling = Journaling(folder) if journaled else None
+        self._appended: list[_Tail] = []  # since the last sync, if there is a journal
 
     def end(self, partition: Partition) -> int:
         """Return the log end offset of a partition, which its next record gets."""
@@ -94,12 +113,16 @@ class Appender:
                 _LEADER_EPOCH.pack_into(batch.data, _LEADER_EPOCH_POSITION, self._leader_epoch(partition))
             first_offsets.append(end)
             end += batch.records
-        data = memoryview(b"".join(batch.data for batch in batches))
-        size = tail.size + len(data)
+        data = b"".join([batch.data for batch in batches])
         with self._writing(tail):
-            while data:
-                data = data[tail.file.write(data) :]
-        tail.size, tail.end, tail.unsynced = size, end, True
+            left = memoryview(data)
+            while left:
+                left = left[tail.file.write(left) :]
+        if self._journaling is not None:
+            name = self._partition_folder(partition).name
+            self._journaling.add(Entry(name, tail.base_offset, tail.size, data))
+            self._appended.append(tail)
+        tail.size, tail.end, tail.unsynced = tail.size + len(data), end, True
         return first_offsets
 
     def sync(self) -> None:
@@ -109,12 +132,31 @@ class Appender:
             LogInDoubt: An fsync failed.
         """
         self._check()
-        for partition, tail in self._tails.items():
+        if self._journaling is None or not self._sync_journal(self._journaling):
+            self._sync_segments()
+
+    def _sync_journal(self, journaling: Journaling) -> bool:
+        """Bring everything to the disk through the journal; return False if the segments must be synced."""
+        appended, self._appended = self._appended, []
+        with self._doubting(self._folder):
+            if not journaling.sync(self._take_unsynced):
+                return False
+            for tail in appended:
+                _check_linked(tail)
+        return True
+
+    def _take_unsynced(self) -> list[FileIO]:
+        unsynced = [tail for tail in [*self._tails.values()] if tail.unsynced]
+        for tail in unsynced:
+            tail.unsynced = False
+        return [tail.file for tail in unsynced]
+
+    def _sync_segments(self) -> None:
+        for partition, tail in [*self._tails.items()]:
             if tail.unsynced:
                 with self._doubting(self._partition_folder(partition)):
                     os.fdatasync(tail.file.fileno())
-                    if os.fstat(tail.file.fileno()).st_nlink == 0:
-                        raise FileNotFoundError(errno.ENOENT, _REMOVED)
+                    _check_linked(tail)
                 tail.unsynced = False
 
     def check_files(self) -> None:
@@ -132,12 +174,25 @@ class Appender:
                 self._identity = identity
             elif identity != self._identity:
                 raise FileNotFoundError(errno.ENOENT, "its folder was replaced")
+            if self._journaling is not None:
+                self._journaling.check_file()
             for tail in tails[first : self._checked]:
                 if _identity(tail.path.stat()) != _identity(os.fstat(tail.file.fileno())):
                     raise FileNotFoundError(errno.ENOENT, _REMOVED)
 
     def close(self) -> None:
-        """Close the segments; a crash of the machine may lose what was not synced."""
+        """Close the segments; a crash of the machine may lose what was not synced.
+
+        A journal is removed after the segments were brought to the disk, and kept if they could not be.
+        """
+        if self._journaling is not None:
+            synced = False
+            if self._doubt is None:
+                with suppress(LogUnavailable), self._doubting(self._folder):
+                    self._journaling.wait()
+                    self._sync_segments()
+                    synced = True
+            self._journaling.close(synced=synced)
         for tail in self._tails.values():
             tail.file.close()
         self._tails.clear()
@@ -172,13 +227,15 @@ class Appender:
                 file = opened.enter_context(FileIO(segment, "ab"))
             size = file.tell()
             opened.pop_all()  # keeps the file open
-        return _Tail(segment, file, end, size)
+        return _Tail(segment, file, base_offset, end, size)
 
     def _roll(self, partition: Partition) -> _Tail:
         """Start the next segment after the previous one is on disk, so that only a last segment can be incomplete."""
         full, path = self._tails[partition], self._partition_folder(partition)
         with self._doubting(path):
             os.fdatasync(full.file.fileno())
+            if self._journaling is not None:
+                self._journaling.wait()  # its thread may use the file, which is closed below
         full.unsynced = False
         self._tails[partition] = self._open(path, full.end, full.end)
         full.file.close()
@@ -215,6 +272,12 @@ class Appender:
         except OSError as error:
             self._doubt = f"The log {folder} cannot be written: {error.strerror}."
             raise LogInDoubt(self._doubt) from error
+
+
+def _check_linked(tail: _Tail) -> None:
+    """Raise OSError if a segment has no name any more."""
+    if os.fstat(tail.file.fileno()).st_nlink == 0:
+        raise FileNotFoundError(errno.ENOENT, _REMOVED)
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
-from offsetlake.log.writer.appending import truncate_torn
 from offsetlake.log.writer.ownership import owned
+from offsetlake.log.writer.recovery import recover
 from offsetlake.log.writer.served_log import served
 from offsetlake.pipeline.changes.alterations import OFFSET, VALUES
 from offsetlake.pipeline.changes.execute import execute, rows_of
@@ -36,7 +36,7 @@ def truncate_torn_ends(folder: Path) -> list[str]:
         if job_socket is not None:
             return []
         with owned(folder, JOB):
-            truncated = truncate_torn(folder)
+            truncated = recover(folder)
     return [
         f"{where}: truncated the last {size} bytes, which were not a complete batch; a .torn file contains them"
         for where, size in sorted(truncated.items())

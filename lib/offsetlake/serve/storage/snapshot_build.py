@@ -34,7 +34,7 @@ from offsetlake.log.compiling import compile_loops
 from offsetlake.log.disk.folder import end_of
 from offsetlake.log.disk.segments import segments_of
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
-from offsetlake.log.writer.appending import truncate_torn
+from offsetlake.log.writer.recovery import recover
 from offsetlake.pipeline.compact.snapshot import Snapshot, read_snapshot
 from offsetlake.serve.logs import log_to_stderr
 from offsetlake.serve.storage.child_process import CHILD_NICENESS, run_as_child
@@ -51,7 +51,7 @@ def build(request: dict[str, Any]) -> dict[str, Any]:
     folder, path = Path(request["log"]), request["lake"]
     if request["ends"] is None:
         lake = Lake.create(path)
-        truncate_torn(folder)
+        recover(folder)
         ends = _ends(folder, request["log_partitions"])
     else:
         lake = Lake.open(path)  # a lake that was removed is not created again

@@ -10,8 +10,8 @@ from typing import Any
 from offsetlake.errors import BadRequest, LogMismatch, LogUnavailable
 from offsetlake.log.disk.segments import segments_of
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
-from offsetlake.log.writer.appending import truncate_torn
 from offsetlake.log.writer.ownership import disk_errors, owned
+from offsetlake.log.writer.recovery import recover
 from offsetlake.serve.front.handover.follower import Follower
 from offsetlake.serve.front.handover.partition_copy import PartitionCopy
 from offsetlake.serve.front.handover.reassignments import reassign, targets
@@ -112,7 +112,7 @@ async def _move(cluster: Cluster, identity: Identity, controllers: Any) -> None:
 
 
 def _copies(folder: Path, partitions: int) -> dict[int, PartitionCopy]:
-    truncate_torn(folder)
+    recover(folder)
     copies = {}
     for number in range(partitions):
         copies[number] = PartitionCopy(folder / str(LogPartition(OFFSETS_TOPIC, number)))

@@ -31,7 +31,7 @@ class _Batch(NamedTuple):
 class PartitionCopy:
     """Appends record batches of the leader; `end` and `epoch` are the log end offset and the last leader epoch.
 
-    The folder must not contain an incomplete last batch (`truncate_torn`).
+    The folder must not contain an incomplete last batch (`recover`).
     """
 
     def __init__(self, folder: Path) -> None:
