@@ -65,6 +65,7 @@ docs: setup ## generate docs/cli.md and docs/tables.md from the commands and the
 bench: $(VENV)/.dev .jars/spark/.ready .jars/broker/.ready .jars/peer/.ready ## measure against the peers; results go to benchmarks/results.md
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/serving.py
+	$(BIN)/python benchmarks/traffic.py
 	$(BIN)/python benchmarks/guarded.py
 
 dist: $(VENV)/.dev ## build the wheel, and the same as the zip spark-submit wants, into dist/

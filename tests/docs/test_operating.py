@@ -14,12 +14,13 @@ import yaml
 
 from offsetlake.cli.config import SERVE
 from offsetlake.log.positions import TRANSACTION_LOG_PARTITIONS
-from offsetlake.serve.apis import log_reads, offset_fetch
+from offsetlake.serve.apis import log_reads
 from offsetlake.serve.auth import acl, login_attempts
 from offsetlake.serve.net import connection, descriptors, login
 from offsetlake.serve.protocol import topics
 from offsetlake.serve.settings import Settings
-from offsetlake.serve.writes import commit_request, quota
+from offsetlake.serve.storage import prepared_responses
+from offsetlake.serve.writes import commit_templates, quota
 from offsetlake.util import token_buckets
 from support.command_line import Run
 from support.documents import check_command
@@ -133,11 +134,9 @@ LIMITS = [
     ("memory for names", f"{token_buckets.MAX_BUCKETS:,} groups with a quota"),
     ("memory for names", f"{acl.MAX_CACHED_GROUPS:,} groups of each principal"),
     ("memory for names", f"{topics.MAX_REMEMBERED_TOPICS:,} topics"),
-    ("memory for parsed", f"{commit_request.MAX_CACHED_BYTES >> 20} MiB for the last commits"),
-    (
-        "memory for parsed",
-        f"{offset_fetch.MAX_CACHED_REQUESTS:,} requests of up to {offset_fetch.MAX_CACHED_REQUEST_BYTES} bytes",
-    ),
+    ("memory for parsed", f"{commit_templates.MAX_BYTES >> 20} MiB for commits"),
+    ("memory for parsed", f"{prepared_responses.MAX_BYTES >> 20} MiB for OffsetFetch"),
+    ("memory for parsed", f"requests of up to {prepared_responses.MAX_REQUEST_BYTES >> 10} KiB"),
 ]
 
 
