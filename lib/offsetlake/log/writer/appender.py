@@ -43,6 +43,7 @@ class _Tail:
     It is `unsynced` if it may have bytes that nothing was told to bring to the disk yet.
     """
 
+    partition: str
     path: Path
     file: FileIO
     base_offset: int
@@ -114,13 +115,9 @@ class Appender:
             first_offsets.append(end)
             end += batch.records
         data = b"".join([batch.data for batch in batches])
-        with self._writing(tail):
-            left = memoryview(data)
-            while left:
-                left = left[tail.file.write(left) :]
+        self._write(tail, data)
         if self._journaling is not None:
-            name = self._partition_folder(partition).name
-            self._journaling.add(Entry(name, tail.base_offset, tail.size, data))
+            self._journaling.add(Entry(tail.partition, tail.base_offset, tail.size, data))
             self._appended.append(tail)
         tail.size, tail.end, tail.unsynced = tail.size + len(data), end, True
         return first_offsets
@@ -227,7 +224,7 @@ class Appender:
                 file = opened.enter_context(FileIO(segment, "ab"))
             size = file.tell()
             opened.pop_all()  # keeps the file open
-        return _Tail(segment, file, base_offset, end, size)
+        return _Tail(path.name, segment, file, base_offset, end, size)
 
     def _roll(self, partition: Partition) -> _Tail:
         """Start the next segment after the previous one is on disk, so that only a last segment can be incomplete."""
@@ -241,11 +238,12 @@ class Appender:
         full.file.close()
         return self._tails[partition]
 
-    @contextmanager
-    def _writing(self, tail: _Tail) -> Iterator[None]:
-        """Remove the part of a write that failed."""
+    def _write(self, tail: _Tail, data: bytes) -> None:
+        """Write to a segment; remove the part of a write that failed."""
         try:
-            yield
+            written = tail.file.write(data)
+            while written < len(data):
+                written += tail.file.write(data[written:])
         except OSError as error:
             with self._doubting(self._folder):
                 tail.file.truncate(tail.size)

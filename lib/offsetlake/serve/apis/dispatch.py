@@ -7,7 +7,8 @@ from offsetlake.serve.net.answering import Answer
 from offsetlake.serve.protocol import wire
 from offsetlake.serve.protocol.api_keys import OFFSET_COMMIT, OFFSET_FETCH, VERSIONS
 from offsetlake.serve.writes.commit_request import FIRST_FLEXIBLE_VERSION
-from offsetlake.serve.writes.offset_commit import LastGroup, OffsetCommit
+from offsetlake.serve.writes.committed_groups import CommittedGroups
+from offsetlake.serve.writes.offset_commit import OffsetCommit
 
 _FETCH_FLEXIBLE = 6
 _COMMIT_VERSIONS, _FETCH_VERSIONS = VERSIONS[OFFSET_COMMIT], VERSIONS[OFFSET_FETCH]
@@ -18,7 +19,7 @@ class Service:
 
     def __init__(self, commits: OffsetCommit, fetches: OffsetFetch, admin: ApiDispatcher, client: Client) -> None:
         self._commits, self._fetches, self._admin, self._client = commits, fetches, admin, client
-        self._last_group = LastGroup()
+        self._groups = CommittedGroups()
 
     def may_follow(self, header: wire.RequestHeader) -> bool:
         """Check whether a request may start before earlier ones are answered; see `net.connection.Requests`."""
@@ -32,9 +33,9 @@ class Service:
             self._fetches.take(frame, position, version, answer, client)
         elif api == OFFSET_COMMIT and version in _COMMIT_VERSIONS:
             if version >= FIRST_FLEXIBLE_VERSION:
-                position, last = wire.skip_header_tags(frame, position), self._last_group
-                return self._commits.take(frame, position, header, lambda body: answer(b"\0" + body), last, client)
-            return self._commits.take(frame, position, header, answer, self._last_group, client)
+                position, groups = wire.skip_header_tags(frame, position), self._groups
+                return self._commits.take(frame, position, header, lambda body: answer(b"\0" + body), groups, client)
+            return self._commits.take(frame, position, header, answer, self._groups, client)
         else:
             return self._admin.take(frame, header, answer, client)
         return 0

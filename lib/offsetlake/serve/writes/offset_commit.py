@@ -41,6 +41,7 @@ from offsetlake.serve.writes.commit_templates import (
     commit_values,
     make_template,
 )
+from offsetlake.serve.writes.committed_groups import CommittedGroups
 from offsetlake.serve.writes.pending_commit import Answer, PendingCommit
 from offsetlake.serve.writes.quota import UNTHROTTLED, Quota, Throttle
 from offsetlake.serve.writes.rounds import Writes
@@ -60,21 +61,12 @@ Build = Callable[[int, bytes, Headers], Batch]
 """Returns the record batch of a request: for the time in ms, its offsets as int64, and headers of its first record."""
 
 
-class LastGroup:
-    """The group of the last commit of a connection that was written."""
-
-    __slots__ = ("group",)
-
-    def __init__(self) -> None:
-        self.group: bytes | None = None
-
-
 class Origin(NamedTuple):
-    """Where a request comes from: its header, how to answer it, the last group of its connection, its client."""
+    """Where a request comes from: its header, how to answer it, the groups of its connection, its client."""
 
     header: wire.RequestHeader
     answer: Answer
-    last: LastGroup
+    groups: CommittedGroups
     client: Client
 
 
@@ -111,15 +103,21 @@ class OffsetCommit:
         return (self._cached_log_partition if len(group) <= MAX_NAME_BYTES else self._log_partition)(group)
 
     def take(
-        self, frame: bytes, position: int, header: wire.RequestHeader, answer: Answer, last: LastGroup, client: Client
+        self,
+        frame: bytes,
+        position: int,
+        header: wire.RequestHeader,
+        answer: Answer,
+        groups: CommittedGroups,
+        client: Client,
     ) -> int:
         """Handle the request whose body begins at a position of the frame, and return how long to mute the connection.
 
-        `answer` is called with the body of the answer, now or later; `last` is the last group of the connection.
+        `answer` is called with the body of the answer, now or later; `groups` are those of the connection.
         The result is in ms. Raises Malformed, IndexError or struct.error if the frame is not a valid request.
         """
         body = frame[position:]
-        origin = Origin(header, answer, last, client)
+        origin = Origin(header, answer, groups, client)
         group = wire.Cursor(body, 0, flexible=header.version >= FIRST_FLEXIBLE_VERSION).name()
         found = self._templates.find((header.version, group, len(body)), body)
         if found is not None and self._is_accepted(*found, client):
@@ -177,11 +175,11 @@ class OffsetCommit:
             self.errors[COORDINATOR_LOAD_IN_PROGRESS] += len(request.keys)
             answer(request.body(COORDINATOR_LOAD_IN_PROGRESS))
             return throttle.muted_ms
-        client, last = origin.client, origin.last
-        headers = NO_HEADERS
-        if self._is_audited(request, offsets, last.group):
+        client, headers = origin.client, NO_HEADERS
+        is_first = origin.groups.add(request.group)
+        if self._is_audited(request, offsets, is_first=is_first):
             headers = client.audit_headers(COMMIT, origin.header.client_id)
-        last.group, request.queued_offsets = request.group, offsets
+        request.queued_offsets = offsets
 
         def write() -> None:
             self._write(request, offsets, build(now_ms(), offsets, headers), answer, client.share)
@@ -208,13 +206,13 @@ class OffsetCommit:
         """Decide at random whether a commit is sampled for audit headers."""
         return self._audited > 0 and random() < self._audited  # noqa: S311 - a sample
 
-    def _is_audited(self, request: CommitRequest, offsets: bytes, last_group: bytes | None) -> bool:
+    def _is_audited(self, request: CommitRequest, offsets: bytes, *, is_first: bool) -> bool:
         """Decide whether a commit gets audit headers."""
         if self.is_sampled():
             return True
         if not request.without_member:
             return False
-        if request.group != last_group:
+        if is_first:
             return True
         layout = struct.Struct(f">{len(request.keys)}q")
         previous = request.queued_offsets or self._store.last_commit(request.group, request.stored)
