@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from offsetlake.errors import OffsetlakeError
+from offsetlake.log.disk.segments import partition_folders
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.writer.ownership import disk_errors, owned
 from offsetlake.serve.apis.dispatch import Service
@@ -63,7 +64,7 @@ def create_log(folder: Path, log_partitions: int) -> None:
     """Create the folders of the log if it does not exist."""
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        if not any(folder.glob(f"{OFFSETS_TOPIC}-*")):
+        if not partition_folders(folder, OFFSETS_TOPIC):
             for partition in range(log_partitions):
                 (folder / str(LogPartition(OFFSETS_TOPIC, partition))).mkdir()
             to_disk(folder)

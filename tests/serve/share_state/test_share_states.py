@@ -292,6 +292,18 @@ def test_a_log_partition_beyond_those_of_the_topic_is_refused(tmp_path: Path, or
     server.close()
 
 
+@pytest.mark.parametrize("topic", ["__share_group_state", "__consumer_offsets", "__transaction_state"])
+def test_a_folder_that_is_not_named_as_a_partition_is_ignored(tmp_path: Path, origin: Origin, topic: str) -> None:
+    server = InProcess(tmp_path, origin, {TOPIC: PARTITIONS})
+    foreign = server.log / f"{topic}-3.bak"
+    foreign.mkdir()
+    (foreign / f"{0:020}.log").write_bytes(b"torn")
+    server.load()
+    initialize(server, key(server))
+    assert (foreign / f"{0:020}.log").read_bytes() == b"torn"
+    server.close()
+
+
 def test_a_segment_that_begins_with_zeros_is_refused_as_corrupt(tmp_path: Path, origin: Origin) -> None:
     """The length fields are consistent: they are those of batches without a header."""
     server = InProcess(tmp_path, origin, {TOPIC: PARTITIONS})

@@ -3,7 +3,6 @@
 Slices are limited by byte positions, because the offsets in a damaged batch may be wrong.
 """
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from offsetlake.kafka.batches.framing import (
 )
 from offsetlake.kafka.batches.kernels import Bytes, Ints
 from offsetlake.kafka.batches.reader import CorruptRegion
-from offsetlake.log.disk.segments import Segment, entries, segments_of
+from offsetlake.log.disk.segments import Segment, partition_folders, partition_of, segments_of
 from offsetlake.log.positions import LOG_TOPICS, LogExtent, LogPartition, OffsetRange
 
 CHUNK_BYTES = 8 << 20  # read at once; the memory of a reader is a small multiple of it
@@ -33,7 +32,6 @@ MAX_SLICE_BYTES = 64 << 20
 MAX_REGION_BYTES = 1 << 20  # longer corrupt regions are split
 
 _DELETE_HORIZON = 0x40  # attribute bit
-_PARTITION_FOLDER = re.compile(rf"({'|'.join(LOG_TOPICS)})-(0|[1-9][0-9]*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ def describe(folder: Path) -> LogExtent:
     """
     partitions = _partitions(folder)
     ranges, notes = {}, []
-    for log_partition, path in sorted(partitions.items()):
+    for log_partition, path in partitions.items():
         segments = segments_of(path)
         if not segments:
             continue
@@ -72,13 +70,10 @@ def describe(folder: Path) -> LogExtent:
 def _partitions(folder: Path) -> dict[LogPartition, Path]:
     if not folder.is_dir():
         raise LogUnavailable(f"There is no folder {folder}: --log expects a broker's data folder or a copy of it.")
-    partitions = {
-        LogPartition(match[1], int(match[2])): path
-        for path in entries(folder)
-        if (match := _PARTITION_FOLDER.fullmatch(path.name)) and path.is_dir()
-    }
+    partitions = partition_folders(folder, *LOG_TOPICS)
     if not partitions:
-        is_partition = _PARTITION_FOLDER.fullmatch(folder.name)
+        named = partition_of(folder)
+        is_partition = named is not None and named.topic in LOG_TOPICS
         problem = "is one partition of a log; specify its parent folder" if is_partition else "does not contain a log"
         raise LogUnavailable(
             f"{folder} {problem}: a log consists of folders such as __consumer_offsets-0/ with .log files."

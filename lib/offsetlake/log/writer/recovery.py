@@ -10,7 +10,7 @@ import google_crc32c
 
 from offsetlake.errors import LogBusy, LogUnavailable
 from offsetlake.log.disk.folder import end_of
-from offsetlake.log.disk.segments import segments_of
+from offsetlake.log.disk.segments import partition_folders, segments_of
 from offsetlake.log.positions import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC, LogPartition
 from offsetlake.log.writer import journal
 from offsetlake.log.writer.journal import JOURNAL, Entry
@@ -130,15 +130,14 @@ def _changed(path: Path, how: str) -> LogUnavailable:
 def _truncate_torn(folder: Path) -> dict[LogPartition, int]:
     """Truncate the last segment of each partition after its last whole batch; return the bytes removed by partition."""
     torn_bytes = {}
-    for path in sorted(path for topic in _WRITTEN_TOPICS for path in folder.glob(f"{topic}-*")):
+    for partition, path in partition_folders(folder, *_WRITTEN_TOPICS).items():
         segments = segments_of(path)
         end, torn = end_of(segments[-1]) if segments else (0, 0)
         if torn:
             segment = segments[-1].path
             with disk_errors(path):
                 _keep_and_truncate(segment, end, segment.stat().st_size - torn)
-            topic, _, number = path.name.rpartition("-")
-            torn_bytes[LogPartition(topic, int(number))] = torn
+            torn_bytes[partition] = torn
     return torn_bytes
 
 

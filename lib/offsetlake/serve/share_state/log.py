@@ -12,7 +12,7 @@ from offsetlake.log.disk.segments import Segment, segments_of
 from offsetlake.log.disk.whole_batches import whole_batches
 from offsetlake.log.positions import SHARE_STATE_PARTITIONS, SHARE_STATE_TOPIC, LogPartition
 from offsetlake.serve.share_state.packed import packed, unpacked, unpacked_partition
-from offsetlake.serve.share_state.placement import check_keys, number_of, share_state_folders
+from offsetlake.serve.share_state.placement import check_keys, share_state_folders
 from offsetlake.serve.share_state.records import decoded
 from offsetlake.serve.steps import Steps
 
@@ -39,13 +39,12 @@ class ShareStateLog:
             LogMismatch: A share partition is in another log partition than the one that belongs to it.
             LogUnavailable: A segment is corrupt, has a torn batch at its end or cannot be read.
         """
-        for path in share_state_folders(self._folder):
-            partition = LogPartition(SHARE_STATE_TOPIC, number_of(path))
+        for partition, path in share_state_folders(self._folder).items():
             self.ends[partition] = 0
             for segment in segments_of(path):
                 self.ends[partition] = segment.base_offset
                 yield from self._read(partition, segment)
-            check_keys(path, self.states[partition.partition])
+            check_keys(partition, path, self.states[partition.partition])
         if self._undecodable:
             LOG.warning(
                 "%d records of %s cannot be decoded and were skipped; `offsetlake ingest` stores them in `quarantine`",

@@ -11,7 +11,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from offsetlake.errors import LogMismatch, LogUnavailable, UndecodableRecord
 from offsetlake.kafka.placement import partition_for_share_partition
 from offsetlake.kafka.uuid import uuid_text
-from offsetlake.log.disk.segments import segments_of
+from offsetlake.log.disk.segments import partition_folders, segments_of
 from offsetlake.log.positions import SHARE_STATE_PARTITIONS, SHARE_STATE_TOPIC, LogPartition
 from offsetlake.serve.share_state.packed import unpacked_partition
 from offsetlake.serve.share_state.records import decoded
@@ -32,30 +32,26 @@ def check_heads(folder: Path) -> None:
         LogMismatch: A share partition is in another log partition than the one that belongs to it.
         LogUnavailable: The log cannot be read.
     """
-    for path in share_state_folders(folder):
-        check_keys(path, _first_keys(path))
+    for partition, path in share_state_folders(folder).items():
+        check_keys(partition, path, _first_keys(path))
 
 
-def share_state_folders(folder: Path) -> list[Path]:
+def share_state_folders(folder: Path) -> dict[LogPartition, Path]:
     """Return the folders of the log partitions.
 
     Raises:
         LogMismatch: There are more log partitions than SHARE_STATE_PARTITIONS.
+        LogUnavailable: The folder cannot be read.
     """
-    paths = sorted(folder.glob(f"{SHARE_STATE_TOPIC}-*"))
-    for path in paths:
-        if number_of(path) >= SHARE_STATE_PARTITIONS:
+    paths = partition_folders(folder, SHARE_STATE_TOPIC)
+    for partition, path in paths.items():
+        if partition.partition >= SHARE_STATE_PARTITIONS:
             raise _mismatch(path, "The log partition")
     return paths
 
 
-def number_of(path: Path) -> int:
-    """Return the number of the log partition with a folder."""
-    return int(path.name.rpartition("-")[2])
-
-
-def check_keys(path: Path, keys: Iterable[bytes]) -> None:
-    """Check up to MAX_CHECKED_KEYS packed keys of the log partition with a folder.
+def check_keys(log_partition: LogPartition, path: Path, keys: Iterable[bytes]) -> None:
+    """Check up to MAX_CHECKED_KEYS packed keys of a log partition and its folder.
 
     Raises:
         LogMismatch: A share partition is in another log partition than the one that belongs to it.
@@ -66,7 +62,7 @@ def check_keys(path: Path, keys: Iterable[bytes]) -> None:
         group_id, topic_id, partition = unpacked
         name = group_id.decode(errors="replace"), uuid_text(topic_id), partition
         expected = partition_for_share_partition(*name, SHARE_STATE_PARTITIONS)
-        if expected != number_of(path):
+        if expected != log_partition.partition:
             share_partition, belongs = ":".join(map(str, name)), LogPartition(SHARE_STATE_TOPIC, expected)
             raise _mismatch(path, f"Share partition {share_partition}, which belongs in {belongs},")
 

@@ -20,7 +20,7 @@ from offsetlake.kafka.records.coordinator_records import (
     encode_transaction_state,
 )
 from offsetlake.log.disk.cutting import delete, plan_cut
-from offsetlake.log.disk.segments import segments_of
+from offsetlake.log.disk.segments import partition_folders, segments_of
 from offsetlake.log.disk.whole_batches import whole_batches
 from offsetlake.log.positions import TRANSACTION_LOG_PARTITIONS, LogPartition
 from offsetlake.log.writer.appender import SEGMENT_BYTES
@@ -62,8 +62,7 @@ class TransactionLog:
         """
         states: dict[str, Transaction] = {}
         ends: dict[LogPartition, int] = {}
-        for path in sorted(self._folder.glob(f"{TRANSACTIONS_TOPIC}-*")):
-            partition = LogPartition(TRANSACTIONS_TOPIC, int(path.name.rpartition("-")[2]))
+        for partition, path in partition_folders(self._folder, TRANSACTIONS_TOPIC).items():
             newest: dict[bytes, bytes | None] = {}
             ends[partition] = self._sizes[partition] = 0
             for segment in segments_of(path):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from offsetlake.errors import BadRequest, LogMismatch, LogUnavailable
-from offsetlake.log.disk.segments import segments_of
+from offsetlake.log.disk.segments import partition_folders, segments_of
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.writer.ownership import disk_errors, owned
 from offsetlake.log.writer.recovery import recover
@@ -122,12 +122,9 @@ def _copies(folder: Path, partitions: int) -> dict[int, PartitionCopy]:
 
 def _check_folder(folder: Path) -> None:
     """Raise LogMismatch if the folder contains a log that was not copied from a cluster."""
-    if Identity.read(folder) is None and folder.exists():
-        paths = [path for path in folder.glob(f"{OFFSETS_TOPIC}-*") if segments_of(path)]
-        if paths:
-            raise LogMismatch(
-                f"{folder} contains a log that does not belong to a cluster: use an empty folder (--log)."
-            )
+    paths = partition_folders(folder, OFFSETS_TOPIC).values() if folder.exists() else ()
+    if any(map(segments_of, paths)) and Identity.read(folder) is None:
+        raise LogMismatch(f"{folder} contains a log that does not belong to a cluster: use an empty folder (--log).")
 
 
 @asynccontextmanager
