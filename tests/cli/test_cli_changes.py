@@ -56,11 +56,11 @@ def offsets(run: Run, group: str) -> dict[tuple[str, int], int]:
     return {(row["topic"], row["partition"]): row["committed_offset"] for row in rows}
 
 
-def commit(log: Path, group: str, topic: str, partition: int, offset: int) -> None:
+def commit(log: Path, group: str, topic: str, partition: int, offset: int, topic_id: bytes = ZERO_UUID) -> None:
     """Append a commit, as of a group without members, that no job has read yet."""
     timestamp = to_ms("2026-11-22")
     key = offset_commit_key(group.encode(), topic.encode()) + partition.to_bytes(4, "big")
-    value = offset_commit_value(offset, -1, b"", timestamp, -1, ZERO_UUID)
+    value = offset_commit_value(offset, -1, b"", timestamp, -1, topic_id)
     with appending(log, "test") as appender:
         appender.append(partition_for_group(group, 50), [record_batch(timestamp, [(key, value)])])
         appender.sync()
@@ -167,6 +167,26 @@ def test_undelete_restores_a_cleaned_up_group(run: Run, log: Path) -> None:
     assert (code, "There is no group 'bulk-1'" in errors) == (2, True)
     assert {row["outcome"] for row in query(run, "undelete", "bulk-1", "--execute", "--log", str(log))} == {"done"}
     assert offsets(run, "bulk-1") == before
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("command", ["undelete", "restore"])
+def test_restored_offsets_have_no_topic_id(run: Run, log: Path, command: str) -> None:
+    """The topic may have been created again since: an offset with the former id would be invisible to its consumers."""
+
+    def stored() -> tuple[int, str | None]:
+        (row,) = (row for row in query(run, "offsets", "--group", "bulk-1") if row["partition"] == 0)
+        return row["committed_offset"], row["topic_id"]
+
+    commit(log, "bulk-1", "orders", 0, 3, bytes(range(16)))
+    assert run("run", "--log", str(log))[0] == 0
+    assert stored() == (3, "AAECAwQFBgcICQoLDA0ODw")
+    code, _, errors = run("cleanup", "bulk-1", "--execute", "--log", str(log))
+    assert code == 0, errors
+    number = errors.rpartition("restore --run ")[2].split()[0]
+    arguments = ("undelete", "bulk-1") if command == "undelete" else ("restore", "--run", number)
+    assert run(*arguments, "--execute", "--log", str(log))[0] == 0
+    assert stored() == (3, None)
 
 
 @pytest.mark.long

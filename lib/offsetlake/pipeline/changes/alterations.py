@@ -11,8 +11,12 @@ from offsetlake.pipeline.changes.live import LIMIT, Live
 from offsetlake.rules.reduction import KEY
 from offsetlake.util.row_codes import rows_in
 
-VALUES = ("committed_offset", "leader_epoch", "metadata", "expire_timestamp", "topic_id")
-"""The columns of a commit other than its key and time."""
+VALUES = ("committed_offset", "leader_epoch", "metadata", "expire_timestamp")
+"""The columns of a commit other than its key, its time and its topic id.
+
+Requested offsets have no topic id: the lake does not know the present one, and an offset with the id of a topic that
+was deleted since would be invisible to the consumers of a topic of the same name, and would be deleted.
+"""
 
 OFFSET = (*KEY, "log_partition", "log_offset", *VALUES, "commit_timestamp")
 _PREVIOUS = {

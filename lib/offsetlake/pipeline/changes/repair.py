@@ -60,14 +60,15 @@ def plan_repair(lake: Lake, now: int) -> pa.Table:
     places = dict(zip(newest["group_id"].to_pylist(), newest["log_partition"].to_pylist(), strict=True))
     if not places:
         return rows_of("alterations", {"run_id": 0, "outcome": "planned", "strategy": JOB, "commit_timestamp": 0}, 0)
-    stored = select_groups(lake, places).rows("offsets", OFFSET)
+    stored = select_groups(lake, places).rows("offsets", (*OFFSET, "topic_id"))
     index = rows_in(newest, stored, KEY)
     effective = {
-        name: stored[name].take(pa.array(index, mask=index < 0)) for name in (*VALUES, "commit_timestamp", "log_offset")
+        name: stored[name].take(pa.array(index, mask=index < 0))
+        for name in (*VALUES, "topic_id", "commit_timestamp", "log_offset")
     }
     columns = {
         **{name: newest[name] for name in (*KEY, "log_partition", "evidence")},
-        **{name: effective[name] for name in VALUES},
+        **{name: effective[name] for name in (*VALUES, "topic_id")},
         "run_id": 0,
         "outcome": "planned",
         "strategy": JOB,

@@ -27,7 +27,6 @@ WANTED = pa.schema(
         ("leader_epoch", pa.int32()),
         ("metadata", pa.string()),
         ("expire_timestamp", pa.int64()),
-        ("topic_id", pa.string()),
         ("reason", pa.string()),
         ("note", pa.string()),
     ]
