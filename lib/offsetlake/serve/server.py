@@ -18,6 +18,7 @@ from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.writer.ownership import disk_errors, owned
 from offsetlake.serve.apis.dispatch import Service
 from offsetlake.serve.auth.principals import Client
+from offsetlake.serve.collection import uncollected
 from offsetlake.serve.components import ServerComponents
 from offsetlake.serve.front.broker import Broker, with_adopted_log
 from offsetlake.serve.metrics.traffic import MeasuredRequests
@@ -271,7 +272,7 @@ async def _serve(settings: Settings, security: Security) -> None:
     try:
         server.listen_for_http()
         await server.job_socket.open()
-        if await _run_until(server.load(), stopping, server.fault):
+        if await _run_until(uncollected(server.load()), stopping, server.fault):
             await _run_until(server.run(), stopping, server.fault)
         if server.fault.done():
             raise OffsetlakeError(
