@@ -309,7 +309,10 @@ def test_forwarded_requests_may_be_larger_than_the_smallest_limit() -> None:
 
 
 def test_end_of_the_metadata_is_asked_of_the_active_controller(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other controllers refuse DescribeQuorum for its partition, not as a whole; the last answer is not kept."""
+    """The other controllers refuse DescribeQuorum for its partition, not as a whole; the last answer is not kept.
+
+    Brokers can wait 30 seconds for a controller that hangs; the controllers that are known are then asked again.
+    """
 
     def described(code: int) -> Any:
         listeners = [[SimpleNamespace(host=f"c{node}", port=9093)] for node in (1, 2, 3)]
@@ -319,6 +322,8 @@ def test_end_of_the_metadata_is_asked_of_the_active_controller(monkeypatch: pyte
         return SimpleNamespace(api=DESCRIBE_QUORUM, entity=lambda: quorum)
 
     async def send_to_broker(*_: object) -> Any:
+        if active[-1] == "none":
+            raise LogUnavailable("no response in time")
         return described(0)
 
     async def open_broker(_settings: object, address: tuple[str, int], *_: object) -> Any:
@@ -334,6 +339,12 @@ def test_end_of_the_metadata_is_asked_of_the_active_controller(monkeypatch: pyte
     for host in ("c1", "c3", "c2"):
         active.append(host)
         assert asyncio.run(controllers.metadata_end()) == 4
+    active.append("none")
+    with pytest.raises(LogUnavailable, match="No controller of the cluster at c1:9093, c2:9093, c3:9093 answers"):
+        asyncio.run(controllers.metadata_end())
+    monkeypatch.setattr(controllers, "_send_to_broker", None)
+    active.append("c1")
+    assert asyncio.run(controllers.metadata_end()) == 4
 
 
 def test_names_are_asked_again_if_the_controller_does_not_answer_in_time() -> None:

@@ -1,6 +1,7 @@
 """Sends requests to the active controller of a cluster, whose address the brokers know (DescribeQuorum, KIP-853)."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from offsetlake.errors import LogUnavailable, Refused
@@ -43,7 +44,8 @@ class Controllers:
             response = await self._node.send(self._addresses, api, range(version, version + 1), values, _refused)
         except LogUnavailable as failure:
             names = ", ".join(f"{host}:{port}" for host, port in self._addresses)
-            self._addresses = []
+            with suppress(LogUnavailable):  # a broker that waits for a controller that hangs; the others are known
+                self._addresses = await self._find()
             raise LogUnavailable(
                 f"No controller of the cluster at {names} answers by {self._settings.security_protocol} ({failure}): "
                 "this process must reach their listener. A managed service does not allow that."
