@@ -78,6 +78,16 @@ class ConsumerGroup(ModernGroup[Member]):
         stable = self.stable_members.get(state.assignment_epoch, 0) == len(state.members)
         return "Stable" if stable else "Reconciling"
 
+    def has_nothing_to_do(self, member: Member, now_ms: int) -> bool:
+        """Return whether a heartbeat with unchanged metadata changes neither the member nor the group."""
+        state = self.state
+        return (
+            0 < state.epoch <= state.assignment_epoch
+            and not self.subscriptions.regex_members
+            and not self.metadata_expired(now_ms)
+            and member.is_reconciled_to(state.assignment_epoch)
+        )
+
     def static_member(self, instance_id: str) -> Member | None:
         """Return the member with an instance ID, None if there is none."""
         member_id = self.static_members.get(instance_id)

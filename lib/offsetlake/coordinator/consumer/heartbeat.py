@@ -38,14 +38,11 @@ def respond(step: Step, group: ConsumerGroup, request: HeartbeatRequest) -> Hear
         return leaving.leave(step, group, request)
     update = MemberUpdate(step, group)
     old = _member(step, group, request, update)
-    new = old._replace(metadata=_updated(old.metadata, request))
-    names_changed, regex_change = update.subscribe(old, new, request.may_describe)
-    bump = group.state.epoch == 0 or names_changed or regex_change is RegexChange.CHANGED_AND_EVALUATED
-    group_epoch, homogeneous = update.bump_epoch(old, new, bump=bump)
-    epoch, assignment = update.assign(old, new, group_epoch, homogeneous=homogeneous)
-    changed = names_changed or regex_change is not RegexChange.NONE
-    new = update.reconcile(new, epoch, assignment, request.owned, changed=changed)
-    group.append(step, update.records)
+    metadata = _updated(old.metadata, request)
+    if metadata is old.metadata and not update.records and group.has_nothing_to_do(old, step.now_ms):
+        new = old
+    else:
+        new = _changed(step, group, request, update, old, old._replace(metadata=metadata))
     timers.restart_session(step, group, new)
     with_assignment = request.member_epoch == JOIN_EPOCH or request.is_full()
     return HeartbeatResponse(
@@ -54,6 +51,20 @@ def respond(step: Step, group: ConsumerGroup, request: HeartbeatRequest) -> Hear
         heartbeat_interval_ms=step.settings.consumer_heartbeat_interval_ms,
         assignment=new.assigned if with_assignment or _assignment_changed(old, new) else None,
     )
+
+
+def _changed(
+    step: Step, group: ConsumerGroup, request: HeartbeatRequest, update: MemberUpdate, old: Member, new: Member
+) -> Member:
+    """Return a member that may change in this heartbeat, with its next current assignment, and write the records."""
+    names_changed, regex_change = update.subscribe(old, new, request.may_describe)
+    bump = group.state.epoch == 0 or names_changed or regex_change is RegexChange.CHANGED_AND_EVALUATED
+    group_epoch, homogeneous = update.bump_epoch(old, new, bump=bump)
+    epoch, assignment = update.assign(old, new, group_epoch, homogeneous=homogeneous)
+    changed = names_changed or regex_change is not RegexChange.NONE
+    new = update.reconcile(new, epoch, assignment, request.owned, changed=changed)
+    group.append(step, update.records)
+    return new
 
 
 def _member(step: Step, group: ConsumerGroup, request: HeartbeatRequest, update: MemberUpdate) -> Member:

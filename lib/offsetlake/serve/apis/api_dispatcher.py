@@ -80,7 +80,7 @@ from offsetlake.serve.writes.rounds import Writes
 
 _Response = Values | Steps[Values]  # not written in a nested function, which would build the type for each request
 _Synchronous = Callable[[Any, RequestContext], _Response]
-_WithCallback = Callable[[Any, RequestContext, Callable[[Values], None]], Work | None]
+_WithCallback = Callable[[Any, RequestContext, Callable[[Values | bytes], None]], Work | None]
 _Asynchronous = Callable[[Any, RequestContext], Coroutine[Any, Any, Values]]
 
 
@@ -207,8 +207,11 @@ class ApiDispatcher:
             client.work(list_groups(self._store, request, context, answer))
             return 0
 
-        def respond(values: _Response) -> None:
-            client.work(self._respond(api, version, values, answer))
+        def respond(values: _Response | bytes) -> None:
+            if isinstance(values, bytes):
+                answer(values)
+            else:
+                client.work(self._respond(api, version, values, answer))
 
         if api in self._synchronous:
             respond(self._synchronous[api](request, context))

@@ -1,5 +1,6 @@
 """ConsumerGroupHeartbeat: the requests and responses of the consumer group protocol (KIP-848)."""
 
+import struct
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
@@ -18,8 +19,15 @@ from offsetlake.kafka.uuid import uuid_bytes, uuid_text
 from offsetlake.serve.auth.principals import RequestContext
 from offsetlake.serve.groups.membership import Membership
 from offsetlake.serve.protocol.encoding import Values
+from offsetlake.serve.protocol.wire import string
 
 _MILLISECOND = timedelta(milliseconds=1)
+_BEGIN = b"\0" + b"\0\0\0\0" + b"\0\0" + b"\0"
+"""The tags of the header, the throttle time, the error code and the error message, which is null."""
+
+_EPOCH_AND_INTERVAL = struct.Struct(">ii")
+_END = b"\xff" + b"\0"
+"""The assignment, which is null, and the tags."""
 
 
 class ConsumerApis:
@@ -28,12 +36,16 @@ class ConsumerApis:
     def __init__(self, membership: Membership, settings: CoordinatorSettings) -> None:
         self._membership, self._settings = membership, settings
 
-    def heartbeat(self, request: Any, context: RequestContext, respond: Callable[[Values], None]) -> None:
+    def heartbeat(self, request: Any, context: RequestContext, respond: Callable[[Values | bytes], None]) -> None:
         """Answer ConsumerGroupHeartbeat."""
         beat = _request(request, context)
 
         def reply(response: object | None, error: int) -> None:
-            respond(heartbeat_values(response if isinstance(response, HeartbeatResponse) else HeartbeatResponse(error)))
+            result = response if isinstance(response, HeartbeatResponse) else HeartbeatResponse(error)
+            if result.error_code == NONE and result.assignment is None and result.member_id is not None:
+                respond(_usual(result.member_id, result.member_epoch, result.heartbeat_interval_ms))
+            else:
+                respond(heartbeat_values(result))
 
         refused = self._refusal(beat, context)
         if refused.error_code:
@@ -84,6 +96,11 @@ def _owned(topics: Any) -> dict[str, frozenset[int]]:
         topic_id = uuid_text(topic.topic_id.bytes if topic.topic_id else bytes(16))
         owned[topic_id] = owned.get(topic_id, frozenset()) | frozenset(topic.partitions)
     return owned
+
+
+def _usual(member_id: str, epoch: int, interval_ms: int) -> bytes:
+    """Return a response of any version without an error and an assignment, as nearly all are, already encoded."""
+    return _BEGIN + string(member_id.encode(), flexible=True) + _EPOCH_AND_INTERVAL.pack(epoch, interval_ms) + _END
 
 
 def heartbeat_values(response: HeartbeatResponse) -> Values:
