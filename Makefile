@@ -103,6 +103,7 @@ $(VENV)/.ready: $(REQ)/runtime.txt | $(BIN)/uv
 	@$(UV) --python $(BIN)/python --config-setting=--build-option=--compression=stored -r $<
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m offsetlake.log.compiling
+	@$(BIN)/python -m offsetlake.pipeline.class_archive
 	@touch $@
 
 # uv takes a fifth of pip's CPU time.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from offsetlake.pipeline.spark import redacted
+from offsetlake.pipeline.spark import CLASS_ARCHIVE, redacted
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -21,14 +21,27 @@ GIVEN = {
     "spark.example.regex": r"a\.b: c=d # e",
 }
 
-# Opens a session with the properties on standard input, and prints its settings and the command lines of all processes.
+# Opens two sessions with the properties on standard input, and prints the settings, the command lines of all processes,
+# the process of each session's JVM, whether it maps the archive of classes, and its output. The optional argument
+# replaces the archive.
 SESSION = """
 import contextlib, json, sys
 from pathlib import Path
 
-from offsetlake.pipeline.spark import build_session
+from offsetlake.pipeline import spark as sessions
+from offsetlake.pipeline.lazy_session import LazySession
 
-spark = build_session("session", json.load(sys.stdin))
+if sys.argv[1:]:
+    sessions.CLASS_ARCHIVE = Path(sys.argv[1])
+properties = json.load(sys.stdin)
+jvms = []
+for _ in range(2):
+    with LazySession(properties, lambda _: None) as opened:
+        spark = opened()
+        jvms.append(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
+mapped = Path("/proc", str(jvms[0]), "maps").read_text()
+archive = any(line.endswith(str(sessions.CLASS_ARCHIVE.resolve())) for line in mapped.splitlines())
+output = sessions.engine_tail(properties)
 commands = []
 for process in Path("/proc").glob("[0-9]*/cmdline"):
     with contextlib.suppress(OSError):
@@ -36,16 +49,23 @@ for process in Path("/proc").glob("[0-9]*/cmdline"):
 memory = spark.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory()
 jars = spark.sparkContext._jvm.java.lang.System.getProperty("java.class.path")
 settings = dict(spark.sparkContext.getConf().getAll())
-print(json.dumps({"settings": settings, "commands": commands, "memory": memory, "jars": jars}))
+print(json.dumps({
+    "settings": settings, "commands": commands, "memory": memory, "jars": jars,
+    "jvms": jvms, "archive": archive, "output": output,
+}))
 """
 
 
 @pytest.fixture(scope="module")
 def session() -> dict[str, Any]:
     """What SESSION prints with the properties GIVEN."""
-    command = [sys.executable, "-c", SESSION]
-    done = subprocess.run(command, input=json.dumps(GIVEN), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    return _open_session(GIVEN)
+
+
+def _open_session(properties: dict[str, str], *arguments: str | Path) -> dict[str, Any]:
+    command = [sys.executable, "-c", SESSION, *arguments]
+    done = subprocess.run(command, input=json.dumps(properties), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
     printed: dict[str, Any] = json.loads(done.stdout)
     return printed
 
@@ -69,6 +89,32 @@ def test_driver_with_a_local_master_listens_on_loopback(session: dict[str, Any])
 def test_session_of_a_job_needs_no_jars_of_delta(session: dict[str, Any]) -> None:
     assert "delta" not in session["jars"]
     assert not [name for name in session["settings"] if "delta" in session["settings"][name]]
+
+
+def test_jvm_maps_the_archive_of_classes(session: dict[str, Any]) -> None:
+    assert CLASS_ARCHIVE.exists(), "run `python -m offsetlake.pipeline.class_archive`, as `make setup` does"
+    assert session["archive"]
+
+
+def test_second_session_of_a_process_has_the_same_jvm(session: dict[str, Any]) -> None:
+    first, second = session["jvms"]
+    assert first == second
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("content", [b"", b"no archive" * 1000, None], ids=["empty", "damaged", "other class path"])
+def test_archive_that_a_jvm_cannot_use_is_ignored(
+    session: dict[str, Any], tmp_path: Path, content: bytes | None
+) -> None:
+    archive = tmp_path / CLASS_ARCHIVE.name
+    properties = dict(GIVEN)
+    if content is None:
+        archive.symlink_to(CLASS_ARCHIVE)
+        properties["spark.driver.extraClassPath"] = str(tmp_path)
+    else:
+        archive.write_bytes(content)
+    opened = _open_session(properties, archive)
+    assert (opened["archive"], opened["output"]) == (False, session["output"])
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """Spark sessions: of a Spark Connect server, of spark-submit, or of a Spark that this process starts.
 
 A Spark that this process starts has the settings of `conf/spark.conf` and of the table `[spark]` of the settings, which
-also names its master; the output of its JVM is not shown in the terminal. A session of Spark Connect is opened if the
+also names its master; the output of its JVM is not shown in the terminal. With a local master, its JVM maps the archive
+of classes that `class_archive.py` makes, if there is one. A session of Spark Connect is opened if the
 table `[spark]` has a `remote`, or if Spark's own configuration requires it, by `SPARK_REMOTE`.
 """
 
@@ -14,6 +15,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import as_file
+from pathlib import Path
 from urllib.parse import urlsplit
 from zipimport import zipimporter
 
@@ -30,10 +32,12 @@ from offsetlake.util.resources import resource
 
 MASTER, REMOTE = "spark.master", "spark.remote"
 REMOTE_VARIABLE = "SPARK_REMOTE"
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 MAX_TAIL_BYTES = 4000  # of the JVM's output, for error messages
+CLASS_ARCHIVE = Path(sys.prefix, "share", "offsetlake", "spark-classes.jsa")
+"""The archive of Spark's classes: in the environment, so that only who installs packages can write to it."""
 
-_LOCAL_ONLY = ("spark.driver.bindAddress", "spark.driver.host")
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_LOCAL_ONLY = ("spark.driver.bindAddress", "spark.driver.host", JAVA_OPTIONS)
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)  # the default of spark.redaction.regex
 
@@ -138,9 +142,16 @@ def _start_jvm(conf: SparkConf) -> None:
     if python := conf.get("spark.pyspark.python"):
         os.environ["PYSPARK_PYTHON"] = python
     with as_file(resource("conf", "log4j2.properties")) as logging:
-        options = f'-Dlog4j2.configurationFile="{logging}" {conf.get(_JAVA_OPTIONS, "")}'
-        conf.set(_JAVA_OPTIONS, options.strip())
+        options = [f'-Dlog4j2.configurationFile="{logging}"', _archive_options(conf), conf.get(JAVA_OPTIONS, "")]
+        conf.set(JAVA_OPTIONS, " ".join(filter(None, options)))
         SparkContext(conf=conf, gateway=SparkContext._gateway or _launch(conf))  # noqa: SLF001
+
+
+def _archive_options(conf: SparkConf) -> str:
+    """Return the options of a JVM that maps the archive of classes, or ignores it without a warning if it differs."""
+    if not is_local(conf.get(MASTER, "")) or not CLASS_ARCHIVE.exists():
+        return ""
+    return f'-XX:SharedArchiveFile="{CLASS_ARCHIVE}" -Xshare:auto -Xlog:cds*=off'
 
 
 def _launch(conf: SparkConf) -> JavaGateway:
