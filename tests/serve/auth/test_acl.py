@@ -93,6 +93,18 @@ def test_principal_has_exactly_the_permissions_of_the_file(
     assert access.may_read_log() is (principal == "User:auditor")
 
 
+def test_permissions_on_topics_are_separate_from_those_on_groups(file: Path) -> None:
+    acl = Acl(file)
+    access = acl.access("User:auditor")
+    assert not access.may_read_topic(b"orders-1")
+    file.write_text(FILE + '[[acl]]\nprincipal = "User:auditor"\ntopic = "orders-?"\npermissions = ["read"]\n')
+    acl.read()
+    assert access.may_read_topic(b"orders-1")
+    assert not access.may_read_topic(b"orders-10")
+    assert not acl.access("User:nobody").may_read_topic(b"orders-1")
+    assert not acl.access("User:billing").may(READ, b"orders-1")
+
+
 def test_changed_file_changes_permissions_of_connected_clients(file: Path) -> None:
     acl = Acl(file)
     access = acl.access("User:billing")
@@ -118,6 +130,12 @@ def test_changed_file_changes_permissions_of_connected_clients(file: Path) -> No
         ('[[acl]]\nprincipal = "User:a"\ngroup = "*"\npermissions = []', "invalid permissions"),
         ('[[acl]]\nprincipal = "User:a"\ngroup = ""\npermissions = ["read"]', "entry 1: group: "),
         ('[[acl]]\nprincipal = "User:a"\ngroup = 7\npermissions = [["read"]]', "entry 1: group: .*invalid permissions"),
+        ('[[acl]]\nprincipal = "*"\ntopic = ""\npermissions = ["read"]', "entry 1: topic: "),
+        (
+            '[[acl]]\nprincipal = "*"\ntopic = "t"\npermissions = ["commit"]',
+            "unknown permission 'commit'; expected read",
+        ),
+        ('[[acl]]\nprincipal = "*"\ntopic = "t"\ngroup = "g"\npermissions = ["read"]', "both a group and a topic"),
     ],
 )
 def test_invalid_file_is_refused_with_the_place_of_the_error(file: Path, text: str, message: str) -> None:

@@ -70,7 +70,7 @@ def test_all_problems_are_reported_together(files: Secured) -> None:
         "set advertised to the host and port that clients connect to",
         "set both or neither",
         f"run chmod 600 {files.credentials}",
-        "unknown key 'who'; expected principal, group, permissions",
+        "unknown key 'who'; expected principal, group, topic, permissions",
         'invalid principal \'billing\'; expected "User:NAME", or "*" for every principal',
     ]
     assert group.startswith("group: ")

@@ -19,7 +19,7 @@ from offsetlake.serve.share.leader_reads import Fetched
 from offsetlake.serve.share.sessions import ShareSessions
 from offsetlake.serve.share.share_apis import ShareApis
 from offsetlake.serve.share.share_fetch import ShareFetch
-from support.serve.share_cluster import TOPIC_ID, ShareCluster, image, record_batch
+from support.serve.share_cluster import TOPIC_ID, ShareCluster, image, record_batch, share_request
 
 T = TypeVar("T")
 LOCK_MS = 30_000
@@ -35,16 +35,6 @@ def apis(sessions: ShareSessions, records: int = 0, partitions: int = 1) -> Shar
     sharing = ShareCluster(read, settings=ShareSettings(max_in_flight_records=records))
     sharing.cluster.image = image({b"topic": TOPIC_ID}, partitions=partitions)
     return ShareApis(sessions, sharing.partitions, ShareFetch(sharing.partitions, sharing.reads), LOCK_MS)
-
-
-def share_request(group: str = "group", member: str = "member", epoch: int = 0, **values: Any) -> Any:
-    """Return a request without partitions."""
-    fields = {
-        "group_id": group, "member_id": member, "share_session_epoch": epoch, "topics": [], "forgotten_topics_data": [],
-        "max_wait": timedelta(0), "min_bytes": 0, "max_bytes": 1, "max_records": 1, "batch_size": 1,
-        "share_acquire_mode": 0, "is_renew_ack": False,
-    }  # fmt: skip
-    return SimpleNamespace(**fields | values)
 
 
 def partitions(batches: dict[int, list[tuple[int, int, tuple[int, ...]]]]) -> list[Any]:

@@ -3,6 +3,7 @@
 import asyncio
 import struct
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,6 +37,16 @@ def image(topics: dict[bytes, bytes], *, partitions: int = 1) -> ClusterImage:
 def record_batch(first_offset: int, records: int) -> bytes:
     """Return a record batch by its header, without the records."""
     return _HEADER.pack(first_offset, 49, 0, 2, 0, 0, records - 1, 0, 0, -1, -1, 0, records)
+
+
+def share_request(group: str = "group", member: str = "member", epoch: int = 0, **values: Any) -> Any:
+    """Return a request without partitions."""
+    fields = {
+        "group_id": group, "member_id": member, "share_session_epoch": epoch, "topics": [], "forgotten_topics_data": [],
+        "max_wait": timedelta(0), "min_bytes": 0, "max_bytes": 1, "max_records": 1, "batch_size": 1,
+        "share_acquire_mode": 0, "is_renew_ack": False,
+    }  # fmt: skip
+    return SimpleNamespace(**fields | values)
 
 
 class StubLeader:

@@ -1,22 +1,29 @@
 """The serving process with a listener for share consumers of a broker, to which it is a plain client."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from support.broker.broker import Broker, free_ports
 from support.serve.serving import Serving
 
 
 class Sharing(Serving):
-    """Serves share consumers at `share`; `groups` are fields of `CoordinatorSettings`."""
+    """Serves share consumers at `share`; `groups` are fields of `CoordinatorSettings`, `security` of `Settings`."""
 
     def __init__(
-        self, folder: Path, broker: Broker, port: int | None = None, flush: str = "always", **groups: object
+        self,
+        folder: Path,
+        broker: Broker,
+        port: int | None = None,
+        flush: str = "always",
+        security: Mapping[str, Any] | None = None,
+        **groups: object,
     ) -> None:
         port = port or free_ports(1)[0]
         defaults: dict[str, object] = {"share_auto_offset_reset": "earliest", "share_heartbeat_interval_ms": 1000}
         defaults |= {"share_record_lock_duration_ms": 600_000}  # records stay acquired however slow the machine is
-        self._arguments = (folder, broker, port, flush), groups
+        self._arguments = (folder, broker, port, flush, security), groups
         self.share = f"127.0.0.1:{port}"
         super().__init__(
             folder / "lake",
@@ -26,6 +33,7 @@ class Sharing(Serving):
             coordinator=defaults | groups,
             metadata_max_age_ms=1000,
             flush=flush,
+            **security or {},
         )
 
     def __enter__(self) -> Self:

@@ -81,7 +81,7 @@ class ClusterApis:
         """Answer Metadata: this broker, and the requested topics, or those of `_listed` if all are requested."""
         table, topics = self._topics.now(), dict[Any, dict[str, Any]]()
         if request.topics is None or (context.version == 0 and not request.topics):
-            for name in listed(table, context):
+            for name in (yield from listed(table, context.client)):
                 topics[name] = described_topic(table, name)
                 yield 0
         elif context.version < _BY_ID_SINCE and any(
@@ -91,7 +91,7 @@ class ClusterApis:
         else:
             for topic in request.topics:
                 key = topic.name, getattr(topic, "topic_id", None)
-                topics[key] = topics.get(key) or requested_topic(self._topics, table, topic)
+                topics[key] = topics.get(key) or requested_topic(self._topics, table, topic, context.client)
                 yield 0
         limit = partition_limit(table, [*topics.values()])
         operations = {}
@@ -157,7 +157,8 @@ class ClusterApis:
         if cursor is not None:
             first = max(cursor.partition_index, 0)
         names: set[str] = set()
-        for name in [topic.name for topic in request.topics] or map(bytes.decode, listed(table, context)):
+        requested = [topic.name for topic in request.topics]
+        for name in requested or map(bytes.decode, (yield from listed(table, context.client))):
             names.add(name)
             yield 0
         heap = [name for name in names if cursor is None or name >= cursor.topic_name]
@@ -167,7 +168,7 @@ class ClusterApis:
             yield 0
             name = heappop(heap)
             begin = first if cursor is not None and name == cursor.topic_name else 0
-            topic = named_topic(self._topics, table, name)
+            topic = named_topic(self._topics, table, name, context.client)
             numbers = topic["partitions"][begin : begin + limit]
             if limit == 0:
                 return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": begin}}

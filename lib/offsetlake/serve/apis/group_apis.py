@@ -12,6 +12,7 @@ from offsetlake.kafka.error_codes import (
     GROUP_AUTHORIZATION_FAILED,
     GROUP_ID_NOT_FOUND,
     INVALID_GROUP_ID,
+    TOPIC_AUTHORIZATION_FAILED,
 )
 from offsetlake.serve.auth.acl import READ
 from offsetlake.serve.auth.principals import RequestContext
@@ -35,6 +36,7 @@ _CONSUMER_GROUP: dict[str, Any] = {
 """The fields of a group that is not described because of an error."""
 
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
+_DENIED_TOPICS = "The group has described topic(s) that the client is not authorized to describe."
 _ASSIGNOR = "uniform"  # the first of group.consumer.assignors of a broker
 
 
@@ -64,7 +66,10 @@ class GroupApis:
         """Answer ShareGroupDescribe, for groups of type share."""
         operations = _operations(request)
         _check_unique(request.group_ids)
-        described = (self._denial(name, context) or self._share(name) | operations for name in request.group_ids)
+        described = (
+            self._denial(name, context) or _share_denial(self._share(name), context) | operations
+            for name in request.group_ids
+        )
         return {"groups": Lazy(len(request.group_ids), described)}
 
     def _denial(self, group_id: str, context: RequestContext) -> Values | None:
@@ -134,6 +139,15 @@ def _check_unique(group_ids: Sequence[str]) -> None:
     """Raise Malformed if a group is named twice: each time, a few bytes would cause a description of all members."""
     if len({*group_ids}) < len(group_ids):
         raise Malformed("the request names a group twice")
+
+
+def _share_denial(group: dict[str, Any], context: RequestContext) -> dict[str, Any]:
+    """Return the description of a share group, or only an error if a member reads a topic that the client may not."""
+    topics = {topic["topic_name"] for each in group["members"] for topic in each["assignment"]["topic_partitions"]}
+    if all(context.client.may_read_topic(topic.encode()) for topic in topics):
+        return group
+    denied = {"error_code": TOPIC_AUTHORIZATION_FAILED, "error_message": _DENIED_TOPICS}
+    return _CONSUMER_GROUP | {"group_id": group["group_id"]} | denied
 
 
 def _not_found(group_id: str, group: GroupKind | None, wanted: str) -> dict[str, Any]:

@@ -10,14 +10,16 @@ from offsetlake.kafka.error_codes import (
     INVALID_TOPIC_EXCEPTION,
     LEADER_NOT_AVAILABLE,
     NONE,
+    TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from offsetlake.kafka.uuid import ZERO_UUID
-from offsetlake.serve.auth.principals import RequestContext
+from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.protocol.encoding import Encoded, Values
 from offsetlake.serve.protocol.topic_descriptions import TopicTable
 from offsetlake.serve.protocol.topics import Topics
+from offsetlake.serve.steps import Steps
 
 MAX_DESCRIBED_PARTITIONS = 20_000
 """Maximum number of partitions in one Metadata response, if commits can create partitions."""
@@ -25,22 +27,27 @@ MAX_DESCRIBED_PARTITIONS = 20_000
 _NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
-def requested_topic(topics: Topics, table: TopicTable, topic: Any) -> dict[str, Any]:
+def requested_topic(topics: Topics, table: TopicTable, topic: Any, client: Client) -> dict[str, Any]:
     """Return the description of a topic that Metadata requests by name or id; `table` are the topics of the moment."""
     if topic.name is not None:
-        return named_topic(topics, table, topic.name)
+        return named_topic(topics, table, topic.name, client)
     id_ = topic.topic_id.bytes if topic.topic_id else ZERO_UUID
-    name = table.name_of(id_)
-    if name is not None:
+    name, error = table.name_of(id_), UNKNOWN_TOPIC_ID
+    if name is None:
+        topics.request(id_)
+    elif client.may_read_topic(name):
         return described_topic(table, name)
-    topics.request(id_)
-    return {"error_code": UNKNOWN_TOPIC_ID, "name": None, "topic_id": topic.topic_id, "partitions": []}
+    else:
+        error = TOPIC_AUTHORIZATION_FAILED  # with the id and without the name, as a broker answers
+    return {"error_code": error, "name": None, "topic_id": topic.topic_id, "partitions": []}
 
 
-def named_topic(topics: Topics, table: TopicTable, text: str) -> dict[str, Any]:
+def named_topic(topics: Topics, table: TopicTable, text: str, client: Client) -> dict[str, Any]:
     """Return the description of the topic with a name from a client, as `described_topic`, or an error."""
     name, error = text.encode(), NONE
-    if not _NAME.fullmatch(text):
+    if not client.may_read_topic(name):
+        error = TOPIC_AUTHORIZATION_FAILED
+    elif not _NAME.fullmatch(text):
         error = INVALID_TOPIC_EXCEPTION
     elif table.partitions(name) == 0:
         topics.request(name)
@@ -50,13 +57,20 @@ def named_topic(topics: Topics, table: TopicTable, text: str) -> dict[str, Any]:
     return described_topic(table, name)
 
 
-def listed(table: TopicTable, context: RequestContext) -> list[bytes]:
-    """Return the topics in the response to a request for all topics.
+def listed(table: TopicTable, client: Client) -> Steps[list[bytes]]:
+    """Return the topics in the response to a request for all topics: where topics have permissions, the readable ones.
 
-    They reveal what all groups read, so only a principal that may read all groups gets them. A topic that a request
-    names is described to every authenticated client, because clients need that before they can commit.
+    Elsewhere they reveal what all groups read, so only a principal that may read all groups gets them. A topic that a
+    request names is described to every authenticated client, because clients need that before they can commit.
     """
-    return sorted(table.known()) if context.client.access.may_read_log() else []
+    if not client.checks_topics:
+        return sorted(table.known()) if client.access.may_read_log() else []
+    names = []
+    for name in sorted(table.known()):
+        if client.access.may_read_topic(name):
+            names.append(name)
+        yield 0
+    return names
 
 
 def described_topic(table: TopicTable, name: bytes) -> dict[str, Any]:

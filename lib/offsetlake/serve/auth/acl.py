@@ -1,9 +1,14 @@
-"""ACLs: a TOML file that an operator writes, with the permissions of principals on groups.
+"""ACLs: a TOML file that an operator writes, with the permissions of principals on groups and topics.
 
     [[acl]]
     principal = "User:billing"     # as in Kafka; "*" matches every principal
     group = "billing-*"            # * ? [abc] as in a shell
     permissions = ["read", "commit"]    # and "admin": delete groups and offsets
+
+    [[acl]]
+    principal = "User:billing"
+    topic = "orders-*"             # at the listener for share consumers; a group or a topic, not both
+    permissions = ["read"]         # the only one on topics
 
 An operation that no entry permits is denied. No permission implies another one.
 """
@@ -21,6 +26,9 @@ from offsetlake.rules.patterns import pattern_problem
 
 READ, COMMIT, ADMIN = 1, 2, 4
 PERMISSIONS = {"read": READ, "commit": COMMIT, "admin": ADMIN}
+READ_TOPIC = 8
+"""The only permission on topics, as a bit that no permission on groups has."""
+
 ANY_PERMISSION = READ | COMMIT | ADMIN
 ANY_PRINCIPAL, ANY_GROUP = "*", "*"
 MAX_CACHED_GROUPS = 10_000
@@ -32,31 +40,39 @@ MAX_CACHED_GROUP_BYTES = 255
 MAX_CACHED_PRINCIPALS = 100
 """The most recent principals, which are kept although they have no connection: HTTP connections are short-lived."""
 
-_KEYS = ("principal", "group", "permissions")
+_KEYS = ("principal", "group", "topic", "permissions")
 
 
 class Grant(NamedTuple):
-    """The permissions, as bits, of one principal on the groups that match a pattern."""
+    """The permissions, as bits, of one principal on the groups, or on the topics, that match a pattern."""
 
     principal: str
-    group: str
+    pattern: str
     permissions: int
+    is_of_topics: bool = False
 
 
 class Access:
-    """The permissions of one principal; the result for each group is cached until the ACL changes."""
+    """The permissions of one principal; the result for each name is cached until the ACL changes."""
 
-    __slots__ = ("__weakref__", "_cached", "_denied", "_grants")
+    __slots__ = ("__weakref__", "_cached", "_cached_topics", "_denied", "_grants", "_topics")
 
     def __init__(self, grants: list[Grant]) -> None:
         self._cached: dict[bytes, int] = {}
+        self._cached_topics: dict[bytes, bool] = {}
         self._denied: set[tuple[int, bytes]] = set()
         self.change(grants)
 
     def change(self, grants: list[Grant]) -> None:
         """Replace the grants."""
-        self._grants = [(re.compile(translate(grant.group)).match, grant.group, grant.permissions) for grant in grants]
+        self._grants = [
+            (re.compile(translate(grant.pattern)).match, grant.pattern, grant.permissions)
+            for grant in grants
+            if not grant.is_of_topics
+        ]
+        self._topics = [re.compile(translate(grant.pattern)).match for grant in grants if grant.is_of_topics]
         self._cached.clear()
+        self._cached_topics.clear()
         self._denied.clear()
 
     def may(self, permission: int, group: bytes) -> bool:
@@ -74,6 +90,18 @@ class Access:
         """Check whether the principal may read a group, without caching: for lists of many groups."""
         return self._permissions(group) & READ != 0
 
+    def may_read_topic(self, topic: bytes) -> bool:
+        """Check whether the principal may read and describe a topic, where topics have permissions."""
+        readable = self._cached_topics.get(topic)
+        if readable is None:
+            name = topic.decode(errors="replace")
+            readable = any(matches(name) for matches in self._topics)
+            if len(topic) <= MAX_CACHED_GROUP_BYTES:
+                if len(self._cached_topics) >= MAX_CACHED_GROUPS:
+                    self._cached_topics.clear()
+                self._cached_topics[topic] = readable
+        return readable
+
     def may_read_log(self) -> bool:
         """Check whether the principal may read the commit log itself, which contains all groups."""
         return any(group == ANY_GROUP and permissions & (READ | ADMIN) for _, group, permissions in self._grants)
@@ -86,14 +114,14 @@ class Access:
         """Check whether the principal may send the requests of brokers: it administers all groups."""
         return any(group == ANY_GROUP and permissions & ADMIN for _, group, permissions in self._grants)
 
-    def is_first_refusal(self, permission: int, group: bytes) -> bool:
+    def is_first_refusal(self, permission: int, name: bytes) -> bool:
         """Record a denied operation; return whether it is the first of its kind since the ACL changed.
 
         Names that agree in their first MAX_CACHED_GROUP_BYTES count as one, as a log line shows no more of them.
         """
         if len(self._denied) >= MAX_CACHED_GROUPS:
             self._denied.clear()
-        denied = permission, group[:MAX_CACHED_GROUP_BYTES]
+        denied = permission, name[:MAX_CACHED_GROUP_BYTES]
         known = denied in self._denied
         self._denied.add(denied)
         return not known
@@ -115,6 +143,9 @@ class _AllPermissions(Access):
         return True
 
     def sees(self, group: bytes) -> bool:
+        return True
+
+    def may_read_topic(self, topic: bytes) -> bool:
         return True
 
     def may_read_log(self) -> bool:
@@ -181,7 +212,8 @@ def _read(path: Path) -> tuple[list[Grant], list[str]]:
 
 
 def _grant(entry: Mapping[str, Any]) -> Grant:
-    return Grant(entry["principal"], entry["group"], sum({PERMISSIONS[name] for name in entry["permissions"]}))
+    pattern, permissions = entry.get("group", entry.get("topic")), {PERMISSIONS[name] for name in entry["permissions"]}
+    return Grant(entry["principal"], pattern, sum(permissions), "topic" in entry)
 
 
 def _errors(entry: Mapping[str, Any]) -> Iterator[str]:
@@ -189,10 +221,14 @@ def _errors(entry: Mapping[str, Any]) -> Iterator[str]:
     principal, permissions = entry.get("principal"), entry.get("permissions")
     if not isinstance(principal, str) or not (principal == ANY_PRINCIPAL or principal.startswith("User:")):
         yield f'invalid principal {principal!r}; expected "User:NAME", or "*" for every principal'
-    if problem := pattern_problem(entry.get("group")):
-        yield f"group: {problem}"
-    names = ", ".join(PERMISSIONS)
+    resource = "topic" if "topic" in entry else "group"
+    if {"group", "topic"} <= entry.keys():
+        yield "both a group and a topic; write one entry for each"
+    elif problem := pattern_problem(entry.get(resource)):
+        yield f"{resource}: {problem}"
+    valid = [*PERMISSIONS] if resource == "group" else ["read"]
+    names = ", ".join(valid)
     if not isinstance(permissions, list) or not permissions or not all(isinstance(name, str) for name in permissions):
-        yield f'invalid permissions {permissions!r}; expected a list of {names}, such as ["read", "commit"]'
+        yield f'invalid permissions {permissions!r}; expected a list of {names}, such as ["read"]'
     else:
-        yield from (f"unknown permission {name!r}; expected {names}" for name in permissions if name not in PERMISSIONS)
+        yield from (f"unknown permission {name!r}; expected {names}" for name in permissions if name not in valid)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from offsetlake.kafka.audit.headers import audit_headers
 from offsetlake.kafka.batches.writer import Headers
 from offsetlake.log.positions import OFFSETS_TOPIC
-from offsetlake.serve.auth.acl import ALL_PERMISSIONS, PERMISSIONS, READ, Access
+from offsetlake.serve.auth.acl import ALL_PERMISSIONS, PERMISSIONS, READ, READ_TOPIC, Access
 from offsetlake.serve.logs import ClientLog, quoted
 from offsetlake.serve.steps import Share, Work, complete
 
@@ -28,9 +28,10 @@ class Client:
     | close_connection | Closes the connection, if a request cannot be answered. |
     | share            | Its share of the write queue. |
     | work             | Runs `Work` in the turns of the connection, before any later request of it. |
+    | checks_topics    | Whether topics have permissions: only at the listener for share consumers.  |
     """
 
-    __slots__ = ("access", "address", "close_connection", "principal", "share", "work")
+    __slots__ = ("access", "address", "checks_topics", "close_connection", "principal", "share", "work")
 
     def __init__(self) -> None:
         self.principal = ANONYMOUS
@@ -39,6 +40,7 @@ class Client:
         self.close_connection = _no_connection
         self.share = Share()
         self.work: Callable[[Work], object] = complete
+        self.checks_topics = False
 
     @property
     def host(self) -> str:
@@ -58,6 +60,17 @@ class Client:
                 self.address,
                 group_id,
                 names,
+            )
+        return False
+
+    def may_read_topic(self, topic: bytes) -> bool:
+        """Check whether the client may read and describe a topic that a request names; log the first refusal."""
+        if not self.checks_topics or self.access.may_read_topic(topic):
+            return True
+        if self.access.is_first_refusal(READ_TOPIC, topic):
+            name = quoted(topic.decode(errors="replace"))
+            LOG.warning(
+                "%s from %s was denied access to topic %s: it needs permission read", self.principal, self.address, name
             )
         return False
 

@@ -15,6 +15,7 @@ from offsetlake.kafka.error_codes import (
     INVALID_GROUP_ID,
     INVALID_REQUEST,
     NONE,
+    TOPIC_AUTHORIZATION_FAILED,
 )
 from offsetlake.serve.auth.principals import RequestContext
 from offsetlake.serve.groups.consumer_apis import heartbeat_values
@@ -68,6 +69,8 @@ class ShareApis:
             return HeartbeatResponse(error)
         if not 0 < len(beat.member_id) <= _MAX_MEMBER_ID_CHARACTERS:
             return HeartbeatResponse(INVALID_REQUEST)
+        if not all(context.client.may_read_topic(topic.encode()) for topic in beat.subscribed_topics or ()):
+            return HeartbeatResponse(TOPIC_AUTHORIZATION_FAILED)
         if not error and beat.member_epoch == JOIN_EPOCH and self._membership.is_full():
             error = GROUP_MAX_SIZE_REACHED
         if error in {GROUP_MAX_SIZE_REACHED, INVALID_GROUP_ID}:  # otherwise the core checks the request

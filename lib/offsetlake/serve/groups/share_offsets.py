@@ -13,6 +13,7 @@ from offsetlake.kafka.error_codes import (
     GROUP_AUTHORIZATION_FAILED,
     INVALID_GROUP_ID,
     NONE,
+    TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from offsetlake.kafka.uuid import uuid_bytes
@@ -29,6 +30,12 @@ _MESSAGES = {
     COORDINATOR_LOAD_IN_PROGRESS: "The coordinator is loading and hence can't process requests.",
     GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
     INVALID_GROUP_ID: "The configured groupId is invalid.",
+    TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+}
+
+_TOPIC_DENIED = {
+    "error_code": TOPIC_AUTHORIZATION_FAILED,
+    "error_message": _MESSAGES[TOPIC_AUTHORIZATION_FAILED],
 }
 
 
@@ -51,7 +58,7 @@ class ShareOffsetApis:
         if error:
             return described | {"error_code": error}
         topics = self._topics.descriptions()
-        found, missing = [], []
+        found, missing, denied = [], [], []
         requested: list[tuple[str, list[int]]]
         if group.topics is None:
             share_group = self._membership.find(name)
@@ -61,6 +68,10 @@ class ShareOffsetApis:
         else:
             requested = [(topic.topic_name, [*topic.partitions]) for topic in group.topics]
         for topic_name, numbers in requested:
+            if not context.client.may_read_topic(topic_name.encode()):
+                if group.topics is not None:
+                    denied.append(_topic(topic_name, None, [_partition(number) | _TOPIC_DENIED for number in numbers]))
+                continue
             topic_id = topics.id_of(topic_name)
             if topic_id is None:
                 missing.append(_topic(topic_name, None, [_partition(number) for number in numbers]))
@@ -70,7 +81,7 @@ class ShareOffsetApis:
                 self._described(topic_name, number, result) for number, result in zip(numbers, results, strict=True)
             ]
             found.append(_topic(topic_name, topic_id, partitions))
-        return described | {"topics": found + missing}
+        return described | {"topics": found + missing + denied}
 
     def _described(self, topic: str, number: int, result: SummaryResult) -> Values:
         """Return a partition with its lag, which is -1 if the log end offset is unknown."""
@@ -89,6 +100,8 @@ class ShareOffsetApis:
             return _failed(error, _MESSAGES.get(error))
         requested: dict[str, dict[int, int]] = {}
         for topic in request.topics:
+            if not context.client.may_read_topic(topic.topic_name.encode()):
+                continue
             numbers = requested.setdefault(topic.topic_name, {})
             numbers.update((partition.partition_index, partition.start_offset) for partition in topic.partitions)
         reply, error = await self._partitions.step(
@@ -110,7 +123,8 @@ class ShareOffsetApis:
         error = self._refusal(request.group_id, context, ADMIN)
         if error:
             return _failed(error, _MESSAGES.get(error))
-        names = [topic.topic_name for topic in request.topics]
+        requested = [topic.topic_name for topic in request.topics]
+        names = [name for name in requested if context.client.may_read_topic(name.encode())]
         reply, error = await self._partitions.step(
             request.group_id, lambda step, group, token: offsets.delete(step, group, names, token)
         )
@@ -130,7 +144,10 @@ class ShareOffsetApis:
             code, message = errors[topic_id] or (NONE, None)
             entry = {"topic_name": name, "topic_id": _uuid(topic_id), "error_code": code, "error_message": message}
             responses.insert(0, entry) if not code else responses.append(entry)
-        return _failed(NONE, None) | {"responses": responses}
+        allowed = {*names}
+        denied = [name for name in requested if name not in allowed]
+        refused = [{"topic_name": name, "topic_id": None, **_TOPIC_DENIED} for name in denied]
+        return _failed(NONE, None) | {"responses": refused + responses}
 
     def _refusal(self, group_id: str, context: RequestContext, permission: int) -> int:
         """Return the error code of a request that is refused before its group is looked at, else NONE."""
@@ -169,7 +186,9 @@ def _altered(topic: Any, reply: OffsetsReply, results: Results) -> Values:
     for partition in topic.partitions:
         number = partition.partition_index
         code, message = NONE, None
-        if number in reply.unknown[topic.topic_name]:
+        if topic.topic_name not in reply.unknown:
+            code, message = TOPIC_AUTHORIZATION_FAILED, _MESSAGES[TOPIC_AUTHORIZATION_FAILED]
+        elif number in reply.unknown[topic.topic_name]:
             code, message = UNKNOWN_TOPIC_OR_PARTITION, NO_PARTITION
         elif (result := results.get((topic_id or "", number))) is not None:
             code, message = result.error_code, result.error_message

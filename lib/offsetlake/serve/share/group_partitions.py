@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from offsetlake.coordinator.settings import BY_DURATION, ShareOffsetReset
 from offsetlake.coordinator.share_partition.settings import ShareSettings
 from offsetlake.kafka.error_codes import UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.front.metadata.cluster import Cluster
 from offsetlake.serve.share.group_partition import EARLIEST, LATEST, GroupPartition
 from offsetlake.serve.share.pace import WRITE_UNITS, Pace
@@ -36,6 +37,11 @@ class GroupPartitions:
             self._cluster.request_refresh(partition.topic_id)
             return UNKNOWN_TOPIC_ID
         return 0 if image.has_partition(name, partition.partition) else UNKNOWN_TOPIC_OR_PARTITION
+
+    def is_denied(self, partition: IdPartition, client: Client) -> bool:
+        """Check whether a partition is one of a topic that exists and that a client may not read."""
+        name = self._cluster.image.name_of(partition.topic_id)
+        return name is not None and not client.may_read_topic(name)
 
     def find(self, group: str, partition: IdPartition) -> GroupPartition | None:
         """Return a share partition that is in use, or None."""

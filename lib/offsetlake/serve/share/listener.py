@@ -102,7 +102,8 @@ class ShareListener:
         self._cluster_apis.address = address
 
     def connect(self, client: Client, connections: OpenConnections, turns: Turns) -> Connection:
-        """Return the connection of a client that is logged in."""
+        """Return the connection of a client that is logged in; it needs permissions on the topics, too."""
+        client.checks_topics = True
         return _ShareConnection(_Requests(self, client), client, connections, turns, self._share_apis)
 
     def take(self, frame: bytes, header: wire.RequestHeader, answer: Answer, client: Client) -> int:

@@ -14,6 +14,7 @@ from offsetlake.kafka.error_codes import (
     NONE,
     SHARE_SESSION_LIMIT_REACHED,
     SHARE_SESSION_NOT_FOUND,
+    TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from offsetlake.serve.auth.acl import COMMIT
@@ -76,12 +77,13 @@ class ShareApis:
             if refused.error_code == SHARE_SESSION_LIMIT_REACHED:
                 await asyncio.sleep(min(max(0.0, request.max_wait.total_seconds()), MAX_WAIT_SECONDS))
             return self._failed(refused.error_code)
-        acknowledged = await self._acknowledge(key, batches, _is_renewal(request, context))
+        acknowledged = await self._acknowledge(key, batches, context, _is_renewal(request, context))
         found: dict[IdPartition, Values] = {}
         if not _is_renewal(request, context):
             limits = FetchLimits.of(request)
-            found = await self._fetches.fetch(
-                key, partitions, limits, lambda: self._sessions.is_open(key, context.client)
+            readable, found = await self._fetches.readable(partitions, context.client)
+            found |= await self._fetches.fetch(
+                key, readable, limits, lambda: self._sessions.is_open(key, context.client)
             )
         errors = await _results(acknowledged)
         if session is not None:
@@ -107,7 +109,7 @@ class ShareApis:
                 self._sessions.advance(key, epoch)
         except SessionRefused as refused:
             return self._failed(refused.error_code)
-        errors = await _results(await self._acknowledge(key, batches, _is_renewal(request, context)))
+        errors = await _results(await self._acknowledge(key, batches, context, _is_renewal(request, context)))
         if epoch == FINAL_EPOCH:
             await self._release(key, self._sessions.close(key))
         values: dict[IdPartition, Values] = {}
@@ -184,7 +186,7 @@ class ShareApis:
         return session, partitions[first:] + partitions[:first]
 
     async def _acknowledge(
-        self, key: SessionKey, batches: Batches, allows_renew: bool
+        self, key: SessionKey, batches: Batches, context: RequestContext, allows_renew: bool
     ) -> dict[IdPartition, "asyncio.Future[int]"]:
         """Acknowledge records; the result of a partition is an error code, when its change is durable.
 
@@ -195,6 +197,8 @@ class ShareApis:
         for partition, each in batches.items():
             if each:
                 error = self._partitions.error_of(partition)
+                if self._partitions.is_denied(partition, context.client):
+                    error = TOPIC_AUTHORIZATION_FAILED
                 found = self._partitions.find(key.group, partition)
                 if error or found is None:
                     results[partition] = asyncio.get_running_loop().create_future()

@@ -9,10 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from offsetlake.coordinator.share_partition.requests import AcquiredRecords, AcquireMode, AcquireRequest
+from offsetlake.kafka.error_codes import TOPIC_AUTHORIZATION_FAILED
+from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.protocol.encoding import Values
 from offsetlake.serve.share.group_partition import GroupPartition
 from offsetlake.serve.share.group_partitions import GroupPartitions, wait
 from offsetlake.serve.share.leader_reads import MAX_PARTITION_BYTES
+from offsetlake.serve.share.pace import Pace
 from offsetlake.serve.share.partition_reads import PartitionReads, Waiting
 from offsetlake.serve.share.sessions import IdPartition, SessionKey
 
@@ -52,6 +55,20 @@ class ShareFetch:
 
     def __init__(self, partitions: GroupPartitions, reads: PartitionReads) -> None:
         self._partitions, self._reads = partitions, reads
+
+    async def readable(
+        self, partitions: Sequence[IdPartition], client: Client
+    ) -> tuple[list[IdPartition], dict[IdPartition, Values]]:
+        """Return the partitions that a client may read, and the response for the others."""
+        readable, denied = [], dict[IdPartition, Values]()
+        pace = Pace()
+        for partition in partitions:
+            if self._partitions.is_denied(partition, client):
+                denied[partition] = partition_values(partition, TOPIC_AUTHORIZATION_FAILED)
+            else:
+                readable.append(partition)
+            await pace.spend()
+        return readable, denied
 
     async def fetch(
         self,

@@ -98,7 +98,9 @@ CredentialsOption = Annotated[
 ]
 AclOption = Annotated[
     str | None,
-    typer.Option("--acl", metavar="FILE", help="The ACLs of groups (TOML): who may read, commit and delete."),
+    typer.Option(
+        "--acl", metavar="FILE", help="The ACLs (TOML): who may read, commit and delete groups, and read topics."
+    ),
 ]
 _CommitsPerSecondOption = Annotated[
     int | None,
