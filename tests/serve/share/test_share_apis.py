@@ -25,14 +25,14 @@ T = TypeVar("T")
 LOCK_MS = 30_000
 
 
-def apis(sessions: ShareSessions, records: int = 0, partitions: int = 1) -> ShareApis:
+def apis(sessions: ShareSessions, records: int = 0, partitions: int = 1, lock_ms: int = LOCK_MS) -> ShareApis:
     """Return the APIs over a topic whose partitions have one record batch each."""
     batch = record_batch(0, records)
 
     def read(_partition: object, offset: int) -> Fetched:
         return Fetched(0, end=records, records=batch if offset < records else b"")
 
-    sharing = ShareCluster(read, settings=ShareSettings(max_in_flight_records=records))
+    sharing = ShareCluster(read, settings=ShareSettings(records, record_lock_duration_ms=lock_ms))
     sharing.cluster.image = image({b"topic": TOPIC_ID}, partitions=partitions)
     return ShareApis(sessions, sharing.partitions, ShareFetch(sharing.partitions, sharing.reads), LOCK_MS)
 
@@ -174,6 +174,48 @@ def test_records_of_a_member_that_leaves_while_it_acknowledges_many_are_availabl
             request = share_request(epoch=len(taken) + 1, topics=partitions({0: []}), **limits)
             taken += await acquired(share, request, other)
         assert {deliveries for *_, deliveries in taken} == {2}
+
+    asyncio.run(handled())
+
+
+@pytest.mark.parametrize("at_step", [5, 30])
+def test_records_of_a_member_that_leaves_while_two_of_its_requests_acknowledge_many_are_available(at_step: int) -> None:
+    """Each request is on a connection of its own; the records are available long before their locks expire."""
+    number = 10_000
+    half = number // 2
+    limits = {"max_records": number, "batch_size": number, "max_bytes": 1 << 20, "max_wait": timedelta(seconds=5)}
+
+    async def handled() -> None:
+        share = apis(ShareSessions(2), records=number, lock_ms=3_600_000)
+        client, second, other = Client(), Client(), Client()
+        await fetch(share, "group", other)
+        request = share_request(member="leaving", topics=partitions({0: []}), **limits)
+        assert await acquired(share, request, client) == [(0, 0, number - 1, 1)]
+        works = []
+        for epoch, sender in ((1, client), (2, second)):
+            first = (epoch - 1) * half
+            batches = [(offset, offset, (1 + offset % 2,)) for offset in range(first, first + half)]
+            request = share_request(member="leaving", epoch=epoch, topics=partitions({0: batches}))
+            works.append(share.acknowledge(request, RequestContext(2, sender, None)))
+
+        async def both() -> object:
+            return await asyncio.gather(*works)
+
+        def leave(step: int) -> None:
+            if step == at_step:
+                share.disconnect(client)
+
+        _, steps = await steps_of(both(), leave)
+        assert steps > at_step
+        taken = 0
+        async with asyncio.timeout(300):
+            for epoch in range(1, number):
+                request = share_request(epoch=epoch, topics=partitions({0: []}), **limits)
+                ranges = await acquired(share, request, other)
+                taken += sum(last - first + 1 for _, first, last, _ in ranges)
+                if taken >= number:
+                    break
+        assert taken == number
 
     asyncio.run(handled())
 

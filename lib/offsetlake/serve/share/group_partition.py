@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from offsetlake.coordinator.share_partition.partition import SharePartition
@@ -56,6 +57,14 @@ _CLIENT_ERRORS = {
 }
 
 
+@dataclass(eq=False, slots=True)
+class _Acknowledging:
+    """Acknowledgements that are being applied; a member may send several requests, by several connections."""
+
+    member: str
+    member_left: bool = False
+
+
 class GroupPartition:
     """The leader of one share partition.
 
@@ -76,7 +85,7 @@ class GroupPartition:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_checking_start = False
-        self._acknowledging: dict[str, bool] = {}  # whether a member has left since its acknowledgements began
+        self._acknowledging: list[_Acknowledging] = []
 
     def load(self, reset_timestamp: int) -> None:
         """Load the state; a start offset that is not decided yet is that of `reset_timestamp`, as in ListOffsets."""
@@ -100,9 +109,11 @@ class GroupPartition:
         """
         error_code = self.error_code or NOT_LEADER_OR_FOLLOWER
         if self.records is not None and not self.error_code:
-            self._acknowledging[member] = False
+            current = _Acknowledging(member)
+            self._acknowledging.append(current)
             acknowledged = await complete_in_turns(self.records.acknowledge(_clock_ms(), member, batches, allows_renew))
-            if self._acknowledging.pop(member, False):
+            self._acknowledging.remove(current)
+            if current.member_left:
                 self.release(member)
             if acknowledged.write is not None and not self.error_code:
                 return self._start(self._write(acknowledged.write))
@@ -119,8 +130,8 @@ class GroupPartition:
             Whether there were any.
 
         """
-        if member in self._acknowledging:
-            self._acknowledging[member] = True
+        for each in self._acknowledging:
+            each.member_left |= each.member == member
         write = None if self.records is None or self.error_code else self.records.release(member)
         if write is not None:
             self._start(self._write(write))

@@ -2,7 +2,8 @@
 
 The rules are those of `SharePartitionManager`, `ShareSessionCache` and `ShareSessionContext` of Kafka. No session is
 evicted for another one: a member beyond the limit gets SHARE_SESSION_LIMIT_REACHED until a session is closed, or its
-connection is lost or opens the session of another member.
+connection is lost or opens the session of another member. As in Kafka, a request with FINAL_EPOCH closes the session of
+the member, whatever its epoch and its connection are.
 """
 
 from collections import Counter
