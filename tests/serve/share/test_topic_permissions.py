@@ -68,17 +68,23 @@ def heartbeat(server: InProcess, epoch: int, topics: list[str] | None) -> dict[s
     return server.ask(apis.SHARE_GROUP_HEARTBEAT, 1, **beat, subscribed_topic_names=topics)
 
 
+def join(server: InProcess, topic: str) -> None:
+    """Join the group, and wait for the assignment of the topic."""
+    response = heartbeat(server, 0, [topic])
+    while not (response["assignment"] or {}).get("topic_partitions"):
+        assert response["error_code"] == NONE
+        response = heartbeat(server, response["member_epoch"], None)
+
+
 def test_a_member_needs_permission_on_all_of_its_topics(server: InProcess) -> None:
     assert heartbeat(server, 0, [READABLE, DENIED])["error_code"] == TOPIC_AUTHORIZATION_FAILED
     assert server.store.group(GROUP.encode()) is None
-    assert heartbeat(server, 0, [READABLE])["error_code"] == NONE
+    join(server, READABLE)
 
 
 def test_a_group_that_reads_another_topic_is_not_described(server: InProcess) -> None:
     server.client.access = ALL_TOPICS
-    response = heartbeat(server, 0, [DENIED])
-    while not (response["assignment"] or {}).get("topic_partitions"):
-        response = heartbeat(server, response["member_epoch"], None)
+    join(server, DENIED)
     [described] = server.ask(apis.SHARE_GROUP_DESCRIBE, 1, group_ids=[GROUP])["groups"]
     assert (described["error_code"], len(described["members"])) == (NONE, 1)
     server.client.access = ACCESS
