@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from support.broker.broker import Broker, free_ports
+from support.broker.broker_cluster import BrokerCluster
 from support.serve.serving import Serving
 
 
@@ -14,7 +15,7 @@ class Sharing(Serving):
     def __init__(
         self,
         folder: Path,
-        broker: Broker,
+        broker: Broker | BrokerCluster,
         port: int | None = None,
         flush: str = "always",
         security: Mapping[str, Any] | None = None,
