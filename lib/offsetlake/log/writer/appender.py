@@ -139,7 +139,8 @@ class Appender:
             if not journaling.sync(self._take_unsynced):
                 return False
             for tail in appended:
-                _check_linked(tail)
+                if not tail.file.closed:  # it is, and on the disk, if a later append began the next segment
+                    _check_linked(tail)
         return True
 
     def _take_unsynced(self) -> list[FileIO]:

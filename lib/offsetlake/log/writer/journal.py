@@ -157,11 +157,18 @@ def entries(folder: Path) -> list[Entry]:
             f"The journal {path} has version {version}, and this version of offsetlake reads version {VERSION}. "
             "Start the server with the version that wrote it, and stop it: that removes the journal."
         )
-    records = [record for part in range(PARTS) for record in _records(path, data, part, journal)]
-    records.sort(key=lambda record: record.sequence)
+    parts = [[*_records(path, data, part, journal)] for part in range(PARTS)]
+    records = sorted((record for part in parts for record in part), key=lambda record: record.sequence)
+    newest = records[-1].lap if records else -1
     for before, after in pairwise(records):
         if after.sequence != before.sequence + 1:
             raise _damaged(path, before.end)
+    if records and records[0].lap > max(0, newest - PARTS + 2):  # one more may be missing: the next one overwrites it
+        raise _damaged(path, BLOCK)
+    for part in range(PARTS):
+        start = BLOCK + part * PART_BYTES
+        if not parts[part] and _has_record(data, range(start, start + PART_BYTES, BLOCK), journal, newest + 1):
+            raise _damaged(path, start)
     return [entry for record in records for entry in _entries(record)]
 
 
@@ -175,10 +182,14 @@ def _records(path: Path, data: bytes, part: int, journal: int) -> Iterator[_Reco
             return  # of an earlier lap
         yield record
         last, position = record, -(-record.end // BLOCK) * BLOCK
-    for later in range(position + BLOCK, stop if last is not None else start, BLOCK):
-        record = _record(data, later, stop, journal)
-        if record is not None and last is not None and record.lap == last.lap:
-            raise _damaged(path, position)
+    if last is not None and _has_record(data, range(position + BLOCK, stop, BLOCK), journal, last.lap):
+        raise _damaged(path, position)
+
+
+def _has_record(data: bytes, positions: range, journal: int, lap: int) -> bool:
+    """Return whether a complete record of a lap, or of a later one, is at one of the positions."""
+    found = (_record(data, position, positions.stop, journal) for position in positions)
+    return any(record is not None and record.lap >= lap for record in found)
 
 
 def _record(data: bytes, position: int, stop: int, journal: int) -> _Record | None:
