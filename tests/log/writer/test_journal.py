@@ -140,7 +140,9 @@ class Disk:
         def sync(handle: int) -> None:
             content = Path(f"/proc/self/fd/{handle}").read_bytes()
             fdatasync(handle)
-            self._synced[os.fstat(handle).st_ino] = content
+            inode = os.fstat(handle).st_ino
+            if len(content) >= len(self._synced.get(inode, b"")):  # another thread may have synced more meanwhile
+                self._synced[inode] = content
 
         with patch.object(os, "fdatasync", sync):
             yield
