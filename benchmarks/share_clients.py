@@ -100,9 +100,11 @@ def main() -> int:
     text = table(results)
     print(text)
     if given.records >= parser.get_default("records"):
-        name = "share_clients.md" if given.cluster == OLDER else f"share_clients-{given.cluster}.md"
-        title = "# Share consumers while the process is killed"
-        (ROOT / "benchmarks" / name).write_text(f"{title}\n\n`python benchmarks/share_clients.py`\n\n{text}\n")
+        name, option = "share_clients.md", ""
+        if given.cluster != OLDER:
+            name, option = f"share_clients-{given.cluster}.md", f" --cluster {given.cluster}"
+        head = f"# Share consumers while the process is killed\n\n`python benchmarks/share_clients.py{option}`"
+        (ROOT / "benchmarks" / name).write_text(f"{head}\n\n{text}\n")
     for error in results.wrong[:50]:
         print("WRONG:", error)
     return bool(results.wrong)
