@@ -48,8 +48,9 @@ def compile_loops(report: Callable[[str], None]) -> None:
 
 
 def _loops() -> list[Dispatcher]:
+    """Return the compiled functions, except those that are compiled as a part of each function that calls them."""
     loops = [value for module in _MODULES for value in vars(module).values() if isinstance(value, Dispatcher)]
-    return list(dict.fromkeys(loops))
+    return [loop for loop in dict.fromkeys(loops) if loop.targetoptions.get("inline") != "always"]
 
 
 def _is_cached(loop: Any) -> bool:

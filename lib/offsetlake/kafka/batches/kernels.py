@@ -149,8 +149,8 @@ def next_header(buffer, position, floor):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def unsigned_varint(buffer, position, end):  # type: ignore[no-untyped-def]
-    """Return an unsigned varint of at most 10 bytes and the position after it; -1 if it does not end before `end`."""
+def _long_varint(buffer, position, end):  # type: ignore[no-untyped-def]
+    """Return what `unsigned_varint` does, for values of any length."""
     value = np.uint64(0)
     shift = np.uint64(0)
     for _ in range(10):
@@ -165,14 +165,22 @@ def unsigned_varint(buffer, position, end):  # type: ignore[no-untyped-def]
     return np.uint64(0), np.int64(-1)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, inline="always")
+def unsigned_varint(buffer, position, end):  # type: ignore[no-untyped-def]
+    """Return an unsigned varint of at most 10 bytes and the position after it; -1 if it does not end before `end`."""
+    if position < end and buffer[position] < np.uint8(0x80):
+        return np.uint64(buffer[position]), np.int64(position + 1)
+    return _long_varint(buffer, position, end)
+
+
+@njit(nogil=True, inline="always")
 def varint(buffer, position, end):  # type: ignore[no-untyped-def]
     """Return a zigzag varint or varlong and the position after it; -1 if it is malformed."""
-    raw, position = unsigned_varint(buffer, position, end)
-    return np.int64(raw >> np.uint64(1)) ^ -np.int64(raw & np.uint64(1)), position
+    raw, after = unsigned_varint(buffer, position, end)
+    return np.int64(raw >> np.uint64(1)) ^ -np.int64(raw & np.uint64(1)), after
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, inline="always")
 def sized(buffer, position, end):  # type: ignore[no-untyped-def]
     """Return the position and length (-1 = null) of bytes that follow their length, and the position after them.
 
@@ -198,31 +206,45 @@ def is_text(buffer, position, length, text):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def record_layout(buffer, position, end, out):  # type: ignore[no-untyped-def]
-    """Parse one record of a batch with magic 2; return the position after it, or -1 if it is malformed.
-
-    Fills `out` with the timestamp delta, the offset delta, the positions and lengths of the key and the value (length
-    -1 = null), and the position of the header count, which the headers follow (-1 = no headers).
-    """
-    length, position = varint(buffer, position, end)
-    if position < 0 or length < 6 or length > end - position:
-        return np.int64(-1)
-    end = position + length
-    position += 1  # attributes, unused
-    out[0], position = varint(buffer, position, end)
-    if position >= 0:
-        out[1], position = varint(buffer, position, end)
-    out[2], out[3], position = sized(buffer, position, end)
-    out[4], out[5], position = sized(buffer, position, end)
-    headers, headers_at = np.int64(0), position
-    if position >= 0:
-        headers, position = varint(buffer, position, end)
-    out[6] = headers_at if headers > 0 else -1
+def _after_headers(buffer, position, end, headers):  # type: ignore[no-untyped-def]
+    """Return the position after the headers of a record, -1 if they are malformed."""
     while position >= 0 and headers > 0:
         _, name_length, position = sized(buffer, position, end)
         _, _, position = sized(buffer, position, end)
         headers -= 1 if name_length >= 0 else headers + 1
-    return end if position == end and headers == 0 else np.int64(-1)
+    return position if headers == 0 else np.int64(-1)
+
+
+@njit(nogil=True, inline="always")
+def record_layout(buffer, position, end):  # type: ignore[no-untyped-def]
+    """Parse one record of a batch with magic 2.
+
+    Returns:
+        The position after it (-1 = malformed), the timestamp delta, the offset delta, the positions and lengths of the
+        key and the value (length -1 = null), and the position of the header count, which the headers follow (-1 = no
+        headers).
+    """
+    length, position = varint(buffer, position, end)
+    after = np.int64(-1)
+    if position >= 0 and length >= 6 and length <= end - position:
+        after = position + length
+    time, position = varint(buffer, position + 1, after)  # after the attributes, which are unused
+    if position >= 0:
+        offset, position = varint(buffer, position, after)
+    else:
+        offset = np.int64(-1)
+    key_at, key_length, position = sized(buffer, position, after)
+    value_at, value_length, position = sized(buffer, position, after)
+    headers, headers_at = np.int64(0), position
+    if position >= 0:
+        headers, position = varint(buffer, position, after)
+    if headers > 0:
+        position = _after_headers(buffer, position, after, headers)
+    else:
+        headers_at = np.int64(-1)
+    if position != after or headers < 0:
+        after = np.int64(-1)
+    return after, time, offset, key_at, key_length, value_at, value_length, headers_at
 
 
 @njit(cache=True, nogil=True)
@@ -231,27 +253,33 @@ def walk_records(buffer, starts, ends, counts, last_deltas, columns):  # type: i
 
     A batch is valid if it contains exactly `counts[i]` records, their offsets increase and do not exceed
     `last_deltas[i]`, and no bytes follow the last record. Only valid batches fill rows of `columns`, shape (8, sum of
-    `counts`): the batch number, then the output of `record_layout`.
+    `counts`): the batch number, then the output of `record_layout` after the position.
 
     Returns:
         The number of records that were parsed in each batch, or -1 if bytes follow the last one; and the number of
         rows filled.
     """
     parsed = np.zeros(len(starts), np.int64)
-    out = np.empty(7, np.int64)
     row = 0
     for batch in range(len(starts)):
         position = starts[batch]
         first_row = row
         delta = np.int64(-1)
         for _ in range(counts[batch]):
-            position = record_layout(buffer, position, ends[batch], out)
-            if position < 0 or out[1] <= delta or out[1] > last_deltas[batch]:
+            position, time, offset, key_at, key_length, value_at, value_length, headers_at = record_layout(
+                buffer, position, ends[batch]
+            )
+            if position < 0 or offset <= delta or offset > last_deltas[batch]:
                 break
-            delta = out[1]
+            delta = offset
             columns[0, row] = batch
-            for i in range(7):
-                columns[i + 1, row] = out[i]
+            columns[1, row] = time
+            columns[2, row] = offset
+            columns[3, row] = key_at
+            columns[4, row] = key_length
+            columns[5, row] = value_at
+            columns[6, row] = value_length
+            columns[7, row] = headers_at
             row += 1
         parsed[batch] = row - first_row
         if parsed[batch] == counts[batch] and position != ends[batch]:

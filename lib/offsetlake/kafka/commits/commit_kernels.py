@@ -9,7 +9,7 @@ from offsetlake.kafka.batches.kernels import int16_at, int32_at, int64_at, unsig
 OK, BAD_KEY, BAD_VALUE, BAD_VERSION, BAD_LEGACY_VERSION, EMPTY_VALUE = 0, 1, 2, 3, 4, 5
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, inline="always")
 def string_layout(buffer, position, end):  # type: ignore[no-untyped-def]
     """Return the position and length of a non-compact string, and the position after it (-1 if malformed)."""
     if position < 0 or position + 2 > end:
@@ -20,7 +20,7 @@ def string_layout(buffer, position, end):  # type: ignore[no-untyped-def]
     return np.int64(position + 2), length, np.int64(position + 2 + length)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, inline="always")
 def commit_key(buffer, position, end, out):  # type: ignore[no-untyped-def]
     """Parse an OffsetCommitKey after its record type into out[0:5] (see `commit_layouts`); return a code."""
     out[0], out[1], position = string_layout(buffer, position, end)
@@ -61,7 +61,7 @@ def version_code(version, legacy):  # type: ignore[no-untyped-def]
     return BAD_LEGACY_VERSION if legacy and version != 0 else OK
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, inline="always")
 def metadata_layout(buffer, position, end, version):  # type: ignore[no-untyped-def]
     """Return the position and length of the metadata, and the position after it (-1 if malformed).
 
@@ -76,7 +76,7 @@ def metadata_layout(buffer, position, end, version):  # type: ignore[no-untyped-
     return np.int64(position), length, np.int64(position + length)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, inline="always")
 def commit_value(buffer, position, end, legacy, out):  # type: ignore[no-untyped-def]
     """Parse an OffsetCommitValue into out[5:13] (see `commit_layouts`); return a code."""
     if end - position < 2:
