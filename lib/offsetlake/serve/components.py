@@ -120,7 +120,9 @@ class ServerComponents:
             return None
         led = ClusterApis(self.store, LedTopics(self.cluster), self.reads, self.cluster_id)
         settings = self.settings.coordinator
-        return ShareListener(self.cluster, settings, self.share_states, led, self.dispatcher, loop)
+        listener = ShareListener(self.cluster, settings, self.share_states, led, self.dispatcher, loop)
+        self.membership.share_settings = listener.group_settings.of
+        return listener
 
     def cluster_id(self) -> str | None:
         """Return the cluster id in answers: that of the cluster, None before its first metadata, or one of the log."""

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from offsetlake.coordinator.share_partition.settings import ShareSettings
+from offsetlake.coordinator.settings import CoordinatorSettings
 from offsetlake.kafka.error_codes import GROUP_AUTHORIZATION_FAILED, NONE, SHARE_SESSION_NOT_FOUND
 from offsetlake.serve.auth.acl import COMMIT, READ, Access, Grant
 from offsetlake.serve.auth.principals import Client, RequestContext
@@ -32,9 +32,11 @@ def apis(sessions: ShareSessions, records: int = 0, partitions: int = 1, lock_ms
     def read(_partition: object, offset: int) -> Fetched:
         return Fetched(0, end=records, records=batch if offset < records else b"")
 
-    sharing = ShareCluster(read, settings=ShareSettings(records, record_lock_duration_ms=lock_ms))
+    sharing = ShareCluster(
+        read, settings=CoordinatorSettings(share_max_record_locks=records, share_record_lock_duration_ms=lock_ms)
+    )
     sharing.cluster.image = image({b"topic": TOPIC_ID}, partitions=partitions)
-    return ShareApis(sessions, sharing.partitions, ShareFetch(sharing.partitions, sharing.reads), LOCK_MS)
+    return ShareApis(sessions, sharing.partitions, ShareFetch(sharing.partitions), sharing.settings)
 
 
 def partitions(batches: dict[int, list[tuple[int, int, tuple[int, ...]]]]) -> list[Any]:

@@ -49,7 +49,7 @@ async def pauses_between(sharing: ShareCluster, requests: Callable[[], int]) -> 
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(asyncio, "sleep", counted)
-        work = ShareFetch(sharing.partitions, sharing.reads).fetch(MEMBER, [PARTITION], limits(60.0), lambda: is_open)
+        work = ShareFetch(sharing.partitions).fetch(MEMBER, [PARTITION], limits(60.0), lambda: is_open)
         fetching = asyncio.create_task(work)
         while requests() < REQUESTS:
             await sleep(0)
@@ -65,7 +65,7 @@ def test_a_fetch_of_an_unknown_topic_loads_nothing() -> None:
         sharing = ShareCluster(nothing)
         unknown = [IdPartition(bytes([number]) * 16, 0) for number in range(5)]
         before = len(asyncio.all_tasks())
-        found = await ShareFetch(sharing.partitions, sharing.reads).fetch(MEMBER, unknown, limits(0.0), lambda: True)
+        found = await ShareFetch(sharing.partitions).fetch(MEMBER, unknown, limits(0.0), lambda: True)
         assert {values["error_code"] for values in found.values()} == {UNKNOWN_TOPIC_ID}
         await asyncio.sleep(0)
         assert len(asyncio.all_tasks()) == before
@@ -76,7 +76,7 @@ def test_a_fetch_of_an_unknown_topic_loads_nothing() -> None:
 def test_a_fetch_whose_connection_is_lost_ends_and_loads_nothing_again() -> None:
     async def fetch() -> None:
         sharing, is_open = ShareCluster(nothing), True
-        work = ShareFetch(sharing.partitions, sharing.reads).fetch(MEMBER, [PARTITION], limits(60.0), lambda: is_open)
+        work = ShareFetch(sharing.partitions).fetch(MEMBER, [PARTITION], limits(60.0), lambda: is_open)
         waiting = asyncio.create_task(work)
         while not sharing.leader.reads:
             await asyncio.sleep(0)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from offsetlake.coordinator.settings import CoordinatorSettings
+from offsetlake.coordinator.settings import CoordinatorSettings, ShareIsolation
 from offsetlake.serve.apis.cluster_apis import ClusterApis
 from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.net.frame_memory import Memory
@@ -54,7 +54,7 @@ class Listening:
         settings = CoordinatorSettings(share_auto_offset_reset="earliest", share_record_lock_duration_ms=20)
         self._listener = ShareListener(sharing.cluster, settings, parts.share_states, apis, server.admin, server.loop)
         self._listener.address = "localhost", 9094
-        reads: Any = self._listener._reads
+        reads: Any = self._listener._reads[ShareIsolation.READ_UNCOMMITTED]
         reads.leader = lambda partition: (sharing.leader if sharing.knows(partition) else None, 0)
 
     async def start(self) -> None:

@@ -132,8 +132,8 @@ def test_records_are_fetched_and_acknowledged_only_with_permission_on_the_topic(
     async def asked() -> None:
         sharing = ShareCluster(lambda _, offset: Fetched(0, end=5, records=b"" if offset else record_batch(0, 5)))
         sharing.cluster.image = image({READABLE.encode(): READABLE_ID, DENIED.encode(): DENIED_ID})
-        fetches = ShareFetch(sharing.partitions, sharing.reads)
-        share = ShareApis(ShareSessions(2), sharing.partitions, fetches, 30_000)
+        fetches = ShareFetch(sharing.partitions)
+        share = ShareApis(ShareSessions(2), sharing.partitions, fetches, sharing.settings)
         clients = {"allowed": Client(), "denied": Client()}
         for name, access in (("allowed", ALL_TOPICS), ("denied", ACCESS)):
             clients[name].checks_topics, clients[name].access = True, access

@@ -3,15 +3,17 @@
 import asyncio
 import struct
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
-from offsetlake.coordinator.share_partition.settings import ShareSettings
+from offsetlake.coordinator.settings import CoordinatorSettings, ShareIsolation
 from offsetlake.coordinator.share_state.requests import ReadResult, ShareStateResult
 from offsetlake.rules.share_state import UNKNOWN
 from offsetlake.serve.front.metadata.image import ClusterBroker, ClusterImage, Columns
 from offsetlake.serve.share.group_partitions import GroupPartitions
+from offsetlake.serve.share.group_settings import GroupSettings
 from offsetlake.serve.share.leader_reads import Fetched
 from offsetlake.serve.share.partition_reads import PartitionReads
 from offsetlake.serve.share.sessions import IdPartition
@@ -86,11 +88,17 @@ class StubPersister:
         return ShareStateResult()
 
 
+async def no_settings(_api: int, _versions: range, _values: object) -> Any:
+    """Answer DescribeConfigs without settings of groups."""
+    await asyncio.sleep(0)
+    return SimpleNamespace(entity=lambda: SimpleNamespace(results=()))
+
+
 class ShareCluster:
     """The share partitions of a cluster with one topic, `PARTITION`'s."""
 
     def __init__(
-        self, read: Read, start: int = 0, settings: ShareSettings | None = None, reset: str = "earliest"
+        self, read: Read, start: int = 0, settings: CoordinatorSettings | None = None, reset: str = "earliest"
     ) -> None:
         self.cluster: Any = SimpleNamespace(
             image=image({b"topic": TOPIC_ID}),
@@ -98,18 +106,17 @@ class ShareCluster:
             connection=None,
             request_refresh=lambda _topic: None,
             refresh_soon=lambda: None,
+            send=no_settings,
         )
         self.leader = StubLeader(read)
         self.persister: Any = StubPersister(start)
-        self.reads = PartitionReads(self.cluster, committed=False)
-        leads: Any = self.reads
+        self.reads = reads = PartitionReads(self.cluster, committed=False)
+        leads: Any = reads
         leads.leader = lambda partition: (self.leader if self.knows(partition) else None, 0)
+        defaults = replace(settings or CoordinatorSettings(), share_auto_offset_reset=reset)
+        self.settings = GroupSettings(self.cluster, defaults)
         self.partitions = GroupPartitions(
-            self.cluster,
-            self.reads,
-            self.persister,
-            settings or ShareSettings(),
-            reset,
+            self.cluster, dict.fromkeys(ShareIsolation, reads), self.persister, self.settings
         )
 
     def knows(self, partition: IdPartition) -> bool:

@@ -72,6 +72,9 @@ class Membership:
         self._waiting: dict[Token, Reply] = {}
         self.rewinds: dict[Token, RequestedRewind] = {}
         self.settings, self._tokens, self._hashes = settings, count(), MetadataHashes()
+        self.share_settings: Callable[[str], CoordinatorSettings] = lambda _: settings
+        """Returns the settings of a share group."""
+
         # Times are those of a clock that is not set: a change of the system's time must not end all sessions.
         self._started_ms = now_ms() - time.monotonic_ns() // 1_000_000
         self._timers = Timers(loop, self._now_ms, self._due)
@@ -127,7 +130,7 @@ class Membership:
             state = self._store.replay_state(name)
             if state is None:
                 return None
-            step = self._step()
+            step = self._step(None)
             live = self._add(name, groups.loaded(step, name.decode(), state))
             self._finish(live, step)
         return live
@@ -175,13 +178,14 @@ class Membership:
             group = ClassicGroup(group_id) if has_commits and group_type is ShareGroup else group_type(group_id)
             group.exists = has_commits and isinstance(group, ClassicGroup)
             live = self._add(name, group)
-        step, token = self._step(), next(self._tokens)
+        step, token = self._step(live.group), next(self._tokens)
         self._waiting[token] = reply
         act(step, live.group, token)
         self._finish(live, step)
 
-    def _step(self) -> Step:
-        return Step(self._now_ms(), self.settings, self._topics(), _new_id, self._hashes)
+    def _step(self, group: Group | None) -> Step:
+        settings = self.share_settings(group.group_id) if isinstance(group, ShareGroup) else self.settings
+        return Step(self._now_ms(), settings, self._topics(), _new_id, self._hashes)
 
     def _due(self, timer: Timer) -> None:
         live = self._groups.get(timer.group_id.encode())
@@ -193,7 +197,7 @@ class Membership:
     def _run_step(self, live: LiveGroup, act: Callable[[Step], None]) -> None:
         """Run a step of a group that no request causes, unless the group was deleted."""
         if self._groups.get(live.name) is live:
-            step = self._step()
+            step = self._step(live.group)
             act(step)
             self._finish(live, step)
 
@@ -253,7 +257,7 @@ class Membership:
 
     def _revert(self, live: LiveGroup, failed: list[QueuedStep], error: int) -> None:
         """Undo the newest steps of a group, the last one first, because each builds on those before it."""
-        step = self._step()
+        step = self._step(live.group)
         for queued in reversed(failed):
             if queued.write is not None:
                 queued.write.cancelled = True

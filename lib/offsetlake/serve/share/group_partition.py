@@ -3,10 +3,11 @@
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from offsetlake.coordinator.settings import CoordinatorSettings, ShareIsolation
 from offsetlake.coordinator.share_partition.partition import SharePartition
 from offsetlake.coordinator.share_partition.requests import (
     AcknowledgementBatch,
@@ -14,7 +15,6 @@ from offsetlake.coordinator.share_partition.requests import (
     AcquireRequest,
     StateWrite,
 )
-from offsetlake.coordinator.share_partition.settings import ShareSettings
 from offsetlake.coordinator.share_partition.window import InvalidShareState
 from offsetlake.coordinator.share_state import requests as states
 from offsetlake.errors import LogUnavailable
@@ -32,15 +32,17 @@ from offsetlake.kafka.error_codes import (
 )
 from offsetlake.kafka.uuid import uuid_text
 from offsetlake.rules.share_state import UNKNOWN, ShareSnapshot
+from offsetlake.serve.share.group_settings import EARLIEST, LATEST, GroupSettings, limits_of, reset_timestamp
 from offsetlake.serve.share.partition_reads import RETRY_SECONDS, PartitionReads, wake
 from offsetlake.serve.share.sessions import IdPartition
 from offsetlake.serve.share_state.share_states import ShareStates
 from offsetlake.serve.steps import complete_in_turns
+from offsetlake.util.times import now_ms
 
 T = TypeVar("T")
 LOG = logging.getLogger(__name__)
-EARLIEST, LATEST = -2, -1
-"""The timestamps of ListOffsets for the start and the end of a partition."""
+Reads = Mapping[str, PartitionReads]
+"""The reads of partitions by isolation level."""
 
 _RETRIED = {NONE, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR}
 """The results of the persister after which the share partition can still be used."""
@@ -69,16 +71,18 @@ class GroupPartition:
     """The leader of one share partition.
 
     Attributes:
+        reads: The reads of partitions in the isolation level of the group.
         records: The records in flight; None until the state is loaded.
         error_code: Why the state could not be loaded or written; NONE as long as the share partition can be used.
         waiting: The events that are set when records may have become available.
     """
 
     def __init__(
-        self, group: str, partition: IdPartition, reads: PartitionReads, persister: ShareStates, settings: ShareSettings
+        self, group: str, partition: IdPartition, reads: Reads, persister: ShareStates, settings: GroupSettings
     ) -> None:
         self._key = states.SharePartition(group, uuid_text(partition.topic_id), partition.partition)
-        self._partition, self._reads, self._persister, self._settings = partition, reads, persister, settings
+        self._partition, self._all_reads, self._persister, self._settings = partition, reads, persister, settings
+        self.reads = reads[ShareIsolation.READ_UNCOMMITTED]
         self.records: SharePartition | None = None
         self.error_code = NONE
         self.waiting: set[asyncio.Event] = set()
@@ -87,9 +91,16 @@ class GroupPartition:
         self._is_checking_start = False
         self._acknowledging: list[_Acknowledging] = []
 
-    def load(self, reset_timestamp: int) -> None:
-        """Load the state; a start offset that is not decided yet is that of `reset_timestamp`, as in ListOffsets."""
-        self._start(self._load(reset_timestamp))
+    def load(self) -> None:
+        """Load the state; a start offset that is not decided yet is that of `share.auto.offset.reset`."""
+        self._start(self._load())
+
+    def configure(self, settings: CoordinatorSettings) -> None:
+        """Apply settings of the group; what is acquired keeps its lock, and a decided start offset stays."""
+        self.reads = self._all_reads[settings.share_isolation_level]
+        if self.records is not None:
+            self.records.settings = limits_of(settings)
+        wake(self.waiting)
 
     def acquire(self, request: AcquireRequest) -> Sequence[AcquiredRecords]:
         """Acquire fetched records for a member; the state must be loaded."""
@@ -150,10 +161,12 @@ class GroupPartition:
         self.error_code = self.error_code or NOT_LEADER_OR_FOLLOWER
         wake(self.waiting)
 
-    async def _load(self, reset_timestamp: int) -> None:
+    async def _load(self) -> None:
         while not self.error_code and self.records is None:
             try:
-                self.records = await self._read(reset_timestamp)
+                settings = await self._settings.read(self._key.group_id)
+                self.records = await self._read(settings)
+                self.configure(self._settings.of(self._key.group_id))
             except LogUnavailable as error:
                 LOG.warning("Share partition %s is not loaded yet: %s", self._key, error)
                 await asyncio.sleep(RETRY_SECONDS)
@@ -161,14 +174,14 @@ class GroupPartition:
                 self._fail(UNKNOWN_SERVER_ERROR, str(error))
         wake(self.waiting)
 
-    async def _read(self, reset_timestamp: int) -> SharePartition | None:
+    async def _read(self, settings: CoordinatorSettings) -> SharePartition | None:
         """Return the records in flight according to the persisted state; None if that cannot be used.
 
         Raises:
             LogUnavailable: The leader of the partition or the persister is not available.
             InvalidShareState: The persisted state is invalid.
         """
-        leader, epoch = self._reads.leader(self._partition)
+        leader, epoch = self.reads.leader(self._partition)
         if leader is None:
             raise LogUnavailable("The partition has no leader.")
         result = await self._persister.read(states.ReadRequest(self._key, epoch))
@@ -179,12 +192,12 @@ class GroupPartition:
             return None
         start = result.start_offset
         if start == UNKNOWN:
-            start = await self._list_offset(reset_timestamp)
-        return SharePartition(self._settings, ShareSnapshot(0, result.state_epoch, epoch, start, result.batches))
+            start = await self._list_offset(reset_timestamp(settings.share_auto_offset_reset, now_ms()))
+        return SharePartition(limits_of(settings), ShareSnapshot(0, result.state_epoch, epoch, start, result.batches))
 
     async def _list_offset(self, timestamp: int) -> int:
-        leader, _ = self._reads.leader(self._partition)
-        name = self._reads.topic_name(self._partition)
+        leader, _ = self.reads.leader(self._partition)
+        name = self.reads.topic_name(self._partition)
         if leader is None or name is None:
             raise LogUnavailable("The partition has no leader.")
         end = UNKNOWN

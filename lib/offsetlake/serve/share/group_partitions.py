@@ -3,31 +3,24 @@
 import asyncio
 from collections.abc import Iterable
 
-from offsetlake.coordinator.settings import BY_DURATION, ShareOffsetReset
-from offsetlake.coordinator.share_partition.settings import ShareSettings
 from offsetlake.kafka.error_codes import UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
 from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.front.metadata.cluster import Cluster
-from offsetlake.serve.share.group_partition import EARLIEST, LATEST, GroupPartition
+from offsetlake.serve.share.group_partition import GroupPartition, Reads
+from offsetlake.serve.share.group_settings import GroupSettings
 from offsetlake.serve.share.pace import WRITE_UNITS, Pace
-from offsetlake.serve.share.partition_reads import PartitionReads
 from offsetlake.serve.share.sessions import IdPartition
 from offsetlake.serve.share_state.share_states import ShareStates
-from offsetlake.util.times import duration_ms, now_ms
-
-_RESET_TIMESTAMPS = {ShareOffsetReset.EARLIEST: EARLIEST, ShareOffsetReset.LATEST: LATEST}
 
 
 class GroupPartitions:
     """Loads share partitions when they are first read, and closes those that failed or are not read any more."""
 
-    def __init__(
-        self, cluster: Cluster, reads: PartitionReads, persister: ShareStates, settings: ShareSettings, reset: str
-    ) -> None:
+    def __init__(self, cluster: Cluster, reads: Reads, persister: ShareStates, settings: GroupSettings) -> None:
         self._cluster, self._reads, self._persister, self._settings = cluster, reads, persister, settings
-        self._reset = reset
         self._groups: dict[str, dict[IdPartition, GroupPartition]] = {}
         cluster.changed.append(self._topics_changed)
+        settings.changed.append(self._settings_changed)
 
     def error_of(self, partition: IdPartition) -> int:
         """Return the error code for a partition that the cluster does not contain, else NONE."""
@@ -56,7 +49,7 @@ class GroupPartitions:
             found = partitions[partition] = GroupPartition(
                 group, partition, self._reads, self._persister, self._settings
             )
-            found.load(reset_timestamp(self._reset, now_ms()))
+            found.load()
         return found
 
     def drop(self, group: str, partition: IdPartition) -> None:
@@ -88,18 +81,16 @@ class GroupPartitions:
                 found.close()
         self._groups.clear()
 
+    def _settings_changed(self, group: str) -> None:
+        for found in self._groups.get(group, {}).values():
+            found.configure(self._settings.of(group))
+
     def _topics_changed(self, _names: frozenset[str]) -> None:
         for partitions in self._groups.values():
             for partition in [each for each in partitions if self._cluster.image.name_of(each.topic_id) is None]:
                 partitions.pop(partition).close()
-        self._reads.forget_topics()
-
-
-def reset_timestamp(reset: str, now: int) -> int:
-    """Return the timestamp of ListOffsets for a value of `share.auto.offset.reset`; `now` is in ms since the epoch."""
-    if reset.startswith(BY_DURATION):
-        return max(0, now - duration_ms(reset.removeprefix(BY_DURATION)))
-    return _RESET_TIMESTAMPS[ShareOffsetReset(reset)]
+        for reads in self._reads.values():
+            reads.forget_topics()
 
 
 async def wait(event: asyncio.Event, seconds: float) -> None:

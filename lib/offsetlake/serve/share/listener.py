@@ -5,10 +5,9 @@ Group APIs, such as ShareGroupHeartbeat, are answered by the dispatcher of the o
 
 import asyncio
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from offsetlake.coordinator.settings import CoordinatorSettings, ShareIsolation
-from offsetlake.coordinator.share_partition.settings import ShareSettings
 from offsetlake.kafka.error_codes import UNSUPPORTED_VERSION
 from offsetlake.serve.apis.api_dispatcher import ApiDispatcher
 from offsetlake.serve.apis.cluster_apis import ClusterApis
@@ -39,12 +38,16 @@ from offsetlake.serve.protocol.api_keys import (
 )
 from offsetlake.serve.protocol.encoding import Response, Values
 from offsetlake.serve.share.group_partitions import GroupPartitions
+from offsetlake.serve.share.group_settings import GroupSettings
 from offsetlake.serve.share.partition_reads import PartitionReads
 from offsetlake.serve.share.sessions import ShareSessions
 from offsetlake.serve.share.share_apis import ShareApis
 from offsetlake.serve.share.share_fetch import ShareFetch
 from offsetlake.serve.share_state.share_states import ShareStates
 from offsetlake.serve.steps import Steps, Work
+
+if TYPE_CHECKING:
+    from offsetlake.serve.share.group_partition import Reads
 
 _DISPATCHED = (
     LIST_GROUPS,
@@ -64,7 +67,7 @@ SHARE_VERSIONS = {api: VERSIONS[api] for api in (*_ANSWERED, *_DISPATCHED)} | {
 
 
 class ShareListener:
-    """Handles the requests of all connections of the listener."""
+    """Handles the requests of all connections of the listener; `group_settings` are those of single share groups."""
 
     def __init__(
         self,
@@ -76,13 +79,13 @@ class ShareListener:
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._cluster_apis, self._groups, self._tasks = cluster_apis, groups, RequestTasks(loop)
-        lock_ms = settings.share_record_lock_duration_ms
-        limits = ShareSettings(settings.share_max_record_locks, settings.share_delivery_count_limit, lock_ms)
-        committed = settings.share_isolation_level == ShareIsolation.READ_COMMITTED
-        self._reads = PartitionReads(cluster, committed=committed)
-        self._partitions = GroupPartitions(cluster, self._reads, persister, limits, settings.share_auto_offset_reset)
-        sessions, fetches = ShareSessions(settings.share_max_sessions), ShareFetch(self._partitions, self._reads)
-        self._share_apis = share_apis = ShareApis(sessions, self._partitions, fetches, lock_ms)
+        self.group_settings = GroupSettings(cluster, settings)
+        self._reads: Reads = {
+            level: PartitionReads(cluster, committed=level is ShareIsolation.READ_COMMITTED) for level in ShareIsolation
+        }
+        self._partitions = GroupPartitions(cluster, self._reads, persister, self.group_settings)
+        sessions, fetches = ShareSessions(settings.share_max_sessions), ShareFetch(self._partitions)
+        self._share_apis = share_apis = ShareApis(sessions, self._partitions, fetches, self.group_settings)
         self._synchronous: dict[int, Callable[[Any, RequestContext], Values | Steps[Values]]] = {
             METADATA: cluster_apis.metadata,
             DESCRIBE_CLUSTER: cluster_apis.describe_cluster,
@@ -125,7 +128,9 @@ class ShareListener:
         await self._tasks.close()
         await self._share_apis.close()
         self._partitions.close()
-        self._reads.close()
+        self.group_settings.close()
+        for reads in self._reads.values():
+            reads.close()
 
     def _handle(self, frame: bytes, header: wire.RequestHeader, answer: Answer, client: Client) -> Work:
         api, version = header.api, header.version

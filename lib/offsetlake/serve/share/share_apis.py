@@ -21,6 +21,7 @@ from offsetlake.serve.auth.acl import COMMIT
 from offsetlake.serve.auth.principals import Client, RequestContext
 from offsetlake.serve.protocol.encoding import Values
 from offsetlake.serve.share.group_partitions import GroupPartitions
+from offsetlake.serve.share.group_settings import GroupSettings
 from offsetlake.serve.share.pace import WRITE_UNITS, Pace
 from offsetlake.serve.share.request_parts import Batches, acknowledgements, forgotten_partitions
 from offsetlake.serve.share.sessions import (
@@ -39,15 +40,16 @@ _MAX_MEMBER_ID = 36
 
 
 class ShareApis:
-    """Answers ShareFetch and ShareAcknowledge; `lock_ms` is the lock duration in ms that members get.
+    """Answers ShareFetch and ShareAcknowledge.
 
     A request may name 200,000 partitions, so it is handled in steps. Between these a connection may be lost, which
     closes its session: what its member has not acknowledged until then is released.
     """
 
-    def __init__(self, sessions: ShareSessions, partitions: GroupPartitions, fetches: ShareFetch, lock_ms: int) -> None:
-        self._sessions, self._partitions, self._fetches = sessions, partitions, fetches
-        self._lock_ms = timedelta(milliseconds=lock_ms)
+    def __init__(
+        self, sessions: ShareSessions, partitions: GroupPartitions, fetches: ShareFetch, settings: GroupSettings
+    ) -> None:
+        self._sessions, self._partitions, self._fetches, self._settings = sessions, partitions, fetches, settings
         self._connected: set[Client] = set()  # those with a ShareFetch that has not opened or found its session yet
         self._releases: dict[SessionKey, asyncio.Task[None]] = {}
         self._is_closed = False
@@ -91,7 +93,7 @@ class ShareApis:
         if request.share_session_epoch == FINAL_EPOCH:
             await self._release(key, self._sessions.close(key))
         await _add_acknowledgements(found, errors)
-        return await self._response(found)
+        return await self._response(key.group, found)
 
     async def acknowledge(self, request: Any, context: RequestContext) -> Values:
         """Answer ShareAcknowledge."""
@@ -121,7 +123,7 @@ class ShareApis:
                 "current_leader": {"leader_id": 0, "leader_epoch": 0},
             }
             await pace.spend()
-        return await self._response(values)
+        return await self._response(key.group, values)
 
     def disconnect(self, client: Client) -> None:
         """Close the session of a client whose connection is lost, and release its records."""
@@ -219,16 +221,17 @@ class ShareApis:
             "node_endpoints": [],
         }
 
-    async def _response(self, partitions: Mapping[IdPartition, Values]) -> Values:
+    async def _response(self, group: str, partitions: Mapping[IdPartition, Values]) -> Values:
         topics: dict[bytes, list[Values]] = {}
         pace = Pace()
         for partition, values in partitions.items():
             topics.setdefault(partition.topic_id, []).append(values)
             await pace.spend()
+        lock_ms = self._settings.of(group).share_record_lock_duration_ms
         responses = [{"topic_id": uuid.UUID(bytes=id_), "partitions": each} for id_, each in topics.items()]
         return {
             "error_code": NONE,
-            "acquisition_lock_timeout": self._lock_ms,
+            "acquisition_lock_timeout": timedelta(milliseconds=lock_ms),
             "responses": responses,
             "node_endpoints": [],
         }

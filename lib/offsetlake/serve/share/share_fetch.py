@@ -16,7 +16,7 @@ from offsetlake.serve.share.group_partition import GroupPartition
 from offsetlake.serve.share.group_partitions import GroupPartitions, wait
 from offsetlake.serve.share.leader_reads import MAX_PARTITION_BYTES
 from offsetlake.serve.share.pace import Pace
-from offsetlake.serve.share.partition_reads import PartitionReads, Waiting
+from offsetlake.serve.share.partition_reads import Waiting
 from offsetlake.serve.share.sessions import IdPartition, SessionKey
 
 MAX_FETCH_BYTES = 4 << 20
@@ -53,8 +53,8 @@ class FetchLimits(NamedTuple):
 class ShareFetch:
     """Fetches for members; `fetch` returns the response by partition."""
 
-    def __init__(self, partitions: GroupPartitions, reads: PartitionReads) -> None:
-        self._partitions, self._reads = partitions, reads
+    def __init__(self, partitions: GroupPartitions) -> None:
+        self._partitions = partitions
 
     async def readable(
         self, partitions: Sequence[IdPartition], client: Client
@@ -112,7 +112,7 @@ class ShareFetch:
             failed[partition] = partition_values(partition, error if found is None else found.error_code)
             return 0
         waiting.join(found.waiting)
-        records, reader = found.records, self._reads.reader(partition)
+        records, reader = found.records, found.reads.reader(partition)
         if records is None or not records.can_acquire():
             return 0
         offset = records.next_fetch_offset()
@@ -157,7 +157,7 @@ class ShareFetch:
         if found.records is None or not found.records.can_acquire():
             return (), b""
         offset = found.records.next_fetch_offset()
-        fetched = self._reads.reader(partition).find(offset)
+        fetched = found.reads.reader(partition).find(offset)
         if fetched is None:
             return (), b""
         batches, aborted = fetched.batches_from(offset, limits.max_bytes)
