@@ -50,7 +50,7 @@ def _record(recorded: dict[str, Any]) -> ShareSnapshot | ShareUpdate | None:
 def _as_recorded(state: SharePartitionState | None) -> dict[str, Any] | None:
     if state is None:
         return None
-    fields = {name: getattr(state.snapshot, name) for name in ShareSnapshot.__slots__}
+    fields = {name: getattr(state.snapshot, name) for name in ShareSnapshot._fields}
     return fields | {
         "batches": [[*batch] for batch in state.snapshot.batches],
         "highest_state_epoch": state.highest_state_epoch,
@@ -122,8 +122,8 @@ def test_batches_are_divided_as_in_kafka(
 def test_update_changes_only_what_it_contains(update: ShareUpdate, changes: dict[str, Any]) -> None:
     state = replay(STATE, update)
     assert state is not None
-    before = {name: getattr(SNAPSHOT, name) for name in ShareSnapshot.__slots__}
-    assert {name: getattr(state.snapshot, name) for name in ShareSnapshot.__slots__} == before | changes
+    before = {name: getattr(SNAPSHOT, name) for name in ShareSnapshot._fields}
+    assert {name: getattr(state.snapshot, name) for name in ShareSnapshot._fields} == before | changes
     assert state.highest_leader_epoch == max(3, update.leader_epoch)
 
 

@@ -18,9 +18,9 @@ may never end.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from enum import IntEnum
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
+from itertools import pairwise
 from typing import NamedTuple
 
 UNKNOWN = -1
@@ -49,8 +49,7 @@ class StateBatch(NamedTuple):
         return self.last_offset - self.first_offset + 1
 
 
-@dataclass(frozen=True, slots=True)
-class ShareSnapshot:
+class ShareSnapshot(NamedTuple):
     """A ShareSnapshotValue: the whole state of a share partition. Timestamps are in ms since the epoch."""
 
     snapshot_epoch: int
@@ -63,8 +62,7 @@ class ShareSnapshot:
     write_timestamp: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ShareUpdate:
+class ShareUpdate(NamedTuple):
     """A ShareUpdateValue: a change of the state of a share partition."""
 
     snapshot_epoch: int
@@ -74,8 +72,7 @@ class ShareUpdate:
     delivery_complete_count: int = UNKNOWN
 
 
-@dataclass(frozen=True, slots=True)
-class SharePartitionState:
+class SharePartitionState(NamedTuple):
     """The state of a share partition.
 
     Attributes:
@@ -99,7 +96,8 @@ def replay(state: SharePartitionState | None, record: ShareSnapshot | ShareUpdat
     """Return the state of a share partition after its next record in log order; None is a tombstone or no state."""
     if record is None:
         return None
-    record = replace(record, batches=tuple(batch for batch in record.batches if batch.records > 0))
+    if any(batch.last_offset < batch.first_offset for batch in record.batches):
+        record = record._replace(batches=tuple(batch for batch in record.batches if batch.records > 0))
     if isinstance(record, ShareSnapshot):
         snapshot = record
     elif state is None:
@@ -120,12 +118,15 @@ def replay(state: SharePartitionState | None, record: ShareSnapshot | ShareUpdat
 
 def _updated(snapshot: ShareSnapshot, update: ShareUpdate) -> ShareSnapshot:
     start_offset = snapshot.start_offset if update.start_offset == UNKNOWN else update.start_offset
-    return replace(
-        snapshot,
-        leader_epoch=snapshot.leader_epoch if update.leader_epoch == UNKNOWN else update.leader_epoch,
-        start_offset=start_offset,
-        batches=combine((*snapshot.batches, *update.batches), start_offset),
-        delivery_complete_count=update.delivery_complete_count,
+    return ShareSnapshot(  # not `_replace`, which takes five times as long
+        snapshot.snapshot_epoch,
+        snapshot.state_epoch,
+        snapshot.leader_epoch if update.leader_epoch == UNKNOWN else update.leader_epoch,
+        start_offset,
+        combine((*snapshot.batches, *update.batches), start_offset),
+        update.delivery_complete_count,
+        snapshot.create_timestamp,
+        snapshot.write_timestamp,
     )
 
 
@@ -139,10 +140,9 @@ def combine(batches: Iterable[StateBatch], start_offset: int) -> tuple[StateBatc
         batches: The batches, each with at least one record.
         start_offset: The start offset; UNKNOWN to keep all records.
     """
-    kept = [*_since(batches, start_offset)]
-    if len(kept) < 2:
+    kept = sorted(_since(batches, start_offset))  # which is also a heap
+    if not any(_is_mergeable(previous, candidate) for previous, candidate in pairwise(kept)):
         return tuple(kept)
-    heapify(kept)
     combined: list[StateBatch] = []
     previous = heappop(kept)
     while kept:
@@ -162,7 +162,7 @@ def _since(batches: Iterable[StateBatch], start_offset: int) -> Iterator[StateBa
         if start_offset == UNKNOWN or batch.first_offset >= start_offset:
             yield batch
         elif batch.last_offset >= start_offset:
-            yield batch._replace(first_offset=start_offset)
+            yield StateBatch(start_offset, *batch[1:])
 
 
 def _is_mergeable(previous: StateBatch, candidate: StateBatch) -> bool:
@@ -174,14 +174,14 @@ def _is_mergeable(previous: StateBatch, candidate: StateBatch) -> bool:
 def _merged(previous: StateBatch, candidate: StateBatch) -> Iterator[StateBatch]:
     """Yield the batches that replace two mergeable ones, of which `candidate` is not before `previous`."""
     if candidate[2:] == previous[2:]:
-        yield previous._replace(last_offset=max(previous.last_offset, candidate.last_offset))
+        yield StateBatch(previous[0], max(previous[1], candidate[1]), *previous[2:])
     elif candidate[2:] < previous[2:]:
         yield previous
         if candidate.last_offset > previous.last_offset:
-            yield candidate._replace(first_offset=previous.last_offset + 1)
+            yield StateBatch(previous[1] + 1, *candidate[1:])
     else:
         if previous.first_offset < candidate.first_offset:
-            yield previous._replace(last_offset=candidate.first_offset - 1)
+            yield StateBatch(previous[0], candidate[0] - 1, *previous[2:])
         yield candidate
         if previous.last_offset > candidate.last_offset:
-            yield previous._replace(first_offset=candidate.last_offset + 1)
+            yield StateBatch(candidate[1] + 1, *previous[1:])

@@ -5,10 +5,10 @@ an unknown topic.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Generic, NamedTuple, TypeVar
 
 from offsetlake.coordinator.share_state.requests import (
+    SUCCESS,
     DeleteRequest,
     InitializeRequest,
     ReadRequest,
@@ -79,7 +79,7 @@ class Handling(NamedTuple):
             create_timestamp=self.now_ms,
             write_timestamp=self.now_ms,
         )
-        return Outcome(ShareStateResult(), (snapshot,))
+        return Outcome(SUCCESS, (snapshot,))
 
     def write(self, stored: StoredState | None, request: WriteRequest) -> Outcome[ShareStateResult]:
         """Add batches to the state, and set the start offset and the delivery complete count."""
@@ -97,10 +97,10 @@ class Handling(NamedTuple):
             stored.state.snapshot.snapshot_epoch,
             stored.state.snapshot.leader_epoch,
             request.start_offset,
-            tuple(batch for batch in request.batches if batch.records > 0),
+            tuple([batch for batch in request.batches if batch.last_offset >= batch.first_offset]),
             request.delivery_complete_count,
         )
-        return Outcome(ShareStateResult(), (self._record(stored, change),))
+        return Outcome(SUCCESS, (self._record(stored, change),))
 
     def read(self, stored: StoredState | None, request: ReadRequest) -> Outcome[ReadResult]:
         """Return the state, and write the leader epoch if it is a new one."""
@@ -128,7 +128,7 @@ class Handling(NamedTuple):
         """Remove the state, if there is one."""
         if error := _partition_error(request.key) or self._topic_error(request.key):
             return Outcome(ShareStateResult(*error))
-        return Outcome(ShareStateResult(), () if stored is None else (None,))
+        return Outcome(SUCCESS, () if stored is None else (None,))
 
     def summary(self, stored: StoredState | None, request: SummaryRequest) -> Outcome[SummaryResult]:
         """Return the epochs and the start offset, which is UNKNOWN without a state."""
@@ -147,7 +147,7 @@ class Handling(NamedTuple):
         """Return the record with a change: a snapshot if one is due, otherwise an update with combined batches."""
         snapshot = stored.state.snapshot
         if max(stored.updates, 0) < self.updates_per_snapshot:
-            return replace(change, batches=combine(change.batches, change.start_offset))
+            return change._replace(batches=combine(change.batches, change.start_offset))
         start_offset = snapshot.start_offset if change.start_offset == UNKNOWN else change.start_offset
         return ShareSnapshot(
             snapshot.snapshot_epoch + 1,
@@ -164,7 +164,7 @@ class Handling(NamedTuple):
 def cold_snapshot(stored: StoredState, now_ms: int) -> ShareSnapshot:
     """Return a snapshot of a state that has not changed, which allows deleting the records before it."""
     snapshot = stored.state.snapshot
-    return replace(snapshot, snapshot_epoch=snapshot.snapshot_epoch + 1, write_timestamp=now_ms)
+    return snapshot._replace(snapshot_epoch=snapshot.snapshot_epoch + 1, write_timestamp=now_ms)
 
 
 def _partition_error(key: SharePartition) -> "tuple[int, str] | None":

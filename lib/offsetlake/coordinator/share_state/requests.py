@@ -72,6 +72,10 @@ class ShareStateResult:
     error_message: str | None = None
 
 
+SUCCESS = ShareStateResult()
+"""The result of a request that succeeded."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReadResult(ShareStateResult):
     """The result of ReadShareGroupState."""

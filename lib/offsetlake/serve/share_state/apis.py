@@ -8,11 +8,12 @@ partitions.
 
 import asyncio
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import fields
 from typing import Any
 
 from offsetlake.coordinator.share_state.requests import (
+    SUCCESS,
     DeleteRequest,
     InitializeRequest,
     ReadRequest,
@@ -31,7 +32,8 @@ from offsetlake.serve.protocol.encoding import Values
 from offsetlake.serve.share_state.share_states import ShareStates
 
 _DENIED = "Cluster authorization failed."
-_REQUESTS_PER_STEP = 16
+_REQUESTS_PER_STEP = 50
+_SUCCEEDED = {field.name: getattr(SUCCESS, field.name) for field in fields(SUCCESS)}
 _Results = dict[uuid.UUID | None, dict[int, Values]]
 
 
@@ -44,7 +46,7 @@ class ShareStateApis:
     async def initialize(self, request: Any, context: RequestContext) -> Values:
         """Answer InitializeShareGroupState."""
 
-        def start(key: SharePartition, part: Any) -> Coroutine[Any, Any, ShareStateResult]:
+        def start(key: SharePartition, part: Any) -> Awaitable[ShareStateResult]:
             return self._states.initialize(InitializeRequest(key, part.state_epoch, part.start_offset))
 
         return await _answer(request, context, start, ShareStateResult, allows_empty_topics=True)
@@ -52,7 +54,7 @@ class ShareStateApis:
     async def read(self, request: Any, context: RequestContext) -> Values:
         """Answer ReadShareGroupState."""
 
-        def start(key: SharePartition, part: Any) -> Coroutine[Any, Any, ShareStateResult]:
+        def start(key: SharePartition, part: Any) -> Awaitable[ShareStateResult]:
             return self._states.read(ReadRequest(key, part.leader_epoch))
 
         return await _answer(request, context, start, ReadResult)
@@ -60,7 +62,7 @@ class ShareStateApis:
     async def write(self, request: Any, context: RequestContext) -> Values:
         """Answer WriteShareGroupState."""
 
-        def start(key: SharePartition, part: Any) -> Coroutine[Any, Any, ShareStateResult]:
+        def start(key: SharePartition, part: Any) -> Awaitable[ShareStateResult]:
             batches = tuple(
                 StateBatch(batch.first_offset, batch.last_offset, batch.delivery_count, batch.delivery_state)
                 for batch in part.state_batches
@@ -74,7 +76,7 @@ class ShareStateApis:
     async def delete(self, request: Any, context: RequestContext) -> Values:
         """Answer DeleteShareGroupState."""
 
-        def start(key: SharePartition, _part: Any) -> Coroutine[Any, Any, ShareStateResult]:
+        def start(key: SharePartition, _part: Any) -> Awaitable[ShareStateResult]:
             return self._states.delete(DeleteRequest(key))
 
         return await _answer(request, context, start, ShareStateResult)
@@ -82,7 +84,7 @@ class ShareStateApis:
     async def summary(self, request: Any, context: RequestContext) -> Values:
         """Answer ReadShareGroupStateSummary."""
 
-        def start(key: SharePartition, _part: Any) -> Coroutine[Any, Any, ShareStateResult]:
+        def start(key: SharePartition, _part: Any) -> Awaitable[ShareStateResult]:
             return self._states.summary(SummaryRequest(key))
 
         return await _answer(request, context, start, SummaryResult)
@@ -91,7 +93,7 @@ class ShareStateApis:
 async def _answer(
     request: Any,
     context: RequestContext,
-    start: Callable[[SharePartition, Any], Coroutine[Any, Any, ShareStateResult]],
+    start: Callable[[SharePartition, Any], Awaitable[ShareStateResult]],
     result_type: type[ShareStateResult],
     *,
     allows_empty_topics: bool = False,
@@ -109,18 +111,16 @@ async def _answer(
         topic_id = uuid_text(topic.topic_id.bytes if topic.topic_id else ZERO_UUID)
         for part in topic.partitions:
             key = SharePartition(request.group_id, topic_id, part.partition)
-            task = asyncio.ensure_future(start(key, part))
-            started.append((topic.topic_id, part.partition, task))
+            started.append((topic.topic_id, part.partition, start(key, part)))
             if len(started) % _REQUESTS_PER_STEP == 0:
                 await asyncio.sleep(0)
-    results = await asyncio.gather(*(task for *_, task in started))
-    return _values(
-        [(topic_id, part, _fields(result)) for (topic_id, part, _), result in zip(started, results, strict=True)]
-    )
+    return _values([(topic_id, part, _fields(await result)) for topic_id, part, result in started])
 
 
 def _fields(result: ShareStateResult) -> dict[str, Any]:
     """Return the fields of a result with the names that they have in a response."""
+    if result is SUCCESS:
+        return _SUCCEEDED
     values = {field.name: getattr(result, field.name) for field in fields(result)}
     if isinstance(result, ReadResult):
         values["state_batches"] = [batch._asdict() for batch in values.pop("batches")]

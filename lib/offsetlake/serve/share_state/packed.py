@@ -4,11 +4,14 @@ A key is the key of a record without its type. A state has about 60 bytes, and 1
 """
 
 import struct
+from functools import lru_cache
 
 from offsetlake.coordinator.share_state.requests import SharePartition
 from offsetlake.coordinator.share_state.stored_state import StoredState
+from offsetlake.kafka.placement import partition_for_share_partition
 from offsetlake.kafka.records.writers import encoded_string
 from offsetlake.kafka.uuid import uuid_bytes
+from offsetlake.log.positions import SHARE_STATE_PARTITIONS
 from offsetlake.rules.share_state import SharePartitionState, ShareSnapshot, StateBatch
 
 _INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
@@ -16,6 +19,7 @@ _HEAD = struct.Struct(">iiiqiqqiii")
 _BATCH = struct.Struct(">qqhb")
 _CREATED_AND_WRITTEN, _TIMES_POSITION = struct.Struct(">qq"), 24
 _TOPIC_ID_BYTES = 16
+_KEPT_PLACES = 10_000  # about 5 MB
 
 
 def packed_key(key: SharePartition) -> bytes:
@@ -25,6 +29,16 @@ def packed_key(key: SharePartition) -> bytes:
         ValueError: The group id is too long, or the topic id is not a UUID.
     """
     return encoded_string(key.group_id) + uuid_bytes(key.topic_id) + _INT32.pack(key.partition)
+
+
+@lru_cache(_KEPT_PLACES)
+def placed(key: SharePartition) -> tuple[int, bytes]:
+    """Return the log partition of a share partition, and its packed key.
+
+    Raises:
+        ValueError: The group id is too long, or the topic id is not a UUID.
+    """
+    return partition_for_share_partition(*key, SHARE_STATE_PARTITIONS), packed_key(key)
 
 
 def unpacked_partition(key: bytes) -> tuple[bytes, bytes, int] | None:

@@ -32,13 +32,11 @@ from offsetlake.kafka.error_codes import (
     NOT_COORDINATOR,
     UNKNOWN_SERVER_ERROR,
 )
-from offsetlake.kafka.placement import partition_for_share_partition
 from offsetlake.kafka.uuid import ZERO_UUID, uuid_bytes, uuid_text
-from offsetlake.log.positions import SHARE_STATE_PARTITIONS
 from offsetlake.serve.protocol.request_limits import MAX_COMMIT_BATCH_BYTES
 from offsetlake.serve.protocol.topics import Topics
 from offsetlake.serve.share_state.log import ShareStateLog, States
-from offsetlake.serve.share_state.packed import packed, packed_key, times_of, topic_id_of, unpacked
+from offsetlake.serve.share_state.packed import packed, placed, times_of, topic_id_of, unpacked
 from offsetlake.serve.share_state.records import encoded_value, record_type
 from offsetlake.serve.share_state.state_write import StateWrite
 from offsetlake.serve.steps import Share, Steps, complete_in_turns
@@ -104,33 +102,31 @@ class ShareStates:
             await asyncio.sleep(0)  # a log partition has 20,000 states if there are a million
         self._states = log.states
 
-    async def initialize(self, request: InitializeRequest) -> ShareStateResult:
+    def initialize(self, request: InitializeRequest) -> "asyncio.Future[ShareStateResult]":
         """Handle InitializeShareGroupState for one share partition."""
-        return await self._handle(
+        return self._handle(
             request.key, lambda handling, stored: handling.initialize(stored, request), ShareStateResult, "initialize"
         )
 
-    async def read(self, request: ReadRequest) -> ReadResult:
+    def read(self, request: ReadRequest) -> "asyncio.Future[ReadResult]":
         """Handle ReadShareGroupState for one share partition."""
-        return await self._handle(
-            request.key, lambda handling, stored: handling.read(stored, request), ReadResult, "read"
-        )
+        return self._handle(request.key, lambda handling, stored: handling.read(stored, request), ReadResult, "read")
 
-    async def write(self, request: WriteRequest) -> ShareStateResult:
+    def write(self, request: WriteRequest) -> "asyncio.Future[ShareStateResult]":
         """Handle WriteShareGroupState for one share partition."""
-        return await self._handle(
+        return self._handle(
             request.key, lambda handling, stored: handling.write(stored, request), ShareStateResult, "write"
         )
 
-    async def delete(self, request: DeleteRequest) -> ShareStateResult:
+    def delete(self, request: DeleteRequest) -> "asyncio.Future[ShareStateResult]":
         """Handle DeleteShareGroupState for one share partition."""
-        return await self._handle(
+        return self._handle(
             request.key, lambda handling, stored: handling.delete(stored, request), ShareStateResult, "delete"
         )
 
-    async def summary(self, request: SummaryRequest) -> SummaryResult:
+    def summary(self, request: SummaryRequest) -> "asyncio.Future[SummaryResult]":
         """Handle ReadShareGroupStateSummary for one share partition."""
-        return await self._handle(
+        return self._handle(
             request.key, lambda handling, stored: handling.summary(stored, request), SummaryResult, "read"
         )
 
@@ -153,16 +149,16 @@ class ShareStates:
             )
             return future
         try:
-            name = packed_key(key)
+            number, name = placed(key)
         except ValueError as invalid:
             future.set_result(refuse(UNKNOWN_SERVER_ERROR, str(invalid)))
             return future
-        number = partition_for_share_partition(*key, SHARE_STATE_PARTITIONS)
         state = self._states[number].get(name)
+        stored = None if state is None else unpacked(state)
         handling = Handling(self._exists, self._settings.share_updates_per_snapshot, now_ms())
-        outcome = act(handling, None if state is None else unpacked(state))
+        outcome = act(handling, stored)
         for record in outcome.records:
-            error, reason = self._append(number, name, record)
+            error, reason = self._append(number, name, record, stored)
             if error:
                 future.set_result(refuse(error, reason))
                 return future
@@ -188,12 +184,15 @@ class ShareStates:
             self._topic_names[topic_id] = name
         return name
 
-    def _append(self, number: int, name: bytes, record: Record) -> tuple[int, str]:
-        """Replay a record and queue its write; return an error code and the reason if it is refused, else NONE."""
+    def _append(self, number: int, name: bytes, record: Record, stored: StoredState | None) -> tuple[int, str]:
+        """Replay a record over the stored state and queue its write.
+
+        Returns:
+            An error code and the reason if it is refused, else NONE.
+
+        """
         before = self._states[number].get(name)
-        after = replayed(
-            None if before is None else unpacked(before), record, self._settings.share_updates_per_snapshot
-        )
+        after = replayed(stored, record, self._settings.share_updates_per_snapshot)
         state = None if after is None else packed(after)
         batch = record_batch(now_ms(), [(record_type(record) + name, encoded_value(record))])
         if max(len(batch.data), len(state or b"")) > MAX_COMMIT_BATCH_BYTES:
@@ -258,7 +257,7 @@ class ShareStates:
     def _remove(self, topic_ids: frozenset[bytes]) -> Steps[None]:
         for number, name in self._keys():
             if topic_id_of(name) in topic_ids and name in self._states[number]:
-                self._append(number, name, None)
+                self._append(number, name, None, unpacked(self._states[number][name]))
             yield 0
 
     async def snapshot_cold(self) -> None:
@@ -284,7 +283,8 @@ class ShareStates:
                     yield 0
             for name in due if is_active else ():
                 if name in states and times_of(states[name])[1] <= oldest_ms:
-                    self._append(number, name, cold_snapshot(unpacked(states[name]), time_ms))
+                    stored = unpacked(states[name])
+                    self._append(number, name, cold_snapshot(stored, time_ms), stored)
                     yield 0
 
     def _keys(self) -> Iterator[tuple[int, bytes]]:
