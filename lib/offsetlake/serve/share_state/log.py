@@ -6,12 +6,12 @@ The log may begin with any record: what precedes the newest snapshot of each sha
 import logging
 from pathlib import Path
 
-from offsetlake.coordinator.share_state.stored_state import replayed
+from offsetlake.coordinator.share_state.stored_state import StoredState, replayed
 from offsetlake.errors import UndecodableRecord
 from offsetlake.log.disk.segments import Segment, segments_of
 from offsetlake.log.disk.whole_batches import whole_batches
 from offsetlake.log.positions import SHARE_STATE_PARTITIONS, SHARE_STATE_TOPIC, LogPartition
-from offsetlake.serve.share_state.packed import packed, unpacked, unpacked_partition
+from offsetlake.serve.share_state.packed import packed, unpacked_partition
 from offsetlake.serve.share_state.placement import check_keys, share_state_folders
 from offsetlake.serve.share_state.records import decoded
 from offsetlake.serve.steps import Steps
@@ -41,9 +41,14 @@ class ShareStateLog:
         """
         for partition, path in share_state_folders(self._folder).items():
             self.ends[partition] = 0
+            states: dict[bytes, StoredState] = {}  # packed at the end, because a state can have many records
             for segment in segments_of(path):
                 self.ends[partition] = segment.base_offset
-                yield from self._read(partition, segment)
+                yield from self._read(partition, segment, states)
+            for count, (name, stored) in enumerate(states.items()):
+                self.states[partition.partition][name] = packed(stored)
+                if count % _RECORDS_PER_STEP == 0:
+                    yield 0
             check_keys(partition, path, self.states[partition.partition])
         if self._undecodable:
             LOG.warning(
@@ -52,8 +57,8 @@ class ShareStateLog:
                 SHARE_STATE_TOPIC,
             )
 
-    def _read(self, partition: LogPartition, segment: Segment) -> Steps[None]:
-        states, count = self.states[partition.partition], 0
+    def _read(self, partition: LogPartition, segment: Segment, states: dict[bytes, StoredState]) -> Steps[None]:
+        count = 0
         for batch in whole_batches(segment.path):
             self.ends[partition] = batch.next_offset
             for record in () if batch.is_control_batch else batch:
@@ -62,19 +67,18 @@ class ShareStateLog:
                 if count % _RECORDS_PER_STEP == 0:
                     yield 0
 
-    def _replay(self, states: States, key: bytes, value: bytes | None) -> None:
+    def _replay(self, states: dict[bytes, StoredState], key: bytes, value: bytes | None) -> None:
         name = key[2:]
         try:
             record = decoded(key, value)
         except UndecodableRecord:
             self._undecodable += 1
             return
-        if unpacked_partition(name) is None:
+        if name not in states and unpacked_partition(name) is None:
             self._undecodable += 1
             return
-        former = states.get(name)
-        stored = replayed(None if former is None else unpacked(former), record, self._updates_per_snapshot)
+        stored = replayed(states.get(name), record, self._updates_per_snapshot)
         if stored is None:
             states.pop(name, None)
         else:
-            states[name] = packed(stored)
+            states[name] = stored
