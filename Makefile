@@ -39,7 +39,7 @@ airflow: setup $(AIRFLOW)/.ready ## start a local Airflow with the DAGs on the b
 
 TESTS := $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder --durations=15
 
-test: check .jars/spark/.ready .jars/broker/.ready $(AIRFLOW)/.ready .s3-venv/.ready dist ## lint, types and tests, with a real broker, a real Spark cluster and Airflow
+test: check .jars/spark/.ready .jars/broker/.ready .jars/zookeeper/.ready $(AIRFLOW)/.ready .s3-venv/.ready dist ## lint, types and tests, with a real broker, a real Spark cluster and Airflow
 	$(TESTS) -n 2 -m 'not long'
 
 test-all: test .jars/peer/.ready .tools/versitygw ## `make test`, then the tests that take long: kills at every kind of write, random logs, fuzzing, a browser
@@ -132,6 +132,11 @@ $(AIRFLOW)/.ready: $(REQ)/airflow.txt $(BIN)/uv
 .jars/broker/.ready: tests/support/broker/pom.xml
 	@echo "fetching a Kafka broker for the tests"
 	@$(MVN) -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$(CURDIR)/.jars/broker"
+	@touch $@
+
+.jars/zookeeper/.ready: tests/support/zookeeper/pom.xml
+	@echo "fetching ZooKeeper for the tests"
+	@$(MVN) -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$(CURDIR)/.jars/zookeeper"
 	@touch $@
 
 .s3-venv/.ready: $(REQ)/s3-server.txt $(BIN)/uv

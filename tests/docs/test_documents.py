@@ -66,6 +66,7 @@ ELSEWHERE = {
     "offsetlake serve --lake s3:": "needs a bucket",
     "offsetlake adopt --config ": "needs a cluster of its own; tests/serve/front/test_takeover.py has one",
     "offsetlake return --config ": "needs a cluster of its own; tests/serve/front/test_takeover.py has one",
+    "offsetlake import zookeeper://": "needs ZooKeeper; tests/zookeeper has one",
     "offsetlake serve --config /etc/": "does not end",
     "offsetlake serve --lake /lakes/share ": "does not end; tests/serve/share has a cluster",
     "  --kafka-config client.properties ": "continues the line before",

@@ -206,7 +206,7 @@ def _from_environment(environment: Mapping[str, str]) -> Layer:
 def _with_kafka_file(layer: Layer) -> Layer:
     """Replace `kafka_config` by the client properties in that file, and move `bootstrap.servers` to `bootstrap`."""
     file = layer.get("kafka_config")
-    kafka = {**(_from_properties(file) if file else {}), **layer.get("kafka", {})}
+    kafka = {**(read_properties(file, SETTINGS) if file else {}), **layer.get("kafka", {})}
     servers = kafka.pop("bootstrap.servers", None)
     rest = {key: value for key, value in layer.items() if key not in ("kafka_config", "kafka")}
     if servers is not None and "log" not in rest:
@@ -214,8 +214,11 @@ def _with_kafka_file(layer: Layer) -> Layer:
     return rest | {"kafka": kafka}
 
 
-def _from_properties(file: str) -> dict[str, str]:
-    """Read a Kafka client properties file: one `name=value` per line; `#` or `!` begins a comment."""
+def read_properties(file: str, known: Iterable[str]) -> dict[str, str]:
+    """Read a properties file: one `name=value` per line; `#` or `!` begins a comment.
+
+    Raises BadRequest, whose message contains no value, for a name that is not known or another invalid line.
+    """
     settings = {}
     for number, line in enumerate(_read(file).splitlines(), start=1):
         if not line.strip() or line.lstrip()[0] in "#!":
@@ -224,7 +227,7 @@ def _from_properties(file: str) -> dict[str, str]:
         if not equals:  # the message must not contain the line, which may contain a secret
             raise BadRequest(f"{file}, line {number}: expected `name=value`.")
         settings[name.strip()] = value.strip()
-    _check_known(settings, SETTINGS, file)
+    _check_known(settings, known, file)
     return settings
 
 

@@ -107,11 +107,25 @@ def select_groups(lake: Lake, log_partitions: dict[str, int]) -> GroupSelection:
     return groups
 
 
-def log_partition_of_new_group(lake: Lake, group_id: str, *, live: bool) -> int:
-    """Return the log partition of a group that does not exist yet.
+def groups_named(lake: Lake, names: set[str], *, live: bool) -> GroupSelection:
+    """Select groups by name, including groups that do not exist yet.
 
-    The number of log partitions of a live cluster is known. A folder contains only those with records; the default of
-    a broker is assumed. Raises BadRequest if an existing group contradicts it.
+    Raises:
+        BadRequest: A group does not exist, and the number of log partitions cannot be determined.
+    """
+    rows = lake.query("SELECT DISTINCT group_id, log_partition FROM offset_commits", "offset_commits").to_pylist()
+    places = {row["group_id"]: row["log_partition"] for row in rows if row["group_id"] in names}
+    if new := sorted(names - places.keys()):
+        count = _log_partitions(lake, new[0], live=live)
+        places |= {name: partition_for_group(name, count) for name in new}
+    return select_groups(lake, {name: places[name] for name in sorted(places)})
+
+
+def _log_partitions(lake: Lake, new_group: str, *, live: bool) -> int:
+    """Return the number of log partitions, to determine that of groups that do not exist yet.
+
+    The number of a live cluster is known. A folder contains only those with records; the default of a broker is
+    assumed. Raises BadRequest if an existing group contradicts it.
     """
     count = DEFAULT_LOG_PARTITIONS
     if live:
@@ -121,7 +135,7 @@ def log_partition_of_new_group(lake: Lake, group_id: str, *, live: bool) -> int:
     known = lake.query("SELECT group_id, log_partition FROM offsets LIMIT 1", "offsets").to_pylist()
     if any(partition_for_group(row["group_id"], count) != row["log_partition"] for row in known):
         raise BadRequest(
-            f"Cannot determine the log partition of the new group {group_id!r}: this log does not have {count} "
+            f"Cannot determine the log partition of the new group {new_group!r}: this log does not have {count} "
             "partitions. Commit an offset with the group first."
         )
-    return partition_for_group(group_id, count)
+    return count

@@ -10,12 +10,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.log.cluster.admin import ClusterAdmin
 from offsetlake.pipeline.changes import targets
 from offsetlake.pipeline.changes.alterations import OFFSET, Strategy, plan_alterations
-from offsetlake.pipeline.changes.group_selection import (
-    GroupSelection,
-    groups_like,
-    log_partition_of_new_group,
-    select_groups,
-)
+from offsetlake.pipeline.changes.group_selection import groups_like, groups_named, select_groups
 from offsetlake.pipeline.changes.live import Live
 from offsetlake.queries.as_of import offsets_as_of
 from offsetlake.queries.deleted import deleted_offsets, done_by, groups_in_history
@@ -93,12 +88,12 @@ def reset(lake: Lake, request: Reset, admin: ClusterAdmin | None, now: int) -> p
     live = admin is not None
     if request.strategy == "from_file":
         rows = targets.from_file(request.source, request.group_id)
-        groups = _groups(lake, {*rows["group_id"].to_pylist()}, live=live)
+        groups = groups_named(lake, {*rows["group_id"].to_pylist()}, live=live)
         wanted = targets.from_rows(rows, ends)
     elif request.group_id is None:
         raise BadRequest("Specify the group to reset.")
     elif request.compute is None:
-        groups = _groups(lake, {request.group_id, request.source}, live=live)
+        groups = groups_named(lake, {request.group_id, request.source}, live=live)
         wanted = targets.from_group(groups, request.source, request.group_id)
     else:
         groups = groups_like(lake, request.group_id)
@@ -110,19 +105,3 @@ def reset(lake: Lake, request: Reset, admin: ClusterAdmin | None, now: int) -> p
     if request.only_if is not None:
         expected = pa.array([request.only_if] * wanted.num_rows, pa.int64())
     return plan_alterations(groups, wanted, Strategy(request.strategy, request.evidence), now, expected, request.live)
-
-
-def _groups(lake: Lake, names: set[str], *, live: bool) -> GroupSelection:
-    """Select groups by name, including groups that do not exist yet."""
-    known = _all_places(lake)
-    places = {
-        name: known[name] if name in known else log_partition_of_new_group(lake, name, live=live)
-        for name in sorted(names)
-    }
-    return select_groups(lake, places)
-
-
-def _all_places(lake: Lake) -> dict[str, int]:
-    """Return the log partition of every group that ever committed."""
-    rows = lake.query("SELECT DISTINCT group_id, log_partition FROM offset_commits", "offset_commits").to_pylist()
-    return {row["group_id"]: row["log_partition"] for row in rows}

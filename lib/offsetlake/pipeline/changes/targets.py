@@ -125,7 +125,12 @@ def from_file(file: str, group_id: str | None) -> pa.Table:
 
 
 def from_rows(rows: pa.Table, ends: LogEndLookup) -> pa.Table:
-    """Return the offsets of a file, limited to the log start and end offsets if they are known."""
+    """Return given offsets, limited to the log start and end offsets if they are known.
+
+    Args:
+        rows: The columns of `offsets_csv.SCHEMA`, and optionally `reason`, with which a row is refused.
+        ends: The log start and end offsets.
+    """
     keys = rows.append_column("committed_offset", pa.nulls(rows.num_rows, pa.int64()))
     computed = strategies.to_offset(ends.add_to(keys.drop_columns(["new_offset"])), rows["new_offset"])
     return _wanted(computed, committed_offset=computed["new_offset"])

@@ -1,0 +1,188 @@
+"""Reads the offsets and the active consumers of groups below `/consumers`.
+
+| Znode | Content |
+|---|---|
+| `/consumers/GROUP/offsets/TOPIC/PARTITION` | the committed offset, as decimal digits |
+| `/consumers/GROUP/owners/TOPIC/PARTITION` | ephemeral: the consumer that reads the partition |
+| `/consumers/GROUP/ids/CONSUMER` | ephemeral: an active consumer |
+
+Source: kafka.utils.ZkUtils of Kafka 0.8 to 2.x.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
+
+from offsetlake.errors import BadRequest
+from offsetlake.zookeeper.client import pipelined
+
+ROOT = "/consumers"
+MAX_PARTITION, MAX_OFFSET = 2**31 - 1, 2**63 - 1
+OFFSETS = pa.schema(
+    [
+        ("group_id", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("new_offset", pa.int64()),
+        ("version", pa.int32()),
+        ("reason", pa.string()),
+    ]
+)
+"""The offset of a znode, null if it is invalid, its version, and why the offset cannot be used."""
+
+_BATCH_ROWS = 100_000
+_PROGRESS_ROWS = 50_000
+_MAX_LISTED_CONSUMERS = 3
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # org.apache.kafka.common.internals.Topic
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
+_OFFSET = re.compile(rb"[0-9]{1,19}")
+
+
+class ZooKeeperOffsets(NamedTuple):
+    """The offsets of groups, as OFFSETS, and a text for each znode that is not an offset of a partition."""
+
+    rows: pa.Table
+    problems: list[str]
+
+
+def read_offsets(client: KazooClient, pattern: str, progress: Callable[[int], None]) -> ZooKeeperOffsets:
+    """Read the offsets of the group with this name or, if there is none, of those that match the shell pattern.
+
+    Args:
+        client: The client.
+        pattern: A group, or a shell pattern.
+        progress: Called with the number of offsets that have been read, now and then.
+
+    Raises:
+        BadRequest: No group matches, or `/consumers` does not exist or cannot be read.
+    """
+    groups = _groups(client, pattern)
+    active = _active_consumers(client, groups)
+    problems: list[str] = []
+    topics = _children(client, (f"{ROOT}/{name}/offsets" for name in groups), problems)
+    partitions = _children(client, topics, problems)
+    batches, rows = [], []
+    for count, row in enumerate(_rows(client, partitions, active, problems), start=1):
+        rows.append(row)
+        if len(rows) == _BATCH_ROWS:
+            batches.append(_batch(rows))
+            rows = []
+        if count % _PROGRESS_ROWS == 0:
+            progress(count)
+    return ZooKeeperOffsets(pa.Table.from_batches([*batches, _batch(rows)]), problems)
+
+
+class _Row(NamedTuple):
+    group_id: str
+    topic: str
+    partition: int
+    new_offset: int | None
+    version: int | None
+    reason: str | None
+
+
+def _groups(client: KazooClient, pattern: str) -> list[str]:
+    try:
+        names = client.retry(client.get_children, ROOT)
+    except NoNodeError as error:
+        raise BadRequest(f"ZooKeeper has no znode {client.chroot}{ROOT}: check the chroot of the cluster.") from error
+    except NoAuthError as error:
+        raise BadRequest(
+            f"Cannot read the znode {client.chroot}{ROOT}: its ACL forbids it; check --zookeeper-config."
+        ) from error
+    found = [pattern] if pattern in names else sorted(name for name in names if fnmatchcase(name, pattern))
+    if not found:
+        raise BadRequest(f"There is no group {pattern!r} below the znode {client.chroot}{ROOT}.")
+    return found
+
+
+def _active_consumers(client: KazooClient, groups: list[str]) -> dict[str, str]:
+    """Return a text for each group with active consumers, or for which this cannot be determined."""
+    found: dict[str, set[str]] = {}
+    reasons: dict[str, str] = {}
+
+    def responses(request: str, paths: Iterable[str]) -> Iterator[tuple[str, str, Any]]:
+        for path, response in pipelined(client, request, paths):
+            group = path.split("/")[2]
+            if not isinstance(response, KazooException):
+                yield path, group, response
+            elif not isinstance(response, NoNodeError):
+                reasons[group] = f"its consumers cannot be determined: {type(response).__name__} at {path}"
+
+    def below(paths: Iterable[str]) -> Iterator[str]:
+        return (f"{path}/{name}" for path, _, children in responses("get_children", paths) for name in children)
+
+    for path in below(f"{ROOT}/{name}/ids" for name in groups):
+        found.setdefault(path.split("/")[2], set()).add(path.split("/")[4])
+    for _, group, (owner, _) in responses("get", below(below(f"{ROOT}/{name}/owners" for name in groups))):
+        found.setdefault(group, set()).add(owner.decode("utf-8", "backslashreplace"))
+    for group, names in found.items():
+        listed = ", ".join(sorted(names)[:_MAX_LISTED_CONSUMERS])
+        more = f" and {len(names) - _MAX_LISTED_CONSUMERS} more" if len(names) > _MAX_LISTED_CONSUMERS else ""
+        reasons[group] = f"it has active consumers in ZooKeeper: {listed}{more}; stop them first"
+    return reasons
+
+
+def _children(client: KazooClient, paths: Iterable[str], problems: list[str]) -> Iterator[str]:
+    for path, response in pipelined(client, "get_children", paths):
+        if isinstance(response, NoNodeError):
+            continue  # the group has no offsets, or the znode was deleted meanwhile
+        if isinstance(response, KazooException):
+            problems.append(f"{path}: cannot be read ({type(response).__name__}); check its ACL and --zookeeper-config")
+        else:
+            yield from (f"{path}/{name}" for name in sorted(response))
+
+
+def _rows(client: KazooClient, paths: Iterable[str], active: dict[str, str], problems: list[str]) -> Iterator[_Row]:
+    for path, response in pipelined(client, "get", _partitions(paths, problems)):
+        _, _, group, _, topic, partition = path.split("/")
+        if isinstance(response, NoNodeError):
+            continue
+        offset, version, reason = None, None, active.get(group)
+        if isinstance(response, KazooException):
+            reason = f"{path} cannot be read ({type(response).__name__}): check its ACL and --zookeeper-config"
+        else:
+            value, stat = response
+            version = stat.version
+            offset, problem = _offset(value)
+            reason = reason or _topic_problem(topic) or (problem and f"{path} {problem}")
+        yield _Row(group, topic, int(partition), offset, version, reason)
+
+
+def _partitions(paths: Iterable[str], problems: list[str]) -> Iterator[str]:
+    """Yield the paths whose last part is the number of a partition."""
+    for path in paths:
+        name = path.rpartition("/")[2]
+        if _PARTITION.fullmatch(name) and int(name) <= MAX_PARTITION:
+            yield path
+        else:  # Kafka 0.7 used BROKER-PARTITION, whose offsets were byte positions
+            problems.append(f"{path}: {name!r} is not a partition number; set the offset with `offsetlake reset`")
+
+
+def _topic_problem(topic: str) -> str | None:
+    if _TOPIC.fullmatch(topic) and topic not in {".", ".."}:
+        return None
+    return f"{topic!r} is not a valid name of a topic: delete its znode"
+
+
+def _offset(value: bytes) -> tuple[int | None, str | None]:
+    """Return the offset that a znode contains, or what is wrong with it."""
+    if _OFFSET.fullmatch(value) and int(value) <= MAX_OFFSET:
+        return int(value), None
+    if not value:
+        return None, "is empty: set the offset with `offsetlake reset`"
+    return (
+        None,
+        f"contains {value[:40]!r}, not an offset from 0 to {MAX_OFFSET}: set the offset with `offsetlake reset`",
+    )
+
+
+def _batch(rows: list[_Row]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True) if rows else [()] * len(OFFSETS)
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, OFFSETS, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=OFFSETS)
