@@ -2,7 +2,7 @@
 
 import json
 import shlex
-import threading
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_acl, make_digest_acl
 
+from offsetlake.zookeeper import client as client_module
 from support.broker import workload
 from support.broker.broker import Broker
 from support.command_line import Run
@@ -221,7 +222,9 @@ def test_unknown_partitions_are_refused_and_offsets_limited_to_the_log(
 
 @pytest.mark.long
 @pytest.mark.usefixtures("lake")
-def test_all_offsets_are_read_while_the_leader_of_an_ensemble_is_killed(run: Run, tmp_path: Path) -> None:
+def test_all_offsets_are_read_while_the_leader_of_an_ensemble_is_killed(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Ensemble(tmp_path / "ensemble", servers=3) as ensemble:
         client = open_client(ensemble)
         expected = {("orders", str(number)): str(number * 3).encode() for number in range(20_000)}
@@ -234,10 +237,19 @@ def test_all_offsets_are_read_while_the_leader_of_an_ensemble_is_killed(run: Run
         client.stop()
         client.close()
         leader = ensemble.leader()
-        killer = threading.Timer(1.0, ensemble.kill, [leader])
-        killer.start()
+        parts = client_module._parts
+        sent: list[str] = []
+
+        def killing(paths: Iterable[str]) -> Iterator[list[str]]:
+            for part in parts(paths):
+                if len(sent) < 10_000 <= len(sent) + len(part):  # half of the offsets are requested
+                    ensemble.kill(leader)
+                sent.extend(path for path in part if "/orders/" in path)
+                yield part
+
+        monkeypatch.setattr(client_module, "_parts", killing)
         code, output, errors = run("import", ensemble.url(), *OPTIONS, "--format", "json", "--execute")
-        killer.join()
+        assert len(sent) == len(expected)
         assert code == 0, errors
         assert {number: row["committed_offset"] for (_, _, number), row in rows(output).items()} == {
             number: number * 3 for number in range(20_000)

@@ -3,7 +3,7 @@
 import logging
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -17,14 +17,18 @@ from kazoo.exceptions import (
     OperationTimeoutError,
     SASLException,
     SessionExpiredError,
+    UnimplementedError,
 )
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.retry import KazooRetry, RetryFailedError
 
 from offsetlake.errors import BadRequest, LogUnavailable
+from offsetlake.zookeeper.multi_read import MultiRead, Request
 
 SCHEME = "zookeeper://"
-MAX_PENDING_REQUESTS = 1000
+MAX_READS = 200
+MAX_REQUEST_CHARACTERS = 100_000
+MAX_PENDING_REQUESTS = 10
 CONNECT_SECONDS = 30.0
 RETRY_SECONDS = 60.0
 
@@ -101,41 +105,66 @@ def connected(address: ZooKeeperAddress) -> Iterator[KazooClient]:
         client.close()
 
 
-def pipelined(client: KazooClient, request: str, paths: Iterable[str]) -> Iterator[tuple[str, Any]]:
-    """Send one read request per path, with at most MAX_PENDING_REQUESTS pending, and yield the responses in order.
+def read_many(client: KazooClient, request: Request, paths: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    """Read many znodes, in requests for up to MAX_READS of them, of which MAX_PENDING_REQUESTS are pending at a time.
 
     Args:
-        client: The client. A request whose connection is lost is sent again.
-        request: The method of the client: `get` or `get_children`.
+        client: The client. What was requested over a connection that was lost is requested again.
+        request: What to read of each znode.
         paths: The paths of znodes.
 
     Yields:
-        The path, and the response or the KazooException, such as NoNodeError, that the server responded with.
+        The path, and what the method of the client returns or the KazooException that it raises, such as NoNodeError;
+        in the order of the paths.
     """
-    send: Callable[[str], Any] = getattr(client, f"{request}_async")
-    pending: deque[tuple[str, Any]] = deque()
-
-    def response() -> tuple[str, Any]:
-        path, result = pending.popleft()
-        try:
-            return path, result.get()
-        except _LOST:
-            pass
-        except KazooException as error:
-            return path, error
-        try:
-            return path, client.retry(getattr(client, request), path)
-        except (RetryFailedError, *_LOST):
-            raise
-        except KazooException as error:
-            return path, error
-
-    for path in paths:
-        pending.append((path, send(path)))
+    pending: deque[tuple[list[str], Any]] = deque()
+    for part in _parts(paths):
+        result = client.handler.async_result()
+        client._call(MultiRead(request, [client.chroot + path for path in part]), result)  # noqa: SLF001 - as `get_async`
+        pending.append((part, result))
         if len(pending) >= MAX_PENDING_REQUESTS:
-            yield response()
+            yield from _responses(client, request, *pending.popleft())
     while pending:
-        yield response()
+        yield from _responses(client, request, *pending.popleft())
+
+
+def _parts(paths: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the paths in lists for one request each, which a server limits to a size (jute.maxbuffer)."""
+    part: list[str] = []
+    size = 0
+    for path in paths:
+        if part and (len(part) == MAX_READS or size + len(path) > MAX_REQUEST_CHARACTERS):
+            yield part
+            part, size = [], 0
+        part.append(path)
+        size += len(path)
+    if part:
+        yield part
+
+
+def _responses(client: KazooClient, request: Request, paths: list[str], result: Any) -> Iterator[tuple[str, Any]]:
+    try:
+        yield from zip(paths, result.get(), strict=True)
+    except (UnimplementedError, *_LOST):  # a server before ZooKeeper 3.6
+        results = [getattr(client, f"{request}_async")(path) for path in paths]
+        for path, single in zip(paths, results, strict=True):
+            yield path, _response(client, request, path, single)
+
+
+def _response(client: KazooClient, request: Request, path: str, result: Any) -> Any:
+    """Return a response or the KazooException in it; after a loss of the connection, request it again."""
+    try:
+        return result.get()
+    except _LOST:
+        pass
+    except KazooException as error:
+        return error
+    try:
+        return client.retry(getattr(client, request), path)
+    except (RetryFailedError, *_LOST):
+        raise
+    except KazooException as error:
+        return error
 
 
 def _options(address: ZooKeeperAddress) -> dict[str, Any]:

@@ -19,7 +19,8 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
 
 from offsetlake.errors import BadRequest
-from offsetlake.zookeeper.client import pipelined
+from offsetlake.zookeeper.client import read_many
+from offsetlake.zookeeper.multi_read import Request
 
 ROOT = "/consumers"
 MAX_PARTITION, MAX_OFFSET = 2**31 - 1, 2**63 - 1
@@ -106,8 +107,8 @@ def _active_consumers(client: KazooClient, groups: list[str]) -> dict[str, str]:
     found: dict[str, set[str]] = {}
     reasons: dict[str, str] = {}
 
-    def responses(request: str, paths: Iterable[str]) -> Iterator[tuple[str, str, Any]]:
-        for path, response in pipelined(client, request, paths):
+    def responses(request: Request, paths: Iterable[str]) -> Iterator[tuple[str, str, Any]]:
+        for path, response in read_many(client, request, paths):
             group = path.split("/")[2]
             if not isinstance(response, KazooException):
                 yield path, group, response
@@ -129,7 +130,7 @@ def _active_consumers(client: KazooClient, groups: list[str]) -> dict[str, str]:
 
 
 def _children(client: KazooClient, paths: Iterable[str], problems: list[str]) -> Iterator[str]:
-    for path, response in pipelined(client, "get_children", paths):
+    for path, response in read_many(client, "get_children", paths):
         if isinstance(response, NoNodeError):
             continue  # the group has no offsets, or the znode was deleted meanwhile
         if isinstance(response, KazooException):
@@ -139,7 +140,7 @@ def _children(client: KazooClient, paths: Iterable[str], problems: list[str]) ->
 
 
 def _rows(client: KazooClient, paths: Iterable[str], active: dict[str, str], problems: list[str]) -> Iterator[_Row]:
-    for path, response in pipelined(client, "get", _partitions(paths, problems)):
+    for path, response in read_many(client, "get", _partitions(paths, problems)):
         _, _, group, _, topic, partition = path.split("/")
         if isinstance(response, NoNodeError):
             continue
