@@ -42,7 +42,7 @@ TESTS := $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder --durat
 test: check .jars/spark/.ready .jars/broker/.ready .jars/zookeeper/.ready $(AIRFLOW)/.ready .s3-venv/.ready dist ## lint, types and tests, with a real broker, a real Spark cluster and Airflow
 	$(TESTS) -n 2 -m 'not long'
 
-test-all: test .jars/peer/.ready .tools/versitygw ## `make test`, then the tests that take long: kills at every kind of write, random logs, fuzzing, a browser
+test-all: test .jars/peer/.ready .jars/mirror/.ready .tools/versitygw ## `make test`, then the tests that take long: kills at every kind of write, random logs, fuzzing, a browser
 	$(TESTS) -n 4 -m long
 
 test-fast: $(VENV)/.dev ## the tests of bytes, logs and rules that start nothing
@@ -137,6 +137,11 @@ $(AIRFLOW)/.ready: $(REQ)/airflow.txt $(BIN)/uv
 .jars/zookeeper/.ready: tests/support/zookeeper/pom.xml
 	@echo "fetching ZooKeeper for the tests"
 	@$(MVN) -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$(CURDIR)/.jars/zookeeper"
+	@touch $@
+
+.jars/mirror/.ready: tests/support/mirror/pom.xml
+	@echo "fetching MirrorMaker 2 for the long tests"
+	@$(MVN) -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$(CURDIR)/.jars/mirror"
 	@touch $@
 
 .s3-venv/.ready: $(REQ)/s3-server.txt $(BIN)/uv

@@ -77,6 +77,8 @@ SELECTS = {"sql"}
 
 NEEDS_ZOOKEEPER = {"import"}
 """Commands that need ZooKeeper: tests/zookeeper compares their columns with those of `reset`."""
+TWO_CLUSTERS = {"translate"}
+"""Commands that need two clusters: tests/e2e/test_translate.py compares their columns with those of `undelete`."""
 
 Columns = dict[str, dict[str, str]]
 
@@ -199,7 +201,8 @@ def test_list_has_every_table_view_and_command_with_a_format() -> None:
     }  # fmt: skip
     commands: Any = get_command(app)
     with_format = {name for name, command in commands.commands.items() if has_format(command)}
-    assert with_format == {name.split()[0] for name in QUESTIONS} | SAME_AS_MAINTAIN | SELECTS | NEEDS_ZOOKEEPER
+    elsewhere = NEEDS_ZOOKEEPER | TWO_CLUSTERS
+    assert with_format == {name.split()[0] for name in QUESTIONS} | SAME_AS_MAINTAIN | SELECTS | elsewhere
 
 
 def has_format(command: typer.core.TyperCommand) -> bool:

@@ -68,6 +68,7 @@ ELSEWHERE = {
     "offsetlake return --config ": "needs a cluster of its own; tests/serve/front/test_takeover.py has one",
     "offsetlake import zookeeper://": "needs ZooKeeper; tests/zookeeper has one",
     "offsetlake serve --config /etc/": "does not end",
+    "offsetlake translate ": "needs two clusters and MirrorMaker 2; tests/e2e/test_translate.py has them",
     "offsetlake serve --lake /lakes/share ": "does not end; tests/serve/share has a cluster",
     "  --kafka-config client.properties ": "continues the line before",
     "kafka-console-share-consumer.sh ": "does not end; tests/serve/share/test_share_consumers.py runs it",

@@ -14,6 +14,7 @@ JARS = {"3.9.1": _JARS / "oldest", "4.1.1": _JARS / "broker", "4.2.0": _JARS / "
 """The jars of Kafka by version; only benchmarks use the oldest."""
 
 OLDEST, OLDER, NEWER = JARS
+_MIRROR_JARS = _JARS / "mirror"
 GROUP_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 JVM_FLAGS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
@@ -38,6 +39,15 @@ def java(
     """
     path = _class_path(version) if classes is None else f"{classes}:{_class_path(version)}"
     return ["java", *JVM_FLAGS, *_UTF8, f"-Dlog4j2.level={log_level}", "-cp", path, main, *arguments]
+
+
+def mirror_maker(properties: str) -> list[str]:
+    """Return the command that runs MirrorMaker 2 with a file of properties."""
+    if not _MIRROR_JARS.is_dir():
+        raise FileNotFoundError(f"No jars of MirrorMaker 2 in {_MIRROR_JARS}: `make .jars/mirror/.ready` fetches them.")
+    main = "org.apache.kafka.connect.mirror.MirrorMaker"
+    path = ":".join([*_log_binding(), f"{_MIRROR_JARS}/*"])
+    return ["java", *JVM_FLAGS, *_UTF8, "-Dlog4j2.level=WARN", "-cp", path, main, properties]
 
 
 def compile_java(source: Path, classes: Path, version: str = OLDER) -> None:
@@ -108,5 +118,9 @@ def _class_path(version: str) -> str:
     if version == OLDEST:  # its jars contain a binding
         return f"{folder}/*"
     # Kafka's published jars log nowhere without a binding; Spark brings one that fits.
-    binding = [str(path) for kind in ("slf4j-api-2", "log4j-slf4j2-impl-") for path in _SPARK_JARS.glob(f"{kind}*.jar")]
-    return ":".join([*binding, f"{folder}/*"])
+    return ":".join([*_log_binding(), f"{folder}/*"])
+
+
+def _log_binding() -> list[str]:
+    kinds = ("slf4j-api-2", "log4j-slf4j2-impl-", "log4j-api-", "log4j-core-")
+    return [str(path) for kind in kinds for path in _SPARK_JARS.glob(f"{kind}*.jar")]

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import threading
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, Self, TypeVar
 
@@ -148,6 +148,10 @@ class Cluster:
                 self._leaders[LogPartition(topic, partition)] = brokers.get(leader)
         return response.cluster_id, list(self._leaders)
 
+    async def topics(self) -> list[str]:
+        """Return the names of all topics that are visible to this user."""
+        return [name for error, name, *_ in (await self._metadata(None)).topics if not error]
+
     async def coordinator(self, group_id: str) -> Address:
         """Return the address of the coordinator of a group."""
         await self.partitions([])
@@ -211,8 +215,8 @@ class Cluster:
         """Close all connections."""
         await asyncio.gather(*(_close(broker) for broker in self._open.values()))
 
-    async def _metadata(self, topics: list[str]) -> Any:
-        """Return the metadata of topics from any broker, known ones first.
+    async def _metadata(self, topics: list[str] | None) -> Any:
+        """Return the metadata of topics, None for all, from any broker, known ones first.
 
         If no broker answers, the failure is permanent unless one answered earlier.
         """
@@ -244,8 +248,8 @@ class Cluster:
 class _TopicMetadata:
     """A Metadata request in a version that can disable the creation of topics."""
 
-    def __init__(self, topics: Iterable[str]) -> None:
-        self._request = MetadataRequest(list(topics), allow_auto_topic_creation=False)
+    def __init__(self, topics: list[str] | None) -> None:
+        self._request = MetadataRequest(topics, allow_auto_topic_creation=False)
 
     def prepare(self, versions: dict[int, tuple[int, int]]) -> Any:
         if versions[METADATA_KEY][1] < METADATA_WITHOUT_CREATION:

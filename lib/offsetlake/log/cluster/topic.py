@@ -47,6 +47,25 @@ def describe(connection: KafkaConnection, topics: Iterable[str]) -> LogExtent:
         return thread.start(_describe(connection, list(topics))).result()
 
 
+def names(connection: KafkaConnection) -> list[str]:
+    """Return the names of all topics that are visible to this user.
+
+    Raises:
+        LogUnavailable: No broker is reachable.
+        BadRequest: A certificate file cannot be read.
+    """
+
+    async def request() -> list[str]:
+        cluster = Cluster(connection)
+        try:
+            return await cluster.within_timeout(cluster.topics)
+        finally:
+            await cluster.close()
+
+    with LoopThread() as thread:
+        return thread.start(request()).result()
+
+
 def fetch(
     connection: KafkaConnection, ranges: Sequence[PartitionRange], max_bytes: int = RESPONSE_BYTES
 ) -> Generator[tuple[int, bytes], None, None]:

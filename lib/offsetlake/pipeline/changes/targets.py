@@ -169,8 +169,11 @@ def before_run(done: dict[str, pa.Table]) -> tuple[pa.Table, pa.Array]:
 
 
 def _wanted(rows: pa.Table, **columns: pa.Array | pa.ChunkedArray) -> pa.Table:
-    """Return rows of WANTED; requested_offset defaults to committed_offset."""
-    values = {name: rows[name] for name in rows.column_names} | columns
-    values.setdefault("requested_offset", values["committed_offset"])
-    arrays = [values.get(field.name, pa.nulls(rows.num_rows, field.type)).cast(field.type) for field in WANTED]
+    return wanted_rows({name: rows[name] for name in rows.column_names} | columns, rows.num_rows)
+
+
+def wanted_rows(columns: Mapping[str, pa.Array | pa.ChunkedArray], count: int) -> pa.Table:
+    """Return rows of WANTED from some of its columns; requested_offset defaults to committed_offset."""
+    values = {"requested_offset": columns["committed_offset"], **columns}
+    arrays = [values.get(field.name, pa.nulls(count, field.type)).cast(field.type) for field in WANTED]
     return pa.table(arrays, schema=WANTED)

@@ -67,7 +67,7 @@ def change_offsets(
             run_id = run.run_id
             runner.catch_up(writable, log, say)
         else:
-            with _up_to_date_copy(lake, log, say) as copy:
+            with up_to_date_copy(lake, log, say) as copy:
                 rows = changes.with_outcome(plan(copy)).sort_by(_SORTING)
         refused = changes.count_of(rows, "refused")
         changed = rows.num_rows - refused - changes.count_of(rows, "unchanged")
@@ -103,7 +103,7 @@ def _note_members(rows: pa.Table) -> None:
 
 def export_plan(context: CommandContext, plan: Plan, *, with_group: bool) -> None:
     """Print the offsets of a plan as the CSV that `kafka-consumer-groups --export` writes."""
-    with _opened(context) as (lake, log, say), _up_to_date_copy(lake, log, say) as copy:
+    with _opened(context) as (lake, log, say), up_to_date_copy(lake, log, say) as copy:
         rows = plan(copy)
     rows = rows.rename_columns(["new_offset" if name == "committed_offset" else name for name in rows.column_names])
     write_exact(write_offsets(rows, with_group=with_group).decode())
@@ -118,7 +118,7 @@ def _opened(context: CommandContext) -> Iterator[tuple[Lake, LogAddress, Callabl
 
 
 @contextmanager
-def _up_to_date_copy(lake: Lake, log: LogAddress, say: Callable[[str], None]) -> Iterator[Lake]:
+def up_to_date_copy(lake: Lake, log: LogAddress, say: Callable[[str], None]) -> Iterator[Lake]:
     """Yield a temporary copy of the lake that is up to date with the log, see `scratch`."""
     with scratch(lake) as copy:
         runner.catch_up(copy, log, say)

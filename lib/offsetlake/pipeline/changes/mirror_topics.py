@@ -1,0 +1,100 @@
+"""Finds the topics that MirrorMaker 2 writes, and reads offset syncs and checkpoints from them."""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from offsetlake.errors import BadRequest
+from offsetlake.kafka.batches.reader import read_batches
+from offsetlake.kafka.mirror import CHECKPOINT_PAIR_AT, SYNC_PAIR_AT, read_pairs
+from offsetlake.log.cluster import topic as topics
+from offsetlake.log.cluster.connection import KafkaConnection
+from offsetlake.rules.translation import Bounds, PairSearch
+from offsetlake.util.row_codes import Ints
+
+_SEPARATOR = r"(?P<separator>[._-]+)"
+_SYNCS = re.compile(rf"mm2-offset-syncs{_SEPARATOR}(?P<alias>.+)(?P=separator)internal")
+_CHECKPOINTS = re.compile(rf"(?P<alias>.+?){_SEPARATOR}checkpoints(?P=separator)internal")
+_HEARTBEATS = re.compile(rf"(?P<alias>.+?){_SEPARATOR}heartbeats")
+
+SyncsLocation = Literal["source", "target"]
+"""The cluster with the offset syncs: MirrorMaker 2's setting `offset-syncs.topic.location`."""
+
+
+class Evidence(NamedTuple):
+    """Where offset syncs and checkpoints are: a cluster and the names of its topics, which may be none."""
+
+    connection: KafkaConnection
+    topics: Sequence[str]
+
+
+def offset_syncs(connection: KafkaConnection, alias: str | None) -> Evidence:
+    """Return the topic with offset syncs of a cluster; raise BadRequest if there are several.
+
+    Args:
+        connection: The cluster.
+        alias: The alias in the name of the topic: that of the other cluster; None for any.
+    """
+    aliases = {name: match["alias"] for name in topics.names(connection) if (match := _SYNCS.fullmatch(name))}
+    found = sorted(name for name in aliases if alias in (None, aliases[name]))
+    if len(found) > 1:
+        raise BadRequest(
+            f"The cluster {connection.bootstrap} has the offset syncs of several replications: {', '.join(found)}. "
+            f"Specify one of them with --alias: {', '.join(sorted({aliases[name] for name in found}))}."
+        )
+    return Evidence(connection, found)
+
+
+def checkpoints(connection: KafkaConnection, names: Collection[str]) -> Evidence:
+    """Return the topics with checkpoints among all topics of the target."""
+    return Evidence(connection, sorted(name for name in names if _CHECKPOINTS.fullmatch(name)))
+
+
+def replicas(names: Collection[str], wanted: Collection[str]) -> dict[str, str]:
+    """Return the topic at the target by the topic at the source; those without exactly one replica are omitted.
+
+    By MirrorMaker 2's DefaultReplicationPolicy, the name of a replica begins with the alias of the source, which the
+    names of checkpoints and heartbeats contain, too. By IdentityReplicationPolicy, a replica has the same name.
+
+    Args:
+        names: All topics of the target.
+        wanted: Topics of the source.
+    """
+    existing = {*names}
+    prefixes = {
+        match["alias"] + match["separator"]
+        for name in names
+        for pattern in (_CHECKPOINTS, _HEARTBEATS, _SYNCS)
+        if (match := pattern.fullmatch(name))
+    }
+    found = {}
+    for topic in wanted:
+        prefixed = [prefix + topic for prefix in prefixes if prefix + topic in existing]
+        if len(prefixed) == 1:
+            found[topic] = prefixed[0]
+        elif not prefixed and topic in existing:
+            found[topic] = topic
+    return found
+
+
+def search_syncs(evidence: Evidence, keys: Sequence[bytes], offsets: Ints, ends: Ints) -> Bounds:
+    """Return the bounds of offsets by all offset syncs; `keys` has the `mirror.sync_key` of each offset."""
+    return _search(evidence, keys, offsets, ends, SYNC_PAIR_AT)
+
+
+def search_checkpoints(evidence: Evidence, keys: Sequence[bytes], offsets: Ints, ends: Ints) -> Bounds:
+    """Return the bounds of offsets by all checkpoints; `keys` has the `mirror.checkpoint_key` of each offset."""
+    return _search(evidence, keys, offsets, ends, CHECKPOINT_PAIR_AT)
+
+
+def _search(evidence: Evidence, keys: Sequence[bytes], offsets: Ints, ends: Ints, pair_at: int) -> Bounds:
+    numbers: Mapping[bytes, int] = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    search = PairSearch(np.array([numbers[key] for key in keys], np.int64), offsets)
+    distinct = pa.array([*numbers], pa.binary())
+    ranges = [*topics.describe(evidence.connection, evidence.topics).ranges.items()] if evidence.topics else []
+    for _, data in topics.fetch(evidence.connection, ranges):
+        search.add(*read_pairs(read_batches(data)[0], distinct, pair_at))
+    return search.result(ends)

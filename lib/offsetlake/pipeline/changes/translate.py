@@ -1,0 +1,164 @@
+"""Plans of `translate`: the offsets of groups of one cluster at another one, as rows of `alterations`."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offsetlake.errors import BadRequest
+from offsetlake.kafka.mirror import checkpoint_key, sync_key
+from offsetlake.lake.lake import Lake
+from offsetlake.log.cluster import topic as topics
+from offsetlake.log.cluster.admin import ClusterAdmin
+from offsetlake.log.cluster.connection import KafkaConnection
+from offsetlake.pipeline.changes import mirror_topics, targets
+from offsetlake.pipeline.changes.alterations import OFFSET, Strategy, plan_alterations
+from offsetlake.pipeline.changes.group_selection import groups_like, groups_named
+from offsetlake.queries.as_of import offsets_as_of
+from offsetlake.queries.deleted import groups_in_history
+from offsetlake.rules.reduction import KEY
+from offsetlake.rules.translation import NONE, Bounds, Translated, by_checkpoints, by_syncs
+from offsetlake.util.row_codes import Ints
+
+_OF_OFFSETS = (*KEY, "committed_offset", "metadata")
+_NO_REPLICA = "the target has no replica of the topic, or several"
+_NO_PARTITION = "the target does not have the partition"
+_NO_EVIDENCE = "no offset sync or checkpoint before this offset is known"
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """What a translation uses.
+
+    | Field  | Description |
+    |--------|-------------|
+    | source | Offsets of groups at the source, from `source_offsets`. |
+    | target | The target. |
+    | syncs  | The topic with offset syncs; None if the cluster that has it is not available. |
+    """
+
+    source: pa.Table
+    target: KafkaConnection
+    syncs: mirror_topics.Evidence | None
+
+
+def source_offsets(lake: Lake, pattern: str, as_of_ms: int | None = None) -> pa.Table:
+    """Return the offsets of groups of the source, now or at a time (ms since the epoch).
+
+    Columns: those of the key, committed_offset and metadata. Raises BadRequest if no group that matches the pattern has
+    an offset.
+    """
+    if as_of_ms is None:
+        rows = groups_like(lake, pattern).rows("offsets", OFFSET)
+    else:
+        names = pa.array([*groups_in_history(lake, pattern)], pa.string())
+        rows = offsets_as_of(lake, as_of_ms, names[0].as_py() if len(names) == 1 else None)
+        rows = rows.filter(pc.is_in(rows["group_id"].cast(pa.string()), value_set=names))
+    if not rows.num_rows:
+        raise BadRequest(f"No group like {pattern!r} has an offset in the lake {lake.location}.")
+    return rows.select(_OF_OFFSETS)
+
+
+def plan_translation(lake: Lake, request: Translation, now: int) -> pa.Table:
+    """Plan the offsets of groups at the target; rows of `alterations` and further columns.
+
+    The topics are those of the target.
+
+    | Column        | Type   | Description |
+    |---------------|--------|-------------|
+    | source_topic  | string | Topic at the source |
+    | source_offset | int64  | Committed offset at the source |
+    | verdict       | string | exact: no processed record is read again; safe: some are; unknown: refused |
+    | read_twice    | int64  | Maximum number of records that are read again; null if the verdict is unknown |
+
+    Args:
+        lake: The lake of the target.
+        request: What to translate.
+        now: The commit timestamp in ms since the epoch.
+
+    Raises:
+        LogUnavailable: The target, or the cluster with the offset syncs, cannot be read.
+
+    """
+    source = request.source
+    names = topics.names(request.target)
+    replicas = mirror_topics.replicas(names, {*source["topic"].to_pylist()})
+    replicated = pa.array([replicas.get(name) for name in source["topic"].to_pylist()], pa.string())
+    starts, ends = _log_ends(request.target, replicated.to_pylist(), source["partition"].to_pylist())
+    reason = pc.if_else(pc.is_null(replicated), _NO_REPLICA, pc.if_else(pa.array(ends == NONE), _NO_PARTITION, None))
+    found, evidence = _translated(request, names, replicated, starts, ends)
+    known = found.offset != NONE
+    offset = pa.array(found.offset, mask=~known)
+    wanted = {
+        "group_id": source["group_id"],
+        "topic": pc.coalesce(replicated, source["topic"].combine_chunks()),
+        "partition": source["partition"],
+        "committed_offset": offset,
+        "requested_offset": offset,
+        "metadata": source["metadata"],
+        "reason": pc.coalesce(reason, pc.if_else(pa.array(known), None, _NO_EVIDENCE)),
+    }
+    groups = groups_named(lake, {*source["group_id"].to_pylist()}, live=True)
+    plan = plan_alterations(groups, targets.wanted_rows(wanted, source.num_rows), Strategy("translate"), now)
+    verdict = np.where(known, np.where(found.exact, "exact", "safe"), "unknown")
+    columns = {
+        "source_topic": source["topic"],
+        "source_offset": source["committed_offset"],
+        "verdict": pa.array(verdict, pa.string()),
+        "read_twice": pa.array(found.read_twice, mask=~known),
+    }
+    plan = plan.set_column(plan.column_names.index("evidence"), "evidence", pa.array(evidence, pa.string()))
+    for name, column in columns.items():
+        plan = plan.append_column(name, column)
+    return plan
+
+
+def _log_ends(target: KafkaConnection, names: Sequence[str | None], partitions: Sequence[int]) -> tuple[Ints, Ints]:
+    """Return the log start and end offsets of partitions of the target; NONE if they do not exist."""
+    keys = [(name or "", partition) for name, partition in zip(names, partitions, strict=True)]
+    with ClusterAdmin(target) as admin:
+        known = admin.log_ends(key for key in keys if key[0])
+    starts, ends = np.array([known.get(key, (NONE, NONE)) for key in keys], np.int64).T
+    return starts, ends
+
+
+def _translated(
+    request: Translation, names: Sequence[str], replicated: pa.StringArray, starts: Ints, ends: Ints
+) -> tuple[Translated, list[str | None]]:
+    """Return the offsets at the target, and the evidence for each.
+
+    A checkpoint is used where it is closer than the offset syncs, because some of these were removed by compaction.
+    """
+    offsets = request.source["committed_offset"].to_numpy()
+    rows = [*zip(*(request.source[name].to_pylist() for name in KEY), replicated.to_pylist(), strict=True)]
+    checkpoints = mirror_topics.search_checkpoints(
+        mirror_topics.checkpoints(request.target, names),
+        [checkpoint_key(group, replica or "", partition) for group, _, partition, replica in rows],
+        offsets,
+        ends,
+    )
+    found = by_checkpoints(checkpoints, starts, ends)
+    if request.syncs is None:
+        return found, [*_evidence("checkpoint", checkpoints, offsets, found.offset != NONE)]
+    syncs = mirror_topics.search_syncs(
+        request.syncs, [sync_key(topic, partition) for _, topic, partition, _ in rows], offsets, ends
+    )
+    of_syncs = by_syncs(offsets, syncs, starts, ends)
+    closer = of_syncs.offset >= found.offset
+    better = Translated(*(np.where(closer, *pair) for pair in zip(of_syncs, found, strict=True)))
+    texts = zip(
+        _evidence("offset sync", syncs, offsets, closer & (better.offset != NONE)),
+        _evidence("checkpoint", checkpoints, offsets, ~closer),
+        strict=True,
+    )
+    return better, [sync or checkpoint for sync, checkpoint in texts]
+
+
+def _evidence(kind: str, bounds: Bounds, offsets: Ints, used: npt.NDArray[np.bool_]) -> Iterator[str | None]:
+    for offset, up, down, is_used in zip(
+        offsets.tolist(), bounds.upstream.tolist(), bounds.downstream.tolist(), used.tolist(), strict=True
+    ):
+        yield f"source offset {offset}: {kind} {up} = {down}" if is_used else None

@@ -1,0 +1,179 @@
+"""Groups continue at a cluster to which the real MirrorMaker 2 replicates: every record is counted."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from offsetlake.cli import main
+from offsetlake.log.cluster.admin import ClusterAdmin, OffsetToCommit
+from offsetlake.log.cluster.connection import KafkaConnection
+from support.broker import workload
+from support.broker.broker import Broker
+from support.e2e.live import Answer, lake_of, run_to_undo
+from support.mirror.mirror_maker import SOURCE, MirrorMaker
+
+pytestmark = [pytest.mark.broker, pytest.mark.long]
+
+TOPIC, REPLICA = "orders", f"{SOURCE}.orders"
+COLUMNS = Path(__file__).parents[1] / "fixtures" / "columns.json"
+PORTIONS, PORTION = 8, 250
+"""The records of each partition are written in portions; each contains offset syncs."""
+ENDS = {0: PORTIONS * PORTION, 1: PORTION}
+
+
+@dataclass(frozen=True, slots=True)
+class Clusters:
+    """A cluster, a replica of it, and a lake of each."""
+
+    source: Broker
+    target: Broker
+    source_lake: Path
+    target_lake: Path
+    capsys: pytest.CaptureFixture[str]
+
+    def ask(self, *arguments: str) -> Answer:
+        """Run `offsetlake translate`."""
+        return self._run(
+            "translate", *arguments, "--lake", str(self.source_lake), "--to", self.target.bootstrap,
+            "--to-lake", str(self.target_lake),
+        )  # fmt: skip
+
+    def undo(self, answer: Answer) -> Answer:
+        """Run the command that undoes a translation."""
+        lake = ("--lake", str(self.target_lake), "--bootstrap", self.target.bootstrap)
+        return self._run("restore", "--run", run_to_undo(answer), "--execute", *lake)
+
+    def at_target(self, group: str) -> dict[tuple[str, int], int]:
+        """Return the committed offsets of a group as the target reports them."""
+        with ClusterAdmin(KafkaConnection(bootstrap=self.target.bootstrap)) as admin:
+            return {where: offset.offset for where, offset in admin.committed(group).items()}
+
+    def _run(self, *arguments: str) -> Answer:
+        self.capsys.readouterr()
+        code = main.run([*arguments, "--format", "json"])
+        out, err = self.capsys.readouterr()
+        return Answer(code, [json.loads(line) for line in out.splitlines()], err)
+
+
+@pytest.fixture(scope="module")
+def mirrored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, Broker, Path, Path]]:
+    """Two brokers, between which MirrorMaker 2 replicates, and their lakes."""
+    folder = tmp_path_factory.mktemp("mirrored")
+    for name in ("source", "target", "source-lake", "target-lake"):
+        (folder / name).mkdir()
+    with Broker(folder / "source") as source, Broker(folder / "target") as target:
+        workload.create_topic(source.bootstrap, TOPIC, 2)
+        with MirrorMaker(folder, source, target, TOPIC) as maker:
+            for portion in range(PORTIONS):
+                _produce(source, 0, portion)
+                maker.await_end(REPLICA, 0, (portion + 1) * PORTION)
+            _produce(source, 1, 0)
+            maker.await_end(REPLICA, 1, PORTION)
+            maker.await_syncs(source, {(TOPIC, number): end for number, end in ENDS.items()})
+            yield source, target, lake_of(source, folder / "source-lake"), lake_of(target, folder / "target-lake")
+
+
+@pytest.fixture
+def clusters(mirrored: tuple[Broker, Broker, Path, Path], capsys: pytest.CaptureFixture[str]) -> Clusters:
+    return Clusters(*mirrored, capsys)
+
+
+@pytest.mark.parametrize("processed", [0, 1, 777, PORTION * PORTIONS - 1, PORTION * PORTIONS])
+def test_no_record_is_skipped_and_as_many_are_read_twice_as_planned(clusters: Clusters, processed: int) -> None:
+    group = f"checkout-{processed}"
+    first = _read(clusters.source, group, TOPIC, {0: (0, processed), 1: (0, PORTION)})
+    planned = clusters.ask(group)
+    assert (planned.code, clusters.at_target(group)) == (0, {})
+    assert {row["verdict"] for row in planned.rows} <= {"exact", "safe"}
+    done = clusters.ask(group, "--execute")
+    assert (done.code, done.outcomes()) == (0, {(REPLICA, 0): "done", (REPLICA, 1): "done"})
+    assert (processed == ENDS[0]) <= ({row["verdict"] for row in done.rows} == {"exact"})
+    of_changes = json.loads(COLUMNS.read_text(encoding="utf-8"))["questions"]["undelete"]
+    added = ["source_topic", "source_offset", "verdict", "read_twice"]
+    assert {tuple(row) for row in (*planned.rows, *done.rows)} == {(*list(of_changes)[:-1], *added, "difference")}
+    assert _decided(done.rows) == _decided(planned.rows)
+    starts = {row["partition"]: row["committed_offset"] for row in done.rows}
+    assert clusters.at_target(group) == {(REPLICA, number): offset for number, offset in starts.items()}
+    second = _read(clusters.target, group, REPLICA, {number: (starts[number], end) for number, end in ENDS.items()})
+    every = {(number, value) for number, end in ENDS.items() for value in range(end)}
+    assert (first + second).keys() == every, "no record is skipped"
+    assert max((first + second).values()) <= 2
+    assert (first & second).total() == sum(row["read_twice"] for row in done.rows)
+    assert sum(row["read_twice"] for row in done.rows if row["verdict"] == "exact") == 0
+
+
+def test_a_translation_is_undone(clusters: Clusters) -> None:
+    group = "undone"
+    _commit(clusters.source, group, {(TOPIC, 0): 100, (TOPIC, 1): 100})
+    _commit(clusters.target, group, {(REPLICA, 0): 7})
+    done = clusters.ask(group, "--execute")
+    assert done.outcomes() == {(REPLICA, 0): "done", (REPLICA, 1): "done"}
+    assert clusters.ask(group).outcomes() == {(REPLICA, 0): "unchanged", (REPLICA, 1): "unchanged"}
+    assert clusters.undo(done).code == 0
+    assert clusters.at_target(group) == {(REPLICA, 0): 7}
+
+
+def test_a_group_with_members_at_the_target_is_refused(clusters: Clusters) -> None:
+    group = "running"
+    _commit(clusters.source, group, {(TOPIC, 0): 100})
+    with closing(workload.member(clusters.target.bootstrap, group, {(REPLICA, 0): 3}, "classic")):
+        refused = clusters.ask(group, "--execute")
+        assert (refused.code, refused.outcomes()) == (8, {(REPLICA, 0): "refused"})
+        assert "it has members: rdkafka" in str(refused.reasons())
+    assert clusters.at_target(group) == {(REPLICA, 0): 3}
+
+
+def test_an_offset_of_a_topic_that_is_not_replicated_is_refused(clusters: Clusters) -> None:
+    workload.create_topic(clusters.source.bootstrap, "private", 1)
+    _commit(clusters.source, "other", {("private", 0): 1, (TOPIC, 1): PORTION})
+    done = clusters.ask("other", "--execute")
+    assert (done.code, done.outcomes()) == (8, {("private", 0): "refused", (REPLICA, 1): "done"})
+    assert [row["verdict"] for row in done.rows] == ["exact", "unknown"]
+
+
+def _produce(broker: Broker, partition: int, portion: int) -> None:
+    """Write a portion of records, whose values are their offsets."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(portion * PORTION, (portion + 1) * PORTION):
+        producer.produce(TOPIC, str(number).encode(), partition=partition)
+    assert producer.flush(workload.ANSWER_SECONDS) == 0
+
+
+def _read(broker: Broker, group: str, topic: str, ranges: dict[int, tuple[int, int]]) -> Counter[tuple[int, int]]:
+    """Read records as a consumer that begins at its committed offsets; commit, and count the records.
+
+    The ranges are the expected first offset and the offset after the last, by partition.
+    """
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
+    counts = Counter[tuple[int, int]]()
+    with closing(Consumer({**settings, "enable.auto.commit": False})) as consumer:
+        for number, (start, end) in ranges.items():
+            where = TopicPartition(topic, number)
+            [committed] = consumer.committed([where], timeout=workload.ANSWER_SECONDS)
+            assert max(committed.offset, 0) == start
+            consumer.assign([TopicPartition(topic, number, start)])
+            for position in range(start, end):
+                message = consumer.poll(workload.ANSWER_SECONDS)
+                assert message is not None
+                assert (message.error(), message.offset()) == (None, position)
+                counts[number, int(message.value() or b"")] += 1
+            consumer.commit(offsets=[TopicPartition(topic, number, end)], asynchronous=False)
+    return counts
+
+
+def _commit(broker: Broker, group: str, offsets: dict[tuple[str, int], int]) -> None:
+    with ClusterAdmin(KafkaConnection(bootstrap=broker.bootstrap)) as admin:
+        wanted = {where: OffsetToCommit(offset) for where, offset in offsets.items()}
+        assert admin.commit(group, wanted) == dict.fromkeys(offsets)
+
+
+def _decided(rows: list[dict[str, Any]]) -> list[tuple[object, ...]]:
+    names = ("topic", "partition", "source_offset", "committed_offset", "verdict", "read_twice", "evidence")
+    return [tuple(row[name] for name in names) for row in rows]
