@@ -1,6 +1,11 @@
 """Groups continue at a cluster to which the real MirrorMaker 2 replicates: every record is counted."""
 
 import json
+import re
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,14 +20,30 @@ from offsetlake.cli import main
 from offsetlake.log.cluster.admin import ClusterAdmin, OffsetToCommit
 from offsetlake.log.cluster.connection import KafkaConnection
 from support.broker import workload
-from support.broker.broker import Broker
-from support.e2e.live import Answer, lake_of, run_to_undo
+from support.broker.broker import START_SECONDS, Broker, free_ports
+from support.e2e.live import Answer, catch_up, lake_of, run_to_undo
 from support.mirror.mirror_maker import SOURCE, MirrorMaker
 
 pytestmark = [pytest.mark.broker, pytest.mark.long]
 
 TOPIC, REPLICA = "orders", f"{SOURCE}.orders"
 COLUMNS = Path(__file__).parents[1] / "fixtures" / "columns.json"
+KILLED = """
+import os, signal, sys
+from offsetlake.cli import main
+from offsetlake.log.cluster.admin import ClusterAdmin
+
+commit = ClusterAdmin.commit
+
+def killed(*arguments):
+    if sys.argv[1] == "after":
+        commit(*arguments)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+ClusterAdmin.commit = killed
+main.run(sys.argv[2:])
+"""
+"""A program that is killed before or after its first commit at the target."""
 PORTIONS, PORTION = 8, 250
 """The records of each partition are written in portions; each contains offset syncs."""
 ENDS = {0: PORTIONS * PORTION, 1: PORTION}
@@ -40,10 +61,12 @@ class Clusters:
 
     def ask(self, *arguments: str) -> Answer:
         """Run `offsetlake translate`."""
-        return self._run(
-            "translate", *arguments, "--lake", str(self.source_lake), "--to", self.target.bootstrap,
-            "--to-lake", str(self.target_lake),
-        )  # fmt: skip
+        return self._run(*self.command(*arguments))
+
+    def command(self, *arguments: str) -> list[str]:
+        """Return the arguments of `offsetlake translate`."""
+        lakes = ["--lake", str(self.source_lake), "--to-lake", str(self.target_lake)]
+        return ["translate", *arguments, *lakes, "--to", self.target.bootstrap]
 
     def undo(self, answer: Answer) -> Answer:
         """Run the command that undoes a translation."""
@@ -136,6 +159,58 @@ def test_an_offset_of_a_topic_that_is_not_replicated_is_refused(clusters: Cluste
     done = clusters.ask("other", "--execute")
     assert (done.code, done.outcomes()) == (8, {("private", 0): "refused", (REPLICA, 1): "done"})
     assert [row["verdict"] for row in done.rows] == ["exact", "unknown"]
+
+
+def test_the_offsets_of_an_earlier_time_are_translated(clusters: Clusters) -> None:
+    _commit(clusters.source, "earlier", {(TOPIC, 0): 500})
+    instant = time.time_ns() // 1_000_000
+    _commit(clusters.source, "earlier", {(TOPIC, 0): 900, (TOPIC, 1): 10})
+    planned = clusters.ask("earlier", "--as-of", str(instant))
+    assert [row["source_offset"] for row in planned.rows] == [500]
+    assert [row["source_offset"] for row in clusters.ask("earlier").rows] == [900, 10]
+
+
+def test_checkpoints_are_used_if_the_source_is_lost(clusters: Clusters, tmp_path: Path) -> None:
+    group = "survivor"
+    first = _read(clusters.source, group, TOPIC, {0: (0, 700)})
+    catch_up(clusters.source, clusters.source_lake)
+    (tmp_path / "client.properties").write_text("request.timeout.ms=1000\n", encoding="utf-8")
+    lost = ("--bootstrap", f"127.0.0.1:{free_ports(1)[0]}", "--kafka-config", str(tmp_path / "client.properties"))
+    deadline = time.monotonic() + START_SECONDS
+    while (planned := clusters.ask(group, *lost)).rows[0]["verdict"] == "unknown":  # until there is a checkpoint
+        assert "the log of the source cannot be read" in planned.err
+        assert time.monotonic() < deadline
+    done = clusters.ask(group, *lost, "--execute")
+    [row] = done.rows
+    assert (done.code, row["verdict"], row["outcome"]) == (0, "safe", "done")
+    assert re.fullmatch(r"source offset 700: checkpoint 700 = \d+", row["evidence"])
+    second = _read(clusters.target, group, REPLICA, {0: (row["committed_offset"], ENDS[0])})
+    assert (first + second).keys() == {(0, value) for value in range(ENDS[0])}, "no record is skipped"
+    assert (first & second).total() <= row["read_twice"]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_killed_translation_is_repeated_with_the_same_result(clusters: Clusters, when: str) -> None:
+    groups = [f"killed-{when}-{number}" for number in range(2)]
+    for group in groups:
+        _commit(clusters.source, group, {(TOPIC, 0): 600, (TOPIC, 1): 100})
+    planned = clusters.ask(f"killed-{when}-*")
+    wanted = {
+        group: {
+            (REPLICA, row["partition"]): row["committed_offset"] for row in planned.rows if row["group_id"] == group
+        }
+        for group in groups
+    }
+    command = clusters.command(f"killed-{when}-*", "--execute")
+    assert subprocess.run([sys.executable, "-c", KILLED, when, *command], check=False).returncode == -signal.SIGKILL
+    written = {group: offsets for group in groups if (offsets := clusters.at_target(group))}
+    assert len(written) == (when == "after")
+    assert written.items() <= wanted.items()
+    again = clusters.ask(f"killed-{when}-*", "--execute")
+    assert (again.code, {group: clusters.at_target(group) for group in groups}) == (0, wanted)
+    emit = ["emit", "--lake", str(clusters.target_lake), "--bootstrap", clusters.target.bootstrap]
+    assert main.run(emit) == 0
+    assert {group: clusters.at_target(group) for group in groups} == wanted
 
 
 def _produce(broker: Broker, partition: int, portion: int) -> None:
