@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ from support.mirror.mirror_maker import SOURCE, MirrorMaker
 
 pytestmark = [pytest.mark.broker, pytest.mark.long]
 
-TOPIC, REPLICA = "orders", f"{SOURCE}.orders"
+TOPIC, REPLICA, EQUAL = "orders", f"{SOURCE}.orders", "equal"
 COLUMNS = Path(__file__).parents[1] / "fixtures" / "columns.json"
 KILLED = """
 import os, signal, sys
@@ -92,14 +92,18 @@ def mirrored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker,
     for name in ("source", "target", "source-lake", "target-lake"):
         (folder / name).mkdir()
     with Broker(folder / "source") as source, Broker(folder / "target") as target:
-        workload.create_topic(source.bootstrap, TOPIC, 2)
-        with MirrorMaker(folder, source, target, TOPIC) as maker:
+        for topic in (TOPIC, EQUAL):
+            workload.create_topic(source.bootstrap, topic, 2)
+        with MirrorMaker(folder, source, target, f"{TOPIC}|{EQUAL}") as maker:
             for portion in range(PORTIONS):
                 _produce(source, 0, portion)
                 maker.await_end(REPLICA, 0, (portion + 1) * PORTION)
             _produce(source, 1, 0)
+            _produce_equal(source)
             maker.await_end(REPLICA, 1, PORTION)
-            maker.await_syncs(source, {(TOPIC, number): end for number, end in ENDS.items()})
+            for number in range(2):
+                maker.await_end(f"{SOURCE}.{EQUAL}", number, 100)
+            maker.await_syncs({(TOPIC, number): end for number, end in ENDS.items()})
             yield source, target, lake_of(source, folder / "source-lake"), lake_of(target, folder / "target-lake")
 
 
@@ -108,16 +112,27 @@ def clusters(mirrored: tuple[Broker, Broker, Path, Path], capsys: pytest.Capture
     return Clusters(*mirrored, capsys)
 
 
-@pytest.mark.parametrize("processed", [0, 1, 777, PORTION * PORTIONS - 1, PORTION * PORTIONS])
-def test_no_record_is_skipped_and_as_many_are_read_twice_as_planned(clusters: Clusters, processed: int) -> None:
-    group = f"checkout-{processed}"
+@pytest.mark.parametrize(
+    ("known", "processed"),
+    [
+        *(("syncs", processed) for processed in (0, 1, 777, ENDS[0] - 1, ENDS[0])),
+        *(("records", processed) for processed in (0, 777, ENDS[0])),
+        ("both", 777),
+    ],
+)
+def test_no_record_is_skipped_and_as_many_are_read_twice_as_planned(
+    clusters: Clusters, lost: Sequence[str], known: str, processed: int
+) -> None:
+    group = f"checkout-{known}-{processed}"
     first = _read(clusters.source, group, TOPIC, {0: (0, processed), 1: (0, PORTION)})
-    planned = clusters.ask(group)
+    catch_up(clusters.source, clusters.source_lake)
+    options = {"syncs": [*lost, "--syncs-at", "target"], "records": [], "both": ["--syncs-at", "target"]}[known]
+    planned = clusters.ask(group, *options)
     assert (planned.code, clusters.at_target(group)) == (0, {})
-    assert {row["verdict"] for row in planned.rows} <= {"exact", "safe"}
-    done = clusters.ask(group, "--execute")
+    done = clusters.ask(group, *options, "--execute")
     assert (done.code, done.outcomes()) == (0, {(REPLICA, 0): "done", (REPLICA, 1): "done"})
-    assert (processed == ENDS[0]) <= ({row["verdict"] for row in done.rows} == {"exact"})
+    verdicts = {row["verdict"] for row in done.rows}
+    assert verdicts == {"exact"} if known != "syncs" or processed in (0, 1, ENDS[0]) else verdicts <= {"exact", "safe"}
     of_changes = json.loads(COLUMNS.read_text(encoding="utf-8"))["questions"]["undelete"]
     added = ["source_topic", "source_offset", "verdict", "read_twice"]
     assert {tuple(row) for row in (*planned.rows, *done.rows)} == {(*list(of_changes)[:-1], *added, "difference")}
@@ -130,6 +145,15 @@ def test_no_record_is_skipped_and_as_many_are_read_twice_as_planned(clusters: Cl
     assert max((first + second).values()) <= 2
     assert (first & second).total() == sum(row["read_twice"] for row in done.rows)
     assert sum(row["read_twice"] for row in done.rows if row["verdict"] == "exact") == 0
+
+
+def test_equal_records_are_distinguished_by_their_timestamps_or_not_at_all(clusters: Clusters) -> None:
+    _commit(clusters.source, "equal", {(EQUAL, 0): 50, (EQUAL, 1): 55})
+    none, some = clusters.ask("equal").rows
+    assert (none["verdict"], some["verdict"], some["committed_offset"]) == ("unknown", "exact", 55)
+    assert some["evidence"] == "source offset 55: the same records at offsets 35 to 74"
+    by_syncs, _ = clusters.ask("equal", "--syncs-at", "target").rows
+    assert (by_syncs["verdict"], by_syncs["read_twice"]) == ("safe", 50 - by_syncs["committed_offset"])
 
 
 def test_a_translation_is_undone(clusters: Clusters) -> None:
@@ -170,12 +194,17 @@ def test_the_offsets_of_an_earlier_time_are_translated(clusters: Clusters) -> No
     assert [row["source_offset"] for row in clusters.ask("earlier").rows] == [900, 10]
 
 
-def test_checkpoints_are_used_if_the_source_is_lost(clusters: Clusters, tmp_path: Path) -> None:
+@pytest.fixture
+def lost(tmp_path: Path) -> Sequence[str]:
+    """Return options with which the source does not respond."""
+    (tmp_path / "client.properties").write_text("request.timeout.ms=1000\n", encoding="utf-8")
+    return ("--bootstrap", f"127.0.0.1:{free_ports(1)[0]}", "--kafka-config", str(tmp_path / "client.properties"))
+
+
+def test_checkpoints_are_used_if_the_source_is_lost(clusters: Clusters, lost: Sequence[str]) -> None:
     group = "survivor"
     first = _read(clusters.source, group, TOPIC, {0: (0, 700)})
     catch_up(clusters.source, clusters.source_lake)
-    (tmp_path / "client.properties").write_text("request.timeout.ms=1000\n", encoding="utf-8")
-    lost = ("--bootstrap", f"127.0.0.1:{free_ports(1)[0]}", "--kafka-config", str(tmp_path / "client.properties"))
     deadline = time.monotonic() + START_SECONDS
     while (planned := clusters.ask(group, *lost)).rows[0]["verdict"] == "unknown":  # until there is a checkpoint
         assert "the log of the source cannot be read" in planned.err
@@ -218,6 +247,16 @@ def _produce(broker: Broker, partition: int, portion: int) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(portion * PORTION, (portion + 1) * PORTION):
         producer.produce(TOPIC, str(number).encode(), partition=partition)
+    assert producer.flush(workload.ANSWER_SECONDS) == 0
+
+
+def _produce_equal(broker: Broker) -> None:
+    """Write 100 equal records to each partition; in partition 1, ten each have the same timestamp."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    began = time.time_ns() // 1_000_000
+    for number in range(100):
+        for partition in range(2):
+            producer.produce(EQUAL, b"equal", partition=partition, timestamp=began + partition * (number // 10))
     assert producer.flush(workload.ANSWER_SECONDS) == 0
 
 

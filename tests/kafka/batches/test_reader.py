@@ -108,6 +108,14 @@ def test_record_headers_are_skipped() -> None:
     assert read(batch_bytes(batch)) == oracle_rows(batch_bytes(batch))
 
 
+def test_headers_are_returned_as_they_are_in_the_log() -> None:
+    headers = ((b"name", b"value"), (b"", None), (b"name", b""))
+    records = (Record(0, TIME, b"k", b"v", headers), Record(1, TIME, b"k", b"v"))
+    found = read_batches(batch_bytes(Batch(records=records)))[0]
+    assert found.headers(0) == b"\x06" + b"\x08name\x0avalue" + b"\x00\x01" + b"\x08name\x00"
+    assert found.headers(1) is None
+
+
 def test_incomplete_last_batch_is_ignored() -> None:
     first, second = batches_of(2)
     for size in range(len(second)):

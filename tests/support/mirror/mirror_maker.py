@@ -4,12 +4,12 @@ import struct
 import subprocess
 import time
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from support.broker.broker import START_SECONDS, Broker, BrokerFailedError
 from support.broker.kafka_tools import mirror_maker
@@ -21,7 +21,8 @@ SOURCE, TARGET = "east", "west"
 class MirrorMaker:
     """Replicates topics from one broker to another, inside `with`.
 
-    Offset syncs and checkpoints are written every second. `settings` are properties of MirrorMaker 2 by name.
+    Offset syncs, which are at the target, and checkpoints are written every second. `settings` are
+    properties of MirrorMaker 2 by name.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class MirrorMaker:
             f"{TARGET}.bootstrap.servers": target.bootstrap,
             f"{flow}.enabled": "true",
             f"{flow}.topics": topics,
+            f"{flow}.offset-syncs.topic.location": "target",
             "replication.factor": "1",
             **{f"{name}.topic.replication.factor": "1" for name in ("checkpoints", "heartbeats", "offset-syncs")},
             **{f"{name}.storage.replication.factor": "1" for name in ("offset", "status", "config")},
@@ -65,11 +67,11 @@ class MirrorMaker:
     ) -> None:
         self.kill()
 
-    def await_syncs(self, source: Broker, ends: Mapping[tuple[str, int], int]) -> None:
-        """Wait until the offset syncs, which are at the source, contain the last record of each partition."""
-        syncs = TopicPartition(f"mm2-offset-syncs.{TARGET}.internal", 0, 0)
+    def await_syncs(self, ends: Mapping[tuple[str, int], int]) -> None:
+        """Wait until the offset syncs, which are at the target, contain the last record of each partition."""
+        syncs = TopicPartition(f"mm2-offset-syncs.{SOURCE}.internal", 0, 0)
         newest: dict[tuple[str, int], int] = {}
-        with closing(Consumer({"bootstrap.servers": source.bootstrap, "group.id": "unused"})) as consumer:
+        with closing(Consumer({"bootstrap.servers": self._target.bootstrap, "group.id": "unused"})) as consumer:
             consumer.assign([syncs])
             deadline = time.monotonic() + START_SECONDS
             while any(newest.get(partition, -1) < end - 1 for partition, end in ends.items()):
@@ -90,7 +92,8 @@ class MirrorMaker:
                 if self._process.poll() is not None:
                     break
                 if topic in consumer.list_topics(timeout=60).topics:
-                    _, reached = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=60)
+                    with suppress(KafkaException):  # the leader of a new partition is not known at once
+                        _, reached = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=60)
                     if reached >= end:
                         return
                 time.sleep(0.1)  # the interval between polls

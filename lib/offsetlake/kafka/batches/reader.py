@@ -94,6 +94,16 @@ class Records:
         """Return the value of a row; None for a tombstone."""
         return _slice(self.buffer, self.value_at[row], self.value_length[row])
 
+    def headers(self, row: int) -> bytes | None:
+        """Return the headers of a row as they are in the log, with their count; None without headers."""
+        start = end = int(self.headers_at[row])
+        if start < 0:
+            return None
+        count, end = kernels.varint(self.buffer, end, len(self.buffer))
+        for _ in range(2 * count):  # a name and a value each
+            _, _, end = kernels.sized(self.buffer, end, len(self.buffer))
+        return self.buffer[start:end].tobytes()
+
     def record_types(self) -> Ints:
         """Return the record types, which are the int16 at the start of each key; -1 if the key is shorter or null."""
         types = np.full(len(self), -1, np.int64)

@@ -17,6 +17,7 @@ from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.pipeline.changes import mirror_topics, targets
 from offsetlake.pipeline.changes.alterations import OFFSET, Strategy, plan_alterations
 from offsetlake.pipeline.changes.group_selection import groups_like, groups_named
+from offsetlake.pipeline.changes.record_search import Wanted, search_records
 from offsetlake.queries.as_of import offsets_as_of
 from offsetlake.queries.deleted import groups_in_history
 from offsetlake.rules.reduction import KEY
@@ -35,12 +36,14 @@ class Translation:
 
     | Field  | Description |
     |--------|-------------|
-    | source | Offsets of groups at the source, from `source_offsets`. |
-    | target | The target. |
-    | syncs  | The topic with offset syncs; None if the cluster that has it is not available. |
+    | offsets | Offsets of groups at the source, from `source_offsets`. |
+    | source  | The source; None if it is not available. |
+    | target  | The target. |
+    | syncs   | The topic with offset syncs; None if the cluster that has it is not available. |
     """
 
-    source: pa.Table
+    offsets: pa.Table
+    source: KafkaConnection | None
     target: KafkaConnection
     syncs: mirror_topics.Evidence | None
 
@@ -83,13 +86,15 @@ def plan_translation(lake: Lake, request: Translation, now: int) -> pa.Table:
         LogUnavailable: The target, or the cluster with the offset syncs, cannot be read.
 
     """
-    source = request.source
+    source = request.offsets
     names = topics.names(request.target)
     replicas = mirror_topics.replicas(names, {*source["topic"].to_pylist()})
     replicated = pa.array([replicas.get(name) for name in source["topic"].to_pylist()], pa.string())
     starts, ends = _log_ends(request.target, replicated.to_pylist(), source["partition"].to_pylist())
     reason = pc.if_else(pc.is_null(replicated), _NO_REPLICA, pc.if_else(pa.array(ends == NONE), _NO_PARTITION, None))
-    found, evidence = _translated(request, names, replicated, starts, ends)
+    found, evidence, repeated = _by_replicator(request, names, replicated, starts, ends)
+    if request.source is not None:
+        found = _by_records(request.source, request, replicated, found, evidence, np.where(repeated, ends, NONE))
     known = found.offset != NONE
     offset = pa.array(found.offset, mask=~known)
     wanted = {
@@ -125,15 +130,15 @@ def _log_ends(target: KafkaConnection, names: Sequence[str | None], partitions: 
     return starts, ends
 
 
-def _translated(
+def _by_replicator(
     request: Translation, names: Sequence[str], replicated: pa.StringArray, starts: Ints, ends: Ints
-) -> tuple[Translated, list[str | None]]:
-    """Return the offsets at the target, and the evidence for each.
+) -> tuple[Translated, list[str | None], npt.NDArray[np.bool_]]:
+    """Return the offsets at the target by offset syncs and checkpoints, the evidence, and `Bounds.repeated`, of each.
 
     A checkpoint is used where it is closer than the offset syncs, because some of these were removed by compaction.
     """
-    offsets = request.source["committed_offset"].to_numpy()
-    rows = [*zip(*(request.source[name].to_pylist() for name in KEY), replicated.to_pylist(), strict=True)]
+    offsets = request.offsets["committed_offset"].to_numpy()
+    rows = [*zip(*(request.offsets[name].to_pylist() for name in KEY), replicated.to_pylist(), strict=True)]
     checkpoints = mirror_topics.search_checkpoints(
         mirror_topics.checkpoints(request.target, names),
         [checkpoint_key(group, replica or "", partition) for group, _, partition, replica in rows],
@@ -142,7 +147,7 @@ def _translated(
     )
     found = by_checkpoints(checkpoints, starts, ends)
     if request.syncs is None:
-        return found, [*_evidence("checkpoint", checkpoints, offsets, found.offset != NONE)]
+        return found, [*_evidence("checkpoint", checkpoints, offsets, found.offset != NONE)], np.zeros_like(found.exact)
     syncs = mirror_topics.search_syncs(
         request.syncs, [sync_key(topic, partition) for _, topic, partition, _ in rows], offsets, ends
     )
@@ -154,7 +159,41 @@ def _translated(
         _evidence("checkpoint", checkpoints, offsets, ~closer),
         strict=True,
     )
-    return better, [sync or checkpoint for sync, checkpoint in texts]
+    return better, [sync or checkpoint for sync, checkpoint in texts], syncs.repeated
+
+
+def _by_records(
+    source: KafkaConnection,
+    request: Translation,
+    replicated: pa.StringArray,
+    found: Translated,
+    evidence: list[str | None],
+    limits: Ints,
+) -> Translated:
+    """Return the offsets with those that are not exact replaced by those that the records at both clusters determine.
+
+    `evidence` is updated. `limits` are the log end offsets at the target where records may follow that were written
+    again, otherwise NONE.
+    """
+    topics_of, partitions = request.offsets["topic"].to_pylist(), request.offsets["partition"].to_pylist()
+    offsets, names = request.offsets["committed_offset"].to_pylist(), replicated.to_pylist()
+    rows = [row for row in np.flatnonzero(~found.exact).tolist() if names[row] is not None]
+    wanted = [
+        Wanted(
+            (topics_of[row], partitions[row]),
+            offsets[row],
+            (names[row], partitions[row]),
+            None if found.offset[row] == NONE else max(int(found.offset[row]) - 1, 0),
+        )
+        for row in rows
+    ]
+    offset, exact, read_twice = found.offset.copy(), found.exact.copy(), found.read_twice.copy()
+    for number, (position, text) in search_records(source, request.target, wanted).items():
+        row = rows[number]
+        offset[row], exact[row] = position, limits[row] == NONE
+        read_twice[row] = max(int(limits[row]) - position, 0)
+        evidence[row] = f"source offset {offsets[row]}: {text}"
+    return Translated(offset, exact, read_twice)
 
 
 def _evidence(kind: str, bounds: Bounds, offsets: Ints, used: npt.NDArray[np.bool_]) -> Iterator[str | None]:

@@ -81,12 +81,13 @@ def translate(
     if connection is None:
         raise BadRequest("--to must be the address of a cluster.")
     with Progress() as progress:
-        source, is_available = _source(context, group, None if as_of is None else to_ms(as_of), progress.say)
-        syncs_from = connection if syncs_at == "target" else context.log.connection if is_available else None
+        offsets, is_available = _source(context, group, None if as_of is None else to_ms(as_of), progress.say)
+        source = context.log.connection if is_available else None
+        syncs_from = connection if syncs_at == "target" else source
         syncs = None if syncs_from is None else offset_syncs(syncs_from, alias)
     if syncs is None or not syncs.topics:
-        write_note(f"No offset syncs at the {syncs_at} are available: only checkpoints at the target are used.")
-    request = Translation(source, connection, syncs)
+        write_note(f"No offset syncs at the {syncs_at} are available.")
+    request = Translation(offsets, source, connection, syncs)
     change_offsets(
         target,
         "translate",
