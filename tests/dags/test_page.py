@@ -62,7 +62,7 @@ def local(migrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def test_local_airflow_runs_the_dags(local: Local) -> None:
-    wanted = dict.fromkeys(("offset_lifecycle", "offset_maintenance", "offset_audit"), "success")
+    wanted = dict.fromkeys(("offset_lifecycle", "offset_maintenance", "offset_audit", "offset_replication"), "success")
     local.at.wait_for(lambda: local.states() == wanted, local.process)
 
 

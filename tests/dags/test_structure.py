@@ -30,12 +30,17 @@ def described(migrated: Any) -> Any:
 
 def test_every_dag_imports(described: Any) -> None:
     assert described["errors"] == {}
-    assert sorted(described["dags"]) == ["offset_audit", "offset_lifecycle", "offset_maintenance"]
+    assert sorted(described["dags"]) == ["offset_audit", "offset_lifecycle", "offset_maintenance", "offset_replication"]
 
 
 @pytest.mark.parametrize(
     ("dag", "schedule"),
-    [("offset_lifecycle", "*/10 * * * *"), ("offset_maintenance", "5 3 * * *"), ("offset_audit", "5 4 * * *")],
+    [
+        ("offset_lifecycle", "*/10 * * * *"),
+        ("offset_maintenance", "5 3 * * *"),
+        ("offset_audit", "5 4 * * *"),
+        ("offset_replication", "*/5 * * * *"),
+    ],
 )
 def test_dags_allow_one_run_and_one_writer_at_a_time(described: Any, dag: str, schedule: str) -> None:
     found = described["dags"][dag]
@@ -47,7 +52,7 @@ def test_dags_allow_one_run_and_one_writer_at_a_time(described: Any, dag: str, s
 
 def test_daily_dags_do_not_start_with_the_lifecycle(described: Any) -> None:
     minutes = {dag["schedule"].split()[0] for dag in described["dags"].values()}
-    assert minutes == {"*/10", "5"}
+    assert minutes == {"*/10", "*/5", "5"}
 
 
 @pytest.mark.long
@@ -101,7 +106,7 @@ def test_emit_requires_a_parameter_or_variable(described: Any) -> None:
 def test_maintenance_and_audit_tasks_have_their_upstream_tasks(described: Any) -> None:
     behind = {
         dag: {name: task["upstream"] for name, task in described["dags"][dag]["tasks"].items()}
-        for dag in ("offset_maintenance", "offset_audit")
+        for dag in ("offset_maintenance", "offset_audit", "offset_replication")
     }
     assert behind == {
         "offset_maintenance": {
@@ -115,4 +120,5 @@ def test_maintenance_and_audit_tasks_have_their_upstream_tasks(described: Any) -
             "has_folder": ["compact"],
             "report": ["has_folder"],
         },
+        "offset_replication": {"has_standby": [], "translate": ["has_standby"]},
     }

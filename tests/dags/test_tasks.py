@@ -53,10 +53,20 @@ RUNS: list[dict[str, Any]] = [
     {"dag": "offset_maintenance", "environment": {"HANGING": "yes"}},
     {"dag": "offset_maintenance", "environment": {"EXIT_CODE": "6"}},
     {"dag": "offset_maintenance", "environment": {"EXIT_CODE": "8"}},
+    {"dag": "offset_replication"},
+    {
+        "dag": "offset_replication",
+        "params": {"groups": "app-*", "to": "b:1", "to_lake": "/b", "to_kafka_config": "/b.properties"},
+    },
+    {
+        "dag": "offset_replication",
+        "params": {"syncs_at": "target"},
+        "environment": {"AIRFLOW_VAR_OFFSETLAKE_TO": "b:1", "AIRFLOW_VAR_OFFSETLAKE_TO_LAKE": "/b"},
+    },
 ]
 (
     ALWAYS, DRY, EMITTED, STOPPED, BY_VARIABLE, MAINTAINED, MAINTAINED_DRY, AUDITED, AUDITED_ALONE, CONNECTED, HANGING,
-    UNUSABLE, REFUSED,
+    UNUSABLE, REFUSED, NO_STANDBY, STANDBY, STANDBY_BY_VARIABLE,
 ) = range(len(RUNS))  # fmt: skip
 
 
@@ -81,6 +91,8 @@ def ran(migrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     folder = tmp_path_factory.mktemp("answering")
     at = Airflow(new_home(migrated, folder / "home"), program(folder / "programs", "answering.py"))
     records = [folder / f"asked-{number}" for number in range(len(RUNS))]
+    for record in records:
+        record.touch()
     runs = [
         {"params": {}, **run, "environment": run.get("environment", {}) | {"RECORD": str(record)}}
         for run, record in zip(RUNS, records, strict=True)
@@ -121,6 +133,15 @@ def test_failed_check_ends_the_run(ran: Ran) -> None:
     assert {task for task, state in states.items() if state == "failed"} == {"check_compacted"}
     rule = "after_compact: keys are unique; in offsets at version 3: group billing"
     assert f"AirflowFailException: offsetlake check ended with 9: error: 1 of 1 expectations failed. {rule}" in ran.said
+
+
+def test_offsets_are_translated_if_there_is_a_standby(ran: Ran) -> None:
+    assert (ran.words(NO_STANDBY), ran.skipped(NO_STANDBY)) == ([], {"translate"})
+    end = ["--continuous", "--execute", "--format=json"]
+    assert ran.words(STANDBY) == [
+        ["translate", "app-*", "--to=b:1", "--to-lake=/b", "--to-kafka-config=/b.properties", "--syncs-at=source", *end]
+    ]
+    assert ran.words(STANDBY_BY_VARIABLE) == [["translate", "*", "--to=b:1", "--to-lake=/b", "--syncs-at=target", *end]]
 
 
 def test_variable_enables_emit_and_its_check(ran: Ran) -> None:

@@ -242,6 +242,23 @@ def test_a_killed_translation_is_repeated_with_the_same_result(clusters: Cluster
     assert {group: clusters.at_target(group) for group in groups} == wanted
 
 
+def test_a_standby_follows_until_its_groups_are_used(clusters: Clusters) -> None:
+    workload.create_topic(clusters.source.bootstrap, "unreplicated", 1)
+    for group in ("standby", "taken-over"):
+        _commit(clusters.source, group, {(TOPIC, 0): 300, ("unreplicated", 0): 1})
+    options = ("--continuous", "--execute")
+    first = [clusters.ask(group, *options) for group in ("standby", "taken-over")]
+    assert [(answer.code, answer.outcomes()) for answer in first] == [(0, {(REPLICA, 0): "done"})] * 2
+    assert "1 of 2 offsets cannot be translated" in first[0].err
+    workload.member(clusters.target.bootstrap, "taken-over", {(REPLICA, 0): 900}, "classic").close()
+    for group in ("standby", "taken-over"):
+        _commit(clusters.source, group, {(TOPIC, 0): 400})
+    second = [clusters.ask(group, *options) for group in ("standby", "taken-over")]
+    assert [(answer.code, answer.outcomes()) for answer in second] == [(0, {(REPLICA, 0): "done"}), (0, {})]
+    assert clusters.at_target("standby") == {(REPLICA, 0): 400}
+    assert clusters.at_target("taken-over") == {(REPLICA, 0): 900}
+
+
 def _produce(broker: Broker, partition: int, portion: int) -> None:
     """Write a portion of records, whose values are their offsets."""
     producer = Producer({"bootstrap.servers": broker.bootstrap})

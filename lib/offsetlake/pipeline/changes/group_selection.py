@@ -1,6 +1,6 @@
 """Selects the groups that a user names, and determines what prevents changes of them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,35 +107,33 @@ def select_groups(lake: Lake, log_partitions: dict[str, int]) -> GroupSelection:
     return groups
 
 
-def groups_named(lake: Lake, names: set[str], *, live: bool) -> GroupSelection:
-    """Select groups by name, including groups that do not exist yet.
+def groups_named(lake: Lake, names: Collection[str], *, live: bool) -> GroupSelection:
+    """Select groups by name, including groups that do not exist yet; `live` is whether the log is a live cluster.
 
-    Raises:
-        BadRequest: A group does not exist, and the number of log partitions cannot be determined.
+    The number of log partitions of a live cluster is known. A folder contains only those with records; the default of
+    a broker is assumed for groups that never committed. Raises BadRequest if an existing group contradicts it.
     """
-    rows = lake.query("SELECT DISTINCT group_id, log_partition FROM offset_commits", "offset_commits").to_pylist()
-    places = {row["group_id"]: row["log_partition"] for row in rows if row["group_id"] in names}
-    if new := sorted(names - places.keys()):
-        count = _log_partitions(lake, new[0], live=live)
-        places |= {name: partition_for_group(name, count) for name in new}
-    return select_groups(lake, {name: places[name] for name in sorted(places)})
-
-
-def _log_partitions(lake: Lake, new_group: str, *, live: bool) -> int:
-    """Return the number of log partitions, to determine that of groups that do not exist yet.
-
-    The number of a live cluster is known. A folder contains only those with records; the default of a broker is
-    assumed. Raises BadRequest if an existing group contradicts it.
-    """
+    known = {} if live else _all_places(lake)
     count = DEFAULT_LOG_PARTITIONS
     if live:
         ingested = runs.last_run(lake, "ingest")
         positions = (ingested.positions if ingested else None) or ()
         count = sum(1 for position in positions if position.topic == OFFSETS_TOPIC)
+    if new := sorted({*names} - known.keys()):
+        _check_count(lake, count, new[0])
+    return select_groups(lake, {name: known.get(name, partition_for_group(name, count)) for name in sorted(names)})
+
+
+def _check_count(lake: Lake, count: int, group_id: str) -> None:
     known = lake.query("SELECT group_id, log_partition FROM offsets LIMIT 1", "offsets").to_pylist()
     if any(partition_for_group(row["group_id"], count) != row["log_partition"] for row in known):
         raise BadRequest(
-            f"Cannot determine the log partition of the new group {new_group!r}: this log does not have {count} "
+            f"Cannot determine the log partition of the new group {group_id!r}: this log does not have {count} "
             "partitions. Commit an offset with the group first."
         )
-    return count
+
+
+def _all_places(lake: Lake) -> dict[str, int]:
+    """Return the log partition of every group that ever committed."""
+    rows = lake.query("SELECT DISTINCT group_id, log_partition FROM offset_commits", "offset_commits").to_pylist()
+    return {row["group_id"]: row["log_partition"] for row in rows}

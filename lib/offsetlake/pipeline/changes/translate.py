@@ -27,6 +27,7 @@ from offsetlake.util.row_codes import Ints
 _OF_OFFSETS = (*KEY, "committed_offset", "metadata")
 _NO_REPLICA = "the target has no replica of the topic, or several"
 _NO_PARTITION = "the target does not have the partition"
+_USED = "the group is or was used at the target"
 _NO_EVIDENCE = "no offset sync or checkpoint before this offset is known"
 
 
@@ -40,12 +41,14 @@ class Translation:
     | source  | The source; None if it is not available. |
     | target  | The target. |
     | syncs   | The topic with offset syncs; None if the cluster that has it is not available. |
+    | standby | Whether groups that ever had members at the target are refused, even if they have none now. |
     """
 
     offsets: pa.Table
     source: KafkaConnection | None
     target: KafkaConnection
     syncs: mirror_topics.Evidence | None
+    standby: bool = False
 
 
 def source_offsets(lake: Lake, pattern: str, as_of_ms: int | None = None) -> pa.Table:
@@ -107,6 +110,12 @@ def plan_translation(lake: Lake, request: Translation, now: int) -> pa.Table:
         "reason": pc.coalesce(reason, pc.if_else(pa.array(known), None, _NO_EVIDENCE)),
     }
     groups = groups_named(lake, {*source["group_id"].to_pylist()}, live=True)
+    if request.standby:
+        used = pa.array(
+            [name for name, group in groups.found.items() if group.get("protocol_type") is not None], pa.string()
+        )
+        is_used = pc.is_in(source["group_id"].cast(pa.string()), value_set=used)
+        wanted["reason"] = pc.coalesce(wanted["reason"], pc.if_else(is_used, _USED, None).cast(pa.string()))
     plan = plan_alterations(groups, targets.wanted_rows(wanted, source.num_rows), Strategy("translate"), now)
     verdict = np.where(known, np.where(found.exact, "exact", "safe"), "unknown")
     columns = {

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Annotated
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import typer
 
 from offsetlake.cli.commands.changing.changes import ExecuteOption, GroupArgument
@@ -60,12 +61,21 @@ def translate(
         str | None,
         typer.Option("--alias", help="The alias in the name of the topic with offset syncs, if there are several."),
     ] = None,
+    continuous: Annotated[
+        bool,
+        typer.Option(
+            "--continuous",
+            help="Omit offsets that cannot be translated, and groups that ever had members at the target.",
+        ),
+    ] = False,
     execute: ExecuteOption = False,
 ) -> None:
     """Set the offsets of groups at a cluster to which MirrorMaker 2 replicates topics, so that no record is skipped.
 
     --lake and --bootstrap are the source. The verdict of an offset is exact (no processed record is read again), safe
     (at most `read_twice` records are read again) or unknown (refused). Groups with members at the target are refused.
+
+    --continuous is for a standby, and is repeated every few minutes: it succeeds if some offsets cannot be translated.
     """
     target = CommandContext(
         {
@@ -87,15 +97,24 @@ def translate(
         syncs = None if syncs_from is None else offset_syncs(syncs_from, alias)
     if syncs is None or not syncs.topics:
         write_note(f"No offset syncs at the {syncs_at} are available.")
-    request = Translation(offsets, source, connection, syncs)
+    request = Translation(offsets, source, connection, syncs, standby=continuous)
     change_offsets(
         target,
         "translate",
         "alterations",
-        lambda lake: plan_translation(lake, request, now_ms()),
+        lambda lake: _without_refused(plan_translation(lake, request, now_ms()), omit=continuous),
         _SHOWN,
         execute=execute,
     )
+
+
+def _without_refused(plan: pa.Table, *, omit: bool) -> pa.Table:
+    """Omit the rows with a reason, and write a note about them."""
+    refused = len(plan) - plan["reason"].null_count
+    if not omit or not refused:
+        return plan
+    write_note(f"{refused:,} of {len(plan):,} offsets cannot be translated: omit --continuous to see the reasons.")
+    return plan.filter(pc.is_null(plan["reason"]))
 
 
 def _source(
