@@ -51,6 +51,7 @@ QUESTIONS = {
     "history": "history --group billing --topic orders --partition 0",
     "lag": "lag --lake lag",
     "lag --over-time": "lag --lake lag --group g --over-time",
+    "lag --standby": "lag --standby lake",
     "lag --partitions": "lag --lake lag --partitions",
     "maintain": "maintain",
     "offsets": "offsets",

@@ -68,6 +68,10 @@ class Clusters:
         lakes = ["--lake", str(self.source_lake), "--to-lake", str(self.target_lake)]
         return ["translate", *arguments, *lakes, "--to", self.target.bootstrap]
 
+    def lag(self) -> Answer:
+        """Run `offsetlake lag --standby`."""
+        return self._run("lag", "--lake", str(self.source_lake), "--standby", str(self.target_lake))
+
     def undo(self, answer: Answer) -> Answer:
         """Run the command that undoes a translation."""
         lake = ("--lake", str(self.target_lake), "--bootstrap", self.target.bootstrap)
@@ -151,7 +155,7 @@ def test_equal_records_are_distinguished_by_their_timestamps_or_not_at_all(clust
     _commit(clusters.source, "equal", {(EQUAL, 0): 50, (EQUAL, 1): 55})
     none, some = clusters.ask("equal").rows
     assert (none["verdict"], some["verdict"], some["committed_offset"]) == ("unknown", "exact", 55)
-    assert some["evidence"] == "source offset 55: the same records at offsets 35 to 74"
+    assert some["evidence"] == "equal-1 at 55: the same records at offsets 35 to 74"
     by_syncs, _ = clusters.ask("equal", "--syncs-at", "target").rows
     assert (by_syncs["verdict"], by_syncs["read_twice"]) == ("safe", 50 - by_syncs["committed_offset"])
 
@@ -212,7 +216,7 @@ def test_checkpoints_are_used_if_the_source_is_lost(clusters: Clusters, lost: Se
     done = clusters.ask(group, *lost, "--execute")
     [row] = done.rows
     assert (done.code, row["verdict"], row["outcome"]) == (0, "safe", "done")
-    assert re.fullmatch(r"source offset 700: checkpoint 700 = \d+", row["evidence"])
+    assert re.fullmatch(r"orders-0 at 700: checkpoint 700 = \d+", row["evidence"])
     second = _read(clusters.target, group, REPLICA, {0: (row["committed_offset"], ENDS[0])})
     assert (first + second).keys() == {(0, value) for value in range(ENDS[0])}, "no record is skipped"
     assert (first & second).total() <= row["read_twice"]
@@ -256,6 +260,11 @@ def test_a_standby_follows_until_its_groups_are_used(clusters: Clusters) -> None
     second = [clusters.ask(group, *options) for group in ("standby", "taken-over")]
     assert [(answer.code, answer.outcomes()) for answer in second] == [(0, {(REPLICA, 0): "done"}), (0, {})]
     assert clusters.at_target("standby") == {(REPLICA, 0): 400}
+    catch_up(clusters.source, clusters.source_lake)
+    rows = {(row["group_id"], row["topic"]): row for row in clusters.lag().rows}
+    assert (rows["standby", TOPIC]["translated_offset"], rows["standby", TOPIC]["not_translated"]) == (400, 0)
+    assert rows["standby", "unreplicated"]["not_translated"] is None
+    assert rows["taken-over", TOPIC]["translated_offset"] is None, "the offset was changed by its consumers"
     assert clusters.at_target("taken-over") == {(REPLICA, 0): 900}
 
 

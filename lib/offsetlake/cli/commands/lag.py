@@ -13,8 +13,10 @@ from offsetlake.cli.progress import Progress
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.engine import limited_memory
+from offsetlake.location.locate import locate
 from offsetlake.queries.lag import behind, lag_of_groups, lag_of_partitions, shown_status
 from offsetlake.queries.lag_over_time import lag_over_time
+from offsetlake.queries.standby import standby_lag
 from offsetlake.util.times import to_ms
 
 # The columns of tables for people, each with its importance (`offsetlake.cli.tables.Column`).
@@ -27,12 +29,19 @@ _PARTITIONS_SHOWN = {
 }  # fmt: skip
 
 
+_STANDBY_SHOWN = {
+    "group_id": 1, "topic": 1, "partition": 1, "committed_offset": 2, "translated_offset": 2, "not_translated": 1,
+    "standby_topic": 4, "standby_offset": 3, "translated_timestamp": 1,
+}  # fmt: skip
+
+
 @command(
     QUESTIONS,
     ROWS | LAKE,
     "offsetlake lag --lake /lakes/prod --status STOP",
     "offsetlake lag --lake /lakes/prod --group 'check*' --partitions",
     "offsetlake lag --lake /lakes/prod --group checkout --over-time --format csv",
+    "offsetlake lag --lake /lakes/prod --standby /lakes/standby",
 )
 @limited_memory()
 def lag(
@@ -46,6 +55,10 @@ def lag(
     partitions: Annotated[
         bool, typer.Option("--partitions", help="Show each partition instead of each group with its worst partition.")
     ] = False,
+    standby: Annotated[
+        str | None,
+        typer.Option("--standby", metavar="DIR", help="Show how far the translated offsets in this lake are behind."),
+    ] = None,
     over_time: Annotated[
         bool,
         typer.Option("--over-time", help="Show the lag of one group each time log end offsets were recorded."),
@@ -66,10 +79,15 @@ def lag(
     """
     lake = context.open_lake()
     if over_time:
-        if group is None or partitions or (topic, status, now) != (None, None, None):
+        if group is None or partitions or (topic, status, now, standby) != (None,) * 4:
             raise BadRequest("--over-time requires --group, and cannot be combined with options other than --limit.")
         context.write(lag_over_time(lake, group))
         context.note_dropped(lake)
+        return
+    if standby is not None:
+        if partitions or (topic, status, now) != (None, None, None):
+            raise BadRequest("--standby cannot be combined with options other than --group and --limit.")
+        context.write(standby_lag(lake, Lake.open(locate(standby)), group), _STANDBY_SHOWN)
         return
     by_partition = _by_partition(lake, group, topic, None if now is None else to_ms(now))
     rows = by_partition if partitions else lag_of_groups(by_partition)

@@ -124,7 +124,11 @@ def plan_translation(lake: Lake, request: Translation, now: int) -> pa.Table:
         "verdict": pa.array(verdict, pa.string()),
         "read_twice": pa.array(found.read_twice, mask=~known),
     }
-    plan = plan.set_column(plan.column_names.index("evidence"), "evidence", pa.array(evidence, pa.string()))
+    places = zip(
+        *(source[name].to_pylist() for name in ("topic", "partition", "committed_offset")), evidence, strict=True
+    )
+    texts = [text and f"{name}-{number} at {at}: {text}" for name, number, at, text in places]
+    plan = plan.set_column(plan.column_names.index("evidence"), "evidence", pa.array(texts, pa.string()))
     for name, column in columns.items():
         plan = plan.append_column(name, column)
     return plan
@@ -156,7 +160,7 @@ def _by_replicator(
     )
     found = by_checkpoints(checkpoints, starts, ends)
     if request.syncs is None:
-        return found, [*_evidence("checkpoint", checkpoints, offsets, found.offset != NONE)], np.zeros_like(found.exact)
+        return found, [*_evidence("checkpoint", checkpoints, found.offset != NONE)], np.zeros_like(found.exact)
     syncs = mirror_topics.search_syncs(
         request.syncs, [sync_key(topic, partition) for _, topic, partition, _ in rows], offsets, ends
     )
@@ -164,8 +168,8 @@ def _by_replicator(
     closer = of_syncs.offset >= found.offset
     better = Translated(*(np.where(closer, *pair) for pair in zip(of_syncs, found, strict=True)))
     texts = zip(
-        _evidence("offset sync", syncs, offsets, closer & (better.offset != NONE)),
-        _evidence("checkpoint", checkpoints, offsets, ~closer),
+        _evidence("offset sync", syncs, closer & (better.offset != NONE)),
+        _evidence("checkpoint", checkpoints, ~closer),
         strict=True,
     )
     return better, [sync or checkpoint for sync, checkpoint in texts], syncs.repeated
@@ -201,12 +205,10 @@ def _by_records(
         row = rows[number]
         offset[row], exact[row] = position, limits[row] == NONE
         read_twice[row] = max(int(limits[row]) - position, 0)
-        evidence[row] = f"source offset {offsets[row]}: {text}"
+        evidence[row] = text
     return Translated(offset, exact, read_twice)
 
 
-def _evidence(kind: str, bounds: Bounds, offsets: Ints, used: npt.NDArray[np.bool_]) -> Iterator[str | None]:
-    for offset, up, down, is_used in zip(
-        offsets.tolist(), bounds.upstream.tolist(), bounds.downstream.tolist(), used.tolist(), strict=True
-    ):
-        yield f"source offset {offset}: {kind} {up} = {down}" if is_used else None
+def _evidence(kind: str, bounds: Bounds, used: npt.NDArray[np.bool_]) -> Iterator[str | None]:
+    for up, down, is_used in zip(bounds.upstream.tolist(), bounds.downstream.tolist(), used.tolist(), strict=True):
+        yield f"{kind} {up} = {down}" if is_used else None
