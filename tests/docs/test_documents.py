@@ -69,6 +69,7 @@ ELSEWHERE = {
     "offsetlake import zookeeper://": "needs ZooKeeper; tests/zookeeper has one",
     "offsetlake serve --config /etc/": "does not end",
     "offsetlake translate ": "needs two clusters and MirrorMaker 2; tests/e2e/test_translate.py has them",
+    "offsetlake lag --lake /lakes/prod --standby ": "needs two clusters; tests/e2e/test_translate.py has them",
     "offsetlake serve --lake /lakes/share ": "does not end; tests/serve/share has a cluster",
     "  --kafka-config client.properties ": "continues the line before",
     "kafka-console-share-consumer.sh ": "does not end; tests/serve/share/test_share_consumers.py runs it",
@@ -92,6 +93,13 @@ ELSEWHERE = {
     "flock /var/lib/offsetlake/lake/lock cp ": "copies what a stopped service has left",
 }
 """Why command lines marked `sh elsewhere` cannot run in the tests, by the beginnings of these lines."""
+
+OTHER_SERVERS = (
+    "offsetlake import zookeeper://",
+    "offsetlake translate ",
+    "offsetlake lag --lake /lakes/prod --standby ",
+)
+"""The beginnings of examples of the help that need ZooKeeper or two clusters; `ELSEWHERE` names their tests."""
 
 WITH_A_JVM = ("make spark-sql", "spark-sql ")
 """The beginnings of examples that start a JVM, which takes half a minute; `test_spark_sql` runs them."""
@@ -185,12 +193,17 @@ def test_examples_of_the_help(shell: Shell, tmp_path: Path) -> None:
         if any("example/" in each.command for each in found):
             shutil.rmtree("example", ignore_errors=True)
             shutil.copytree("made", "example")
-        of_cluster = [each for each in found if "--cluster" in each.command or "--share" in each.command]
-        wrong += failures(shell, [each for each in found if each not in of_cluster])
+        not_here = [each for each in found if needs_more(each.command)]
+        wrong += failures(shell, [each for each in found if each not in not_here])
         shell.stop_serving()
-        for each in of_cluster:  # tests/serve/front and tests/e2e/test_live_share_groups.py have clusters of their own
+        for each in not_here:
             check_command(each.command)
     assert not wrong
+
+
+def needs_more(command: str) -> bool:
+    """Return whether an example needs a cluster or ZooKeeper, which tests of its own have."""
+    return command.startswith(OTHER_SERVERS) or "--cluster" in command or "--share" in command
 
 
 @pytest.mark.long
