@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from offsetlake.cli import main
 from offsetlake.log.cluster.admin import ClusterAdmin, OffsetToCommit
@@ -187,6 +188,19 @@ def test_an_offset_of_a_topic_that_is_not_replicated_is_refused(clusters: Cluste
     done = clusters.ask("other", "--execute")
     assert (done.code, done.outcomes()) == (8, {("private", 0): "refused", (REPLICA, 1): "done"})
     assert [row["verdict"] for row in done.rows] == ["exact", "unknown"]
+
+
+def test_offset_syncs_of_the_other_direction_are_not_believed(clusters: Clusters) -> None:
+    _commit(clusters.source, "both-ways", {(TOPIC, 0): 100})
+    assert clusters.ask("both-ways", "--syncs-at", "target").code == 0
+    other = "mm2-offset-syncs.standby.internal"
+    workload.create_topic(clusters.source.bootstrap, other, 1)
+    refused = clusters.ask("both-ways", "--syncs-at", "target")
+    assert refused.code == 2
+    assert f"may have written mm2-offset-syncs.{SOURCE}.internal at {clusters.target.bootstrap}" in refused.err
+    assert clusters.ask("both-ways", "--syncs-at", "target", "--alias", SOURCE).code == 0
+    admin = AdminClient({"bootstrap.servers": clusters.source.bootstrap})
+    admin.delete_topics([other])[other].result(timeout=START_SECONDS)
 
 
 def test_the_offsets_of_an_earlier_time_are_translated(clusters: Clusters) -> None:

@@ -31,14 +31,38 @@ class Evidence(NamedTuple):
     topics: Sequence[str]
 
 
-def offset_syncs(connection: KafkaConnection, alias: str | None) -> Evidence:
-    """Return the topic with offset syncs of a cluster; raise BadRequest if there are several.
+def offset_syncs(
+    source: KafkaConnection | None, target: KafkaConnection, location: SyncsLocation, alias: str | None
+) -> Evidence | None:
+    """Return the topic with the offset syncs of a replication; None if the source has it and is not available.
+
+    The topic at the target has the same name as that of a replication in the other direction with the default
+    location, so it is used without an alias only if the source has no offset syncs.
 
     Args:
-        connection: The cluster.
+        source: The source; None if it is not available.
+        target: The target.
+        location: The cluster with the topic.
         alias: The alias in the name of the topic: that of the other cluster; None for any.
+
+    Raises:
+        BadRequest: There are several such topics, or replication in the other direction may have written the topic.
     """
-    aliases = {name: match["alias"] for name in topics.names(connection) if (match := _SYNCS.fullmatch(name))}
+    if location == "source":
+        return None if source is None else _of_cluster(source, alias)
+    found = _of_cluster(target, alias)
+    if found.topics and source is not None and alias is None and [*_aliases(source)]:
+        raise BadRequest(
+            f"The source {source.bootstrap} has offset syncs, too, so replication in the other direction may have "
+            f"written {found.topics[0]} at {target.bootstrap}: omit --syncs-at target, or, if this replication has "
+            "offset-syncs.topic.location=target and the other one does not write to this topic, specify --alias "
+            f"{_aliases(target)[found.topics[0]]}."
+        )
+    return found
+
+
+def _of_cluster(connection: KafkaConnection, alias: str | None) -> Evidence:
+    aliases = _aliases(connection)
     found = sorted(name for name in aliases if alias in (None, aliases[name]))
     if len(found) > 1:
         raise BadRequest(
@@ -46,6 +70,11 @@ def offset_syncs(connection: KafkaConnection, alias: str | None) -> Evidence:
             f"Specify one of them with --alias: {', '.join(sorted({aliases[name] for name in found}))}."
         )
     return Evidence(connection, found)
+
+
+def _aliases(connection: KafkaConnection) -> dict[str, str]:
+    """Return the aliases in the names of topics with offset syncs, by the name of the topic."""
+    return {name: match["alias"] for name in topics.names(connection) if (match := _SYNCS.fullmatch(name))}
 
 
 def checkpoints(connection: KafkaConnection, names: Collection[str]) -> Evidence:

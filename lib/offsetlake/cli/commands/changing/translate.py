@@ -93,8 +93,7 @@ def translate(
     with Progress() as progress:
         offsets, is_available = _source(context, group, None if as_of is None else to_ms(as_of), progress.say)
         source = context.log.connection if is_available else None
-        syncs_from = connection if syncs_at == "target" else source
-        syncs = None if syncs_from is None else offset_syncs(syncs_from, alias)
+        syncs = offset_syncs(source, connection, syncs_at, alias)
     if syncs is None or not syncs.topics:
         write_note(f"No offset syncs at the {syncs_at} are available.")
     request = Translation(offsets, source, connection, syncs, standby=continuous)
