@@ -34,7 +34,7 @@ KAFKA_TOOLS = {
     "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
 }
 SECONDS = 300  # more than any command takes while the machine runs other tests
-PORTS = ("9092", "9093")
+PORTS = ("9092", "9093", "8090")
 
 _BLOCK = re.compile(r"^```(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
 _IN_TABLE = re.compile(r"`((?:offsetlake|make) [^`]+)`")
@@ -130,12 +130,15 @@ class Shell:
     """Runs commands in a folder like a checkout; `names` maps names in the documents to their replacements.
 
     Absolute paths are moved below the folder, and ports are replaced by free ones. `offsetlake` runs in this process,
-    except for `serve`, which runs in its own process until the next `serve`.
+    except for `serve` and `console`, which run in a process of their own until the next of them.
     """
 
     def __init__(self, folder: Path, names: Mapping[str, str]) -> None:
         self._folder = folder
-        self._names = {**names, **{f":{port}": f":{free}" for port, free in zip(PORTS, free_ports(2), strict=True)}}
+        self._names = {
+            **names,
+            **{f":{port}": f":{free}" for port, free in zip(PORTS, free_ports(len(PORTS)), strict=True)},
+        }
         self._open = ExitStack()
         self._serving: subprocess.Popen[str] | None = None
 
@@ -175,7 +178,7 @@ class Shell:
             case ["make", target]:
                 return self._make(target)
             case ["offsetlake" | ".venv/bin/offsetlake", *arguments] if not _NEEDS_A_SHELL.search(shlex.join(words)):
-                if arguments[:1] == ["serve"] and "--check" not in arguments:
+                if arguments[:1] in (["serve"], ["console"]) and "--check" not in arguments:
                     return self._serve(arguments)
                 return self._offsetlake(arguments)
         done = subprocess.run(

@@ -21,6 +21,7 @@ from offsetlake.cli.commands import lag  # noqa: F401
 from offsetlake.cli.commands import share  # noqa: F401
 from offsetlake.cli.commands import audits  # noqa: F401
 from offsetlake.cli.commands import report  # noqa: F401
+from offsetlake.cli.commands import console  # noqa: F401
 from offsetlake.cli.commands.changing import reset  # noqa: F401
 from offsetlake.cli.commands.changing import changes  # noqa: F401
 from offsetlake.cli.commands.changing import zookeeper  # noqa: F401

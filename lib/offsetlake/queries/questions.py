@@ -128,8 +128,10 @@ def alterations(
     return like(lake.query(sql, "alterations").drop_columns(["next_outcome"]), pattern).slice(0, limit)
 
 
-def history(lake: Lake, group_id: str, topic: str, partition: int, limit: int | None = None) -> pa.Table:
-    """Return every commit and tombstone of one key, newest first.
+def history(
+    lake: Lake, group_id: str, topic: str, partition: int, limit: int | None = None, skipped: int = 0
+) -> pa.Table:
+    """Return every commit and tombstone of one key, newest first, without the first `skipped` rows.
 
     | column          | description |
     |-----------------|-------------|
@@ -150,7 +152,9 @@ def history(lake: Lake, group_id: str, topic: str, partition: int, limit: int | 
         events = f"(SELECT * FROM audit_events WHERE group_id = {quoted(group_id)})"  # noqa: S608
     partitions = ", ".join(map(str, log_partitions_of(lake, [group_id]))) or "NULL"
     engine = lake.engine(tables, {}, dict.fromkeys(tables, f"log_partition IN ({partitions})"))
-    return engine.query(statement("history", key=key, lacking=lacking, audit_events=events, limit=_limit(limit)))
+    return engine.query(
+        statement("history", key=key, lacking=lacking, audit_events=events, limit=f"{_limit(limit)} OFFSET {skipped}")
+    )
 
 
 def audit_events(

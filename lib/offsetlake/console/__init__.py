@@ -1,0 +1,1 @@
+"""Pages about a lake for a browser, read only: groups, their offsets, and every commit of a partition."""

@@ -1,0 +1,40 @@
+"""Renders the pages of the console from templates, which escape all texts."""
+
+from collections.abc import Mapping
+from functools import cache
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from offsetlake.util.escaping import visible
+from offsetlake.util.times import to_iso
+
+
+def render(template: str, **values: object) -> str:
+    """Return a page; unprintable characters of the filter `text` are shown as escapes."""
+    return _environment().get_template(template).render(**values)
+
+
+def effect(row: Mapping[str, object]) -> str:
+    """Describe what a row of `questions.history` changed, in words."""
+    if row["event"] == "tombstone":
+        return "The offset was deleted."
+    if row["outcome"] in {"aborted", "open", "partial"}:
+        return f"No effect: the outcome is {row['outcome']}."
+    if row["difference"] is None:
+        return "First commit: there was no offset."
+    difference = int(str(row["difference"]))  # a decimal, because it can have 65 bits
+    if difference < 0:
+        return f"Set back: {-difference:,} offsets are read again."
+    return f"Moved forward by {difference:,}." if difference else "Unchanged."
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader(__package__), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.filters["text"] = lambda value: "" if value is None else visible(str(value))
+    environment.filters["number"] = lambda value: "" if value is None else f"{value:,}"
+    environment.filters["time"] = lambda value: "" if value is None else to_iso(value)
+    environment.globals["effect"] = effect
+    return environment

@@ -1,0 +1,198 @@
+"""The console over HTTP: its answers, the commands that it shows, and what it refuses."""
+
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from offsetlake.console.app import LocalOnly, application
+from support.console.served import Page, get, served
+from support.queries.lakes import commit, small_lake
+from support.report.report_rows import MATH, TAGS
+
+PARTITION_COMMITS = 250
+MANY = [{"group_id": f"g{n:03}", "member_count": n % 7, "state": "Stable" if n % 7 else "Empty"} for n in range(230)]
+NAMES = (TAGS, MATH, "-dash", "a/b?c=d&e#f", "javascript:alert(1)", "\x1b[31mred", "{{ 7 * 7 }}")
+STORED = [
+    {"group_id": name, "topic": name, "partition": 0, "committed_offset": 1_234_567, "log_offset": 9, "metadata": name}
+    for name in NAMES
+]
+STEPS = [
+    commit(n, 1000 - n if n == 200 else 1000 + n, log_timestamp=1_000 * n + 1_000, group_id="g001", topic="t")
+    for n in range(PARTITION_COMMITS)
+]
+TABLES = {
+    "groups": [*MANY, *({"group_id": name} for name in NAMES)],
+    "offsets": [*STORED, {"group_id": "g001", "topic": "t", "partition": 0, "committed_offset": 7, "log_offset": 249}],
+    "offset_commits": [
+        *STEPS,
+        *(commit(1000 + n, 5, group_id=name, topic=name, log_timestamp=1_000) for n, name in enumerate(NAMES)),
+    ],
+}
+ROUTES = {
+    "/": "/?q=g00",
+    "/group": "/group?group=g001",
+    "/partition": "/partition?group=g001&topic=t&partition=0",
+    "/static/{name}": "/static/console.css",
+}
+"""An address of each route. A new route has to be added here, and is then tested by the tests of all routes."""
+
+HOSTS = ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", "localhost:1@evil", "")
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("console") / "lake"
+    small_lake(path, **TABLES)
+    return path
+
+
+@pytest.fixture(scope="module")
+def port(lake: Path) -> Iterator[int]:
+    with served(lake) as listening:
+        yield listening
+
+
+def page(port: int, path: str, status: int = 200) -> Page:
+    answer = get(port, path)
+    assert answer.status == status, answer.text
+    assert len(answer.text.encode()) < 1_000_000
+    return Page(answer.text)
+
+
+def names(shown: Page) -> list[str]:
+    return [row[0] for row in shown.rows]
+
+
+def test_every_route_has_a_tested_address(lake: Path) -> None:
+    app = application(lake)
+    assert isinstance(app, LocalOnly)
+    assert {route.path for route in app.app.routes} == {*ROUTES}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("path", [*ROUTES.values(), "/none"])
+def test_every_route_refuses_foreign_hosts_and_has_security_headers(port: int, path: str) -> None:
+    answers = [get(port, path, host) for host in HOSTS]
+    assert [(answer.status, answer.text) for answer in answers] == [
+        (421, "The Host header must be localhost, 127.0.0.1 or [::1].\n")
+    ] * len(HOSTS)
+    local = [get(port, path, host) for host in ("localhost", f"127.0.0.1:{port}", f"[::1]:{port}")]
+    assert [answer.status for answer in local] == [404 if path == "/none" else 200] * 3
+    for answer in (*answers, *local):
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert answer.headers["x-frame-options"] == "DENY"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_groups_are_searched_sorted_and_paged(port: int) -> None:
+    every = sorted([*(row["group_id"] for row in MANY), *NAMES], key=lambda name: name.encode())
+    first, second, third, fourth = (page(port, f"/?page={n}") for n in (1, 2, 3, 4))
+    shown = [*names(first), *names(second), *names(third)]
+    assert len(shown) == len(every)
+    assert [name for name in shown if name.startswith("g")] == [name for name in every if name.startswith("g")]
+    assert "No group matches" in fourth.text
+    assert first.links["Next page"] == "/?page=2"
+    assert names(page(port, "/?q=g00")) == [f"g00{n}" for n in range(10)]
+    assert names(page(port, "/?q=g00[34]")) == ["g003", "g004"]
+    by_members = page(port, "/?q=g&state=Stable&sort=-member_count&page=2")
+    stable = sorted((-row["member_count"], row["group_id"]) for row in MANY if row["state"] == "Stable")
+    assert names(by_members) == [name for _, name in stable[100:200]]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/?q=g00", "/?q=g&state=Stable", "/?q=g001&at=1970-01-01T00:00:05", "/group?group=g001",
+        "/group?group=g001&at=1970-01-01T00:00:05Z", "/group?group=-dash",
+    ],
+)  # fmt: skip
+def test_the_command_of_a_page_has_the_same_answer(port: int, run: object, path: str) -> None:
+    shown = page(port, path)
+    program, *arguments = shlex.split(shown.command)
+    assert program == "offsetlake"
+    code, out, err = run(*arguments, "--format", "json")  # type: ignore[operator]
+    assert code == 0, err
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert rows
+    if path.startswith("/?"):
+        assert names(shown) == [row["group_id"] for row in rows][:100]
+    else:
+        expected = [(f"{row['topic']}:{row['partition']}", f"{row['committed_offset']:,}") for row in rows]
+        assert [(row[0], row[2]) for row in shown.rows] == expected
+
+
+def test_an_instant_shows_what_was_committed_by_then(port: int) -> None:
+    (row,) = page(port, "/group?group=g001&at=5500").rows
+    assert row[2] == "1,004"
+    earlier = page(port, "/group?group=g001&at=0", status=400)
+    assert "history begins at 1970-01-01T00:00:01.000Z" in earlier.text
+
+
+def test_every_commit_of_a_partition_is_on_one_page_with_its_effect(port: int) -> None:
+    shown = [page(port, f"/partition?group=g001&topic=t&partition=0&page={n}") for n in (1, 2, 3)]
+    rows = [row for each in shown for row in each.rows]
+    newest_first = range(PARTITION_COMMITS - 1, -1, -1)
+    assert [row[0] for row in rows] == [f"0:{n}" for n in newest_first]
+    effects = {row[0]: row[4] for row in rows}
+    assert effects["0:200"] == "Set back: 399 offsets are read again."
+    assert effects["0:201"] == "Moved forward by 401."
+    assert effects["0:0"] == "First commit: there was no offset."
+    assert "Next page" not in shown[2].links
+    assert "?page=3&" in shown[1].links["Next page"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_of_hostile_clients_stay_text(port: int, name: str) -> None:
+    query = urlencode({"group": name, "topic": name, "partition": 0})
+    expected = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
+    for path in (f"/?{urlencode({'q': name})}", f"/group?{query}", f"/partition?{query}"):
+        shown = page(port, path)
+        assert expected in shown.text
+        assert [attributes.get("src") for tag, attributes in shown.tags if tag == "script"] == ["/static/console.js"]
+        assert not [name for _, attributes in shown.tags for name in attributes if name.startswith("on")]
+        targets = [attributes["href"] or "" for tag, attributes in shown.tags if tag == "a"]
+        assert all(target.startswith(("/", "#")) for target in targets)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/?sort=password", "Invalid sort 'password'"),
+        ("/?page=0", "Invalid page 0"),
+        ("/?page=99999999999999", "Invalid page"),
+        ("/?state=Asleep", "no group can be in state 'Asleep'"),
+        ("/?at=yesterday", "Invalid timestamp 'yesterday'"),
+        ("/group", "group: Field required"),
+        ("/group?group=unknown", "no offset of group unknown was ever committed"),
+        ("/partition?group=g001&topic=t&partition=x", "partition: Input should be a valid integer"),
+    ],
+)
+def test_an_invalid_address_is_explained(port: int, path: str, message: str) -> None:
+    assert message in page(port, path, status=400).text
+
+
+def test_a_page_shows_what_was_written_after_it_was_cached(tmp_path: Path) -> None:
+    small_lake(tmp_path / "lake", groups=[{"group_id": "first"}])
+    with served(tmp_path / "lake") as port:
+        assert names(page(port, "/")) == ["first"]
+        small_lake(tmp_path / "lake", groups=[{"group_id": "second"}])
+        assert names(page(port, "/")) == ["first", "second"]
+
+
+def test_an_empty_lake_says_what_to_do(tmp_path: Path) -> None:
+    small_lake(tmp_path / "lake")
+    with served(tmp_path / "lake") as port:
+        assert "offsetlake run reads the log" in page(port, "/").text
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:8090", "[::]:8090", "example.org:1", "127.0.0.1", "127.0.0.1:99999"])
+def test_only_loopback_addresses_are_accepted(lake: Path, run: object, address: str) -> None:
+    code, _, err = run("console", "--lake", str(lake), "--http", address)  # type: ignore[operator]
+    assert code == 2
+    assert "Cannot listen on" in err or "Invalid address" in err
