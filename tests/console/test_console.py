@@ -2,6 +2,8 @@
 
 import json
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
@@ -196,3 +198,13 @@ def test_only_loopback_addresses_are_accepted(lake: Path, run: object, address: 
     code, _, err = run("console", "--lake", str(lake), "--http", address)  # type: ignore[operator]
     assert code == 2
     assert "Cannot listen on" in err or "Invalid address" in err
+
+
+@pytest.mark.slow
+def test_the_process_ends_without_an_error_at_a_signal_right_after_its_start(lake: Path) -> None:
+    command = [sys.executable, "-m", "offsetlake.cli", "console", "--lake", str(lake), "--http", "127.0.0.1:0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("Serving 127.0.0.1:")
+        process.terminate()
+        assert process.wait(timeout=300) == 0

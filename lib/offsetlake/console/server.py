@@ -41,17 +41,22 @@ def serve(location: LakeLocation, host: str, port: int, ready: Callable[[str], N
     )
     with listener:
         shown = f"[{host}]" if ":" in host else host
-        ready(f"{shown}:{listener.getsockname()[1]}")
-        _Server(config).run([listener])
+        address = f"{shown}:{listener.getsockname()[1]}"
+        _Server(config, lambda: ready(address)).run([listener])
 
 
 class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Stop at a signal and end without an error; uvicorn would raise the signal again."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.handle_exit, number, None)
+        self._ready()  # the socket listens already; a signal from now on ends the process without an error
         yield
 
 
