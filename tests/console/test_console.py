@@ -141,7 +141,7 @@ def test_every_commit_of_a_partition_is_on_one_page_with_its_effect(port: int) -
     rows = [row for each in shown for row in each.rows]
     newest_first = range(PARTITION_COMMITS - 1, -1, -1)
     assert [row[0] for row in rows] == [f"0:{n}" for n in newest_first]
-    effects = {row[0]: row[4] for row in rows}
+    effects = {row[0]: row[1] for row in rows}
     assert effects["0:200"] == "Set back: 399 offsets are read again."
     assert effects["0:201"] == "Moved forward by 401."
     assert effects["0:0"] == "First commit: there was no offset."

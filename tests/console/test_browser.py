@@ -1,0 +1,89 @@
+"""The console in a browser: screens from 390 to 2,560 pixels, the keyboard, and the rules of axe-core."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from support.console.browser import Browser, browser, needs_browser
+from support.console.served import served
+from support.queries.lakes import commit, small_lake
+from support.report.report_rows import TAGS
+
+pytestmark = [pytest.mark.slow, needs_browser]
+
+AXE = Path(__file__).with_name("axe-core") / "axe.min.js"
+WIDTHS = (390, 1280, 2560)
+LONG = "a-group-with-a-long-name-" * 9
+GROUPS = ["billing", TAGS, LONG, "שלום \u202eabc"]
+OF_LONG = urlencode({"group": LONG, "topic": LONG, "partition": 0})
+PAGES = (
+    "/", "/?q=nothing-like-this", "/?sort=-offsets&at=2000", "/group?group=billing", f"/group?{OF_LONG}",
+    "/partition?group=billing&topic=billing&partition=0", f"/partition?{OF_LONG}", "/group",
+)  # fmt: skip
+
+ENTER = "\ue007"
+TAB = "\ue004"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    path = tmp_path_factory.mktemp("console") / "lake"
+    of = [{"group_id": name, "topic": name, "partition": 0, "committed_offset": 7, "log_offset": 1} for name in GROUPS]
+    steps = [commit(n, 1000 - n % 40, log_timestamp=1_000 + n, group_id="billing", topic="billing") for n in range(300)]
+    first = [commit(1000 + n, 5, group_id=name, topic=name, log_timestamp=1_000) for n, name in enumerate(GROUPS[1:])]
+    many = [{"group_id": f"g{n:03}", "member_count": 0, "state": "Empty"} for n in range(200)]
+    named = [{"group_id": name, "member_count": 3, "state": "Stable"} for name in GROUPS]
+    small_lake(path, groups=[*many, *named], offsets=of, offset_commits=[*steps, *first])
+    with served(path) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_pages_fit_the_screen_and_follow_the_rules_of_accessibility(
+    address: str, window: Browser, tmp_path: Path, width: int, dark: bool
+) -> None:
+    window.show(width, dark=dark)
+    for number, page in enumerate(PAGES):
+        window.requests()
+        window.open(address + page)
+        assert window.run("return document.documentElement.scrollWidth") <= width, page
+        window.screenshot(tmp_path / f"{number}.png")
+        expected = {address + page, *(f"{address}/static/{name}" for name in ("console.css", "console.js", "icon.svg"))}
+        assert {*window.requests()} <= expected
+        assert [message for message in window.messages() if "400 (Bad Request)" not in message] == []
+        window.run(AXE.read_text(encoding="utf-8"))
+        found = window.run("return axe.run()")
+        assert "color-contrast" in {rule["id"] for rule in found["passes"]}
+        assert [
+            (rule["id"], [node["html"] for node in rule["nodes"]])
+            for rule in found["violations"]
+            if rule["impact"] in {"serious", "critical"}
+        ] == [], page
+
+
+def test_groups_are_found_with_the_keyboard_alone(address: str, window: Browser) -> None:
+    window.show(1280, dark=False)
+    window.open(address)
+    window.press(TAB)
+    assert window.run("return document.activeElement.textContent") == "Skip to the content"
+    window.press("/", *"bill", ENTER)
+    window.await_true("return new URL(location).search === '?q=bill'")
+    window.run("document.querySelector('tbody a').focus()")
+    window.press(ENTER)
+    window.await_true("return document.querySelector('h1')?.textContent === 'Group billing'")
+    window.press("/")
+    window.await_true("return document.activeElement.id === 'search'")
+
+
+def test_a_time_has_the_zone_of_the_browser_on_hover(address: str, window: Browser) -> None:
+    window.open(f"{address}/group?group=billing")
+    assert "1970" in window.run("return document.querySelector('tbody time').title")

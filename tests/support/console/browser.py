@@ -1,0 +1,112 @@
+"""A browser without a window that is driven by the WebDriver protocol (W3C), as chromedriver speaks it."""
+
+import http.client
+import json
+import shutil
+import subprocess
+import time
+from base64 import b64decode
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DRIVER = shutil.which("chromedriver")
+needs_browser = pytest.mark.skipif(DRIVER is None, reason="chromedriver is not installed")
+
+_SECONDS = 300
+_STARTED = "ChromeDriver was started successfully on port "
+
+
+class Browser:
+    """One window; requests to other hosts than 127.0.0.1 fail, and are recorded."""
+
+    def __init__(self, port: int, profile: Path) -> None:
+        self._port, self._session = port, "/session"
+        options = [
+            "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
+            "--disable-background-networking", "--disable-component-update", f"--user-data-dir={profile}",
+            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+        ]  # fmt: skip
+        wanted = {
+            "goog:chromeOptions": {"args": options},
+            "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
+        }
+        self._session += "/" + self._post("", {"capabilities": {"alwaysMatch": wanted}})["sessionId"]
+
+    def show(self, width: int, *, dark: bool) -> None:
+        """Set the width of the screen in CSS pixels, and the colour scheme that the user prefers."""
+        screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        self._command("Emulation.setDeviceMetricsOverride", screen)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._command("Emulation.setEmulatedMedia", {"features": [scheme]})
+
+    def open(self, url: str) -> None:
+        """Open a page, and return when it has loaded."""
+        self._post("/url", {"url": url})
+
+    def run(self, script: str, *arguments: object) -> Any:
+        """Return the result of a script; that of a promise is awaited."""
+        return self._post("/execute/sync", {"script": script, "args": arguments})
+
+    def press(self, *keys: str) -> None:
+        """Press and release keys, one after the other."""
+        strokes = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
+        self._post("/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": strokes}]})
+
+    def messages(self) -> list[str]:
+        """Return what was written to the console of the browser since the last call."""
+        return [entry["message"] for entry in self._post("/se/log", {"type": "browser"})]
+
+    def requests(self) -> list[str]:
+        """Return the addresses that were requested since the last call."""
+        events = [json.loads(entry["message"])["message"] for entry in self._post("/se/log", {"type": "performance"})]
+        return [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+
+    def await_true(self, script: str) -> None:
+        """Wait until a script returns true: a key that is pressed opens a page later."""
+        end = time.monotonic() + _SECONDS
+        while not self.run(script):
+            assert time.monotonic() < end, script
+            time.sleep(0.05)
+
+    def screenshot(self, path: Path) -> None:
+        """Write a picture of the window."""
+        path.write_bytes(b64decode(self._request("GET", "/screenshot")))
+
+    def close(self) -> None:
+        """End the browser."""
+        self._request("DELETE", "")
+
+    def _command(self, name: str, parameters: Mapping[str, object]) -> None:
+        self._post("/goog/cdp/execute", {"cmd": name, "params": parameters})
+
+    def _post(self, path: str, body: Mapping[str, object]) -> Any:
+        return self._request("POST", path, json.dumps(body))
+
+    def _request(self, method: str, path: str, body: str | None = None) -> Any:
+        with closing(http.client.HTTPConnection("127.0.0.1", self._port, timeout=_SECONDS)) as connection:
+            connection.request(method, self._session + path, body)
+            value = json.load(connection.getresponse())["value"]
+        assert not (isinstance(value, dict) and "error" in value), value
+        return value
+
+
+@contextmanager
+def browser(profile: Path) -> Iterator[Browser]:
+    """Start chromedriver at a free port, and a browser with a new profile."""
+    assert DRIVER is not None
+    command: Sequence[str] = [DRIVER, "--port=0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as driver:
+        try:
+            assert driver.stdout is not None
+            started = next(line for line in driver.stdout if line.startswith(_STARTED))
+            opened = Browser(int(started.removeprefix(_STARTED).rstrip(".\n")), profile)
+            try:
+                yield opened
+            finally:
+                opened.close()
+        finally:
+            driver.terminate()
