@@ -280,6 +280,20 @@ def test_exported_offsets_can_be_imported(run: Run, log: Path, tmp_path: Path) -
     assert set(offsets(run, "bulk-4").values()) == {7}
 
 
+@pytest.mark.parametrize("file", ["before.parquet", "before.arrow", "before.jsonl", "before.csv"])
+def test_offsets_are_taken_over_from_a_snapshot(run: Run, log: Path, file: str) -> None:
+    code, _, errors = run("snapshot", file, "--log", str(log))
+    assert code == 0, errors
+    before = offsets(run, "bulk-7")
+    query(run, "reset", "bulk-7", "--all-topics", "--to-offset", "2", "--execute", "--log", str(log))
+    assert set(offsets(run, "bulk-7").values()) == {2}
+    rows = query(run, "import", file, "bulk-*", "--execute", "--log", str(log))
+    assert {(row["group_id"], row["outcome"]) for row in rows if row["outcome"] != "unchanged"} == {("bulk-7", "done")}
+    assert {row["evidence"] for row in rows} == {file}
+    assert offsets(run, "bulk-7") == before
+    assert query(run, "import", file, "bulk-7", "--log", str(log), "--execute")[0]["outcome"] == "unchanged"
+
+
 def test_from_group_copies_offsets_to_a_new_group(run: Run, log: Path) -> None:
     assert run("reset", "bulk-99", "--from-group", "bulk-5", "--execute", "--log", str(log))[0] == 0
     assert offsets(run, "bulk-99") == offsets(run, "bulk-5") != {}
@@ -307,6 +321,8 @@ def test_restore_as_of_sets_the_offset_of_that_time(run: Run, log: Path) -> None
         (("reset", "bulk-1", "--topic", "nothing", "--to-offset", "1"), 2, "Unknown topic 'nothing'"),
         (("reset", "bulk-1", "--all-topics", "--to-earliest"), 8, "cannot be made: see the column reason."),
         (("reset", "bulk-1", "--from-file", "gone.csv"), 2, "Cannot read gone.csv"),
+        (("import", "gone.csv"), 2, "Cannot read gone.csv"),
+        (("import", "gone.csv", "--zookeeper-config", "z"), 2, "--zookeeper-config is for addresses of ZooKeeper"),
         (("reset", "--all-topics", "--to-offset", "1"), 2, "Specify the group to reset."),
         (("restore", "bulk-1"), 2, "Specify what to restore"),
         (("restore", "bulk-1", "--as-of", "2001-01-01"), 2, "history begins at"),

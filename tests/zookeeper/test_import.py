@@ -142,7 +142,7 @@ def test_wrong_places_are_errors(run: Run, ensemble: Ensemble, chroot: str, clie
 @pytest.mark.usefixtures("lake")
 @pytest.mark.parametrize(
     "url",
-    ["zookeeper://host", "zookeeper://host:0x1", "http://host:2181", "zookeeper://h:1/../x", "zookeeper://h:1//x"],
+    ["zookeeper://host", "zookeeper://host:0x1", "zookeeper://h:1/../x", "zookeeper://h:1//x"],
 )
 def test_invalid_addresses_are_errors(run: Run, url: str) -> None:
     code, _, errors = run("import", url, *OPTIONS)

@@ -24,7 +24,7 @@ from offsetlake.cli.commands import report  # noqa: F401
 from offsetlake.cli.commands import console  # noqa: F401
 from offsetlake.cli.commands.changing import reset  # noqa: F401
 from offsetlake.cli.commands.changing import changes  # noqa: F401
-from offsetlake.cli.commands.changing import zookeeper  # noqa: F401
+from offsetlake.cli.commands.changing import imports  # noqa: F401
 from offsetlake.cli.commands.changing import translate  # noqa: F401
 from offsetlake.cli.commands import snapshot  # noqa: F401
 

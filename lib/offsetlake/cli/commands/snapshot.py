@@ -9,24 +9,31 @@ from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.options import LAKE_AND_LOG, QUESTIONS, command
 from offsetlake.cli.output import write_line
 from offsetlake.lake.lake import Lake
-from offsetlake.pipeline.compact.snapshot import export, read_snapshot
+from offsetlake.pipeline.compact.snapshot import read_snapshot
+from offsetlake.pipeline.snapshot_files import export
 
 
 @command(
     QUESTIONS,
     LAKE_AND_LOG,
     "offsetlake snapshot offsets.parquet",
+    "offsetlake snapshot offsets.csv --lake example/lake",
     "offsetlake snapshot groups.arrow --table groups --lake /lakes/prod --bootstrap broker-1:9092",
 )
 def snapshot(
     context: CommandContext,
-    file: Annotated[Path, typer.Argument(help="The file to write: .parquet or .arrow.")],
+    file: Annotated[Path, typer.Argument(help="The file to write: .parquet, .arrow, .jsonl or .csv.")],
     table: Annotated[
         Literal["offsets", "pending_offsets", "groups", "group_members"],
         typer.Option("--table", help="The state table. [dim]default: offsets[/]"),
     ] = "offsets",
 ) -> None:
-    """Export the current rows of a state table, including records of the log that no job has read yet."""
-    rows = read_snapshot(Lake.open(context.settings.lake), context.log).tables[table]
-    export(rows, file)
+    """Export the current rows of a state table, including records of the log that no job has read yet.
+
+    The file contains the position in the log that the rows correspond to, except .csv, which is the format of
+    kafka-consumer-groups for offsets of several groups. `offsetlake import` reads offsets from it.
+    """
+    read = read_snapshot(Lake.open(context.settings.lake), context.log)
+    rows = read.tables[table]
+    export(rows, read.ends, file)
     write_line(f"Wrote {rows.num_rows:,} rows of {table} to {file}")

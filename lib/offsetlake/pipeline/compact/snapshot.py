@@ -12,10 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from pyarrow import feather
 
-from offsetlake.errors import BadRequest
 from offsetlake.lake import plans, runs
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.foreign.guard import state_versions
@@ -36,7 +33,6 @@ from offsetlake.pipeline.ingest.plan import check_same_log
 from offsetlake.pipeline.ingest.rows import of_others
 from offsetlake.rules.reduction import KEY, latest, merged
 from offsetlake.util.arguments import lists_arguments
-from offsetlake.util.atomic_files import replacing
 from offsetlake.util.row_codes import rows_in
 
 _TABLES = ("offsets", "pending_offsets", "groups", "group_members")
@@ -84,26 +80,6 @@ def open_snapshot(lake: str | Path, log: str | Path | LogAddress) -> Snapshot:
         raise TypeError(f"open_snapshot(): log is a str, a Path or a LogAddress, not {type(log).__name__}")
     address = log if isinstance(log, LogAddress) else LogAddress(folder=Path(log))
     return read_snapshot(Lake.open(lake), address)
-
-
-def export(table: pa.Table, path: Path) -> None:
-    """Write a table atomically to a Parquet (`.parquet`) or Arrow (`.arrow`) file, according to its suffix.
-
-    Raises BadRequest if the suffix is another one, or if the file cannot be written.
-    """
-    writers = {".parquet": pq.write_table, ".arrow": feather.write_feather}
-    if path.suffix not in writers:
-        raise BadRequest(f"Cannot write {path}: the name of the file must end in .parquet or .arrow.")
-    plain = pa.table({name: _without_dictionary(table[name]) for name in table.column_names})
-    try:
-        with replacing(path) as file:
-            writers[path.suffix](plain, str(file))
-    except OSError as error:
-        raise BadRequest(f"Cannot write {path}: {error.strerror or error}.") from error
-
-
-def _without_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
 
 
 @dataclass(frozen=True, slots=True)
