@@ -30,8 +30,9 @@ MAX_REPORTED_ZNODES = 20
 @command(
     CHANGES,
     FORMAT | LAKE_AND_LOG,
-    "offsetlake import offsets.csv --lake example/lake",
-    "offsetlake import offsets.parquet 'billing-*' --lake /lakes/prod --bootstrap broker-1:9092 --execute",
+    "offsetlake snapshot moved.parquet --lake example/lake",
+    "offsetlake import moved.parquet --lake example/lake",
+    "offsetlake import moved.parquet 'billing*' --lake example/lake --execute",
     "offsetlake import zookeeper://zookeeper-1:2181/kafka --lake /lakes/prod --bootstrap broker-1:9092",
 )
 def import_(
