@@ -76,8 +76,9 @@ SAME_AS_MAINTAIN = {"run", "ingest", "compact", "expire", "emit", "rebuild"}
 SELECTS = {"sql"}
 """Commands whose argument determines the columns."""
 
-NEEDS_ZOOKEEPER = {"import"}
-"""Commands that need ZooKeeper: tests/zookeeper compares their columns with those of `reset`."""
+NEEDS_ZOOKEEPER = {"import", "export"}
+"""Commands that need ZooKeeper: tests/zookeeper compares the columns of `import` with those of `reset`, and lists those
+of `export`."""
 TWO_CLUSTERS = {"translate"}
 """Commands that need two clusters: tests/e2e/test_translate.py compares their columns with those of `undelete`."""
 

@@ -67,6 +67,7 @@ ELSEWHERE = {
     "offsetlake adopt --config ": "needs a cluster of its own; tests/serve/front/test_takeover.py has one",
     "offsetlake return --config ": "needs a cluster of its own; tests/serve/front/test_takeover.py has one",
     "offsetlake import zookeeper://": "needs ZooKeeper; tests/zookeeper has one",
+    "offsetlake export zookeeper://": "needs ZooKeeper; tests/zookeeper has one",
     "offsetlake serve --config /etc/": "does not end",
     "offsetlake translate ": "needs two clusters and MirrorMaker 2; tests/e2e/test_translate.py has them",
     "offsetlake lag --lake /lakes/prod --standby ": "needs two clusters; tests/e2e/test_translate.py has them",
@@ -96,6 +97,7 @@ ELSEWHERE = {
 
 OTHER_SERVERS = (
     "offsetlake import zookeeper://",
+    "offsetlake export zookeeper://",
     "offsetlake translate ",
     "offsetlake lag --lake /lakes/prod --standby ",
 )

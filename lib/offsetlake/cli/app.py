@@ -25,6 +25,7 @@ from offsetlake.cli.commands import console  # noqa: F401
 from offsetlake.cli.commands.changing import reset  # noqa: F401
 from offsetlake.cli.commands.changing import changes  # noqa: F401
 from offsetlake.cli.commands.changing import imports  # noqa: F401
+from offsetlake.cli.commands.changing import exports  # noqa: F401
 from offsetlake.cli.commands.changing import translate  # noqa: F401
 from offsetlake.cli.commands import snapshot  # noqa: F401
 

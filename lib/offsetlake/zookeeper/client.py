@@ -36,7 +36,7 @@ _HOST = r"(?:[^\s:/,@\[\]]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}"
 _URL = re.compile(rf"{SCHEME}(?P<hosts>{_HOST}(?:,{_HOST})*)(?P<chroot>(?:/(?!\.\.?(?:/|$))[^/]+)*)/?")
 _LOGGER = logging.getLogger("offsetlake.zookeeper")
 _LOGGER.addHandler(logging.NullHandler())  # otherwise Python writes each lost connection to standard error
-_LOST = (ConnectionLoss, SessionExpiredError, OperationTimeoutError, ConnectionClosedError)
+LOST = (ConnectionLoss, SessionExpiredError, OperationTimeoutError, ConnectionClosedError)
 
 SETTINGS = (
     "digest.user", "digest.password", "sasl.mechanism", "sasl.service", "sasl.principal", "sasl.username",
@@ -91,14 +91,14 @@ def connected(address: ZooKeeperAddress) -> Iterator[KazooClient]:
         try:
             client.start(CONNECT_SECONDS)
             exists = client.retry(client.exists, address.chroot or "/")
-        except (KazooTimeoutError, AuthFailedError, SASLException, RetryFailedError, *_LOST) as error:
+        except (KazooTimeoutError, AuthFailedError, SASLException, RetryFailedError, *LOST) as error:
             raise _unavailable(address, error) from error
         if exists is None:
             raise BadRequest(f"There is no znode {address.chroot} at {SCHEME}{address.hosts}: check the chroot.")
         client.chroot = address.chroot  # only now: `start` warns about one that does not exist
         try:
             yield client
-        except (RetryFailedError, *_LOST) as error:
+        except (RetryFailedError, *LOST) as error:
             raise _unavailable(address, error) from error
     finally:
         client.stop()
@@ -145,7 +145,7 @@ def _parts(paths: Iterable[str]) -> Iterator[list[str]]:
 def _responses(client: KazooClient, request: Request, paths: list[str], result: Any) -> Iterator[tuple[str, Any]]:
     try:
         yield from zip(paths, result.get(), strict=True)
-    except (UnimplementedError, *_LOST):  # a server before ZooKeeper 3.6
+    except (UnimplementedError, *LOST):  # a server before ZooKeeper 3.6
         results = [getattr(client, f"{request}_async")(path) for path in paths]
         for path, single in zip(paths, results, strict=True):
             yield path, _response(client, request, path, single)
@@ -155,13 +155,13 @@ def _response(client: KazooClient, request: Request, path: str, result: Any) -> 
     """Return a response or the KazooException in it; after a loss of the connection, request it again."""
     try:
         return result.get()
-    except _LOST:
+    except LOST:
         pass
     except KazooException as error:
         return error
     try:
         return client.retry(getattr(client, request), path)
-    except (RetryFailedError, *_LOST):
+    except (RetryFailedError, *LOST):
         raise
     except KazooException as error:
         return error

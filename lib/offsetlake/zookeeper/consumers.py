@@ -10,7 +10,7 @@ Source: kafka.utils.ZkUtils of Kafka 0.8 to 2.x.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -63,7 +63,7 @@ def read_offsets(client: KazooClient, pattern: str, progress: Callable[[int], No
         BadRequest: No group matches, or `/consumers` does not exist or cannot be read.
     """
     groups = _groups(client, pattern)
-    active = _active_consumers(client, groups)
+    active = active_consumers(client, groups)
     problems: list[str] = []
     topics = _children(client, (f"{ROOT}/{name}/offsets" for name in groups), problems)
     partitions = _children(client, topics, problems)
@@ -78,31 +78,7 @@ def read_offsets(client: KazooClient, pattern: str, progress: Callable[[int], No
     return ZooKeeperOffsets(pa.Table.from_batches([*batches, _batch(rows)]), problems)
 
 
-class _Row(NamedTuple):
-    group_id: str
-    topic: str
-    partition: int
-    new_offset: int | None
-    version: int | None
-    reason: str | None
-
-
-def _groups(client: KazooClient, pattern: str) -> list[str]:
-    try:
-        names = client.retry(client.get_children, ROOT)
-    except NoNodeError as error:
-        raise BadRequest(f"ZooKeeper has no znode {client.chroot}{ROOT}: check the chroot of the cluster.") from error
-    except NoAuthError as error:
-        raise BadRequest(
-            f"Cannot read the znode {client.chroot}{ROOT}: its ACL forbids it; check --zookeeper-config."
-        ) from error
-    found = [pattern] if pattern in names else sorted(name for name in names if fnmatchcase(name, pattern))
-    if not found:
-        raise BadRequest(f"There is no group {pattern!r} below the znode {client.chroot}{ROOT}.")
-    return found
-
-
-def _active_consumers(client: KazooClient, groups: list[str]) -> dict[str, str]:
+def active_consumers(client: KazooClient, groups: Collection[str]) -> dict[str, str]:
     """Return a text for each group with active consumers, or for which this cannot be determined."""
     found: dict[str, set[str]] = {}
     reasons: dict[str, str] = {}
@@ -129,6 +105,30 @@ def _active_consumers(client: KazooClient, groups: list[str]) -> dict[str, str]:
     return reasons
 
 
+class _Row(NamedTuple):
+    group_id: str
+    topic: str
+    partition: int
+    new_offset: int | None
+    version: int | None
+    reason: str | None
+
+
+def _groups(client: KazooClient, pattern: str) -> list[str]:
+    try:
+        names = client.retry(client.get_children, ROOT)
+    except NoNodeError as error:
+        raise BadRequest(f"ZooKeeper has no znode {client.chroot}{ROOT}: check the chroot of the cluster.") from error
+    except NoAuthError as error:
+        raise BadRequest(
+            f"Cannot read the znode {client.chroot}{ROOT}: its ACL forbids it; check --zookeeper-config."
+        ) from error
+    found = [pattern] if pattern in names else sorted(name for name in names if fnmatchcase(name, pattern))
+    if not found:
+        raise BadRequest(f"There is no group {pattern!r} below the znode {client.chroot}{ROOT}.")
+    return found
+
+
 def _children(client: KazooClient, paths: Iterable[str], problems: list[str]) -> Iterator[str]:
     for path, response in read_many(client, "get_children", paths):
         if isinstance(response, NoNodeError):
@@ -150,7 +150,7 @@ def _rows(client: KazooClient, paths: Iterable[str], active: dict[str, str], pro
         else:
             value, stat = response
             version = stat.version
-            offset, problem = _offset(value)
+            offset, problem = offset_in(value)
             reason = reason or _topic_problem(topic) or (problem and f"{path} {problem}")
         yield _Row(group, topic, int(partition), offset, version, reason)
 
@@ -171,7 +171,7 @@ def _topic_problem(topic: str) -> str | None:
     return f"{topic!r} is not a valid name of a topic: delete its znode"
 
 
-def _offset(value: bytes) -> tuple[int | None, str | None]:
+def offset_in(value: bytes) -> tuple[int | None, str | None]:
     """Return the offset that a znode contains, or what is wrong with it."""
     if _OFFSET.fullmatch(value) and int(value) <= MAX_OFFSET:
         return int(value), None

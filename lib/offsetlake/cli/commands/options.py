@@ -37,6 +37,12 @@ KafkaConfigOption = Annotated[
     str | None,
     typer.Option("--kafka-config", metavar="FILE", help="A Kafka client properties file, with security.protocol etc."),
 ]
+ZooKeeperConfigOption = Annotated[
+    str | None,
+    typer.Option(
+        "--zookeeper-config", metavar="FILE", help="A properties file with credentials: digest.user, sasl.*, tls.*."
+    ),
+]
 ConfigOption = Annotated[
     str | None, typer.Option("--config", metavar="FILE", help="A settings file (TOML) that overrides the defaults.")
 ]

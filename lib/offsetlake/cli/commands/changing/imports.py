@@ -10,7 +10,7 @@ import typer
 from offsetlake.cli.commands.changing.changes import ExecuteOption
 from offsetlake.cli.commands.changing.plans import ALTERATIONS_SHOWN, change_offsets
 from offsetlake.cli.commands.context import CommandContext
-from offsetlake.cli.commands.options import CHANGES, FORMAT, LAKE_AND_LOG, command
+from offsetlake.cli.commands.options import CHANGES, FORMAT, LAKE_AND_LOG, ZooKeeperConfigOption, command
 from offsetlake.cli.config import read_properties
 from offsetlake.cli.output import write_note
 from offsetlake.cli.progress import Progress
@@ -47,12 +47,7 @@ def import_(
     pattern: Annotated[
         str, typer.Argument(metavar="[PATTERN]", help="A group, or a shell pattern of groups.", show_default=False)
     ] = "*",
-    zookeeper_config: Annotated[
-        str | None,
-        typer.Option(
-            "--zookeeper-config", metavar="FILE", help="A properties file with credentials: digest.user, sasl.*, tls.*."
-        ),
-    ] = None,
+    zookeeper_config: ZooKeeperConfigOption = None,
     execute: ExecuteOption = False,
 ) -> None:
     """Take over offsets from a file, or those that consumers of Kafka 0.8 to 2.x store in ZooKeeper.

@@ -1,7 +1,7 @@
 """Shows the plan of a change of offsets or, with `--execute`, executes it and shows the outcome."""
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -69,26 +69,44 @@ def change_offsets(
         else:
             with up_to_date_copy(lake, log, say) as copy:
                 rows = changes.with_outcome(plan(copy)).sort_by(_SORTING)
-        refused = changes.count_of(rows, "refused")
-        changed = rows.num_rows - refused - changes.count_of(rows, "unchanged")
-        answer = _with_difference(rows)
-        style = context.settings.format
-        write(_with_headings(answer) if style == "table" else answer, style, shown)
-        if LIMIT in rows.column_names:
-            _note_members(rows)
-        if not changed and not refused:
-            write_note("Nothing to change.")
-        elif changed and execute:
-            live = ["--live"] if LIMIT in rows.column_names else []
-            undo = shlex.join(["offsetlake", "restore", "--run", str(run_id), *live, *context.flags(*_SOURCE)])
-            write_note(f"{changed:,} changes were made. To undo them: {undo}")
-        elif changed:
-            impossible = f", {refused:,} cannot be made" if refused else ""
-            again = shlex.join(["offsetlake", *context.arguments, "--execute"])
-            write_note(f"{changed:,} changes are planned{impossible}; nothing was changed. To execute them: {again}")
-        if refused and (execute or not changed):
-            problem = "were refused" if execute else "cannot be made"
-            raise Refused(f"{refused:,} of {rows.num_rows:,} changes {problem}: see the column reason.")
+        live = ["--live"] if LIMIT in rows.column_names else []
+        undo = ["restore", "--run", str(run_id), *live, *context.flags(*_SOURCE)]
+        show_outcomes(context, rows, shown, undo, execute=execute)
+
+
+def show_outcomes(
+    context: CommandContext, rows: pa.Table, shown: Mapping[str, int], undo: Sequence[str], *, execute: bool
+) -> None:
+    """Show the outcome of each row of a plan, or of its execution, and the command that executes or undoes it.
+
+    Args:
+        context: The context of the command.
+        rows: The rows, with the columns `outcome`, `reason` and `committed_offset`.
+        shown: The columns for people with their importance.
+        undo: The words after `offsetlake` of the command that undoes what was executed.
+        execute: Whether the plan was executed.
+
+    Raises:
+        Refused: A row was refused or, if nothing is planned, cannot be executed.
+    """
+    refused = changes.count_of(rows, "refused")
+    changed = rows.num_rows - refused - changes.count_of(rows, "unchanged")
+    answer = _with_difference(rows)
+    style = context.settings.format
+    write(_with_headings(answer) if style == "table" else answer, style, shown)
+    if LIMIT in rows.column_names:
+        _note_members(rows)
+    if not changed and not refused:
+        write_note("Nothing to change.")
+    elif changed and execute:
+        write_note(f"{changed:,} changes were made. To undo them: {shlex.join(['offsetlake', *undo])}")
+    elif changed:
+        impossible = f", {refused:,} cannot be made" if refused else ""
+        again = shlex.join(["offsetlake", *context.arguments, "--execute"])
+        write_note(f"{changed:,} changes are planned{impossible}; nothing was changed. To execute them: {again}")
+    if refused and (execute or not changed):
+        problem = "were refused" if execute else "cannot be made"
+        raise Refused(f"{refused:,} of {rows.num_rows:,} changes {problem}: see the column reason.")
 
 
 def _note_members(rows: pa.Table) -> None:
