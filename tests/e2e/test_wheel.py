@@ -83,7 +83,8 @@ offsetlake undelete nightly-report
 offsetlake snapshot offsets.parquet
 offsetlake import offsets.parquet
 """
-NEEDS_A_CLUSTER = {"lag", "adopt", "return", "translate", "forget"}  # forget: needs the audit events of a served log
+NEEDS_A_CLUSTER = {"lag", "adopt", "return", "translate", "export", "forget"}
+"""Commands that are not run: `export` needs ZooKeeper, `forget` the audit events of a served log."""
 
 
 @pytest.fixture(scope="module")
