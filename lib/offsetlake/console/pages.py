@@ -3,15 +3,25 @@
 from collections.abc import Mapping
 from functools import cache
 
+from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from offsetlake.console.state import PageState
 from offsetlake.util.escaping import visible
 from offsetlake.util.times import to_iso
+
+NAVIGATION = (("/", "Groups"),)
+"""The paths of the pages that every page links to, with their titles."""
 
 
 def render(template: str, **values: object) -> str:
     """Return a page; unprintable characters of the filter `text` are shown as escapes."""
     return _environment().get_template(template).render(**values)
+
+
+def page_response(template: str, state: PageState, command: str, **values: object) -> HTMLResponse:
+    """Return the response with a page, which shows the `command` that has the same answer."""
+    return HTMLResponse(render(template, state=state, command=command, **values))
 
 
 def effect(row: Mapping[str, object]) -> str:
@@ -37,4 +47,5 @@ def _environment() -> Environment:
     environment.filters["number"] = lambda value: "" if value is None else f"{value:,}"
     environment.filters["time"] = lambda value: "" if value is None else to_iso(value)
     environment.globals["effect"] = effect
+    environment.globals["navigation"] = NAVIGATION
     return environment

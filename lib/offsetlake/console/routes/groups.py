@@ -1,0 +1,39 @@
+"""The pages of groups, of a group, and of a partition."""
+
+from fastapi import FastAPI, Response
+
+from offsetlake.console.answers import Answers
+from offsetlake.console.pages import page_response
+from offsetlake.console.routes.parameters import Text
+from offsetlake.console.state import PAGE_ROWS, PageState, command_line
+from offsetlake.queries.questions import STATES
+
+
+def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
+    """Add the routes to an application; commands on the pages name `lake`."""
+
+    @app.get("/")
+    def groups(at: Text = "", q: Text = "", state: Text = "", sort: Text = "group_id", page: int = 1) -> Response:
+        shown = PageState(at=at.strip(), q=q, state=state, sort=sort, page=page)
+        rows, total = answers.groups(shown)
+        command = command_line("groups", group=shown.pattern, state=state or None, as_of=shown.at or None, lake=lake)
+        more = total > page * PAGE_ROWS
+        return page_response(
+            "groups.html", shown, command, rows=rows.to_pylist(), total=total, more=more, states=STATES
+        )
+
+    @app.get("/group")
+    def group(group: Text, at: Text = "", page: int = 1) -> Response:
+        shown = PageState(at=at.strip(), group=group, page=page)
+        rows, total = answers.group(shown)
+        command = command_line("offsets", group=group, as_of=shown.at or None, lake=lake)
+        return page_response(
+            "group.html", shown, command, rows=rows.to_pylist(), total=total, more=total > page * PAGE_ROWS
+        )
+
+    @app.get("/partition")
+    def partition(group: Text, topic: Text, partition: int, at: Text = "", page: int = 1) -> Response:
+        shown = PageState(at=at.strip(), group=group, topic=topic, partition=partition, page=page)
+        rows, more = answers.commits(shown)
+        command = command_line("history", group=group, topic=topic, partition=partition, lake=lake)
+        return page_response("partition.html", shown, command, rows=rows.to_pylist(), more=more)
