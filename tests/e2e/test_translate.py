@@ -139,7 +139,7 @@ def test_no_record_is_skipped_and_as_many_are_read_twice_as_planned(
     verdicts = {row["verdict"] for row in done.rows}
     assert verdicts == {"exact"} if known != "syncs" or processed in (0, 1, ENDS[0]) else verdicts <= {"exact", "safe"}
     of_changes = json.loads(COLUMNS.read_text(encoding="utf-8"))["questions"]["undelete"]
-    added = ["source_topic", "source_offset", "verdict", "read_twice"]
+    added = ["source_topic", "source_offset", "verdict", "read_twice", "skipped"]
     assert {tuple(row) for row in (*planned.rows, *done.rows)} == {(*list(of_changes)[:-1], *added, "difference")}
     assert _decided(done.rows) == _decided(planned.rows)
     starts = {row["partition"]: row["committed_offset"] for row in done.rows}
@@ -150,6 +150,20 @@ def test_no_record_is_skipped_and_as_many_are_read_twice_as_planned(
     assert max((first + second).values()) <= 2
     assert (first & second).total() == sum(row["read_twice"] for row in done.rows)
     assert sum(row["read_twice"] for row in done.rows if row["verdict"] == "exact") == 0
+
+
+def test_at_most_once_reads_no_record_twice_and_skips_no_more_than_planned(
+    clusters: Clusters, lost: Sequence[str]
+) -> None:
+    group, processed = "at-most-once", 777
+    first = _read(clusters.source, group, TOPIC, {0: (0, processed)})
+    catch_up(clusters.source, clusters.source_lake)
+    done = clusters.ask(group, *lost, "--syncs-at", "target", "--at-most-once", "--execute")
+    [row] = done.rows
+    assert (done.code, row["verdict"], row["outcome"], row["read_twice"]) == (0, "ahead", "done", 0)
+    second = _read(clusters.target, group, REPLICA, {0: (row["committed_offset"], ENDS[0])})
+    assert not first & second, "no record is read twice"
+    assert ENDS[0] - (first + second).total() <= row["skipped"]
 
 
 def test_equal_records_are_distinguished_by_their_timestamps_or_not_at_all(clusters: Clusters) -> None:

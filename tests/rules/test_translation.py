@@ -46,15 +46,17 @@ def test_no_record_is_skipped_and_no_more_are_read_twice_than_stated(
     found = by_syncs(
         np.array([offset for _, offset in offsets]), search(replicas, offsets, [*sizes, 1]), np.zeros_like(ends), ends
     )
-    for (p, offset), at_target, exact, limit in zip(offsets, *(column.tolist() for column in found), strict=True):
+    for (p, offset), at_target, exact, limit, latest in zip(offsets, *(c.tolist() for c in found), strict=True):
         if at_target == NONE:
             continue
         replica = replicas[p]
         assert not replica.loses(offset, at_target)
         actual = replica.read_twice(offset, at_target)
         assert actual <= limit
+        assert replica.read_twice(offset, latest) == 0
+        assert latest >= at_target
         if exact:
-            assert (actual, limit) == (0, 0)
+            assert (actual, limit, latest) == (0, 0, at_target)
 
 
 @given(EVENTS, st.integers(1, 9))
@@ -76,7 +78,7 @@ def test_every_offset_from_the_first_sync_on_is_known_and_those_of_syncs_are_exa
 def test_a_lagging_offset_between_two_syncs_follows_the_earlier_one() -> None:
     replica = Replica(records=[*range(100)], syncs=[(0, 0), (40, 40), (90, 90)])
     found = by_syncs(np.array([60]), search([replica], [(0, 60)], [1]), np.array([0]), np.array([100]))
-    assert [column.tolist() for column in found] == [[41], [False], [19]]
+    assert [column.tolist() for column in found] == [[41], [False], [19], [90]]
 
 
 def test_an_offset_that_the_target_does_not_have_is_unknown() -> None:
@@ -88,4 +90,4 @@ def test_an_offset_that_the_target_does_not_have_is_unknown() -> None:
 def test_a_checkpoint_is_safe_and_never_exact() -> None:
     bounds = search([Replica(records=[*range(30)], syncs=[(10, 8), (20, 18)])], [(0, 25), (0, 9)], [5])
     found = by_checkpoints(bounds, np.array([0, 0]), np.array([30, 30]))
-    assert [column.tolist() for column in found] == [[18, NONE], [False, False], [12, NONE]]
+    assert [column.tolist() for column in found] == [[18, NONE], [False, False], [12, NONE], [30, NONE]]

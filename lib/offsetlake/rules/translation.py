@@ -187,11 +187,13 @@ class Translated(NamedTuple):
     | offset     | The offset at the target; NONE if it is unknown |
     | exact      | Whether no record before the offset follows it |
     | read_twice | The maximum number of records that follow it although they are before the offset; NONE if unknown |
+    | latest     | An offset at the target that no record before the offset follows; NONE if unknown |
     """
 
     offset: Ints
     exact: _Flags
     read_twice: Ints
+    latest: Ints
 
 
 def by_syncs(offsets: Ints, bounds: Bounds, starts: Ints, ends: Ints) -> Translated:
@@ -214,8 +216,12 @@ def by_syncs(offsets: Ints, bounds: Bounds, starts: Ints, ends: Ints) -> Transla
     exact = known & (distance <= 1) & ~bounds.repeated
     limit = np.where((bounds.following != NONE) & (bounds.following <= ends), bounds.following, ends)
     records = np.where(bounds.repeated, ends - offset, np.minimum(distance - step, limit - offset))
+    latest = np.where(exact, offset, np.where(bounds.repeated, ends, limit))
     return Translated(
-        np.where(known, offset, NONE), exact, np.where(known, np.where(exact, 0, np.maximum(records, 0)), NONE)
+        np.where(known, offset, NONE),
+        exact,
+        np.where(known, np.where(exact, 0, np.maximum(records, 0)), NONE),
+        np.where(known, latest, NONE),
     )
 
 
@@ -233,5 +239,8 @@ def by_checkpoints(bounds: Bounds, starts: Ints, ends: Ints) -> Translated:
     offset = bounds.downstream
     known = (bounds.upstream != NONE) & (offset >= starts) & (offset <= ends)
     return Translated(
-        np.where(known, offset, NONE), np.zeros(len(offset), np.bool_), np.where(known, ends - offset, NONE)
+        np.where(known, offset, NONE),
+        np.zeros(len(offset), np.bool_),
+        np.where(known, ends - offset, NONE),
+        np.where(known, ends, NONE),
     )

@@ -42,6 +42,7 @@ class Translation:
     | target  | The target. |
     | syncs   | The topic with offset syncs; None if the cluster that has it is not available. |
     | standby | Whether groups that ever had members at the target are refused, even if they have none now. |
+    | at_most_once | Whether groups skip records, rather than read them twice, where an offset is not exact. |
     """
 
     offsets: pa.Table
@@ -49,6 +50,7 @@ class Translation:
     target: KafkaConnection
     syncs: mirror_topics.Evidence | None
     standby: bool = False
+    at_most_once: bool = False
 
 
 def source_offsets(lake: Lake, pattern: str, as_of_ms: int | None = None) -> pa.Table:
@@ -77,8 +79,9 @@ def plan_translation(lake: Lake, request: Translation, now: int) -> pa.Table:
     |---------------|--------|-------------|
     | source_topic  | string | Topic at the source |
     | source_offset | int64  | Committed offset at the source |
-    | verdict       | string | exact: no processed record is read again; safe: some are; unknown: refused |
+    | verdict       | string | exact; safe: records are read again; ahead: records are skipped; unknown: refused |
     | read_twice    | int64  | Maximum number of records that are read again; null if the verdict is unknown |
+    | skipped       | int64  | Maximum number of records that are skipped; null if the verdict is unknown |
 
     Args:
         lake: The lake of the target.
@@ -99,7 +102,8 @@ def plan_translation(lake: Lake, request: Translation, now: int) -> pa.Table:
     if request.source is not None:
         found = _by_records(request.source, request, replicated, found, evidence, np.where(repeated, ends, NONE))
     known = found.offset != NONE
-    offset = pa.array(found.offset, mask=~known)
+    new, read_twice = (found.latest, found.latest * 0) if request.at_most_once else (found.offset, found.read_twice)
+    offset = pa.array(new, mask=~known)
     wanted = {
         "group_id": source["group_id"],
         "topic": pc.coalesce(replicated, source["topic"].combine_chunks()),
@@ -117,12 +121,14 @@ def plan_translation(lake: Lake, request: Translation, now: int) -> pa.Table:
         is_used = pc.is_in(source["group_id"].cast(pa.string()), value_set=used)
         wanted["reason"] = pc.coalesce(wanted["reason"], pc.if_else(is_used, _USED, None).cast(pa.string()))
     plan = plan_alterations(groups, targets.wanted_rows(wanted, source.num_rows), Strategy("translate"), now)
-    verdict = np.where(known, np.where(found.exact, "exact", "safe"), "unknown")
+    inexact = "ahead" if request.at_most_once else "safe"
+    verdict = np.where(known, np.where(found.exact, "exact", inexact), "unknown")
     columns = {
         "source_topic": source["topic"],
         "source_offset": source["committed_offset"],
         "verdict": pa.array(verdict, pa.string()),
-        "read_twice": pa.array(found.read_twice, mask=~known),
+        "read_twice": pa.array(read_twice, mask=~known),
+        "skipped": pa.array(new - found.offset, mask=~known),
     }
     places = zip(
         *(source[name].to_pylist() for name in ("topic", "partition", "committed_offset")), evidence, strict=True
@@ -200,13 +206,15 @@ def _by_records(
         )
         for row in rows
     ]
-    offset, exact, read_twice = found.offset.copy(), found.exact.copy(), found.read_twice.copy()
+    offset, exact = found.offset.copy(), found.exact.copy()
+    read_twice, latest = found.read_twice.copy(), found.latest.copy()
     for number, (position, text) in search_records(source, request.target, wanted).items():
         row = rows[number]
         offset[row], exact[row] = position, limits[row] == NONE
         read_twice[row] = max(int(limits[row]) - position, 0)
+        latest[row] = max(int(limits[row]), position)
         evidence[row] = text
-    return Translated(offset, exact, read_twice)
+    return Translated(offset, exact, read_twice, latest)
 
 
 def _evidence(kind: str, bounds: Bounds, used: npt.NDArray[np.bool_]) -> Iterator[str | None]:

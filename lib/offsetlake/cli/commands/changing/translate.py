@@ -22,7 +22,7 @@ from offsetlake.util.times import now_ms, to_ms
 # The columns of a plan for people by their headings, each with its importance (`offsetlake.cli.tables.Column`).
 _SHOWN = {
     "group_id": 1, "topic": 1, "partition": 1, "source_offset": 2, "current_offset": 3, "new_offset": 1, "verdict": 1,
-    "read_twice": 1, "outcome": 2, "reason": 1, "evidence": 4,
+    "read_twice": 1, "skipped": 2, "outcome": 2, "reason": 1, "evidence": 4,
 }  # fmt: skip
 
 
@@ -68,12 +68,17 @@ def translate(
             help="Omit offsets that cannot be translated, and groups that ever had members at the target.",
         ),
     ] = False,
+    at_most_once: Annotated[
+        bool,
+        typer.Option("--at-most-once", help="Skip records, rather than read them twice, where it is not exact."),
+    ] = False,
     execute: ExecuteOption = False,
 ) -> None:
     """Set the offsets of groups at a cluster to which MirrorMaker 2 replicates topics, so that no record is skipped.
 
     --lake and --bootstrap are the source. The verdict of an offset is exact (no processed record is read again), safe
-    (at most `read_twice` records are read again) or unknown (refused). Groups with members at the target are refused.
+    (at most `read_twice` records are read again), ahead (with --at-most-once: at most `skipped` records are skipped) or
+    unknown (refused). Groups with members at the target are refused.
 
     --continuous is for a standby, and is repeated every few minutes: it succeeds if some offsets cannot be translated.
     """
@@ -96,7 +101,7 @@ def translate(
         syncs = offset_syncs(source, connection, syncs_at, alias)
     if syncs is None or not syncs.topics:
         write_note(f"No offset syncs at the {syncs_at} are available.")
-    request = Translation(offsets, source, connection, syncs, standby=continuous)
+    request = Translation(offsets, source, connection, syncs, standby=continuous, at_most_once=at_most_once)
     change_offsets(
         target,
         "translate",
