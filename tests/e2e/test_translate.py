@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient
 from offsetlake.cli import main
 from offsetlake.log.cluster.admin import ClusterAdmin, OffsetToCommit
 from offsetlake.log.cluster.connection import KafkaConnection
+from offsetlake.pipeline.changes import record_search
 from support.broker import workload
 from support.broker.broker import START_SECONDS, Broker, free_ports
 from support.e2e.live import Answer, catch_up, lake_of, run_to_undo
@@ -166,7 +167,10 @@ def test_at_most_once_reads_no_record_twice_and_skips_no_more_than_planned(
     assert ENDS[0] - (first + second).total() <= row["skipped"]
 
 
-def test_equal_records_are_distinguished_by_their_timestamps_or_not_at_all(clusters: Clusters) -> None:
+def test_equal_records_are_distinguished_by_their_timestamps_or_not_at_all(
+    clusters: Clusters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_search, "MAX_AT_ONCE", 1)
     _commit(clusters.source, "equal", {(EQUAL, 0): 50, (EQUAL, 1): 55})
     none, some = clusters.ask("equal").rows
     assert (none["verdict"], some["verdict"], some["committed_offset"]) == ("unknown", "exact", 55)

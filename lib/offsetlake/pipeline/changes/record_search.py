@@ -15,6 +15,8 @@ WINDOW = 20
 """Offsets before and after an offset at the source whose records are compared."""
 MAX_SEARCHED = 2_000
 """Offsets of the target in which one position is searched."""
+MAX_AT_ONCE = 100
+"""Offsets that are searched together, because up to 2,040 records of each are in memory."""
 _FETCH_BYTES = 1 << 20
 
 
@@ -59,11 +61,26 @@ def search_records(
     Raises:
         LogUnavailable: A cluster cannot be read.
     """
+    found: dict[int, FoundOffset] = {}
     with ClusterAdmin(source) as at_source, ClusterAdmin(target) as at_target:
-        windows = _windows(source, at_source, wanted)
-        ends = at_target.log_ends({wanted[number].target for number in windows})
-        windows = {number: window for number, window in windows.items() if wanted[number].target in ends}
-        begins = _begins(at_target, wanted, windows)
+        for first in range(0, len(wanted), MAX_AT_ONCE):
+            portion = wanted[first : first + MAX_AT_ONCE]
+            offsets = _search(source, target, at_source, at_target, portion)
+            found |= {first + number: offset for number, offset in offsets.items()}
+    return found
+
+
+def _search(
+    source: KafkaConnection,
+    target: KafkaConnection,
+    at_source: ClusterAdmin,
+    at_target: ClusterAdmin,
+    wanted: Sequence[Wanted],
+) -> dict[int, FoundOffset]:
+    windows = _windows(source, at_source, wanted)
+    ends = at_target.log_ends({wanted[number].target for number in windows})
+    windows = {number: window for number, window in windows.items() if wanted[number].target in ends}
+    begins = _begins(at_target, wanted, windows)
     found = {}
     ranges = {
         number: OffsetRange(max(begin, ends[wanted[number].target][0]), ends[wanted[number].target][1])
