@@ -136,6 +136,37 @@ def test_an_instant_shows_what_was_committed_by_then(port: int) -> None:
     assert "history begins at 1970-01-01T00:00:01.000Z" in earlier.text
 
 
+def test_the_timeline_shows_all_commits_and_the_instants_of_the_page(port: int) -> None:
+    shown = page(port, "/?at=5500&and=100000")
+    assert f"{PARTITION_COMMITS + len(NAMES):,} commits" in shown.text
+    sliders = [attributes for tag, attributes in shown.tags if tag == "input" and attributes.get("type") == "range"]
+    assert [(slider["data-sets"], slider["value"]) for slider in sliders] == [("at", "5500"), ("and", "100000")]
+    assert len([tag for tag, attributes in shown.tags if attributes.get("class") == "instant"]) == 2
+
+
+def test_a_second_instant_shows_differences(port: int, run: object) -> None:
+    assert names(page(port, "/?at=5500&and=100000")) == ["g001"]
+    (group,) = page(port, "/?at=210000&and=200000&q=g0").rows
+    assert group == ["g001", "1", "0", "0", "0", "+10"]
+    (back,) = page(port, "/?at=200000&and=201000").rows
+    assert back == ["g001", "1", "1", "0", "0", "-399"]
+    shown = page(port, "/group?group=g001&at=201000&and=200000")
+    assert shown.rows == [["t:0", "1,199", "800", "-399"]]
+    code, out, err = run(*shlex.split(shown.command)[1:], "--format", "json")  # type: ignore[operator]
+    assert (code, [json.loads(line)["difference"] for line in out.splitlines()]) == (0, [-399]), err
+    assert "No offset differs" in page(port, "/?at=5500&and=5600").text
+    assert "No offset of the group differs" in page(port, "/group?group=g001&at=5500&and=5600").text
+
+
+@pytest.mark.parametrize("path", ["/?", "/group?group=g001&", "/partition?group=g001&topic=t&partition=0&"])
+def test_the_instants_are_in_every_link_to_another_page(port: int, path: str) -> None:
+    shown = page(port, f"{path}at=5500&and=9000")
+    links = {text: link for text, link in shown.links.items() if text not in {"Newest state", "End the comparison"}}
+    assert "Groups" in links
+    for link in links.values():
+        assert link.startswith("#") or ("at=5500" in link and "and=9000" in link), link
+
+
 def test_every_commit_of_a_partition_is_on_one_page_with_its_effect(port: int) -> None:
     shown = [page(port, f"/partition?group=g001&topic=t&partition=0&page={n}") for n in (1, 2, 3)]
     rows = [row for each in shown for row in each.rows]
@@ -170,6 +201,8 @@ def test_names_of_hostile_clients_stay_text(port: int, name: str) -> None:
         ("/?page=99999999999999", "Invalid page"),
         ("/?state=Asleep", "no group can be in state 'Asleep'"),
         ("/?at=yesterday", "Invalid timestamp 'yesterday'"),
+        ("/?at=5500&and=tomorrow", "Invalid timestamp 'tomorrow'"),
+        ("/?and=5500", "A second instant needs a first one"),
         ("/group", "group: Field required"),
         ("/group?group=unknown", "no offset of group unknown was ever committed"),
         ("/partition?group=g001&topic=t&partition=x", "partition: Input should be a valid integer"),

@@ -3,15 +3,19 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import chain
 
 import pyarrow as pa
 
 from offsetlake.console.state import PAGE_ROWS, PageState
 from offsetlake.lake.foreign.guard import refuse_changed
+from offsetlake.lake.history_files import ALL_RUNS, history_files
 from offsetlake.lake.lake import Lake
 from offsetlake.location.locate import LakeLocation
 from offsetlake.queries import questions
 from offsetlake.queries.as_of import groups_as_of, offsets_as_of
+from offsetlake.queries.diff import diff, diff_by_group
+from offsetlake.queries.exploring.timeline import Timeline, Timelines
 
 _MAX_CACHED = 8
 _MAX_QUERIES_AT_ONCE = 2  # each may use the memory that the engine permits
@@ -26,19 +30,27 @@ class Answers:
         self._location = location
         self._cache: OrderedDict[_Key, pa.Table] = OrderedDict()
         self._cache_lock = threading.Lock()
+        self._timelines, self._timeline_lock = Timelines(), threading.Lock()
+        self._timeline: Timeline | None = None
+        self._timeline_versions: tuple[int, ...] = ()
         self._running = threading.BoundedSemaphore(_MAX_QUERIES_AT_ONCE)
 
     def groups(self, state: PageState) -> tuple[pa.Table, int]:
-        """Return one page of groups, with the columns of `questions.groups`, and the number of groups on all pages."""
-        lake = self._open()
-        at_ms = state.at_ms
-        tables = ("groups", "offsets") if at_ms is None else ("offset_commits", "transaction_markers", "group_records")
-        key = ("groups", at_ms, *lake.versions(*tables).values())
+        """Return one page of groups, with the columns of `questions.groups`, and the number of groups on all pages.
 
-        def query() -> pa.Table:
-            return questions.groups(lake) if at_ms is None else groups_as_of(lake, at_ms)
-
-        rows = questions.like(self._cached(key, query), state.pattern)
+        With two instants, the groups that differ between them, with the columns of `diff_by_group`.
+        """
+        lake, at_ms, span = self._open(), state.at_ms, state.span_ms
+        if span is not None:
+            rows = self._cached(self._until(lake, "diff", *span), lambda: diff_by_group(lake, *span))
+            rows = questions.like(rows, state.pattern)
+            return rows.slice((state.page - 1) * PAGE_ROWS, PAGE_ROWS), rows.num_rows
+        if at_ms is None:
+            key = ("groups", *lake.versions("groups", "offsets").values())
+            rows = self._cached(key, lambda: questions.groups(lake))
+        else:
+            rows = self._cached(self._until(lake, "groups", at_ms), lambda: groups_as_of(lake, at_ms))
+        rows = questions.like(rows, state.pattern)
         if state.state:
             rows = rows.filter(pa.compute.equal(rows["state"], state.state))
         column = state.sort.removeprefix("-")
@@ -49,14 +61,29 @@ class Answers:
     def group(self, state: PageState) -> tuple[pa.Table, int]:
         """Return one page of a group's offsets, with the columns of `offsets`, and the number of them on all pages.
 
-        Raises BadRequest if the group has never committed.
+        With two instants, the offsets that differ between them, with the columns of `diff`. Raises BadRequest if the
+        group has never committed.
         """
-        lake, at_ms = self._open(), state.at_ms
+        lake, at_ms, span = self._open(), state.at_ms, state.span_ms
         with self._running:
-            rows = questions.offsets(lake, state.group) if at_ms is None else offsets_as_of(lake, at_ms, state.group)
+            if span is not None:
+                rows = diff(lake, *span, state.group)
+            else:
+                rows = (
+                    questions.offsets(lake, state.group) if at_ms is None else offsets_as_of(lake, at_ms, state.group)
+                )
             if not rows.num_rows:
                 questions.check_committed(lake, state.group)
         return rows.slice((state.page - 1) * PAGE_ROWS, PAGE_ROWS), rows.num_rows
+
+    def timeline(self) -> Timeline | None:
+        """Return the timeline of the log; None if no record has a timestamp."""
+        lake = self._open()
+        versions = (*lake.versions("offset_commits", "group_records", "alterations", "runs").values(),)
+        with self._timeline_lock:
+            if versions != self._timeline_versions:
+                self._timeline, self._timeline_versions = self._timelines.timeline(lake), versions
+            return self._timeline
 
     def commits(self, state: PageState) -> tuple[pa.Table, bool]:
         """Return one page of the commits of a partition, as `questions.history`, and whether there is a next page.
@@ -75,15 +102,29 @@ class Answers:
         refuse_changed(lake)
         return lake
 
+    @staticmethod
+    def _until(lake: Lake, what: str, *instants: int) -> _Key:
+        """Return a key that changes only if a file is added or removed that can have records until the last instant."""
+        tables = ("offset_commits", "transaction_markers", "group_records")
+        files = (history_files(lake, table, 0, ALL_RUNS, max(instants)) for table in tables)
+        return (what, instants, frozenset(chain(*files)))
+
     def _cached(self, key: _Key, query: Callable[[], pa.Table]) -> pa.Table:
-        with self._running:
-            with self._cache_lock:
-                if key in self._cache:
-                    self._cache.move_to_end(key)
-                    return self._cache[key]
-            answer = query()
-            with self._cache_lock:
-                self._cache[key] = answer
-                while len(self._cache) > _MAX_CACHED:
-                    self._cache.popitem(last=False)
+        """Return the answer to a query, of which there is one for each key."""
+        answer = self._of_cache(key)
+        if answer is None:
+            with self._running:
+                answer = self._of_cache(key)  # another request may have had the same query meanwhile
+                if answer is None:
+                    answer = query()
+                    with self._cache_lock:
+                        self._cache[key] = answer
+                        while len(self._cache) > _MAX_CACHED:
+                            self._cache.popitem(last=False)
         return answer
+
+    def _of_cache(self, key: _Key) -> pa.Table | None:
+        with self._cache_lock:
+            if key in self._cache:
+                self._cache.move_to_end(key)
+            return self._cache.get(key)

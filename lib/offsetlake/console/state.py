@@ -1,17 +1,20 @@
 """The state of a page as its URL contains it, and the command that gives the same answer."""
 
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from urllib.parse import urlencode
 
 from offsetlake.errors import BadRequest
 from offsetlake.queries.questions import check_state
-from offsetlake.util.times import to_ms
+from offsetlake.util.times import to_iso, to_ms
 
 PAGE_ROWS = 100
 SORTS = ("group_id", "state", "member_count", "offsets")
 _MAX_PAGE = 10**9
 _WILDCARDS = frozenset("*?[")
+_PARAMETERS = {"second": "and"}
+"""The names of parameters that are not names of fields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +23,7 @@ class PageState:
 
     Attributes:
         at: The instant, as the reader wrote it; empty for the newest state.
+        second: A second instant to compare the first one with, the parameter `and`; empty for none.
         q: A part of the names of groups, or a shell pattern.
         state: Only groups in this state; empty for all.
         sort: A column of SORTS, after a minus for descending order.
@@ -29,6 +33,7 @@ class PageState:
     """
 
     at: str = ""
+    second: str = ""
     q: str = ""
     state: str = ""
     sort: str = "group_id"
@@ -44,13 +49,35 @@ class PageState:
         if not 1 <= self.page <= _MAX_PAGE:
             raise BadRequest(f"Invalid page {self.page}: expected a number from 1 to {_MAX_PAGE}.")
         check_state(self.state or None)
-        if self.at:
-            to_ms(self.at)
+        for instant in (self.at, self.second):
+            if instant:
+                to_ms(instant)
+        if self.second and not self.at:
+            raise BadRequest("A second instant needs a first one: enter both to see what differs between them.")
 
     @property
     def at_ms(self) -> int | None:
         """The instant in ms since the epoch; None for the newest state."""
         return to_ms(self.at) if self.at else None
+
+    @property
+    def second_ms(self) -> int | None:
+        """The second instant in ms since the epoch; None for none."""
+        return to_ms(self.second) if self.second else None
+
+    @property
+    def span_ms(self) -> tuple[int, int] | None:
+        """The two instants in ms since the epoch, the earlier one first; None unless there are two."""
+        if not self.second:
+            return None
+        first, second = sorted((to_ms(self.at), to_ms(self.second)))
+        return first, second
+
+    @property
+    def span_options(self) -> dict[str, str]:
+        """The options of `offsetlake diff` for the two instants."""
+        first, second = self.span_ms or (0, 0)
+        return {"from": to_iso(first), "to": to_iso(second)}
 
     @property
     def pattern(self) -> str | None:
@@ -59,13 +86,21 @@ class PageState:
             return None
         return self.q if _WILDCARDS & {*self.q} else f"*{self.q}*"
 
+    def parameters(self, *omitted: str) -> Iterator[tuple[str, str | int]]:
+        """Yield the parameters of the URL that do not have their default values, without the fields `omitted`."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name not in omitted and value != field.default:
+                yield _PARAMETERS.get(field.name, field.name), value
+
     def url(self, path: str, **changes: str | int) -> str:
         """Return the address of a page with this state after changes to some fields."""
-        state = replace(self, **changes)  # type: ignore[arg-type]
-        values = {field.name: getattr(state, field.name) for field in fields(state)}
-        defaults = {field.name: field.default for field in fields(state)}
-        query = urlencode({name: value for name, value in values.items() if value != defaults[name]})
+        query = urlencode([*replace(self, **changes).parameters()])  # type: ignore[arg-type]
         return f"{path}?{query}" if query else path
+
+    def elsewhere(self, path: str, **selection: str | int) -> str:
+        """Return the address of another page at the same instants, with nothing else but a selection."""
+        return PageState(at=self.at, second=self.second).url(path, **selection)
 
 
 def command_line(*words: str, **options: str | int | None) -> str:

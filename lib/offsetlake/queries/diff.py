@@ -39,16 +39,63 @@ def diff(
     instant is before the first, if the first is before history, or if no offset of the group and topic was ever
     committed.
     """
+    _check(lake, from_ms, to_ms, group_id, topic)
+    wanted, columns = {"group_id": group_id, "topic": topic}, [*KEY, "committed_offset"]
+    parts = [_compared(*both) for both in replayed(lake, [from_ms, to_ms], wanted, columns, advance)]
+    none = table_schema("offsets").empty_table().select(columns)
+    return first_rows([_compared(none, none), *parts], limit)
+
+
+def diff_by_group(lake: Lake, from_ms: int, to_ms: int) -> pa.Table:
+    """Return how many offsets of each group differ between two instants, those with offsets set back first.
+
+    | column     | description |
+    |------------|-------------|
+    | group_id   | a group of which an offset differs |
+    | changed    | number of offsets that differ |
+    | set_back   | number of offsets that are lower at the second instant |
+    | added      | number of offsets that exist only at the second instant |
+    | removed    | number of offsets that exist only at the first instant |
+    | difference | sum of to_offset minus from_offset, of offsets that exist at both; null if none does |
+
+    Memory is bounded by the keys of some log partitions, and the number of groups. Raises BadRequest as `diff`.
+    """
+    _check(lake, from_ms, to_ms, None, None)
+    columns = [*KEY, "committed_offset"]
+    none = table_schema("offsets").empty_table().select(columns)
+    parts = [_counted(_compared(none, none))]
+    parts += [_counted(_compared(*both)) for both in replayed(lake, [from_ms, to_ms], {}, columns, _ignore)]
+    names = parts[0].column_names[1:]
+    counted = pa.concat_tables(parts).group_by("group_id").aggregate([(name, "sum") for name in names])
+    rows = counted.select(["group_id", *(f"{name}_sum" for name in names)]).rename_columns(["group_id", *names])
+    return rows.sort_by([("set_back", "descending"), ("removed", "descending"), ("group_id", "ascending")])
+
+
+def _ignore(_done: int, _total: int) -> None:
+    pass
+
+
+def _counted(rows: pa.Table) -> pa.Table:
+    """Return the numbers of `diff_by_group` for the rows of `diff`."""
+    columns = {
+        "changed": pc.is_valid(rows["partition"]),
+        "set_back": pc.fill_null(pc.less(rows["difference"], pa.scalar(0, _EXACT)), fill_value=False),
+        "added": pc.is_null(rows["from_offset"]),
+        "removed": pc.is_null(rows["to_offset"]),
+    }
+    counts = {name: column.cast(pa.int64()) for name, column in columns.items()}
+    table = pa.table({"group_id": rows["group_id"], **counts, "difference": rows["difference"]})
+    totals = table.group_by("group_id").aggregate([(name, "sum") for name in table.column_names[1:]])
+    return totals.rename_columns([name.removesuffix("_sum") for name in totals.column_names])
+
+
+def _check(lake: Lake, from_ms: int, to_ms: int, group_id: str | None, topic: str | None) -> None:
     if to_ms < from_ms:
         raise BadRequest(f"--to {to_iso(to_ms)} is before --from {to_iso(from_ms)}: swap them")
     for instant in (from_ms, to_ms):
         check_known(lake, instant)
     if group_id is not None or topic is not None:
         check_committed(lake, group_id, topic)
-    wanted, columns = {"group_id": group_id, "topic": topic}, [*KEY, "committed_offset"]
-    parts = [_compared(*both) for both in replayed(lake, [from_ms, to_ms], wanted, columns, advance)]
-    none = table_schema("offsets").empty_table().select(columns)
-    return first_rows([_compared(none, none), *parts], limit)
 
 
 def _compared(before: pa.Table, after: pa.Table) -> pa.Table:
