@@ -32,6 +32,7 @@
 -- worst first: effective_timestamp DESC, log_partition, log_offset DESC
 -- since: effective_timestamp
 -- least important: evidence, producer_id, log_partition, log_offset, decision, run_id, difference
+-- outcomes in this order: effective_timestamp DESC, log_partition, log_offset DESC
 -- by log partition
 WITH
 steps AS (

@@ -20,6 +20,7 @@
 -- worst first: log_partition, effective_log_offset DESC, log_offset DESC
 -- since: effective_timestamp
 -- least important: old_log_offset, producer_id, effective_log_offset, log_partition, log_offset
+-- outcomes in this order: log_partition, effective_log_offset DESC, log_offset DESC
 -- by log partition
 WITH
 placed AS (

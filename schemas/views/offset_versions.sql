@@ -23,6 +23,7 @@
 -- worst first: group_id, topic, partition, from_timestamp DESC, log_offset DESC
 -- since: from_timestamp
 -- least important: leader_epoch, producer_id, metadata, to_log_offset, commit_timestamp, log_partition, log_offset
+-- outcomes in this order: group_id, topic, partition, coalesce(effective_timestamp, 0) DESC, log_offset DESC
 -- by log partition
 WITH
 placed AS (

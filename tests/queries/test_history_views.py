@@ -181,3 +181,42 @@ def test_view_computed_in_parts_has_the_same_rows(
     assert [key(row) for row in read(found.slice(0, 3))] == [key(row) for row in whole[:3]]
     few = audits.audit(lake, name, limit=3)
     assert [key(row) for row in read(few)] == [key(row) for row in whole[:3]]
+
+
+@pytest.mark.parametrize("name", [name for name, view in views().items() if view.outcomes_order])
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_first_rows_are_computed_from_the_history_of_their_keys(
+    made: Callable[[bool], Made], in_parts: bool, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, _ = made(in_parts)
+    whole = lake.query(f"SELECT * FROM {name} ORDER BY {views()[name].order}", name).to_pylist()
+    monkeypatch.setattr(audits, "_parts", lambda *_arguments: pytest.fail("the whole view was computed"))
+    for limit in (1, 4, 20):
+        assert audits.audit(lake, name, limit=limit).to_pylist() == whole[:limit]
+    topic = whole[-1]["topic"]
+    found = audits.audit(lake, name, topic=topic, limit=4)
+    assert found.to_pylist() == [row for row in whole if row["topic"] == topic][:4]
+
+
+def test_first_rows_are_computed_from_all_history_if_too_many_commits_never_took_effect(tmp_path: Path) -> None:
+    overtaken = [commit(offset, 1, 7, topic=f"t{offset}") for offset in range(10, 40)]
+    newer = [commit(offset + 100, 2, topic=f"t{offset}") for offset in range(10, 40)]
+    lake = small_lake(
+        tmp_path / "lake",
+        offset_commits=[*overtaken, *newer, commit(1, 5)],
+        transaction_markers=[marker(200, "COMMIT", 7)],
+    )
+    order = views()["commit_steps"].order
+    whole = lake.query(f"SELECT * FROM commit_steps ORDER BY {order}", "commit_steps").to_pylist()
+    assert audits.audit(lake, "commit_steps", limit=2).to_pylist() == whole[:2]
+
+
+@pytest.mark.parametrize("name", IN_PARTS)
+def test_view_of_named_groups_reads_only_their_history(made: Callable[[bool], Made], name: str) -> None:
+    lake, _ = made(True)
+    order = views()[name].order
+    whole = lake.query(f"SELECT * FROM {name} ORDER BY {order}", name).to_pylist()
+    ((group_id,), *_) = rows(lake, "SELECT max(group_id) FROM offset_commits", "offset_commits")
+    assert isinstance(group_id, str)
+    found = audits.audit(lake, name, group_id.replace("[", "[[]"))
+    assert sorted(map(str, found.to_pylist())) == sorted(str(row) for row in whole if row["group_id"] == group_id)

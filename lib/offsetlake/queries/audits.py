@@ -1,19 +1,23 @@
 """Queries over the views: rows of a view, optionally of some groups, those that need attention first."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from offsetlake.errors import BadRequest
+from offsetlake.errors import BadRequest, NotEnoughMemory
 from offsetlake.lake.definitions import REDUCED_HISTORY
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.answers import Answer, PartedAnswer, kept
 from offsetlake.lake.sql.portions import ROWS_AT_ONCE, Portion, portions
 from offsetlake.lake.sql.views import View, needed, views
 from offsetlake.queries.questions import check_committed, known_groups, quoted
+
+MAX_FIRST_ROWS = 1000  # of an answer that is computed from the keys that have its rows
+_CANDIDATES = 5  # rows of commit_outcomes to sort per row of an answer: some of them never took effect
 
 _GROUPS = "SELECT group_id FROM offset_commits UNION ALL SELECT group_id FROM group_records"
 
@@ -30,7 +34,9 @@ def audit(
     """Return rows of a view in its order: of the groups that match `pattern`, of a topic, since an instant, if named.
 
     A view of history is computed for some log partitions at a time, or some groups of a large one, which bounds
-    memory; `advance` is called after each part with the number of records read and the number of all records.
+    memory; `advance` is called after each part with the number of records read and the number of all records. Of named
+    groups, and of the groups that have the first `limit` rows if these can be found without the view, only their own
+    history is read.
 
     Raises BadRequest for an unknown view, for a pattern or topic if the view has no such column, for a lake without
     history, and for groups or a topic that history does not have; LakeUnusable if an older program made the lake.
@@ -40,18 +46,17 @@ def audit(
     view = views()[name]
     if not has_history(lake):
         raise BadRequest(f"the lake {lake.location} contains no history yet: `offsetlake run` reads the log")
-    conditions = " AND ".join(_conditions(lake, view, pattern, topic, since_ms)) or "true"
-    limited = "" if limit is None else f"LIMIT {limit}"
-    select = f"SELECT * FROM {name} WHERE {conditions}"  # noqa: S608
-    versions = lake.versions(*needed([name])[0])
-    parts = _parts(lake, versions) if view.by_log_partition else []
+    groups = None if pattern is None else _groups_of(lake, view, pattern)
+    conditions = " AND ".join(_conditions(lake, view, groups, topic, since_ms)) or "true"
+    query = _Query(lake, view, lake.versions(*needed([name])[0]), conditions, limit)
+    if limit and limit <= MAX_FIRST_ROWS and groups is None and (first := _first_rows(query, since_ms)) is not None:
+        return first
+    parts = _parts(query, groups) if view.by_log_partition else []
     if len(parts) < 2:
-        return kept(lake.engine([name], versions).stream(f"{select} ORDER BY {view.order} {limited}"))
+        return kept(query.stream(*parts))
     collected, done, total = PartedAnswer(view.order), 0, sum(part.rows for part in parts)
     for part in parts:
-        engine = lake.engine([name], versions, part.only)
-        of_part = f"{select} AND {part.groups}"
-        collected.add(engine.stream(f"{of_part} ORDER BY {view.order} {limited}" if limited else of_part))
+        collected.add(query.stream(part, in_order=limit is not None))
         done += part.rows
         advance(done, total)
     return collected.answer().slice(0, limit)
@@ -73,11 +78,92 @@ class _Part:
     rows: int
 
 
-def _parts(lake: Lake, versions: Mapping[str, int]) -> list[_Part]:
-    """Divide history into parts of about ROWS_AT_ONCE rows: by log partition, and large log partitions by group."""
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """A query of a view at versions of the tables, with an SQL condition and optionally a number of rows."""
+
+    lake: Lake
+    view: View
+    versions: Mapping[str, int]
+    conditions: str
+    limit: int | None
+
+    def stream(self, part: _Part | None = None, *, in_order: bool = True) -> pa.RecordBatchReader:
+        """Return its rows, by default of all history."""
+        engine = self.lake.engine([self.view.name], self.versions, part.only if part else None)
+        of_part = f"{self.conditions} AND {part.groups}" if part else self.conditions
+        order = f"ORDER BY {self.view.order}" if in_order else ""
+        limited = "" if self.limit is None else f"LIMIT {self.limit}"
+        return engine.stream(f"SELECT * FROM {self.view.name} WHERE {of_part} {order} {limited}")  # noqa: S608
+
+
+def _first_rows(query: _Query, since_ms: int | None) -> pa.Table | None:
+    """Return the rows of a query with a limit, computed from the keys that have the first rows; None if unknown.
+
+    Each row of such a view is of a row of `commit_outcomes`, which are sorted first: if the last row of the answer is
+    among the first of these, then all rows before it are of their keys.
+    """
+    view, columns = query.view, ("group_id", "topic", "partition", "log_partition", "log_offset")
+    if not view.outcomes_order or (since_ms is not None and view.since not in views()["commit_outcomes"].columns):
+        return None
+    count = _CANDIDATES * (query.limit or 1)
+    sql = f"""SELECT {", ".join(columns)} FROM commit_outcomes WHERE effective_log_offset IS NOT NULL
+        AND {query.conditions} ORDER BY {view.outcomes_order} LIMIT {count}"""  # noqa: S608
+    try:
+        candidates = query.lake.engine(["commit_outcomes"], query.versions).query(sql)
+    except NotEnoughMemory:  # of too many transactions: the parts of history need less
+        return None
+    if not candidates.num_rows:
+        return None
+    keys = " AND ".join(f"{name} IN ({_listed(candidates[name])})" for name in columns[:3])
+    part = _part_of(query, keys, candidates["group_id"])
+    rows = query.stream(part).read_all() if part.rows <= ROWS_AT_ONCE else None
+    if rows is None or candidates.num_rows < count:
+        return rows
+    last = rows.slice(query.limit - 1).select(columns[3:]).to_pylist() if query.limit else []
+    return rows if last and last[0] in candidates.select(columns[3:]).to_pylist() else None
+
+
+def _listed(values: pa.ChunkedArray) -> str:
+    """Return the distinct values as a list in SQL."""
+    distinct = pc.unique(values).to_pylist()
+    return ", ".join(quoted(value) if isinstance(value, str) else str(value) for value in distinct)
+
+
+def _part_of(query: _Query, condition: str, groups: pa.ChunkedArray) -> _Part:
+    """Return the part of history with the rows of some groups that satisfy a condition on columns of the key."""
+    tables = {table: version for table, version in query.versions.items() if table in REDUCED_HISTORY}
+    named = f"group_id IN ({_listed(groups)})"
+    every = " UNION ALL ".join(
+        f"SELECT log_partition, {weight} AS weight FROM {table} WHERE {where}"  # noqa: S608
+        for table, weight, where in (("offset_commits", 1, condition), ("group_records", 0, named))
+        if table in tables
+    )
+    sql = f"SELECT log_partition, sum(weight) AS n FROM ({every}) GROUP BY log_partition"  # noqa: S608
+    found = query.lake.engine([], tables).query(sql)
+    within = f"log_partition IN ({_listed(found['log_partition']) or 'NULL'})"
+    conditions = {"offset_commits": f"({condition} OR commit_id IS NOT NULL)", "group_records": named}
+    only = {table: f"{within} AND {conditions.get(table, 'true')}" for table in tables}
+    return _Part(only, condition, pc.sum(found["n"]).as_py() or 0)
+
+
+def _parts(query: _Query, groups: Sequence[str] | None) -> list[_Part]:
+    """Divide history into parts of about ROWS_AT_ONCE rows: by log partition, and large log partitions by group.
+
+    The history of named groups, if it is not larger, is one part.
+    """
+    lake, versions = query.lake, query.versions
+    if groups is not None:
+        named = pa.chunked_array([groups], pa.string())
+        part = _part_of(query, f"group_id IN ({_listed(named)})", named)
+        if part.rows <= ROWS_AT_ONCE:
+            return [part]
     tables = {table: lake.delta_table(table, versions[table]) for table in REDUCED_HISTORY if table in versions}
+    divided = portions(tables, 0, ROWS_AT_ONCE)
+    if len(divided) == 1 and divided[0].rows <= ROWS_AT_ONCE:
+        return []
     parts = []
-    for portion in portions(tables, 0, ROWS_AT_ONCE):
+    for portion in divided:
         ranges = _group_ranges(lake, versions, portion)
         parts += [_Part(_only(portion, groups, tables), groups, portion.rows // len(ranges)) for groups in ranges]
     return parts
@@ -119,13 +205,23 @@ def has_history(lake: Lake) -> bool:
 
 def of_groups(lake: Lake, pattern: str) -> str:
     """Return the SQL condition for the groups that match the pattern; raise BadRequest if history has none."""
-    return f"group_id IN ({', '.join(map(quoted, known_groups(lake, pattern)))})"
+    return _in_groups(known_groups(lake, pattern))
 
 
-def _conditions(lake: Lake, view: View, pattern: str | None, topic: str | None, since_ms: int | None) -> Iterator[str]:
-    if pattern is not None:
-        _check_by(view, "group_id", "--group")
-        yield of_groups(lake, pattern)
+def _in_groups(groups: Iterable[str]) -> str:
+    return f"group_id IN ({', '.join(map(quoted, groups))})"
+
+
+def _groups_of(lake: Lake, view: View, pattern: str) -> list[str]:
+    _check_by(view, "group_id", "--group")
+    return known_groups(lake, pattern)
+
+
+def _conditions(
+    lake: Lake, view: View, groups: Sequence[str] | None, topic: str | None, since_ms: int | None
+) -> Iterator[str]:
+    if groups is not None:
+        yield _in_groups(groups)
     if topic is not None:
         _check_by(view, "topic", "--topic")
         check_committed(lake, topic=topic)

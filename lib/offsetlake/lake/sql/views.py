@@ -3,10 +3,11 @@
 A file starts with comments: the question that the view answers; notes; and the columns, each in a line with three
 blanks, the name and the meaning (lines with more blanks continue the meaning). Then follow `worst first:`, an ORDER BY;
 `since:`, the column with the time; and `least important:`, optional, the columns that a narrow terminal omits, in this
-order. A view may be built on others, which it names like tables. The line ` by log partition` says that the view has
-a column group_id and that its rows of a group follow from the history of the group in one log partition, with the
-markers and the commits in parts there. Such a view can be computed for some log partitions, or some groups of one, at a
-time.
+order. `outcomes in this order:`, optional, says that each row is of the row of `commit_outcomes` with the same log
+partition and log offset, and which ORDER BY of these rows is the same as `worst first:`. A view may be built on others,
+which it names like tables. The line ` by log partition` says that the view has a column group_id and that its rows of a
+group follow from the history of the group in one log partition, with the markers and the commits in parts there. Such a
+view can be computed for some log partitions, or some groups of one, at a time.
 """
 
 import re
@@ -20,6 +21,7 @@ from offsetlake.util.resources import resource
 
 _COLUMN = re.compile(r"   (\w+) +(.+)")
 _GOES_ON = re.compile(r"    +(.+)")
+_LABELS = (" worst first: ", " since: ", " least important: ", " outcomes in this order: ")
 _PARTED = " by log partition"
 _NAMED = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)")
 
@@ -35,6 +37,7 @@ class View:
     | order   | an ORDER BY that puts the rows that need attention first |
     | since   | the column with the time, ms since the epoch |
     | least_important | columns that a narrow terminal omits, in this order |
+    | outcomes_order | the ORDER BY of the rows of `commit_outcomes` that its rows are of; empty if they are not |
     | by_log_partition | whether it can be queried some log partitions at a time |
     | select  | its SELECT |
     | uses    | names of the tables and views it reads |
@@ -46,6 +49,7 @@ class View:
     order: str
     since: str
     least_important: tuple[str, ...]
+    outcomes_order: str
     by_log_partition: bool
     select: str
     uses: frozenset[str]
@@ -91,12 +95,21 @@ def _parsed(name: str, text: str, known: set[str]) -> View:
             columns[column[1]] = column[2]
         elif more := _GOES_ON.fullmatch(line):
             columns[[*columns][-1]] += f" {more[1]}"
-        elif line.startswith((" worst first: ", " since: ", " least important: ")):
+        elif line.startswith(_LABELS):
             label, text_of_label = line.strip().split(": ", 1)
             labels[label] = text_of_label
     answers = " ".join(line.strip() for line in comments[: comments.index("")])
     uses = frozenset(_NAMED.findall(select)) & known
     least = tuple(labels["least important"].split(", ")) if "least important" in labels else ()
     return View(
-        name, answers, columns, labels["worst first"], labels["since"], least, _PARTED in comments, select, uses
+        name,
+        answers,
+        columns,
+        labels["worst first"],
+        labels["since"],
+        least,
+        labels.get("outcomes in this order", ""),
+        _PARTED in comments,
+        select,
+        uses,
     )
