@@ -73,3 +73,15 @@ class BadRequest(OffsetlakeError):
     """An option, a setting or a query is invalid."""
 
     exit_code = 2
+
+
+class NotInLake(BadRequest):
+    """The lake contains no group, offset or share partition that a question names."""
+
+
+class FleetFailed(OffsetlakeError):
+    """Lakes of a fleet failed; the exit code is the one that they have in common, otherwise 1."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code

@@ -39,7 +39,7 @@ PORTS = ("9092", "9093", "8090")
 _BLOCK = re.compile(r"^```(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
 _IN_TABLE = re.compile(r"`((?:offsetlake|make) [^`]+)`")
 _FOLDER = re.compile(r"(?<![^\s='\"])/(?=(?:backup|etc/offsetlake|lakes|opt/offsetlake|var)/)")
-_NEEDS_A_SHELL = re.compile(r"[|;&]|\$\(")
+_NEEDS_A_SHELL = re.compile(r"[|;&]|\$\(|--fleet")  # processes of a fleet are forked from one that opened no table
 
 
 class Example(NamedTuple):

@@ -30,7 +30,8 @@ from offsetlake.cli.commands.changing import translate  # noqa: F401
 from offsetlake.cli.commands import snapshot  # noqa: F401
 
 # isort: on
-from offsetlake.cli.commands.options import app
+from offsetlake.cli.commands.options import ClusterOption, FleetOption, app
+from offsetlake.errors import BadRequest
 from offsetlake.util.program import program_version
 
 __all__ = ["app", "command"]
@@ -40,12 +41,21 @@ __all__ = ["app", "command"]
 def offsetlake(
     context: typer.Context,
     print_version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    fleet: FleetOption = None,
+    cluster: ClusterOption = None,
 ) -> None:
     """Consumer offsets as a lakehouse: loads Kafka's `__consumer_offsets` log into Delta tables, and queries them."""
     if print_version:
         typer.echo(f"offsetlake {program_version()}")
     elif context.invoked_subcommand is None:
         typer.echo(context.get_help())
+    elif fleet is not None and not _uses_lake(context, context.invoked_subcommand):
+        raise BadRequest(f"offsetlake {context.invoked_subcommand} uses no lake: leave --fleet out.")
+
+
+def _uses_lake(context: typer.Context, name: str) -> bool:
+    commands: dict[str, typer.core.TyperCommand] = getattr(context.command, "commands", {})
+    return name in commands and any(parameter.name == "lake" for parameter in commands[name].params)
 
 
 command = typer.main.get_command(app)

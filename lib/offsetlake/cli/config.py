@@ -34,7 +34,8 @@ MAX_VACUUM_RETENTION = (
 )
 FORMATS = ("table", "json", "csv")
 PREFIX = "OFFSETLAKE_"
-OTHER_VARIABLES = ("OFFSETLAKE_CONFIG",)  # not a setting: the settings file
+FLEET, CLUSTER = "OFFSETLAKE_FLEET", "OFFSETLAKE_CLUSTER"
+OTHER_VARIABLES = ("OFFSETLAKE_CONFIG", FLEET, CLUSTER)  # not settings: files of settings, and which lake of a fleet
 _KAFKA = f"{PREFIX}KAFKA_"
 _VARIABLES = {f"{PREFIX}{key.upper()}": key for key in KEYS if key not in _TABLES}
 _KAFKA_VARIABLES = {f"{_KAFKA}{name.upper().replace('.', '_')}": name for name in SETTINGS}
@@ -88,26 +89,33 @@ class Config:
         return LogAddress(folder=None if self.log is None else Path(self.log), connection=connection)
 
 
-def load(options: Mapping[str, str | None], environment: Mapping[str, str]) -> Config:
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The settings of one lake in a file of lakes: the parsed table by KEYS, and its place for error messages."""
+
+    table: Mapping[str, Any] = field(repr=False)
+    place: str
+
+
+def load(options: Mapping[str, str | None], environment: Mapping[str, str], entry: Entry | None = None) -> Config:
     """Merge all sources of settings.
 
     Args:
-        options: Command-line options by KEYS and `config`; None if an option was omitted.
+        options: Command-line options by KEYS and others, which are ignored; None if an option was omitted.
         environment: The environment variables.
+        entry: The settings of the lake in a file of lakes. They override the environment.
 
     Raises:
         BadRequest: A key is unknown, a value has the wrong type, or a file cannot be read.
 
     """
     file = options.get("config") or environment.get("OFFSETLAKE_CONFIG")
-    given = {key: value for key, value in options.items() if value is not None and key != "config"}
+    given = {key: value for key, value in options.items() if value is not None and key in KEYS}
     defaults = _from_toml(resource("conf", "offsetlake.toml").read_text(encoding="utf-8"), "conf/offsetlake.toml")
-    layers = [
-        defaults,
-        _from_toml(_read(file), file, defaults["retention"].default_ms) if file else {},
-        _from_environment(environment),
-        given,
-    ]
+    named = _from_toml(read_text(file), file, defaults["retention"].default_ms) if file else {}
+    default_ms = (defaults | named)["retention"].default_ms
+    of_lake = _layer(entry.table, "", entry.place, default_ms) if entry else {}
+    layers = [defaults, named, _from_environment(environment), of_lake, given]
     merged: Layer = {"log": None, "bootstrap": None, **{table: {} for table in _MERGED}, **dict.fromkeys(_LIMITS)}
     for layer in map(_with_kafka_file, layers):
         if layer.keys() & {"log", "bootstrap"}:  # mutually exclusive: the later source wins
@@ -124,10 +132,20 @@ def load(options: Mapping[str, str | None], environment: Mapping[str, str]) -> C
 
 
 def _from_toml(text: str, name: str, retention_ms: int | None = None) -> Layer:
+    return _layer(parsed_toml(text, name), text, name, retention_ms)
+
+
+def parsed_toml(text: str, name: str) -> dict[str, Any]:
+    """Parse a TOML file; raise BadRequest, with the name of the file, if it is invalid."""
     try:
-        layer = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise BadRequest(f"{name} is not valid TOML: {error}.") from error
+
+
+def _layer(table: Mapping[str, Any], text: str, name: str, retention_ms: int | None) -> Layer:
+    """Return the settings of a parsed table; `text` is that of the file, empty if the table is a part of it."""
+    layer = {**table}
     _check_known(layer, KEYS, name)
     for key, known in (("kafka", SETTINGS), ("serve", SERVE)):
         if key in layer:
@@ -220,7 +238,7 @@ def read_properties(file: str, known: Iterable[str]) -> dict[str, str]:
     Raises BadRequest, whose message contains no value, for a name that is not known or another invalid line.
     """
     settings = {}
-    for number, line in enumerate(_read(file).splitlines(), start=1):
+    for number, line in enumerate(read_text(file).splitlines(), start=1):
         if not line.strip() or line.lstrip()[0] in "#!":
             continue
         name, equals, value = line.partition("=")
@@ -231,7 +249,8 @@ def read_properties(file: str, known: Iterable[str]) -> dict[str, str]:
     return settings
 
 
-def _read(file: str) -> str:
+def read_text(file: str) -> str:
+    """Return the text of a file; raise BadRequest if it cannot be read."""
     try:
         return Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

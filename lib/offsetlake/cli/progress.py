@@ -4,7 +4,7 @@ import sys
 import threading
 import time
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 from rich.console import Console
 from rich.progress import Progress as Bars
@@ -19,6 +19,9 @@ LINE_INTERVAL_SECONDS = 10.0
 
 class Progress:
     """Shows on standard error which step is running and for how long; on a terminal as a spinner, else as lines."""
+
+    silent: ClassVar[bool] = False
+    """Whether nothing is shown: in a process whose caller shows the progress."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         """Start measuring the time.
@@ -87,7 +90,8 @@ class Progress:
             self._line(text)
 
     def _line(self, text: str) -> None:
-        print(f"{self.seconds:7.1f} s  {visible(text)}", file=sys.stderr, flush=True)  # noqa: T201
+        if not self.silent:
+            print(f"{self.seconds:7.1f} s  {visible(text)}", file=sys.stderr, flush=True)  # noqa: T201
 
     def _end(self, *, done: bool) -> None:
         if self._bars and self._current is not None and done:

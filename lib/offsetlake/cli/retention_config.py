@@ -17,7 +17,7 @@ def read_policy(table: object, text: str, name: str, default_ms: int | None) -> 
 
     Args:
         table: The parsed table.
-        text: The text of the whole file, to find the line of an error.
+        text: The text of the whole file, to find the line of an error; empty if the file has several such tables.
         name: The name of the file in error messages.
         default_ms: The default retention in ms if the table has none; None if the table must have one.
 
@@ -69,6 +69,9 @@ class _Lines:
 
     def error(self, override: int, key: str, problem: str) -> BadRequest:
         """Return an error with the line of a key; `override` is the number of an override from 1, or 0 for none."""
+        if not self._lines:
+            where = f"override {override} of retention" if override else "retention"
+            return BadRequest(f"{self._name}, {where}: {key or 'override'}: {problem}")
         header = r"\[\[?\s*retention\s*\.\s*override\s*\]" if override or key == "override" else r"\[\s*retention\s*\]"
         starts = [number for number, line in enumerate(self._lines) if re.match(rf"\s*{header}", line)]
         start = starts[max(override - 1, 0)] if len(starts) >= max(override, 1) else 0

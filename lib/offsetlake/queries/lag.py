@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.errors import BadRequest
+from offsetlake.errors import BadRequest, NotInLake
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import ends_asked_by, newest_asked
 from offsetlake.queries.decided import decided_until
@@ -40,7 +40,7 @@ class _Reason(IntEnum):
 _REASONS = pa.array(["log end unknown", None, "1 commit seen", "log end seen once"])
 
 
-class NoOffset(BadRequest):
+class NoOffset(NotInLake):
     """No group or topic that the query names has an offset."""
 
 

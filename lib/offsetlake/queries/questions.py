@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.errors import BadRequest
+from offsetlake.errors import BadRequest, NotInLake
 from offsetlake.lake.history_cuts import Scope, last_cut
 from offsetlake.lake.history_files import smallest
 from offsetlake.lake.lake import Lake
@@ -61,14 +61,12 @@ def like(rows: pa.Table, pattern: str | None) -> pa.Table:
 
 
 def known_groups(lake: Lake, pattern: str) -> list[str]:
-    """Return the groups that history has a record of and that match the pattern; raise BadRequest if there is none."""
+    """Return the groups that history has a record of and that match the pattern; raise NotInLake if there is none."""
     every = "SELECT group_id FROM offset_commits UNION ALL SELECT group_id FROM group_records"
     known = lake.query(f"SELECT DISTINCT group_id FROM ({every})", "offset_commits", "group_records")  # noqa: S608
     found: list[str] = like(known, pattern)["group_id"].to_pylist()
     if not found:
-        raise BadRequest(
-            f"no group like {pattern!r} is in history, as far as the lake {lake.location} has read its log"
-        )
+        raise NotInLake(f"no group like {pattern!r} is in history, as far as the lake {lake.location} has read its log")
     return found
 
 
@@ -90,7 +88,7 @@ def log_partitions_like(lake: Lake, pattern: str) -> list[int]:
 
 
 def check_known(lake: Lake, rows: pa.Table, pattern: str | None) -> pa.Table:
-    """Return the rows of an answer; raise BadRequest if there are none and history has no group like the pattern."""
+    """Return the rows of an answer; raise NotInLake if there are none and history has no group like the pattern."""
     if pattern is not None and not rows.num_rows:
         known_groups(lake, pattern)
     return rows
@@ -191,14 +189,14 @@ def transactions(lake: Lake, now: int, open_longer_ms: int = 0) -> pa.Table:
 def check_committed(
     lake: Lake, group_id: str | None = None, topic: str | None = None, partition: int | None = None
 ) -> None:
-    """Raise BadRequest if no offset of this group, topic and partition was ever committed."""
+    """Raise NotInLake if no offset of this group, topic and partition was ever committed."""
     named = {"group_id": group_id, "topic": topic, "partition": None if partition is None else str(partition)}
     where = _where(named)
     if not lake.query(f"SELECT 1 FROM offset_commits {where} LIMIT 1", "offset_commits").num_rows:  # noqa: S608
         subject = ", ".join(
             f"{column.removesuffix('_id')} {value}" for column, value in named.items() if value is not None
         )
-        raise BadRequest(
+        raise NotInLake(
             f"no offset of {subject} was ever committed, as far as the lake {lake.location} has read its log"
         )
 

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.errors import BadRequest
+from offsetlake.errors import NotInLake
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.history_files import History
 from offsetlake.lake.lake import Lake
@@ -66,7 +66,8 @@ def share_partitions(
         advance: Called with the number of records read and the number of all records.
 
     Raises:
-        BadRequest: There is no such share partition, or the instant is before history.
+        NotInLake: There is no such share partition.
+        BadRequest: The instant is before history.
         LakeUnusable: An older program made the lake.
     """
     lake.check_up_to_date()
@@ -81,7 +82,7 @@ def share_partitions(
     if partition is not None:
         rows = rows.filter(pc.equal(rows["partition"], partition))
     if not rows.num_rows and (pattern, topic, partition) != (None, None, None):
-        raise BadRequest(
+        raise NotInLake(
             f"no share partition matches, as far as the lake {lake.location} has read its log: `offsetlake share` "
             "without options lists all"
         )

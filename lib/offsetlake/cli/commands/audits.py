@@ -7,7 +7,8 @@ import pyarrow as pa
 import typer
 
 from offsetlake.cli.commands.context import CommandContext
-from offsetlake.cli.commands.options import LAKE, QUESTIONS, ROWS, GroupPatternOption, TopicOption, command
+from offsetlake.cli.commands.each_lake import each_lake
+from offsetlake.cli.commands.options import FLEET, LAKE, QUESTIONS, ROWS, GroupPatternOption, TopicOption, command
 from offsetlake.cli.output import DEFAULT_IMPORTANCE, write, write_exact, write_note
 from offsetlake.cli.progress import Progress
 from offsetlake.errors import BadRequest
@@ -26,12 +27,11 @@ MIN_SLOW_SECONDS = 5  # a query of all groups that takes longer suggests --group
 
 @command(
     QUESTIONS,
-    ROWS | LAKE,
+    ROWS | LAKE | FLEET,
     "offsetlake audit",
     "offsetlake audit changes --group 'bulk-*' --since 2026-11-21T05:38:54",
     "offsetlake audit commit_rate --limit 10",
 )
-@limited_memory()
 def audit(
     context: CommandContext,
     view: Annotated[
@@ -46,8 +46,14 @@ def audit(
     """Query an audit view: changes, rewound groups, commit rates, upcoming expirations and more; worst first."""
     if view is None:
         answers = {name: definition.answers for name, definition in sorted(all_views().items())}
-        write(pa.table({"view": [*answers], "answers": [*answers.values()]}), context.settings.format)
-        return
+        write(pa.table({"view": [*answers], "answers": [*answers.values()]}), context.format)
+    else:
+        _query(context, view, group, topic, since)
+
+
+@each_lake()
+@limited_memory()
+def _query(context: CommandContext, view: str, group: str | None, topic: str | None, since: str | None) -> None:
     lake = context.open_lake()
     with Progress(quiet=True) as progress:
         progress.say(f"querying {view}")
@@ -61,9 +67,10 @@ def audit(
 
 @command(
     QUESTIONS,
-    ROWS | LAKE,
+    ROWS | LAKE | FLEET,
     "offsetlake diff --from 2026-11-21T05:38:48 --to 2026-11-21T05:38:50 --group warehouse",
 )
+@each_lake()
 @limited_memory()
 def diff(
     context: CommandContext,

@@ -12,7 +12,8 @@ import typer
 from offsetlake.checks import gates
 from offsetlake.checks.expectations import MAX_CHECKED_ROWS, NOTHING, Suite, evidence, first_run, pinned, read_suites
 from offsetlake.cli.commands.context import CommandContext
-from offsetlake.cli.commands.options import FORMAT, JOBS, LAKE, command
+from offsetlake.cli.commands.each_lake import each_lake
+from offsetlake.cli.commands.options import FLEET, FORMAT, JOBS, LAKE, command
 from offsetlake.cli.output import write_note
 from offsetlake.cli.progress import Progress
 from offsetlake.errors import BadRequest, CheckFailed
@@ -33,7 +34,11 @@ _VersionsOption = Annotated[
 ]
 _DocsOption = Annotated[
     Path | None,
-    typer.Option("--docs", metavar="DIR", help="Also write HTML pages with the results to this folder."),
+    typer.Option(
+        "--docs",
+        metavar="DIR",
+        help="Also write HTML pages with the results to this folder; with --fleet, to a folder for each lake in it.",
+    ),
 ]
 _GateOption = Annotated[
     bool,
@@ -50,13 +55,14 @@ _AcceptOption = Annotated[
 
 @command(
     JOBS,
-    FORMAT | LAKE,
+    FORMAT | LAKE | FLEET,
     "offsetlake check",
     "offsetlake check --suite after_compact --versions offsets=2,groups=2 --format json",
     "offsetlake check --full --docs /var/www/offsetlake",
     "offsetlake check --gate --suite after_compact",
     "offsetlake check --accept --suite after_compact",
 )
+@each_lake("offsetlake.checks.runner")
 def check(
     context: CommandContext,
     suite: _SuiteOption = None,
@@ -83,6 +89,7 @@ def check(
         write_note(f"Accepted what is compacted so far: {', '.join(each.name for each in suites if each.new_since)}")
         return
     pins = pinned(lake, suites, _versions(versions or ""))
+    docs = docs / context.cluster if docs and context.cluster else docs
     rows = _evaluated(lake, suites, pins, docs, gates.held_back(lake) if gate else {}, full=full)
     context.write(rows, _SHOWN)
     write_note(f"Checked versions {','.join(f'{table}={version}' for table, version in pins.items())}")

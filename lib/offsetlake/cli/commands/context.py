@@ -8,7 +8,8 @@ from functools import cached_property
 import pyarrow as pa
 
 from offsetlake.cli import config, output
-from offsetlake.errors import TableChanged
+from offsetlake.cli.fleet.lakes import read_lakes, selected
+from offsetlake.errors import BadRequest, TableChanged
 from offsetlake.lake.foreign.guard import refuse_changed
 from offsetlake.lake.history_cuts import Scope
 from offsetlake.lake.lake import Lake
@@ -33,9 +34,42 @@ class CommandContext:
     arguments: Sequence[str] = ()
 
     @cached_property
+    def lakes(self) -> Mapping[str, config.Entry] | None:
+        """The selected lakes of the file of lakes, by their names; None without such a file, or with `--lake`.
+
+        Raises BadRequest if the file is invalid, or if no lake is selected.
+        """
+        file = self.options.get("fleet")
+        if self.options.get("lake") is not None:
+            if file is not None:
+                raise BadRequest("--fleet and --lake are mutually exclusive.")
+            return None
+        file = file or os.environ.get(config.FLEET)
+        pattern = self.options.get("cluster") or os.environ.get(config.CLUSTER) or None
+        if not file:
+            if pattern is not None:
+                raise BadRequest(f"--cluster {pattern} requires --fleet FILE.")
+            return None
+        return selected(read_lakes(file), pattern)
+
+    @cached_property
     def settings(self) -> config.Config:
-        """The settings from the defaults, the settings file, the environment and the options."""
-        return config.load(self.options, os.environ)
+        """The settings from the defaults, the settings file, the environment, the file of lakes, and the options.
+
+        Raises BadRequest if several lakes are selected.
+        """
+        if self.lakes is None:
+            return config.load(self.options, os.environ)
+        if len(self.lakes) > 1:
+            raise BadRequest(
+                f"The command works on one lake: select it with --cluster NAME, one of {', '.join(self.lakes)}."
+            )
+        return config.load(self.options, os.environ, *self.lakes.values())
+
+    @property
+    def format(self) -> str:
+        """The output format, which does not depend on the lake."""
+        return config.load(self.options, os.environ).format
 
     @cached_property
     def log(self) -> LogAddress:
@@ -75,13 +109,18 @@ class CommandContext:
             output.write_note(note)
 
     @property
+    def cluster(self) -> str | None:
+        """The name of the lake if the command answers for each lake of a fleet."""
+        return None
+
+    @property
     def max_rows(self) -> int | None:
         """The maximum number of rows to query; None if all are needed to count those that are not written."""
         return self.limit or None
 
     def write(self, answer: pa.Table, shown: Mapping[str, int] | None = None, total: int | None = None) -> None:
         """Write an answer in the selected format, up to the limit (`offsetlake.cli.output.write`)."""
-        output.write(answer, self.settings.format, shown, self.limit, total=total)
+        output.write(answer, self.format, shown, self.limit, total=total)
 
     def flags(self, *names: str) -> list[str]:
         """Return the named options as they were given, for a command that uses the same lake or log."""

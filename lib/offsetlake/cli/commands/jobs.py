@@ -219,4 +219,4 @@ def write_results(context: CommandContext, jobs: list[FinishedJob]) -> None:
         write(job_summary.as_rows(lake, jobs), context.settings.format)
         return
     with writing_to(sys.stdout):
-        job_summary.print_summary(lake, jobs, context.flags("lake", "config"))
+        job_summary.print_summary(lake, jobs, context.flags("fleet", "cluster", "lake", "config"))

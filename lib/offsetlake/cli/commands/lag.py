@@ -7,7 +7,8 @@ import pyarrow.compute as pc
 import typer
 
 from offsetlake.cli.commands.context import CommandContext
-from offsetlake.cli.commands.options import LAKE, QUESTIONS, ROWS, GroupPatternOption, TopicOption, command
+from offsetlake.cli.commands.each_lake import each_lake
+from offsetlake.cli.commands.options import FLEET, LAKE, QUESTIONS, ROWS, GroupPatternOption, TopicOption, command
 from offsetlake.cli.output import write_note
 from offsetlake.cli.progress import Progress
 from offsetlake.errors import BadRequest
@@ -37,12 +38,13 @@ _STANDBY_SHOWN = {
 
 @command(
     QUESTIONS,
-    ROWS | LAKE,
+    ROWS | LAKE | FLEET,
     "offsetlake lag --lake /lakes/prod --status STOP",
     "offsetlake lag --lake /lakes/prod --group 'check*' --partitions",
     "offsetlake lag --lake /lakes/prod --group checkout --over-time --format csv",
     "offsetlake lag --lake /lakes/prod --standby /lakes/standby",
 )
+@each_lake()
 @limited_memory()
 def lag(
     context: CommandContext,

@@ -37,6 +37,19 @@ KafkaConfigOption = Annotated[
     str | None,
     typer.Option("--kafka-config", metavar="FILE", help="A Kafka client properties file, with security.protocol etc."),
 ]
+FleetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--fleet",
+        metavar="FILE",
+        help="A file of lakes (TOML): answer for all of them, with the column cluster. "
+        r"[dim]default: OFFSETLAKE_FLEET, else one lake[/]",
+    ),
+]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option("--cluster", metavar="PATTERN", help="Only lakes of --fleet whose names match this shell pattern."),
+]
 ZooKeeperConfigOption = Annotated[
     str | None,
     typer.Option(
@@ -81,6 +94,8 @@ LAKE_AND_LOG: Options = {
     "kafka_config": KafkaConfigOption,
     "config": ConfigOption,
 }
+FLEET: Options = {"fleet": FleetOption, "cluster": ClusterOption}
+"""The options of a command that answers for many lakes; in front of the command, they are options of all commands."""
 FORMAT: Options = {"format": FormatOption}
 JOB_FORMAT: Options = {"format": JobFormatOption}
 ROWS: Options = {"limit": LimitOption, **FORMAT}
@@ -115,6 +130,8 @@ def command(
     def add(function: Callable[Concatenate[CommandContext, P], None]) -> Callable[Concatenate[CommandContext, P], None]:
         def invoke(typer_context: typer.Context, **values: Any) -> None:
             shared = {name: values.pop(name) for name in options}
+            before = typer_context.find_root().params
+            shared |= {name: before[name] for name in FLEET if shared.get(name) is None}
             function(CommandContext(shared, shared.pop("limit", None), typer_context.obj), **values)  # type: ignore[call-arg]
 
         keyword = inspect.Parameter.KEYWORD_ONLY

@@ -8,7 +8,9 @@ import typer
 
 from offsetlake.cli import output
 from offsetlake.cli.commands.context import CommandContext
+from offsetlake.cli.commands.each_lake import each_lake
 from offsetlake.cli.commands.options import (
+    FLEET,
     LAKE,
     QUESTIONS,
     ROWS,
@@ -66,10 +68,11 @@ AsOfOption = Annotated[
 
 @command(
     QUESTIONS,
-    ROWS | LAKE,
+    ROWS | LAKE | FLEET,
     "offsetlake offsets --group billing",
     "offsetlake offsets --as-of 2026-11-21T05:38:54 --format csv",
 )
+@each_lake()
 @limited_memory()
 def offsets(
     context: CommandContext,
@@ -94,11 +97,13 @@ def offsets(
 
 @command(
     QUESTIONS,
-    ROWS | LAKE,
+    ROWS | LAKE | FLEET,
     "offsetlake groups",
     "offsetlake groups --group 'bulk-*' --state Empty",
     "offsetlake groups --as-of 2026-11-21T05:38:54",
+    "offsetlake groups --fleet conf/lakes.toml --cluster 'ex*'",
 )
+@each_lake()
 @limited_memory()
 def groups(
     context: CommandContext,
@@ -121,7 +126,8 @@ def groups(
     context.write(questions.check_known(lake, rows, group), _GROUPS_SHOWN)
 
 
-@command(QUESTIONS, ROWS | LAKE, "offsetlake history --group billing --topic orders --partition 0 --limit 20")
+@command(QUESTIONS, ROWS | LAKE | FLEET, "offsetlake history --group billing --topic orders --partition 0 --limit 20")
+@each_lake()
 def history(
     context: CommandContext,
     group: Annotated[str, typer.Option("--group", metavar="GROUP", help="The group.")],
@@ -137,10 +143,11 @@ def history(
 
 @command(
     QUESTIONS,
-    ROWS | LAKE,
+    ROWS | LAKE | FLEET,
     "offsetlake audit-events --lake example/lake --group 'bill*' --since 2026-01-31T14:00",
     "offsetlake audit-events --lake example/lake --principal User:carol --format csv",
 )
+@each_lake()
 def audit_events(
     context: CommandContext,
     group: GroupPatternOption = None,
@@ -161,10 +168,11 @@ def audit_events(
 
 @command(
     QUESTIONS,
-    ROWS | LAKE,
+    ROWS | LAKE | FLEET,
     'offsetlake sql "SELECT group_id, count(*) AS commits FROM offset_commits GROUP BY group_id"',
     'offsetlake sql "SELECT * FROM runs" --format json',
 )
+@each_lake()
 @limited_memory()
 def sql(
     context: CommandContext,
@@ -192,10 +200,11 @@ def sql(
 
 @command(
     QUESTIONS,
-    ROWS | LAKE,
+    ROWS | LAKE | FLEET,
     "offsetlake transactions",
     "offsetlake transactions --open-longer-than 15m --format json",
 )
+@each_lake()
 def transactions(
     context: CommandContext,
     open_longer_than: Annotated[
@@ -211,7 +220,8 @@ def transactions(
     context.write(rows.append_column("age", pa.array(ages, pa.string())), _TRANSACTIONS_SHOWN)
 
 
-@command(QUESTIONS, ROWS | LAKE, "offsetlake alterations", "offsetlake alterations --group billing")
+@command(QUESTIONS, ROWS | LAKE | FLEET, "offsetlake alterations", "offsetlake alterations --group billing")
+@each_lake()
 def alterations(
     context: CommandContext,
     group: GroupPatternOption = None,
@@ -226,7 +236,10 @@ def alterations(
     context.write(questions.check_known(lake, rows, group), _ALTERATIONS_SHOWN)
 
 
-@command(QUESTIONS, ROWS | LAKE, "offsetlake tombstones", "offsetlake tombstones --group 'bulk-*' --outcome refused")
+@command(
+    QUESTIONS, ROWS | LAKE | FLEET, "offsetlake tombstones", "offsetlake tombstones --group 'bulk-*' --outcome refused"
+)
+@each_lake()
 def tombstones(
     context: CommandContext,
     group: GroupPatternOption = None,

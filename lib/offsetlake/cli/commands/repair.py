@@ -70,7 +70,8 @@ def repair(
         f"Wrote {repaired:,} offsets again, after incomplete commits." if rows.num_rows else "No commit is incomplete."
     )
     if hanging:
-        words = ["offsetlake", "transactions", "--open-longer-than", open_longer_than, *context.flags("lake", "config")]
+        flags = context.flags("fleet", "cluster", "lake", "config")
+        words = ["offsetlake", "transactions", "--open-longer-than", open_longer_than, *flags]
         write_note(f"{hanging:,} transactions are open for {open_longer_than} or longer: {shlex.join(words)}")
     if refused:
         raise Refused(

@@ -3,7 +3,8 @@
 import pyarrow as pa
 
 from offsetlake.cli.commands.context import CommandContext
-from offsetlake.cli.commands.options import LAKE, QUESTIONS, ROWS, command
+from offsetlake.cli.commands.each_lake import each_lake
+from offsetlake.cli.commands.options import FLEET, LAKE, QUESTIONS, ROWS, command
 from offsetlake.queries.run_changes import list_runs
 from offsetlake.util.times import about, to_duration
 
@@ -16,7 +17,8 @@ _SHOWN = {
 }  # fmt: skip
 
 
-@command(QUESTIONS, ROWS | LAKE, "offsetlake runs", "offsetlake runs --limit 5 --format json")
+@command(QUESTIONS, ROWS | LAKE | FLEET, "offsetlake runs", "offsetlake runs --limit 5 --format json")
+@each_lake()
 def runs(context: CommandContext) -> None:
     """List the runs of all jobs, newest first, with start, duration, records read, rows written and result."""
     rows = list_runs(context.open_lake())

@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from offsetlake.cli.commands.context import CommandContext
-from offsetlake.cli.commands.options import LAKE, QUESTIONS, ROWS, GroupPatternOption, command
+from offsetlake.cli.commands.each_lake import each_lake
+from offsetlake.cli.commands.options import FLEET, LAKE, QUESTIONS, ROWS, GroupPatternOption, command
 from offsetlake.cli.commands.questions import AsOfOption
 from offsetlake.cli.progress import Progress
 from offsetlake.lake.sql.engine import limited_memory
@@ -25,11 +26,12 @@ _BATCHES_SHOWN = {
 
 @command(
     QUESTIONS,
-    ROWS | LAKE,
+    ROWS | LAKE | FLEET,
     "offsetlake share",
     "offsetlake share --group thumbnailer --topic orders --partition 0 --batches",
     "offsetlake share --as-of 2026-11-21T05:38:53 --format json",
 )
+@each_lake()
 @limited_memory()
 def share(
     context: CommandContext,

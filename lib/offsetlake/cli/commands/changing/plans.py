@@ -70,7 +70,7 @@ def change_offsets(
             with up_to_date_copy(lake, log, say) as copy:
                 rows = changes.with_outcome(plan(copy)).sort_by(_SORTING)
         live = ["--live"] if LIMIT in rows.column_names else []
-        undo = ["restore", "--run", str(run_id), *live, *context.flags(*_SOURCE)]
+        undo = [*context.flags("fleet", "cluster"), "restore", "--run", str(run_id), *live, *context.flags(*_SOURCE)]
         show_outcomes(context, rows, shown, undo, execute=execute)
 
 

@@ -1,0 +1,1 @@
+"""Many lakes at once: the file that lists them, and the processes that answer a question for each of them."""
