@@ -13,21 +13,14 @@ from typing import Any
 from numba.core.dispatcher import Dispatcher
 
 from offsetlake.kafka.audit import events as audit_events
-from offsetlake.kafka.audit.headers import COMMIT, audit_headers
 from offsetlake.kafka.batches import kernels
-from offsetlake.kafka.batches.writer import NO_HEADERS, NO_PRODUCER, Batch, Producer, marker_batch, record_batch
 from offsetlake.kafka.commits import commit_kernels, commit_parts, superseded
 from offsetlake.kafka.commits.encoding import offset_commit_key, offset_commit_value
 from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.log.address import LogAddress
 from offsetlake.log.reading import decode
-from offsetlake.log.writer.appending import appending
 
 COMPILING = "compiling the functions that read the log (once after an installation)"
-
-_PARTS = [("commit.id", bytes(8)), ("commit.size", (2).to_bytes(4, "big"))]
-_AUDIT = audit_headers(COMMIT, "User:nobody", b"", "")
-
 
 _MODULES = (kernels, commit_kernels, commit_parts, superseded, audit_events)
 
@@ -60,6 +53,13 @@ def _is_cached(loop: Any) -> bool:
 
 def _write(folder: Path) -> None:
     """Write a record of each kind that the functions parse, some with the same key, and bytes that are not a batch."""
+    # Imported late, because most processes have nothing to compile.
+    from offsetlake.kafka.audit.headers import COMMIT, audit_headers  # noqa: PLC0415
+    from offsetlake.kafka.batches import writer  # noqa: PLC0415
+    from offsetlake.log.writer.appending import appending  # noqa: PLC0415
+
+    parts = [("commit.id", bytes(8)), ("commit.size", (2).to_bytes(4, "big"))]
+    audit = audit_headers(COMMIT, "User:nobody", b"", "")
     key = offset_commit_key(b"group", b"topic") + bytes(4)
     values = [
         None,
@@ -67,17 +67,17 @@ def _write(folder: Path) -> None:
         offset_commit_value(2, -1, b"m", 0, -1, ZERO_UUID),
         offset_commit_value(3, -1, b"m", 0, -1, b"t" * 16),
     ]
-    producer = Producer(1, 0)
+    producer = writer.Producer(1, 0)
     with appending(folder, "compiling") as appender:
         for headers, batch_producer in (
-            (NO_HEADERS, NO_PRODUCER),
-            (_PARTS, NO_PRODUCER),
-            (_AUDIT, NO_PRODUCER),
-            (NO_HEADERS, producer),
+            (writer.NO_HEADERS, writer.NO_PRODUCER),
+            (parts, writer.NO_PRODUCER),
+            (audit, writer.NO_PRODUCER),
+            (writer.NO_HEADERS, producer),
         ):
-            appender.append(0, [record_batch(0, [(key, value) for value in values], headers, batch_producer)])
-        damage = Batch(bytearray(100), 0)
-        appender.append(0, [damage, marker_batch(0, producer, committed=True)])
+            appender.append(0, [writer.record_batch(0, [(key, value) for value in values], headers, batch_producer)])
+        damage = writer.Batch(bytearray(100), 0)
+        appender.append(0, [damage, writer.marker_batch(0, producer, committed=True)])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The mapped snapshot compared with the rows that it was built from."""
 
 import base64
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import given
@@ -36,9 +37,20 @@ def expected(row: dict[str, Any]) -> tuple[int, int, bytes, bytes]:
     )
 
 
-@given(st.dictionaries(keys, columns, max_size=12), st.lists(keys, max_size=4))
-def test_every_row_and_nothing_else_is_found(rows: dict[Key, dict[str, Any]], others: list[Key]) -> None:
-    snapshot = mapped_snapshot(rows)
+divisions = st.sampled_from(
+    [
+        lambda _: 0,
+        lambda key: len(key[0]) % 3,  # by group, as log partitions are
+        lambda key: key[2] % 3,  # groups in several log partitions: their number was changed
+    ]
+)
+
+
+@given(st.dictionaries(keys, columns, max_size=12), st.lists(keys, max_size=4), divisions)
+def test_every_row_and_nothing_else_is_found(
+    rows: dict[Key, dict[str, Any]], others: list[Key], part_of: Callable[[Key], int]
+) -> None:
+    snapshot = mapped_snapshot(rows, part_of=part_of)
     assert (len(snapshot), len(snapshot.groups)) == (len(rows), len({group for group, _, _ in rows}))
     for group, topic, partition in [*rows, *others]:
         number = snapshot.group(group.encode())

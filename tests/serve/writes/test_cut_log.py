@@ -19,6 +19,7 @@ from support.serve.job_socket_requests import batch, key, value
 from support.serve.serving import Serving
 
 pytestmark = pytest.mark.slow
+CHILD = "offsetlake.serve.storage.child_main"
 
 
 def build_answer(lake: Path, log: Path, ends: dict[int, int] | None) -> dict[str, Any]:
@@ -26,7 +27,7 @@ def build_answer(lake: Path, log: Path, ends: dict[int, int] | None) -> dict[str
     with tempfile.TemporaryFile() as file:
         request = {"lake": str(lake), "log": str(log), "ends": ends, "log_partitions": 1, "log_format": "text"}
         child = subprocess.run(
-            [sys.executable, "-m", "offsetlake.serve.storage.snapshot_build"],
+            [sys.executable, "-m", CHILD, "offsetlake.serve.storage.snapshot_build"],
             input=json.dumps(request | {"files": [file.fileno()]}),
             capture_output=True,
             text=True,

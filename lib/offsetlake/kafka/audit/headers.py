@@ -13,7 +13,10 @@ The first two are required. Headers on other records of the batch are ignored. T
 log and keep the prefix `act.`; the table that `ingest` writes the events to is `audit_events`.
 """
 
-from offsetlake.kafka.batches.writer import Headers
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # processes that only read a log do not need aiokafka, which takes 0.1 s
+    from offsetlake.kafka.batches.writer import Headers
 
 WHAT, PRINCIPAL, CLIENT, ADDRESS = "act.what", "act.principal", "act.client", "act.address"
 HEADERS = {WHAT, PRINCIPAL, CLIENT, ADDRESS}
@@ -21,7 +24,7 @@ COMMIT, DELETE_OFFSETS, DELETE_GROUP = "commit", "delete offsets", "delete group
 MAX_VALUE_BYTES = 1024  # clients choose their IDs, which may have 32767 bytes
 
 
-def audit_headers(what: str, principal: str, client: bytes, address: str) -> Headers:
+def audit_headers(what: str, principal: str, client: bytes, address: str) -> "Headers":
     """Return the headers of an audit event; long values are truncated and empty ones omitted."""
     values = {WHAT: what.encode(), PRINCIPAL: principal.encode(), CLIENT: client, ADDRESS: address.encode()}
     return [(name, _truncated(value)) for name, value in values.items() if value]

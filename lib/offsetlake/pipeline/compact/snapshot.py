@@ -4,10 +4,11 @@ The tail is the log after the compacted positions. It is compacted as the jobs w
 after another `ingest` and `compact`. Nothing is written.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,7 @@ from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition, OffsetRange
 from offsetlake.log.reading import decode, plan_readers
 from offsetlake.pipeline.compact.task import (
     Compaction,
+    ReducedHistory,
     reduce_history,
     replaced_groups,
     replayed_groups,
@@ -39,6 +41,8 @@ _TABLES = ("offsets", "pending_offsets", "groups", "group_members")
 _TAIL = ("offset_commits", "transaction_markers", "group_records")
 _POSITION_COLUMNS = (*KEY, "log_partition", "log_offset")
 _NO_RUN = 0  # the tail is in no table yet, so no run has ingested it
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,25 @@ def read_snapshot(
     `columns` selects columns of `offsets`. Raises LogMismatch if the lake was built from another log; LogUnavailable,
     LakeUnusable.
     """
+    snapshot, parts = read_snapshot_in_parts(lake, log, lambda rows: rows, ends, columns)
+    offsets = pa.concat_tables([snapshot.tables["offsets"], *parts])
+    return replace(snapshot, tables=snapshot.tables | {"offsets": offsets})
+
+
+def read_snapshot_in_parts(
+    lake: Lake,
+    log: LogAddress,
+    convert: Callable[[pa.Table], T],
+    ends: Mapping[int, int] | None = None,
+    columns: Sequence[str] | None = None,
+    *,
+    threads: int = 1,
+) -> tuple[Snapshot, list[T]]:
+    """Read a snapshot as `read_snapshot`, but with an empty table `offsets`, as its rows are many.
+
+    The rows of each log partition are passed to `convert`, in `threads` threads, and are freed after that. The results
+    are returned beside the snapshot.
+    """
     extent = log.describe()
     available = {source.partition: span for source, span in extent.ranges.items() if source.topic == OFFSETS_TOPIC}
     if runs.last_run(lake, "ingest"):
@@ -120,8 +143,13 @@ def read_snapshot(
     tail = _read_tail(lake, log, {p: OffsetRange(starts[p], end) for p, end in upto.items() if starts[p] < end})
     partitions = sorted({*upto, *(p for table in compacted.values() for p in table)})
     compaction = Compaction(tail, compacted)
-    tables, decided = _compacted_with(compaction, partitions, columns)
-    return Snapshot(tables, upto, _overtaken(compaction, tables["pending_offsets"], decided), versions["offsets"])
+    new = reduce_history(compaction, partitions)
+    decided = new.reduction.decided()
+    with ThreadPoolExecutor(threads) as executor:
+        parts = executor.map(lambda p: convert(_offsets(compaction, p, decided, columns)), partitions)
+        tables = _small_tables(compaction, partitions, new) | {"offsets": _stored(compaction, "offsets", -1, columns)}
+        overtaken = _overtaken(compaction, tables["pending_offsets"], decided)
+        return Snapshot(tables, upto, overtaken, versions["offsets"]), [*parts]
 
 
 def _compacted(
@@ -160,28 +188,24 @@ def _in_history(commits: pa.Table) -> pa.Table:
     return commits.append_column("ingest_run", run).select(schema.names).cast(schema)
 
 
-def _compacted_with(
-    compaction: Compaction[LogTail], partitions: Sequence[int], columns: Sequence[str] | None
-) -> tuple[dict[str, pa.Table], pa.Table | None]:
-    """Compact in memory; return the tables, with `columns` of `offsets` (None: all), and what the tail decided."""
-    new = reduce_history(compaction, partitions)
-    decided, pending = new.reduction.decided(), still_pending(compaction, partitions, new)
-    parts: dict[str, list[pa.Table]] = {table: [] for table in _TABLES}
+def _small_tables(
+    compaction: Compaction[LogTail], partitions: Sequence[int], new: ReducedHistory
+) -> dict[str, pa.Table]:
+    """Compact the tables other than `offsets` in memory."""
+    parts = {table: [_stored(compaction, table, -1)] for table in _TABLES if table != "offsets"}
+    pending = still_pending(compaction, partitions, new)
     if pending is not None:
         parts["pending_offsets"].append(pending.select(table_schema("pending_offsets").names))
     for partition in partitions:
-        parts["offsets"].append(_offsets(compaction, partition, decided, columns))
         replayed = replayed_groups(compaction, partition, new.commits)
         changed = pa.table({"group_id": pa.array(replayed.group_ids, pa.string())})
         for table, rows in (("groups", replayed.groups), ("group_members", replayed.members)):
             current = pa.Table.from_pylist(rows, table_schema(table))
             parts[table].append(replaced_groups(current, _stored(compaction, table, partition), changed))
-    empty = {table: _stored(compaction, table, -1, columns if table == "offsets" else None) for table in _TABLES}
-    tables = {
-        table: pa.concat_tables([empty[table], *(part.cast(empty[table].schema) for part in parts[table])])
-        for table in _TABLES
+    return {
+        table: pa.concat_tables([empty, *(part.cast(empty.schema) for part in others)])
+        for table, (empty, *others) in parts.items()
     }
-    return tables, decided
 
 
 def _overtaken(compaction: Compaction[LogTail], pending: pa.Table, decided: pa.Table | None) -> pa.Array:

@@ -1,6 +1,6 @@
 """The child process that reads the offsets of a group at a timestamp from the history in the lake.
 
-`python -m offsetlake.serve.http.as_of` (`offsetlake.serve.storage.child_process`).
+`handle` reads the request and returns the answer (`offsetlake.serve.storage.child_process`).
 
 | Request field | Description |
 |---------------|-------------|
@@ -20,7 +20,7 @@ from typing import Any
 from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.queries.as_of import offsets_as_of
 from offsetlake.queries.questions import first_instant
-from offsetlake.serve.storage.child_process import CHILD_NICENESS, run_as_child
+from offsetlake.serve.storage.child_process import CHILD_NICENESS
 
 COLUMNS = ("topic", "partition", "committed_offset", "leader_epoch", "metadata", "topic_id")
 
@@ -35,7 +35,3 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
         return {"offsets": None, "begins": begins, "ends": ends}
     offsets = offsets_as_of(lake, request["as_of"], request["group"], request["topic"])
     return {"offsets": offsets.select(COLUMNS).to_pylist(), "begins": begins, "ends": ends}
-
-
-if __name__ == "__main__":
-    run_as_child(handle)

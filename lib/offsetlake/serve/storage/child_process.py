@@ -1,19 +1,18 @@
 """Child processes for work that needs Arrow and Delta, so that it costs the serving process neither memory nor latency.
 
-A child is a module of `offsetlake.serve`. It reads one request as JSON from standard input and writes one answer as
-JSON to standard output: either the fields that the module documents, or `error`, a sentence for the user, together with
-`exit_code`.
+A child runs the function `handle` of a module of `offsetlake.serve` (`offsetlake.serve.storage.child_main`). It reads
+one request as JSON from standard input and writes one answer as JSON to standard output: either the fields that the
+module documents, or `error`, a sentence for the user, together with `exit_code`.
 """
 
 import asyncio
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import Any
 
 from offsetlake.errors import OffsetlakeError
-from offsetlake.util.process_exit import leave
 
 _EXIT_CODE_FAILED = 1
 CHILD_NICENESS = 10
@@ -32,7 +31,7 @@ async def run_child(module: str, request: dict[str, Any], files: Sequence[int] =
     """Run a module in a child process and return its answer; cancelling the call kills the child.
 
     Args:
-        module: The name of the module.
+        module: The name of the module with the function `handle`.
         request: The request, which must be serializable as JSON.
         files: File descriptors that the child inherits.
 
@@ -43,6 +42,7 @@ async def run_child(module: str, request: dict[str, Any], files: Sequence[int] =
         child = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
+            "offsetlake.serve.storage.child_main",
             module,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -63,13 +63,3 @@ async def run_child(module: str, request: dict[str, Any], files: Sequence[int] =
     if "error" in answer:
         raise ChildFailed(answer["error"], answer["exit_code"])
     return answer
-
-
-def run_as_child(handle: Callable[[dict[str, Any]], dict[str, Any]]) -> NoReturn:
-    """Handle the request that `run_child` sent to this process, write the answer and exit."""
-    try:
-        answer = handle(json.load(sys.stdin))
-    except OffsetlakeError as error:
-        answer = {"error": str(error), "exit_code": error.exit_code}
-    json.dump(answer, sys.stdout)
-    leave(0)

@@ -1,7 +1,6 @@
 """The child process that builds a snapshot: it writes the lake's state and the log's tail to a file for mapping.
 
-`python -m offsetlake.serve.storage.snapshot_build` reads its request as JSON from standard input
-(`offsetlake.serve.storage.child_process`).
+`handle` reads the request and returns the answer (`offsetlake.serve.storage.child_process`).
 
 | Request field  | Description |
 |----------------|-------------|
@@ -35,13 +34,15 @@ from offsetlake.log.disk.folder import end_of
 from offsetlake.log.disk.segments import segments_of
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.writer.recovery import recover
-from offsetlake.pipeline.compact.snapshot import Snapshot, read_snapshot
+from offsetlake.pipeline.compact.snapshot import Snapshot, read_snapshot_in_parts
 from offsetlake.serve.logs import log_to_stderr
-from offsetlake.serve.storage.child_process import CHILD_NICENESS, run_as_child
-from offsetlake.serve.storage.snapshot_file import OFFSET_COLUMNS, snapshot_parts
+from offsetlake.serve.storage.child_process import CHILD_NICENESS
+from offsetlake.serve.storage.snapshot_file import snapshot_parts
+from offsetlake.serve.storage.snapshot_offsets import OFFSET_COLUMNS, encode_offsets
 
 LOG = logging.getLogger(__name__)
 _NO_SPACE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM}
+MAX_THREADS = min(4, os.cpu_count() or 1)
 MAX_CHECKED_GROUPS = 1000
 """Enough to detect a wrong number of log partitions: most groups would belong in another one."""
 
@@ -58,9 +59,12 @@ def build(request: dict[str, Any]) -> dict[str, Any]:
         os.nice(CHILD_NICENESS)
         ends = {int(partition): end for partition, end in request["ends"].items()}
     _check_covered(lake, folder, request["log_partitions"])
-    snapshot = read_snapshot(lake, LogAddress(folder=folder), ends, OFFSET_COLUMNS)
+    threads = MAX_THREADS if request["ends"] is None else 1  # one while the serving process answers requests
+    snapshot, offsets = read_snapshot_in_parts(
+        lake, LogAddress(folder=folder), encode_offsets, ends, OFFSET_COLUMNS, threads=threads
+    )
     _check_placement(snapshot, request["log_partitions"])
-    parts = snapshot_parts(snapshot, newest_ends(lake))
+    parts = snapshot_parts(snapshot, offsets, newest_ends(lake))
     file = _file_with_space(request["files"], sum(map(len, parts)), folder)
     with os.fdopen(file, "wb", closefd=False) as out:
         out.writelines(parts)
@@ -126,11 +130,8 @@ def _check_placement(snapshot: Snapshot, log_partitions: int) -> None:
             )
 
 
-def _handle(request: dict[str, Any]) -> dict[str, Any]:
+def handle(request: dict[str, Any]) -> dict[str, Any]:
+    """Build a snapshot as a request specifies, in a child process, and return the answer."""
     log_to_stderr(request["log_format"])
     compile_loops(LOG.info)
     return build(request)
-
-
-if __name__ == "__main__":
-    run_as_child(_handle)
