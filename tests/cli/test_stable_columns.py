@@ -60,6 +60,7 @@ QUESTIONS = {
     "reset": "reset billing --all-topics --shift-by -100",
     "restore": "restore billing --as-of 2026-01-31T14:00:05",
     "runs": "runs",
+    "runs --cycles": "runs --cycles",
     "share": "share",
     "share --as-of": "share --as-of 2026-01-31T14:00:10",
     "share --batches": "share --batches",

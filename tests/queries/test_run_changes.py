@@ -3,8 +3,12 @@
 import json
 import random
 import re
+import signal
+import subprocess
+import sys
 from collections import Counter, defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,6 +83,89 @@ def test_run_prints_the_groups_it_changed(run: Run, log: RandomLog, tmp_path: Pa
     again = run("run", "--log", "log", "--now", "2000-01-01")[1]
     assert "Nothing new" in again
     assert "This run changed" not in again, "nothing changed, and no group is listed"
+
+
+KILLED = """
+import os, signal
+from offsetlake.lake import runs
+finish = runs.finish
+def killing(lake, job, plan, **others):
+    return os.kill(os.getpid(), signal.SIGKILL) if job == "compact" else finish(lake, job, plan, **others)
+runs.finish = killing
+from offsetlake.cli.main import main
+main(["run", "--log", "log", "--now", "2000-01-01"])
+"""
+CYCLE_COLUMNS = ("cycle", "last_run", "jobs", "outcome", "failed")
+
+
+def cycles(run: Run) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run("runs", "--cycles", "--format", "json")[1].splitlines()]
+
+
+def test_cycles_show_a_killed_job_until_it_is_resumed_and_after(run: Run, log: RandomLog, tmp_path: Path) -> None:
+    run("run", "--log", "log", "--now", "2000-01-01")
+    grow(tmp_path / "log", log)
+    done = subprocess.run([sys.executable, "-c", KILLED], check=False, capture_output=True)
+    assert done.returncode == -signal.SIGKILL
+    killed, first = cycles(run)
+    assert [killed[name] for name in CYCLE_COLUMNS] == [
+        4, 5, ["ingest", "compact"], "unfinished", ["compact is running or was interrupted"],
+    ]  # fmt: skip
+    assert (killed["finished_at"], killed["duration_ms"]) == (None, None)
+    assert [first[name] for name in CYCLE_COLUMNS] == [1, 3, ["ingest", "compact", "expire"], "done", []]
+    read = len(read_log(tmp_path / "log"))
+    assert first["records_read"] + killed["records_read"] == read
+
+    run("run", "--log", "log", "--now", "2000-01-01")
+    own = {row["run_id"]: row for row in rows(Lake.open(tmp_path / "lake"), "runs")}
+    again, resumed, _ = cycles(run)
+    assert [resumed[name] for name in CYCLE_COLUMNS] == [
+        4, 5, ["ingest", "compact"], "done", ["compact was interrupted, and finished later"],
+    ]  # fmt: skip
+    assert resumed["duration_ms"] == own[5]["finished_at"] - own[4]["started_at"]
+    assert (again["cycle"], again["records_read"]) == (6, 0)
+
+
+def test_runs_are_divided_into_cycles_with_what_went_wrong(run: Run, tmp_path: Path) -> None:
+    jobs = [
+        ("ingest", {"offset_commits": 4, "quarantine": 2}), ("compact", {"offsets": 3}), ("expire", {"planned": 2}),
+        ("emit", {"emitted": 1, "refused": 1}), ("maintain", {}), ("compact", {}), ("compact", {}), ("ingest", {}),
+        ("reset", {"planned": 5}), ("emit", {"done": 5}), ("forget", {}), ("ingest", {}), ("ingest", {}),
+    ]  # fmt: skip
+    notes = {6: ["finished after an interruption"]}
+    small_lake(
+        tmp_path / "lake",
+        runs=[
+            {
+                "run_id": number, "job": job, "started_at": 10 * number, "finished_at": 10 * number + 5,
+                "counts": [*counts.items()], "notes": notes.get(number, []),
+                "outcome": "done" if counts else "nothing new",
+                "gaps": [{"topic": "__consumer_offsets", "partition": 0, "start": 3, "end": 10}] * (number == 1),
+            }
+            for number, (job, counts) in enumerate(jobs, start=1)
+        ],
+    )  # fmt: skip
+    found = cycles(run)[::-1]
+    assert [(each["cycle"], each["jobs"], each["outcome"]) for each in found] == [
+        (1, ["ingest", "compact", "expire", "emit"], "done"),
+        (5, ["maintain"], "nothing new"),
+        (6, ["compact"], "nothing new"),
+        (8, ["ingest", "reset", "emit"], "done"),
+        (11, ["forget"], "nothing new"),
+        (12, ["ingest"], "nothing new"),
+        (13, ["ingest"], "nothing new"),
+    ]
+    assert [found[0][name] for name in ("started_at", "finished_at", "duration_ms")] == [10, 45, 35]
+    assert [found[0][name] for name in ("records_read", "rows_written", "failed")] == [
+        6, 10,
+        [
+            "ingest quarantined 2 records", "7 log offsets were deleted before ingest read them",
+            "1 decisions of emit were refused",
+        ],
+    ]  # fmt: skip
+    assert found[2]["last_run"] == 7
+    code, out, _ = run("runs", "--cycles", "--limit", "3")
+    assert (code, [line.split()[0] for line in out.splitlines()]) == (0, ["cycle", "13", "12", "11"])
 
 
 @pytest.mark.usefixtures("log")

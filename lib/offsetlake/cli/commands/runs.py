@@ -1,37 +1,69 @@
-"""`offsetlake runs`: the runs of all jobs and their results."""
+"""`offsetlake runs`: the runs of all jobs and their results, by itself or by cycle."""
+
+from typing import Annotated
 
 import pyarrow as pa
+import typer
 
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.each_lake import each_lake
 from offsetlake.cli.commands.options import FLEET, LAKE, QUESTIONS, ROWS, command
+from offsetlake.queries.cycles import list_cycles
 from offsetlake.queries.run_changes import list_runs
 from offsetlake.util.times import about, to_duration
 
 MAX_TENTHS_MS = 120_000  # longer durations are written without tenths of a second
 
-# The columns of a table for people, each with its importance (`offsetlake.cli.tables.Column`).
+# The columns of tables for people, each with its importance (`offsetlake.cli.tables.Column`).
 _SHOWN = {
     "run_id": 1, "job": 1, "outcome": 1, "started_at": 1, "duration": 2, "records_read": 2, "rows_written": 3,
     "log": 4, "result": 3,
 }  # fmt: skip
+_CYCLES_SHOWN = {
+    "cycle": 1, "outcome": 1, "started_at": 1, "duration": 2, "jobs": 4, "records_read": 2, "rows_written": 3,
+    "failed": 1,
+}  # fmt: skip
 
 
-@command(QUESTIONS, ROWS | LAKE | FLEET, "offsetlake runs", "offsetlake runs --limit 5 --format json")
+@command(
+    QUESTIONS,
+    ROWS | LAKE | FLEET,
+    "offsetlake runs",
+    "offsetlake runs --limit 5 --format json",
+    "offsetlake runs --cycles --fleet conf/lakes.toml",
+)
 @each_lake()
-def runs(context: CommandContext) -> None:
+def runs(
+    context: CommandContext,
+    cycles: Annotated[
+        bool, typer.Option("--cycles", help="Show a row for each cycle, with what failed, instead of each run.")
+    ] = False,
+) -> None:
     """List the runs of all jobs, newest first, with start, duration, records read, rows written and result."""
-    rows = list_runs(context.open_lake())
-    if context.settings.format == "table":
+    lake = context.open_lake()
+    rows = list_cycles(lake) if cycles else list_runs(lake)
+    if context.format == "table":
         durations = [None if ms is None else _duration(ms) for ms in rows["duration_ms"].to_pylist()]
-        counts = rows["counts"].to_pylist(maps_as_pydicts="strict")
         rows = rows.append_column("duration", pa.array(durations, pa.string()))
-        rows = rows.append_column("result", pa.array(map(_result, counts), pa.string()))
-    context.write(rows, _SHOWN)
+        rows = _joined(rows, "jobs", "failed") if cycles else _with_result(rows)
+    context.write(rows, _CYCLES_SHOWN if cycles else _SHOWN)
 
 
 def _duration(ms: int) -> str:
     return f"{ms / 1000:.1f}s" if ms < MAX_TENTHS_MS else to_duration(about(ms))
+
+
+def _joined(rows: pa.Table, *columns: str) -> pa.Table:
+    """Return the rows with each list of texts as one text."""
+    for name in columns:
+        texts = pa.array([", ".join(texts) for texts in rows[name].to_pylist()], pa.string())
+        rows = rows.set_column(rows.column_names.index(name), name, texts)
+    return rows
+
+
+def _with_result(rows: pa.Table) -> pa.Table:
+    counts = rows["counts"].to_pylist(maps_as_pydicts="strict")
+    return rows.append_column("result", pa.array(map(_result, counts), pa.string()))
 
 
 def _result(counts: dict[str, int]) -> str:
