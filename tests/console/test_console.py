@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from offsetlake.console.app import LocalOnly, application
-from support.console.served import Page, get, served
+from offsetlake.console.app import CheckedRequests, application
+from support.console.served import Page, gate, get, served
 from support.queries.lakes import commit, small_lake
 from support.report.report_rows import MATH, TAGS
 
@@ -39,6 +39,7 @@ ROUTES = {
     "/group": "/group?group=g001",
     "/partition": "/partition?group=g001&topic=t&partition=0",
     "/static/{name}": "/static/console.css",
+    "/sign-in": "/sign-in",
 }
 """An address of each route. A new route has to be added here, and is then tested by the tests of all routes."""
 
@@ -70,9 +71,10 @@ def names(shown: Page) -> list[str]:
 
 
 def test_every_route_has_a_tested_address(lake: Path) -> None:
-    app = application(lake)
-    assert isinstance(app, LocalOnly)
-    assert {route.path for route in app.app.routes} == {*ROUTES}  # type: ignore[attr-defined]
+    app = application(lake, gate())
+    assert isinstance(app, CheckedRequests)
+    shown = {route.path for route in app.app.routes if "GET" in route.methods}  # type: ignore[attr-defined]
+    assert shown == {*ROUTES}
 
 
 @pytest.mark.parametrize("path", [*ROUTES.values(), "/none"])
@@ -238,6 +240,6 @@ def test_the_process_ends_without_an_error_at_a_signal_right_after_its_start(lak
     command = [sys.executable, "-m", "offsetlake.cli", "console", "--lake", str(lake), "--http", "127.0.0.1:0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        assert process.stderr.readline().startswith("Serving 127.0.0.1:")
+        assert process.stderr.readline().startswith("Serving http://127.0.0.1:")
         process.terminate()
         assert process.wait(timeout=300) == 0

@@ -7,6 +7,7 @@ from itertools import chain
 
 import pyarrow as pa
 
+from offsetlake.console.access import Visitor
 from offsetlake.console.state import PAGE_ROWS, PageState
 from offsetlake.lake.foreign.guard import refuse_changed
 from offsetlake.lake.history_files import ALL_RUNS, history_files
@@ -35,22 +36,22 @@ class Answers:
         self._timeline_versions: tuple[int, ...] = ()
         self._running = threading.BoundedSemaphore(_MAX_QUERIES_AT_ONCE)
 
-    def groups(self, state: PageState) -> tuple[pa.Table, int]:
-        """Return one page of groups, with the columns of `questions.groups`, and the number of groups on all pages.
+    def groups(self, state: PageState, visitor: Visitor) -> tuple[pa.Table, int]:
+        """Return one page of the groups that a visitor sees, as `questions.groups`, and the number on all pages.
 
         With two instants, the groups that differ between them, with the columns of `diff_by_group`.
         """
         lake, at_ms, span = self._open(), state.at_ms, state.span_ms
         if span is not None:
             rows = self._cached(self._until(lake, "diff", *span), lambda: diff_by_group(lake, *span))
-            rows = questions.like(rows, state.pattern)
+            rows = visitor.visible(questions.like(rows, state.pattern))
             return rows.slice((state.page - 1) * PAGE_ROWS, PAGE_ROWS), rows.num_rows
         if at_ms is None:
             key = ("groups", *lake.versions("groups", "offsets").values())
             rows = self._cached(key, lambda: questions.groups(lake))
         else:
             rows = self._cached(self._until(lake, "groups", at_ms), lambda: groups_as_of(lake, at_ms))
-        rows = questions.like(rows, state.pattern)
+        rows = visitor.visible(questions.like(rows, state.pattern))
         if state.state:
             rows = rows.filter(pa.compute.equal(rows["state"], state.state))
         column = state.sort.removeprefix("-")
@@ -58,11 +59,11 @@ class Answers:
         rows = rows.sort_by(order[: 1 if column == "group_id" else 2])
         return rows.slice((state.page - 1) * PAGE_ROWS, PAGE_ROWS), rows.num_rows
 
-    def group(self, state: PageState) -> tuple[pa.Table, int]:
+    def group(self, state: PageState, visitor: Visitor) -> tuple[pa.Table, int]:
         """Return one page of a group's offsets, with the columns of `offsets`, and the number of them on all pages.
 
         With two instants, the offsets that differ between them, with the columns of `diff`. Raises BadRequest if the
-        group has never committed.
+        group has never committed, or if the visitor may not read it.
         """
         lake, at_ms, span = self._open(), state.at_ms, state.span_ms
         with self._running:
@@ -72,6 +73,8 @@ class Answers:
                 rows = (
                     questions.offsets(lake, state.group) if at_ms is None else offsets_as_of(lake, at_ms, state.group)
                 )
+            if not visitor.sees(state.group):
+                raise questions.never_committed(lake, state.group)
             if not rows.num_rows:
                 questions.check_committed(lake, state.group)
         return rows.slice((state.page - 1) * PAGE_ROWS, PAGE_ROWS), rows.num_rows
@@ -85,14 +88,16 @@ class Answers:
                 self._timeline, self._timeline_versions = self._timelines.timeline(lake), versions
             return self._timeline
 
-    def commits(self, state: PageState) -> tuple[pa.Table, bool]:
+    def commits(self, state: PageState, visitor: Visitor) -> tuple[pa.Table, bool]:
         """Return one page of the commits of a partition, as `questions.history`, and whether there is a next page.
 
-        Raises BadRequest if no offset of the partition was ever committed.
+        Raises BadRequest if no offset of the partition was ever committed, or if the visitor may not read the group.
         """
         lake = self._open()
         with self._running:
             questions.check_committed(lake, state.group, state.topic, state.partition)
+            if not visitor.sees(state.group):
+                raise questions.never_committed(lake, state.group, state.topic, state.partition)
             skipped = (state.page - 1) * PAGE_ROWS
             rows = questions.history(lake, state.group, state.topic, state.partition, PAGE_ROWS + 1, skipped)
         return rows.slice(0, PAGE_ROWS), rows.num_rows > PAGE_ROWS

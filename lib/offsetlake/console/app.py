@@ -1,54 +1,59 @@
 """The ASGI application of the console: its routes, the check of the Host header, and the headers of responses."""
 
-import re
 from collections.abc import Callable
+from urllib.parse import quote
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, Response
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from offsetlake.console.access import Gate, SignInRequired, is_same_origin
 from offsetlake.console.answers import Answers
+from offsetlake.console.hosts import is_local
 from offsetlake.console.pages import render
-from offsetlake.console.routes import groups, static_files
+from offsetlake.console.routes import groups, sign_in, static_files
 from offsetlake.console.state import PageState
 from offsetlake.errors import BadRequest, OffsetlakeError
 from offsetlake.location.locate import LakeLocation
 
-_LOCAL_HOSTS = re.compile(r"(localhost|127(\.[0-9]{1,3}){3}|\[::1\])(:[0-9]+)?")
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
 
 
-def application(location: LakeLocation) -> ASGIApp:
-    """Return the application for a lake; only requests with a local Host header reach its routes."""
+def application(location: LakeLocation, gate: Gate) -> ASGIApp:
+    """Return the application for a lake, for the visitors that the gate permits."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    app.state.gate = gate
     answers, lake = Answers(location), str(location)
     groups.add_routes(app, answers, lake)
+    sign_in.add_routes(app)
     static_files.add_routes(app)
+    app.add_exception_handler(SignInRequired, _to_sign_in)
     app.add_exception_handler(OffsetlakeError, _handle(lambda error: 400 if isinstance(error, BadRequest) else 503))
     app.add_exception_handler(RequestValidationError, _handle(lambda _error: 400))
     app.add_exception_handler(HTTPException, _handle(lambda error: getattr(error, "status_code", 500)))
-    return LocalOnly(app)
+    return CheckedRequests(app, only_local=gate.security.credentials is None)
 
 
-class LocalOnly:
-    """Passes on requests with a local Host header, and adds the security headers to every response.
+class CheckedRequests:
+    """Passes on requests to this host from pages of this host, and adds the security headers to every response.
 
-    The check prevents DNS rebinding: a foreign page in a browser on this machine could otherwise read the console.
+    Without credentials the Host header must be local, which prevents DNS rebinding: a foreign page in a browser on this
+    machine could otherwise read the console. With credentials, such a page has no session.
     """
 
-    def __init__(self, app: FastAPI) -> None:
-        self.app = app
+    def __init__(self, app: FastAPI, *, only_local: bool) -> None:
+        self.app, self._only_local = app, only_local
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -58,11 +63,31 @@ class LocalOnly:
                 MutableHeaders(scope=message).update(_HEADERS)
             await send(message)
 
-        is_local = _LOCAL_HOSTS.fullmatch(Headers(scope=scope).get("host", ""))
-        await (self.app if is_local else _MISDIRECTED)(scope, receive, send_with_headers)
+        headers, app = Headers(scope=scope), self.app
+        if self._only_local and not is_local(headers.get("host", "")):
+            await _MISDIRECTED(scope, receive, send_with_headers)
+        elif scope["method"] not in _SAFE_METHODS and not is_same_origin(headers):
+            await _CROSS_ORIGIN(scope, receive, send_with_headers)
+        else:
+            await app(scope, receive, send_with_headers)
 
 
+_SAFE_METHODS = {"GET", "HEAD"}
 _MISDIRECTED = Response("The Host header must be localhost, 127.0.0.1 or [::1].\n", 421, media_type="text/plain")
+_CROSS_ORIGIN = Response("Forms of other sites are refused.\n", 403, media_type="text/plain")
+
+
+def _to_sign_in(request: Request, _error: Exception) -> Response:
+    """Return a redirection to the form that returns to the page, or 401 if the browser does not show the response."""
+    if request.method != "GET" or request.headers.get("sec-fetch-mode", "navigate") != "navigate":
+        page = render("error.html", state=PageState(), message="Your session has ended: sign in again.")
+        return HTMLResponse(page, 401)
+    path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    form = "/sign-in" if path == "/" else f"/sign-in?to={quote(path, safe='')}"
+    if request.headers.get("sec-fetch-site") in {"cross-site", "same-site"}:  # browsers omit the cookie after a link
+        page = render("error.html", state=PageState(), message="The console checks whether you are signed in.")
+        return HTMLResponse(page, 401, {"Refresh": f"0; url={form}"})
+    return RedirectResponse(form, 303)
 
 
 def _handle(status: Callable[[Exception], int]) -> Callable[[Request, Exception], Response]:
@@ -70,7 +95,7 @@ def _handle(status: Callable[[Exception], int]) -> Callable[[Request, Exception]
 
     def handle(request: Request, error: Exception) -> Response:
         code = status(error)
-        message = str(error)
+        message = error.detail if isinstance(error, HTTPException) else str(error)
         if isinstance(error, RequestValidationError):
             message = "; ".join(f"{item['loc'][-1]}: {item['msg']}" for item in error.errors())
         elif code == 404:

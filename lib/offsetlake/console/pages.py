@@ -6,6 +6,7 @@ from functools import cache
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from offsetlake.console.access import VISITOR
 from offsetlake.console.state import PageState
 from offsetlake.util.escaping import visible
 from offsetlake.util.times import to_iso
@@ -48,4 +49,5 @@ def _environment() -> Environment:
     environment.filters["time"] = lambda value: "" if value is None else to_iso(value)
     environment.globals["effect"] = effect
     environment.globals["navigation"] = NAVIGATION
+    environment.globals["visitor"] = VISITOR.get
     return environment

@@ -2,34 +2,33 @@
 
 import asyncio
 import contextlib
-import ipaddress
 import signal
 import socket
 from collections.abc import Callable, Iterator
 
 import uvicorn
 
+from offsetlake.console.access import Gate
 from offsetlake.console.app import application
 from offsetlake.errors import BadRequest
 from offsetlake.location.locate import LakeLocation
+from offsetlake.serve.net.security import Security
 
 _MAX_SHUTDOWN_SECONDS = 5  # for the requests under way
 
 
-def serve(location: LakeLocation, host: str, port: int, ready: Callable[[str], None]) -> None:
-    """Serve the console of a lake; call `ready` with the address once connections are accepted.
+def serve(location: LakeLocation, host: str, port: int, gate: Gate, ready: Callable[[str], None]) -> None:
+    """Serve the console of a lake; call `ready` with the URL once connections are accepted.
 
-    Raises BadRequest for an address that other machines can reach, or that cannot be used.
+    Raises BadRequest for an address that cannot be used.
     """
-    if not _is_loopback(host):
-        raise BadRequest(f"Cannot listen on {host}: the console has no authentication, so use a loopback address.")
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family)
     except OSError as error:
         raise BadRequest(f"Cannot listen on {host}:{port}: {error.strerror}. Choose another port.") from error
     config = uvicorn.Config(
-        application(location),
+        application(location, gate),
         ws="none",
         lifespan="off",
         log_config=None,
@@ -39,16 +38,24 @@ def serve(location: LakeLocation, host: str, port: int, ready: Callable[[str], N
         server_header=False,
         timeout_graceful_shutdown=_MAX_SHUTDOWN_SECONDS,
     )
+    config.load()
+    config.ssl = gate.security.http_tls
     with listener:
         shown = f"[{host}]" if ":" in host else host
-        address = f"{shown}:{listener.getsockname()[1]}"
-        _Server(config, lambda: ready(address)).run([listener])
+        url = f"{'http' if config.ssl is None else 'https'}://{shown}:{listener.getsockname()[1]}/"
+        _Server(config, gate.security, lambda: ready(url)).run([listener])
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, security: Security, ready: Callable[[], None]) -> None:
         super().__init__(config)
-        self._ready = ready
+        self._security, self._ready = security, ready
+
+    async def on_tick(self, counter: int) -> bool:
+        """Reload changed credentials and ACLs once a second, of ten ticks."""
+        if counter % 10 == 0:
+            self._security.reload()
+        return await super().on_tick(counter)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -58,10 +65,3 @@ class _Server(uvicorn.Server):
             loop.add_signal_handler(number, self.handle_exit, number, None)
         self._ready()  # the socket listens already; a signal from now on ends the process without an error
         yield
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -190,15 +190,22 @@ def check_committed(
     lake: Lake, group_id: str | None = None, topic: str | None = None, partition: int | None = None
 ) -> None:
     """Raise NotInLake if no offset of this group, topic and partition was ever committed."""
-    named = {"group_id": group_id, "topic": topic, "partition": None if partition is None else str(partition)}
-    where = _where(named)
+    where = _where(_named(group_id, topic, partition))
     if not lake.query(f"SELECT 1 FROM offset_commits {where} LIMIT 1", "offset_commits").num_rows:  # noqa: S608
-        subject = ", ".join(
-            f"{column.removesuffix('_id')} {value}" for column, value in named.items() if value is not None
-        )
-        raise NotInLake(
-            f"no offset of {subject} was ever committed, as far as the lake {lake.location} has read its log"
-        )
+        raise never_committed(lake, group_id, topic, partition)
+
+
+def never_committed(
+    lake: Lake, group_id: str | None = None, topic: str | None = None, partition: int | None = None
+) -> NotInLake:
+    """Return the error that no offset of this group, topic and partition was ever committed."""
+    named = _named(group_id, topic, partition).items()
+    subject = ", ".join(f"{column.removesuffix('_id')} {value}" for column, value in named if value is not None)
+    return NotInLake(f"no offset of {subject} was ever committed, as far as the lake {lake.location} has read its log")
+
+
+def _named(group_id: str | None, topic: str | None, partition: int | None) -> dict[str, str | None]:
+    return {"group_id": group_id, "topic": topic, "partition": None if partition is None else str(partition)}
 
 
 def first_instant(lake: Lake) -> int | None:

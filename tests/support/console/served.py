@@ -3,15 +3,20 @@
 import http.client
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 import uvicorn
 
+from offsetlake.console.access import Gate
 from offsetlake.console.app import application
+from offsetlake.serve.net.security import Security
+from offsetlake.serve.settings import Settings
 
 
 class Answer(NamedTuple):
@@ -22,10 +27,16 @@ class Answer(NamedTuple):
     text: str
 
 
+def gate(*, allows_changes: bool = False, **files: str) -> Gate:
+    """Return a gate for the credentials and ACL in files; without them everyone sees everything."""
+    return Gate(Security(replace(Settings("", "", "127.0.0.1", 0), **files)), allows_changes)  # type: ignore[arg-type]
+
+
 @contextmanager
-def served(lake: Path) -> Iterator[int]:
+def served(lake: Path, visitors: Gate | None = None, **options: Any) -> Iterator[int]:
     """Serve the console of a lake, and yield the port."""
-    config = uvicorn.Config(application(lake), ws="none", lifespan="off", log_config=None)
+    app = application(lake, visitors or gate(), **options)
+    config = uvicorn.Config(app, ws="none", lifespan="off", log_config=None)
     server, listener = uvicorn.Server(config), socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
@@ -37,14 +48,30 @@ def served(lake: Path) -> Iterator[int]:
         listener.close()
 
 
-def get(port: int, path: str, host: str = "localhost") -> Answer:
-    """Return the response to a GET request."""
+def get(port: int, path: str, host: str = "localhost", **headers: str) -> Answer:
+    """Return the response to a GET request; underscores in the names of headers are minuses."""
+    return request(port, "GET", path, host, headers)
+
+
+def post(port: int, path: str, fields: Mapping[str, object], **headers: str) -> Answer:
+    """Return the response to a form that a page of the console submits; a header that is empty is omitted."""
+    own = {"Origin": "http://localhost", "Sec-Fetch-Site": "same-origin"}
+    own |= {"Content-Type": "application/x-www-form-urlencoded"}
+    own |= {name.replace("_", "-").title(): value for name, value in headers.items()}
+    return request(port, "POST", path, "localhost", own, urlencode(fields, doseq=True))
+
+
+def request(
+    port: int, method: str, path: str, host: str, headers: Mapping[str, str], body: str | None = None
+) -> Answer:
+    """Return the response to a request."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
+    given = {name.replace("_", "-"): value for name, value in headers.items() if value}
     try:
-        connection.request("GET", path, headers={"Host": host})
+        connection.request(method, path, body, {"Host": host, **given})
         response = connection.getresponse()
-        headers = {name.lower(): value for name, value in response.getheaders()}
-        return Answer(response.status, headers, response.read().decode("utf-8"))
+        answered = {name.lower(): value for name, value in response.getheaders()}
+        return Answer(response.status, answered, response.read().decode("utf-8"))
     finally:
         connection.close()
 

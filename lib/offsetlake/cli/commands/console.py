@@ -1,4 +1,4 @@
-"""`offsetlake console`: serves pages about a lake to a browser on this machine."""
+"""`offsetlake console`: serves pages about a lake to browsers."""
 
 from typing import Annotated
 
@@ -6,34 +6,74 @@ import typer
 
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.options import LAKE, QUESTIONS, command
+from offsetlake.cli.commands.serving.serve import (
+    AclOption,
+    CredentialsOption,
+    TlsCertificateOption,
+    TlsKeyOption,
+)
 from offsetlake.cli.output import write_note
 from offsetlake.errors import BadRequest
+from offsetlake.serve.net.security import Security, is_loopback
+from offsetlake.serve.settings import Settings
 
 
 @command(
     QUESTIONS,
     LAKE,
     "offsetlake console --lake example/lake --http 127.0.0.1:8090",
+    "offsetlake console --lake /lakes/prod --http 0.0.0.0:8090 --credentials credentials.json --acl acl.toml "
+    "--tls-certificate server.pem --tls-key server.key",
 )
 def console(
     context: CommandContext,
-    http: Annotated[
-        str, typer.Option("--http", metavar="HOST:PORT", help="The listener, at a loopback address.")
-    ] = "127.0.0.1:8090",
+    http: Annotated[str, typer.Option("--http", metavar="HOST:PORT", help="The listener.")] = "127.0.0.1:8090",
+    credentials: CredentialsOption = None,
+    acl: AclOption = None,
+    tls_certificate: TlsCertificateOption = None,
+    tls_key: TlsKeyOption = None,
 ) -> None:
-    """Serve pages about groups, offsets and commits to a browser on this machine, until Ctrl-C. It only reads.
+    """Serve pages about groups, offsets and commits to browsers, until Ctrl-C. It only reads.
 
     The address of a page contains all that it shows, and each page shows the command with the same answer.
+
+    Without --credentials, it listens on loopback only, and everybody on this machine can read the lake. With them,
+    people sign in with a token of `offsetlake credentials token`, and see the groups that --acl permits. An address
+    that other machines can reach requires TLS, too.
     """
-    from offsetlake.console.server import serve  # noqa: PLC0415 - FastAPI takes half a second to import
+    from offsetlake.console.access import Gate  # noqa: PLC0415 - FastAPI takes half a second to import
+    from offsetlake.console.server import serve  # noqa: PLC0415
 
     host, colon, port = http.rpartition(":")
     if not colon or not port.isascii() or not port.isdecimal() or int(port) > 65_535:
         raise BadRequest(f"Invalid address {http!r}: expected HOST:PORT, such as 127.0.0.1:8090.")
+    host = host.strip("[]")
+    options = {"credentials": credentials, "acl": acl, "tls_certificate": tls_certificate, "tls_key": tls_key}
+    files = {name: value or context.settings.serve.get(name) for name, value in options.items()}
+    missing = [name for name in ("credentials", "tls_certificate") if not files[name]]
+    if missing and not is_loopback(host):
+        raise BadRequest(
+            f"Cannot listen on {host}, which other machines can reach, without {' and '.join(missing)}: set them, or "
+            "use a loopback address, such as 127.0.0.1."
+        )
+    security = Security(
+        Settings(
+            lake="",
+            log="",
+            host="127.0.0.1",  # of the listener for Kafka's protocol, which the console does not have
+            port=0,
+            http=(host, int(port)),
+            credentials=files["credentials"],
+            acl=files["acl"],
+            tls_certificate=files["tls_certificate"],
+            tls_key=files["tls_key"],
+        )
+    )
     context.open_lake()
     serve(
         context.settings.lake,
-        host.strip("[]"),
+        host,
         int(port),
-        lambda address: write_note(f"Serving {address}: open http://{address}/ in a browser"),
+        Gate(security),
+        lambda url: write_note(f"Serving {url}: open it in a browser"),
     )

@@ -7,6 +7,8 @@ from fastapi import FastAPI
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
+from offsetlake.console.access import PUBLIC
+
 _MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
@@ -15,7 +17,7 @@ def add_routes(app: FastAPI) -> None:
     folder = files("offsetlake.console").joinpath("static")
     names = {file.name for file in folder.iterdir()}
 
-    @app.get("/static/{name}")
+    @app.get("/static/{name}", dependencies=[PUBLIC])
     def static(name: str) -> Response:
         media_type = _MEDIA_TYPES.get(PurePath(name).suffix)
         if name not in names or media_type is None:

@@ -90,6 +90,10 @@ class Access:
         """Check whether the principal may read a group, without caching: for lists of many groups."""
         return self._permissions(group) & READ != 0
 
+    def sees_all(self) -> bool:
+        """Check whether the principal may read every group."""
+        return any(group == ANY_GROUP and permissions & READ for _, group, permissions in self._grants)
+
     def may_read_topic(self, topic: bytes) -> bool:
         """Check whether the principal may read and describe a topic, where topics have permissions."""
         readable = self._cached_topics.get(topic)
@@ -143,6 +147,9 @@ class _AllPermissions(Access):
         return True
 
     def sees(self, group: bytes) -> bool:
+        return True
+
+    def sees_all(self) -> bool:
         return True
 
     def may_read_topic(self, topic: bytes) -> bool:
