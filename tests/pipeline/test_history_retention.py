@@ -358,7 +358,7 @@ def test_questions_say_where_history_begins(lake: Lake, run: Run) -> None:
 def test_report_says_where_history_begins(tmp_path: Path) -> None:
     lake = small_lake(tmp_path / "lake", offset_commits=[commit(1, 1), commit(2, 2)], runs=runs_of(1))
     drop_before(lake, after_run(1))
-    page = report(lake, RetentionPolicy(0), None, None, quiet)
+    page = report(lake, RetentionPolicy(0), None, None, quiet).page
     assert "History begins at 1970-01-01T00:00:00.002Z: of the records before" in page
 
 

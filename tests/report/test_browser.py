@@ -59,7 +59,7 @@ class Recording(SimpleHTTPRequestHandler):
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[str, list[str]]]:
     requests: list[str] = []
-    page = report(small_lake(tmp_path / "lake", **TABLES), POLICY, None, None, quiet)
+    page = report(small_lake(tmp_path / "lake", **TABLES), POLICY, None, None, quiet).page
     site = tmp_path / "site"
     site.mkdir()
     (site / "report.html").write_text(page, encoding="utf-8")

@@ -1,5 +1,8 @@
 """The command `offsetlake report`: its output, the file it writes, and its errors."""
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,3 +57,36 @@ def test_invalid_option_is_reported_in_one_line(
 def test_missing_folder_of_the_page_is_created(run: Run, tmp_path: Path) -> None:
     assert run("report", "--to", "www/of/offsets.html")[0] == 0
     assert [entry.name for entry in (tmp_path / "www" / "of").iterdir()] == ["offsets.html"]
+
+
+@pytest.mark.slow
+def test_a_fleet_has_a_report_for_each_lake_and_an_index(lake: Path, tmp_path: Path) -> None:
+    rows = [commit(1, 9, group_id="<b>late", log_timestamp=5), commit(2, 4, group_id="<b>late", log_timestamp=6)]
+    small_lake(tmp_path / "other", offset_commits=rows)
+    places = {"index": lake, "us.html": "other", "gone": "none"}
+    (tmp_path / "lakes.toml").write_text("".join(f'[lakes."{name}"]\nlake = "{places[name]}"\n' for name in places))
+    command = [sys.executable, "-m", "offsetlake.cli", "report", "--fleet", "lakes.toml", "--to", "www/all"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 6
+    assert done.stdout == "Wrote www/all/index.html, and a report for 2 of 3 lakes: open it in a browser\n"
+    assert done.stderr.splitlines()[-1].startswith("error: gone: no lake in none: ")
+    files = {str(path.relative_to(tmp_path / "www" / "all")) for path in (tmp_path / "www").rglob("*.html")}
+    assert files == {"index.html", "lakes/index.html", "lakes/us.html.html"}
+
+    text = (tmp_path / "www" / "all" / "index.html").read_text(encoding="utf-8")
+    index = Page(text)
+    assert index.facts == {"lakes": "3", "lakes that failed": "1", "lakes that need attention": "1"}
+    assert [row[0] for row in index.sections["Lakes that failed"].rows] == ["cluster", "gone"]
+    assert [row[0] for row in index.sections["What needs attention"].rows[1:]] == ["us.html"]
+    assert "<b>late, t-0: 5 records read again" in index.sections["What needs attention"].rows[1][3]
+    assert [row[:5] for row in index.sections["Lakes"].rows] == [
+        ["cluster", "problems", "groups", "offsets", "commits and tombstones"],
+        ["index", "0", "0", "0", "1"],
+        ["us.html", "1", "0", "0", "2"],
+    ]  # fmt: skip
+    assert "b" not in index.tags
+    assert {*re.findall(r'href="([^"]*)"', text)} == files - {"index.html"}
+    assert (
+        "<b>late"
+        in Page((tmp_path / "www" / "all" / "lakes" / "us.html.html").read_text()).sections["Commit rate"].rows[1][0]
+    )

@@ -20,7 +20,7 @@ from support.report.report_rows import DAY, LONG, NOW, POLICY, TABLES, TAGS, com
 
 
 def read(lake: Lake, pattern: str | None = None, since_ms: int | None = None) -> Page:
-    return Page(report(lake, POLICY, pattern, since_ms, quiet))
+    return Page(report(lake, POLICY, pattern, since_ms, quiet).page)
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +186,7 @@ def test_page_of_ten_thousand_groups_is_small(tmp_path: Path) -> None:
         offsets=[stored(f"g{n:05}", NOW - n) for n in range(10_000)],
         groups=[{"group_id": f"g{n:05}"} for n in range(10_000)],
     )
-    text = report(lake, POLICY, None, None, quiet)
+    text = report(lake, POLICY, None, None, quiet).page
     sections = Page(text).sections
     for title in ("Commit rate", "Progress", "Expiry calendar", "Worst committers", "Growth of the log"):
         assert len(sections[title].rows) == 9

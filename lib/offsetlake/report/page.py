@@ -4,13 +4,22 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import NamedTuple
 
 from jinja2 import Environment, StrictUndefined
 
 from offsetlake.report.words import shortened
 
-Row = Mapping[str, str | int | None]
-"""One row of a table: a string, a number or None by heading."""
+
+class Link(NamedTuple):
+    """A cell that links to another page."""
+
+    text: str
+    target: str
+
+
+Row = Mapping[str, str | int | Link | None]
+"""One row of a table: a string, a number, a link or None by heading."""
 
 _MAX_CELL_CHARACTERS = 80
 
@@ -49,7 +58,9 @@ def page(title: str, introduction: Sequence[str], facts: Mapping[str, str], sect
     return template.render(title=title, introduction=introduction, facts=facts, sections=sections)
 
 
-def _cell(value: str | int | None) -> str:
+def _cell(value: str | int | Link | None) -> str:
     if value is None:
         return ""
+    if isinstance(value, Link):
+        return value.text
     return f"{value:,}" if isinstance(value, int) else shortened(value, _MAX_CELL_CHARACTERS)

@@ -1,6 +1,7 @@
 """Writes the report: the order of its sections, and the head of the page."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -10,7 +11,7 @@ from offsetlake.lake.upkeep import sizes
 from offsetlake.queries.audits import has_history
 from offsetlake.queries.questions import what_was_dropped
 from offsetlake.report import attention, commits, lag_and_expiry, numbers, share_groups, state
-from offsetlake.report.page import Section, page
+from offsetlake.report.page import Row, Section, page
 from offsetlake.report.scope import Scope, find_scope
 from offsetlake.report.words import instant, size, unit_of
 from offsetlake.rules.policy import RetentionPolicy
@@ -18,8 +19,25 @@ from offsetlake.rules.policy import RetentionPolicy
 Announce = Callable[[str], None]
 
 
-def report(lake: Lake, policy: RetentionPolicy, pattern: str | None, since_ms: int | None, announce: Announce) -> str:
-    """Return the report of a lake as one self-contained HTML page, which depends only on the content of the lake.
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The report of a lake.
+
+    Attributes:
+        page: The self-contained HTML page.
+        facts: The key figures at its beginning.
+        problems: The rows of its section on what needs attention.
+    """
+
+    page: str
+    facts: Mapping[str, str]
+    problems: Sequence[Row]
+
+
+def report(
+    lake: Lake, policy: RetentionPolicy, pattern: str | None, since_ms: int | None, announce: Announce
+) -> Report:
+    """Return the report of a lake, which depends only on the content of the lake.
 
     Args:
         lake: The lake.
@@ -35,14 +53,11 @@ def report(lake: Lake, policy: RetentionPolicy, pattern: str | None, since_ms: i
     announce("finding the newest record")
     scope = find_scope(lake, pattern, since_ms)
     table_sizes = sizes(lake)
-    sections = [
-        *_group_sections(scope, policy, announce),
-        *_lake_sections(scope, announce),
-        state.tables(scope, table_sizes),
-    ]
-    return page(
-        f"Consumer offsets: {lake.location.name}", [*_introduction(scope)], _facts(scope, table_sizes), sections
-    )
+    problems, *others = _group_sections(scope, policy, announce)
+    sections = [problems, *others, *_lake_sections(scope, announce), state.tables(scope, table_sizes)]
+    facts = _facts(scope, table_sizes)
+    text = page(f"Consumer offsets: {lake.location.name}", [*_introduction(scope)], facts, sections)
+    return Report(text, facts, problems.rows)
 
 
 def _facts(scope: Scope, table_sizes: pa.Table) -> dict[str, str]:
