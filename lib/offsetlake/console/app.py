@@ -1,6 +1,6 @@
 """The ASGI application of the console: its routes, the check of the Host header, and the headers of responses."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from urllib.parse import quote
 
 from fastapi import FastAPI, Request
@@ -12,16 +12,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from offsetlake.console.access import Gate, SignInRequired, is_same_origin
 from offsetlake.console.answers import Answers
+from offsetlake.console.changing.workbench import Workbench
 from offsetlake.console.hosts import is_local
 from offsetlake.console.pages import render
-from offsetlake.console.routes import groups, sign_in, static_files
+from offsetlake.console.routes import changes, groups, sign_in, static_files
 from offsetlake.console.state import PageState
 from offsetlake.errors import BadRequest, OffsetlakeError
 from offsetlake.location.locate import LakeLocation
 
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
@@ -30,12 +31,22 @@ _HEADERS = {
 }
 
 
-def application(location: LakeLocation, gate: Gate) -> ASGIApp:
-    """Return the application for a lake, for the visitors that the gate permits."""
+def application(
+    location: LakeLocation, gate: Gate, bench: Workbench | None = None, source: Sequence[str] = ()
+) -> ASGIApp:
+    """Return the application for a lake, for the visitors that the gate permits.
+
+    Args:
+        location: The lake.
+        gate: Authenticates visitors.
+        bench: Makes changes; None if the console only reads.
+        source: The options with the lake and the log, for the commands of changes.
+    """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.state.gate = gate
     answers, lake = Answers(location), str(location)
     groups.add_routes(app, answers, lake)
+    changes.add_routes(app, bench, source)
     sign_in.add_routes(app)
     static_files.add_routes(app)
     app.add_exception_handler(SignInRequired, _to_sign_in)

@@ -7,6 +7,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from offsetlake.console.access import VISITOR
+from offsetlake.console.changing.forms import KINDS
 from offsetlake.console.state import PageState
 from offsetlake.util.escaping import visible
 from offsetlake.util.times import to_iso
@@ -50,4 +51,5 @@ def _environment() -> Environment:
     environment.globals["effect"] = effect
     environment.globals["navigation"] = NAVIGATION
     environment.globals["visitor"] = VISITOR.get
+    environment.globals["change_kinds"] = KINDS
     return environment

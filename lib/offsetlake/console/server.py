@@ -7,18 +7,16 @@ import socket
 from collections.abc import Callable, Iterator
 
 import uvicorn
+from starlette.types import ASGIApp
 
-from offsetlake.console.access import Gate
-from offsetlake.console.app import application
 from offsetlake.errors import BadRequest
-from offsetlake.location.locate import LakeLocation
 from offsetlake.serve.net.security import Security
 
 _MAX_SHUTDOWN_SECONDS = 5  # for the requests under way
 
 
-def serve(location: LakeLocation, host: str, port: int, gate: Gate, ready: Callable[[str], None]) -> None:
-    """Serve the console of a lake; call `ready` with the URL once connections are accepted.
+def serve(app: ASGIApp, security: Security, host: str, port: int, ready: Callable[[str], None]) -> None:
+    """Serve the application of the console; call `ready` with the URL once connections are accepted.
 
     Raises BadRequest for an address that cannot be used.
     """
@@ -28,7 +26,7 @@ def serve(location: LakeLocation, host: str, port: int, gate: Gate, ready: Calla
     except OSError as error:
         raise BadRequest(f"Cannot listen on {host}:{port}: {error.strerror}. Choose another port.") from error
     config = uvicorn.Config(
-        application(location, gate),
+        app,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -39,11 +37,11 @@ def serve(location: LakeLocation, host: str, port: int, gate: Gate, ready: Calla
         timeout_graceful_shutdown=_MAX_SHUTDOWN_SECONDS,
     )
     config.load()
-    config.ssl = gate.security.http_tls
+    config.ssl = security.http_tls
     with listener:
         shown = f"[{host}]" if ":" in host else host
         url = f"{'http' if config.ssl is None else 'https'}://{shown}:{listener.getsockname()[1]}/"
-        _Server(config, gate.security, lambda: ready(url)).run([listener])
+        _Server(config, security, lambda: ready(url)).run([listener])
 
 
 class _Server(uvicorn.Server):

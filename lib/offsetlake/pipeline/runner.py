@@ -2,14 +2,18 @@
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
+import pyarrow as pa
+
 from offsetlake.lake import runs
 from offsetlake.lake.foreign.guard import writing
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.scratch import scratch
 from offsetlake.lake.upkeep import VacuumRetention
 from offsetlake.location.locate import LakeLocation
 from offsetlake.log.address import LogAddress
@@ -17,6 +21,7 @@ from offsetlake.log.cluster.admin import ClusterAdmin
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.log.compiling import compile_loops
 from offsetlake.log.writer.ownership import refuse_broker_folder
+from offsetlake.pipeline.changes import execute as changes
 from offsetlake.pipeline.compact import job as compact
 from offsetlake.pipeline.compact import rebuild
 from offsetlake.pipeline.emit import job as emit
@@ -27,6 +32,7 @@ from offsetlake.pipeline.lazy_session import Advance, LazySession
 from offsetlake.pipeline.maintain import forget
 from offsetlake.pipeline.maintain import job as maintain
 from offsetlake.rules.policy import Keep, RetentionPolicy
+from offsetlake.rules.reduction import KEY
 
 JOBS = ("ingest", "compact", "expire", "emit")
 """The jobs of a cycle in their order."""
@@ -117,6 +123,44 @@ def catch_up(lake: Lake, log: LogAddress, say: Callable[[str], None]) -> None:
     for job in (partial(ingest.ingest, _no_spark, lake, log, say), partial(compact.compact, _no_spark, lake, say)):
         while job().resumed:
             pass
+
+
+@contextmanager
+def up_to_date_copy(lake: Lake, log: LogAddress, say: Callable[[str], None]) -> Iterator[Lake]:
+    """Yield a temporary copy of the lake that is up to date with the log, see `scratch`."""
+    with scratch(lake) as copy:
+        catch_up(copy, log, say)
+        yield copy
+
+
+Plan = Callable[[Lake], pa.Table]
+"""Makes the plan of a change from a lake that is up to date with its log, see `offsetlake.pipeline.changes.execute`."""
+
+
+def plan_change(lake: Lake, log: LogAddress, plan: Plan, say: Callable[[str], None]) -> pa.Table:
+    """Return the plan of a change with the outcome of each row, in the order of keys; write nothing to the lake."""
+    with up_to_date_copy(lake, log, say) as copy:
+        return changes.with_outcome(plan(copy)).sort_by([(name, "ascending") for name in KEY])
+
+
+def execute_change(
+    lake: Lake,
+    log: LogAddress,
+    job: str,
+    table: str,
+    plan: Plan,
+    say: Callable[[str], None],
+    requester: str | None = None,
+) -> tuple[pa.Table, runs.Report]:
+    """Bring the lake up to date with the log, execute the plan of a change, and read what was written.
+
+    Args and results are those of `offsetlake.pipeline.changes.execute.execute`.
+    """
+    writable = Lake.create(lake.location)
+    catch_up(writable, log, say)
+    result = changes.execute(writable, log, job, table, lambda: plan(writable), say, requester=requester)
+    catch_up(writable, log, say)
+    return result
 
 
 def _missing(connection: KafkaConnection, topics: Collection[str]) -> set[str]:

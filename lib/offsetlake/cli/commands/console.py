@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from offsetlake.cli.commands.context import CommandContext
-from offsetlake.cli.commands.options import LAKE, QUESTIONS, command
+from offsetlake.cli.commands.options import LAKE_AND_LOG, QUESTIONS, command
 from offsetlake.cli.commands.serving.serve import (
     AclOption,
     CredentialsOption,
@@ -20,7 +20,7 @@ from offsetlake.serve.settings import Settings
 
 @command(
     QUESTIONS,
-    LAKE,
+    LAKE_AND_LOG,
     "offsetlake console --lake example/lake --http 127.0.0.1:8090",
     "offsetlake console --lake /lakes/prod --http 0.0.0.0:8090 --credentials credentials.json --acl acl.toml "
     "--tls-certificate server.pem --tls-key server.key",
@@ -32,16 +32,24 @@ def console(
     acl: AclOption = None,
     tls_certificate: TlsCertificateOption = None,
     tls_key: TlsKeyOption = None,
+    allow_changes: Annotated[
+        bool, typer.Option("--allow-changes", help="Let visitors reset, restore and delete offsets and groups.")
+    ] = False,
 ) -> None:
-    """Serve pages about groups, offsets and commits to browsers, until Ctrl-C. It only reads.
+    """Serve pages about groups, offsets and commits to browsers, until Ctrl-C. Without --allow-changes, it only reads.
 
     The address of a page contains all that it shows, and each page shows the command with the same answer.
 
     Without --credentials, it listens on loopback only, and everybody on this machine can read the lake. With them,
     people sign in with a token of `offsetlake credentials token`, and see the groups that --acl permits. An address
     that other machines can reach requires TLS, too.
+
+    With --allow-changes, those who have the permission admin on a group can change its offsets: without credentials,
+    everybody on this machine. Changes are made as by the commands `reset`, `restore`, `undelete` and `cleanup`.
     """
     from offsetlake.console.access import Gate  # noqa: PLC0415 - FastAPI takes half a second to import
+    from offsetlake.console.app import application  # noqa: PLC0415
+    from offsetlake.console.changing.workbench import Workbench  # noqa: PLC0415
     from offsetlake.console.server import serve  # noqa: PLC0415
 
     host, colon, port = http.rpartition(":")
@@ -70,10 +78,13 @@ def console(
         )
     )
     context.open_lake()
+    lake = context.settings.lake
+    bench = Workbench(lake, context.log) if allow_changes else None
+    source = [f"--lake={lake}", *context.flags("log", "bootstrap", "kafka_config", "config")]
     serve(
-        context.settings.lake,
+        application(lake, Gate(security, allow_changes), bench, source),
+        security,
         host,
         int(port),
-        Gate(security),
         lambda url: write_note(f"Serving {url}: open it in a browser"),
     )

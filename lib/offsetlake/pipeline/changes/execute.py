@@ -27,21 +27,42 @@ Make = Callable[[], pa.Table]
 
 
 def execute(
-    lake: Lake, log: LogAddress, job: str, table: str, make: Make, say: Callable[[str], None], notes: Sequence[str] = ()
+    lake: Lake,
+    log: LogAddress,
+    job: str,
+    table: str,
+    make: Make,
+    say: Callable[[str], None],
+    notes: Sequence[str] = (),
+    requester: str | None = None,
 ) -> tuple[pa.Table, runs.Report]:
     """Make a plan, write it to `table`, and emit it.
 
     The lake, and a log that offsetlake owns, stay locked in between. If the process is killed, the plan remains, and
-    the next `emit` continues with it, except for offsets of groups with members. Raises what `emit` raises.
+    the next `emit` continues with it, except for offsets of groups with members. Raises what `make` raises, before
+    anything is written, and what `emit` raises.
+
+    Args:
+        lake: The lake.
+        log: The log.
+        job: The job that the run is recorded as.
+        table: The table of the plan: `tombstones` or `alterations`.
+        make: Makes the plan.
+        say: Shows the current step.
+        notes: Notes of the run.
+        requester: The principal for whom the user of this process makes the change, in the notes of the run and the
+            audit events; None for the user of this process.
 
     Returns:
         The rows of the plan with their outcomes, and the row of `runs` of the emit.
 
     """
-    with writing(lake, job, say), open_writer(log, job) as writer:
+    owner, noted = (job, ()) if requester is None else (f"{job} for {requester}", (f"requested by {requester}",))
+    with writing(lake, job, say), open_writer(log, owner) as writer:
         close_cut_short(lake)
-        plan = runs.begin(lake, job, plans.Plan(notes=(*notes,)))
-        rows = replaced(with_outcome(make()), run_id=plan.run_id)
+        made = with_outcome(make())
+        plan = runs.begin(lake, job, plans.Plan(notes=(*notes, *noted)))
+        rows = replaced(made, run_id=plan.run_id)
         unchanged, live = pc.equal(rows["outcome"], "unchanged"), _is_live(rows)
         changes, rest = rows.filter(pc.invert(pc.or_(unchanged, live))), rows.filter(unchanged)
         rewinds = rows.filter(live).select(table_schema(table).names).cast(table_schema(table))

@@ -1,5 +1,6 @@
 """Plans of `reset`, `restore` and `undelete`: rows of `alterations`, from the current tables."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from offsetlake.pipeline.changes.group_selection import groups_like, groups_name
 from offsetlake.pipeline.changes.live import Live
 from offsetlake.queries.as_of import offsets_as_of
 from offsetlake.queries.deleted import deleted_offsets, done_by, groups_in_history
+from offsetlake.rules import strategies
 from offsetlake.rules.reduction import KEY
 from offsetlake.util.row_codes import rows_in
 from offsetlake.util.times import to_iso
@@ -49,6 +51,29 @@ def undelete(lake: Lake, pattern: str, topic: str | None, now: int) -> pa.Table:
     places = groups_in_history(lake, pattern)
     wanted = targets.from_history(deleted_offsets(lake, [*places], topic))
     return plan_alterations(select_groups(lake, places), wanted, Strategy("undelete"), now)
+
+
+STRATEGIES: Mapping[str, targets.Compute] = {
+    "to_earliest": strategies.to_earliest,
+    "to_latest": strategies.to_latest,
+    "to_current": strategies.to_current,
+    "to_datetime": strategies.to_time,
+    "by_duration": strategies.to_time,
+}
+"""The strategies of kafka-consumer-groups that need no number, as functions of `offsetlake.rules.strategies`."""
+
+NUMBERED: Mapping[str, Callable[[pa.Table, int], pa.Table]] = {
+    "to_offset": strategies.to_offset,
+    "shift_by": strategies.shift_by,
+}
+"""The strategies that need a number."""
+
+
+def compute_of(strategy: str, number: int) -> targets.Compute | None:
+    """Return the function of a strategy; None if it copies offsets."""
+    if strategy in NUMBERED:
+        return lambda rows: NUMBERED[strategy](rows, number)
+    return STRATEGIES.get(strategy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
 """`offsetlake cleanup`, `restore` and `undelete`: each shows a plan first, and executes it with `--execute`."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from offsetlake.cli.commands.changing.plans import ALTERATIONS_SHOWN, TOMBSTONES_SHOWN, Plan, change_offsets
+from offsetlake.cli.commands.changing.plans import ALTERATIONS_SHOWN, TOMBSTONES_SHOWN, change_offsets
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.options import CHANGES, FORMAT, LAKE_AND_LOG, TopicOption, command
 from offsetlake.errors import BadRequest
@@ -13,6 +13,9 @@ from offsetlake.pipeline.changes.cleanup import plan_cleanup
 from offsetlake.pipeline.changes.live import Live
 from offsetlake.pipeline.changes.restore import restore_as_of, restore_run
 from offsetlake.util.times import now_ms, to_ms
+
+if TYPE_CHECKING:
+    from offsetlake.pipeline.runner import Plan
 
 LiveOption = Annotated[
     bool,

@@ -9,7 +9,7 @@ import typer
 from kazoo.client import KazooClient
 
 from offsetlake.cli.commands.changing.changes import ExecuteOption
-from offsetlake.cli.commands.changing.plans import show_outcomes, up_to_date_copy
+from offsetlake.cli.commands.changing.plans import show_outcomes
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.options import CHANGES, FORMAT, LAKE_AND_LOG, ZooKeeperConfigOption, command
 from offsetlake.cli.config import read_properties
@@ -18,6 +18,7 @@ from offsetlake.cli.progress import Progress
 from offsetlake.errors import BadRequest
 from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.pipeline.changes.give_back import committed_offsets
+from offsetlake.pipeline.runner import up_to_date_copy
 from offsetlake.zookeeper import writing
 from offsetlake.zookeeper.client import SETTINGS, ZooKeeperAddress, connected
 from offsetlake.zookeeper.consumers import offset_in

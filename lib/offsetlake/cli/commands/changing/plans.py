@@ -13,13 +13,12 @@ from offsetlake.cli.progress import Progress
 from offsetlake.errors import Refused
 from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.scratch import scratch
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline import runner
 from offsetlake.pipeline.changes import execute as changes
 from offsetlake.pipeline.changes.live import LIMIT
+from offsetlake.pipeline.runner import Plan
 from offsetlake.rules.offsets_csv import write_offsets
-from offsetlake.rules.reduction import KEY
 
 # The columns of a plan for people by their headings, each with its importance (`offsetlake.cli.tables.Column`).
 TOMBSTONES_SHOWN = {
@@ -31,11 +30,7 @@ ALTERATIONS_SHOWN = {
     "difference": 3, "outcome": 1, "reason": 1,
 }  # fmt: skip
 
-Plan = Callable[[Lake], pa.Table]
-"""Makes a plan from a lake that is up to date with its log."""
-
 _SOURCE = ("lake", "log", "bootstrap", "kafka_config", "config")
-_SORTING = [(name, "ascending") for name in KEY]  # null, the group itself, comes last
 
 
 def change_offsets(
@@ -61,14 +56,10 @@ def change_offsets(
     run_id = 0
     with _opened(context) as (lake, log, say):
         if execute:
-            writable = Lake.create(lake.location)
-            runner.catch_up(writable, log, say)
-            rows, run = changes.execute(writable, log, job, table, lambda: plan(writable), say)
+            rows, run = runner.execute_change(lake, log, job, table, plan, say)
             run_id = run.run_id
-            runner.catch_up(writable, log, say)
         else:
-            with up_to_date_copy(lake, log, say) as copy:
-                rows = changes.with_outcome(plan(copy)).sort_by(_SORTING)
+            rows = runner.plan_change(lake, log, plan, say)
         live = ["--live"] if LIMIT in rows.column_names else []
         undo = [*context.flags("fleet", "cluster"), "restore", "--run", str(run_id), *live, *context.flags(*_SOURCE)]
         show_outcomes(context, rows, shown, undo, execute=execute)
@@ -121,7 +112,7 @@ def _note_members(rows: pa.Table) -> None:
 
 def export_plan(context: CommandContext, plan: Plan, *, with_group: bool) -> None:
     """Print the offsets of a plan as the CSV that `kafka-consumer-groups --export` writes."""
-    with _opened(context) as (lake, log, say), up_to_date_copy(lake, log, say) as copy:
+    with _opened(context) as (lake, log, say), runner.up_to_date_copy(lake, log, say) as copy:
         rows = plan(copy)
     rows = rows.rename_columns(["new_offset" if name == "committed_offset" else name for name in rows.column_names])
     write_exact(write_offsets(rows, with_group=with_group).decode())
@@ -133,14 +124,6 @@ def _opened(context: CommandContext) -> Iterator[tuple[Lake, LogAddress, Callabl
     log, lake = context.log, open_verified(context.settings.lake)
     with Progress() as progress:
         yield lake, log, progress.say
-
-
-@contextmanager
-def up_to_date_copy(lake: Lake, log: LogAddress, say: Callable[[str], None]) -> Iterator[Lake]:
-    """Yield a temporary copy of the lake that is up to date with the log, see `scratch`."""
-    with scratch(lake) as copy:
-        runner.catch_up(copy, log, say)
-        yield copy
 
 
 def _with_difference(rows: pa.Table) -> pa.Table:

@@ -16,10 +16,9 @@ from offsetlake.cli.commands.options import CHANGES, FORMAT, LAKE_AND_LOG, comma
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.log.cluster.admin import ClusterAdmin
-from offsetlake.pipeline.changes.reset import Reset
+from offsetlake.pipeline.changes.reset import Reset, compute_of
 from offsetlake.pipeline.changes.reset import reset as plan_reset
 from offsetlake.pipeline.changes.share_groups import reset_share_group
-from offsetlake.rules import strategies as rules
 from offsetlake.util.times import duration_ms, now_ms, to_ms
 
 _TOPIC = re.compile(r"(?P<topic>[^:]+)(:(?P<partitions>[0-9]{1,9}(,[0-9]{1,9})*))?")
@@ -165,16 +164,9 @@ def _reset(
     if strategy == "by_duration":
         timestamp = now - duration_ms(str(value))
     number = value if isinstance(value, int) else 0
-    compute = {
-        "to_earliest": rules.to_earliest,
-        "to_latest": rules.to_latest,
-        "to_current": rules.to_current,
-        "to_offset": lambda rows: rules.to_offset(rows, number),
-        "shift_by": lambda rows: rules.shift_by(rows, number),
-        "to_datetime": rules.to_time,
-        "by_duration": rules.to_time,
-    }.get(strategy)
-    return Reset(group, strategy, compute, scope or {}, timestamp, str(value) if copies else "", only_if)
+    return Reset(
+        group, strategy, compute_of(strategy, number), scope or {}, timestamp, str(value) if copies else "", only_if
+    )
 
 
 def _flag(name: str) -> str:

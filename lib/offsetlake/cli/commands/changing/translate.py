@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import typer
 
 from offsetlake.cli.commands.changing.changes import ExecuteOption, GroupArgument
-from offsetlake.cli.commands.changing.plans import change_offsets, up_to_date_copy
+from offsetlake.cli.commands.changing.plans import change_offsets
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.options import CHANGES, FORMAT, LAKE_AND_LOG, command
 from offsetlake.cli.output import write_note
@@ -17,6 +17,7 @@ from offsetlake.errors import BadRequest, LogUnavailable
 from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.pipeline.changes.mirror_topics import SyncsLocation, offset_syncs
 from offsetlake.pipeline.changes.translate import Translation, plan_translation, source_offsets
+from offsetlake.pipeline.runner import up_to_date_copy
 from offsetlake.util.times import now_ms, to_ms
 
 # The columns of a plan for people by their headings, each with its importance (`offsetlake.cli.tables.Column`).

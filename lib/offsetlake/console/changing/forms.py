@@ -1,0 +1,147 @@
+"""The forms of changes: what each requests, and the command that makes the same change."""
+
+import re
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from offsetlake.console.access import Submission
+from offsetlake.errors import BadRequest
+from offsetlake.lake.lake import Lake
+from offsetlake.log.address import LogAddress
+from offsetlake.log.cluster.admin import ClusterAdmin
+from offsetlake.pipeline.changes import reset as resets
+from offsetlake.pipeline.changes.cleanup import plan_cleanup
+from offsetlake.pipeline.changes.restore import restore_as_of, restore_run
+from offsetlake.pipeline.changes.targets import Scope
+from offsetlake.pipeline.runner import Plan
+from offsetlake.util.times import now_ms, to_ms
+
+KINDS: Mapping[str, str] = {
+    "restore": "Return to earlier offsets",
+    "reset": "Reset offsets",
+    "undelete": "Restore deleted offsets",
+    "cleanup": "Delete",
+}
+"""The forms with their titles."""
+
+UNDO = "undo"
+STRATEGIES: Mapping[str, str] = {
+    "to_offset": "to an offset",
+    "shift_by": "by a number of records",
+    "to_earliest": "to the log start offset",
+    "to_latest": "to the log end offset",
+    "to_datetime": "to the first record from a time on",
+}
+"""The strategies of the form for resets, with their descriptions."""
+
+OF_CLUSTER = frozenset({"to_earliest", "to_latest", "to_datetime"})
+"""Those that need the log start and end offsets, which only a cluster knows."""
+
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
+_PARTITIONS = re.compile(r"[0-9]{1,9}( *, *[0-9]{1,9})*")
+_MAX_INT64 = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRequest:
+    """A requested change.
+
+    | Field | Description |
+    |-------|-------------|
+    | job   | The job that the run is recorded as. |
+    | table | The table of its plan. |
+    | group | The only group that it changes; empty for an undo, which changes those that the visitor administers. |
+    | words | The words after `offsetlake` of the command that makes the same change, without the lake and the log. |
+    | plan  | Makes the plan. |
+    """
+
+    job: str
+    table: str
+    group: str
+    words: tuple[str, ...]
+    plan: Plan
+
+
+def read_form(form: Submission, log: LogAddress) -> ChangeRequest:
+    """Return what a form requests; raise BadRequest if a field is invalid."""
+    kind, group, topic = form.text("kind"), form.fields.get("group", [""])[0], form.text("topic")
+    if kind == UNDO:
+        return _undo(_number(form, "run", "the number of a run", 1), log)
+    if kind not in KINDS:
+        raise BadRequest(f"Invalid kind of change {kind!r}: expected one of {', '.join(KINDS)}.")
+    words = (kind, *((f"--topic={topic}",) if topic and kind != "reset" else ()))
+    if kind == "reset":
+        return _reset(form, group, log)
+    if kind == "restore":
+        at = form.text("at")
+        as_of = to_ms(at)
+        words = (*words, f"--as-of={at}")
+
+        def plan(lake: Lake) -> pa.Table:
+            through_cluster = log.connection is not None
+            return restore_as_of(lake, group, as_of, topic or None, now_ms(), None, through_cluster=through_cluster)
+
+    elif kind == "undelete":
+
+        def plan(lake: Lake) -> pa.Table:
+            return resets.undelete(lake, group, topic or None, now_ms())
+
+    else:
+
+        def plan(lake: Lake) -> pa.Table:
+            return plan_cleanup(lake, group, topic or None, now_ms(), live=log.connection is not None)
+
+    table = "tombstones" if kind == "cleanup" else "alterations"
+    return ChangeRequest(kind, table, group, (*words, "--", group), plan)
+
+
+def _undo(run: int, log: LogAddress) -> ChangeRequest:
+    def plan(lake: Lake) -> pa.Table:
+        return restore_run(lake, run, now_ms(), None, through_cluster=log.connection is not None)
+
+    return ChangeRequest("restore", "alterations", "", ("restore", f"--run={run}"), plan)
+
+
+def _reset(form: Submission, group: str, log: LogAddress) -> ChangeRequest:
+    strategy, topic, partitions = form.text("strategy"), form.text("topic"), form.text("partitions")
+    if strategy not in STRATEGIES:
+        raise BadRequest(f"Invalid strategy {strategy!r}: expected one of {', '.join(STRATEGIES)}.")
+    if strategy in OF_CLUSTER and log.connection is None:
+        raise BadRequest(f"{strategy} needs log start and end offsets, which only a cluster knows (--bootstrap).")
+    flag, value, number, timestamp = f"--{strategy.replace('_', '-')}", form.text("value"), 0, None
+    if strategy == "to_datetime":
+        timestamp = to_ms(value)
+    elif strategy in resets.NUMBERED:
+        number = _number(form, "value", "a number", -_MAX_INT64 if strategy == "shift_by" else 0)
+        value = str(number)
+    request = resets.Reset(
+        group, strategy, resets.compute_of(strategy, number), _scope(topic, partitions), timestamp=timestamp
+    )
+
+    def plan(lake: Lake) -> pa.Table:
+        connection = log.connection
+        with nullcontext() if connection is None else ClusterAdmin(connection) as admin:
+            return resets.reset(lake, request, admin, now_ms())
+
+    of_topic = f"--topic={topic}" + (f":{partitions.replace(' ', '')}" if partitions else "")
+    has_value = strategy == "to_datetime" or strategy in resets.NUMBERED
+    words = ("reset", of_topic if topic else "--all-topics", f"{flag}={value}" if has_value else flag)
+    return ChangeRequest("reset", "alterations", group, (*words, "--", group), plan)
+
+
+def _scope(topic: str, partitions: str) -> Scope:
+    if not topic and partitions:
+        raise BadRequest("Partitions need a topic: specify both, or neither.")
+    if partitions and not _PARTITIONS.fullmatch(partitions):
+        raise BadRequest(f"Invalid partitions {partitions!r}: expected numbers such as 0,1,2.")
+    return {topic: [int(part) for part in partitions.split(",")] if partitions else None} if topic else {}
+
+
+def _number(form: Submission, name: str, what: str, minimum: int) -> int:
+    text = form.text(name)
+    if not _NUMBER.fullmatch(text) or not minimum <= int(text) <= _MAX_INT64:
+        raise BadRequest(f"Invalid {name} {text!r}: expected {what} from {minimum:,} on.")
+    return int(text)

@@ -1,0 +1,94 @@
+"""Changes of offsets: the form, the plan, its execution, and the undo."""
+
+import shlex
+from collections.abc import Sequence
+
+from fastapi import FastAPI, Response
+from fastapi.responses import RedirectResponse
+from starlette.exceptions import HTTPException
+
+from offsetlake.console.access import Change, Reader, Visitor
+from offsetlake.console.changing.forms import KINDS, OF_CLUSTER, STRATEGIES, read_form
+from offsetlake.console.changing.workbench import Stage, Work, Workbench
+from offsetlake.console.pages import page_response
+from offsetlake.console.routes.parameters import Instant, Text
+from offsetlake.console.state import PAGE_ROWS, PageState
+
+
+def add_routes(app: FastAPI, bench: Workbench | None, source: Sequence[str]) -> None:
+    """Add the routes; without a bench all are refused. `source` are the options with the lake and the log."""
+
+    def opened() -> Workbench:
+        if bench is None:
+            raise HTTPException(403, "This console only reads: see docs/console.md for the option --allow-changes.")
+        return bench
+
+    @app.get("/change")
+    def form(visitor: Reader, group: Text, kind: Text = "restore", at: Instant = "") -> Response:
+        _check(visitor, group)
+        strategies = {
+            name: text
+            for name, text in STRATEGIES.items()
+            if name not in OF_CLUSTER or opened().log.connection is not None
+        }
+        if kind not in KINDS:
+            raise HTTPException(404)
+        command = shlex.join(["offsetlake", kind, group, *source])
+        return page_response(
+            "change_form.html", PageState(group=group, at=at), command, kind=kind, kinds=KINDS, strategies=strategies
+        )
+
+    @app.post("/change")
+    def plan(form: Change) -> Response:
+        request = read_form(form, opened().log)
+        if request.group or form.text("kind") in KINDS:
+            _check(form.visitor, request.group)
+        work = opened().plan(request, form.visitor.principal, form.visitor.administers)
+        return RedirectResponse(f"/change/{work.id}", 303)
+
+    @app.get("/change/{id}")
+    def show(visitor: Reader, id: str, page: int = 1) -> Response:  # noqa: A002 - the name in the path
+        work = _found(opened(), id, visitor)
+        options = [*source, *(["--execute"] if work.run_id else [])]
+        command = shlex.join(["offsetlake", *_before_names(work.request.words, options)])
+        state, first = PageState(page=page), (page - 1) * PAGE_ROWS
+        rows = [] if work.rows is None else work.rows.slice(first, PAGE_ROWS).to_pylist()
+        total = 0 if work.rows is None else work.rows.num_rows
+        refused, unchanged = work.count("refused"), work.count("unchanged")
+        return page_response(
+            "change.html", state, command, work=work,
+            rows=rows, total=total, more=total > page * PAGE_ROWS, refused=refused, changed=total - refused - unchanged,
+            stages=Stage,
+        )  # fmt: skip
+
+    @app.post("/change/{id}/execute")
+    def execute(form: Change, id: str) -> Response:  # noqa: A002
+        work = _found(opened(), id, form.visitor)
+        if work.request.group:
+            _check(form.visitor, work.request.group)
+        requester = form.visitor.principal if form.visitor.is_signed_in else None
+        opened().execute(work, requester, form.visitor.administers)
+        return RedirectResponse(f"/change/{work.id}", 303)
+
+
+def _check(visitor: Visitor, group: str) -> None:
+    """Raise HTTPException if a visitor may not change a group, whether or not it exists."""
+    if not visitor.may_change:
+        raise HTTPException(403, "This console only reads: see docs/console.md for the option --allow-changes.")
+    if not group:
+        raise HTTPException(400, "Specify a group.")
+    if not visitor.administers(group):
+        raise HTTPException(403, f"A change of group {group} requires the permission admin.")
+
+
+def _found(bench: Workbench, id_: str, visitor: Visitor) -> Work:
+    work = bench.find(id_, visitor.principal)
+    if work is None:
+        raise HTTPException(404)
+    return work
+
+
+def _before_names(words: Sequence[str], options: Sequence[str]) -> list[str]:
+    """Insert options before the names of groups, which follow `--`."""
+    end = words.index("--") if "--" in words else len(words)
+    return [*words[:end], *options, *words[end:]]

@@ -1,0 +1,284 @@
+"""Changes of offsets in the console, on a log that offsetlake owns: the plan, its execution, and the undo."""
+
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from offsetlake.console.changing.workbench import Stage, Workbench
+from offsetlake.lake.lake import Lake
+from offsetlake.location.locate import locate
+from offsetlake.log.address import LogAddress
+from offsetlake.queries import questions
+from offsetlake.serve.auth.credentials import Credentials
+from support.console.changes import commit, end_of_work, example, form_token, submit
+from support.console.served import Page, gate, get, post, served
+from support.report.report_rows import TAGS
+
+pytestmark = pytest.mark.slow
+
+FAR_FUTURE = 4_000_000_000_000
+ACL = """
+[[acl]]
+principal = "*"
+group = "*"
+permissions = ["read"]
+
+[[acl]]
+principal = "User:carol"
+group = "billing"
+permissions = ["admin"]
+"""
+RESTORE = {"kind": "restore", "group": "billing", "at": "2026-01-31T14:00:05"}
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("original")
+    example(folder)
+    return folder
+
+
+@pytest.fixture
+def bench(original: Path, tmp_path: Path) -> Workbench:
+    shutil.copytree(original, tmp_path, dirs_exist_ok=True)
+    return Workbench(locate(str(tmp_path / "lake")), LogAddress(tmp_path / "log"))
+
+
+@pytest.fixture
+def port(bench: Workbench, tmp_path: Path) -> Iterator[int]:
+    source = [f"--lake={tmp_path / 'lake'}"]
+    with served(tmp_path / "lake", gate(allows_changes=True), bench=bench, source=source) as listening:
+        yield listening
+
+
+def offsets(folder: Path, group: str = "billing") -> dict[str, int]:
+    rows = questions.offsets(Lake.open(folder / "lake"), group).to_pylist()
+    return {f"{row['topic']}:{row['partition']}": row["committed_offset"] for row in rows}
+
+
+NOW = {"orders-v1:0": 310, "orders:0": 1120, "orders:1": 900}
+
+
+def test_a_restore_shows_its_plan_is_executed_once_and_is_undone(port: int, tmp_path: Path, run: object) -> None:
+    token = form_token(port)
+    address, plan = submit(port, "/change", token, RESTORE)
+    shown = Page(plan.text)
+    assert "nothing is changed yet" in shown.text
+    assert ["billing", "orders:0", "1,120", "1,040", "-80", "planned", ""] in shown.rows
+    assert offsets(tmp_path) == NOW
+    _, command, *arguments = shlex.split(shown.command)
+    code, out, _ = run(command, "--format", "json", *arguments)  # type: ignore[operator]
+    assert code == 0
+    assert out.count("\n") == len(shown.rows)
+
+    _, done = submit(port, f"{address}/execute", token, {})
+    assert "The change was made" in done.text
+    assert Page(done.text).command.endswith("--execute -- billing")
+    assert offsets(tmp_path) == NOW | {"orders:0": 1040}
+    runs_before = Lake.open(tmp_path / "lake").count("runs", "true")
+    again, _ = submit(port, f"{address}/execute", token, {})
+    assert again == address
+    assert Lake.open(tmp_path / "lake").count("runs", "true") == runs_before
+
+    run_id = next(attributes["value"] for tag, attributes in Page(done.text).tags if attributes.get("name") == "run")
+    address, _ = submit(port, "/change", token, {"kind": "undo", "run": run_id})
+    submit(port, f"{address}/execute", token, {})
+    assert offsets(tmp_path) == NOW
+
+
+@pytest.mark.parametrize(
+    ("fields", "changed"),
+    [
+        (
+            {"kind": "reset", "strategy": "shift_by", "value": "-100"},
+            {"orders:0": 1020, "orders:1": 800, "orders-v1:0": 210},
+        ),
+        (
+            {"kind": "reset", "strategy": "to_offset", "value": "7", "topic": "orders", "partitions": "0, 1"},
+            {"orders:0": 7, "orders:1": 7},
+        ),
+        ({"kind": "cleanup", "topic": "orders-v1"}, {"orders-v1:0": None}),
+    ],
+)  # fmt: skip
+def test_each_form_makes_the_change_of_its_command(
+    port: int, tmp_path: Path, fields: dict[str, object], changed: dict[str, int | None]
+) -> None:
+    token = form_token(port)
+    address, _ = submit(port, "/change", token, {"group": "billing", **fields})
+    _, done = submit(port, f"{address}/execute", token, {})
+    assert "The change was made" in done.text, done.text
+    assert offsets(tmp_path) == {name: value for name, value in (NOW | changed).items() if value is not None}
+
+
+def test_deleted_offsets_are_restored(port: int, tmp_path: Path) -> None:
+    token = form_token(port)
+    address, _ = submit(port, "/change", token, {"kind": "undelete", "group": "nightly-report"})
+    submit(port, f"{address}/execute", token, {})
+    assert offsets(tmp_path, "nightly-report") == {"orders:0": 640, "orders:1": 655}
+
+
+def test_a_plan_that_is_out_of_date_is_shown_again_and_not_executed(port: int, tmp_path: Path) -> None:
+    token = form_token(port)
+    address, _ = submit(port, "/change", token, RESTORE)
+    commit(tmp_path, "billing", "orders", 0, 1130)
+    _, second = submit(port, f"{address}/execute", token, {})
+    shown = Page(second.text)
+    assert "The offsets changed after the plan was made" in shown.text
+    assert ["billing", "orders:0", "1,130", "1,040", "-90", "planned", ""] in shown.rows
+    assert offsets(tmp_path)["orders:0"] == 1130
+    submit(port, f"{address}/execute", token, {})
+    assert offsets(tmp_path)["orders:0"] == 1040
+
+
+def test_only_one_change_is_under_way_at_a_time(port: int, bench: Workbench) -> None:
+    token = form_token(port)
+    address, _ = submit(port, "/change", token, RESTORE)
+    work = bench.find(address.rpartition("/")[2], "User:ANONYMOUS")
+    assert work is not None
+    work.stage = Stage.EXECUTING
+    answer = post(port, "/change", {"form_token": token, **RESTORE})
+    assert (answer.status, "wait until it has ended" in answer.text) == (400, True)
+    assert 'role="status"' in get(port, address).text
+    work.stage = Stage.PLANNED
+
+
+def test_an_error_of_the_log_is_shown(port: int, tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "log")
+    _, answer = submit(port, "/change", form_token(port), RESTORE)
+    assert "The change was not made" in answer.text
+    assert "log" in Page(answer.text).text
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"kind": "explode", "group": "billing"}, "Invalid kind of change 'explode'"),
+        ({"kind": "restore", "group": "billing", "at": "soon"}, "Invalid timestamp 'soon'"),
+        ({"kind": "reset", "group": "billing", "strategy": "up"}, "Invalid strategy 'up'"),
+        ({"kind": "reset", "group": "billing", "strategy": "to_offset", "value": "-1"}, "Invalid value '-1'"),
+        ({"kind": "reset", "group": "billing", "strategy": "to_offset", "value": "9" * 30}, "Invalid value"),
+        ({"kind": "reset", "group": "billing", "strategy": "to_latest"}, "only a cluster knows"),
+        ({"kind": "reset", "group": "g", "strategy": "shift_by", "value": "1", "partitions": "0"}, "need a topic"),
+        (
+            {"kind": "reset", "group": "g", "strategy": "shift_by", "value": "1", "topic": "t", "partitions": "x"},
+            "Invalid partitions 'x'",
+        ),
+        ({"kind": "undo", "run": "x"}, "Invalid run 'x'"),
+        ({"kind": "restore", "at": "2026-01-31"}, "Specify a group"),
+    ],
+)  # fmt: skip
+def test_invalid_forms_are_explained(port: int, fields: dict[str, object], message: str) -> None:
+    answer = post(port, "/change", {"form_token": form_token(port), **fields})
+    assert answer.status == 400
+    assert message in Page(answer.text).text
+
+
+@pytest.mark.parametrize("group", ["*", "billing*", "[b]illing", "missing"])
+def test_a_form_changes_one_group_and_no_pattern(port: int, group: str) -> None:
+    _, answer = submit(port, "/change", form_token(port), RESTORE | {"group": group})
+    assert "The change was not made" in answer.text
+
+
+@pytest.mark.parametrize("name", [TAGS, "{{ 7 * 7 }}", '"onfocus="alert(1)', "\x1b[31mred"])
+def test_names_of_hostile_clients_stay_text_in_forms_and_plans(port: int, tmp_path: Path, name: str) -> None:
+    commit(tmp_path, name, name, 0, 5)
+    token = form_token(port)
+    fields = {"kind": "reset", "group": name, "strategy": "to_offset", "value": "3", "topic": name}
+    address, plan = submit(port, "/change", token, fields)
+    _, done = submit(port, f"{address}/execute", token, {})
+    missing = post(port, "/change", {"form_token": token, "kind": name, "group": name})
+    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
+    for answer in (get(port, "/change?" + urlencode({"group": name, "kind": "reset"})), plan, done, missing):
+        page = Page(answer.text)
+        assert answer is missing or shown in page.text  # which quotes the name as Python does
+        scripts = {attributes.get("src") for tag, attributes in page.tags if tag == "script"}
+        assert scripts <= {"/static/console.js", "/static/changes.js"}
+        assert not [key for _, attributes in page.tags for key in attributes if key.startswith("on")]
+        assert {attributes.get("action") for tag, attributes in page.tags if tag == "form"} <= {
+            "/", "/change", f"{address}/execute", "/sign-out"
+        }  # fmt: skip
+    assert "The change was made" in done.text
+
+
+@pytest.mark.parametrize("token", ["", "x", "é"])
+def test_a_form_without_the_secret_of_the_session_is_refused(port: int, token: str) -> None:
+    assert post(port, "/change", {"form_token": token, **RESTORE}).status == 403
+    assert post(port, "/change/x/execute", {"form_token": token}).status == 403
+
+
+@pytest.mark.parametrize(
+    "headers", [{"origin": "https://evil.example"}, {"origin": ""}, {"sec_fetch_site": "cross-site"}]
+)
+def test_changes_of_other_sites_are_refused(port: int, headers: dict[str, str]) -> None:
+    assert post(port, "/change", {"form_token": form_token(port), **RESTORE}, **headers).status == 403
+
+
+def test_without_the_option_nothing_can_be_changed(original: Path) -> None:
+    with served(original / "lake") as port:
+        assert "Reset offsets" not in get(port, "/group?group=billing").text
+        for answer in (
+            get(port, "/change?group=billing"), get(port, "/change/x"),
+            post(port, "/change", RESTORE), post(port, "/change/x/execute", {}),
+        ):  # fmt: skip
+            assert answer.status == 403
+            assert "--allow-changes" in answer.text
+
+
+def test_a_change_needs_the_permission_on_its_group(bench: Workbench, tmp_path: Path) -> None:
+    known = Credentials()
+    tokens = {name: known.add_token(name, FAR_FUTURE) for name in ("carol", "dave")}
+    known.write(tmp_path / "credentials.json")
+    (tmp_path / "acl.toml").write_text(ACL)
+    visitors = gate(allows_changes=True, credentials=str(tmp_path / "credentials.json"), acl=str(tmp_path / "acl.toml"))
+    with served(tmp_path / "lake", visitors, bench=bench) as port:
+        cookies = {
+            name: post(port, "/sign-in", {"token": token}).headers["set-cookie"].split(";")[0]
+            for name, token in tokens.items()
+        }
+        secret = form_token(port, Cookie=cookies["carol"])
+        assert "Reset offsets" in get(port, "/group?group=billing", Cookie=cookies["carol"]).text
+        assert "Reset offsets" not in get(port, "/group?group=search", Cookie=cookies["carol"]).text
+        assert "Reset offsets" not in get(port, "/group?group=billing", Cookie=cookies["dave"]).text
+        assert get(port, "/change?group=billing", Cookie=cookies["dave"]).status == 403
+        session = visitors.sessions.find(cookies["dave"].partition("=")[2])
+        assert session is not None
+        for name, group, token in (
+            ("carol", "search", secret), ("carol", "missing", secret), ("dave", "billing", session.form_token),
+            ("dave", "billing", secret), ("carol", "billing", session.form_token),
+        ):  # fmt: skip
+            fields = {"form_token": token, **RESTORE, "group": group}
+            assert post(port, "/change", fields, cookie=cookies[name]).status == 403
+        address, _ = submit(port, "/change", secret, RESTORE, cookie=cookies["carol"])
+        assert get(port, address, Cookie=cookies["dave"]).status == 404
+        other = {"form_token": session.form_token}
+        assert post(port, f"{address}/execute", other, cookie=cookies["dave"]).status == 404
+        assert get(port, address).status == 303
+        _, done = submit(port, f"{address}/execute", secret, {}, cookie=cookies["carol"])
+        assert "The change was made" in done.text
+    lake = Lake.open(tmp_path / "lake")
+    newest = lake.query("SELECT notes FROM runs WHERE job = 'restore'", "runs").to_pylist()
+    assert newest == [{"notes": ["requested by User:carol"]}]
+    written = lake.query(
+        "SELECT principal, client_id FROM audit_events ORDER BY log_timestamp DESC LIMIT 1", "audit_events"
+    )
+    assert written["client_id"].to_pylist() == ["offsetlake restore for User:carol"]
+
+
+def test_an_undo_is_limited_to_the_groups_of_the_visitor(bench: Workbench, tmp_path: Path) -> None:
+    with served(tmp_path / "lake", gate(allows_changes=True), bench=bench) as port:
+        token = form_token(port)
+        address, _ = submit(port, "/change", token, RESTORE)
+        _, done = submit(port, f"{address}/execute", token, {})
+    run_id = next(attributes["value"] for _, attributes in Page(done.text).tags if attributes.get("name") == "run")
+    visitors = gate(allows_changes=True)
+    (tmp_path / "acl.toml").write_text('[[acl]]\nprincipal="*"\ngroup="search"\npermissions=["read","admin"]\n')
+    visitors = gate(allows_changes=True, acl=str(tmp_path / "acl.toml"))
+    with served(tmp_path / "lake", visitors, bench=bench) as port:
+        _, answer = submit(port, "/change", visitors._form_token, {"kind": "undo", "run": run_id})
+        assert "no offset of a group that you may change" in answer.text
+        assert "billing" not in answer.text
+    end_of_work()
