@@ -152,6 +152,16 @@ def test_check_prints_the_settings_of_groups(run: Run, tmp_path: Path, monkeypat
     assert (code, groups) == (0, BROKER_DEFAULTS | changed | {"share.auto.offset.reset": "by_duration:P1DT2H"})
 
 
+def test_check_prints_the_settings_of_zookeeper(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OFFSETLAKE_FORMAT", "json")
+    (tmp_path / "own").write_text("digest.user=u\ndigest.password=hidden\n")
+    lines = "[serve.zookeeper]\naddress = 'zookeeper://z:1/kafka'\ngroups = 'a,b-*'\nconfig = 'own'\n"
+    code, out, _ = run("serve", "--config", settings_file(tmp_path, lines), "--check")
+    shown = {row["setting"]: row["value"] for row in map(json.loads, out.splitlines())}
+    expected = "{'address': 'zookeeper://z:1/kafka', 'groups': 'a,b-*', 'config': 'own'}"
+    assert (code, shown["zookeeper"], "hidden" in out) == (0, expected, False)
+
+
 def test_passwords_for_the_cluster_are_neither_printed_nor_arguments_of_a_process(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +249,10 @@ def test_passwords_for_the_cluster_are_neither_printed_nor_arguments_of_a_proces
             )
         ),
         ("[serve.groups]\ngroup.size = 3\n", ["table serve: unknown groups.group.size. Known: kafka"]),
+        ("[serve.zookeeper]\ngroups = 'billing-['", ["Invalid zookeeper.groups: the pattern 'billing-['"]),
+        ("[serve.zookeeper]\ngroups = 'billing-*'", ["Specify the address of ZooKeeper: zookeeper.address."]),
+        ("[serve.zookeeper]\naddress = 'zk'", ["Invalid address of ZooKeeper, 'zk'"]),
+        ("[serve.zookeeper]\naddress = 'zookeeper://z:1'\nconfig = 'none'", ["Cannot read none"]),
     ],
 )
 def test_check_reports_all_problems_at_once(run: Run, tmp_path: Path, serve: str, problems: list[str]) -> None:

@@ -16,6 +16,7 @@ from offsetlake.location.location import Location
 from offsetlake.log.address import LogAddress
 from offsetlake.log.cluster.connection import SETTINGS, KafkaConnection
 from offsetlake.rules.policy import Keep, RetentionPolicy
+from offsetlake.util.properties import check_known, read_properties, read_text
 from offsetlake.util.resources import resource
 from offsetlake.util.times import duration_ms
 
@@ -26,6 +27,7 @@ SERVE = (
     "kafka", "http", "share", "topics", "cluster", "node_id", "metadata_max_age", "flush", "log_partitions",
     "log_format", "commits_recorded", "advertised", "open_to_anyone", "tls_certificate", "tls_key", "tls_client_ca",
     "credentials", "acl", "max_connections", "max_connections_per_address", "commits_per_second",
+    "zookeeper.address", "zookeeper.groups", "zookeeper.config",
     *(f"groups.{name}" for name in BROKER_NAMES.values()),
 )  # fmt: skip
 _VACUUM_RETENTIONS = ("vacuum_retention", "state_vacuum_retention")
@@ -146,7 +148,7 @@ def parsed_toml(text: str, name: str) -> dict[str, Any]:
 def _layer(table: Mapping[str, Any], text: str, name: str, retention_ms: int | None) -> Layer:
     """Return the settings of a parsed table; `text` is that of the file, empty if the table is a part of it."""
     layer = {**table}
-    _check_known(layer, KEYS, name)
+    check_known(layer, KEYS, name)
     for key, known in (("kafka", SETTINGS), ("serve", SERVE)):
         if key in layer:
             layer[key] = _texts(layer, key, known, name)
@@ -166,7 +168,7 @@ def _layer(table: Mapping[str, Any], text: str, name: str, retention_ms: int | N
 def _vacuum_retentions(table: object, where: str) -> dict[str, int]:
     if not isinstance(table, dict) or not all(isinstance(text, str) for text in table.values()):
         raise BadRequest(f'{where}: expected a table [maintain] with a key such as vacuum_retention = "7d".')
-    _check_known(table, _VACUUM_RETENTIONS, where)
+    check_known(table, _VACUUM_RETENTIONS, where)
     return {key: _vacuum_retention(text, f"{where}: {key}") for key, text in table.items()}
 
 
@@ -174,7 +176,7 @@ def _keep(table: object, where: str) -> int:
     """Return the only setting of a table, `keep`, in ms."""
     if not isinstance(table, dict) or not isinstance(table.get("keep"), str):
         raise BadRequest(f'{where}: expected a table with a key such as keep = "400d".')
-    _check_known(table, ("keep",), where)
+    check_known(table, ("keep",), where)
     return _duration(table["keep"], f"{where}: keep")
 
 
@@ -198,7 +200,7 @@ def _texts(layer: Layer, key: str, known: Iterable[str] | None, name: str) -> di
         raise BadRequest(f"{name}: {key} must be a table.")
     flat = _flat(layer[key], name)
     if known is not None:
-        _check_known(flat, known, f"{name}, table {key}")
+        check_known(flat, known, f"{name}, table {key}")
     return flat
 
 
@@ -214,7 +216,7 @@ def _flat(table: object, name: str, prefix: str = "") -> dict[str, str]:
 
 def _from_environment(environment: Mapping[str, str]) -> Layer:
     variables = {name: value for name, value in environment.items() if name.startswith(PREFIX)}
-    _check_known(variables, (*_VARIABLES, *_KAFKA_VARIABLES, *_SPARK_VARIABLES, *OTHER_VARIABLES), "The environment")
+    check_known(variables, (*_VARIABLES, *_KAFKA_VARIABLES, *_SPARK_VARIABLES, *OTHER_VARIABLES), "The environment")
     layer: Layer = {_VARIABLES[name]: value for name, value in variables.items() if name in _VARIABLES and value}
     kafka = {_KAFKA_VARIABLES[name]: value for name, value in variables.items() if name in _KAFKA_VARIABLES}
     spark = {_SPARK_VARIABLES[name]: value for name, value in variables.items() if name in _SPARK_VARIABLES and value}
@@ -230,33 +232,3 @@ def _with_kafka_file(layer: Layer) -> Layer:
     if servers is not None and "log" not in rest:
         rest.setdefault("bootstrap", servers)
     return rest | {"kafka": kafka}
-
-
-def read_properties(file: str, known: Iterable[str]) -> dict[str, str]:
-    """Read a properties file: one `name=value` per line; `#` or `!` begins a comment.
-
-    Raises BadRequest, whose message contains no value, for a name that is not known or another invalid line.
-    """
-    settings = {}
-    for number, line in enumerate(read_text(file).splitlines(), start=1):
-        if not line.strip() or line.lstrip()[0] in "#!":
-            continue
-        name, equals, value = line.partition("=")
-        if not equals:  # the message must not contain the line, which may contain a secret
-            raise BadRequest(f"{file}, line {number}: expected `name=value`.")
-        settings[name.strip()] = value.strip()
-    _check_known(settings, known, file)
-    return settings
-
-
-def read_text(file: str) -> str:
-    """Return the text of a file; raise BadRequest if it cannot be read."""
-    try:
-        return Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadRequest(f"Cannot read {file}: {error}.") from error
-
-
-def _check_known(settings: Mapping[str, object], known: Iterable[str], where: str) -> None:
-    if unknown := sorted(set(settings) - {*known}):
-        raise BadRequest(f"{where}: unknown {', '.join(unknown)}. Known: {', '.join(known)}.")

@@ -3,8 +3,9 @@
 import asyncio
 import uuid
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from offsetlake.kafka.uuid import uuid_text
 from offsetlake.log.disk.segments import Segment
@@ -41,6 +42,9 @@ from offsetlake.serve.writes.offset_commit import OffsetCommit
 from offsetlake.serve.writes.quota import Quota
 from offsetlake.serve.writes.rounds import Flush, Writes
 
+if TYPE_CHECKING:
+    from offsetlake.serve.zookeeper.dual_commits import DualCommits
+
 
 class ServerComponents:
     """The components of a serving process.
@@ -59,6 +63,7 @@ class ServerComponents:
     | cluster            | The cluster; None: without one |
     | leadership, forwarding, deleted_topics | Of the cluster whose broker this process is; None: it is none |
     | share              | Handles the requests of share consumers of the cluster; None: without their listener |
+    | dual_commits       | Writes commits to ZooKeeper, too; None: it does not |
     | quota              | The quota of commits; None: unlimited |
     | traffic            | Counters of Kafka's protocol; None: without metrics |
     """
@@ -113,6 +118,7 @@ class ServerComponents:
             self.forwarding,
         )
         self.share = self._share_listener(loop)
+        self.dual_commits = self._dual_commits()
         self.traffic = None if settings.http is None else Traffic()
 
     def _share_listener(self, loop: asyncio.AbstractEventLoop) -> ShareListener | None:
@@ -123,6 +129,13 @@ class ServerComponents:
         listener = ShareListener(self.cluster, settings, self.share_states, led, self.dispatcher, loop)
         self.membership.share_settings = listener.group_settings.of
         return listener
+
+    def _dual_commits(self) -> "DualCommits | None":
+        if self.settings.zookeeper is None:
+            return None
+        from offsetlake.serve.zookeeper.dual_commits import DualCommits  # noqa: PLC0415 - most servers do not need it
+
+        return DualCommits(self.settings.zookeeper, Path(self.settings.log), self.store, self.writes.watermarks)
 
     def cluster_id(self) -> str | None:
         """Return the cluster id in answers: that of the cluster, None before its first metadata, or one of the log."""
@@ -162,6 +175,11 @@ class ServerComponents:
         log = ShareStateLog(Path(self.settings.log), self.settings.coordinator.share_updates_per_snapshot)
         await self.share_states.load(log)
         self._log_end_offsets |= log.ends
+
+    def background_work(self) -> list[Coroutine[None, None, None]]:
+        """Return the work that never ends, and begins when the log and the states of share partitions are loaded."""
+        work = [self.share_states.snapshot_cold(), self.share_partitions.remove_replaced_topics()]
+        return work if self.dual_commits is None else [*work, self.dual_commits.run()]
 
     def errors(self) -> Counter[tuple[int, int]]:
         """Return how often each error code was answered, by API key and error code."""

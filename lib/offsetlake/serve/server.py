@@ -160,11 +160,7 @@ class Server:
         fields = {"offsets": len(snapshot), "groups": len(snapshot.groups), "version": snapshot.version}
         LOG.info("Serving %(offsets)d offsets in %(groups)d groups", fields)
         await self._components.load_share_states()
-        watches = (
-            self._components.share_states.snapshot_cold(),
-            self._components.share_partitions.remove_replaced_topics(),
-        )
-        self._watch_tasks += map(self._watched, watches)
+        self._watch_tasks += map(self._watched, self._components.background_work())
         await self._components.membership.load()
         if cluster is not None:
             await cluster.loaded()
@@ -259,6 +255,8 @@ class Server:
                 for connection, _ in components.security.connections:
                     connection.close()
                 components.appender.sync()
+            if components.dual_commits is not None:
+                await components.dual_commits.close()
 
 
 async def _serve(settings: Settings, security: Security) -> None:

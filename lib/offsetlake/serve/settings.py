@@ -9,6 +9,22 @@ from offsetlake.coordinator.settings import CoordinatorSettings
 
 
 @dataclass(frozen=True, slots=True)
+class ZooKeeperSettings:
+    """The settings of the connection to ZooKeeper.
+
+    | Field   | Description |
+    |---------|-------------|
+    | address | The URL of the servers, with the chroot. |
+    | groups  | Shell patterns of the groups whose commits are also written to ZooKeeper, with commas between them. |
+    | config  | The file with the credentials (`offsetlake.zookeeper.client.SETTINGS`); None: without. |
+    """
+
+    address: str
+    groups: str = "*"
+    config: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Settings of the serving process.
 
@@ -27,6 +43,7 @@ class Settings:
     | node_id          | The node id in that cluster; None: this process is no broker of it. |
     | returning        | Give `__consumer_offsets` back to the brokers, then end; groups are not available meanwhile. |
     | share            | Host and port of the listener for share consumers of the cluster; None disables it. |
+    | zookeeper        | The ZooKeeper to which commits are also written; None: to none. |
     | metadata_max_age_ms | How old the metadata of the cluster may become before it is read again. |
 
     Authentication, authorization and limits (`offsetlake.serve.net.security`):
@@ -70,6 +87,7 @@ class Settings:
     returning: bool = False
     metadata_max_age_ms: int = 5_000
     share: tuple[str, int] | None = None
+    zookeeper: ZooKeeperSettings | None = None
 
     def to_json(self) -> str:
         """Return the settings as JSON, which `from_json` reads."""
@@ -81,7 +99,10 @@ class Settings:
         fields = json.loads(text)
         coordinator = CoordinatorSettings(**fields.get("coordinator", {}))
         assignors = tuple(coordinator.consumer_assignors)  # an array in JSON
-        return cls(**fields | {"coordinator": replace(coordinator, consumer_assignors=assignors)})
+        zookeeper = fields.get("zookeeper") and ZooKeeperSettings(**fields["zookeeper"])
+        return cls(
+            **fields | {"coordinator": replace(coordinator, consumer_assignors=assignors), "zookeeper": zookeeper}
+        )
 
 
 SECRETS = {

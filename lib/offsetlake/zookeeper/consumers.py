@@ -1,29 +1,27 @@
-"""Reads the offsets and the active consumers of groups below `/consumers`.
+"""Reads the offsets of groups below `/consumers`.
 
 | Znode | Content |
 |---|---|
 | `/consumers/GROUP/offsets/TOPIC/PARTITION` | the committed offset, as decimal digits |
-| `/consumers/GROUP/owners/TOPIC/PARTITION` | ephemeral: the consumer that reads the partition |
-| `/consumers/GROUP/ids/CONSUMER` | ephemeral: an active consumer |
 
 Source: kafka.utils.ZkUtils of Kafka 0.8 to 2.x.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
 
 from offsetlake.errors import BadRequest
+from offsetlake.zookeeper.active_consumers import ROOT, active_consumers
 from offsetlake.zookeeper.client import read_many
-from offsetlake.zookeeper.multi_read import Request
+from offsetlake.zookeeper.offset_values import offset_in
 
-ROOT = "/consumers"
-MAX_PARTITION, MAX_OFFSET = 2**31 - 1, 2**63 - 1
+MAX_PARTITION = 2**31 - 1
 OFFSETS = pa.schema(
     [
         ("group_id", pa.string()),
@@ -38,10 +36,8 @@ OFFSETS = pa.schema(
 
 _BATCH_ROWS = 100_000
 _PROGRESS_ROWS = 50_000
-_MAX_LISTED_CONSUMERS = 3
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # org.apache.kafka.common.internals.Topic
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
-_OFFSET = re.compile(rb"[0-9]{1,19}")
 
 
 class ZooKeeperOffsets(NamedTuple):
@@ -76,33 +72,6 @@ def read_offsets(client: KazooClient, pattern: str, progress: Callable[[int], No
         if count % _PROGRESS_ROWS == 0:
             progress(count)
     return ZooKeeperOffsets(pa.Table.from_batches([*batches, _batch(rows)]), problems)
-
-
-def active_consumers(client: KazooClient, groups: Collection[str]) -> dict[str, str]:
-    """Return a text for each group with active consumers, or for which this cannot be determined."""
-    found: dict[str, set[str]] = {}
-    reasons: dict[str, str] = {}
-
-    def responses(request: Request, paths: Iterable[str]) -> Iterator[tuple[str, str, Any]]:
-        for path, response in read_many(client, request, paths):
-            group = path.split("/")[2]
-            if not isinstance(response, KazooException):
-                yield path, group, response
-            elif not isinstance(response, NoNodeError):
-                reasons[group] = f"its consumers cannot be determined: {type(response).__name__} at {path}"
-
-    def below(paths: Iterable[str]) -> Iterator[str]:
-        return (f"{path}/{name}" for path, _, children in responses("get_children", paths) for name in children)
-
-    for path in below(f"{ROOT}/{name}/ids" for name in groups):
-        found.setdefault(path.split("/")[2], set()).add(path.split("/")[4])
-    for _, group, (owner, _) in responses("get", below(below(f"{ROOT}/{name}/owners" for name in groups))):
-        found.setdefault(group, set()).add(owner.decode("utf-8", "backslashreplace"))
-    for group, names in found.items():
-        listed = ", ".join(sorted(names)[:_MAX_LISTED_CONSUMERS])
-        more = f" and {len(names) - _MAX_LISTED_CONSUMERS} more" if len(names) > _MAX_LISTED_CONSUMERS else ""
-        reasons[group] = f"it has active consumers in ZooKeeper: {listed}{more}; stop them first"
-    return reasons
 
 
 class _Row(NamedTuple):
@@ -169,18 +138,6 @@ def _topic_problem(topic: str) -> str | None:
     if _TOPIC.fullmatch(topic) and topic not in {".", ".."}:
         return None
     return f"{topic!r} is not a valid name of a topic: delete its znode"
-
-
-def offset_in(value: bytes) -> tuple[int | None, str | None]:
-    """Return the offset that a znode contains, or what is wrong with it."""
-    if _OFFSET.fullmatch(value) and int(value) <= MAX_OFFSET:
-        return int(value), None
-    if not value:
-        return None, "is empty: set the offset with `offsetlake reset`"
-    return (
-        None,
-        f"contains {value[:40]!r}, not an offset from 0 to {MAX_OFFSET}: set the offset with `offsetlake reset`",
-    )
 
 
 def _batch(rows: list[_Row]) -> pa.RecordBatch:

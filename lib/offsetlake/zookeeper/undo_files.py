@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from offsetlake.errors import BadRequest
 from offsetlake.util.atomic_files import replacing
-from offsetlake.zookeeper.consumers import ROOT
+from offsetlake.zookeeper.active_consumers import ROOT
 from offsetlake.zookeeper.writing import OffsetChange
 
 _ENCODING = "iso-8859-1"

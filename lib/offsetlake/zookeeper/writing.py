@@ -15,8 +15,8 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoAuthError, NoNodeError, RolledBackError, RuntimeInconsistency
 
 from offsetlake.errors import BadRequest
+from offsetlake.zookeeper.active_consumers import ROOT, active_consumers
 from offsetlake.zookeeper.client import LOST, read_many
-from offsetlake.zookeeper.consumers import ROOT, active_consumers
 
 MAX_REQUEST_BYTES = 512 * 1024
 """Half of what a server accepts by default (jute.maxbuffer), because it stores more than it receives."""
@@ -59,6 +59,14 @@ class OffsetChange:
         self.outcome, self.reason = "refused", self.reason or reason
 
 
+def _name_problem(change: OffsetChange) -> str | None:
+    """Return why a change has no path; None if it has one."""
+    for kind, name in (("group", change.group_id), ("topic", change.topic)):
+        if name in {"", ".", ".."} or _NO_NAME.search(name):
+            return f"the name of the {kind} cannot be the name of a znode"
+    return None
+
+
 def compare(client: KazooClient, changes: Sequence[OffsetChange]) -> None:
     """Set what the znodes contain and the outcome of each change: planned, unchanged or refused.
 
@@ -71,10 +79,9 @@ def compare(client: KazooClient, changes: Sequence[OffsetChange]) -> None:
     if client.retry(client.exists, ROOT) is None:
         raise BadRequest(f"ZooKeeper has no znode {client.chroot}{ROOT}: check the chroot of the cluster.")
     for change in changes:
-        if change.group_id in {"", ".", ".."} or _NO_NAME.search(change.group_id):
-            change.refuse("the name of the group cannot be the name of a znode")
-        elif change.reason is not None:
-            change.refuse(change.reason)
+        problem = _name_problem(change) or change.reason
+        if problem is not None:
+            change.refuse(problem)
     possible = [change for change in changes if change.outcome == "planned"]
     active = active_consumers(client, [*dict.fromkeys(change.group_id for change in possible)])
     responses = read_many(client, "get", (change.path for change in possible))

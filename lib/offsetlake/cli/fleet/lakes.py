@@ -6,10 +6,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from offsetlake.cli.config import KEYS, Entry, parsed_toml, read_text
+from offsetlake.cli.config import KEYS, Entry, parsed_toml
 from offsetlake.errors import BadRequest
 from offsetlake.location.locate import locate
 from offsetlake.rules.patterns import pattern_problem
+from offsetlake.util.properties import read_text
 
 MAX_NAME_LENGTH = 100
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_NAME_LENGTH - 1}}}")

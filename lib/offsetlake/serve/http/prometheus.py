@@ -14,6 +14,7 @@ from offsetlake.serve.auth.acl import Access
 from offsetlake.serve.components import ServerComponents
 from offsetlake.serve.front.metadata.cluster import Cluster
 from offsetlake.serve.metrics.durations import SECONDS, Histogram
+from offsetlake.serve.zookeeper.progress import Progress
 
 _MAX_VERSIONS = 20  # of one API
 MAX_THROTTLED_GROUPS = 20
@@ -51,6 +52,8 @@ class ServingCollector(Collector):
         yield from self._state()
         yield from self._requests()
         yield from self._writes()
+        if self._components.dual_commits is not None:
+            yield from _zookeeper(self._components.dual_commits.progress)
         if not self._components.store.loading:
             yield from self._snapshot()
 
@@ -178,6 +181,35 @@ def _cluster(cluster: Cluster) -> Iterator[Metric]:
         )
     yield GaugeMetricFamily("offsetlake_cluster_brokers", "Brokers in the metadata.", len(cluster.image.brokers))
     yield GaugeMetricFamily("offsetlake_cluster_partitions", "Partitions in the metadata.", len(cluster.image))
+
+
+def _zookeeper(progress: Progress) -> Iterator[Metric]:
+    if progress.is_available is not None:
+        yield GaugeMetricFamily(
+            "offsetlake_zookeeper_available", "1 if ZooKeeper responded the last time, 0 if not.", progress.is_available
+        )
+    yield _counter("offsetlake_zookeeper_written_offsets", "Znodes written or deleted.", [], [([], progress.written)])
+    offsets = [
+        (["waiting"], progress.waiting),
+        (["refused"], progress.refused),
+        (["changed_by_others"], progress.different),
+    ]
+    yield _gauge(
+        "offsetlake_zookeeper_different_offsets",
+        "Offsets that differ between the log and ZooKeeper, by reason.",
+        ["reason"],
+        offsets,
+    )
+    yield GaugeMetricFamily(
+        "offsetlake_zookeeper_largest_difference",
+        "The largest difference between offsets in the log and those that others have set in ZooKeeper, in records.",
+        progress.largest_difference,
+    )
+    yield GaugeMetricFamily(
+        "offsetlake_zookeeper_seconds_behind",
+        "Age of the oldest change that is not in ZooKeeper yet, 0 if there is none.",
+        progress.seconds_behind,
+    )
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:

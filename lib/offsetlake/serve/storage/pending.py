@@ -14,6 +14,11 @@ PendingOffset = tuple[int, bytes | None]
 """Log offset and value (as in `offsetlake.serve.storage.store`); the value is None if a newer offset is stored."""
 
 
+def valid_values(ended: dict[bytes, PendingOffset]) -> dict[bytes, bytes]:
+    """Return the values that take effect when their transaction is committed."""
+    return {name: value for name, (_, value) in ended.items() if value is not None}
+
+
 class Pending:
     """The pending offsets of each open transaction, by group and key (`offsetlake.serve.storage.store.key`)."""
 
@@ -61,3 +66,12 @@ class Pending:
     def transactions(self) -> Iterable[TransactionKey]:
         """Return the transactions that have, or had before a tombstone, pending offsets."""
         return self._groups
+
+    def firsts(self) -> dict[int, int]:
+        """Return the log offset of the first pending offset of each log partition that has one."""
+        firsts: dict[int, int] = {}
+        for offsets in self._offsets.values():
+            for of_key in offsets.values():
+                for (_, partition), (log_offset, _) in of_key.items():
+                    firsts[partition] = min(log_offset, firsts.get(partition, log_offset))
+        return firsts

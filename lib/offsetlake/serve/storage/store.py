@@ -13,12 +13,13 @@ from time import perf_counter
 from typing import Any
 
 from offsetlake.serve.storage import group_offsets
+from offsetlake.serve.storage.changed_keys import ChangedKeys
 from offsetlake.serve.storage.group_details import GroupDetails, GroupKind, Live
 from offsetlake.serve.storage.group_offsets import GroupOffsets
 from offsetlake.serve.storage.mapped_snapshot import Entry, MappedSnapshot, Stored
 from offsetlake.serve.storage.memtable import VALUE, Memtable, OffsetChanges, StoredFields
 from offsetlake.serve.storage.newest_records import NewestRecords
-from offsetlake.serve.storage.pending import Pending, PendingOffset, TransactionKey
+from offsetlake.serve.storage.pending import Pending, TransactionKey, valid_values
 from offsetlake.serve.storage.prepared_responses import PreparedResponses
 
 TOMBSTONE = b""
@@ -36,10 +37,6 @@ def encoded(entry: Entry) -> bytes:
     return VALUE.pack(entry.offset, entry.epoch, entry.topic_id) + entry.metadata
 
 
-def _valid_values(ended: dict[bytes, PendingOffset]) -> dict[bytes, bytes]:
-    return {name: value for name, (_, value) in ended.items() if value is not None}
-
-
 class Store:
     """Offsets and groups by name, as UTF-8 bytes. It must not be read while it is `loading`.
 
@@ -47,6 +44,7 @@ class Store:
     `failed_refreshes`; `load_seconds` is how long loading took. The `live` groups have members and are newer than the
     layers; nobody may join a group while its tombstones are written (`deleting`). `group_deleted` is called with each
     deleted group, `refreshed` after a switch to the next snapshot, `member_committed` with each member that commits.
+    `changed` collects the keys of changed offsets, of no group by default.
     """
 
     def __init__(self) -> None:
@@ -62,6 +60,7 @@ class Store:
         self.refreshed: Callable[[], None] = lambda: None
         self.member_committed: Callable[[bytes, bytes], None] = lambda _group, _member: None
         self.newest = NewestRecords()
+        self.changed = ChangedKeys(lambda _: False)
         self.committed = self.deleted = self.refreshes = self.failed_refreshes = 0
         self._start_time, self.load_seconds = perf_counter(), 0.0
 
@@ -91,11 +90,8 @@ class Store:
                 if changes.hides_older:
                     return None
         number = self.snapshot.group(group)
-        if number >= 0:
-            entry = self.snapshot.find(self.snapshot.run(number, topic), partition)
-            if entry >= 0:
-                return encoded(self.snapshot.entry(entry))
-        return None
+        entry = self.snapshot.find(self.snapshot.run(number, topic), partition) if number >= 0 else -1
+        return encoded(self.snapshot.entry(entry)) if entry >= 0 else None
 
     def read(self, group: bytes, topic: bytes, partitions: Iterable[int]) -> list[Stored | None]:
         """Return the stored offset of each of the given partitions of a topic, None for a partition without one."""
@@ -201,6 +197,7 @@ class Store:
         """
         changes = self._changes(group, last)
         changes.offsets.update(values)
+        self.changed.add(group, values)
         self._note_commit(changes, group, values, last, without_member=without_member)
 
     def commit_offsets(
@@ -209,6 +206,7 @@ class Store:
         """Store a durable commit, as `commit`; `offsets` are int64 in the order of the fields."""
         changes = self._changes(group, last)
         changes.commit(fields, offsets)
+        self.changed.add_commit(group, fields)
         names = [field[0] for field in fields] if group in self.pending else ()
         self._note_commit(changes, group, names, last, without_member=without_member)
         self.committed += len(fields) - len(names)
@@ -225,8 +223,7 @@ class Store:
 
     def last_commit(self, group: bytes, fields: Sequence[StoredFields]) -> bytes:
         """Return the offsets of the last commit of a group, as `OffsetChanges.last_commit`."""
-        changes = self.memtable.get(group)
-        return b"" if changes is None else changes.last_commit(fields)
+        return b"" if (changes := self.memtable.get(group)) is None else changes.last_commit(fields)
 
     def add_pending(
         self, group: bytes, transaction: TransactionKey, values: list[tuple[bytes, bytes]], first: int
@@ -241,23 +238,25 @@ class Store:
         for group, ended in self.pending.end(transaction):
             changes = self._changes(group, marker)
             if committed:
-                changes.offsets.update(_valid_values(ended))
+                changes.offsets.update(valid := valid_values(ended))
+                self.changed.add(group, valid)
                 for name, (log_offset, _) in ended.items():
                     self.pending.invalidate_older(group, name, log_offset)
 
     def delete_offsets(self, group: bytes, partitions: list[tuple[bytes, int]], last: int) -> None:
         """Apply tombstones of offsets."""
         changes = self._changes(group, last)
-        changes.offsets.update((key(*partition), TOMBSTONE) for partition in partitions)
+        names = [key(*partition) for partition in partitions]
+        changes.offsets.update(dict.fromkeys(names, TOMBSTONE))
+        self.changed.add(group, names)
         self.deleted += len(partitions)
-        if group in self.pending:
-            for partition in partitions:
-                self.pending.drop(group, key(*partition))
+        for name in names if group in self.pending else ():
+            self.pending.drop(group, name)
 
     def delete_group(self, group: bytes, last: int) -> None:
         """Apply the tombstone of a group, which comes after those of its offsets."""
-        changes = self._changes(group, last)
-        changes.clear()
+        self.changed.add(group, self.offsets(group))
+        self._changes(group, last).clear()
         self.group_deleted(group)
 
     def has_queued_records(self, group: bytes) -> bool:

@@ -19,6 +19,10 @@ class Watermarks:
         """Return the high watermark of a partition, or None until the log is loaded."""
         return self._ends.get(partition)
 
+    def ends(self) -> dict[int, int]:
+        """Return all high watermarks."""
+        return {**self._ends}
+
     def advance(self, partition: int, end: int) -> None:
         """Advance a high watermark: all records below `end` are acknowledged."""
         self._ends[partition] = end

@@ -12,16 +12,16 @@ from offsetlake.cli.commands.changing.changes import ExecuteOption
 from offsetlake.cli.commands.changing.plans import show_outcomes
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.options import CHANGES, FORMAT, LAKE_AND_LOG, ZooKeeperConfigOption, command
-from offsetlake.cli.config import read_properties
 from offsetlake.cli.output import write_note
 from offsetlake.cli.progress import Progress
 from offsetlake.errors import BadRequest
 from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.pipeline.changes.give_back import committed_offsets
 from offsetlake.pipeline.runner import up_to_date_copy
+from offsetlake.util.properties import read_properties
 from offsetlake.zookeeper import writing
 from offsetlake.zookeeper.client import SETTINGS, ZooKeeperAddress, connected
-from offsetlake.zookeeper.consumers import offset_in
+from offsetlake.zookeeper.offset_values import offset_in
 from offsetlake.zookeeper.undo_files import load_undo, refuse_changed, save_undo
 from offsetlake.zookeeper.writing import OffsetChange
 

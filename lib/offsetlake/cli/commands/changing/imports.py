@@ -11,7 +11,6 @@ from offsetlake.cli.commands.changing.changes import ExecuteOption
 from offsetlake.cli.commands.changing.plans import ALTERATIONS_SHOWN, change_offsets
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.options import CHANGES, FORMAT, LAKE_AND_LOG, ZooKeeperConfigOption, command
-from offsetlake.cli.config import read_properties
 from offsetlake.cli.output import write_note
 from offsetlake.cli.progress import Progress
 from offsetlake.errors import BadRequest
@@ -20,6 +19,7 @@ from offsetlake.log.cluster.admin import ClusterAdmin
 from offsetlake.pipeline.changes.alterations import Strategy
 from offsetlake.pipeline.changes.take_over import plan_import
 from offsetlake.pipeline.snapshot_files import offsets_of_file
+from offsetlake.util.properties import read_properties
 from offsetlake.util.times import now_ms
 from offsetlake.zookeeper.client import SCHEME, SETTINGS, ZooKeeperAddress, connected
 from offsetlake.zookeeper.consumers import read_offsets

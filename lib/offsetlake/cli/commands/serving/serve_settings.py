@@ -16,12 +16,16 @@ from offsetlake.coordinator.settings import (
 )
 from offsetlake.errors import BadRequest
 from offsetlake.log.cluster.connection import KafkaConnection
+from offsetlake.rules.patterns import pattern_problem
 from offsetlake.serve.logs import LogFormat
 from offsetlake.serve.net.security import problems
-from offsetlake.serve.settings import Settings
+from offsetlake.serve.settings import Settings, ZooKeeperSettings
 from offsetlake.serve.writes.rounds import Flush
+from offsetlake.util.properties import read_properties
 from offsetlake.util.times import duration_ms
+from offsetlake.zookeeper.client import SETTINGS, ZooKeeperAddress
 
+_ZOOKEEPER = ("zookeeper.address", "zookeeper.groups", "zookeeper.config")
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:]+)\]|(?P<host>[^:]+)):(?P<port>[0-9]{1,5})")
 _GROUPS = {f"groups.{name}": field for field, name in BROKER_NAMES.items()}
 _ASSIGNORS = CoordinatorSettings().consumer_assignors
@@ -69,6 +73,7 @@ def read_settings(
         )
         errors = _group_errors(coordinator)
     if not errors:
+        values["zookeeper"] = _zookeeper({name: values.pop(name, None) for name in _ZOOKEEPER})
         settings = Settings(lake, log, host, port, coordinator=coordinator, **values)
         errors = problems(settings)
         if not errors:
@@ -97,6 +102,24 @@ def _connection_errors(properties: Mapping[str, str]) -> list[str]:
     except BadRequest as error:
         return [str(error)]
     return []
+
+
+def _zookeeper(values: Mapping[str, str | None]) -> ZooKeeperSettings | None:
+    """Return the settings of ZooKeeper from the texts in the order of _ZOOKEEPER."""
+    address, groups, config = values.values()
+    if address is None:
+        if groups or config:
+            raise BadRequest("Specify the address of ZooKeeper: zookeeper.address.")
+        return None
+    ZooKeeperAddress.parse(address, {} if config is None else read_properties(config, SETTINGS))
+    return ZooKeeperSettings(address, groups or "*", config)
+
+
+def _patterns(name: str, text: str) -> str:
+    for pattern in text.split(","):
+        if problem := pattern_problem(pattern.strip()):
+            raise BadRequest(f"Invalid {name}: {problem}.")
+    return text
 
 
 def _group_errors(settings: CoordinatorSettings) -> list[str]:
@@ -230,6 +253,7 @@ _READERS: Mapping[str, Callable[[str, str], Any]] = {
     "max_connections_per_address": _number_to(1_000_000),
     "commits_per_second": _number_to(1_000_000),
     "commits_recorded": _share,
+    "zookeeper.groups": _patterns,
     "open_to_anyone": _flag,
     **dict.fromkeys(_GROUPS, _number_to(MAX_INT)),
     "groups.group.initial.rebalance.delay.ms": _number_to(MAX_INT, minimum=0),
