@@ -1,0 +1,236 @@
+"""Durations, sizes and memory of the console over a lake of one year, measured by HTTP; written to benchmarks/console.md.
+
+python benchmarks/console.py                 writes the lake of `console_lake.py`, about 10 minutes, and measures all
+python benchmarks/console.py --lake DIR      measures an existing lake of `console_lake.py`
+python benchmarks/console.py --only /group   measures the routes whose name contains the text
+
+For each route the first request is `cold`. The others (`warm`) are for different groups, partitions, pages and
+instants. Then 20 users request all routes at once. The memory is the sum of the resident sets of all processes of the
+console, sampled every 50 ms.
+"""
+
+import argparse
+import http.client
+import os
+import platform
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlencode
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "lib")]
+
+from console_lake import EVERY_BUSY, TOPICS, Year, year_lake  # noqa: E402 - sys.path is set above
+from offsetlake.lake.lake import Lake  # noqa: E402
+from offsetlake.util.times import to_iso  # noqa: E402
+
+WARM, USERS, REQUESTS_PER_USER = 20, 20, 10
+MAX_SECONDS = 40  # for the warm requests of a route; those of a slow route are fewer
+MAX_COLD_MS, MAX_WARM_MS, MAX_SHARED_MS = 1_000, 300, 1_000
+MAX_RESPONSE_BYTES, MAX_MEMORY_MB = 1_000_000, 500
+SAMPLE_INTERVAL_SECONDS = 0.05
+
+
+class Addresses:
+    """Addresses of the console over a lake, different at each call."""
+
+    def __init__(self, lake: Lake) -> None:
+        groups = lake.query("SELECT count(*) AS n FROM groups", "groups")["n"][0].as_py()
+        self.year = Year(int(groups) - 2)
+        bounds = lake.query("SELECT min(log_timestamp) AS a, max(log_timestamp) AS b FROM offset_commits")
+        self.first, self.last = bounds["a"][0].as_py(), bounds["b"][0].as_py()
+        self.random = random.Random(1)  # noqa: S311 - no secret
+
+    def instant(self) -> str:
+        """Return an instant of the year after its first week."""
+        return to_iso(self.random.randint(self.first + 7 * 86_400_000, self.last))
+
+    def group(self) -> int:
+        """Return the number of any group."""
+        return self.random.randrange(self.year.count)
+
+    def busy(self) -> int:
+        """Return the number of a busy group."""
+        return self.random.randrange(self.year.count // EVERY_BUSY) * EVERY_BUSY
+
+    def partition(self, group: int, **more: str | int) -> str:
+        """Return the address of the page of a partition."""
+        topic = self.year.topics[group * 7 % TOPICS]
+        selection = {"group": self.year.names[group], "topic": topic, "partition": self.random.randrange(10)}
+        return f"/partition?{urlencode(selection | more)}"
+
+    def routes(self) -> dict[str, Callable[[], str]]:
+        """Return a function for each kind of page, which returns the address of another page of this kind."""
+        names = self.year.names
+        pages = self.random.randint
+        return {
+            "/ newest": lambda: f"/?page={pages(1, 1000)}",
+            "/ search": lambda: f"/?q={names[self.group()][-4:]}",
+            "/ sorted": lambda: f"/?sort=-offsets&state={self.random.choice(('Empty', 'Stable'))}&page={pages(1, 300)}",
+            "/ at an instant": lambda: f"/?{urlencode({'at': self.instant()})}",
+            "/group newest": lambda: f"/group?{urlencode({'group': names[self.group()]})}",
+            "/group busy": lambda: f"/group?{urlencode({'group': names[self.busy()]})}",
+            "/group at an instant": lambda: f"/group?{urlencode({'group': names[self.group()], 'at': self.instant()})}",
+            "/partition": lambda: self.partition(self.busy(), page=pages(1, 10)),
+            "/partition clickstream": lambda: (
+                f"/partition?group=clickstream&topic=clicks&partition=0&page={pages(1, 10 * self.year.count // 100)}"
+            ),
+        }
+
+
+@dataclass
+class Route:
+    """The measurements of a kind of page, in ms and bytes."""
+
+    cold_ms: float = 0.0
+    warm_ms: list[float] = field(default_factory=list)
+    shared_ms: list[float] = field(default_factory=list)
+    largest: int = 0
+    failures: int = 0
+
+    def request(self, port: int, address: str) -> float:
+        """Request a page, and return the ms until its last byte."""
+        start = time.perf_counter()
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+        connection.request("GET", address)
+        response = connection.getresponse()
+        self.largest = max(self.largest, len(response.read()))
+        if response.status != 200:  # noqa: PLR2004 - OK
+            self.failures += 1
+            print(f"{response.status} {address}", file=sys.stderr)
+        connection.close()
+        return (time.perf_counter() - start) * 1000
+
+    def cells(self) -> list[str]:
+        """Return the cells of the row of the table."""
+        shared = percentile(self.shared_ms, 95)
+        met = (
+            self.cold_ms <= MAX_COLD_MS
+            and percentile(self.warm_ms, 95) <= MAX_WARM_MS
+            and shared <= MAX_SHARED_MS
+            and self.largest <= MAX_RESPONSE_BYTES
+        )
+        warm = [f"{percentile(self.warm_ms, part):,.0f}" for part in (50, 95, 100)]
+        verdict = f"**{self.failures} failed**" if self.failures else "yes" if met else "**no**"
+        return [f"{self.cold_ms:,.0f}", *warm, f"{shared:,.0f}", f"{self.largest / 1000:,.0f}", verdict]
+
+
+def percentile(values: list[float], part: int) -> float:
+    """Return a percentile of some values, 0 if there are none."""
+    return sorted(values)[min(len(values) * part // 100, len(values) - 1)] if values else 0.0
+
+
+class Memory(threading.Thread):
+    """Samples the resident memory of a process and its descendants."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self.pid, self.peak_bytes, self.done = pid, 0, threading.Event()
+
+    def run(self) -> None:
+        """Sample until `done` is set."""
+        while not self.done.wait(SAMPLE_INTERVAL_SECONDS):
+            self.peak_bytes = max(self.peak_bytes, sum(_resident(pid) for pid in _tree(self.pid)))
+
+
+def _tree(pid: int) -> Iterator[int]:
+    yield pid
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        children = [child for task in tasks for child in (task / "children").read_text(encoding="ascii").split()]
+    except OSError:  # the process or the thread has ended
+        return
+    for child in children:
+        yield from _tree(int(child))
+
+
+def _resident(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+@contextmanager
+def console(lake: Path) -> Iterator[tuple[int, Memory]]:
+    """Serve the console of a lake; yield its port, and its memory."""
+    command = [sys.executable, "-m", "offsetlake.cli", "console", "--lake", str(lake), "--http", "127.0.0.1:0"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "lib")}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        memory = Memory(process.pid)
+        memory.start()
+        try:
+            yield int(re.findall(r":([0-9]+)", line)[-1]), memory
+        finally:
+            memory.done.set()
+            memory.join()
+            process.terminate()
+
+
+def measure(lake: Path, only: str) -> str:
+    """Return the table."""
+    routes = {name: address for name, address in Addresses(Lake.open(lake)).routes().items() if only in name}
+    results = {name: Route() for name in routes}
+    with console(lake) as (port, memory):
+        for name, address in routes.items():
+            route = results[name]
+            route.cold_ms = route.request(port, address())
+            while len(route.warm_ms) < WARM and sum(route.warm_ms) < MAX_SECONDS * 1000:
+                route.warm_ms.append(route.request(port, address()))
+            print(f"{name}: {' | '.join(route.cells())}, {memory.peak_bytes >> 20} MB", file=sys.stderr, flush=True)
+        visits = [(name, routes[name]()) for _ in range(REQUESTS_PER_USER * USERS // len(routes)) for name in routes]
+
+        def visit(name: str, address: str) -> None:
+            results[name].shared_ms.append(results[name].request(port, address))
+
+        random.Random(2).shuffle(visits)  # noqa: S311 - no secret
+        with ThreadPoolExecutor(USERS) as users:
+            list(users.map(lambda each: visit(*each), visits))
+        megabytes = memory.peak_bytes >> 20
+    header = ["page", "cold, ms", "warm p50", "p95", "max", f"p95 of {USERS} users", "largest, kB", "met"]
+    lines = [header, ["---"] * len(header), *([name, *route.cells()] for name, route in results.items())]
+    table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    limit = "" if megabytes <= MAX_MEMORY_MB else f", **more than {MAX_MEMORY_MB} MB**"
+    return f"{table}\n\nPeak memory of all processes of the console: {megabytes} MB{limit}."
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lake", type=Path)
+    parser.add_argument("--groups", type=int, default=100_000, help="groups of the lake to write")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--to", type=Path, default=ROOT / "benchmarks" / "console.md")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        path = arguments.lake or year_lake(Path(folder, "lake"), arguments.groups).location.path
+        lake = Lake.open(path)
+        counts = [f"{lake.count(table):,} {noun}" for table, noun in _COUNTED.items()]
+        table = measure(path, arguments.only)
+    machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    targets = (
+        f"Limits: cold {MAX_COLD_MS} ms, warm {MAX_WARM_MS} ms at the 95th percentile, {MAX_SHARED_MS} ms with "
+        f"{USERS} users at once, a response {MAX_RESPONSE_BYTES // 1000:,} kB, memory {MAX_MEMORY_MB} MB."
+    )
+    text = f"# The console\n\n`python benchmarks/console.py`, {machine}: one year, {', '.join(counts)}. {targets}\n\n{table}\n"
+    print(text)
+    if not arguments.only:
+        arguments.to.write_text(text, encoding="utf-8")
+
+
+_COUNTED = {"groups": "groups", "offsets": "offsets", "offset_commits": "commits"}
+
+
+if __name__ == "__main__":
+    main()
