@@ -22,25 +22,35 @@ from typing import Any
 from airflow.sdk import Asset, BaseOperator, Connection, Context, Param
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-WRITER = "offsetlake_writer"
-"""The pool with one slot for tasks that write to the lake. The lake also has a lock of its own."""
+from lake_fleet import WRITER, Lake
 
 if find_spec("offsetlake_defaults"):
     from offsetlake_defaults import DEFAULT_ARGS as OVERRIDES
 else:
     OVERRIDES = {}
 
-# Retries are safe: an interrupted job resumes its plan, and writes nothing twice.
-DEFAULTS = {
-    "owner": "offsetlake",
-    "pool": WRITER,
-    "retries": 2,
-    "retry_delay": timedelta(minutes=1),
-    "execution_timeout": timedelta(hours=2),
-    **OVERRIDES,
-}
 
-SETTINGS = {
+def defaults(lake: Lake) -> dict[str, Any]:
+    """Return the default arguments of all tasks that work on a lake: one task at a time writes to it."""
+    # Retries are safe: an interrupted job resumes its plan, and writes nothing twice.
+    return {
+        "owner": "offsetlake",
+        "pool": WRITER,
+        "retries": 2,
+        "retry_delay": timedelta(minutes=1),
+        "execution_timeout": timedelta(hours=2),
+        **OVERRIDES,
+        **({"pool": lake.own(WRITER)} if lake.name else {}),
+        "lake": lake,
+    }
+
+
+def settings(lake: Lake) -> dict[str, Param]:
+    """Return the parameters of a run that select the lake and its log; with a file of lakes, those it leaves open."""
+    return _SETTINGS if not lake.name else {name: _SETTINGS[name] for name in ("config", "kafka_conn_id")}
+
+
+_SETTINGS = {
     "lake": Param("", type="string", description="Folder of the lake; empty: from the settings of the jobs."),
     "log": Param("", type="string", description="Folder of the log, if the log is a folder."),
     "bootstrap": Param("", type="string", description="HOST:PORT of a live cluster, if the log is one."),
@@ -62,12 +72,10 @@ table that another program changed (10), a query that exceeds the memory limit (
 MAX_SHOWN_ROWS = 5
 """The maximum number of rows in the error of a task."""
 
-_TABLE = "offsetlake."
 
-
-def tables(*names: str) -> list[Asset]:
-    """Return the assets of tables of the lake."""
-    return [Asset(f"{_TABLE}{name}") for name in names]
+def tables(lake: Lake, *names: str) -> list[Asset]:
+    """Return the assets of tables of a lake: `offsetlake.TABLE`, with a file of lakes `offsetlake.LAKE.TABLE`."""
+    return [Asset(f"offsetlake.{lake.name}.{name}" if lake.name else f"offsetlake.{name}") for name in names]
 
 
 class LakeJob(BaseOperator):
@@ -81,7 +89,7 @@ class LakeJob(BaseOperator):
 
     | Field     | Description |
     |-----------|-------------|
-    | lake      | The parameter of the same name. |
+    | lake      | The name of the lake in the file of lakes, otherwise the parameter of the same name. |
     | run_id    | The run of the job in the table `runs`. |
     | outcome   | `done`, or `nothing new` if the table did not change. |
     | version   | The Delta version of the table after the run. |
@@ -90,6 +98,7 @@ class LakeJob(BaseOperator):
     Args:
         command: The arguments of `offsetlake`, with templates and results of other tasks; empty words are omitted.
         asks_cluster: Whether to add `--bootstrap` with the address of the live cluster, if there is one.
+        lake: The lake of a file of lakes that the command works on, or the one that the settings of the worker select.
         finding: If not empty, the task fails if the answer has rows; the error begins with this description of them.
         options: Options of the operator.
 
@@ -103,17 +112,17 @@ class LakeJob(BaseOperator):
     template_fields = ("command",)
 
     def __init__(
-        self, *, command: Sequence[Any], asks_cluster: bool = False, finding: str = "", **options: Any
+        self, *, command: Sequence[Any], lake: Lake, asks_cluster: bool = False, finding: str = "", **options: Any
     ) -> None:
         super().__init__(multiple_outputs=True, **options)
-        self.command, self.asks_cluster, self.finding = command, asks_cluster, finding
+        self.command, self.lake, self.asks_cluster, self.finding = command, lake, asks_cluster, finding
         self._process: subprocess.Popen[str] | None = None
 
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Run the command, and publish the assets."""
         words = [word for word in map(str, self.command) if word]
-        environment = _environment(context["params"])
-        if self.asks_cluster and (address := environment.get("OFFSETLAKE_BOOTSTRAP")):
+        environment = _environment(context["params"], self.lake)
+        if self.asks_cluster and (address := self.lake.bootstrap or environment.get("OFFSETLAKE_BOOTSTRAP")):
             words.append(f"--bootstrap={address}")
         code, rows, last_line = self._run(words, environment)
         if code:
@@ -125,7 +134,7 @@ class LakeJob(BaseOperator):
             return None
         run = rows[-1]
         for asset in self.outlets:
-            context["outlet_events"][asset].extra = _extra(asset, run, context["params"]["lake"])
+            context["outlet_events"][asset].extra = _extra(asset, run, self.lake.name or context["params"]["lake"])
         versions = ",".join(f"{table}={version}" for table, version in run["versions"].items())
         return {"run_id": run["run_id"], "versions": versions}
 
@@ -175,14 +184,16 @@ def _interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, previous)
 
 
-def _environment(params: Mapping[str, Any]) -> dict[str, str]:
-    """Return the environment of the worker, overridden by the parameters of the run.
+def _environment(params: Mapping[str, Any], lake: Lake) -> dict[str, str]:
+    """Return the environment of the worker, overridden by the parameters of the run, with the lake if it has a name.
 
     Secrets are passed only in the environment, never on a command line or in a log.
     """
     connection = _connection_settings(params["kafka_conn_id"]) if params["kafka_conn_id"] else {}
-    names = [name for name in SETTINGS if params[name] and name != "kafka_conn_id"]
+    names = [name for name in settings(lake) if params[name] and name != "kafka_conn_id"]
     named = connection | {f"OFFSETLAKE_{name.upper()}": params[name] for name in names}
+    if lake.name:
+        named["OFFSETLAKE_CLUSTER"] = lake.name
     logs = {"OFFSETLAKE_LOG", "OFFSETLAKE_BOOTSTRAP"}
     replaced = logs if logs & named.keys() else set()
     return {name: value for name, value in os.environ.items() if name not in replaced} | named
@@ -210,6 +221,6 @@ def _connection_settings(conn_id: str) -> dict[str, str]:
 
 def _extra(asset: Asset, run: Mapping[str, Any], lake: str) -> dict[str, Any]:
     positions = {f"{row['topic']}-{row['partition']}": row["position"] for row in run["positions"] or ()}
-    version = run["versions"][asset.name.removeprefix(_TABLE)]
+    version = run["versions"][asset.name.rpartition(".")[2]]
     kept = {name: run[name] for name in ("run_id", "outcome")}
     return {"lake": lake, **kept, "version": version, "positions": positions}

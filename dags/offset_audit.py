@@ -10,41 +10,43 @@ from typing import Any
 
 from airflow.sdk import DAG, CronDataIntervalTimetable, Param, task
 
-from lake_job import DEFAULTS, SETTINGS, LakeJob, tables
+from lake_fleet import LAKES
+from lake_job import LakeJob, defaults, settings, tables
 
-with DAG(
-    "offset_audit",
-    description="check everything, write the report",
-    doc_md=__doc__,
-    schedule=CronDataIntervalTimetable("5 4 * * *", timezone="UTC"),
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
-    catchup=False,
-    max_active_runs=1,
-    default_args=DEFAULTS,
-    params={
-        **SETTINGS,
-        "docs": Param("", type="string", description="Folder for the data docs and the report; empty: none."),
-    },
-    tags=["offsetlake"],
-):
-    compact = LakeJob(
-        task_id="compact",
-        command=["compact", "--format=json"],
-        outlets=tables("offsets", "pending_offsets", "groups", "group_members", "share_partitions"),
-    )
-    check = LakeJob(
-        task_id="check",
-        command=[
-            *("check", "--format=json", "--full", "--versions", compact.output["versions"]),
-            "{{ '--docs=' ~ params.docs if params.docs else '' }}",
-        ],
-    )
-    report = LakeJob(task_id="report", command=["report", "--to={{ params.docs }}/report.html"])
+for lake in LAKES:
+    with DAG(
+        lake.own("offset_audit"),
+        description="check everything, write the report",
+        doc_md=__doc__,
+        schedule=CronDataIntervalTimetable("5 4 * * *", timezone="UTC"),
+        start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        catchup=False,
+        max_active_runs=1,
+        default_args=defaults(lake),
+        params={
+            **settings(lake),
+            "docs": Param("", type="string", description="Folder for the data docs and the report; empty: none."),
+        },
+        tags=["offsetlake"],
+    ):
+        compact = LakeJob(
+            task_id="compact",
+            command=["compact", "--format=json"],
+            outlets=tables(lake, "offsets", "pending_offsets", "groups", "group_members", "share_partitions"),
+        )
+        check = LakeJob(
+            task_id="check",
+            command=[
+                *("check", "--format=json", "--full", "--versions", compact.output["versions"]),
+                "{{ '--docs=' ~ params.docs if params.docs else '' }}",
+            ],
+        )
+        report = LakeJob(task_id="report", command=["report", "--to={{ params.docs }}/report.html"])
 
-    @task.short_circuit
-    def has_folder(params: dict[str, Any]) -> bool:
-        """Skip the report without a folder."""
-        return bool(params["docs"])
+        @task.short_circuit
+        def has_folder(params: dict[str, Any]) -> bool:
+            """Skip the report without a folder."""
+            return bool(params["docs"])
 
-    compact >> check
-    compact >> has_folder() >> report
+        compact >> check
+        compact >> has_folder() >> report

@@ -54,10 +54,10 @@ def report(
 ) -> None:
     """Write an HTML page with charts of commit rates, lag, expirations, top committers, the log and the tables.
 
-    The page is self-contained and needs no network access. With --fleet, a page for each lake and an index of all.
+    The page is self-contained and needs no network access. With several lakes of --fleet, a page for each and an index.
     """
     since_ms = None if since is None else to_ms(since)
-    if context.lakes is not None:
+    if context.lakes is not None and len(context.lakes) > 1:
         _write_fleet(context, to or Path("reports"), group, since_ms)
         return
     file = to or Path("report.html")
