@@ -17,8 +17,9 @@ from offsetlake.errors import BadRequest
 from offsetlake.lake.definitions import TABLES, definition
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.catalogs import CatalogSchema, Dialect, catalog_statements, table_uri
-from offsetlake.lake.sql.dbt_sources import dbt_sources
-from offsetlake.lake.sql.views import views
+from offsetlake.lake.sql.dbt_sources import dbt_fleet_sources, dbt_sources
+from offsetlake.lake.sql.fleet_catalogs import CLUSTER, fleet_statements, lake_schemas
+from offsetlake.lake.sql.views import needed, views
 from support.queries.lakes import end, small_lake
 from support.queries.view_rows import HISTORY, ODD, PRESENT
 
@@ -109,6 +110,75 @@ def test_two_lakes_in_one_session_do_not_replace_each_other(
     for schema, of in (("kafka", lake), ("other-lake", other)):
         counted = duck.execute(f'SELECT count(*) FROM lakes."{schema}".commit_outcomes').fetchall()
         assert counted == [(of.query("SELECT count(*) AS n FROM commit_outcomes")["n"][0].as_py(),)]
+
+
+@pytest.fixture(scope="module")
+def fleet(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Lake]:
+    some = {name: rows[:1] for name, rows in (HISTORY | PRESENT).items()}
+    other = small_lake(tmp_path_factory.mktemp("catalogs") / "other", **ROWS, **some)
+    return {"prod-eu": lake, "us.2": other}
+
+
+def of_fleet(fleet: dict[str, Lake], dialect: Dialect, name: str = "lakes.kafka") -> list[str]:
+    return [*fleet_statements(fleet, CatalogSchema.parse(name), dialect)]
+
+
+def rows_of_all(fleet: dict[str, Lake], name: str) -> list[dict[str, Any]]:
+    return [
+        {"cluster": cluster, **row}
+        for cluster, each in fleet.items()
+        for row in each.query(f"SELECT * FROM {name}", name).to_pylist()
+    ]
+
+
+def test_duckdb_has_a_schema_for_each_lake_and_views_over_all(
+    fleet: dict[str, Lake], duck: duckdb.DuckDBPyConnection
+) -> None:
+    for statement in of_fleet(fleet, "duckdb"):
+        duck.execute(statement)
+    for name in DESCRIBED:
+        found = duck.sql(f"SELECT * FROM lakes.kafka.{name}").to_arrow_table()
+        assert found.column_names[0] == "cluster"
+        assert in_order(found.to_pylist()) == in_order(rows_of_all(fleet, name)), name
+    for cluster, schema in {"prod-eu": "kafka_prod_eu", "us.2": "kafka_us_2"}.items():
+        counted = duck.execute(f"SELECT count(*) FROM lakes.{schema}.commit_outcomes").fetchall()
+        assert counted == [(fleet[cluster].query("SELECT count(*) AS n FROM commit_outcomes")["n"][0].as_py(),)]
+    columns = duck.execute(
+        "SELECT column_name, comment FROM duckdb_columns() WHERE schema_name = 'kafka' AND table_name = 'changes'"
+    ).fetchall()
+    assert dict(columns) == CLUSTER | views()["changes"].columns
+
+
+def test_views_over_all_lakes_for_trino_are_those_of_duckdb_and_can_be_parsed(fleet: dict[str, Lake]) -> None:
+    trino, duckdb_views = (
+        {
+            statement.split()[4]: statement.partition(" AS\n")[2]
+            for statement in of_fleet(fleet, dialect)
+            if statement.startswith('CREATE OR REPLACE VIEW "lakes"."kafka".')
+        }
+        for dialect in ("trino", "duckdb")
+    )
+    assert trino == duckdb_views
+    assert len(trino) == len(DESCRIBED)
+    assert all(isinstance(sqlglot.parse_one(select, dialect="trino"), exp.Union) for select in trino.values())
+    assert sum(statement.startswith("CALL ") for statement in of_fleet(fleet, "trino")) == 2 * len(TABLES)
+
+
+def test_clusters_whose_schemas_would_have_the_same_name_are_refused() -> None:
+    with pytest.raises(BadRequest, match=r"The clusters a-b and A\.B would have the same schema, kafka_A_B"):
+        lake_schemas(CatalogSchema.parse("main.kafka"), ["a-b", "c", "A.B"])
+
+
+def test_dbt_has_a_source_for_each_lake_and_one_for_all(fleet: dict[str, Lake]) -> None:
+    file = yaml.safe_load(dbt_fleet_sources(fleet, CatalogSchema.parse("main.kafka")))
+    Draft202012Validator(DBT_PROPERTIES).validate(file)
+    assert [source["schema"] for source in file["sources"]] == ["kafka_prod_eu", "kafka_us_2", "kafka"]
+    for source in file["sources"]:
+        extra = CLUSTER if source["name"] == "kafka" else {}
+        assert {
+            table["name"]: {column["name"]: column["description"] for column in table["columns"]}
+            for table in source["tables"]
+        } == {name: {**extra, **columns} for name, (_, columns) in DESCRIBED.items()}
 
 
 def without_guards(tree: exp.Expression) -> exp.Expression:
@@ -211,6 +281,26 @@ def test_spark_runs_the_statements_and_has_all_comments(spark: SparkSession, tmp
         spark.sql("DROP SCHEMA spark_catalog.kafka CASCADE")
     assert lake.versions() == versions, "no statement writes to a table"
     assert lake.count("offset_commits")
+
+
+@pytest.mark.jvm
+@pytest.mark.long
+def test_spark_has_views_over_all_lakes(spark: SparkSession, fleet: dict[str, Lake]) -> None:
+    names = ("offsets", "log_clock")
+    tables, used = needed(names)
+    wanted = re.compile(rf"CREATE (SCHEMA|.*\.({'|'.join(tables | {view.name for view in used})}) )")
+    try:
+        for statement in of_fleet(fleet, "spark", "spark_catalog.kafka"):
+            if wanted.match(statement):  # the others take a minute
+                spark.sql(statement)
+        for name in names:
+            found = spark.table(f"spark_catalog.kafka.{name}")
+            comments = {field.name: field.metadata.get("comment") for field in found.schema}
+            assert comments == CLUSTER | DESCRIBED[name][1]
+            assert in_order(found.toArrow().to_pylist()) == in_order(rows_of_all(fleet, name)), name
+    finally:
+        for schema in ("kafka", "kafka_prod_eu", "kafka_us_2"):
+            spark.sql(f"DROP SCHEMA IF EXISTS spark_catalog.{schema} CASCADE")
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ from offsetlake.cli.output import DEFAULT_IMPORTANCE, write, write_exact, write_
 from offsetlake.cli.progress import Progress
 from offsetlake.errors import BadRequest
 from offsetlake.lake.sql.catalogs import CatalogSchema, catalog_statements
-from offsetlake.lake.sql.dbt_sources import dbt_sources
+from offsetlake.lake.sql.dbt_sources import dbt_fleet_sources, dbt_sources
 from offsetlake.lake.sql.engine import limited_memory
+from offsetlake.lake.sql.fleet_catalogs import fleet_statements
 from offsetlake.lake.sql.spark_views import spark_statements
 from offsetlake.lake.sql.views import View
 from offsetlake.lake.sql.views import views as all_views
@@ -89,11 +90,12 @@ def diff(
 
 @command(
     QUESTIONS,
-    LAKE,
+    LAKE | FLEET,
     "offsetlake views > lake.sql",
     "make spark-sql",
     "offsetlake views --catalog main.kafka --dialect databricks > databricks.sql",
     "offsetlake views --catalog main.kafka --dialect dbt > sources.yml",
+    "offsetlake views --catalog main.kafka --fleet conf/lakes.toml > all.sql",
 )
 def views(
     context: CommandContext,
@@ -102,7 +104,8 @@ def views(
         typer.Option(
             "--catalog",
             metavar="CATALOG.SCHEMA",
-            help="Persistent tables and views in this schema. [dim]default: temporary views for spark-sql[/]",
+            help="Persistent tables and views in this schema; with --fleet, in a schema for each lake, and views over "
+            "all of them in this one. [dim]default: temporary views for spark-sql[/]",
         ),
     ] = None,
     dialect: Annotated[
@@ -118,13 +121,21 @@ def views(
     if catalog is None:
         if dialect is not None:
             raise BadRequest("--dialect requires --catalog CATALOG.SCHEMA.")
+        if context.lakes is not None and len(context.lakes) > 1:
+            raise BadRequest("The views of several lakes require --catalog CATALOG.SCHEMA.")
         _write_statements(spark_statements(context.open_lake()))
         return
-    schema, lake = CatalogSchema.parse(catalog), context.open_lake()
-    if dialect == "dbt":
-        write_exact(dbt_sources(lake, schema))
+    schema = CatalogSchema.parse(catalog)
+    if context.lakes is not None:
+        lakes = {name: context.of_cluster(name).open_lake() for name in context.lakes}
+        if dialect == "dbt":
+            write_exact(dbt_fleet_sources(lakes, schema))
+        else:
+            _write_statements(fleet_statements(lakes, schema, dialect or "spark"))
+    elif dialect == "dbt":
+        write_exact(dbt_sources(context.open_lake(), schema))
     else:
-        _write_statements(catalog_statements(lake, schema, dialect or "spark"))
+        _write_statements(catalog_statements(context.open_lake(), schema, dialect or "spark"))
 
 
 def _write_statements(statements: Iterable[str]) -> None:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import pyarrow as pa
 
@@ -107,6 +108,10 @@ class CommandContext:
         """Write a note to standard error if `maintain` has dropped rows that the answer would have had."""
         if note := what_was_dropped(lake, scope):
             output.write_note(note)
+
+    def of_cluster(self, name: str) -> Self:
+        """Return the context for one of the selected lakes."""
+        return replace(self, options={**self.options, "cluster": name})
 
     @property
     def cluster(self) -> str | None:

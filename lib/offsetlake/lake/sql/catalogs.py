@@ -14,7 +14,7 @@ from offsetlake.errors import BadRequest
 from offsetlake.lake.definitions import TABLES, definition
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.spark_views import described_view, spark_text
-from offsetlake.lake.sql.views import views
+from offsetlake.lake.sql.views import Described, View, views
 
 Dialect = Literal["spark", "databricks", "trino", "duckdb"]
 
@@ -75,7 +75,7 @@ def _spark(schema: CatalogSchema, locations: Mapping[str, str]) -> Iterator[str]
     for table, location in locations.items():
         yield f"CREATE TABLE IF NOT EXISTS {name}.{table} USING delta LOCATION {spark_text(location)}"
     for view in views().values():
-        yield f"CREATE OR REPLACE VIEW {name}.{described_view(view)} AS\n{view.select_from(name)}"
+        yield from create_view(schema, view, view.select_from(name), "spark")
 
 
 def _trino(schema: CatalogSchema, locations: Mapping[str, str]) -> Iterator[str]:
@@ -90,30 +90,52 @@ def _trino(schema: CatalogSchema, locations: Mapping[str, str]) -> Iterator[str]
         select = view.select_from(name)
         for pattern, replacement in _TRINO:
             select = pattern.sub(replacement, select)
-        yield f"CREATE OR REPLACE VIEW {name}.{view.name} COMMENT {_text(view.answers)} AS\n{select}"
-        yield from _column_comments(f"{name}.{view.name}", view.columns)
+        yield from create_view(schema, view, select, "trino")
 
 
 def _duckdb(schema: CatalogSchema, locations: Mapping[str, str]) -> Iterator[str]:
     name = schema.quoted('"')
     yield f"CREATE SCHEMA IF NOT EXISTS {name}"
-    for table in map(definition, TABLES):
+    for table in described_tables():
         select = f"SELECT * FROM delta_scan({_text(locations[table.name])})"  # noqa: S608
-        yield f"CREATE OR REPLACE VIEW {name}.{table.name} AS {select}"
-        yield f"COMMENT ON VIEW {name}.{table.name} IS {_text(table.comment)}"
-        yield from _column_comments(f"{name}.{table.name}", table.column_comments)
+        yield from create_view(schema, table, select, "duckdb")
     for view in views().values():
-        yield f"CREATE OR REPLACE VIEW {name}.{view.name} AS\n{view.select_from(name)}"
-        yield f"COMMENT ON VIEW {name}.{view.name} IS {_text(view.answers)}"
-        yield from _column_comments(f"{name}.{view.name}", view.columns)
+        yield from create_view(schema, view, view.select_from(name), "duckdb")
+
+
+def described_tables() -> Iterator[Described]:
+    """Yield the names, comments and columns of all tables."""
+    for table in map(definition, TABLES):
+        yield Described(table.name, table.comment, table.column_comments)
+
+
+def described() -> list[View | Described]:
+    """Return all tables, and all views, each after those it is built on."""
+    return [*described_tables(), *views().values()]
+
+
+def create_view(schema: CatalogSchema, view: View | Described, select: str, dialect: Dialect) -> Iterator[str]:
+    """Yield the statements of a dialect that create a view in a schema, with its comments."""
+    qualified = f"{schema.quoted(quotation_mark(dialect))}.{view.name}"
+    match dialect:
+        case "spark" | "databricks":
+            yield f"CREATE OR REPLACE VIEW {schema.quoted('`')}.{described_view(view)} AS\n{select}"
+            return
+        case "trino":
+            yield f"CREATE OR REPLACE VIEW {qualified} COMMENT {_text(view.answers)} AS\n{select}"
+        case "duckdb":
+            yield f"CREATE OR REPLACE VIEW {qualified} AS\n{select}"
+            yield f"COMMENT ON VIEW {qualified} IS {_text(view.answers)}"
+    for column, comment in view.columns.items():
+        yield f"COMMENT ON COLUMN {qualified}.{column} IS {_text(comment)}"
+
+
+def quotation_mark(dialect: Dialect) -> str:
+    """Return the character around names in a dialect."""
+    return "`" if dialect in ("spark", "databricks") else '"'
 
 
 _STATEMENTS = {"spark": _spark, "databricks": _spark, "trino": _trino, "duckdb": _duckdb}
-
-
-def _column_comments(view: str, columns: Mapping[str, str]) -> Iterator[str]:
-    for column, comment in columns.items():
-        yield f"COMMENT ON COLUMN {view}.{column} IS {_text(comment)}"
 
 
 def _text(value: str) -> str:

@@ -1,12 +1,12 @@
 """The tables and views of a lake as sources of dbt, for a properties file in the folder `models` of a dbt project."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
-from offsetlake.lake.definitions import TABLES, definition
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.sql.catalogs import CatalogSchema
-from offsetlake.lake.sql.views import views
+from offsetlake.lake.sql.catalogs import CatalogSchema, described
+from offsetlake.lake.sql.fleet_catalogs import lake_schemas, with_cluster
+from offsetlake.lake.sql.views import Described, View
 
 _DESCRIPTION = "The history and the state of Kafka's consumer offsets, read from __consumer_offsets by offsetlake"
 
@@ -17,13 +17,30 @@ def dbt_sources(lake: Lake, schema: CatalogSchema) -> str:
     Raises LakeUnusable if an older program made the lake.
     """
     lake.check_up_to_date()
+    return _file(_source(schema, described()))
+
+
+def dbt_fleet_sources(lakes: Mapping[str, Lake], schema: CatalogSchema) -> str:
+    """Return the YAML of a source for each lake, and of one with the views over all lakes.
+
+    Raises BadRequest if two clusters would have the same schema, LakeUnusable if an older program made a lake.
+    """
+    for lake in lakes.values():
+        lake.check_up_to_date()
+    lines = [line for own in lake_schemas(schema, lakes).values() for line in _source(own, described())]
+    return _file([*lines, *_source(schema, map(with_cluster, described()))])
+
+
+def _source(schema: CatalogSchema, contents: Iterable[View | Described]) -> Iterator[str]:
     head = {"name": schema.schema, "description": _DESCRIPTION, "database": schema.catalog, "schema": schema.schema}
-    lines = ["version: 2", "sources:", *_item(2, head), "    tables:"]
-    for table in map(definition, TABLES):
-        lines += _table(table.name, table.comment, table.column_comments)
-    for view in views().values():
-        lines += _table(view.name, view.answers, view.columns)
-    return "\n".join(lines) + "\n"
+    yield from _item(2, head)
+    yield "    tables:"
+    for view in contents:
+        yield from _table(view.name, view.answers, view.columns)
+
+
+def _file(lines: Iterable[str]) -> str:
+    return "\n".join(["version: 2", "sources:", *lines]) + "\n"
 
 
 def _table(name: str, description: str, columns: Mapping[str, str]) -> Iterator[str]:

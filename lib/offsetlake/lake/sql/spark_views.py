@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.sql.views import View, views
+from offsetlake.lake.sql.views import Described, View, views
 from offsetlake.location.locate import LakeLocation
 from offsetlake.util.arguments import lists_arguments
 
@@ -36,7 +36,7 @@ def spark_statements(lake: Lake) -> Iterator[str]:
         yield f"CREATE OR REPLACE TEMPORARY VIEW {described_view(view)} AS\n{view.select}"
 
 
-def described_view(view: View) -> str:
+def described_view(view: View | Described) -> str:
     """Return the name of a view, its columns and all comments, as CREATE VIEW of Spark SQL has them."""
     columns = ", ".join(f"{name} COMMENT {spark_text(comment)}" for name, comment in view.columns.items())
     return f"{view.name} ({columns}) COMMENT {spark_text(view.answers)}"

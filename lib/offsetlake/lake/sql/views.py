@@ -11,10 +11,11 @@ view can be computed for some log partitions, or some groups of one, at a time.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from graphlib import TopologicalSorter
+from typing import NamedTuple
 
 from offsetlake.lake.definitions import TABLES
 from offsetlake.util.resources import resource
@@ -24,6 +25,17 @@ _GOES_ON = re.compile(r"    +(.+)")
 _LABELS = (" worst first: ", " since: ", " least important: ", " outcomes in this order: ")
 _PARTED = " by log partition"
 _NAMED = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)")
+
+
+class Described(NamedTuple):
+    """What the catalog of an engine has of a table or a view besides its rows: its name, a comment, and its columns.
+
+    `answers` is the comment; `columns` has the meaning of each column by its name, in their order.
+    """
+
+    name: str
+    answers: str
+    columns: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
