@@ -22,7 +22,9 @@ class Answer(Protocol):
 
 
 class Answers:
-    """The responses that were not yet written to the transport; `ready` is called when a response is added.
+    """The responses that were not yet written to the transport.
+
+    `ready` is called when a response is added, and `sent` after all of them were written.
 
     | Field    | Description |
     |----------|-------------|
@@ -31,10 +33,10 @@ class Answers:
     | unread   | Whether the buffer of the transport is full, because the client does not read its responses. |
     """
 
-    __slots__ = ("_out", "_ready", "bytes", "unread", "waiting")
+    __slots__ = ("_out", "_ready", "_sent", "bytes", "unread", "waiting")
 
-    def __init__(self, ready: Callable[[], None]) -> None:
-        self._ready = ready
+    def __init__(self, ready: Callable[[], None], sent: Callable[[], None]) -> None:
+        self._ready, self._sent = ready, sent
         self.waiting: deque[list[bytes]] = deque()
         self._out: deque[bytes] = deque()
         self.bytes = 0
@@ -72,6 +74,8 @@ class Answers:
                 data = b"".join(pieces)
             self.bytes -= len(data)
             transport.write(data)
+            if not (out or self.waiting):
+                self._sent()
             if out and is_over():
                 break
 

@@ -64,10 +64,9 @@ class Connection(asyncio.Protocol):
         self._next: tuple[bytes, wire.RequestHeader] | None = None  # the next request, which waits for earlier ones
         self._work: deque[Work] = deque()
         self._work_bytes = 0  # memory that the current work has allocated
-        self._answers = Answers(self._call_soon)
-        self._muted = False
+        self._answers = Answers(self._call_soon, turns.polling.responded)
+        self._muted = self._paused = False
         self._unmuting: asyncio.TimerHandle | None = None
-        self._paused = False
         self._is_active = True  # whether bytes were received since the last call of `is_idle`
         self._in_flight = 0  # size of the requests since the last time that no request was unanswered
         self._called = False  # whether it runs now, or will in the next iteration of the event loop
@@ -98,6 +97,7 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             return
         self._is_active = True
+        self._turns.polling.received()
         if not self._received:
             self._received = data  # without a copy: it usually consists of whole requests
         elif isinstance(self._received, bytearray):

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from offsetlake.serve.net.busy_polling import BusyPolling
 from offsetlake.serve.net.frame_memory import Memory
 
 TURN_SECONDS = 0.0005
@@ -33,12 +34,13 @@ class TakesTurns(Protocol):
 
 
 class Turns:
-    """Runs the turns of all connections; `memory` is the limit that they share too."""
+    """Runs the turns of all connections; they share the limit `memory` and the `polling` after responses too."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, memory: Memory, clock: Callable[[], float] = time.perf_counter
     ) -> None:
         self.loop, self.memory, self.clock = loop, memory, clock
+        self.polling = BusyPolling(loop, clock)
         self._new: deque[TakesTurns] = deque()
         self._old: deque[TakesTurns] = deque()
         self._immediate = 0.0  # seconds of immediate turns since the last iteration that ran queued turns

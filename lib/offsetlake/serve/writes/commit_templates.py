@@ -34,12 +34,12 @@ Kind = tuple[int, bytes, int]
 class CommitTemplate:
     """A request without a retention of its own, all of whose partitions were accepted, and its record batch."""
 
-    __slots__ = ("_batch", "_body", "_first_value", "_head", "_in_batch", "_in_body", "_times", "request")
+    __slots__ = ("_batch", "_body", "_first_value", "_head", "_in_batch", "_in_body", "_tail", "_times", "request")
 
     def __init__(self, request: CommitRequest, body: bytes, batch: Batch, values: list[tuple[int, int]]) -> None:
         """Make a template of a request; `values` are begin and end of the values of the records in the batch."""
         self.request, self._batch, self._first_value = request, bytes(batch.data), values[0]
-        self._head = body[: request.positions[0]]
+        self._head, self._tail = body[: request.positions[0]], body[request.positions[-1] + FIELD_BYTES :]
         self._in_body = Places(request.positions)
         self._body = self._without_offsets(body)
         self._in_batch = Places([begin + OFFSET_IN_VALUE for begin, _ in values])
@@ -57,9 +57,10 @@ class CommitTemplate:
 
     def offsets(self, body: bytes) -> bytes:
         """Return the offsets of a request of this kind as int64, none if it differs from this one in more."""
-        if body.startswith(self._head) and self._without_offsets(body) == self._body:
-            return self._in_body.read(body)
-        return b""
+        differs = not (body.startswith(self._head) and body.endswith(self._tail))
+        if differs or (self._in_body.number > 1 and self._without_offsets(body) != self._body):
+            return b""
+        return self._in_body.read(body)
 
     def _without_offsets(self, body: bytes) -> bytearray:
         copy = bytearray(body)

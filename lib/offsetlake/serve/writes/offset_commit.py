@@ -181,14 +181,15 @@ class OffsetCommit:
             headers = client.audit_headers(COMMIT, origin.header.client_id)
         request.queued_offsets = offsets
 
-        def write() -> None:
-            self._write(request, offsets, build(now_ms(), offsets, headers), answer, client.share)
-
+        write = partial(self._write, request, offsets, build, headers, answer, client.share)
         self._writes.after(throttle.delay_ms, write)
         return throttle.muted_ms
 
-    def _write(self, request: CommitRequest, offsets: bytes, batch: Batch, answer: Answer, share: Share) -> None:
-        """Queue the record batch of a commit."""
+    def _write(
+        self, request: CommitRequest, offsets: bytes, build: Build, headers: Headers, answer: Answer, share: Share
+    ) -> None:
+        """Build the record batch of a commit and queue it."""
+        batch = build(now_ms(), offsets, headers)
         if len(batch.data) > MAX_COMMIT_BATCH_BYTES:
             self.errors[UNKNOWN_SERVER_ERROR] += batch.records
             answer(request.body(UNKNOWN_SERVER_ERROR))
@@ -214,12 +215,13 @@ class OffsetCommit:
             return False
         if is_first:
             return True
-        layout = struct.Struct(f">{len(request.keys)}q")
         previous = request.queued_offsets or self._store.last_commit(request.group, request.stored)
+        layout = f">{len(request.keys)}q"  # which `struct` has compiled for an earlier request
+        numbers = struct.unpack(layout, offsets)
         if previous:
-            return any(map(lt, layout.unpack(offsets), layout.unpack(previous)))
+            return any(map(lt, numbers, struct.unpack(layout, previous)))
         names = (name for name, _, _, _ in request.stored)
-        return any(map(self._store.is_rewind, repeat(request.group), names, layout.unpack(offsets)))
+        return any(map(self._store.is_rewind, repeat(request.group), names, numbers))
 
     def _read(self, body: bytes, version: int, client: Client) -> Steps[tuple[CommitRequest, bytes, int]]:
         """Parse a request; return it, the offsets to store as int64, and the error code of the other partitions."""
