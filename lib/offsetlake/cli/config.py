@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from offsetlake.cli.retention_config import read_policy
 from offsetlake.cli.spark_config import MASTER, REMOTE, spark_properties
 from offsetlake.coordinator.settings import BROKER_NAMES
 from offsetlake.errors import BadRequest
@@ -15,6 +14,7 @@ from offsetlake.location.locate import locate
 from offsetlake.location.location import Location
 from offsetlake.log.address import LogAddress
 from offsetlake.log.cluster.connection import SETTINGS, KafkaConnection
+from offsetlake.pipeline.expire.policy_text import read_policy
 from offsetlake.rules.policy import Keep, RetentionPolicy
 from offsetlake.util.properties import check_known, read_properties, read_text
 from offsetlake.util.resources import resource

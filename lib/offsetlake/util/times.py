@@ -10,7 +10,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_TIMESTAMP_MS = 253_402_300_799_999  # the end of the year 9999
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PARSED_UNITS = _UNITS | {"w": 604_800_000}
-_DURATION = re.compile(rf"([0-9]{{1,12}})({'|'.join(_PARSED_UNITS)})")
+_DURATION = re.compile(rf"([0-9]{{1,15}})({'|'.join(_PARSED_UNITS)})")
 _ISO_DURATION = re.compile(
     r"P(?=.*[0-9][DHMS]$)(?:([0-9]{1,12})D)?"
     r"(?:T(?=.)(?:([0-9]{1,12})H)?(?:([0-9]{1,12})M)?(?:([0-9]{1,12})(?:\.([0-9]{1,9}))?S)?)?",

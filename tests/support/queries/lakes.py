@@ -8,6 +8,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from offsetlake.lake.commits import ours
+from offsetlake.lake.definitions import STATE
 from offsetlake.lake.lake import Lake
 from support.lakes import new_lake
 from support.oracle.log_reader import LogRecord
@@ -50,13 +51,17 @@ def small_lake(path: Path, **tables: Iterable[Row]) -> Lake:
     for table, rows in tables.items():
         schema = pa.schema(DeltaTable(lake.table_location(table).path).schema().to_arrow())
         full = [{**dict.fromkeys(schema.names), **_DEFAULTS[table], **row} for row in rows]
-        if full:
-            write_deltalake(
-                lake.table_location(table).path,
-                pa.Table.from_pylist(full, schema=schema),
-                mode="append",
-                commit_properties=ours("test", 1),
-            )
+        # A file of a state table contains rows of one log partition.
+        partitions = sorted({row["log_partition"] for row in full}) if table in STATE else [None]
+        for partition in partitions:
+            of_file = [row for row in full if partition is None or row["log_partition"] == partition]
+            if of_file:
+                write_deltalake(
+                    lake.table_location(table).path,
+                    pa.Table.from_pylist(of_file, schema=schema),
+                    mode="append",
+                    commit_properties=ours("test", 1),
+                )
     return lake
 
 

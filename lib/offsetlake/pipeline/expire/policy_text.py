@@ -1,13 +1,15 @@
-"""Reads the table `retention` of a settings file; errors name the line."""
+"""Reads the table `retention` of a settings file, and writes it; errors name the line."""
 
+import json
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from offsetlake.errors import BadRequest
 from offsetlake.rules.patterns import pattern_problem
 from offsetlake.rules.policy import Override, RetentionPolicy
-from offsetlake.util.times import duration_ms
+from offsetlake.util.times import duration_ms, to_duration
 
 _OVERRIDE_KEYS = ("group", "topic", "retention")
 
@@ -37,6 +39,43 @@ def read_policy(table: object, text: str, name: str, default_ms: int | None) -> 
         default_ms = _duration(table.get("default"), where, 0, "default")
     share_idle_ms = _duration(table["share_idle"], where, 0, "share_idle") if "share_idle" in table else None
     return RetentionPolicy(default_ms, tuple(_overrides(overrides, where)), share_idle_ms)
+
+
+def parse_policy(text: str, name: str) -> RetentionPolicy:
+    """Return the policy of a text in TOML with the table `retention` alone.
+
+    Raises:
+        BadRequest: The text is not TOML or has other tables, or the policy is invalid; the message contains the line.
+
+    """
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadRequest(f"{name}: invalid TOML: {error}.") from error
+    if [*table] != ["retention"]:
+        raise BadRequest(f"{name}: expected the table [retention], with its overrides, and nothing else.")
+    return read_policy(table["retention"], text, name, None)
+
+
+def policy_text(policy: RetentionPolicy) -> str:
+    """Return the table `retention` in TOML, from which `parse_policy` reads the same policy."""
+    lines = ["[retention]", f'default = "{to_duration(policy.default_ms)}"']
+    if policy.share_idle_ms is not None:
+        lines.append(f'share_idle = "{to_duration(policy.share_idle_ms)}"')
+    for override in policy.overrides:
+        lines += [
+            "",
+            "[[retention.override]]",
+            f"group = {_quoted(override.group)}",
+            f"topic = {_quoted(override.topic)}",
+            f'retention = "{to_duration(override.retention_ms)}"',
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    """Return a basic string of TOML, whose escapes are those of JSON, and which excludes one more character."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _overrides(overrides: list[Mapping[str, Any]], where: "_Lines") -> Iterator[Override]:
