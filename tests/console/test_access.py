@@ -12,7 +12,7 @@ from offsetlake.console import sessions
 from offsetlake.console.access import CHECKS, public
 from offsetlake.console.app import CheckedRequests, application
 from offsetlake.serve.auth.credentials import Credentials
-from support.console.served import Answer, Page, gate, get, post, served
+from support.console.served import POLICY, Answer, Page, gate, get, post, served
 from support.queries.lakes import commit, small_lake
 
 FAR_FUTURE = 4_000_000_000_000
@@ -76,7 +76,7 @@ def depends_on(dependant: Dependant) -> set[object]:
 
 
 def test_every_route_has_exactly_one_permission_check(lake: Path) -> None:
-    app = application(lake, gate())
+    app = application(lake, gate(), POLICY)
     assert isinstance(app, CheckedRequests)
     for route in app.app.routes:
         assert isinstance(route, APIRoute), f"{route} is not checked: only routes with dependencies are"
@@ -85,7 +85,7 @@ def test_every_route_has_exactly_one_permission_check(lake: Path) -> None:
 
 
 def test_only_signing_in_and_static_files_are_public(lake: Path) -> None:
-    app = application(lake, gate())
+    app = application(lake, gate(), POLICY)
     assert isinstance(app, CheckedRequests)
     open_routes = {route.path for route in app.app.routes if public in depends_on(route.dependant)}  # type: ignore[attr-defined]
     assert open_routes == {"/sign-in", "/sign-out", "/static/{name}"}

@@ -21,10 +21,13 @@ OF_LONG = urlencode({"group": LONG, "topic": LONG, "partition": 0})
 PAGES = (
     "/", "/?q=nothing-like-this", "/?sort=-offsets&at=2000", "/group?group=billing", f"/group?{OF_LONG}",
     "/partition?group=billing&topic=billing&partition=0", f"/partition?{OF_LONG}", "/group",
+    "/what-if", "/what-if?policy=x",
 )  # fmt: skip
 
+STATIC = ("console.css", "console.js", "icon.svg", "what_if.js")
 ENTER = "\ue007"
 TAB = "\ue004"
+RIGHT = "\ue014"
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +60,7 @@ def test_pages_fit_the_screen_and_follow_the_rules_of_accessibility(
         window.open(address + page)
         assert window.run("return document.documentElement.scrollWidth") <= width, page
         window.screenshot(tmp_path / f"{number}.png")
-        expected = {address + page, *(f"{address}/static/{name}" for name in ("console.css", "console.js", "icon.svg"))}
+        expected = {address + page, *(f"{address}/static/{name}" for name in STATIC)}
         assert {*window.requests()} <= expected
         assert [message for message in window.messages() if "400 (Bad Request)" not in message] == []
         window.run(AXE.read_text(encoding="utf-8"))
@@ -82,6 +85,17 @@ def test_groups_are_found_with_the_keyboard_alone(address: str, window: Browser)
     window.await_true("return document.querySelector('h1')?.textContent === 'Group billing'")
     window.press("/")
     window.await_true("return document.activeElement.id === 'search'")
+
+
+def test_a_slider_edits_the_policy_and_shows_its_effect(address: str, window: Browser) -> None:
+    window.show(1280, dark=False)
+    window.open(f"{address}/what-if?" + urlencode({"policy": '[retention]\ndefault = "2d"\n'}))
+    window.run("document.getElementById('days').focus()")
+    window.press(RIGHT)
+    window.await_true("return new URL(location).searchParams.get('policy').includes('default = \"3d\"')")
+    window.await_true("return document.getElementById('command').textContent.includes('--retention=72h')")
+    assert window.run("return document.getElementById('chosen-days').textContent") == "3"
+    assert "4 offsets of 4 groups would expire now" in window.run("return document.getElementById('effect').innerText")
 
 
 def test_a_time_has_the_zone_of_the_browser_on_hover(address: str, window: Browser) -> None:

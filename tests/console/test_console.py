@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from offsetlake.console.app import CheckedRequests, application
-from support.console.served import Page, gate, get, served
+from support.console.served import POLICY, Page, gate, get, served
 from support.queries.lakes import commit, small_lake
 from support.report.report_rows import MATH, TAGS
 
@@ -39,6 +39,8 @@ ROUTES = {
     "/group": "/group?group=g001",
     "/partition": "/partition?group=g001&topic=t&partition=0",
     "/static/{name}": "/static/console.css",
+    "/what-if": "/what-if",
+    "/what-if/policy.toml": "/what-if/policy.toml?policy=%5Bretention%5D%0Adefault%3D%223d%22",
     "/sign-in": "/sign-in",
     "/change": "/change?group=g001",
     "/change/{id}": "/change/none",
@@ -73,7 +75,7 @@ def names(shown: Page) -> list[str]:
 
 
 def test_every_route_has_a_tested_address(lake: Path) -> None:
-    app = application(lake, gate())
+    app = application(lake, gate(), POLICY)
     assert isinstance(app, CheckedRequests)
     shown = {route.path for route in app.app.routes if "GET" in route.methods}  # type: ignore[attr-defined]
     assert shown == {*ROUTES}

@@ -41,7 +41,7 @@ class Answers:
 
         With two instants, the groups that differ between them, with the columns of `diff_by_group`.
         """
-        lake, at_ms, span = self._open(), state.at_ms, state.span_ms
+        lake, at_ms, span = self.open(), state.at_ms, state.span_ms
         if span is not None:
             rows = self._cached(self._until(lake, "diff", *span), lambda: diff_by_group(lake, *span))
             rows = visitor.visible(questions.like(rows, state.pattern))
@@ -65,7 +65,7 @@ class Answers:
         With two instants, the offsets that differ between them, with the columns of `diff`. Raises BadRequest if the
         group has never committed, or if the visitor may not read it.
         """
-        lake, at_ms, span = self._open(), state.at_ms, state.span_ms
+        lake, at_ms, span = self.open(), state.at_ms, state.span_ms
         with self._running:
             if span is not None:
                 rows = diff(lake, *span, state.group)
@@ -81,7 +81,7 @@ class Answers:
 
     def timeline(self) -> Timeline | None:
         """Return the timeline of the log; None if no record has a timestamp."""
-        lake = self._open()
+        lake = self.open()
         versions = (*lake.versions("offset_commits", "group_records", "alterations", "runs").values(),)
         with self._timeline_lock:
             if versions != self._timeline_versions:
@@ -93,7 +93,7 @@ class Answers:
 
         Raises BadRequest if no offset of the partition was ever committed, or if the visitor may not read the group.
         """
-        lake = self._open()
+        lake = self.open()
         with self._running:
             questions.check_committed(lake, state.group, state.topic, state.partition)
             if not visitor.sees(state.group):
@@ -102,7 +102,8 @@ class Answers:
             rows = questions.history(lake, state.group, state.topic, state.partition, PAGE_ROWS + 1, skipped)
         return rows.slice(0, PAGE_ROWS), rows.num_rows > PAGE_ROWS
 
-    def _open(self) -> Lake:
+    def open(self) -> Lake:
+        """Return the lake; raise TableChanged if another program changed a table."""
         lake = Lake.open(self._location)
         refuse_changed(lake)
         return lake

@@ -15,10 +15,11 @@ from offsetlake.console.answers import Answers
 from offsetlake.console.changing.workbench import Workbench
 from offsetlake.console.hosts import is_local
 from offsetlake.console.pages import render
-from offsetlake.console.routes import changes, groups, sign_in, static_files
+from offsetlake.console.routes import changes, groups, sign_in, static_files, what_if
 from offsetlake.console.state import PageState
 from offsetlake.errors import BadRequest, OffsetlakeError
 from offsetlake.location.locate import LakeLocation
+from offsetlake.rules.policy import RetentionPolicy
 
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
@@ -32,13 +33,18 @@ _HEADERS = {
 
 
 def application(
-    location: LakeLocation, gate: Gate, bench: Workbench | None = None, source: Sequence[str] = ()
+    location: LakeLocation,
+    gate: Gate,
+    policy: RetentionPolicy,
+    bench: Workbench | None = None,
+    source: Sequence[str] = (),
 ) -> ASGIApp:
     """Return the application for a lake, for the visitors that the gate permits.
 
     Args:
         location: The lake.
         gate: Authenticates visitors.
+        policy: The configured retention, with which others are compared.
         bench: Makes changes; None if the console only reads.
         source: The options with the lake and the log, for the commands of changes.
     """
@@ -47,6 +53,7 @@ def application(
     answers, lake = Answers(location), str(location)
     groups.add_routes(app, answers, lake)
     changes.add_routes(app, bench, source)
+    what_if.add_routes(app, answers, lake, policy)
     sign_in.add_routes(app)
     static_files.add_routes(app)
     app.add_exception_handler(SignInRequired, _to_sign_in)

@@ -12,7 +12,7 @@ from offsetlake.console.state import PageState
 from offsetlake.util.escaping import visible
 from offsetlake.util.times import to_iso
 
-NAVIGATION = (("/", "Groups"),)
+NAVIGATION = (("/", "Groups"), ("/what-if", "What-if"))
 """The paths of the pages that every page links to, with their titles."""
 
 

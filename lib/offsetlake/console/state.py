@@ -29,6 +29,7 @@ class PageState:
         sort: A column of SORTS, after a minus for descending order.
         page: The number of the page, from 1.
         group, topic, partition: The selection of the pages of groups and partitions.
+        policy: The retention policy of the page what-if, in TOML; empty for the configured one.
 
     """
 
@@ -41,6 +42,7 @@ class PageState:
     group: str = ""
     topic: str = ""
     partition: int = 0
+    policy: str = ""
 
     def __post_init__(self) -> None:
         """Raise BadRequest for a value that no page can have."""

@@ -15,8 +15,11 @@ import uvicorn
 
 from offsetlake.console.access import Gate
 from offsetlake.console.app import application
+from offsetlake.rules.policy import RetentionPolicy
 from offsetlake.serve.net.security import Security
 from offsetlake.serve.settings import Settings
+
+POLICY = RetentionPolicy(7 * 86_400_000)
 
 
 class Answer(NamedTuple):
@@ -35,7 +38,7 @@ def gate(*, allows_changes: bool = False, **files: str) -> Gate:
 @contextmanager
 def served(lake: Path, visitors: Gate | None = None, **options: Any) -> Iterator[int]:
     """Serve the console of a lake, and yield the port."""
-    app = application(lake, visitors or gate(), **options)
+    app = application(lake, visitors or gate(), POLICY, **options)
     config = uvicorn.Config(app, ws="none", lifespan="off", log_config=None)
     server, listener = uvicorn.Server(config), socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=server.run, args=([listener],))

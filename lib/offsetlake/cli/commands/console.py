@@ -82,7 +82,7 @@ def console(
     bench = Workbench(lake, context.log) if allow_changes else None
     source = [f"--lake={lake}", *context.flags("log", "bootstrap", "kafka_config", "config")]
     serve(
-        application(lake, Gate(security, allow_changes), bench, source),
+        application(lake, Gate(security, allow_changes), context.settings.retention, bench, source),
         security,
         host,
         int(port),

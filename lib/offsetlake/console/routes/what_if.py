@@ -1,0 +1,124 @@
+"""What any retention policy would expire, by group; the policy is edited on the page, and saved as TOML."""
+
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from fastapi import FastAPI, Response
+
+from offsetlake.console.access import Reader
+from offsetlake.console.answers import Answers
+from offsetlake.console.pages import page_response
+from offsetlake.console.routes.parameters import Text
+from offsetlake.console.state import PAGE_ROWS, PageState, command_line
+from offsetlake.errors import BadRequest
+from offsetlake.pipeline.expire.offset_ages import HOUR_MS, OffsetAges, offset_ages
+from offsetlake.pipeline.expire.policy_text import parse_policy, policy_text
+from offsetlake.queries.questions import like
+from offsetlake.rules.policy import RetentionPolicy
+from offsetlake.util.times import now_ms, to_iso
+
+_DAY_MS = 24 * HOUR_MS
+_MAX_DAYS = 90
+_TABLES = ("offsets", "pending_offsets", "groups")
+_MAX_WAIT_SECONDS = 0.5
+_POLICY = "policy.toml"
+
+
+def add_routes(app: FastAPI, answers: Answers, lake: str, configured: RetentionPolicy) -> None:
+    """Add the routes to an application; `configured` is the policy of the settings."""
+    ages = _Ages(answers)
+
+    @app.get("/what-if")
+    def what_if(visitor: Reader, policy: Text = "", q: Text = "", page: int = 1) -> Response:
+        now = now_ms() // HOUR_MS * HOUR_MS
+        shown = PageState(policy=policy, q=q, page=page)
+        rows, message, chosen, counted = _GROUPS.empty_table(), "", configured, None
+        try:
+            chosen = parse_policy(policy, "policy") if policy else configured
+            if (counted := ages.get()) is not None:
+                rows = like(visitor.visible(_rows(counted, configured, chosen, now)), shown.pattern)
+        except BadRequest as error:
+            message = str(error)
+        first = (page - 1) * PAGE_ROWS
+        response = page_response(
+            "what_if.html", shown, _command(lake, configured, chosen, now, shown.pattern),
+            rows=rows.slice(first, PAGE_ROWS).to_pylist(), more=rows.num_rows > page * PAGE_ROWS, message=message,
+            text=policy or policy_text(configured), file=_POLICY, days=round(chosen.default_ms / _DAY_MS),
+            max_days=_MAX_DAYS, now=now, totals=_totals(rows), counted=counted is not None,
+        )  # fmt: skip
+        response.status_code = 400 if message else 200
+        if counted is None and not message:
+            response.headers["Refresh"] = "1"
+        return response
+
+    @app.get("/what-if/policy.toml")
+    def saved(_visitor: Reader, policy: Text) -> Response:
+        text = policy_text(parse_policy(policy, "policy"))
+        headers = {"Content-Disposition": f'attachment; filename="{_POLICY}"'}
+        return Response(text, media_type="application/toml", headers=headers)
+
+
+class _Ages:
+    """Counts the offsets of the lake in a thread, again when its tables have changed."""
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers, self._lock = answers, threading.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="what-if")
+        self._versions: tuple[int, ...] = ()
+        self._counting: Future[OffsetAges] | None = None
+
+    def get(self) -> OffsetAges | None:
+        """Return the counted offsets; None if that takes longer than a page should wait."""
+        lake = self._answers.open()
+        versions = (*lake.versions(*_TABLES).values(),)
+        with self._lock:
+            has_failed = self._counting and self._counting.done() and self._counting.exception()
+            if self._counting is None or versions != self._versions or has_failed:
+                self._versions, self._counting = versions, self._thread.submit(offset_ages, lake)
+            counting = self._counting
+        try:
+            return counting.result(_MAX_WAIT_SECONDS)
+        except TimeoutError:
+            return None
+
+
+_GROUPS = pa.schema(
+    [
+        ("group_id", pa.string()), ("state", pa.string()), ("offsets", pa.int64()), ("now", pa.int64()),
+        ("then", pa.int64()), ("difference", pa.int64()), ("goes", pa.bool_()),
+    ]
+)  # fmt: skip
+
+
+def _rows(ages: OffsetAges, configured: RetentionPolicy, chosen: RetentionPolicy, now: int) -> pa.Table:
+    """Return the groups with expired offsets, those with the largest differences between two policies first.
+
+    Columns: group_id, state, offsets; now and then, the numbers of offsets that are expired with the configured and the
+    chosen policy; their difference; and goes, whether the group itself is deleted with the chosen policy.
+    """
+    present, expired = ages.expired(configured, now), ages.expired(chosen, now)
+    columns = {name: ages.groups[name] for name in ("group_id", "state", "offsets")}
+    counts = {"now": present, "then": expired, "difference": expired - present, "goes": ages.deleted(expired)}
+    rows = pa.table({**columns, **counts}).cast(_GROUPS)
+    rows = rows.filter(pc.or_(pc.greater(rows["now"], 0), pc.or_(pc.greater(rows["then"], 0), rows["goes"])))
+    rows = rows.append_column("distance", pc.abs(rows["difference"]))
+    order = [("distance", "descending"), ("then", "descending"), ("group_id", "ascending")]
+    return rows.sort_by(order).drop_columns(["distance"])
+
+
+def _totals(rows: pa.Table) -> dict[str, int]:
+    counts = {name: pc.sum(rows[name]).as_py() or 0 for name in ("now", "then", "goes")}
+    return counts | {"groups": pc.sum(pc.greater(rows["then"], 0)).as_py() or 0}
+
+
+def _command(lake: str, configured: RetentionPolicy, chosen: RetentionPolicy, now: int, pattern: str | None) -> str:
+    """Return the command with the same answer; a policy that differs by more than its default is read from a file."""
+    options: dict[str, str | None] = {"group": pattern, "now": to_iso(now), "lake": lake}
+    if chosen != replace(configured, default_ms=chosen.default_ms):
+        options["config"] = _POLICY
+    elif chosen != configured:
+        options["retention"] = f"{chosen.default_ms // HOUR_MS}h"
+    return command_line("expire", "--what-if", **options)
