@@ -49,7 +49,7 @@ class Addresses:
         self.year = Year(int(groups) - 2)
         bounds = lake.query("SELECT min(log_timestamp) AS a, max(log_timestamp) AS b FROM offset_commits")
         self.first, self.last = bounds["a"][0].as_py(), bounds["b"][0].as_py()
-        self.random = random.Random(1)  # noqa: S311 - no secret
+        self.random = random.Random(1)
 
     def instant(self) -> str:
         """Return an instant of the year after its first week."""
@@ -105,7 +105,7 @@ class Route:
         connection.request("GET", address)
         response = connection.getresponse()
         self.largest = max(self.largest, len(response.read()))
-        if response.status != 200:  # noqa: PLR2004 - OK
+        if response.status != 200:
             self.failures += 1
             print(f"{response.status} {address}", file=sys.stderr)
         connection.close()
@@ -195,7 +195,7 @@ def measure(lake: Path, only: str) -> str:
         def visit(name: str, address: str) -> None:
             results[name].shared_ms.append(results[name].request(port, address))
 
-        random.Random(2).shuffle(visits)  # noqa: S311 - no secret
+        random.Random(2).shuffle(visits)
         with ThreadPoolExecutor(USERS) as users:
             list(users.map(lambda each: visit(*each), visits))
         megabytes = memory.peak_bytes >> 20

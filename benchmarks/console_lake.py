@@ -13,7 +13,7 @@ retention depends on the clock.
 | audit events | of 1 % of the commits of busy groups, by 50 principals and 2,000 client ids |
 | runs | an ingest, a compaction, an evaluation and an emit a day |
 | log end offsets | 20,000 partitions, recorded at each ingest with records |
-"""  # noqa: E501 - rows of a table
+"""
 
 import json
 import time
