@@ -1,5 +1,6 @@
 -- The commits and tombstones of one key, newest first. {key} is the condition for the key; {lacking} are columns that an
--- older lake lacks; {audit_events} is where the audit events are read from; {limit} is a LIMIT or empty.
+-- older lake lacks; {audit_events} is where the audit events are read from; {rows} is a condition on the result; {limit}
+-- is a LIMIT or empty.
 --
 -- next_end: the marker that ended a transactional record, which is the first marker of its producer after the record.
 -- complete: the last part of a complete commit in parts, by the rule of `incomplete` in rules/reduction.py.
@@ -98,16 +99,18 @@ compared AS (
   LEFT JOIN records AS previous
     ON previous.log_partition = in_force.log_partition AND previous.log_offset = in_force.log_offset
 )
-SELECT compared.log_partition, compared.log_offset, compared.log_timestamp, CASE
-    WHEN kind = 'tombstone' THEN 'tombstone'
-    WHEN difference < 0 AND (outcome IS NULL OR outcome = 'committed') THEN 'reset_back'
-    ELSE 'commit'
-  END AS event,
-  committed_offset, previous_offset, difference, leader_epoch, metadata, commit_timestamp, producer_id, outcome,
-  events.what, events.principal, events.client_id, events.address
-FROM compared
-JOIN events_before ON events_before.log_partition = compared.log_partition AND events_before.log_offset = compared.log_offset
-LEFT JOIN {audit_events} AS events
-  ON events.log_partition = events_before.log_partition AND events.log_offset = events_before.audit_offset
-  AND events.last_log_offset >= compared.log_offset
-ORDER BY compared.log_partition, compared.log_offset DESC {limit}
+SELECT * FROM (
+  SELECT compared.log_partition, compared.log_offset, compared.log_timestamp, CASE
+      WHEN kind = 'tombstone' THEN 'tombstone'
+      WHEN difference < 0 AND (outcome IS NULL OR outcome = 'committed') THEN 'reset_back'
+      ELSE 'commit'
+    END AS event,
+    committed_offset, previous_offset, difference, leader_epoch, metadata, commit_timestamp, producer_id, outcome,
+    events.what, events.principal, events.client_id, events.address
+  FROM compared
+  JOIN events_before
+    ON events_before.log_partition = compared.log_partition AND events_before.log_offset = compared.log_offset
+  LEFT JOIN {audit_events} AS events
+    ON events.log_partition = events_before.log_partition AND events.log_offset = events_before.audit_offset
+    AND events.last_log_offset >= compared.log_offset
+) WHERE {rows} ORDER BY log_partition, log_offset DESC {limit}

@@ -38,6 +38,8 @@ ROUTES = {
     "/": "/?q=g00",
     "/group": "/group?group=g001",
     "/partition": "/partition?group=g001&topic=t&partition=0",
+    "/step": "/step?group=g001&topic=t&partition=0&record=0:200",
+    "/series": "/series?group=g001&topic=t&partition=0",
     "/static/{name}": "/static/console.css",
     "/what-if": "/what-if",
     "/what-if/policy.toml": "/what-if/policy.toml?policy=%5Bretention%5D%0Adefault%3D%223d%22",
@@ -133,7 +135,7 @@ def test_the_command_of_a_page_has_the_same_answer(port: int, run: object, path:
         assert names(shown) == [row["group_id"] for row in rows][:100]
     else:
         expected = [(f"{row['topic']}:{row['partition']}", f"{row['committed_offset']:,}") for row in rows]
-        assert [(row[0], row[2]) for row in shown.rows] == expected
+        assert [(row[0], row[2]) for row in shown.rows if row[0].startswith(("t:", "-dash:"))] == expected
 
 
 def test_an_instant_shows_what_was_committed_by_then(port: int) -> None:
@@ -158,7 +160,7 @@ def test_a_second_instant_shows_differences(port: int, run: object) -> None:
     (back,) = page(port, "/?at=200000&and=201000").rows
     assert back == ["g001", "1", "1", "0", "0", "-399"]
     shown = page(port, "/group?group=g001&at=201000&and=200000")
-    assert shown.rows == [["t:0", "1,199", "800", "-399"]]
+    assert shown.rows[-1] == ["t:0", "1,199", "800", "-399"]
     code, out, err = run(*shlex.split(shown.command)[1:], "--format", "json")  # type: ignore[operator]
     assert (code, [json.loads(line)["difference"] for line in out.splitlines()]) == (0, [-399]), err
     assert "No offset differs" in page(port, "/?at=5500&and=5600").text
@@ -175,16 +177,53 @@ def test_the_instants_are_in_every_link_to_another_page(port: int, path: str) ->
 
 
 def test_every_commit_of_a_partition_is_on_one_page_with_its_effect(port: int) -> None:
-    shown = [page(port, f"/partition?group=g001&topic=t&partition=0&page={n}") for n in (1, 2, 3)]
+    shown = [page(port, "/partition?group=g001&topic=t&partition=0")]
+    while "Next page" in shown[-1].links:
+        shown.append(page(port, shown[-1].links["Next page"]))
+    assert len(shown) == 3
     rows = [row for each in shown for row in each.rows]
     newest_first = range(PARTITION_COMMITS - 1, -1, -1)
     assert [row[0] for row in rows] == [f"0:{n}" for n in newest_first]
     effects = {row[0]: row[1] for row in rows}
-    assert effects["0:200"] == "Set back: 399 offsets are read again."
+    assert effects["0:200"] == "Set back: 399 records are read again."
     assert effects["0:201"] == "Moved forward by 401."
     assert effects["0:0"] == "First commit: there was no offset."
-    assert "Next page" not in shown[2].links
-    assert "?page=3&" in shown[1].links["Next page"]
+    assert shown[2].links["Newest commits"] == "/partition?group=g001&topic=t&partition=0"
+
+
+def test_commits_are_filtered_and_those_of_an_instant(port: int) -> None:
+    address = "/partition?group=g001&topic=t&partition=0"
+    assert names(page(port, f"{address}&event=reset_back")) == ["0:200"]
+    assert names(page(port, f"{address}&since=5000&until=7999")) == ["0:6", "0:5", "0:4"]
+    assert names(page(port, f"{address}&at=3500")) == ["0:2", "0:1", "0:0"]
+    assert names(page(port, f"{address}&at=3000&and=2000")) == ["0:2", "0:1"]
+    assert "No commit matches" in page(port, f"{address}&who=nobody").text
+
+
+def test_a_step_is_explained_and_linked_from_its_group_and_partition(port: int) -> None:
+    group = page(port, "/group?group=g001")
+    link = ROUTES["/step"].replace("0:200", "0%3A200")
+    assert link in [attributes.get("href") for tag, attributes in group.tags if tag == "a"]
+    assert page(port, "/partition?group=g001&topic=t&partition=0&event=reset_back").links["0:200"] == link
+    shown = page(port, link)
+    assert "The offset moved back from 1,199 to 800" in shown.text
+    assert "399 records are read again: offsets 800 to 1,198." in shown.text
+    assert "The offset reached 1,199 again at 1970-01-01T00:03:22.000Z." in shown.text
+    assert [row[:3] for row in shown.rows] == [
+        ["In force before", "0:199", "1,199"], ["This one", "0:200", "800"], ["Next", "0:201", "1,201"],
+    ]  # fmt: skip
+    around = page(port, shown.links["0:199"].removesuffix("#r0-199"))
+    assert names(around)[0] == "0:199"
+    assert "r0-199" in [attributes.get("id") for tag, attributes in around.tags if tag == "tr"]
+
+
+def test_the_data_of_a_chart(port: int) -> None:
+    data = json.loads(get(port, ROUTES["/series"]).text)
+    assert (data["commits"], len(data["steps"]["time"]), data["period"]) == (250, 250, [1000, 250_000])
+    mark, jump = data["marks"]
+    assert jump["change"] == "skip ahead"
+    assert mark == {"time": 201_000, "change": "rewind", "old": 1199, "new": 800, "who": None, "record": "0:200"}
+    assert get(port, f"{ROUTES['/series']}&since=tomorrow").status == 400
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -194,7 +233,9 @@ def test_names_of_hostile_clients_stay_text(port: int, name: str) -> None:
     for path in (f"/?{urlencode({'q': name})}", f"/group?{query}", f"/partition?{query}"):
         shown = page(port, path)
         assert expected in shown.text
-        assert [attributes.get("src") for tag, attributes in shown.tags if tag == "script"] == ["/static/console.js"]
+        sources = [attributes.get("src") or "" for tag, attributes in shown.tags if tag == "script"]
+        assert "/static/console.js" in sources
+        assert all(source.startswith("/static/") for source in sources)
         assert not [name for _, attributes in shown.tags for name in attributes if name.startswith("on")]
         targets = [attributes["href"] or "" for tag, attributes in shown.tags if tag == "a"]
         assert all(target.startswith(("/", "#")) for target in targets)
@@ -212,6 +253,10 @@ def test_names_of_hostile_clients_stay_text(port: int, name: str) -> None:
         ("/?and=5500", "A second instant needs a first one"),
         ("/group", "group: Field required"),
         ("/group?group=unknown", "no offset of group unknown was ever committed"),
+        ("/step?group=g001&topic=t&partition=0&record=0:999", "no record of group g001"),
+        ("/step?group=g001&topic=t&partition=0&record=9", "Invalid log position '9'"),
+        ("/partition?group=g001&topic=t&partition=0&before=9", "Invalid log position '9'"),
+        ("/partition?group=g001&topic=t&partition=0&event=flood", "Invalid event 'flood'"),
         ("/partition?group=g001&topic=t&partition=x", "partition: Input should be a valid integer"),
     ],
 )

@@ -2,7 +2,7 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 
 import pyarrow as pa
@@ -16,8 +16,14 @@ from offsetlake.location.locate import LakeLocation
 from offsetlake.queries import questions
 from offsetlake.queries.as_of import groups_as_of, offsets_as_of
 from offsetlake.queries.diff import diff, diff_by_group
+from offsetlake.queries.exploring.commits import Filters, commits_page, parse_position
+from offsetlake.queries.exploring.group_state import Row, expiry, group_at, group_now
+from offsetlake.queries.exploring.keys import Key
+from offsetlake.queries.exploring.series import Series, notable_changes, series
+from offsetlake.queries.exploring.step import Step, step
 from offsetlake.queries.exploring.timeline import Timeline, Timelines
 
+MAX_NOTABLE = 20
 _MAX_CACHED = 8
 _MAX_QUERIES_AT_ONCE = 2  # each may use the memory that the engine permits
 
@@ -93,14 +99,53 @@ class Answers:
 
         Raises BadRequest if no offset of the partition was ever committed, or if the visitor may not read the group.
         """
+        lake, key = self.open(), Key(state.group, state.topic, state.partition)
+        filters = Filters(state.event, state.who, *state.period_ms)
+        with self._running:
+            self._check_visible(lake, state, visitor)
+            rows, more = commits_page(lake, key, state.before, filters, PAGE_ROWS)
+            if not rows.num_rows:
+                questions.check_committed(lake, state.group, state.topic, state.partition)
+        return rows, more
+
+    def notable(self, state: PageState) -> tuple[pa.Table, int]:
+        """Return the newest changes that are not plain commits, and their number, of a group that the visitor sees."""
+        with self._running:
+            return notable_changes(self.open(), state.group, *state.period_ms, limit=MAX_NOTABLE)
+
+    def members(self, state: PageState) -> tuple[Row | None, Sequence[Row]]:
+        """Return a group that the visitor sees, and its members; between two instants at the later one."""
+        lake, until_ms = self.open(), state.span_ms[1] if state.span_ms else state.at_ms
+        with self._running:
+            return group_now(lake, state.group) if until_ms is None else group_at(lake, state.group, until_ms)
+
+    def expiry(self, state: PageState) -> pa.Table:
+        """Return when the offsets of a group that the visitor sees expire, by the newest state."""
+        with self._running:
+            return expiry(self.open(), state.group)
+
+    def series(self, state: PageState, visitor: Visitor) -> Series:
+        """Return what the chart of a partition shows; raises BadRequest as `commits`."""
         lake = self.open()
         with self._running:
-            questions.check_committed(lake, state.group, state.topic, state.partition)
-            if not visitor.sees(state.group):
-                raise questions.never_committed(lake, state.group, state.topic, state.partition)
-            skipped = (state.page - 1) * PAGE_ROWS
-            rows = questions.history(lake, state.group, state.topic, state.partition, PAGE_ROWS + 1, skipped)
-        return rows.slice(0, PAGE_ROWS), rows.num_rows > PAGE_ROWS
+            self._check_visible(lake, state, visitor)
+            found = series(lake, state.group, state.topic, state.partition, *state.period_ms)
+            if not found.steps.num_rows:
+                questions.check_committed(lake, state.group, state.topic, state.partition)
+        return found
+
+    def step(self, state: PageState, visitor: Visitor) -> Step:
+        """Return what is known about the record `record`; raises BadRequest if it is not one of the partition."""
+        lake, position = self.open(), parse_position(state.record)
+        with self._running:
+            self._check_visible(lake, state, visitor)
+            return step(lake, state.group, state.topic, state.partition, *position)
+
+    @staticmethod
+    def _check_visible(lake: Lake, state: PageState, visitor: Visitor) -> None:
+        """Raise the error of a group that has never committed if the visitor may not read the group."""
+        if not visitor.sees(state.group):
+            raise questions.never_committed(lake, state.group, state.topic, state.partition)
 
     def open(self) -> Lake:
         """Return the lake; raise TableChanged if another program changed a table."""

@@ -1,6 +1,5 @@
 """Renders the pages of the console from templates, which escape all texts."""
 
-from collections.abc import Mapping
 from functools import cache
 
 from fastapi.responses import HTMLResponse
@@ -9,6 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from offsetlake.console.access import VISITOR
 from offsetlake.console.changing.forms import KINDS
 from offsetlake.console.state import PageState
+from offsetlake.console.words import effect, expires, headline
 from offsetlake.util.escaping import visible
 from offsetlake.util.times import to_iso
 
@@ -26,20 +26,6 @@ def page_response(template: str, state: PageState, command: str, **values: objec
     return HTMLResponse(render(template, state=state, command=command, **values))
 
 
-def effect(row: Mapping[str, object]) -> str:
-    """Describe what a row of `questions.history` changed, in words."""
-    if row["event"] == "tombstone":
-        return "The offset was deleted."
-    if row["outcome"] in {"aborted", "open", "partial"}:
-        return f"No effect: the outcome is {row['outcome']}."
-    if row["difference"] is None:
-        return "First commit: there was no offset."
-    difference = int(str(row["difference"]))  # a decimal, because it can have 65 bits
-    if difference < 0:
-        return f"Set back: {-difference:,} offsets are read again."
-    return f"Moved forward by {difference:,}." if difference else "Unchanged."
-
-
 @cache
 def _environment() -> Environment:
     environment = Environment(
@@ -49,6 +35,8 @@ def _environment() -> Environment:
     environment.filters["number"] = lambda value: "" if value is None else f"{value:,}"
     environment.filters["time"] = lambda value: "" if value is None else to_iso(value)
     environment.globals["effect"] = effect
+    environment.globals["headline"] = headline
+    environment.globals["expires"] = expires
     environment.globals["navigation"] = NAVIGATION
     environment.globals["visitor"] = VISITOR.get
     environment.globals["change_kinds"] = KINDS

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 from urllib.parse import urlencode
 
 from offsetlake.errors import BadRequest
+from offsetlake.queries.exploring.commits import EVENTS
 from offsetlake.queries.questions import check_state
 from offsetlake.util.times import to_iso, to_ms
 
@@ -29,6 +30,11 @@ class PageState:
         sort: A column of SORTS, after a minus for descending order.
         page: The number of the page, from 1.
         group, topic, partition: The selection of the pages of groups and partitions.
+        record: The log position of the record that a page explains, such as `9:1234`.
+        before: The log position of the last row of the preceding page.
+        since, until: The period of charts and commits, as the reader wrote it; empty for all of history.
+        event: Only commits of this event; empty for all.
+        who: Only commits of which the principal or the client id contains this text.
         policy: The retention policy of the page what-if, in TOML; empty for the configured one.
 
     """
@@ -41,7 +47,13 @@ class PageState:
     page: int = 1
     group: str = ""
     topic: str = ""
-    partition: int = 0
+    partition: int = -1
+    record: str = ""
+    before: str = ""
+    since: str = ""
+    until: str = ""
+    event: str = ""
+    who: str = ""
     policy: str = ""
 
     def __post_init__(self) -> None:
@@ -51,9 +63,11 @@ class PageState:
         if not 1 <= self.page <= _MAX_PAGE:
             raise BadRequest(f"Invalid page {self.page}: expected a number from 1 to {_MAX_PAGE}.")
         check_state(self.state or None)
-        for instant in (self.at, self.second):
+        for instant in (self.at, self.second, self.since, self.until):
             if instant:
                 to_ms(instant)
+        if self.event not in ("", *EVENTS):
+            raise BadRequest(f"Invalid event {self.event!r}: expected one of {', '.join(EVENTS)}.")
         if self.second and not self.at:
             raise BadRequest("A second instant needs a first one: enter both to see what differs between them.")
 
@@ -80,6 +94,12 @@ class PageState:
         """The options of `offsetlake diff` for the two instants."""
         first, second = self.span_ms or (0, 0)
         return {"from": to_iso(first), "to": to_iso(second)}
+
+    @property
+    def period_ms(self) -> tuple[int | None, int | None]:
+        """The period that the page shows, in ms: `since` and `until`, or the time up to or between the instants."""
+        first, last = self.span_ms or (None, self.at_ms)
+        return to_ms(self.since) if self.since else first, to_ms(self.until) if self.until else last
 
     @property
     def pattern(self) -> str | None:

@@ -46,7 +46,7 @@ def groups(lake: Lake, pattern: str | None = None, state: str | None = None, gro
     """
     check_state(state)
     sql = statement("groups", where=_where({"state": state, "group_type": group_type}))
-    return like(lake.query(sql, "groups", "offsets").drop_columns(["replay_state"]), pattern)
+    return like(lake.query(sql, "groups", "offsets"), pattern)
 
 
 def check_state(state: str | None) -> None:
@@ -127,9 +127,18 @@ def alterations(
 
 
 def history(
-    lake: Lake, group_id: str, topic: str, partition: int, limit: int | None = None, skipped: int = 0
+    lake: Lake,
+    group_id: str,
+    topic: str,
+    partition: int,
+    limit: int | None = None,
+    records: str = "true",
+    rows: str = "true",
 ) -> pa.Table:
-    """Return every commit and tombstone of one key, newest first, without the first `skipped` rows.
+    """Return every commit and tombstone of one key, newest first.
+
+    `records` is an SQL condition on `offset_commits` for the records that are read: without those before, the
+    previous_offset of the first rows is unknown. `rows` is an SQL condition on the columns of the result.
 
     | column          | description |
     |-----------------|-------------|
@@ -142,7 +151,7 @@ def history(
     | outcome         | of the transaction: committed, aborted, open (a tombstone takes effect in any case). partial: part of an incomplete commit in parts. null = a plain record, or a part of a complete commit |
     | what, principal, client_id, address | who did it, as in `audit_events`; null = not recorded |
     """  # noqa: E501 - a row of a table
-    key = f"group_id = {quoted(group_id)} AND topic = {quoted(topic)} AND partition = {partition}"
+    key = f"group_id = {quoted(group_id)} AND topic = {quoted(topic)} AND partition = {partition} AND ({records})"
     lacking = "" if "commit_id" in lake.columns("offset_commits") else _BEFORE_PARTS
     tables, events = ["offset_commits", "transaction_markers"], _BEFORE_AUDIT_EVENTS
     if "audit_events" in lake.tables():
@@ -151,7 +160,7 @@ def history(
     partitions = ", ".join(map(str, log_partitions_of(lake, [group_id]))) or "NULL"
     engine = lake.engine(tables, {}, dict.fromkeys(tables, f"log_partition IN ({partitions})"))
     return engine.query(
-        statement("history", key=key, lacking=lacking, audit_events=events, limit=f"{_limit(limit)} OFFSET {skipped}")
+        statement("history", key=key, lacking=lacking, audit_events=events, rows=rows, limit=_limit(limit))
     )
 
 

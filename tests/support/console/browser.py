@@ -56,6 +56,19 @@ class Browser:
         strokes = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
         self._post("/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": strokes}]})
 
+    def click(self, selector: str) -> None:
+        """Click in the middle of an element."""
+        place = (
+            "const element = document.querySelector(arguments[0]); element.scrollIntoView({block: 'center'});"
+            "const box = element.getBoundingClientRect();"
+            "return [Math.round(box.left + box.width / 2), Math.round(box.top + box.height / 2)]"
+        )
+        left, top = self.run(place, selector)
+        strokes = [{"type": "pointerDown", "button": 0}, {"type": "pointerUp", "button": 0}]
+        moves = [{"type": "pointerMove", "x": left, "y": top}, *strokes]
+        mouse = {"type": "pointer", "id": "mouse", "parameters": {"pointerType": "mouse"}, "actions": moves}
+        self._post("/actions", {"actions": [mouse]})
+
     def messages(self) -> list[str]:
         """Return what was written to the console of the browser since the last call."""
         return [entry["message"] for entry in self._post("/se/log", {"type": "browser"})]

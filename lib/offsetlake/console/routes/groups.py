@@ -1,14 +1,23 @@
 """The pages of groups, of a group, and of a partition."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from glob import escape
+from typing import Any
+
 from fastapi import FastAPI, Response
 
 from offsetlake.console.access import Reader, Visitor
 from offsetlake.console.answers import Answers
 from offsetlake.console.drawing import Drawing, draw
 from offsetlake.console.pages import page_response
-from offsetlake.console.routes.parameters import Instant, SecondInstant, Text
+from offsetlake.console.routes.parameters import Text, Times
 from offsetlake.console.state import PAGE_ROWS, PageState, command_line
 from offsetlake.queries.questions import STATES
+
+_MAX_CHARTS = 4
+_MAX_MEMBERS = 100
+_EVENTS = (("commit", "commits"), ("reset_back", "set back"), ("tombstone", "deleted"))
 
 
 def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
@@ -20,20 +29,16 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
 
     @app.get("/")
     def groups(
-        visitor: Reader,
-        at: Instant = "",
-        second: SecondInstant = "",
-        q: Text = "",
-        state: Text = "",
-        sort: Text = "group_id",
-        page: int = 1,
+        visitor: Reader, times: Times, q: Text = "", state: Text = "", sort: Text = "group_id", page: int = 1
     ) -> Response:
-        shown = PageState(at=at, second=second, q=q, state=state, sort=sort, page=page)
+        shown = replace(times, q=q, state=state, sort=sort, page=page)
         rows, total = answers.groups(shown, visitor)
-        if second:
+        if shown.second:
             command = command_line("diff", **shown.span_options, lake=lake)
         else:
-            command = command_line("groups", group=shown.pattern, state=state or None, as_of=at or None, lake=lake)
+            command = command_line(
+                "groups", group=shown.pattern, state=state or None, as_of=shown.at or None, lake=lake
+            )
         more = total > page * PAGE_ROWS
         return page_response(
             "groups.html", shown, command, rows=rows.to_pylist(), total=total, more=more, states=STATES,
@@ -41,35 +46,49 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
         )  # fmt: skip
 
     @app.get("/group")
-    def group(visitor: Reader, group: Text, at: Instant = "", second: SecondInstant = "", page: int = 1) -> Response:
-        shown = PageState(at=at, second=second, group=group, page=page)
-        rows, total = answers.group(shown, visitor)
-        if second:
+    def group(visitor: Reader, times: Times, group: Text, page: int = 1) -> Response:
+        shown = replace(times, group=group, page=page)
+        offsets, total = answers.group(shown, visitor)
+        notable, all_notable = answers.notable(shown)
+        rows, changes = offsets.to_pylist(), notable.to_pylist()
+        described, members = answers.members(shown)
+        expiry = (
+            {} if shown.at else {(row["topic"], row["partition"]): row for row in answers.expiry(shown).to_pylist()}
+        )
+        if shown.second:
             command = command_line("diff", **shown.span_options, group=group, lake=lake)
         else:
-            command = command_line("offsets", group=group, as_of=at or None, lake=lake)
+            command = command_line("offsets", group=group, as_of=shown.at or None, lake=lake)
         more = total > page * PAGE_ROWS
         return page_response(
-            "group.html",
-            shown,
-            command,
-            rows=rows.to_pylist(),
-            total=total,
-            more=more,
-            timeline=_drawing(shown, visitor),
-        )
+            "group.html", shown, command, rows=rows, total=total, more=more, timeline=_drawing(shown, visitor),
+            described=described, members=members[:_MAX_MEMBERS], expiry=expiry,
+            changes=changes, all_changes=all_notable, charted=_charted(changes, rows),
+            changes_command=command_line("audit", "changes", group=escape(group), lake=lake),
+        )  # fmt: skip
 
     @app.get("/partition")
     def partition(
         visitor: Reader,
+        times: Times,
         group: Text,
         topic: Text,
         partition: int,
-        at: Instant = "",
-        second: SecondInstant = "",
-        page: int = 1,
+        event: Text = "",
+        who: Text = "",
+        before: Text = "",
     ) -> Response:
-        shown = PageState(at=at, second=second, group=group, topic=topic, partition=partition, page=page)
-        rows, more = answers.commits(shown, visitor)
+        shown = replace(times, event=event, who=who, before=before, group=group, topic=topic, partition=partition)
+        commits, more = answers.commits(shown, visitor)
         command = command_line("history", group=group, topic=topic, partition=partition, lake=lake)
-        return page_response("partition.html", shown, command, rows=rows.to_pylist(), more=more)
+        rows = commits.to_pylist()
+        return page_response(
+            "partition.html", shown, command, rows=rows, more=more, events=_EVENTS, timeline=_drawing(shown, visitor),
+            charted=[(topic, partition)],
+        )  # fmt: skip
+
+
+def _charted(changes: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
+    """Return the partitions to draw: those with notable changes first."""
+    keys = dict.fromkeys((row["topic"], row["partition"]) for row in (*changes, *rows))
+    return [*keys][:_MAX_CHARTS]

@@ -11,14 +11,14 @@ import pyarrow.compute as pc
 from offsetlake.lake.files import active_files
 from offsetlake.lake.history_files import file_dataset
 from offsetlake.lake.lake import Lake
+from offsetlake.queries.exploring.keys import REBALANCES
 from offsetlake.util.row_codes import Ints
 
 MAX_BINS = 256
 KINDS = ("commits", "deletions", "rebalances", "resets", "jobs")
-_EPOCHS = ("GroupMetadata", "ConsumerGroupMetadata", "StreamsGroupMetadata", "ShareGroupMetadata")
 _COUNTED: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
     "offset_commits": ("kind", {"commits": ("commit",), "deletions": ("tombstone",)}),
-    "group_records": ("record_name", {"rebalances": _EPOCHS}),
+    "group_records": ("record_name", {"rebalances": REBALANCES}),
 }
 """By history table, the column and its values that each kind of record has."""
 

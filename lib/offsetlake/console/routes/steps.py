@@ -1,0 +1,88 @@
+"""The page that explains one step of an offset, and the data of the charts."""
+
+from dataclasses import replace
+from glob import escape
+from shlex import quote
+from typing import Any
+
+import pyarrow as pa
+from fastapi import FastAPI, Response
+from fastapi.responses import JSONResponse
+
+from offsetlake.console.access import Reader
+from offsetlake.console.answers import Answers
+from offsetlake.console.pages import page_response
+from offsetlake.console.routes.parameters import Text, Times
+from offsetlake.console.state import command_line
+from offsetlake.console.words import author, consequence, group_words, headline, meaning
+from offsetlake.queries.questions import quoted
+from offsetlake.util.times import to_iso
+
+
+def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
+    """Add the routes to an application; commands on the pages name `lake`."""
+
+    @app.get("/step")
+    def step(visitor: Reader, times: Times, group: Text, topic: Text, partition: int, record: Text) -> Response:
+        shown = replace(times, group=group, topic=topic, partition=partition, record=record)
+        found = answers.step(shown, visitor)
+        change = found.change or {}
+        old, new = change.get("old_offset"), change.get("new_offset", found.record["committed_offset"])
+        where = (
+            f"group_id = {quoted(group)} AND topic = {quoted(topic)} AND partition = {partition} "
+            f"AND log_partition = {found.record['log_partition']} AND log_offset = {found.record['log_offset']}"
+        )
+        before = found.before["log_timestamp"] if found.before else None
+        return page_response(
+            "step.html",
+            shown,
+            command_line("sql", f"SELECT * FROM changes WHERE {where}", lake=lake),  # noqa: S608
+            step=found,
+            headline=headline(old, new) if change else "This record had no effect",
+            consequence=consequence(old, new, change["change"]) if change else "",
+            meaning=meaning(found),
+            author=author(found),
+            group_words=group_words(found),
+            restore=None
+            if before is None or not change
+            else f"{command_line('restore', topic=topic, as_of=to_iso(before), lake=lake)} -- {quote(escape(group))}",
+        )
+
+    @app.get("/series")
+    def series(visitor: Reader, times: Times, group: Text, topic: Text, partition: int) -> Response:
+        shown = replace(times, group=group, topic=topic, partition=partition)
+        found = answers.series(shown, visitor)
+        marks = found.marks.to_pylist()
+        content = {
+            "period": found.period,
+            "commits": found.commits,
+            "steps": {
+                **_columns(found.steps, time="effective_timestamp", offset="new_offset"),
+                "record": _positions(found.steps),
+            },
+            "marks": [
+                {
+                    "time": mark["effective_timestamp"],
+                    "change": mark["change"],
+                    "old": mark["old_offset"],
+                    "new": mark["new_offset"],
+                    "who": mark["principal"],
+                    "record": position,
+                }
+                for mark, position in zip(marks, _positions(found.marks), strict=True)
+            ],
+            "more_marks": found.more_marks,
+            "rebalances": found.rebalances.tolist(),
+            "ends": _columns(found.ends, time="asked_timestamp", offset="end_offset", lag="lag"),
+            "density": found.density.tolist(),
+        }
+        return JSONResponse(content)
+
+
+def _columns(rows: pa.Table, **names: str) -> dict[str, Any]:
+    return {name: rows[column].to_pylist() for name, column in names.items()}
+
+
+def _positions(rows: pa.Table) -> list[str]:
+    places = zip(rows["log_partition"].to_pylist(), rows["log_offset"].to_pylist(), strict=True)
+    return [f"{partition}:{offset}" for partition, offset in places]

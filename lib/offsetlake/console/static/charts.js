@@ -1,0 +1,223 @@
+"use strict"
+// Charts of committed offsets: drawn by uPlot from /series, with one period for all charts of the page.
+{
+  const charts = [], HEIGHT = 220, utc = time => new Date(time).toISOString()
+  const number = value => value === null || value === undefined ? "" : value.toLocaleString("en-US")
+  const color = name => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim()
+  const day = 86400000
+  let period = null, whole = null
+
+  // Returns labels in UTC, with the date below the first time of each day.
+  function times(_, splits, axis, space, step) {
+    let before = ""
+    return splits.map(split => {
+      const [date, time] = utc(split).slice(0, -1).split("T")
+      const shown = step >= day ? "" : step >= 60000 ? time.slice(0, 5) : step >= 1000 ? time.slice(0, 8) : time
+      const label = date === before ? shown : shown ? `${shown}\n${date}` : date
+      before = date
+      return label
+    })
+  }
+
+  class Chart {
+    constructor(figure) {
+      this.figure = figure
+      this.place = figure.querySelector(".plot")
+      this.readout = figure.querySelector(".readout")
+      this.index = -1
+    }
+
+    async load() {
+      const address = new URL(this.figure.dataset.series, location)
+      if (period) {
+        address.searchParams.set("since", Math.round(period[0]))
+        address.searchParams.set("until", Math.round(period[1]))
+      }
+      try {
+        const response = await fetch(address)
+        if (!response.ok) {
+          const page = new DOMParser().parseFromString(await response.text(), "text/html")
+          throw new Error(page.querySelector("[role=alert]")?.textContent || `The server answered ${response.status}.`)
+        }
+        this.data = await response.json()
+      } catch (error) {
+        this.place.classList.remove("skeleton")
+        this.readout.textContent = `The chart cannot be shown: ${error.message}`
+        return
+      }
+    }
+
+    draw() {
+      const {steps, ends, commits, marks} = this.data, shown = period || whole
+      this.plot?.destroy()
+      this.place.classList.remove("skeleton")
+      const last = steps.time.length - 1, end = Math.max(shown[1], steps.time[last] ?? 0)
+      const committed = [[...steps.time, end + 1], [...steps.offset, last < 0 ? null : steps.offset[last]]]
+      const data = uPlot.join([committed, [ends.time, ends.offset, ends.lag]])
+      this.figure.querySelector(".summary").textContent =
+        `${number(commits)} ${commits === 1 ? "commit" : "commits"}` +
+        (marks.length ? `, ${number(marks.length + this.data.more_marks)} other than ordinary` : "")
+      const axis = {stroke: color("muted"), grid: {stroke: color("line"), width: 1}, ticks: {stroke: color("line")}}
+      const numbers = {...axis, values: (_, values) => values.map(number), size: (plot, values) =>
+        12 + 7 * Math.max(5, ...(values || []).map(value => value.length))}
+      const hasLag = ends.lag.some(lag => lag !== null)
+      this.plot = new uPlot({
+        width: this.place.clientWidth, height: HEIGHT, ms: 1, legend: {show: false},
+        tzDate: time => uPlot.tzDate(new Date(time), "Etc/UTC"),
+        scales: {x: {range: () => shown[0] < shown[1] ? shown : [shown[0] - 1000, shown[1] + 1000]}, lag: {range: (_, low, high) => [0, high || 1]}},
+        cursor: {drag: {x: true, y: false, setScale: false}, points: {size: 7}},
+        axes: [{...axis, values: times, space: 90}, numbers, {...numbers, scale: "lag", side: 1, show: hasLag, grid: {show: false}}],
+        series: [
+          {},
+          {stroke: color("committed"), width: 2, paths: uPlot.paths.stepped({align: 1}), points: {show: steps.time.length < 60, size: 6}},
+          {stroke: color("end"), width: 1.5, dash: [6, 4], points: {show: false}},
+          {stroke: color("lag"), width: 1.5, scale: "lag", points: {show: false}},
+        ],
+        hooks: {
+          drawClear: [plot => this.drawDensity(plot)],
+          draw: [plot => this.drawMarks(plot)],
+          setCursor: [plot => { if (plot.cursor.left >= 0) this.read(this.nearest(plot.cursor.left)) }],
+          setSelect: [plot => {
+            const {left, width} = plot.select
+            if (width > 3) show([plot.posToVal(left, "x"), plot.posToVal(left + width, "x")])
+          }],
+        },
+      }, data, this.place)
+      this.plot.over.addEventListener("click", event => { if (!this.plot.select.width) this.open(this.nearest(event.offsetX)) })
+      this.plot.over.addEventListener("dblclick", () => show(null))
+      this.place.tabIndex = 0
+      this.place.setAttribute("role", "application")
+      this.place.setAttribute("aria-label", `Chart of ${this.figure.querySelector("figcaption").textContent.trim()}. ` +
+        "Left and right arrows move between the commits, Enter explains one, plus and minus zoom.")
+    }
+
+    drawDensity(plot) {
+      const {ctx, bbox} = plot, counts = this.data.density, most = Math.max(1, ...counts)
+      const [low, high] = this.data.period.map(time => plot.valToPos(time, "x", true)), width = (high - low) / counts.length
+      ctx.save()
+      ctx.fillStyle = color("density")
+      ctx.globalAlpha = 0.3
+      counts.forEach((count, i) => {
+        const height = bbox.height * 0.3 * Math.sqrt(count / most)
+        ctx.fillRect(low + i * width, bbox.top + bbox.height - height, Math.max(width, 1), height)
+      })
+      ctx.restore()
+    }
+
+    drawMarks(plot) {
+      const {ctx, bbox} = plot, pixels = devicePixelRatio || 1
+      ctx.save()
+      ctx.beginPath()
+      ctx.rect(bbox.left, bbox.top - 12 * pixels, bbox.width, bbox.height + 24 * pixels)
+      ctx.clip()
+      ctx.fillStyle = color("rebalances")
+      for (const time of this.data.rebalances) {
+        ctx.fillRect(plot.valToPos(time, "x", true) - pixels, bbox.top + bbox.height - 9 * pixels, 2 * pixels, 9 * pixels)
+      }
+      ctx.textAlign = "center"
+      ctx.textBaseline = "middle"
+      ctx.font = `bold ${14 * pixels}px sans-serif`
+      for (const mark of this.data.marks) {
+        const isBack = mark.new !== null && mark.old !== null && mark.new < mark.old
+        const x = plot.valToPos(mark.time, "x", true), y = plot.valToPos(mark.new ?? mark.old ?? 0, "y", true)
+        const tone = color(isBack ? "resets" : mark.new === null ? "deletions" : "second")
+        ctx.strokeStyle = ctx.fillStyle = tone
+        ctx.globalAlpha = 0.5
+        ctx.fillRect(x - pixels / 2, bbox.top, pixels, bbox.height)
+        ctx.globalAlpha = 1
+        ctx.fillText(isBack ? "▼" : mark.new === null ? "✕" : "▲", x, Math.min(Math.max(y, bbox.top + 8 * pixels), bbox.top + bbox.height - 8 * pixels))
+      }
+      ctx.restore()
+    }
+
+    // Returns the index of the step nearest to a position; one that is not an ordinary commit is preferred.
+    nearest(left) {
+      const position = time => Math.abs(this.plot.valToPos(time, "x") - left)
+      const mark = this.data.marks.filter(each => position(each.time) < 10).sort((a, b) => position(a.time) - position(b.time))[0]
+      if (mark) return this.data.steps.record.indexOf(mark.record)
+      let best = -1
+      this.data.steps.time.forEach((time, i) => { if (best < 0 || position(time) < position(this.data.steps.time[best])) best = i })
+      return best
+    }
+
+    read(index) {
+      const {steps, marks, ends} = this.data
+      if (index < 0) return
+      this.index = index
+      const mark = marks.find(each => each.record === steps.record[index])
+      const time = steps.time[index], offset = steps.offset[index]
+      const known = ends.time.reduce((found, at, i) => at <= time ? i : found, -1)
+      this.readout.textContent = `${utc(time)}: ${offset === null ? "deleted" : `offset ${number(offset)}`}` +
+        (mark ? `, ${mark.change} from ${number(mark.old) || "no offset"}, by ${mark.who || "an unrecorded client"}` : "") +
+        (known >= 0 ? `; log end ${number(ends.offset[known])}` : "") + " — click or Enter: why?"
+    }
+
+    open(index) {
+      if (index < 0) return
+      const address = new URL(this.figure.dataset.step, location)
+      address.searchParams.set("record", this.data.steps.record[index])
+      location.assign(address)
+    }
+
+    press(event) {
+      if (!this.plot || event.ctrlKey || event.metaKey || event.altKey) return
+      const count = this.data.steps.time.length
+      const moves = {ArrowLeft: -1, ArrowRight: 1, Home: -count, End: count}
+      if (event.key in moves && count) {
+        const index = Math.min(Math.max(this.index + moves[event.key], 0), count - 1)
+        this.plot.setCursor({left: this.plot.valToPos(this.data.steps.time[index], "x"), top: HEIGHT / 4}, false)
+        this.read(index)
+      } else if (event.key === "Enter") this.open(this.index)
+      else if (event.key === "+" || event.key === "-" || event.key === "0") zoom({"+": "in", "-": "out", 0: "all"}[event.key])
+      else return
+      event.preventDefault()
+    }
+  }
+
+  const shownPeriod = () => period || whole
+
+  async function load() {
+    for (const chart of charts) await chart.load()
+    const loaded = charts.filter(chart => chart.data)
+    if (!loaded.length) return
+    if (!period) whole = [0, 1].map(i => Math[i ? "max" : "min"](...loaded.map(chart => chart.data.period[i])))
+    for (const chart of loaded) chart.draw()
+  }
+
+  async function show(wanted) {
+    period = wanted
+    const address = new URL(location)
+    for (const [name, i] of [["since", 0], ["until", 1]]) {
+      if (wanted) address.searchParams.set(name, utc(wanted[i]))
+      else address.searchParams.delete(name)
+      for (const field of document.querySelectorAll(`input[name=${name}]`)) field.value = wanted ? utc(wanted[i]) : ""
+    }
+    history.replaceState(null, "", address)
+    for (const chart of charts) {
+      if (!wanted) {
+        const series = new URL(chart.figure.dataset.series, location)
+        for (const name of ["since", "until"]) series.searchParams.delete(name)
+        chart.figure.dataset.series = series
+      }
+    }
+    await load()
+  }
+
+  function zoom(how) {
+    const now = shownPeriod()
+    if (!now) return
+    const [low, high] = now, length = Math.max(high - low, 4)
+    const [left, right] = {in: [0.25, -0.25], out: [-0.5, 0.5], earlier: [-0.5, -0.5], later: [0.5, 0.5]}[how] || []
+    show(how === "all" ? null : [Math.round(low + left * length), Math.round(high + right * length)])
+  }
+
+  for (const figure of document.querySelectorAll("figure.chart")) charts.push(new Chart(figure))
+  for (const tools of document.querySelectorAll(".tools")) tools.hidden = false
+  for (const button of document.querySelectorAll("[data-zoom]")) button.addEventListener("click", () => zoom(button.dataset.zoom))
+  for (const chart of charts) chart.place.addEventListener("keydown", event => chart.press(event))
+  const redraw = () => { for (const chart of charts) if (chart.data) chart.draw() }
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw)
+  let waiting = 0
+  addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(redraw, 150) })
+  load()
+}

@@ -1,0 +1,153 @@
+"""Explains changes of offsets in plain words."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from offsetlake.queries.exploring.step import Step
+
+Row = Mapping[str, Any]
+
+_TOOL = (
+    "The group had had members, but had none when this commit was made. So it was not made by a member, but by a tool "
+    "such as kafka-consumer-groups, or by a consumer that assigns its partitions itself."
+)
+_MEANINGS = {
+    "rewind": "The offset was set back, and nothing decided it: no run of offsetlake did, and the group was not known "
+    "to be empty. Common causes are a consumer that seeks back and commits, two consumers that commit the same "
+    "partition, and a consumer that commits old offsets after a rebalance.",
+    "skip ahead": "The offset moved further than by all other increases of its history together. Common causes are a "
+    "reset to the end, and a burst of records after a quiet time.",
+    "expiry": "Retention deleted the offset: the tombstone was planned by the rules of retention.",
+    "delete": "The offset was deleted. The log does not record whether a tool, a client or the broker wrote the "
+    "tombstone.",
+    "undelete": "A run of offsetlake set an offset that had been deleted.",
+    "commit": "An ordinary commit.",
+}
+
+
+_KEPT = {
+    "no_group": "kept: the group was deleted",
+    "share_group": "kept: share group",
+    "active_group": "kept: the group is active",
+    "subscribed": "kept: a member subscribes to the topic",
+    "pending_transaction": "kept: a transaction is open",
+}
+_CLOCKS = {
+    "expire_timestamp": "set by the client",
+    "state_timestamp": "since the group is empty",
+    "commit_timestamp": "since the commit",
+}
+
+
+def effect(row: Row) -> str:
+    """Describe what a row of `questions.history` changed, in words."""
+    if row["event"] == "tombstone":
+        return "The offset was deleted."
+    if row["outcome"] in {"aborted", "open", "partial"}:
+        return f"No effect: the outcome is {row['outcome']}."
+    if row["difference"] is None:
+        return "First commit: there was no offset."
+    difference = int(row["difference"])  # a decimal, because it can have 65 bits
+    if difference < 0:
+        return f"Set back: {-difference:,} {_records(-difference)} read again."
+    return f"Moved forward by {difference:,}." if difference else "Unchanged."
+
+
+def consequence(old: int | None, new: int | None, change: str) -> str:
+    """Describe which records are read again or skipped because an offset changed."""
+    if new is None:
+        return "The group has no offset here: its consumers start where auto.offset.reset says."
+    if old is None:
+        return f"There was no offset before: consumers continue with the record at offset {new:,}."
+    if new < old:
+        return f"{old - new:,} {_records(old - new)} read again: offsets {new:,} to {old - 1:,}."
+    if new == old:
+        return "The offset is the same as before: no record is read again, and none is skipped."
+    if change in {"reset", "skip ahead", "undelete"}:
+        skipped = "record is skipped" if new - old == 1 else "records are skipped"
+        return f"{new - old:,} {skipped}, unless the group had read them: offsets {old:,} to {new - 1:,}."
+    return (
+        f"{new - old:,} {'record was' if new - old == 1 else 'records were'} consumed: offsets {old:,} to {new - 1:,}."
+    )
+
+
+def headline(old: int | None, new: int | None) -> str:
+    """Describe a change of an offset in a few words."""
+    if new is None:
+        return "The offset was deleted" if old is None else f"The offset {old:,} was deleted"
+    if old is None:
+        return f"The offset was set to {new:,}"
+    if new == old:
+        return f"The offset {new:,} was committed again"
+    return f"The offset moved {'back' if new < old else 'forward'} from {old:,} to {new:,}"
+
+
+def meaning(step: Step) -> str:
+    """Explain the kind of a change, and what decided it."""
+    change = step.change
+    if change is None:
+        outcome = step.record["outcome"]
+        reasons = {
+            "aborted": "its transaction was aborted",
+            "open": "its transaction has not ended",
+            "partial": "parts of the commit that it belongs to are missing",
+        }
+        return f"The record never took effect, because {reasons.get(outcome, 'a newer commit was in force already')}."
+    if change["change"] == "reset" and change["run_id"] is None:
+        return _TOOL
+    if change["run_id"] is not None and change["change"] in {
+        "reset",
+        "undelete",
+        "expiry",
+        "delete",
+        "commit",
+        "rewind",
+    }:
+        job = step.run["job"] if step.run else "a job"
+        rule = f" by the rule or strategy {change['decision']}" if change["decision"] else ""
+        evidence = f"; basis: {change['evidence']}" if change["evidence"] else ""
+        return f"Run {change['run_id']} of offsetlake ({job}) decided it{rule}{evidence}."
+    return _MEANINGS.get(change["change"], "")
+
+
+def author(step: Step) -> str:
+    """Describe who made a record, as far as it is known."""
+    record = step.record
+    if record["principal"]:
+        client = f", client id {record['client_id']}" if record["client_id"] else ""
+        address = f", from {record['address']}" if record["address"] else ""
+        return f"{record['principal']}{client}{address}"
+    if step.run:
+        return f"Run {step.run['run_id']} of offsetlake ({step.run['job']})"
+    if record["producer_id"] is not None:
+        return f"Not recorded, except that the transactional producer {record['producer_id']} committed it"
+    members = len(step.members)
+    if members:
+        only = "its only member, listed below," if members == 1 else f"one of its {members:,} members below"
+        return f"Not recorded. If a member of the group made the commit, {only} did"
+    return "Not recorded: only a log that offsetlake serve writes contains who committed"
+
+
+def group_words(step: Step) -> str:
+    """Describe the group as it was before a record."""
+    group = step.group
+    if group is None:
+        return "The log had no record of its members: the group only committed."
+    members = "no members" if not group["member_count"] else f"{group['member_count']:,} members"
+    members = "1 member" if group["member_count"] == 1 else members
+    number = group["generation"] if group["generation"] is not None else group["epoch"]
+    epoch = "" if number is None else f", in {'generation' if group['generation'] is not None else 'epoch'} {number:,}"
+    return f"{group['state']} with {members}{epoch} ({group['group_type']} protocol)."
+
+
+def expires(row: Row | None) -> str:
+    """Describe what keeps an offset at any age, or which clock counts; the row is one of `expiry`."""
+    if row is None:
+        return ""
+    if row["kept_by"] is not None:
+        return _KEPT[row["kept_by"]]
+    return _CLOCKS[row["clock"]]
+
+
+def _records(count: int) -> str:
+    return "record is" if count == 1 else "records are"

@@ -1,0 +1,68 @@
+"""One group at a time: its state, its members, and when its offsets expire."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offsetlake.lake.files import table_schema
+from offsetlake.lake.history_files import ALL_RUNS, History, history_files
+from offsetlake.lake.lake import Lake
+from offsetlake.queries.history_reduction import appended_until
+from offsetlake.queries.questions import log_partitions_of, quoted
+from offsetlake.rules.group_replay import replay_groups
+
+Row = Mapping[str, Any]
+
+DEFAULT_RETENTION_MS = 604_800_000
+"""Retention of offsets that a broker has by default (offsets.retention.minutes): seven days."""
+
+
+def group_now(lake: Lake, group_id: str) -> tuple[Row | None, Sequence[Row]]:
+    """Return the row of `groups` of a group, None if it does not exist, and its rows of `group_members`."""
+    where = f"WHERE group_id = {quoted(group_id)}"
+    groups = lake.query(f"SELECT * FROM groups {where}", "groups").to_pylist()  # noqa: S608
+    members = lake.query(f"SELECT * FROM group_members {where} ORDER BY member_id", "group_members").to_pylist()  # noqa: S608
+    return (groups[0] if groups else None), members
+
+
+def group_at(lake: Lake, group_id: str, instant_ms: int) -> tuple[Row | None, Sequence[Row]]:
+    """Return a group and its members as `group_now`, by the group records appended by an instant (ms).
+
+    A group without group records, which only committed, is None.
+    """
+    return _replayed(lake, group_id, log_partitions_of(lake, [group_id]), appended_until(instant_ms))
+
+
+def group_before(lake: Lake, group_id: str, log_partition: int, log_offset: int) -> tuple[Row | None, Sequence[Row]]:
+    """Return a group and its members as `group_at`, by the group records before a position in the log."""
+    return _replayed(lake, group_id, [log_partition], pc.field("log_offset") < log_offset)
+
+
+def _replayed(
+    lake: Lake, group_id: str, log_partitions: Sequence[int], condition: pc.Expression
+) -> tuple[Row | None, Sequence[Row]]:
+    history = History(lake, 0, ALL_RUNS, {"group_records": history_files(lake, "group_records", 0, ALL_RUNS)})
+    if not log_partitions:
+        return None, []
+    records = history.rows("group_records", log_partitions, condition & (pc.field("group_id") == group_id))
+    commits = table_schema("offset_commits").empty_table().select(["group_id", "log_partition", "log_offset"])
+    replayed = replay_groups(records, commits, table_schema("groups").empty_table())
+    return (replayed.groups[0] if replayed.groups else None), replayed.members
+
+
+def expiry(lake: Lake, group_id: str) -> pa.Table:
+    """Return when the offsets of a group expire with the retention that a broker has by default.
+
+    The columns are topic, partition, kept_by, clock and clock_timestamp of the view `retention_clocks`, and
+    expires_timestamp: null if something keeps the offset at any age.
+    """
+    expires = (
+        f"CASE WHEN kept_by IS NOT NULL THEN NULL WHEN clock = 'expire_timestamp' THEN clock_timestamp "
+        f"ELSE clock_timestamp + {DEFAULT_RETENTION_MS} END AS expires_timestamp"
+    )
+    columns = f"topic, partition, kept_by, clock, clock_timestamp, {expires}"
+    only = f"group_id = {quoted(group_id)}"
+    engine = lake.engine(["retention_clocks"], {}, dict.fromkeys(("offsets", "groups", "pending_offsets"), only))
+    return engine.query(f"SELECT {columns} FROM retention_clocks ORDER BY topic, partition")  # noqa: S608

@@ -1,0 +1,49 @@
+"""SQL over the history of one group, or of one of its offsets, which reads little else."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from offsetlake.lake.lake import Lake
+from offsetlake.lake.sql.engine import Engine
+from offsetlake.queries.questions import log_partitions_of, quoted
+
+REBALANCES = ("GroupMetadata", "ConsumerGroupMetadata", "StreamsGroupMetadata", "ShareGroupMetadata")
+"""The group records that are written for each new generation or epoch of a group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A group, or its offset of one partition of a topic.
+
+    | Field            | Description |
+    |------------------|-------------|
+    | group_id         | the group |
+    | topic, partition | the partition of the offset; None for all offsets of the group |
+    """
+
+    group_id: str
+    topic: str | None = None
+    partition: int | None = None
+
+    @property
+    def condition(self) -> str:
+        """The SQL condition on the rows of tables and views that have the columns of a key."""
+        of_group = f"group_id = {quoted(self.group_id)}"
+        if self.topic is None:
+            return of_group
+        return f"{of_group} AND topic = {quoted(self.topic)} AND partition = {self.partition}"
+
+    def engine(self, lake: Lake, views: Sequence[str], tables: Sequence[str] = ()) -> Engine:
+        """Return an engine in which views and tables contain the rows that determine this key, and possibly others.
+
+        A commit in parts is complete by all its parts, whichever keys these are of; a transaction by its marker.
+        """
+        partitions = ", ".join(map(str, log_partitions_of(lake, [self.group_id]))) or "NULL"
+        placed = f"log_partition IN ({partitions})"
+        only = {
+            "offset_commits": f"{placed} AND (({self.condition}) OR commit_id IS NOT NULL)",
+            "transaction_markers": placed,
+            "group_records": f"{placed} AND group_id = {quoted(self.group_id)}",
+            "audit_events": f"{placed} AND group_id = {quoted(self.group_id)}",
+        }
+        return lake.engine((*views, *tables), {}, only)

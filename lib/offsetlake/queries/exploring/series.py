@@ -1,0 +1,190 @@
+"""The committed offset of a partition over time, beside log end and lag, in as many points as a chart can show."""
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offsetlake.lake.lake import Lake
+from offsetlake.lake.log_ends import newest_asked, rows_until
+from offsetlake.lake.sql.engine import Engine
+from offsetlake.queries.exploring.keys import REBALANCES, Key
+from offsetlake.queries.questions import quoted
+from offsetlake.util.row_codes import Ints
+
+MAX_BUCKETS = 600
+MAX_MARKS = 300
+DENSITY_BINS = 120
+_CHANGES = ("effective_timestamp", "change", "old_offset", "new_offset", "log_partition", "log_offset")
+_EVENTS = ("log_partition", "log_offset", "last_log_offset", "what", "principal", "client_id", "address")
+_EMPTY = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """What a chart of a committed offset contains. All times are in ms since the epoch.
+
+    | Field      | Description |
+    |------------|-------------|
+    | commits    | number of commits and tombstones that took effect, also those that `steps` omits |
+    | steps      | columns effective_timestamp, new_offset (null: deleted), log_partition, log_offset; in log order |
+    | marks      | columns of `changes` of changes other than commits; principal, client_id: null = not recorded |
+    | more_marks | number of such changes that `marks` omits: those with the smallest differences |
+    | rebalances | times at which the group had a new generation or epoch, at most one for each bucket |
+    | period     | the first and the last time of the period |
+    | density    | numbers of commits and tombstones in DENSITY_BINS equal parts of the period |
+    | ends       | columns asked_timestamp, end_offset, and lag: log end minus the offset committed at that time |
+    """
+
+    commits: int
+    steps: pa.Table
+    marks: pa.Table
+    more_marks: int
+    rebalances: Ints
+    ends: pa.Table
+    period: tuple[int, int]
+    density: Ints
+
+
+def series(
+    lake: Lake, group_id: str, topic: str, partition: int, from_ms: int | None = None, until_ms: int | None = None
+) -> Series:
+    """Return the offset of one partition over a period, by default all of history, in at most 4 * MAX_BUCKETS steps.
+
+    Of each bucket of time the first, last, lowest and highest offsets are kept, and of the whole period the MAX_MARKS
+    largest changes that are not plain commits, so regressions remain visible. The last step before the period is
+    included. 40 bytes of memory are used for each commit of the partition.
+    """
+    key = Key(group_id, topic, partition)
+    engine = key.engine(lake, ["changes"], ["group_records", *_audit_tables(lake)])
+    sql = f"SELECT {', '.join(_CHANGES)} FROM changes WHERE {key.condition} AND effective_timestamp IS NOT NULL"  # noqa: S608
+    rows = engine.query(f"{sql} ORDER BY log_partition, log_offset")
+    times = rows["effective_timestamp"].to_numpy()
+    ends = _ends(lake, topic, partition)
+    last = [column[-1] for column in (np.sort(times), ends["asked_timestamp"].to_numpy()) if len(column)]
+    low = int(times.min(initial=max(last, default=0))) if from_ms is None else from_ms
+    high = int(max(last, default=0)) if until_ms is None else until_ms
+    inside = (times >= low) & (times <= high)
+    before = np.flatnonzero(times < low)
+    shown = np.flatnonzero(inside)
+    kept = shown[_representatives(times[shown], _values(rows, shown), low, high)]
+    is_mark = pc.not_equal(rows["change"], "commit").to_numpy() & inside
+    marks = np.flatnonzero(is_mark)
+    largest = np.sort(marks[np.argsort(-_lengths(rows, marks), kind="stable")[:MAX_MARKS]])
+    steps = np.unique(np.concatenate([before[-1:], kept, largest]))
+    columns = ["effective_timestamp", "new_offset", "log_partition", "log_offset"]
+    return Series(
+        len(shown),
+        rows.select(columns).take(pa.array(steps)),
+        _with_events(engine, lake, rows.take(pa.array(largest)), key),
+        len(marks) - len(largest),
+        _rebalances(engine, low, high),
+        _with_lag(ends, rows, low, high),
+        (low, high),
+        np.bincount((times[shown] - low) * DENSITY_BINS // (high - low + 1), minlength=DENSITY_BINS),
+    )
+
+
+def notable_changes(
+    lake: Lake, group_id: str, from_ms: int | None, until_ms: int | None, limit: int
+) -> tuple[pa.Table, int]:
+    """Return the newest changes of a group other than commits in a period, and the number of all of them.
+
+    The columns are topic and partition, and those of `Series.marks`.
+    """
+    key = Key(group_id)
+    engine = key.engine(lake, ["changes"], _audit_tables(lake))
+    period = [f"effective_timestamp >= {from_ms}"] if from_ms is not None else []
+    period += [f"effective_timestamp <= {until_ms}"] if until_ms is not None else []
+    where = " AND ".join([key.condition, "change <> 'commit'", *period])
+    columns = ", ".join(("topic", "partition", *_CHANGES))
+    newest_first = "effective_timestamp DESC NULLS LAST, log_partition, log_offset DESC"
+    rows = engine.query(f"SELECT {columns} FROM changes WHERE {where} ORDER BY {newest_first}")  # noqa: S608
+    return _with_events(engine, lake, rows.slice(0, limit), key), rows.num_rows
+
+
+def _audit_tables(lake: Lake) -> list[str]:
+    return ["audit_events"] if "audit_events" in lake.tables() else []
+
+
+def _values(rows: pa.Table, numbers: Ints) -> Ints:
+    """Return the new offsets of some rows; -1 for a tombstone."""
+    values: Ints = rows["new_offset"].take(pa.array(numbers)).fill_null(-1).to_numpy()
+    return values
+
+
+def _lengths(rows: pa.Table, numbers: Ints) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    """Return how far the offset moved in some rows; infinitely far if it was deleted or had been."""
+    old, new = (
+        rows[name].take(pa.array(numbers)).cast(pa.float64(), safe=False) for name in ("old_offset", "new_offset")
+    )
+    return pc.fill_null(pc.abs(pc.subtract(new, old)), float("inf")).to_numpy()  # type: ignore[no-any-return]
+
+
+def _representatives(times: Ints, values: Ints, low: int, high: int) -> Ints:
+    """Return the indexes of the first, last, lowest and highest value of each bucket of time, in ascending order."""
+    if len(times) <= 4 * MAX_BUCKETS:
+        return np.arange(len(times))
+    buckets = (times - low) * MAX_BUCKETS // (int(high) - int(low) + 1)
+    order = np.lexsort((np.arange(len(times)), buckets))
+    by_value = np.lexsort((values, buckets))
+    first = np.flatnonzero(np.diff(buckets[order], prepend=-1))
+    last = np.append(first[1:], len(times)) - 1
+    return np.unique(np.concatenate([order[first], order[last], by_value[first], by_value[last]]))
+
+
+def _with_events(engine: Engine, lake: Lake, changes: pa.Table, key: Key) -> pa.Table:
+    """Append to changes who made them, as far as audit events record it."""
+    found: list[dict[str, Any]] = []
+    if changes.num_rows and _audit_tables(lake):
+        columns = ", ".join(_EVENTS)
+        of_group = f"group_id = {quoted(key.group_id)}"
+        sql = f"SELECT {columns} FROM audit_events WHERE {of_group} ORDER BY log_partition, log_offset"  # noqa: S608
+        found = engine.query(sql).to_pylist()
+    starts = [(event["log_partition"], event["log_offset"]) for event in found]
+    principals: list[str | None] = []
+    clients: list[str | None] = []
+    for place in zip(changes["log_partition"].to_pylist(), changes["log_offset"].to_pylist(), strict=True):
+        number = bisect_right(starts, place) - 1
+        event = found[number] if number >= 0 else None
+        covers = event is not None and event["log_partition"] == place[0] and event["last_log_offset"] >= place[1]
+        principals.append(event["principal"] if event and covers else None)
+        clients.append(event["client_id"] if event and covers else None)
+    changes = changes.append_column("principal", pa.array(principals, pa.string()))
+    return changes.append_column("client_id", pa.array(clients, pa.string()))
+
+
+def _rebalances(engine: Engine, low: int, high: int) -> Ints:
+    names = ", ".join(map(quoted, REBALANCES))
+    period = f"log_timestamp BETWEEN {low} AND {high}"
+    sql = f"SELECT log_timestamp FROM group_records WHERE record_name IN ({names}) AND kind = 'value' AND {period}"  # noqa: S608
+    times = np.sort(engine.query(sql)["log_timestamp"].to_numpy())
+    buckets = (times - low) * MAX_BUCKETS // (int(high) - int(low) + 1)
+    kept: Ints = times[np.flatnonzero(np.diff(buckets, prepend=-1))]
+    return kept
+
+
+def _ends(lake: Lake, topic: str, partition: int) -> pa.Table:
+    """Return the recorded log end offsets of a partition, in the order of time."""
+    run = newest_asked(lake) if "log_ends" in lake.tables() else None
+    if run is None:
+        return pa.table(dict.fromkeys(("asked_timestamp", "end_offset"), _EMPTY))
+    ends = rows_until(lake, 0, run, [topic]).observed().filter(pc.field("partition") == partition)
+    return ends.sort_by("asked_timestamp").select(["asked_timestamp", "end_offset"])
+
+
+def _with_lag(ends: pa.Table, rows: pa.Table, low: int, high: int) -> pa.Table:
+    """Return the log end offsets of a period, each with the lag at that time."""
+    ends = ends.filter((pc.field("asked_timestamp") >= low) & (pc.field("asked_timestamp") <= high))
+    asked, offsets = ends["asked_timestamp"].to_numpy(), ends["end_offset"].to_numpy()
+    kept = _representatives(asked, offsets, low, high)
+    asked, offsets = asked[kept], offsets[kept]
+    # Timestamps of a log may go back; the offset in force at a time is the newest one with a timestamp up to it.
+    times = np.maximum.accumulate(rows["effective_timestamp"].to_numpy())
+    newest = np.searchsorted(times, asked, side="right") - 1
+    committed = _values(rows, np.maximum(newest, 0)) if len(times) else np.full(len(asked), -1)
+    lag = pa.array(np.maximum(offsets - committed, 0), mask=(newest < 0) | (committed < 0))
+    return pa.table({"asked_timestamp": asked, "end_offset": offsets, "lag": lag})

@@ -1,0 +1,112 @@
+"""One change of an offset: the records around it, who made it, what decided it, and the group at that time."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from offsetlake.errors import BadRequest
+from offsetlake.lake.lake import Lake
+from offsetlake.lake.sql.engine import Engine
+from offsetlake.queries.exploring.group_state import group_before
+from offsetlake.queries.exploring.keys import REBALANCES, Key
+from offsetlake.queries.questions import check_committed, history, quoted
+
+Row = Mapping[str, Any]
+
+_MAX_MEMBERS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A record of one offset and what is known about it.
+
+    | Field       | Description |
+    |-------------|-------------|
+    | record      | the record: a row of `questions.history` |
+    | change      | the row of the view `changes`; None if the record never took effect |
+    | before      | the record whose offset was in force before: a row of `questions.history`; None if there is none |
+    | after       | the next record that took effect, likewise |
+    | run         | the run of offsetlake that decided it: a row of `runs`; None if none did |
+    | group       | the group before the record, a row of `groups`; None if it did not exist |
+    | members     | its members at that time, rows of `group_members`, at most 50 |
+    | rebalance   | the newest record of a generation or epoch before: log_offset, log_timestamp; None without one |
+    | caught_up   | when the offset reached the former value again: log_offset, effective_timestamp; None if not |
+    """
+
+    record: Row
+    change: Row | None
+    before: Row | None
+    after: Row | None
+    run: Row | None
+    group: Row | None
+    members: Sequence[Row]
+    rebalance: Row | None
+    caught_up: Row | None
+
+
+def step(lake: Lake, group_id: str, topic: str, partition: int, log_partition: int, log_offset: int) -> Step:
+    """Return a step of an offset; raise BadRequest if there is no such record of this group, topic and partition."""
+    key = Key(group_id, topic, partition)
+    engine = key.engine(lake, ["changes", "commit_steps"], ["group_records"])
+    at = f"log_partition = {log_partition} AND log_offset = {log_offset}"
+    change = _first(engine, f"SELECT * FROM changes WHERE {key.condition} AND {at}")  # noqa: S608
+    around = _around(engine, key, log_partition, log_offset) if change else {}
+    numbers = [number for number in (around.get("before"), log_offset, around.get("after")) if number is not None]
+    rows = _records(lake, key, log_partition, numbers)
+    if log_offset not in rows:
+        check_committed(lake, group_id, topic, partition)
+        raise BadRequest(
+            f"no record of group {group_id}, topic {topic}, partition {partition} is at log position "
+            f"{log_partition}:{log_offset}, as far as the lake {lake.location} has read its log"
+        )
+    names = ", ".join(map(quoted, REBALANCES))
+    rebalance = _first(
+        engine,
+        f"SELECT log_offset, log_timestamp FROM group_records WHERE record_name IN ({names}) AND kind = 'value' "  # noqa: S608
+        f"AND log_partition = {log_partition} AND log_offset < {log_offset} ORDER BY log_offset DESC LIMIT 1",
+    )
+    group, members = group_before(lake, group_id, log_partition, log_offset)
+    run = None
+    if change and change["run_id"] is not None:
+        run = next(iter(lake.query(f"SELECT * FROM runs WHERE run_id = {change['run_id']}", "runs").to_pylist()), None)  # noqa: S608
+    return Step(
+        rows[log_offset], change, rows.get(around.get("before")), rows.get(around.get("after")),
+        run, group, members[:_MAX_MEMBERS], rebalance, _caught_up(engine, key, change),
+    )  # fmt: skip
+
+
+def _first(engine: Engine, sql: str) -> Row | None:
+    rows: list[Row] = engine.query(sql).slice(0, 1).to_pylist()
+    return rows[0] if rows else None
+
+
+def _around(engine: Engine, key: Key, log_partition: int, log_offset: int) -> dict[str, int | None]:
+    """Return the log offsets of the steps before and after one."""
+    where = f"{key.condition} AND log_partition = {log_partition}"
+    sql = f"SELECT old_log_offset, log_offset FROM commit_steps WHERE {where}"  # noqa: S608
+    before = _first(engine, f"{sql} AND log_offset = {log_offset}")
+    after = _first(engine, f"{sql} AND old_log_offset = {log_offset}")
+    return {
+        "before": None if before is None else before["old_log_offset"],
+        "after": None if after is None else after["log_offset"],
+    }
+
+
+def _records(lake: Lake, key: Key, log_partition: int, numbers: Sequence[int]) -> dict[int | None, Row]:
+    """Return rows of `questions.history` by log offset; only that of the first record lacks what was before it."""
+    span = f"log_partition = {log_partition} AND log_offset BETWEEN {min(numbers)} AND {max(numbers)}"
+    chosen = f"log_offset IN ({', '.join(map(str, numbers))})"
+    rows = history(lake, key.group_id, key.topic or "", key.partition or 0, None, span, chosen)
+    return {row["log_offset"]: row for row in rows.to_pylist()}
+
+
+def _caught_up(engine: Engine, key: Key, change: Row | None) -> Row | None:
+    """Return when an offset that was set back reached its former value again."""
+    if change is None or change["new_offset"] is None or not (change["difference"] or 0) < 0:
+        return None
+    later = f"log_partition = {change['log_partition']} AND log_offset > {change['log_offset']}"
+    return _first(
+        engine,
+        f"SELECT log_offset, effective_timestamp FROM commit_steps WHERE {key.condition} AND {later} "  # noqa: S608
+        f"AND new_offset >= {change['old_offset']} ORDER BY log_offset LIMIT 1",
+    )

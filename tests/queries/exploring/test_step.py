@@ -1,0 +1,107 @@
+"""One step of an offset: the records around it, its author, its decision, and the group at that time."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from offsetlake.errors import BadRequest
+from offsetlake.queries.exploring.group_state import expiry, group_at, group_now
+from offsetlake.queries.exploring.step import step
+from support.queries.lakes import commit, marker, small_lake, tombstone
+
+MEMBER = {
+    "memberId": "consumer-1", "groupInstanceId": None, "clientId": "app", "clientHost": "/10.0.0.1",
+    "rebalanceTimeout": 1, "sessionTimeout": 1, "subscription": None, "assignment": None,
+}  # fmt: skip
+
+
+def generation(log_offset: int, members: int, number: int) -> dict[str, object]:
+    value = {
+        "version": "3",
+        "data": {
+            "protocolType": "consumer", "generation": number, "protocol": "range", "leader": None,
+            "currentStateTimestamp": log_offset, "members": [MEMBER] * members,
+        },
+    }  # fmt: skip
+    key = {"version": "2", "data": {"group": "g"}}
+    return {
+        "group_id": "g", "record_name": "GroupMetadata", "kind": "value", "record_type": 2, "log_offset": log_offset,
+        "log_timestamp": log_offset, "key": json.dumps(key["data"]), "value": json.dumps(value["data"]),
+    }  # fmt: skip
+
+
+def test_a_step_has_the_records_around_it_and_when_it_was_caught_up(tmp_path: Path) -> None:
+    rows = [commit(1, 10), commit(2, 50), commit(3, 99, producer_id=8), commit(5, 20), commit(7, 45), commit(9, 50)]
+    events = [{"log_offset": 5, "last_log_offset": 6, "client_id": "tool", "address": "10.0.0.8:1"}]
+    records = [generation(0, 0, 1), generation(4, 1, 2), generation(8, 0, 3)]
+    lake = small_lake(
+        tmp_path, offset_commits=rows, transaction_markers=[marker(6, "ABORT", 8)], audit_events=events,
+        group_records=records,
+    )  # fmt: skip
+    found = step(lake, "g", "t", 0, 0, 5)
+    assert found.change is not None
+    assert (found.change["change"], found.change["old_offset"], found.change["new_offset"]) == ("rewind", 50, 20)
+    assert (found.record["principal"], found.record["client_id"]) == ("User:alice", "tool")
+    assert found.before is not None
+    assert (found.before["log_offset"], found.before["committed_offset"]) == (2, 50)
+    assert found.after is not None
+    assert (found.after["log_offset"], found.after["previous_offset"]) == (7, 20)
+    assert found.caught_up == {"log_offset": 9, "effective_timestamp": 9}
+    assert found.rebalance == {"log_offset": 4, "log_timestamp": 4}
+    assert found.group is not None
+    assert (found.group["state"], found.group["generation"]) == ("Stable", 2)
+    assert [member["client_id"] for member in found.members] == ["app"]
+
+
+def test_a_record_without_effect_and_one_that_a_run_decided(tmp_path: Path) -> None:
+    rows = [commit(1, 10), commit(2, 99, producer_id=8), commit(4, 3), tombstone(5)]
+    done = {
+        "run_id": 6, "outcome": "done", "strategy": "to_offset", "group_id": "g", "topic": "t", "partition": 0,
+        "judged_offset": 1, "previous_offset": 10, "committed_offset": 3, "log_offset": 4, "evidence": "offset 3",
+    }  # fmt: skip
+    runs = [{"run_id": 6, "job": "reset", "started_at": 4, "finished_at": 4}]
+    lake = small_lake(
+        tmp_path, offset_commits=rows, transaction_markers=[marker(3, "ABORT", 8)], alterations=[done], runs=runs
+    )
+    aborted = step(lake, "g", "t", 0, 0, 2)
+    assert (aborted.change, aborted.record["outcome"], aborted.group) == (None, "aborted", None)
+    decided = step(lake, "g", "t", 0, 0, 4)
+    assert decided.change is not None
+    assert (decided.change["change"], decided.change["decision"], decided.change["evidence"]) == (
+        "reset", "to_offset", "offset 3",
+    )  # fmt: skip
+    assert decided.run is not None
+    assert (decided.run["job"], decided.caught_up) == ("reset", None)
+    deleted = step(lake, "g", "t", 0, 0, 5)
+    assert deleted.change is not None
+    assert (deleted.change["change"], deleted.after, deleted.change["old_offset"]) == ("delete", None, 3)
+    with pytest.raises(BadRequest, match="no record of group g, topic t, partition 0 is at log position 0:77"):
+        step(lake, "g", "t", 0, 0, 77)
+
+
+def test_a_group_at_an_instant(tmp_path: Path) -> None:
+    records = [generation(10, 1, 1), generation(20, 0, 2)]
+    lake = small_lake(tmp_path, offset_commits=[commit(1, 1)], group_records=records)
+    found = [group_at(lake, "g", instant) for instant in (5, 10, 25)]
+    assert [(group["state"], len(members)) if group else None for group, members in found] == [
+        None, ("Stable", 1), ("Empty", 0),
+    ]  # fmt: skip
+    assert group_now(lake, "g") == (None, [])
+
+
+def test_when_offsets_expire(tmp_path: Path) -> None:
+    keys = [
+        {"group_id": "g", "topic": f"t{n}", "partition": 0, "committed_offset": 1, "log_offset": n} for n in range(3)
+    ]
+    offsets = [{**keys[0]}, {**keys[1], "expire_timestamp": 77}, {**keys[2], "commit_timestamp": 5}]
+    group = {
+        "group_id": "g", "group_type": "consumer", "state": "Stable", "protocol_type": "consumer",
+        "subscription": "known", "subscribed_topics": ["t0"],
+    }  # fmt: skip
+    lake = small_lake(tmp_path, offsets=[*offsets, {**keys[0], "group_id": "other"}], groups=[group])
+    assert [(row["kept_by"], row["clock"], row["expires_timestamp"]) for row in expiry(lake, "g").to_pylist()] == [
+        ("subscribed", "commit_timestamp", None),
+        (None, "expire_timestamp", 77),
+        (None, "commit_timestamp", 5 + 7 * 86_400_000),
+    ]
