@@ -13,7 +13,7 @@ from offsetlake.log.address import LogAddress
 from offsetlake.log.disk import folder as log_folder
 from offsetlake.log.disk.folder import FolderSlice, describe
 from offsetlake.log.positions import OFFSETS_TOPIC, SHARE_STATE_TOPIC, LogPartition, OffsetRange
-from offsetlake.log.reading import SliceGroup, _grouped, plan_readers, ranges_from_json, ranges_to_json
+from offsetlake.log.reading import SliceGroup, _divided, _grouped, plan_readers, ranges_from_json, ranges_to_json
 from offsetlake.log.spark_source import CommitLogReader, CommitLogSource
 from support.log.made_folders import write
 from support.oracle.log_writer import Batch, Record
@@ -45,6 +45,29 @@ def test_slices_are_grouped_in_order_and_up_to_a_size(sizes: list[int], room: in
             assert len(group) == 1
         if at:
             assert sum(each.size for each in groups[at - 1]) + group[0].size > room
+
+
+@given(sizes=st.lists(st.integers(1, 80), min_size=1, max_size=60), number=st.integers(1, 12))
+def test_slices_are_divided_in_order_into_groups_of_about_the_same_size(sizes: list[int], number: int) -> None:
+    pieces = [piece(size) for size in sizes]
+    groups = [group.slices for group in _divided([*pieces], number)]
+    assert [each for group in groups for each in group] == pieces
+    assert len(groups) <= number
+    assert all(groups)
+    for group in groups:
+        assert sum(each.size for each in group) <= sum(sizes) / number + max(sizes)
+    assert len(groups) == number or max(sizes) > sum(sizes) / number / 2
+
+
+def test_the_number_of_groups_is_a_multiple_of_those_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    address, ranges = LogAddress(folder=FIXTURES / "real-log"), describe(FIXTURES / "real-log").ranges
+    monkeypatch.setattr(reading, "READER_BYTES", 3000)
+    alone = plan_readers(address, ranges)
+    assert len(alone) > 2
+    at_once = len(alone) - 1
+    assert len(plan_readers(address, ranges, at_once)) in range(len(alone), 2 * at_once + 1)
+    monkeypatch.setattr(reading, "READER_BYTES", 1 << 30)
+    assert len(plan_readers(address, ranges, at_once)) == 1
 
 
 def test_one_large_partition_gives_several_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

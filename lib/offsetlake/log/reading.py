@@ -28,9 +28,14 @@ class SliceGroup:
     slices: list[Slice]
 
 
-def plan_readers(address: LogAddress, ranges: Mapping[LogPartition, OffsetRange]) -> list[SliceGroup]:
-    """Cut ranges into work of about equal size: a large partition into several groups, many small ones into one."""
-    return _grouped([piece for where, offsets in ranges.items() for piece in address.slices(where, offsets)])
+def plan_readers(address: LogAddress, ranges: Mapping[LogPartition, OffsetRange], at_once: int = 1) -> list[SliceGroup]:
+    """Cut ranges into work of about equal size: a large partition into several groups, many small ones into one.
+
+    If there are several groups, of which `at_once` are read at the same time, their number is a multiple of that.
+    """
+    slices = [piece for where, offsets in ranges.items() for piece in address.slices(where, offsets)]
+    groups = _grouped(slices)
+    return groups if len(groups) <= 1 else _divided(slices, len(groups) + -len(groups) % at_once)
 
 
 def ranges_to_json(ranges: Mapping[LogPartition, OffsetRange]) -> str:
@@ -80,6 +85,16 @@ def _grouped(slices: list[Slice]) -> list[SliceGroup]:
         groups[-1].slices.append(piece)
         room -= piece.size
     return groups
+
+
+def _divided(slices: list[Slice], number: int) -> list[SliceGroup]:
+    """Divide slices, in their order, into at most `number` groups of about the same size."""
+    groups: list[list[Slice]] = [[] for _ in range(number)]
+    total, before = sum(piece.size for piece in slices), 0
+    for piece in slices:
+        groups[(2 * before + piece.size) * number // (2 * total + 1)].append(piece)  # by the middle of the slice
+        before += piece.size
+    return [SliceGroup(group) for group in groups if group]
 
 
 def _within(records: Records, offsets: OffsetRange) -> Records:

@@ -17,7 +17,7 @@ from offsetlake.log.reading import plan_readers, ranges_from_json
 from offsetlake.pipeline.ingest import log_ends
 from offsetlake.pipeline.ingest.plan import plan_ingest, resume_ingest
 from offsetlake.pipeline.ingest.task import Reading, read_history
-from offsetlake.pipeline.parallel import distribute
+from offsetlake.pipeline.parallel import concurrent_tasks, distribute
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,7 +76,7 @@ def ingest(
 
 def _write_history(spark: "SparkSession | None", lake: Lake, log: LogAddress, plan: plans.IngestPlan) -> None:
     """Read the log in parallel, each task into its own files, and commit each table once."""
-    pieces = plan_readers(log, ranges_from_json(plan.ranges))
+    pieces = plan_readers(log, ranges_from_json(plan.ranges), concurrent_tasks(spark))
     results = distribute(spark, partial(read_history, Reading(log, lake, plan.run_id)), pieces)
     for table in HISTORY:
         commit(lake, table, [changes[table] for changes in results], JOB, plan.run_id)
