@@ -251,6 +251,11 @@ def test_passwords_for_the_cluster_are_neither_printed_nor_arguments_of_a_proces
         ("[serve.groups]\ngroup.size = 3\n", ["table serve: unknown groups.group.size. Known: kafka"]),
         ("[serve.zookeeper]\ngroups = 'billing-['", ["Invalid zookeeper.groups: the pattern 'billing-['"]),
         ("[serve.zookeeper]\ngroups = 'billing-*'", ["Specify the address of ZooKeeper: zookeeper.address."]),
+        ("store = 'table'", ["Invalid store 'table': expected one of log, zookeeper."]),
+        (
+            "store = 'zookeeper'\ncluster = 'b:1'\nnode_id = 7\n[serve.zookeeper]\ngroups = 'a'",
+            ["Specify the address of ZooKeeper", "selects groups only with store", "With a cluster"],
+        ),
         ("[serve.zookeeper]\naddress = 'zk'", ["Invalid address of ZooKeeper, 'zk'"]),
         ("[serve.zookeeper]\naddress = 'zookeeper://z:1'\nconfig = 'none'", ["Cannot read none"]),
     ],

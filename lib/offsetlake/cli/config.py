@@ -27,7 +27,7 @@ SERVE = (
     "kafka", "http", "share", "topics", "cluster", "node_id", "metadata_max_age", "flush", "log_partitions",
     "log_format", "commits_recorded", "advertised", "open_to_anyone", "tls_certificate", "tls_key", "tls_client_ca",
     "credentials", "acl", "max_connections", "max_connections_per_address", "commits_per_second",
-    "zookeeper.address", "zookeeper.groups", "zookeeper.config",
+    "store", "zookeeper.address", "zookeeper.groups", "zookeeper.config",
     *(f"groups.{name}" for name in BROKER_NAMES.values()),
 )  # fmt: skip
 _VACUUM_RETENTIONS = ("vacuum_retention", "state_vacuum_retention")

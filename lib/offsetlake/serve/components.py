@@ -15,6 +15,7 @@ from offsetlake.serve.apis.api_dispatcher import ApiDispatcher, Coordinators
 from offsetlake.serve.apis.cluster_apis import ClusterApis
 from offsetlake.serve.apis.log_reads import LogReads
 from offsetlake.serve.apis.offset_fetch import OffsetFetch
+from offsetlake.serve.apis.stored_offset_fetch import StoredOffsetFetch
 from offsetlake.serve.front.forwarding import Forwarding
 from offsetlake.serve.front.leadership import Leadership
 from offsetlake.serve.front.metadata.cluster import Cluster
@@ -33,6 +34,7 @@ from offsetlake.serve.share_state.log import ShareStateLog
 from offsetlake.serve.share_state.placement import check_heads
 from offsetlake.serve.share_state.share_states import ShareStates
 from offsetlake.serve.storage.mapped_snapshot import MappedSnapshot
+from offsetlake.serve.storage.offset_store import LOG_STORE
 from offsetlake.serve.storage.store import Store
 from offsetlake.serve.transactions.coordinator import Transactions
 from offsetlake.serve.transactions.log import TransactionLog
@@ -44,6 +46,7 @@ from offsetlake.serve.writes.rounds import Flush, Writes
 
 if TYPE_CHECKING:
     from offsetlake.serve.zookeeper.dual_commits import DualCommits
+    from offsetlake.serve.zookeeper.zookeeper_store import ZooKeeperStore
 
 
 class ServerComponents:
@@ -63,7 +66,8 @@ class ServerComponents:
     | cluster            | The cluster; None: without one |
     | leadership, forwarding, deleted_topics | Of the cluster whose broker this process is; None: it is none |
     | share              | Handles the requests of share consumers of the cluster; None: without their listener |
-    | dual_commits       | Writes commits to ZooKeeper, too; None: it does not |
+    | dual_commits       | Writes commits to ZooKeeper, too; None: nothing does |
+    | zookeeper_store    | The same if ZooKeeper is the store of offsets; None: the log is |
     | quota              | The quota of commits; None: unlimited |
     | traffic            | Counters of Kafka's protocol; None: without metrics |
     """
@@ -82,6 +86,8 @@ class ServerComponents:
         self.topics = _topics(settings, cluster)
         self.reads = LogReads(folder, self.topics, self.writes.watermarks, loop)
         self.quota = None if settings.commits_per_second is None else Quota(settings.commits_per_second)
+        self.zookeeper_store: ZooKeeperStore | None = None
+        self.dual_commits = self._dual_commits()
         self.commits = OffsetCommit(
             self.store,
             self.topics,
@@ -89,8 +95,9 @@ class ServerComponents:
             settings.log_partitions,
             settings.commits_recorded,
             self.quota,
+            LOG_STORE if self.zookeeper_store is None else self.zookeeper_store,
         )
-        self.fetches = OffsetFetch(self.store, self.topics)
+        self.fetches = self._fetches()
         self.log_partition = self.commits.log_partition
         self._transaction_log = TransactionLog(folder)
         self.transactions = Transactions(self.store, self.writes, self._transaction_log, self.log_partition)
@@ -118,7 +125,6 @@ class ServerComponents:
             self.forwarding,
         )
         self.share = self._share_listener(loop)
-        self.dual_commits = self._dual_commits()
         self.traffic = None if settings.http is None else Traffic()
 
     def _share_listener(self, loop: asyncio.AbstractEventLoop) -> ShareListener | None:
@@ -131,11 +137,22 @@ class ServerComponents:
         return listener
 
     def _dual_commits(self) -> "DualCommits | None":
+        """Return what writes commits to ZooKeeper, which may also be the store."""
         if self.settings.zookeeper is None:
             return None
-        from offsetlake.serve.zookeeper.dual_commits import DualCommits  # noqa: PLC0415 - most servers do not need it
+        from offsetlake.serve.zookeeper import dual_commits, zookeeper_store  # noqa: PLC0415 - few servers need them
 
-        return DualCommits(self.settings.zookeeper, Path(self.settings.log), self.store, self.writes.watermarks)
+        settings, folder = self.settings.zookeeper, Path(self.settings.log)
+        if self.settings.store == "log":
+            return dual_commits.DualCommits(settings, folder, self.store, self.writes.watermarks)
+        store = zookeeper_store.ZooKeeperStore(settings, folder, self.store, self.writes, self.settings.log_partitions)
+        self.zookeeper_store = store
+        return store
+
+    def _fetches(self) -> OffsetFetch:
+        if self.zookeeper_store is None:
+            return OffsetFetch(self.store, self.topics)
+        return StoredOffsetFetch(self.store, self.topics, self.zookeeper_store)
 
     def cluster_id(self) -> str | None:
         """Return the cluster id in answers: that of the cluster, None before its first metadata, or one of the log."""

@@ -44,6 +44,7 @@ class Settings:
     | returning        | Give `__consumer_offsets` back to the brokers, then end; groups are not available meanwhile. |
     | share            | Host and port of the listener for share consumers of the cluster; None disables it. |
     | zookeeper        | The ZooKeeper to which commits are also written; None: to none. |
+    | store            | The store of offsets, which decides: log or zookeeper. |
     | metadata_max_age_ms | How old the metadata of the cluster may become before it is read again. |
 
     Authentication, authorization and limits (`offsetlake.serve.net.security`):
@@ -88,6 +89,7 @@ class Settings:
     metadata_max_age_ms: int = 5_000
     share: tuple[str, int] | None = None
     zookeeper: ZooKeeperSettings | None = None
+    store: str = "log"
 
     def to_json(self) -> str:
         """Return the settings as JSON, which `from_json` reads."""

@@ -21,6 +21,7 @@ from offsetlake.zookeeper.client import LOST, read_many
 MAX_REQUEST_BYTES = 512 * 1024
 """Half of what a server accepts by default (jute.maxbuffer), because it stores more than it receives."""
 
+CHANGED_MEANWHILE = "a znode of the group was changed meanwhile: run the command again"
 _MAX_PENDING_REQUESTS = 10
 _CHANGE_BYTES = 64  # of a change beside its path and content
 _PROGRESS_CHANGES = 50_000
@@ -59,19 +60,24 @@ class OffsetChange:
         self.outcome, self.reason = "refused", self.reason or reason
 
 
+def is_name(name: str) -> bool:
+    """Check whether a name can be that of a znode."""
+    return name not in {"", ".", ".."} and _NO_NAME.search(name) is None
+
+
 def _name_problem(change: OffsetChange) -> str | None:
     """Return why a change has no path; None if it has one."""
     for kind, name in (("group", change.group_id), ("topic", change.topic)):
-        if name in {"", ".", ".."} or _NO_NAME.search(name):
+        if not is_name(name):
             return f"the name of the {kind} cannot be the name of a znode"
     return None
 
 
-def compare(client: KazooClient, changes: Sequence[OffsetChange]) -> None:
+def compare(client: KazooClient, changes: Sequence[OffsetChange], *, spares_active: bool = True) -> None:
     """Set what the znodes contain and the outcome of each change: planned, unchanged or refused.
 
-    Changes with a reason, of groups with active consumers, and of groups whose name cannot be that of a znode, are
-    refused.
+    Changes with a reason, of groups with active consumers if `spares_active` is set, and of groups whose name cannot
+    be that of a znode, are refused.
 
     Raises:
         BadRequest: `/consumers` does not exist.
@@ -83,7 +89,8 @@ def compare(client: KazooClient, changes: Sequence[OffsetChange]) -> None:
         if problem is not None:
             change.refuse(problem)
     possible = [change for change in changes if change.outcome == "planned"]
-    active = active_consumers(client, [*dict.fromkeys(change.group_id for change in possible)])
+    groups = dict.fromkeys(change.group_id for change in possible)
+    active = active_consumers(client, groups) if spares_active else {}
     responses = read_many(client, "get", (change.path for change in possible))
     for change, (_, response) in zip(possible, responses, strict=True):
         if not isinstance(response, KazooException):
@@ -201,4 +208,4 @@ def _problem(problems: list[KazooException]) -> str:
     own = [each for each in problems if not isinstance(each, RolledBackError | RuntimeInconsistency)]
     if any(isinstance(each, NoAuthError) for each in own):
         return "an ACL forbids to write a znode of the group: check --zookeeper-config"
-    return "a znode of the group was changed meanwhile: run the command again"
+    return CHANGED_MEANWHILE

@@ -110,11 +110,13 @@ class OffsetFetch:
                 return False
         return True
 
-    def _respond(self, request: Request | None, body: bytes, version: int, answer: Answer, client: Client) -> Work:
-        """Read a request, unless it was read, and answer it, in steps."""
+    def _respond(
+        self, request: Request | None, body: bytes, version: int, answer: Answer, client: Client, error: int = NONE
+    ) -> Work:
+        """Read a request, unless it was read, and answer it, in steps, with an error of all groups if there is one."""
         if request is None:
             request = yield from self._read(body, version)
-        answer(*(yield from self._encoded(request, version, client)))
+        answer(*(yield from self._encoded(request, version, client, error)))
         return 0
 
     def _read(self, body: bytes, version: int) -> Steps[Request]:
@@ -160,7 +162,7 @@ class OffsetFetch:
             cursor.tags()
         return GroupRequest(group, committer, None if length < 0 else topics)
 
-    def _encoded(self, request: Request, version: int, client: Client) -> Steps[list[bytes]]:
+    def _encoded(self, request: Request, version: int, client: Client, error: int = NONE) -> Steps[list[bytes]]:
         """Encode the response in steps; it is consistent for each group."""
         flexible, many = version >= _FLEXIBLE, version >= _GROUPS
         out = [b"\0"] if flexible else []  # the tagged fields of the header
@@ -171,17 +173,17 @@ class OffsetFetch:
         for group in request.groups:
             if many:
                 out.append(wire.string(group.group, flexible=True))
-            yield from self._encode_group(out, group, request, version, client)
+            yield from self._encode_group(out, group, request, version, client, error)
         if flexible:
             out.append(b"\0")
         return out
 
     def _encode_group(
-        self, out: list[bytes], group_request: GroupRequest, request: Request, version: int, client: Client
+        self, out: list[bytes], group_request: GroupRequest, request: Request, version: int, client: Client, error: int
     ) -> Steps[None]:
         flexible, group, committer = version >= _FLEXIBLE, group_request.group, group_request.committer
         tags = b"\0" if flexible else b""
-        error = COORDINATOR_LOAD_IN_PROGRESS if self._store.loading else NONE
+        error = COORDINATOR_LOAD_IN_PROGRESS if self._store.loading else error
         if not client.may(READ, group):
             error = GROUP_AUTHORIZATION_FAILED
         if not error and committer is not NO_MEMBER:

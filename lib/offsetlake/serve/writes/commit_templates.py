@@ -89,6 +89,11 @@ def commit_values(request: CommitRequest, offsets: bytes, now: int) -> Iterator[
         yield offset_commit_value(offset, epoch, metadata, now, expiry, topic_id)
 
 
+def first_batch(request: CommitRequest, now: int, offsets: bytes, headers: Headers) -> Batch:
+    """Return the record batch of a request without a template."""
+    return record_batch(now, zip(request.keys, commit_values(request, offsets, now), strict=True), headers)
+
+
 def make_template(request: CommitRequest, body: bytes) -> Steps[CommitTemplate]:
     """Return a template for requests like this one, in steps; `request.retention_ms` is -1."""
     values = [*commit_values(request, bytes(FIELD_BYTES * len(request.keys)), 0)]

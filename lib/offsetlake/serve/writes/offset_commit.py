@@ -10,7 +10,7 @@ from random import random
 from typing import NamedTuple
 
 from offsetlake.kafka.audit.headers import COMMIT
-from offsetlake.kafka.batches.writer import NO_HEADERS, Batch, Headers, record_batch
+from offsetlake.kafka.batches.writer import NO_HEADERS, Batch, Headers
 from offsetlake.kafka.commits.encoding import offset_commit_key
 from offsetlake.kafka.error_codes import (
     COORDINATOR_LOAD_IN_PROGRESS,
@@ -30,6 +30,7 @@ from offsetlake.serve.protocol.request_limits import MAX_COMMIT_BATCH_BYTES, REQ
 from offsetlake.serve.protocol.topics import MAX_OFFSET, Topics
 from offsetlake.serve.steps import Share, Steps, Work, complete
 from offsetlake.serve.storage.group_details import Committer
+from offsetlake.serve.storage.offset_store import LOG_STORE, OffsetStore
 from offsetlake.serve.storage.store import Store
 from offsetlake.serve.writes.commit_request import FIRST_FLEXIBLE_VERSION, FIRST_THROTTLED_VERSION, CommitRequest
 from offsetlake.serve.writes.commit_rules import commit_error, metadata_error
@@ -38,11 +39,11 @@ from offsetlake.serve.writes.commit_templates import (
     STEP_PARTITIONS,
     CommitTemplate,
     CommitTemplates,
-    commit_values,
+    first_batch,
     make_template,
 )
 from offsetlake.serve.writes.committed_groups import CommittedGroups
-from offsetlake.serve.writes.pending_commit import Answer, PendingCommit
+from offsetlake.serve.writes.pending_commit import Answer, PendingCommit, throttled
 from offsetlake.serve.writes.quota import UNTHROTTLED, Quota, Throttle
 from offsetlake.serve.writes.rounds import Writes
 from offsetlake.util.times import now_ms
@@ -87,9 +88,10 @@ class OffsetCommit:
         log_partitions: int,
         audited: float = 0,
         quota: Quota | None = None,
+        offset_store: OffsetStore = LOG_STORE,
     ) -> None:
         self._store, self._topics, self._writes = store, topics, writes
-        self._audited, self._quota = audited, quota
+        self._audited, self._quota, self._offset_store = audited, quota, offset_store
         self.errors: Counter[int] = Counter()
         self._templates = CommitTemplates()
 
@@ -156,7 +158,7 @@ class OffsetCommit:
         if not offsets:
             origin.answer(request.body(error))
             return 0
-        build: Build = partial(_first_batch, request)
+        build: Build = partial(first_batch, request)
         kind = request.version, request.group, len(body)
         is_large = len(request.keys) > STEP_PARTITIONS
         if request.retention_ms < 0 and (is_large or self._templates.is_repeated(kind)):
@@ -169,8 +171,12 @@ class OffsetCommit:
     def _accept(self, request: CommitRequest, offsets: bytes, build: Build, origin: Origin) -> int:
         """Queue the write of a request, unless the quota of its group is exceeded; return how long to mute."""
         throttle, answer = self.throttle(request.group), origin.answer
+        if error := self._offset_store.error:
+            self.errors[error] += len(request.keys)
+            answer(request.body(error))
+            return 0
         if throttle.throttle_ms and request.version >= FIRST_THROTTLED_VERSION:
-            answer = _throttled(answer, throttle.throttle_ms)
+            answer = throttled(answer, throttle.throttle_ms)
         if throttle.refused:
             self.errors[COORDINATOR_LOAD_IN_PROGRESS] += len(request.keys)
             answer(request.body(COORDINATOR_LOAD_IN_PROGRESS))
@@ -195,7 +201,14 @@ class OffsetCommit:
             answer(request.body(UNKNOWN_SERVER_ERROR))
             return
         commit = PendingCommit(
-            self.log_partition(request.group), batch, self._store, request, offsets, answer, self.errors
+            self.log_partition(request.group),
+            batch,
+            self._store,
+            request,
+            offsets,
+            answer,
+            self.errors,
+            self._offset_store,
         )
         self._writes.add(commit, share, batch.records)
 
@@ -286,13 +299,3 @@ class OffsetCommit:
                 request.add(prefix + number, (name + number, epoch, topic_id, metadata), offset_position)
                 offsets.append(offset)
         cursor.tags()
-
-
-def _first_batch(request: CommitRequest, now: int, offsets: bytes, headers: Headers) -> Batch:
-    """Return the record batch of a request without a template."""
-    return record_batch(now, zip(request.keys, commit_values(request, offsets, now), strict=True), headers)
-
-
-def _throttled(answer: Answer, throttle_ms: int) -> Answer:
-    """Set the throttle time of an answer, which is its first field."""
-    return lambda body: answer(_INT32.pack(throttle_ms) + body[_INT32.size :])

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from queue import SimpleQueue
 
 from kazoo.client import KazooClient
@@ -21,9 +21,9 @@ from offsetlake.errors import OffsetlakeError
 from offsetlake.serve.zookeeper.frames import LENGTH, Message, Row, frame
 from offsetlake.util.properties import read_properties
 from offsetlake.zookeeper.active_consumers import ROOT
-from offsetlake.zookeeper.client import SETTINGS, ZooKeeperAddress, connected
+from offsetlake.zookeeper.client import SETTINGS, ZooKeeperAddress, connected, read_many
 from offsetlake.zookeeper.offset_values import offset_in
-from offsetlake.zookeeper.writing import OffsetChange, compare, write
+from offsetlake.zookeeper.writing import CHANGED_MEANWHILE, OffsetChange, compare, is_name, write
 
 DIFFERENT = "different"
 
@@ -62,13 +62,22 @@ def _send(message: Message) -> None:
 
 
 def answer(client: KazooClient, request: Message) -> Message:
+    """Do what a request says, and return its answer."""
+    if "read" in request:
+        return {"rows": read_groups(client, request["read"])}
+    if "list" in request:
+        return {"groups": client.retry(client.get_children, ROOT)}
+    return make_equal(client, request)
+
+
+def make_equal(client: KazooClient, request: Message) -> Message:
     """Make the znodes equal to the rows of a request as far as it says, and return its answer."""
     rows: list[Row] = request["rows"]
     changes = [
         OffsetChange(group, topic, partition, None if offset is None else str(offset).encode())
         for group, topic, partition, offset in rows
     ]
-    compare(client, changes)
+    compare(client, changes, spares_active=request["spares_active"])
     if not request["overwrite"]:
         for change in changes:
             if change.outcome == "planned" and change.previous is not None:
@@ -81,8 +90,33 @@ def answer(client: KazooClient, request: Message) -> Message:
         "written": outcomes.count("done"),
         "unchanged": outcomes.count("unchanged"),
         "different": [[n, offset_in(each.previous or b"")[0]] for n, each in numbered if each.outcome == DIFFERENT],
-        "refused": [[n, each.reason] for n, each in numbered if each.outcome == "refused"],
+        "refused": [[n, _reason(each)] for n, each in numbered if each.outcome == "refused"],
     }
+
+
+def _reason(change: OffsetChange) -> str | None:
+    return (
+        "others changed a znode of the group at the same time" if change.reason == CHANGED_MEANWHILE else change.reason
+    )
+
+
+def read_groups(client: KazooClient, groups: Sequence[str]) -> list[Row]:
+    """Return the offsets of groups; those whose znodes contain no offset, or cannot be read, are -1."""
+    topics = _children(client, (f"{ROOT}/{group}/offsets" for group in groups if is_name(group)))
+    partitions = (path for path in _children(client, topics) if path.rpartition("/")[2].isdecimal())
+    rows: list[Row] = []
+    for path, response in read_many(client, "get", partitions):
+        _, _, group, _, topic, partition = path.split("/")
+        if not isinstance(response, NoNodeError):
+            offset = None if isinstance(response, KazooException) else offset_in(response[0])[0]
+            rows.append((group, topic, int(partition), -1 if offset is None else offset))
+    return rows
+
+
+def _children(client: KazooClient, paths: Iterable[str]) -> Iterator[str]:
+    for path, response in read_many(client, "get_children", paths):
+        if not isinstance(response, KazooException):
+            yield from (f"{path}/{name}" for name in response)
 
 
 def remove_empty(client: KazooClient, deleted: Sequence[OffsetChange]) -> None:

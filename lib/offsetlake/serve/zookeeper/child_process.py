@@ -23,8 +23,8 @@ class ZooKeeperChild:
         self._arguments = [url] if file is None else [url, file]
         self._process: asyncio.subprocess.Process | None = None
 
-    async def ask(self, rows: AsyncIterator[Sequence[Row]], *, overwrite: bool) -> Message:
-        """Send rows, each part of at most MAX_ROWS_PER_FRAME, and return the answer.
+    async def ask(self, request: Message, rows: AsyncIterator[Sequence[Row]]) -> Message:
+        """Send a request with rows, each part of at most MAX_ROWS_PER_FRAME, and return the answer.
 
         Raises:
             LogUnavailable: ZooKeeper cannot be used, or the process ended.
@@ -35,7 +35,7 @@ class ZooKeeperChild:
                 requests.write(frame({"rows": part, "more": True}))
                 await requests.drain()
                 await asyncio.sleep(0)
-            requests.write(frame({"rows": [], "overwrite": overwrite}))
+            requests.write(frame({"rows": [], **request}))
             (size,) = LENGTH.unpack(await answers.readexactly(LENGTH.size))
             answer: Message = json.loads(await answers.readexactly(size))
         except (OSError, asyncio.IncompleteReadError) as error:

@@ -48,6 +48,9 @@ MAX_ROWS = 5_000
 class DualCommits:
     """Writes the changed offsets of groups to ZooKeeper, in a task of its own; `progress` is how far it is."""
 
+    spares_active = True
+    """Whether the znodes of groups with active consumers in ZooKeeper are not written."""
+
     def __init__(self, settings: ZooKeeperSettings, folder: Path, store: Store, watermarks: Watermarks) -> None:
         self._folder, self._store, self._watermarks = folder, store, watermarks
         self._address = settings.address
@@ -75,7 +78,7 @@ class DualCommits:
                     await self._changed.event.wait()
                 await asyncio.sleep(PASS_INTERVAL_SECONDS)
                 continue
-            _move(self._refused, self._waiting)
+            move_keys(self._refused, self._waiting)
 
     async def close(self) -> None:
         """Write the last changes, as far as ZooKeeper responds, and end the child process."""
@@ -120,7 +123,7 @@ class DualCommits:
         is_due = time.monotonic() >= self._position_time + POSITION_SECONDS
         ends = self._ends() if is_due else self._position
         self.progress.taken(self._changed.since)
-        _move(self._changed.take(), self._waiting)
+        move_keys(self._changed.take(), self._waiting)
         while self._waiting:
             part = _first(self._waiting, MAX_ROWS)
             rows, answer = await self._send(part, overwrite=True)
@@ -136,7 +139,7 @@ class DualCommits:
                 self._waiting[group] -= keys
                 if not self._waiting[group]:
                     del self._waiting[group]
-            _move(refused, self._refused)
+            move_keys(refused, self._refused)
         self.progress.all_written()
         if not self._refused and ends != self._position:
             await self._save(ends)
@@ -172,22 +175,35 @@ class DualCommits:
 
     async def _send(self, keys: Keys, *, overwrite: bool) -> tuple[list[Row], Message]:
         """Send the offsets of keys until ZooKeeper responds; return the rows and the answer."""
+        rows: list[Row] = []
+
+        def rows_again() -> AsyncIterator[Sequence[Row]]:
+            rows.clear()
+            return self._rows(keys, rows)
+
+        request = {"overwrite": overwrite, "spares_active": self.spares_active}
+        return rows, await self._request(request, rows_again)
+
+    async def _request(self, request: Message, rows: Callable[[], AsyncIterator[Sequence[Row]]]) -> Message:
+        """Send a request until ZooKeeper responds; return the answer."""
         while True:
-            rows: list[Row] = []
-            request = asyncio.create_task(self._child.ask(self._rows(keys, rows), overwrite=overwrite))
+            asking = asyncio.create_task(self._child.ask(request, rows()))
             try:
-                done, _ = await asyncio.wait({request}, timeout=RESPONSE_SECONDS)
+                done, _ = await asyncio.wait({asking}, timeout=RESPONSE_SECONDS)
                 if not done:
-                    self.progress.unavailable(f"ZooKeeper at {self._address} has not responded for a while.")
-                answer = await request
+                    self._unavailable(f"ZooKeeper at {self._address} has not responded for a while.")
+                answer = await asking
             except OffsetlakeError as error:
-                self.progress.unavailable(str(error))
+                self._unavailable(str(error))
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 self.progress.available()
-                return rows, answer
+                return answer
             finally:
-                request.cancel()
+                asking.cancel()
+
+    def _unavailable(self, reason: str) -> None:
+        self.progress.unavailable(reason)
 
     async def _rows(self, keys: Keys, rows: list[Row]) -> AsyncIterator[Sequence[Row]]:
         """Yield the rows of keys in parts, and add them to `rows`; those of a group are of the same moment."""
@@ -237,7 +253,8 @@ def _matcher(patterns: str) -> Callable[[bytes], bool]:
     return lambda group: matches(group.decode("utf-8", "surrogateescape")) is not None
 
 
-def _move(source: Keys, target: Keys) -> None:
+def move_keys(source: Keys, target: Keys) -> None:
+    """Move all keys."""
     for group, keys in source.items():
         target.setdefault(group, set()).update(keys)
     source.clear()

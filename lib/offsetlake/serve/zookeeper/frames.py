@@ -17,12 +17,17 @@ Message = dict[str, Any]
 | rows               | Offsets, as Row; those of a group follow each other |
 | more               | True: the next request continues this one, which has no answer of its own |
 | overwrite          | True: znodes with another offset are changed; False: they are reported |
+| spares_active      | Whether groups with active consumers are refused |
+| read               | In place of the others: the groups whose offsets are requested |
+| list               | In place of the others: requests the names of all groups |
 
 | Field of an answer | Description |
 |--------------------|-------------|
 | written, unchanged | The number of znodes that were written or deleted; of those that were not |
 | different          | [number of the row, offset of the znode or null] of each znode that has another offset |
 | refused            | [number of the row, reason] of each row that was refused: send it again later |
+| rows               | To `read`: the offsets, as Row; -1 for a znode that contains none |
+| groups             | To `list`: the names |
 | error              | In place of all others: why ZooKeeper cannot be used |
 """
 

@@ -26,6 +26,7 @@ from offsetlake.util.times import duration_ms
 from offsetlake.zookeeper.client import SETTINGS, ZooKeeperAddress
 
 _ZOOKEEPER = ("zookeeper.address", "zookeeper.groups", "zookeeper.config")
+_STORES = ("log", "zookeeper")
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:]+)\]|(?P<host>[^:]+)):(?P<port>[0-9]{1,5})")
 _GROUPS = {f"groups.{name}": field for field, name in BROKER_NAMES.items()}
 _ASSIGNORS = CoordinatorSettings().consumer_assignors
@@ -73,6 +74,8 @@ def read_settings(
         )
         errors = _group_errors(coordinator)
     if not errors:
+        errors = _store_errors(texts)
+    if not errors:
         values["zookeeper"] = _zookeeper({name: values.pop(name, None) for name in _ZOOKEEPER})
         settings = Settings(lake, log, host, port, coordinator=coordinator, **values)
         errors = problems(settings)
@@ -104,6 +107,20 @@ def _connection_errors(properties: Mapping[str, str]) -> list[str]:
     return []
 
 
+def _store_errors(texts: Mapping[str, str]) -> list[str]:
+    """Return the contradictions of the settings of the store of offsets."""
+    if texts.get("store") != "zookeeper":
+        return []
+    errors = []
+    if "zookeeper.address" not in texts:
+        errors.append('Specify the address of ZooKeeper, zookeeper.address, or store = "log"')
+    if "zookeeper.groups" in texts:
+        errors.append('zookeeper.groups selects groups only with store = "log", otherwise ZooKeeper stores all groups')
+    if "cluster" in texts:
+        errors.append('With a cluster, the store of offsets is the log: specify store = "log"')
+    return errors
+
+
 def _zookeeper(values: Mapping[str, str | None]) -> ZooKeeperSettings | None:
     """Return the settings of ZooKeeper from the texts in the order of _ZOOKEEPER."""
     address, groups, config = values.values()
@@ -113,6 +130,12 @@ def _zookeeper(values: Mapping[str, str | None]) -> ZooKeeperSettings | None:
         return None
     ZooKeeperAddress.parse(address, {} if config is None else read_properties(config, SETTINGS))
     return ZooKeeperSettings(address, groups or "*", config)
+
+
+def _store(name: str, text: str) -> str:
+    if text not in _STORES:
+        raise BadRequest(f"Invalid {name} {text!r}: expected one of {', '.join(_STORES)}.")
+    return text
 
 
 def _patterns(name: str, text: str) -> str:
@@ -254,6 +277,7 @@ _READERS: Mapping[str, Callable[[str, str], Any]] = {
     "commits_per_second": _number_to(1_000_000),
     "commits_recorded": _share,
     "zookeeper.groups": _patterns,
+    "store": _store,
     "open_to_anyone": _flag,
     **dict.fromkeys(_GROUPS, _number_to(MAX_INT)),
     "groups.group.initial.rebalance.delay.ms": _number_to(MAX_INT, minimum=0),
