@@ -44,6 +44,7 @@ ROUTES = {
     "/what-if": "/what-if",
     "/what-if/policy.toml": "/what-if/policy.toml?policy=%5Bretention%5D%0Adefault%3D%223d%22",
     "/sign-in": "/sign-in",
+    "/review": "/review",
     "/change": "/change?group=g001",
     "/change/{id}": "/change/none",
 }

@@ -7,6 +7,7 @@ import typer
 # Each module adds its commands to `app`; the help lists them in this order.
 # isort: off
 from offsetlake.cli.commands import jobs  # noqa: F401
+from offsetlake.cli.commands.changing import decisions  # noqa: F401
 from offsetlake.cli.commands import check  # noqa: F401
 from offsetlake.cli.commands import example  # noqa: F401
 from offsetlake.cli.commands import repair  # noqa: F401

@@ -147,6 +147,12 @@ class Answers:
         if not visitor.sees(state.group):
             raise questions.never_committed(lake, state.group, state.topic, state.partition)
 
+    def rows(self, query: Callable[[Lake], pa.Table]) -> pa.Table:
+        """Return the answer of a query, which waits for its turn; the caller omits what a visitor must not see."""
+        lake = self.open()
+        with self._running:
+            return query(lake)
+
     def open(self) -> Lake:
         """Return the lake; raise TableChanged if another program changed a table."""
         lake = Lake.open(self._location)

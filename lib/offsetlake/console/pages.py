@@ -12,7 +12,7 @@ from offsetlake.console.words import effect, expires, headline
 from offsetlake.util.escaping import visible
 from offsetlake.util.times import to_iso
 
-NAVIGATION = (("/", "Groups"), ("/what-if", "What-if"))
+NAVIGATION = (("/", "Groups"), ("/what-if", "What-if"), ("/review", "Review"))
 """The paths of the pages that every page links to, with their titles."""
 
 

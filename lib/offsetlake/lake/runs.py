@@ -21,8 +21,8 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lake.plans import Plan, SomePlan
 from offsetlake.util.times import now_ms
 
-BY_HAND = ("cleanup", "reset", "restore", "undelete", "repair", "import", "translate")
-"""Jobs that write decisions of a person and have them emitted."""
+BY_HAND = ("cleanup", "reset", "restore", "undelete", "repair", "import", "translate", "reject")
+"""Jobs that write decisions of a person, and have them emitted or end planned ones."""
 
 JOBS = ("ingest", "compact", "expire", "emit", *BY_HAND, "maintain", "rebuild", "forget")
 

@@ -172,6 +172,22 @@ def _no_spark() -> None:
     return None
 
 
+def run_emit(
+    lake_location: LakeLocation,
+    log: LogAddress,
+    say: Callable[[str], None],
+    selected: pa.Table,
+    requester: str | None = None,
+) -> FinishedJob:
+    """Emit selected tombstones only, without Spark; the arguments and errors are those of `emit`."""
+    Lake.open(lake_location)
+    if log.folder is not None:
+        refuse_broker_folder(log.folder)
+    began = time.monotonic()
+    row = emit.emit(Lake.create(lake_location), log, say, selected, requester)
+    return FinishedJob(row, time.monotonic() - began)
+
+
 def run_maintain(
     lake_location: LakeLocation, log: Path | None, retention: VacuumRetention, keep: Keep, say: Callable[[str], None]
 ) -> FinishedJob:

@@ -28,6 +28,7 @@ from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline import runner
+from offsetlake.pipeline.emit.decisions import read_selection
 from offsetlake.pipeline.expire.what_if import what_if as evaluate
 from offsetlake.pipeline.maintain.job import preview
 from offsetlake.pipeline.runner import Expiry, FinishedJob
@@ -142,16 +143,34 @@ def expire(
 @command(
     JOBS,
     JOB_FORMAT | LAKE_AND_LOG,
+    "offsetlake tombstones --outcome planned --group 'search*' --lake example/lake --format json > approved.jsonl",
+    "offsetlake emit --only approved.jsonl --lake example/lake",
     "offsetlake emit --lake example/lake",
     "offsetlake emit --lake /lakes/prod --bootstrap broker-1:9092",
 )
-def emit(context: CommandContext) -> None:
+def emit(
+    context: CommandContext,
+    only: Annotated[
+        Path | None,
+        typer.Option(
+            "--only", metavar="FILE", help="Only these tombstones: rows of `offsetlake tombstones --format json`."
+        ),
+    ] = None,
+) -> None:
     """Write the planned tombstones to the log, or through the live cluster, unless their offsets have changed.
 
     A tombstone whose offset was committed again after its evaluation is refused, and recorded as refused. The next
     ingest and compact update the tables.
+
+    With --only, the other planned tombstones remain planned. `offsetlake reject` withdraws planned tombstones.
     """
-    _run_jobs(context, ("emit",), context.log)
+    if only is None:
+        _run_jobs(context, ("emit",), context.log)
+        return
+    selected = read_selection(only)
+    with Progress() as progress:
+        finished = runner.run_emit(context.settings.lake, context.log, progress.say, selected)
+    write_results(context, [finished])
 
 
 @command(

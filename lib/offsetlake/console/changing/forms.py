@@ -46,22 +46,28 @@ _MAX_INT64 = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeRequest:
-    """A requested change.
+class Requested:
+    """What a visitor requested.
 
     | Field | Description |
     |-------|-------------|
-    | job   | The job that the run is recorded as. |
-    | table | The table of its plan. |
-    | group | The only group that it changes; empty for an undo, which changes those that the visitor administers. |
-    | words | The words after `offsetlake` of the command that makes the same change, without the lake and the log. |
-    | plan  | Makes the plan. |
+    | title | What it is about. |
+    | table | The table of its rows: `tombstones` or `alterations`. |
+    | group | The only group that it changes; empty for changes of several groups, which the visitor administers. |
+    | words | The words after `offsetlake` of the command that does the same, without the lake and the log. |
     """
 
-    job: str
+    title: str
     table: str
     group: str
     words: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRequest(Requested):
+    """A requested change, with the job that its run is recorded as, and a function that makes its plan."""
+
+    job: str
     plan: Plan
 
 
@@ -95,14 +101,14 @@ def read_form(form: Submission, log: LogAddress) -> ChangeRequest:
             return plan_cleanup(lake, group, topic or None, now_ms(), live=log.connection is not None)
 
     table = "tombstones" if kind == "cleanup" else "alterations"
-    return ChangeRequest(kind, table, group, (*words, "--", group), plan)
+    return ChangeRequest(f"Group {group}", table, group, (*words, "--", group), kind, plan)
 
 
 def _undo(run: int, log: LogAddress) -> ChangeRequest:
     def plan(lake: Lake) -> pa.Table:
         return restore_run(lake, run, now_ms(), None, through_cluster=log.connection is not None)
 
-    return ChangeRequest("restore", "alterations", "", ("restore", f"--run={run}"), plan)
+    return ChangeRequest(f"Undo of run {run}", "alterations", "", ("restore", f"--run={run}"), "restore", plan)
 
 
 def _reset(form: Submission, group: str, log: LogAddress) -> ChangeRequest:
@@ -129,7 +135,7 @@ def _reset(form: Submission, group: str, log: LogAddress) -> ChangeRequest:
     of_topic = f"--topic={topic}" + (f":{partitions.replace(' ', '')}" if partitions else "")
     has_value = strategy == "to_datetime" or strategy in resets.NUMBERED
     words = ("reset", of_topic if topic else "--all-topics", f"{flag}={value}" if has_value else flag)
-    return ChangeRequest("reset", "alterations", group, (*words, "--", group), plan)
+    return ChangeRequest(f"Group {group}", "alterations", group, (*words, "--", group), "reset", plan)
 
 
 def _scope(topic: str, partitions: str) -> Scope:

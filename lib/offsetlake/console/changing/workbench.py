@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import pyarrow as pa
 
-from offsetlake.console.changing.forms import ChangeRequest
+from offsetlake.console.changing.forms import ChangeRequest, Requested
 from offsetlake.errors import BadRequest, OffsetlakeError, Refused
 from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.lake.lake import Lake
@@ -31,6 +31,10 @@ _DEFECT = "An unexpected error, which is in the log of the console. `offsetlake 
 
 MayChange = Callable[[str], bool]
 """Returns whether the requester may change a group."""
+
+Say = Callable[[str], None]
+Decide = Callable[[Lake, Say], tuple[pa.Table, int]]
+"""Does what was requested; returns the rows with their outcomes, and the run to undo, 0 if it cannot be undone."""
 
 
 class Stage(StrEnum):
@@ -65,7 +69,7 @@ class Work:
 
     id: str
     owner: str
-    request: ChangeRequest
+    request: Requested
     stage: Stage = Stage.PLANNING
     step: str = ""
     rows: pa.Table | None = None
@@ -96,23 +100,39 @@ class Workbench:
 
     def plan(self, request: ChangeRequest, owner: str, may_change: MayChange) -> Work:
         """Begin to plan a change; raise BadRequest if another one is under way."""
-        work = Work(secrets.token_urlsafe(12), owner, request)
-        with self._lock:
-            self._refuse_second()
-            self._kept[work.id] = work
-            while len(self._kept) > MAX_KEPT:
-                self._kept.popitem(last=False)
-        self._start(work, lambda lake: self._plan(work, lake, may_change))
+        work = self._new(request, owner, Stage.PLANNING)
+        self._start(work, lambda lake: self._plan(work, request, lake, may_change))
+        return work
+
+    def decide(self, request: Requested, owner: str, run: Decide) -> Work:
+        """Begin what needs no further plan; raise BadRequest if another change is under way."""
+        work = self._new(request, owner, Stage.EXECUTING)
+
+        def decide(lake: Lake) -> None:
+            work.rows, work.run_id = run(lake, _sayer(work))
+            work.step, work.stage = "", Stage.EXECUTED
+
+        self._start(work, decide)
         return work
 
     def execute(self, work: Work, requester: str | None, may_change: MayChange) -> None:
         """Begin to execute a plan, if it has not begun yet; raise BadRequest if another change is under way."""
         with self._lock:
-            if work.stage is not Stage.PLANNED:
+            request = work.request
+            if work.stage is not Stage.PLANNED or not isinstance(request, ChangeRequest):
                 return  # submitted twice
             self._refuse_second()
             work.stage, work.step = Stage.EXECUTING, ""
-        self._start(work, lambda lake: self._execute(work, lake, requester, may_change))
+        self._start(work, lambda lake: self._execute(work, request, lake, requester, may_change))
+
+    def _new(self, request: Requested, owner: str, stage: Stage) -> Work:
+        work = Work(secrets.token_urlsafe(12), owner, request, stage)
+        with self._lock:
+            self._refuse_second()
+            self._kept[work.id] = work
+            while len(self._kept) > MAX_KEPT:
+                self._kept.popitem(last=False)
+        return work
 
     def _refuse_second(self) -> None:
         if any(work.stage.is_running for work in self._kept.values()):
@@ -131,14 +151,16 @@ class Workbench:
 
         threading.Thread(target=guarded, name="change").start()
 
-    def _plan(self, work: Work, lake: Lake, may_change: MayChange) -> None:
-        plan = _limited(work.request, may_change)
+    def _plan(self, work: Work, request: ChangeRequest, lake: Lake, may_change: MayChange) -> None:
+        plan = _limited(request, may_change)
         work.rows = runner.plan_change(lake, self.log, plan, _sayer(work))
         work.step, work.stage = "", Stage.PLANNED
 
-    def _execute(self, work: Work, lake: Lake, requester: str | None, may_change: MayChange) -> None:
+    def _execute(
+        self, work: Work, request: ChangeRequest, lake: Lake, requester: str | None, may_change: MayChange
+    ) -> None:
         """Execute exactly the plan that was shown; if it is another one now, show that."""
-        shown, request = work.rows, work.request
+        shown = work.rows
         limited = _limited(request, may_change)
 
         def plan(lake: Lake) -> pa.Table:
@@ -158,7 +180,7 @@ class Workbench:
             work.stage = Stage.EXECUTED
 
 
-def _sayer(work: Work) -> Callable[[str], None]:
+def _sayer(work: Work) -> Say:
     def say(step: str) -> None:
         work.step = step
 

@@ -1,5 +1,6 @@
 """Principals of operating system users, who run jobs and connect to job sockets."""
 
+import os
 import pwd
 import socket
 import struct
@@ -18,6 +19,11 @@ def os_principal(uid: int) -> str:
         return f"os:{pwd.getpwuid(uid).pw_name}"
     except KeyError:
         return f"os:{uid}"
+
+
+def process_principal() -> str:
+    """Return the principal of the user who runs this process."""
+    return os_principal(os.geteuid())
 
 
 def peer_principal(connection: _Socket) -> str:

@@ -1,16 +1,24 @@
 """Decisions of the tables `tombstones` and `alterations`, and their common form as writes to a log."""
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from offsetlake.errors import BadRequest
 from offsetlake.rules.reduction import KEY
 from offsetlake.util.row_codes import order_codes, same_codes
 
 TOMBSTONE = (*KEY, "judged_offset")
 """The key of a decision in `tombstones`: one about a later commit of the offset is another decision."""
+
+SELECTION = pa.schema(
+    [("group_id", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("judged_offset", pa.int64())]
+)
+"""Decisions of `tombstones` that a person selects: the columns of TOMBSTONE."""
 
 ALTERATION = KEY
 """The key of a decision in `alterations`: a later plan for the same offset replaces it."""
@@ -106,3 +114,21 @@ def _in_broker_order(writes: pa.Table) -> pa.Table:
     }
     codes = order_codes(pa.table(keys), KEY)
     return writes if (np.diff(codes) >= 0).all() else writes.take(np.argsort(codes, kind="stable"))
+
+
+def read_selection(file: Path) -> pa.Table:
+    """Read decisions of `tombstones` as JSON lines; raise BadRequest for a line that is none."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadRequest(f"Cannot read {file}: {error}.") from error
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = json.loads(line)
+            rows.append(pa.Table.from_pylist([{name: row[name] for name in SELECTION.names}], schema=SELECTION))
+        except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
+            raise BadRequest(
+                f"{file}, line {number}: not a row of `offsetlake tombstones --format json`: {error!r}."
+            ) from error
+    return pa.concat_tables([SELECTION.empty_table(), *rows])

@@ -29,8 +29,22 @@ MAX_PASS_ROWS = 1 << 21  # approximate number of decisions in memory at a time
 CUT_SHORT = "was interrupted: the next emit continues with what was planned and not written"
 
 
-def emit(lake: Lake, log: LogAddress, say: Callable[[str], None]) -> runs.Report:
+def emit(
+    lake: Lake,
+    log: LogAddress,
+    say: Callable[[str], None],
+    selected: pa.Table | None = None,
+    requester: str | None = None,
+) -> runs.Report:
     """Write planned `tombstones` and `alterations` to the log, or through a live cluster.
+
+    Args:
+        lake: The lake.
+        log: The log.
+        say: Shows the current step.
+        selected: The only decisions to emit, tombstones with the columns of `decisions.TOMBSTONE`; None for all. The
+            others remain planned.
+        requester: The principal for whom the user of this process emits, as of `changes.execute`.
 
     Returns:
         The row of `runs`; its counts are the number of decisions by outcome.
@@ -43,9 +57,11 @@ def emit(lake: Lake, log: LogAddress, say: Callable[[str], None]) -> runs.Report
         LakeUnusable: The tables were compacted after the last evaluation of retention.
 
     """
-    with writing(lake, JOB, say), open_writer(log, JOB) as writer:
+    owner, notes = (JOB, ()) if requester is None else (f"{JOB} for {requester}", (f"requested by {requester}",))
+    with writing(lake, JOB, say), open_writer(log, owner) as writer:
         close_cut_short(lake)
-        return emit_through(writer, lake, log, say)
+        writer.notes += notes
+        return emit_through(writer, lake, log, say, selected=selected)
 
 
 def close_cut_short(lake: Lake) -> None:
@@ -62,6 +78,7 @@ def emit_through(
     say: Callable[[str], None],
     planned_by: int | None = None,
     live: pa.Table | None = None,
+    selected: pa.Table | None = None,
 ) -> runs.Report:
     """Emit for a job that has locked the lake and opened the log.
 
@@ -72,12 +89,13 @@ def emit_through(
         say: Shows the current step.
         planned_by: The only run whose plan is emitted; None for all plans.
         live: Rows of `alterations` of groups with members; None for none.
+        selected: The only decisions to emit, see `emit`.
     """
     check_same_log(lake, log, log.describe())
     if planned_by is None:
         _check_evaluated_since_compaction(lake)
     plan = runs.begin(lake, JOB, plans.Plan(notes=(*writer.notes,)))
-    emission = Emission(lake, log, writer, plan.run_id, planned_by)
+    emission = Emission(lake, log, writer, plan.run_id, planned_by, selected)
     partitions = emission.partitions()
     counts: Counter[str] = Counter(emitted=0, gone=0, done=0, refused=0)
     size = max(1, len(partitions) * MAX_PASS_ROWS // max(1, emission.count()))
@@ -93,7 +111,7 @@ def emit_through(
         commit(lake, table, [outcomes[table]], JOB, plan.run_id)
     outcome, sorted_counts = "done" if counts.total() else "nothing new", dict(sorted(counts.items()))
     # Nothing that was planned before is left, but the tables do not include what was written since they were compacted.
-    open_run = min(plan.run_id, emission.through_run + 1) if planned_by is None else None
+    open_run = min(plan.run_id, emission.through_run + 1) if planned_by is None and selected is None else None
     coverage = runs.Coverage(open_run=open_run)
     return runs.finish(lake, JOB, plan, outcome=outcome, log=str(log), counts=sorted_counts, coverage=coverage)
 

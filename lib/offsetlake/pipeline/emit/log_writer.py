@@ -1,6 +1,5 @@
 """Opens a log for writing, and appends decisions to a log that offsetlake owns."""
 
-import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from offsetlake.log.address import LogAddress
 from offsetlake.log.cluster.admin import ClusterAdmin
 from offsetlake.log.cluster.share_admin import ShareGroupAdmin
 from offsetlake.log.writer.appending import appending
-from offsetlake.log.writer.os_users import os_principal
+from offsetlake.log.writer.os_users import process_principal
 from offsetlake.log.writer.served_log import ServedLog, served
 from offsetlake.pipeline.emit.cluster_writer import ClusterWriter
 from offsetlake.pipeline.emit.results import Written
@@ -79,7 +78,7 @@ def open_writer(log: LogAddress, owner: str) -> Iterator[Writer]:
                 yield LogWriter(job_socket, job_socket.principal, owner)
             else:
                 with appending(log.folder, owner) as appender:
-                    yield LogWriter(appender, os_principal(os.geteuid()), owner)
+                    yield LogWriter(appender, process_principal(), owner)
 
 
 class LogWriter:

@@ -15,7 +15,7 @@ from offsetlake.lake.files import FileChanges, TableFile, table_schema
 from offsetlake.lake.history_files import HistoryFile, partition_files, partition_rows
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
-from offsetlake.pipeline.emit.decisions import DECIDED, as_writes, standing
+from offsetlake.pipeline.emit.decisions import DECIDED, TOMBSTONE, as_writes, standing
 from offsetlake.pipeline.emit.live_state import Tables, read_current
 from offsetlake.pipeline.emit.log_writer import LogWriter, Writer
 from offsetlake.rules.conditions import (
@@ -26,6 +26,7 @@ from offsetlake.rules.conditions import (
     check_decisions,
     check_share_decisions,
 )
+from offsetlake.util.row_codes import among
 
 STALE = "the tables were compacted after it was planned: plan it again"
 
@@ -40,13 +41,18 @@ _OUTCOMES = {
 
 @dataclass(slots=True)
 class Emission:
-    """One run of `emit`; `planned_by`, if not None, limits it to the plan of one run."""
+    """One run of `emit`.
+
+    `planned_by`, if not None, limits it to the plan of one run, and `selected` to the tombstones of these decisions,
+    with the columns of `decisions.TOMBSTONE`.
+    """
 
     lake: Lake
     log: LogAddress
     writer: Writer
     run_id: int
     planned_by: int | None
+    selected: pa.Table | None = None
     _tables: Tables = field(init=False)
     through_run: int = field(init=False)
     _from_run: dict[str, int] = field(init=False)
@@ -125,7 +131,12 @@ class Emission:
             return self._own[table]
         is_recent = pc.field("run_id") >= self._from_run[table]
         rows = partition_rows(self.lake, table, self._decided[table], partitions, is_recent, alone=True)
-        return standing(rows, DECIDED[table])
+        rows = standing(rows, DECIDED[table])
+        if self.selected is None:
+            return rows
+        return (
+            rows.filter(pa.array(among(rows, self.selected, TOMBSTONE))) if table == "tombstones" else rows.slice(0, 0)
+        )
 
     def _emit_partition(self, partition: int, planned: dict[str, pa.Table]) -> Counter[str]:
         decisions = as_writes(planned)

@@ -7,6 +7,8 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
+import pyarrow as pa
+
 from offsetlake.errors import LakeBusy
 from offsetlake.lake import plans, runs
 from offsetlake.lake.files import commit
@@ -15,6 +17,7 @@ from offsetlake.lake.history_files import ALL_RUNS, partition_files
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import stored_topics
 from offsetlake.pipeline.expire.last_evaluation import LastEvaluation, same_evaluation
+from offsetlake.pipeline.expire.rejections import keep_rejections, rejections
 from offsetlake.pipeline.expire.task import Decided, Planned, evaluated_tables, plan_tombstones, start_evaluation
 from offsetlake.pipeline.parallel import chunk_partitions, distribute
 from offsetlake.rules.policy import Override, RetentionPolicy
@@ -136,6 +139,8 @@ def _evaluate(
     """Write the decisions and the row of the run; return the row."""
     results = _decide(spark, lake, plan, say)
     commit(lake, "tombstones", [result.changes for result in results], JOB, plan.run_id)
+    if results:
+        keep_rejections(lake, pa.concat_tables([result.rejected for result in results]))
     counts: Counter[str] = Counter(dict.fromkeys(_DECISIONS, 0))
     for result in results:
         counts.update(result.counts)
@@ -163,7 +168,7 @@ def _decide(
     spark: Callable[[], "SparkSession"], lake: Lake, plan: ExpirePlan, say: Callable[[str], None]
 ) -> list[Planned]:
     """Evaluate the log partitions with offsets, groups or planned tombstones, in parallel."""
-    evaluation = start_evaluation(lake, plan.versions, plan.policy, plan.now, plan.deleted_topics)
+    evaluation = start_evaluation(lake, plan.versions, plan.policy, plan.now, plan.deleted_topics, rejections(lake))
     decided = partition_files(lake, "tombstones", plan.versions["tombstones"], plan.open_run)
     spans = [range(file.first_partition, file.last_partition + 1) for file in decided]
     partitions = sorted({*evaluation.partitions, *chain(*spans)})

@@ -1,7 +1,7 @@
 """Evaluates log partitions in a Spark task: reads state files, and writes decisions to `tombstones`."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,8 +14,10 @@ from offsetlake.lake.files import FileChanges, TableFile, table_schema
 from offsetlake.lake.history_files import ALL_RUNS, HistoryFile, partition_rows
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import StateFile, list_state_files, read_state_files
-from offsetlake.pipeline.emit.decisions import BY_HAND, TOMBSTONE, replaced, standing
+from offsetlake.pipeline.emit.decisions import SELECTION, TOMBSTONE, replaced, standing
 from offsetlake.pipeline.expire import idle_share_groups as shares
+from offsetlake.pipeline.expire.comparison import compare, oldest_planned
+from offsetlake.pipeline.expire.rejections import Rejections
 from offsetlake.rules.policy import RetentionPolicy
 from offsetlake.rules.reduction import KEY
 from offsetlake.rules.retention import (
@@ -31,7 +33,7 @@ from offsetlake.rules.retention import (
     evaluate,
     groups_left_with_nothing,
 )
-from offsetlake.util.row_codes import among, same_codes
+from offsetlake.util.row_codes import among
 
 NOTHING_LEFT = "nothing_left"
 
@@ -43,14 +45,14 @@ _OF_GROUPS = (
     "group_id", "group_type", "state", "protocol_type", "state_timestamp", "subscription", "subscribed_topics",
     "log_partition", "log_offset", "log_timestamp",
 )  # fmt: skip
-_EVIDENCE = ("rule", "clock_timestamp", "retention_ms")
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """What all tasks of an evaluation share: the state files that the plan pins, the policy, and the time in ms.
 
-    `share_updates` are the `newest_updates`; without a policy for share groups there are none.
+    `share_updates` are the `newest_updates`; without a policy for share groups there are none. `rejected` are the
+    decisions that are not planned, with the columns of `decisions.TOMBSTONE`.
     """
 
     lake: Lake
@@ -58,7 +60,8 @@ class Evaluation:
     policy: RetentionPolicy
     now: int
     share_updates: pa.Table
-    deleted_topics: tuple[str, ...] = ()
+    deleted_topics: tuple[str, ...]
+    rejected: pa.Table
 
     @property
     def partitions(self) -> list[int]:
@@ -72,12 +75,18 @@ def evaluated_tables(policy: RetentionPolicy) -> tuple[str, ...]:
 
 
 def start_evaluation(
-    lake: Lake, versions: dict[str, int], policy: RetentionPolicy, now: int, deleted_topics: Sequence[str] = ()
+    lake: Lake,
+    versions: dict[str, int],
+    policy: RetentionPolicy,
+    now: int,
+    deleted_topics: Sequence[str] = (),
+    rejected: pa.Table | None = None,
 ) -> Evaluation:
     """Return an evaluation of the `evaluated_tables` at these Delta versions."""
     files = {table: list_state_files(lake, table, versions[table]) for table in evaluated_tables(policy)}
     updates = shares.newest_updates(lake, files.pop(shares.SHARE_PARTITIONS, {}).values())
-    return Evaluation(lake, files, policy, now, updates, tuple(deleted_topics))
+    rejected = SELECTION.empty_table() if rejected is None else rejected
+    return Evaluation(lake, files, policy, now, updates, tuple(deleted_topics), rejected)
 
 
 @dataclass(slots=True)
@@ -95,6 +104,7 @@ class EvaluatedPartition:
 
     groups: GroupFacts
     pending: pa.Table
+    rejections: Rejections
     stored: npt.NDArray[np.int64] = field(init=False)
     expired: npt.NDArray[np.int64] = field(init=False)
     newest: npt.NDArray[np.int64] = field(init=False)  # the highest log offset of the group and its offsets; -1 if none
@@ -109,6 +119,9 @@ class EvaluatedPartition:
         offsets = read_state_files(evaluation.lake, "offsets", [state_file], _OF_OFFSETS)
         retention = evaluation.policy.retention(offsets)
         result = evaluate(offsets, self.groups, self.pending, evaluation.now, retention, evaluation.deleted_topics)
+        decisions = offsets.select(KEY).append_column("judged_offset", offsets["log_offset"])
+        expiring = np.flatnonzero(result.expires)
+        result.expires[expiring[self.rejections.matches(decisions.take(expiring))]] = False
         count = len(self.stored)
         self.stored += np.bincount(result.group, minlength=count + 1)[:count]
         self.expired += np.bincount(result.group[result.expires], minlength=count + 1)[:count]
@@ -132,7 +145,8 @@ def open_partition(evaluation: Evaluation, partition: int) -> EvaluatedPartition
     def rows(table: str, columns: Sequence[str]) -> pa.Table:
         return read_state_files(evaluation.lake, table, evaluation.state_files[table].get(partition, []), columns)
 
-    return EvaluatedPartition(GroupFacts(rows("groups", _OF_GROUPS)), rows("pending_offsets", _OF_PENDING))
+    facts = GroupFacts(rows("groups", _OF_GROUPS))
+    return EvaluatedPartition(facts, rows("pending_offsets", _OF_PENDING), Rejections(evaluation.rejected))
 
 
 class Decided(NamedTuple):
@@ -153,6 +167,7 @@ class Planned:
     | oldest_planned | The oldest run with a tombstone that is still planned; ALL_RUNS if there is none. |
     | next_change    | The first instant at which the rule of an offset or group changes if only time passes. |
     | newest_commit  | The newest timestamp of a commit, in ms since the epoch; 0 if there is none. |
+    | rejected       | The rejections that have kept an offset or a group. |
     """
 
     changes: FileChanges
@@ -160,6 +175,7 @@ class Planned:
     oldest_planned: int
     next_change: int
     newest_commit: int
+    rejected: pa.Table
 
 
 def plan_tombstones(evaluation: Evaluation, run_id: int, decided: Decided, partitions: Sequence[int]) -> Planned:
@@ -170,7 +186,8 @@ def plan_tombstones(evaluation: Evaluation, run_id: int, decided: Decided, parti
     """
     file = TableFile(evaluation.lake, "tombstones")
     counts: Counter[str] = Counter()
-    oldest_planned, next_change, newest_commit = ALL_RUNS, NEVER, 0
+    oldest, next_change, newest_commit = ALL_RUNS, NEVER, 0
+    rejected = [evaluation.rejected.slice(0, 0)]
     is_recent = pc.field("run_id") >= decided.from_run
     for partition in partitions:
         groups = open_partition(evaluation, partition)
@@ -194,23 +211,16 @@ def plan_tombstones(evaluation: Evaluation, run_id: int, decided: Decided, parti
             expiring.append(_group_decisions(evaluation, run_id, groups, shares.SHARE_IDLE, expired, idle.since))
             counts[shares.SHARE_IDLE] += expiring[-1].num_rows
         next_change = min(next_change, idle.next_change(evaluation.now))
-        new, ended = _compare(pa.concat_tables(expiring), previous, exists)
+        rejected += groups.rejections.found
+        new, ended = compare(pa.concat_tables(expiring), previous, exists)
         file.write(new)
         counts["planned"] += new.num_rows
-        oldest_planned = min(oldest_planned, _oldest_planned(new, previous, ended))
+        oldest = min(oldest, oldest_planned(new, previous, ended))
         for outcome, decisions in ended.items():
             file.write(replaced(decisions, run_id=run_id, outcome=outcome, judged_timestamp=evaluation.now))
             counts[outcome] += decisions.num_rows
-    return Planned(FileChanges(added=file.close()), counts, oldest_planned, next_change, newest_commit)
-
-
-def _oldest_planned(new: pa.Table, previous: pa.Table, ended: Mapping[str, pa.Table]) -> int:
-    """Return the oldest run of the tombstones that are planned after an evaluation; ALL_RUNS if there is none."""
-    planned = previous.filter(pc.equal(previous["outcome"], "planned"))
-    for decisions in (new, *ended.values()):
-        planned = planned.filter(pa.array(~among(planned, decisions, TOMBSTONE)))
-    oldest = pc.min(pa.concat_tables([new, planned])["run_id"]).as_py()
-    return ALL_RUNS if oldest is None else int(oldest)
+    changes = FileChanges(added=file.close())
+    return Planned(changes, counts, oldest, next_change, newest_commit, pa.concat_tables(rejected))
 
 
 def _about_existing_groups(decisions: pa.Table, groups: GroupFacts) -> Bools:
@@ -218,22 +228,6 @@ def _about_existing_groups(decisions: pa.Table, groups: GroupFacts) -> Bools:
     exists = pc.is_in(decisions["group_id"], groups.rows["group_id"].combine_chunks())
     result: Bools = pc.and_(exists, pc.is_null(decisions["topic"])).to_numpy()
     return result
-
-
-def _compare(expiring: pa.Table, previous: pa.Table, exists: Bools) -> tuple[pa.Table, dict[str, pa.Table]]:
-    """Return the new decisions of `expiring`, and the planned decisions of `previous` that end, by outcome.
-
-    `exists` is whether the offset or group of each previous decision still exists. Plans of users do not end.
-    """
-    both = pa.concat_tables([expiring, previous])
-    planned = pc.equal(previous["outcome"], "planned").to_numpy()
-    by_hand = pc.equal(previous["rule"], BY_HAND).to_numpy()
-    new_codes, old_codes = np.split(same_codes(both, TOMBSTONE), [expiring.num_rows])
-    new_evidence, old_evidence = np.split(same_codes(both, (*TOMBSTONE, *_EVIDENCE)), [expiring.num_rows])
-    known = np.isin(new_codes, old_codes[~planned | by_hand]) | np.isin(new_evidence, old_evidence[planned])
-    ended = {"withdrawn": planned & exists & ~by_hand & ~np.isin(old_codes, new_codes), "gone": planned & ~exists}
-    new = expiring.filter(pa.array(~known))
-    return new, {outcome: previous.filter(pa.array(rows)) for outcome, rows in ended.items()}
 
 
 def _offset_decisions(evaluation: Evaluation, run_id: int, groups: GroupFacts, evaluated: EvaluatedFile) -> pa.Table:
@@ -275,7 +269,8 @@ def _group_decisions(
         idle_ms = pa.scalar(evaluation.policy.share_idle_ms, pa.int64())
         columns |= {"clock": pa.repeat(shares.ACTIVITY, len(chosen)), "clock_timestamp": pa.array(since[chosen])}
         columns |= {"retention_ms": pa.repeat(idle_ms, len(chosen))}
-    return _rows(evaluation, run_id, len(chosen), columns)
+    decisions = _rows(evaluation, run_id, len(chosen), columns)
+    return decisions.filter(pa.array(~groups.rejections.matches(decisions)))
 
 
 def _of_group(groups: GroupFacts, group: npt.NDArray[np.int64]) -> dict[str, pa.ChunkedArray]:

@@ -1,0 +1,81 @@
+"""The review of planned tombstones, orphans, incomplete commits and hanging transactions."""
+
+from collections.abc import Sequence
+from urllib.parse import urlencode
+
+from fastapi import FastAPI, Response
+from fastapi.responses import RedirectResponse
+from starlette.exceptions import HTTPException
+
+from offsetlake.console.access import Change, Reader
+from offsetlake.console.answers import Answers
+from offsetlake.console.changing.review import SUBJECTS, approval, key_of, listed, rejection, selection
+from offsetlake.console.changing.workbench import Workbench
+from offsetlake.console.pages import page_response
+from offsetlake.console.routes.parameters import Text
+from offsetlake.console.state import PAGE_ROWS, PageState, command_line
+from offsetlake.errors import BadRequest
+from offsetlake.log.writer.os_users import process_principal
+from offsetlake.rules.retention import EXPIRING
+from offsetlake.util.times import about, to_duration, to_iso
+
+_FIRST = ("group_id", "topic", "partition", "committed_offset", "rule", "clock", "clock_timestamp", "retention_ms")
+_OMITTED = {"run_id", "outcome", "judged_offset", "group_type", "record_type", "value_version", "log_partition"}
+_RULES = (*EXPIRING, "nothing_left", "share_idle", "cleanup")
+
+
+def add_routes(app: FastAPI, answers: Answers, lake: str, bench: Workbench | None) -> None:
+    """Add the routes; commands on the pages name `lake`, and without a bench nothing can be decided."""
+
+    @app.get("/review")
+    def review(visitor: Reader, show: Text = "tombstones", q: Text = "", rule: Text = "", page: int = 1) -> Response:
+        if show not in SUBJECTS:
+            raise HTTPException(404)
+        state, subject = PageState(q=q, page=page), SUBJECTS[show]
+        is_decided_here = show == "tombstones"
+        rows = listed(answers, subject, visitor, state.pattern, rule if is_decided_here else "")
+        first = (page - 1) * PAGE_ROWS
+        shown = rows.slice(first, PAGE_ROWS).to_pylist()
+        keys = [key_of(row) if is_decided_here and visitor.administers(row["group_id"]) else None for row in shown]
+        columns = sorted({*rows.column_names} - _OMITTED, key=lambda name: (_place(name), name))
+        names = [name for name in columns if any(row[name] is not None for row in shown)]
+        command = command_line(*subject.words, lake=lake)
+        return page_response(
+            "review.html", state, command, show=show, subjects=SUBJECTS, subject=subject, names=names, keys=keys,
+            rows=[{name: _text(name, row[name]) for name in names} for row in shown], total=rows.num_rows, rule=rule,
+            rules=_RULES, more=rows.num_rows > page * PAGE_ROWS, can_decide=any(keys),
+            address=lambda **changes: f"/review?{urlencode({'show': show, 'q': q, 'rule': rule} | changes)}",
+        )  # fmt: skip
+
+    @app.post("/review")
+    def decide(form: Change) -> Response:
+        if bench is None:
+            raise HTTPException(403)
+        visitor, decision = form.visitor, form.text("decision")
+        selected = selection(form.fields.get("tombstone", []), visitor)
+        if decision == "approve":
+            requested, run = approval(selected, bench.log, visitor.principal if visitor.is_signed_in else None)
+        elif decision == "reject":
+            requested, run = rejection(selected, visitor.principal if visitor.is_signed_in else process_principal())
+        else:
+            raise BadRequest(f"Invalid decision {decision!r}: expected approve or reject.")
+        work = bench.decide(requested, visitor.principal, run)
+        return RedirectResponse(f"/change/{work.id}", 303)
+
+
+def _place(name: str) -> int:
+    """Return the place of a column: the offset first, then the evidence, then the others."""
+    return _FIRST.index(name) if name in _FIRST else len(_FIRST)
+
+
+def _text(name: str, value: object) -> str:
+    """Return a value of a column as people read it."""
+    if value is None:
+        return ""
+    if isinstance(value, int) and name.endswith("_timestamp"):
+        return to_iso(value)
+    if isinstance(value, int) and name.endswith("_ms"):
+        return to_duration(about(value))
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ", ".join(map(str, value))
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,93 @@
+"""The review in a browser: approve 40 of 60 planned tombstones with the mouse and the keyboard, at three widths."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from console.test_changes_in_browser import check_accessible, heading
+from offsetlake.cli.example_log import DAY_S, write
+from offsetlake.console.changing.workbench import Workbench
+from offsetlake.lake.lake import Lake
+from offsetlake.location.locate import locate
+from offsetlake.log.address import LogAddress
+from offsetlake.pipeline import runner
+from offsetlake.queries.review import planned_tombstones
+from offsetlake.rules.policy import RetentionPolicy
+from offsetlake.util.times import to_ms
+from support.console.browser import Browser, browser, needs_browser
+from support.console.served import gate, served
+from support.lakes import new_lake
+
+pytestmark = [pytest.mark.slow, needs_browser]
+
+TAB, SPACE, ENTER = "\ue004", " ", "\ue007"
+COUNT = "return document.getElementById('selected').textContent"
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake with 60 planned tombstones of offsets of one group that still has another offset."""
+    folder = tmp_path_factory.mktemp("sixty")
+    (folder / "log").mkdir()
+    old = [(-10 * DAY_S, "nightly", "a-topic-with-a-long-name", n, 1_000 + n) for n in range(60)]
+    write(folder / "log", [*old, (0, "nightly", "orders", 0, 7)])
+    lake = new_lake(folder / "lake")
+    runner.catch_up(lake, LogAddress(folder / "log"), lambda _: None)
+    policy = runner.Expiry(RetentionPolicy(7 * DAY_S * 1000, ()), to_ms("2026-01-31T15:00"))
+    runner.run_jobs(lake.location, None, ["expire"], policy, lambda _: None)
+    return folder
+
+
+@pytest.fixture
+def address(original: Path, tmp_path: Path) -> Iterator[str]:
+    shutil.copytree(original, tmp_path, dirs_exist_ok=True)
+    bench = Workbench(locate(str(tmp_path / "lake")), LogAddress(tmp_path / "log"))
+    with served(tmp_path / "lake", gate(allows_changes=True), bench=bench) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+def left(folder: Path) -> set[int]:
+    """Return the partitions whose tombstones are still planned."""
+    return {row["partition"] for row in planned_tombstones(Lake.open(folder / "lake")).to_pylist()}
+
+
+@pytest.mark.parametrize("width", [390, 1280, 2560])
+def test_40_of_60_are_approved_with_the_mouse(address: str, window: Browser, tmp_path: Path, width: int) -> None:
+    window.show(width, dark=width == 1280)
+    window.open(f"{address}/review")
+    window.await_true(f"{COUNT} === '0 of 60 selected'")
+    boxes = "document.querySelectorAll('input[name=tombstone]')"
+    window.run(f"{boxes}[0].click()")
+    window.run(f"{boxes}[39].dispatchEvent(new MouseEvent('click', {{shiftKey: true, bubbles: true}}))")
+    assert window.run(COUNT) == "40 of 60 selected"
+    check_accessible(window, width, tmp_path / "review.png")
+    window.run("document.querySelector('button[value=approve]').click()")
+    heading(window, "The change was made")
+    check_accessible(window, width, tmp_path / "approved.png")
+    assert left(tmp_path) == {*range(40, 60)}
+
+
+def test_40_of_60_are_approved_with_the_keyboard(address: str, window: Browser, tmp_path: Path) -> None:
+    window.show(1280, dark=False)
+    window.open(f"{address}/review")
+    window.await_true(f"{COUNT} === '0 of 60 selected'")
+    window.run("document.getElementById('all').focus()")
+    window.press(SPACE)
+    assert window.run(COUNT) == "60 of 60 selected"
+    for _ in range(20):
+        window.press(TAB, SPACE, TAB)  # clears a box, and skips the link to the group
+    assert window.run(COUNT) == "40 of 60 selected"
+    window.press(TAB, ENTER)  # a box: Enter must not submit by accident
+    assert window.run(COUNT) == "40 of 60 selected"
+    window.run("document.querySelector('button[value=approve]').focus()")
+    window.press(ENTER)
+    heading(window, "The change was made")
+    assert left(tmp_path) == {*range(20)}
