@@ -21,10 +21,14 @@
 --   effective_log_offset log offset at which it took effect; null if it has not
 --   effective_timestamp  when it took effect, in ms since the epoch; null if it has not, or if the log has no
 --                        timestamps
+--   repeats              how many commits of the key directly before it are known to have the same offset; 0 if the one
+--                        before has a lower offset; null if neither is known
+--   routine              whether the commit and those of the key directly before and after it are known to increase or
+--                        to repeat the offset
 --
 -- worst first: log_partition, log_offset DESC
 -- since: log_timestamp
--- least important: leader_epoch, metadata, commit_timestamp, effective_timestamp, effective_log_offset, producer_id, log_partition, log_offset
+-- least important: routine, repeats, leader_epoch, metadata, commit_timestamp, effective_timestamp, effective_log_offset, producer_id, log_partition, log_offset
 -- by log partition
 WITH
 next_markers AS (
@@ -58,7 +62,8 @@ complete_parts AS (
 )
 SELECT group_id, topic, partition, log_partition, log_offset, log_timestamp, kind, committed_offset, leader_epoch,
   metadata, commit_timestamp, producer_id, CAST(NULL AS STRING) AS outcome,
-  log_offset AS effective_log_offset, log_timestamp AS effective_timestamp
+  log_offset AS effective_log_offset, log_timestamp AS effective_timestamp,
+  repeats, coalesce(routine, FALSE) AS routine
 FROM offset_commits WHERE producer_id IS NULL AND commit_id IS NULL
 UNION ALL
 SELECT records.group_id, records.topic, records.partition, records.log_partition, records.log_offset,
@@ -72,7 +77,8 @@ SELECT records.group_id, records.topic, records.partition, records.log_partition
   CASE
     WHEN records.kind = 'tombstone' THEN records.log_timestamp
     WHEN markers.marker = 'COMMIT' THEN greatest(records.log_timestamp, markers.log_timestamp)
-  END AS effective_timestamp
+  END AS effective_timestamp,
+  records.repeats, FALSE AS routine
 FROM offset_commits AS records
 JOIN next_markers
   ON next_markers.log_partition = records.log_partition AND next_markers.log_offset = records.log_offset
@@ -84,7 +90,8 @@ SELECT records.group_id, records.topic, records.partition, records.log_partition
   records.log_timestamp, records.kind, records.committed_offset, records.leader_epoch, records.metadata,
   records.commit_timestamp, records.producer_id,
   CASE WHEN complete_parts.complete_at IS NULL THEN 'partial' END AS outcome,
-  complete_parts.complete_at AS effective_log_offset, complete_parts.complete_timestamp AS effective_timestamp
+  complete_parts.complete_at AS effective_log_offset, complete_parts.complete_timestamp AS effective_timestamp,
+  records.repeats, FALSE AS routine
 FROM offset_commits AS records
 LEFT JOIN complete_parts
   ON complete_parts.log_partition = records.log_partition AND complete_parts.log_offset = records.log_offset

@@ -25,13 +25,19 @@
 WITH
 steps AS (
   SELECT *,
-    lag(old_offset) OVER one_key AS older_offset,
+    lag(old_offset) OVER one_key AS older_offset, lag(new_offset) OVER one_key AS former_offset,
     lag(writer) OVER one_key AS old_writer, lag(log_offset) OVER one_key AS old_at,
     lag(writer, 2) OVER one_key AS older_writer, lag(log_offset, 2) OVER one_key AS older_at
   FROM (
     SELECT group_id, topic, partition, log_partition, log_offset, effective_log_offset, effective_timestamp, old_offset,
-      new_offset, coalesce(producer_id, -1) AS writer
-    FROM commit_steps WHERE kind = 'commit'
+      new_offset, repeats, coalesce(producer_id, -1) AS writer
+    FROM (
+      SELECT *, max(CASE WHEN producer_id IS NOT NULL OR new_offset < old_offset THEN 1 ELSE 0 END) OVER (
+        PARTITION BY group_id, topic, partition
+      ) AS can_turn
+      FROM turning_points WHERE kind = 'commit'
+    ) AS keys
+    WHERE can_turn = 1
   ) AS commits
   WINDOW one_key AS (PARTITION BY group_id, topic, partition ORDER BY effective_log_offset, log_offset DESC)
 ),
@@ -39,7 +45,10 @@ turns AS (
   SELECT *, CASE WHEN writer = older_writer AND writer <> old_writer THEN 3 ELSE 2 END AS commits
   FROM steps
   WHERE (writer = older_writer AND writer <> old_writer)
-    OR (writer = old_writer AND old_offset < older_offset AND new_offset >= older_offset)
+    OR (
+      writer = old_writer AND former_offset < older_offset AND new_offset >= older_offset
+      AND (repeats IS NOT NULL OR old_offset IS NOT NULL)
+    )
 ),
 commits_of_turns AS (
   SELECT group_id, topic, partition, log_partition, log_offset, effective_timestamp,

@@ -17,8 +17,23 @@
 -- since: last_timestamp
 -- least important: last_log_offset, log_partition, farthest
 -- by log partition
-SELECT group_id, topic, partition, count(*) AS regressions, sum(-difference) AS records_again,
-  max(-difference) AS farthest, max(effective_timestamp) AS last_timestamp, log_partition,
-  max(log_offset) AS last_log_offset
-FROM changes WHERE change = 'rewind'
-GROUP BY group_id, topic, partition, log_partition
+WITH
+rewinds AS (
+  SELECT *, CAST(old_offset AS DECIMAL(20)) - CAST(new_offset AS DECIMAL(20)) AS records_again
+  FROM turning_points WHERE kind = 'commit' AND repeats IS NULL AND new_offset < old_offset
+)
+SELECT rewinds.group_id, rewinds.topic, rewinds.partition, count(*) AS regressions,
+  sum(rewinds.records_again) AS records_again, max(rewinds.records_again) AS farthest,
+  max(rewinds.effective_timestamp) AS last_timestamp, rewinds.log_partition,
+  max(rewinds.log_offset) AS last_log_offset
+FROM rewinds
+LEFT JOIN alterations
+  ON alterations.log_partition = rewinds.log_partition AND alterations.log_offset = rewinds.log_offset
+  AND alterations.outcome = 'done'
+LEFT JOIN empty_periods
+  ON empty_periods.log_partition = rewinds.log_partition AND empty_periods.group_id = rewinds.group_id
+  AND rewinds.log_offset > empty_periods.from_log_offset
+  AND (rewinds.log_offset < empty_periods.to_log_offset OR empty_periods.to_log_offset IS NULL)
+WHERE alterations.strategy = 'repair'
+  OR (alterations.strategy IS NULL AND (rewinds.producer_id IS NOT NULL OR empty_periods.group_id IS NULL))
+GROUP BY rewinds.group_id, rewinds.topic, rewinds.partition, rewinds.log_partition

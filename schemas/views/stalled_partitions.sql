@@ -25,18 +25,22 @@ lagging AS (
   WHERE offsets.committed_offset < farthest.reached
 ),
 moves AS (
-  SELECT group_id, topic, partition, log_offset, effective_timestamp, new_offset, max(
-    CASE WHEN old_offset IS NULL OR new_offset IS NULL OR new_offset <> old_offset THEN effective_log_offset END
-  ) OVER (
-    PARTITION BY group_id, topic, partition ORDER BY effective_log_offset, log_offset DESC ROWS UNBOUNDED PRECEDING
-  ) AS moved_at
-  FROM commit_steps
+  SELECT *,
+    CASE
+      WHEN old_offset IS NULL OR new_offset IS NULL OR new_offset <> old_offset THEN effective_log_offset
+    END AS moved_at,
+    CASE WHEN repeats > 0 THEN repeats - coalesce(lag(repeats) OVER (
+      PARTITION BY group_id, topic, partition ORDER BY effective_log_offset, log_offset DESC
+    ), 0) ELSE 1 END AS commits
+  FROM turning_points
+),
+since_last AS (
+  SELECT *, max(moved_at) OVER (PARTITION BY group_id, topic, partition) AS last_moved_at FROM moves
 ),
 stays AS (
-  SELECT group_id, topic, partition, moved_at, max(new_offset) AS committed_offset, count(*) AS commits,
-    min(effective_timestamp) AS since_timestamp, max(effective_timestamp) AS last_timestamp,
-    max(moved_at) OVER (PARTITION BY group_id, topic, partition) AS last_moved_at
-  FROM moves GROUP BY group_id, topic, partition, moved_at
+  SELECT group_id, topic, partition, max(new_offset) AS committed_offset, CAST(sum(commits) AS BIGINT) AS commits,
+    min(effective_timestamp) AS since_timestamp, max(effective_timestamp) AS last_timestamp
+  FROM since_last WHERE effective_log_offset >= last_moved_at GROUP BY group_id, topic, partition
 )
 SELECT stays.group_id, stays.topic, stays.partition, stays.committed_offset,
   CAST(lagging.reached AS DECIMAL(20)) - CAST(stays.committed_offset AS DECIMAL(20)) AS known_behind,
@@ -45,4 +49,4 @@ SELECT stays.group_id, stays.topic, stays.partition, stays.committed_offset,
 FROM stays
 JOIN lagging
   ON lagging.group_id = stays.group_id AND lagging.topic = stays.topic AND lagging.partition = stays.partition
-WHERE stays.moved_at = stays.last_moved_at AND stays.commits > 1
+WHERE stays.commits > 1

@@ -27,7 +27,7 @@ def history(log: Path, folder: Path) -> Tables:
     cycle(InProcess(), lake, log)
     tables = ("transaction_markers", "group_records", "share_state_records", "quarantine")
     found = {table: rows(lake, table, "ingest_run") for table in tables}
-    return found | {"offset_commits": rows(lake, "offset_commits", "ingest_run", "superseded")}
+    return found | {"offset_commits": rows(lake, "offset_commits", "ingest_run", "superseded", "repeats", "routine")}
 
 
 def dumps(texts: Path) -> dict[str, list[DumpedRecord]]:

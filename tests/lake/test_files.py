@@ -114,18 +114,20 @@ def test_rows_are_found_by_statistics_of_any_column(lake: Lake) -> None:
     assert lake.count("quarantine", "log_timestamp IS NULL") == len(reasons)
 
 
-def test_superseded_commits_have_their_own_row_groups(one_lake: Lake) -> None:
+def test_superseded_and_routine_commits_have_their_own_row_groups(one_lake: Lake) -> None:
     schema = table_schema("offset_commits")
     row = dict.fromkeys(schema.names, 0) | {"kind": "commit", "group_id": "g", "topic": "t", "metadata": ""}
-    row |= dict.fromkeys(("topic_id", "commit_id", "commit_size"))
+    row |= dict.fromkeys(("topic_id", "commit_id", "commit_size", "routine"))
     file = TableFile(one_lake, "offset_commits")
     for log_offset in range(10):
-        file.write_rows([row | {"log_offset": log_offset, "superseded": log_offset % 4 != 3}])
+        flags = {"superseded": log_offset % 4 != 3, "routine": (None, True, False)[log_offset % 3]}
+        file.write_rows([row | {"log_offset": log_offset} | flags])
     (added,) = file.close()
     stored = pq.ParquetFile(one_lake.table_location("offset_commits").path / added.path)
     groups = [stored.read_row_group(at) for at in range(stored.num_row_groups)]
-    assert len(groups) > 2
-    assert all(len(set(group["superseded"].to_pylist())) == 1 for group in groups)
+    kinds = [{(row["superseded"], bool(row["routine"])) for row in group.to_pylist()} for group in groups]
+    assert len(groups) > 4
+    assert all(len(kind) == 1 for kind in kinds)
     assert sorted(at for group in groups for at in group["log_offset"].to_pylist()) == list(range(10))
 
 

@@ -177,10 +177,12 @@ def _integers(schema: pa.Schema) -> list[str]:
 
 
 def _row_groups(rows: pa.Table) -> list[pa.Table]:
-    """Split rows so that superseded commits have their own row groups, which readers of the latest ones skip."""
-    if "superseded" not in rows.column_names:
-        return [rows]
-    parts = (rows.filter(chosen) for chosen in (pc.invert(rows["superseded"]), rows["superseded"]))
+    """Split rows so that superseded commits, and routine ones, have their own row groups, which readers skip."""
+    parts = [rows]
+    for name in [name for name in ("superseded", "routine") if name in rows.column_names]:
+        flags = [pc.fill_null(part[name], fill_value=False) for part in parts]
+        pairs = zip(parts, flags, strict=True)
+        parts = [part.filter(chosen) for part, flag in pairs for chosen in (pc.invert(flag), flag)]
     return [part for part in parts if part.num_rows]
 
 

@@ -14,7 +14,7 @@ from numba.core.dispatcher import Dispatcher
 
 from offsetlake.kafka.audit import events as audit_events
 from offsetlake.kafka.batches import kernels
-from offsetlake.kafka.commits import commit_kernels, commit_parts, superseded
+from offsetlake.kafka.commits import commit_kernels, commit_parts, steps
 from offsetlake.kafka.commits.encoding import offset_commit_key, offset_commit_value
 from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.log.address import LogAddress
@@ -22,7 +22,7 @@ from offsetlake.log.reading import decode
 
 COMPILING = "compiling the functions that read the log (once after an installation)"
 
-_MODULES = (kernels, commit_kernels, commit_parts, superseded, audit_events)
+_MODULES = (kernels, commit_kernels, commit_parts, steps, audit_events)
 
 
 def compile_loops(report: Callable[[str], None]) -> None:
@@ -35,8 +35,9 @@ def compile_loops(report: Callable[[str], None]) -> None:
         _write(folder)
         log = LogAddress(folder=folder)
         for log_partition, offsets in log.describe().ranges.items():
+            before = None
             for log_slice, content in log.fetch(log.slices(log_partition, offsets)):
-                decode(log_slice, content)
+                before = decode(log_slice, content, before).steps
             log.tail_checksum(log_partition, offsets.end)
 
 

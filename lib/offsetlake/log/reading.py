@@ -10,6 +10,7 @@ import pyarrow as pa
 from offsetlake.errors import BadRequest
 from offsetlake.kafka.batches.reader import CorruptRegion, Records, read_batches
 from offsetlake.kafka.chunk import AUDIT_EVENTS, COMMITS, OTHERS, Chunk, decode_chunk
+from offsetlake.kafka.commits.steps import Steps
 from offsetlake.log.address import LogAddress, Slice
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition, OffsetRange
 
@@ -52,8 +53,8 @@ def ranges_from_json(text: str) -> dict[LogPartition, OffsetRange]:
         raise BadRequest(f'ranges must be JSON such as {{"{OFFSETS_TOPIC}-0": [0, 100]}}, not {text!r}') from error
 
 
-def decode(piece: Slice, found: bytes | CorruptRegion) -> Chunk:
-    """Decode what `LogAddress.fetch` found of a slice.
+def decode(piece: Slice, found: bytes | CorruptRegion, before: Steps | None = None) -> Chunk:
+    """Decode what `LogAddress.fetch` found of a slice; `before` are the steps of what is directly before it in the log.
 
     `commits` and `audit_events` have `log_partition` before the columns of a chunk, `others` has `log_topic` and
     `log_partition`.
@@ -65,13 +66,15 @@ def decode(piece: Slice, found: bytes | CorruptRegion) -> Chunk:
         records, corrupt = read_batches(found)
         # A batch across a slice's start belongs to the slice before: its first offset is there.
         corrupt = [region for region in corrupt if region.log_offset >= piece.offsets.start]
-    commits, others, audit_events = chunk = decode_chunk(topic, _within(records, piece.offsets), corrupt)
-    partitions = [pa.array(np.full(rows.num_rows, partition, np.int32)) for rows in chunk]
+    commits, others, audit_events, steps = decode_chunk(topic, _within(records, piece.offsets), corrupt, before)
+    tables = (commits, others, audit_events)
+    partitions = [pa.array(np.full(rows.num_rows, partition, np.int32)) for rows in tables]
     topics = pa.array([topic] * others.num_rows, pa.string())
     return Chunk(
         pa.RecordBatch.from_arrays([partitions[0], *commits.columns], schema=COMMITS_SCHEMA),
         pa.RecordBatch.from_arrays([topics, partitions[1], *others.columns], schema=OTHERS_SCHEMA),
         pa.RecordBatch.from_arrays([partitions[2], *audit_events.columns], schema=_AUDIT_EVENTS_SCHEMA),
+        steps,
     )
 
 

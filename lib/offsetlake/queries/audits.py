@@ -17,6 +17,7 @@ from offsetlake.lake.sql.views import View, needed, views
 from offsetlake.queries.questions import check_committed, known_groups, quoted
 
 MAX_FIRST_ROWS = 1000  # of an answer that is computed from the keys that have its rows
+_MIN_SHARE = 0.01
 _CANDIDATES = 5  # rows of commit_outcomes to sort per row of an answer: some of them never took effect
 
 _GROUPS = "SELECT group_id FROM offset_commits UNION ALL SELECT group_id FROM group_records"
@@ -159,22 +160,33 @@ def _parts(query: _Query, groups: Sequence[str] | None) -> list[_Part]:
         if part.rows <= ROWS_AT_ONCE:
             return [part]
     tables = {table: lake.delta_table(table, versions[table]) for table in REDUCED_HISTORY if table in versions}
-    divided = portions(tables, 0, ROWS_AT_ONCE)
-    if len(divided) == 1 and divided[0].rows <= ROWS_AT_ONCE:
+    rows_at_once = ROWS_AT_ONCE
+    if "turning_points" in {view.name for view in needed([query.view.name])[1]}:
+        rows_at_once = int(ROWS_AT_ONCE / _share_of_turning_points(lake, versions))
+    divided = portions(tables, 0, rows_at_once)
+    if len(divided) == 1 and divided[0].rows <= rows_at_once:
         return []
     parts = []
     for portion in divided:
-        ranges = _group_ranges(lake, versions, portion)
+        ranges = _group_ranges(lake, versions, portion, rows_at_once)
         parts += [_Part(_only(portion, groups, tables), groups, portion.rows // len(ranges)) for groups in ranges]
     return parts
 
 
-def _group_ranges(lake: Lake, versions: Mapping[str, int], portion: Portion) -> list[str]:
+def _share_of_turning_points(lake: Lake, versions: Mapping[str, int]) -> float:
+    """Return which part of the commits is not routine, at least 1 %: a view of turning points reads only these."""
+    engine = lake.engine([], {"offset_commits": versions["offset_commits"]})
+    sql = "SELECT count(*) AS every, sum(CASE WHEN routine THEN 0 ELSE 1 END) AS turning FROM offset_commits"
+    (counted,) = engine.query(sql).to_pylist()
+    return max(int(counted["turning"] or 0) / max(int(counted["every"]), 1), _MIN_SHARE)
+
+
+def _group_ranges(lake: Lake, versions: Mapping[str, int], portion: Portion, rows_at_once: int) -> list[str]:
     """Return SQL conditions that divide the groups of a portion by name into ranges of about as many commits each.
 
-    A range has at most about ROWS_AT_ONCE commits, but a group is never divided.
+    A range has at most about `rows_at_once` commits, but a group is never divided.
     """
-    shares = -(-portion.rows // ROWS_AT_ONCE)
+    shares = -(-portion.rows // rows_at_once)
     if shares < 2:
         return ["true"]
     engine = lake.engine([], {"offset_commits": versions["offset_commits"]}, {"offset_commits": portion.condition})

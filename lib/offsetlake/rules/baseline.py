@@ -50,7 +50,7 @@ def kept_commits(decided: pa.Table, pending: pa.Table, newest_of_groups: pa.Tabl
     tombstones = decided.filter(pc.equal(decided["kind"], "tombstone"))
     tombstones = tombstones.filter(pa.array(among(tombstones, undecided, KEY)))
     committed = decided.filter(pc.equal(decided["kind"], "commit"))
-    rows = pa.concat_tables([committed, tombstones, undecided])
+    rows = _as_first(pa.concat_tables([committed, tombstones, undecided]))
     return rows.take(np.unique(positions(rows).to_numpy(), return_index=True)[1])
 
 
@@ -118,6 +118,16 @@ def _without_parts(commits: pa.Table) -> pa.Table:
         index = commits.schema.get_field_index(name)
         field = commits.schema.field(index)
         commits = commits.set_column(index, field, pa.nulls(commits.num_rows, field.type))
+    return commits
+
+
+def _as_first(commits: pa.Table) -> pa.Table:
+    """Return commits without the columns that compare them with others, which may be dropped."""
+    for name in {"repeats", "routine"} & {*commits.column_names}:
+        index = commits.schema.get_field_index(name)
+        commits = commits.set_column(
+            index, commits.schema.field(index), pa.nulls(commits.num_rows, commits.schema.field(index).type)
+        )
     return commits
 
 

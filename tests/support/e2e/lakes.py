@@ -70,6 +70,6 @@ def state(lake: Lake) -> dict[str, Rows]:
         "audit_events",
     )
     tables = {table: rows(lake, table, "ingest_run") for table in history if table != "offset_commits"}
-    tables["offset_commits"] = rows(lake, "offset_commits", "ingest_run", "superseded")
+    tables["offset_commits"] = rows(lake, "offset_commits", "ingest_run", "superseded", "repeats", "routine")
     tables["tombstones"] = rows(lake, "tombstones", "run_id")
     return tables | {table: rows(lake, table) for table in STATE}

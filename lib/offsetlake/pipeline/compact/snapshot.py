@@ -185,7 +185,10 @@ def _read_tail(lake: Lake, log: LogAddress, ranges: Mapping[int, OffsetRange]) -
 def _in_history(commits: pa.Table) -> pa.Table:
     run = pa.repeat(pa.scalar(_NO_RUN, pa.int64()), commits.num_rows)
     schema = table_schema("offset_commits")
-    return commits.append_column("ingest_run", run).select(schema.names).cast(schema)
+    steps = {name: pa.nulls(commits.num_rows, schema.field(name).type) for name in ("repeats", "routine")}
+    for name, column in ({"ingest_run": run} | steps).items():
+        commits = commits.append_column(name, column)
+    return commits.select(schema.names).cast(schema)
 
 
 def _small_tables(

@@ -174,6 +174,8 @@ def _pending_before(compaction: Compaction[RecordSource], partitions: Sequence[i
         "kind": pc.if_else(pc.is_null(rows["committed_offset"]), "tombstone", "commit"),
         "superseded": pa.repeat(pa.scalar(value=False), rows.num_rows),
         "ingest_run": pa.nulls(rows.num_rows, pa.int64()),
+        "repeats": pa.nulls(rows.num_rows, pa.int32()),
+        "routine": pa.nulls(rows.num_rows, pa.bool_()),
     }
     schema = table_schema("offset_commits")
     columns = [derived[name] if name in derived else rows[name] for name in schema.names]
