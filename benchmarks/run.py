@@ -3,11 +3,14 @@
 python benchmarks/run.py                 all benchmarks; about eleven minutes on two cores
 python benchmarks/run.py --scale 0.1     a tenth of the records, to test the script
 python benchmarks/run.py compact memory  some of the benchmarks
+
+The time of `compact` and of each of its peers is the shorter one of two runs in the same session.
 """
 
 import argparse
 import os
 import platform
+import shutil
 import statistics
 import struct
 import subprocess
@@ -15,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +76,8 @@ def ingested_lake(
 def bench_compact(spark: SparkSession, scale: float, folder: Path) -> Iterator[Row]:
     commits, groups = int(20_000_000 * scale), int(20_000 * scale) or 1
     lake, _, _ = ingested_lake(folder, spark, commits, groups)
-    ours = timed(lambda: compact(lambda: spark, lake, ignore_progress))
+    again = Lake.open(shutil.copytree(folder / "lake", folder / "again"))
+    ours = min(timed(partial(compact, lambda: spark, each, ignore_progress)) for each in (lake, again))
     keys = lake.count("offsets")
     window = min(timed(lambda: peers.window_job(spark, lake, folder / "window")) for _ in range(2))
     hashed = min(timed(lambda: peers.hash_job(spark, lake, folder / "hash")) for _ in range(2))

@@ -49,5 +49,8 @@ def test_any_other_error_arrives_with_its_stack_trace(spark: SparkSession) -> No
 
 def test_work_items_cover_all_log_partitions_in_order(spark: SparkSession) -> None:
     assert chunk_partitions(spark, range(3)) == [range(1), range(1, 2), range(2, 3)]
-    assert [number for chunk in chunk_partitions(spark, range(50)) for number in chunk] == [*range(50)]
+    chunks = chunk_partitions(spark, range(50))
+    assert [number for chunk in chunks for number in chunk] == [*range(50)]
+    assert max(map(len, chunks)) - min(map(len, chunks)) <= 1
+    assert chunk_partitions(spark, []) == chunk_partitions(None, []) == []
     assert chunk_partitions(None, range(50)) == [range(50)]

@@ -22,10 +22,10 @@ def concurrent_tasks(spark: "SparkSession | None") -> int:
 
 
 def chunk_partitions(spark: "SparkSession | None", partitions: Sequence[int]) -> list[Sequence[int]]:
-    """Divide log partitions into work items of neighbours, which share files; into one item without Spark."""
-    items = concurrent_tasks(spark) * _TASKS_PER_CORE if spark else 1
-    size = -(-len(partitions) // items) or 1
-    return [partitions[start : start + size] for start in range(0, len(partitions), size)]
+    """Divide log partitions into equal work items of neighbours, which share files; into one item without Spark."""
+    total = len(partitions)
+    items = min(concurrent_tasks(spark) * _TASKS_PER_CORE if spark else 1, total)
+    return [partitions[total * item // items : total * (item + 1) // items] for item in range(items)]
 
 
 def distribute(spark: "SparkSession | None", work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
