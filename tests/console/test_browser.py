@@ -27,6 +27,7 @@ PAGES = (
 
 ENTER = "\ue007"
 TAB = "\ue004"
+DOWN = "\ue015"
 LEFT, RIGHT = "\ue012", "\ue014"
 READOUT = "return document.querySelector('.readout').textContent"
 
@@ -98,6 +99,17 @@ def test_a_slider_edits_the_policy_and_shows_its_effect(address: str, window: Br
     window.await_true("return document.getElementById('command').textContent.includes('--retention=72h')")
     assert window.run("return document.getElementById('chosen-days').textContent") == "3"
     assert "4 offsets of 4 groups would expire now" in window.run("return document.getElementById('effect').innerText")
+
+
+def test_a_result_of_the_search_is_opened_with_the_keyboard(address: str, window: Browser) -> None:
+    window.show(1280, dark=False)
+    window.open(f"{address}/?at=2000")
+    window.press("/", *"bill")
+    window.await_true("return document.querySelectorAll('#found [role=option]').length === 2")
+    window.press(DOWN)
+    assert window.run("return document.activeElement.getAttribute('aria-activedescendant')") == "found-0"
+    window.press(ENTER)
+    window.await_true("return location.pathname === '/group' && new URL(location).searchParams.get('at') === '2000'")
 
 
 def test_an_instant_is_chosen_on_the_slider_with_the_keyboard(address: str, window: Browser) -> None:

@@ -39,6 +39,9 @@ ROUTES = {
     "/group": "/group?group=g001",
     "/partition": "/partition?group=g001&topic=t&partition=0",
     "/step": "/step?group=g001&topic=t&partition=0&record=0:200",
+    "/search": "/search?q=g00",
+    "/topic": "/topic?topic=t",
+    "/client": "/client?principal=User:alice",
     "/series": "/series?group=g001&topic=t&partition=0",
     "/static/{name}": "/static/console.css",
     "/what-if": "/what-if",
@@ -216,6 +219,35 @@ def test_a_step_is_explained_and_linked_from_its_group_and_partition(port: int) 
     around = page(port, shown.links["0:199"].removesuffix("#r0-199"))
     assert names(around)[0] == "0:199"
     assert "r0-199" in [attributes.get("id") for tag, attributes in around.tags if tag == "tr"]
+
+
+def test_names_are_found_by_any_part(port: int) -> None:
+    found = json.loads(get(port, "/search?q=G00&at=5500").text)
+    assert [(each["kind"], each["name"]) for each in found] == [("Group", "g001")]
+    assert found[0]["url"] == "/group?at=5500&group=g001"
+    assert {each["kind"] for each in json.loads(get(port, "/search?q=-dash").text)} == {"Group", "Topic"}
+    assert json.loads(get(port, "/search?q=").text) == json.loads(get(port, "/search?q=nothing-like-this").text) == []
+
+
+def test_what_a_client_did_and_who_commits_to_a_topic(tmp_path: Path) -> None:
+    events = [{"log_offset": n, "last_log_offset": n, "client_id": "app", "log_timestamp": n} for n in (1, 2)]
+    members = [{"group_id": "g", "member_id": "m", "client_id": "app", "client_host": "/h", "details": "{}"}]
+    offsets = [{"group_id": "g", "topic": "t", "partition": n, "committed_offset": 1, "log_offset": n} for n in (0, 1)]
+    small_lake(
+        tmp_path / "lake", audit_events=events, group_members=members, offsets=offsets,
+        offset_commits=[commit(1, 5)],
+    )  # fmt: skip
+    with served(tmp_path / "lake") as port:
+        (link,) = [each["url"] for each in json.loads(get(port, "/search?q=ap").text)]
+        assert link == "/client?client=app"
+        shown = page(port, link)
+        assert [row[0] for row in shown.rows][:1] == ["g"]
+        assert [row[1:3] for row in shown.rows[1:]] == [["commit", "g"]] * 2
+        assert [row[0] for row in page(port, "/client?principal=User:alice").rows] == [row[0] for row in shown.rows[1:]]
+        assert page(port, "/topic?topic=t").rows == [["g", "2", "1970-01-01T00:00:00.000Z"]]
+        assert "No group has an offset" in page(port, "/topic?topic=none").text
+        small_lake(tmp_path / "lake", offset_commits=[commit(2, 5, group_id="later-app")])
+        assert len(json.loads(get(port, "/search?q=app").text)) == 2
 
 
 def test_the_data_of_a_chart(port: int) -> None:

@@ -19,11 +19,14 @@ from offsetlake.queries.diff import diff, diff_by_group
 from offsetlake.queries.exploring.commits import Filters, commits_page, parse_position
 from offsetlake.queries.exploring.group_state import Row, expiry, group_at, group_now
 from offsetlake.queries.exploring.keys import Key
+from offsetlake.queries.exploring.names import KINDS, Names, committed_to, events_by, memberships
 from offsetlake.queries.exploring.series import Series, notable_changes, series
 from offsetlake.queries.exploring.step import Step, step
 from offsetlake.queries.exploring.timeline import Timeline, Timelines
 
 MAX_NOTABLE = 20
+MAX_FOUND = 8
+MAX_LISTED = 500
 _MAX_CACHED = 8
 _MAX_QUERIES_AT_ONCE = 2  # each may use the memory that the engine permits
 
@@ -40,6 +43,8 @@ class Answers:
         self._timelines, self._timeline_lock = Timelines(), threading.Lock()
         self._timeline: Timeline | None = None
         self._timeline_versions: tuple[int, ...] = ()
+        self._names, self._names_lock = Names(), threading.Lock()
+        self._names_versions: tuple[int, ...] = ()
         self._running = threading.BoundedSemaphore(_MAX_QUERIES_AT_ONCE)
 
     def groups(self, state: PageState, visitor: Visitor) -> tuple[pa.Table, int]:
@@ -140,6 +145,34 @@ class Answers:
         with self._running:
             self._check_visible(lake, state, visitor)
             return step(lake, state.group, state.topic, state.partition, *position)
+
+    def search(self, text: str, visitor: Visitor) -> list[tuple[str, str]]:
+        """Return kinds and names that contain a text; only groups for visitors that do not see all groups."""
+        if not text:
+            return []
+        lake = self.open()
+        versions = (*lake.versions("offset_commits", "group_records", "audit_events", "group_members").values(),)
+        with self._names_lock:
+            if versions != self._names_versions:
+                self._names.update(lake)
+                self._names_versions = versions
+            kinds = KINDS if visitor.access.sees_all() else ("group",)
+            return [(kind, name) for kind in kinds for name in self._names.find(kind, text, MAX_FOUND, visitor.sees)]
+
+    def topic(self, state: PageState, visitor: Visitor) -> pa.Table:
+        """Return the groups that the visitor sees and that have offsets of a topic."""
+        with self._running:
+            return visitor.visible(committed_to(self.open(), state.topic, MAX_LISTED))
+
+    def client(self, principal: str, client_id: str, visitor: Visitor) -> tuple[pa.Table, pa.Table]:
+        """Return the audit events of a principal or client id, and its memberships, of groups that the visitor sees."""
+        lake = self.open()
+        with self._running:
+            events, members = (
+                events_by(lake, principal, client_id, MAX_LISTED),
+                memberships(lake, client_id, MAX_LISTED),
+            )
+        return visitor.visible(events), visitor.visible(members)
 
     @staticmethod
     def _check_visible(lake: Lake, state: PageState, visitor: Visitor) -> None:

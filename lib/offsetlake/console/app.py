@@ -15,7 +15,7 @@ from offsetlake.console.answers import Answers
 from offsetlake.console.changing.workbench import Workbench
 from offsetlake.console.hosts import is_local
 from offsetlake.console.pages import render
-from offsetlake.console.routes import changes, groups, review, sign_in, static_files, steps, what_if
+from offsetlake.console.routes import changes, groups, review, search, sign_in, static_files, steps, what_if
 from offsetlake.console.state import PageState
 from offsetlake.errors import BadRequest, OffsetlakeError
 from offsetlake.location.locate import LakeLocation
@@ -53,6 +53,7 @@ def application(
     answers, lake = Answers(location), str(location)
     groups.add_routes(app, answers, lake)
     steps.add_routes(app, answers, lake)
+    search.add_routes(app, answers, lake)
     changes.add_routes(app, bench, source)
     what_if.add_routes(app, answers, lake, policy)
     review.add_routes(app, answers, lake, bench)

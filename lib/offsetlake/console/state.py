@@ -1,7 +1,7 @@
 """The state of a page as its URL contains it, and the command that gives the same answer."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from urllib.parse import urlencode
 
@@ -120,9 +120,14 @@ class PageState:
         query = urlencode([*replace(self, **changes).parameters()])  # type: ignore[arg-type]
         return f"{path}?{query}" if query else path
 
-    def elsewhere(self, path: str, **selection: str | int) -> str:
-        """Return the address of another page at the same instants, with nothing else but a selection."""
-        return PageState(at=self.at, second=self.second).url(path, **selection)
+    def elsewhere(self, path: str, *, extra: Sequence[tuple[str, str]] = (), **selection: str | int) -> str:
+        """Return the address of another page at the same instants, with nothing else but a selection.
+
+        `extra` are parameters that only that page has.
+        """
+        state = PageState(at=self.at, second=self.second, **selection)  # type: ignore[arg-type]
+        query = urlencode([*extra, *state.parameters()])
+        return f"{path}?{query}" if query else path
 
 
 def command_line(*words: str, **options: str | int | None) -> str:

@@ -48,7 +48,7 @@
     }
 
     draw() {
-      const {steps, ends, commits, marks} = this.data, shown = period || whole
+      const {steps, ends, commits, marks} = this.data, shown = period || whole || this.data.period
       this.plot?.destroy()
       this.place.classList.remove("skeleton")
       const last = steps.time.length - 1, end = Math.max(shown[1], steps.time[last] ?? 0)
@@ -62,7 +62,7 @@
         12 + 7 * Math.max(5, ...(values || []).map(value => value.length))}
       const hasLag = ends.lag.some(lag => lag !== null)
       this.plot = new uPlot({
-        width: this.place.clientWidth, height: HEIGHT, ms: 1, legend: {show: false},
+        width: this.place.clientWidth, height: HEIGHT, ms: 1, padding: [null, 28, null, null], legend: {show: false},
         tzDate: time => uPlot.tzDate(new Date(time), "Etc/UTC"),
         scales: {x: {range: () => shown[0] < shown[1] ? shown : [shown[0] - 1000, shown[1] + 1000]}, lag: {range: (_, low, high) => [0, high || 1]}},
         cursor: {drag: {x: true, y: false, setScale: false}, points: {size: 7}},

@@ -42,3 +42,66 @@ for (const slider of document.querySelectorAll("input[data-sets]")) {
     event.preventDefault()
   })
 }
+{
+  const field = document.getElementById("search"), list = document.getElementById("found")
+  let waiting = 0, request = null, active = -1
+  const options = () => [...list.querySelectorAll("[role=option]")]
+  const close = () => {
+    list.hidden = true
+    active = -1
+    field.setAttribute("aria-expanded", "false")
+    field.removeAttribute("aria-activedescendant")
+  }
+  const choose = index => {
+    active = index
+    options().forEach((option, i) => option.setAttribute("aria-selected", String(i === index)))
+    if (index < 0) return field.removeAttribute("aria-activedescendant")
+    field.setAttribute("aria-activedescendant", `found-${index}`)
+    options()[index].scrollIntoView({block: "nearest"})
+  }
+  const show = found => {
+    list.replaceChildren(...found.map((each, i) => {
+      const option = Object.assign(document.createElement("a"), {href: each.url, id: `found-${i}`, tabIndex: -1})
+      const kind = Object.assign(document.createElement("small"), {textContent: each.kind})
+      option.setAttribute("role", "option")
+      option.setAttribute("aria-selected", "false")
+      option.append(kind, each.name)
+      return option
+    }))
+    if (!found.length) {
+      const none = Object.assign(document.createElement("span"), {textContent: "Nothing found."})
+      none.setAttribute("role", "option")
+      none.setAttribute("aria-disabled", "true")
+      list.append(none)
+    }
+    active = -1
+    list.hidden = false
+    field.setAttribute("aria-expanded", "true")
+  }
+  field.addEventListener("input", () => {
+    clearTimeout(waiting)
+    request?.abort()
+    if (!field.value) return close()
+    waiting = setTimeout(async () => {
+      request = new AbortController()
+      const address = new URL("/search", location)
+      for (const {name, value} of field.form.elements) if (name) address.searchParams.set(name, value)
+      try {
+        const response = await fetch(address, {signal: request.signal})
+        if (response.ok) show(await response.json())
+      } catch (error) {
+        if (error.name !== "AbortError") close()
+      }
+    }, 120)
+  })
+  field.addEventListener("keydown", event => {
+    const links = options().filter(option => option.href)
+    const move = {ArrowDown: 1, ArrowUp: -1}[event.key]
+    if (move && !list.hidden && links.length) choose((active + move + links.length + (active < 0 && move < 0 ? 1 : 0)) % links.length)
+    else if (event.key === "Enter" && active >= 0) links[active].click()
+    else if (event.key === "Escape" && !list.hidden) close()
+    else return
+    event.preventDefault()
+  })
+  field.addEventListener("blur", event => { if (!list.contains(event.relatedTarget)) setTimeout(close, 200) })
+}

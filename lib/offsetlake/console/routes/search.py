@@ -1,0 +1,56 @@
+"""Search while typing, and the pages of what it finds besides groups: topics, principals and client ids."""
+
+from dataclasses import replace
+
+from fastapi import FastAPI, Response
+from fastapi.responses import JSONResponse
+
+from offsetlake.console.access import Reader
+from offsetlake.console.answers import Answers
+from offsetlake.console.pages import page_response
+from offsetlake.console.routes.parameters import Text, Times
+from offsetlake.console.state import PageState, command_line
+from offsetlake.queries.questions import quoted
+from offsetlake.util.escaping import visible
+
+_TITLES = {"group": "Group", "topic": "Topic", "principal": "Principal", "client": "Client id"}
+
+
+def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
+    """Add the routes to an application; commands on the pages name `lake`."""
+
+    @app.get("/search")
+    def search(visitor: Reader, times: Times, q: Text = "") -> Response:
+        found = answers.search(q, visitor)
+        return JSONResponse(
+            [{"kind": _TITLES[kind], "name": visible(name), "url": _address(times, kind, name)} for kind, name in found]
+        )
+
+    @app.get("/topic")
+    def topic(visitor: Reader, times: Times, topic: Text) -> Response:
+        shown = replace(times, topic=topic)
+        rows = answers.topic(shown, visitor).to_pylist()
+        command = command_line("offsets", topic=topic, lake=lake)
+        return page_response("topic.html", shown, command, rows=rows)
+
+    @app.get("/client")
+    def client(visitor: Reader, times: Times, principal: Text = "", client: Text = "") -> Response:
+        events, members = answers.client(principal, client, visitor)
+        if principal:
+            command = command_line("audit-events", principal=principal, lake=lake)
+        else:
+            sql = f"SELECT * FROM audit_events WHERE client_id = {quoted(client)} ORDER BY log_timestamp DESC"  # noqa: S608
+            command = command_line("sql", sql, lake=lake)
+        return page_response(
+            "client.html", times, command, name=principal or client, kind="Principal" if principal else "Client id",
+            events=events.to_pylist(), members=members.to_pylist(),
+        )  # fmt: skip
+
+
+def _address(times: PageState, kind: str, name: str) -> str:
+    """Return the address of the page about a name."""
+    if kind == "group":
+        return times.elsewhere("/group", group=name)
+    if kind == "topic":
+        return times.elsewhere("/topic", topic=name)
+    return times.elsewhere("/client", extra=((kind, name),))

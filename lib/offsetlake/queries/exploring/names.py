@@ -1,0 +1,93 @@
+"""The names in a lake, to search while typing: groups, topics, principals and client ids; and what a client did."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offsetlake.lake.files import active_files
+from offsetlake.lake.history_files import file_dataset
+from offsetlake.lake.lake import Lake
+from offsetlake.queries.questions import quoted
+
+KINDS = ("group", "topic", "principal", "client")
+_NAMES = {
+    "offset_commits": {"group_id": "group", "topic": "topic"},
+    "group_records": {"group_id": "group"},
+    "audit_events": {"principal": "principal", "client_id": "client"},
+    "group_members": {"client_id": "client"},
+}
+"""By table, the kind of name in each column."""
+
+_BATCH_ROWS = 1 << 18
+
+
+@dataclass(slots=True)
+class Names:
+    """Finds names in history and among the members of groups; each file is read once, because files do not change.
+
+    Memory grows with the number of distinct names. If a file was removed, all are read again, because history may have
+    been dropped.
+    """
+
+    _read: set[tuple[str, str]] = field(default_factory=set)
+    _names: dict[str, set[str]] = field(default_factory=dict)
+    _sorted: dict[str, pa.Array] = field(default_factory=dict)
+
+    def update(self, lake: Lake) -> None:
+        """Read the files that are new since the last call."""
+        tables = [table for table in _NAMES if table in lake.tables()]
+        files = {(table, file["path"]) for table in tables for file in active_files(lake, table)}
+        if not self._read <= files or not self._sorted:
+            self._read, self._names = set(), {kind: set() for kind in KINDS}
+        for table, path in files - self._read:
+            for kind, values in _names_of(lake, table, path):
+                self._names[kind].update(values)
+        if files != self._read or not self._sorted:
+            self._sorted = {kind: pa.array(sorted(names), pa.string()) for kind, names in self._names.items()}
+        self._read = files
+
+    def find(self, kind: str, text: str, limit: int, is_visible: Callable[[str], bool]) -> list[str]:
+        """Return names that contain a text, in any case; those that begin with it first, then shorter ones."""
+        names = self._sorted[kind]
+        found = names.filter(pc.match_substring(names, text, ignore_case=True)).to_pylist()
+        low = text.lower()
+        found.sort(key=lambda name: (not name.lower().startswith(low), len(name), name))
+        chosen: list[str] = []
+        for name in found:
+            if len(chosen) == limit:
+                break
+            if is_visible(name):
+                chosen.append(name)
+        return chosen
+
+
+def _names_of(lake: Lake, table: str, path: str) -> Iterator[tuple[str, list[str]]]:
+    columns = _NAMES[table]
+    scanner = file_dataset(lake, table, [path], dictionaries=True).scanner(columns=[*columns], batch_size=_BATCH_ROWS)
+    for batch in scanner.to_batches():
+        for column, kind in columns.items():
+            yield kind, pc.unique(batch[column]).cast(pa.string()).drop_null().to_pylist()
+
+
+def events_by(lake: Lake, principal: str, client_id: str, limit: int) -> pa.Table:
+    """Return the newest audit events of a principal or client id, rows of `audit_events`; empty texts are any."""
+    wanted = {"principal": principal, "client_id": client_id}
+    where = " AND ".join(f"{column} = {quoted(value)}" for column, value in wanted.items() if value) or "false"
+    order = "ORDER BY log_timestamp DESC NULLS LAST, log_partition, log_offset DESC"
+    return lake.query(f"SELECT * FROM audit_events WHERE {where} {order} LIMIT {limit}", "audit_events")  # noqa: S608
+
+
+def memberships(lake: Lake, client_id: str, limit: int) -> pa.Table:
+    """Return the members with a client id: group_id, member_id, client_host, subscribed_topics; by group."""
+    columns = "group_id, member_id, client_host, subscribed_topics"
+    where = f"WHERE client_id = {quoted(client_id)} ORDER BY group_id, member_id LIMIT {limit}"
+    return lake.query(f"SELECT {columns} FROM group_members {where}", "group_members")  # noqa: S608
+
+
+def committed_to(lake: Lake, topic: str, limit: int) -> pa.Table:
+    """Return how many offsets each group has of a topic, and the newest commit: group_id, offsets, commit_timestamp."""
+    columns = "group_id, count(*) AS offsets, max(commit_timestamp) AS commit_timestamp"
+    where = f"WHERE topic = {quoted(topic)} GROUP BY group_id ORDER BY group_id LIMIT {limit}"
+    return lake.query(f"SELECT {columns} FROM offsets {where}", "offsets")  # noqa: S608
