@@ -282,3 +282,11 @@ def test_an_interruption_ends_all_processes(tmp_path: Path, monkeypatch: pytest.
         for_each(["waiting", "b"], work, tmp_path, interrupt)
     with pytest.raises(ProcessLookupError):
         os.kill(pids[0], 0)
+
+
+def test_an_interruption_during_a_fork_is_not_lost(tmp_path: Path) -> None:
+    armed = [True]
+    os.register_at_fork(after_in_parent=lambda: armed and armed.pop() and signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        for_each(["a"], lambda _name, _folder: None, tmp_path, lambda _done, _total: None)
+    assert not armed

@@ -18,10 +18,13 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkProcess
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from offsetlake.cli.progress import Progress
 from offsetlake.errors import NotInLake, OffsetlakeError
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 MAX_PROCESSES = 8
 """The maximum number of processes at a time, if there are as many cores: each may need 1 GB of memory."""
@@ -78,8 +81,9 @@ def for_each(names: Sequence[str], work: Work, folder: Path, advance: Callable[[
             while left and len(running) < limit:
                 name = left.pop(0)
                 process = processes.Process(target=_run, args=(work, name, folders[name]), name=name)
-                process.start()
-                running.append(process)
+                with _interrupted_later():
+                    process.start()
+                    running.append(process)
             ended = wait([process.sentinel for process in running])
             for process in [process for process in running if process.sentinel in ended]:
                 running.remove(process)
@@ -91,6 +95,19 @@ def for_each(names: Sequence[str], work: Work, folder: Path, advance: Callable[[
             process.kill()  # it only reads the lake
             process.join()
     return [_outcome(name, folders[name], exit_codes[name]) for name in names]
+
+
+@contextmanager
+def _interrupted_later() -> Iterator[None]:
+    """Delay Ctrl-C until the end of the block: what its handler raises during a fork is ignored by Python."""
+    arrived: list[tuple[int, FrameType | None]] = []
+    handler = signal.signal(signal.SIGINT, lambda number, frame: arrived.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if arrived and callable(handler):
+        handler(*arrived[0])
 
 
 def _run(work: Work, name: str, folder: Path) -> None:
