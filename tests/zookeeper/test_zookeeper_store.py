@@ -28,7 +28,8 @@ from support.zookeeper.ensemble import Ensemble, open_client, put_offsets
 
 pytestmark = pytest.mark.slow
 
-NOT_AVAILABLE = 15  # COORDINATOR_NOT_AVAILABLE
+NOT_AVAILABLE, NON_EMPTY_GROUP = 15, 68  # COORDINATOR_NOT_AVAILABLE is the first
+DELETE_GROUPS, OFFSET_DELETE = 42, 47
 
 
 def serving(folder: Path, ensemble: Ensemble, chroot: str = "", **settings: object) -> Serving:
@@ -135,6 +136,25 @@ def test_unavailable_zookeeper_refuses_commits_and_blocks_nothing_else(tmp_path:
         assert znodes(client, "g") == {("orders", 0): b"4"}
         client.stop()
         client.close()
+
+
+def test_group_with_active_consumers_in_zookeeper_is_not_deleted(
+    tmp_path: Path, ensemble: Ensemble, chroot: str, client: KazooClient
+) -> None:
+    put_offsets(client, "used", {("orders", "0"): b"5"})
+    client.create("/consumers/used/ids/app_host-1", ephemeral=True, makepath=True)
+    with serving(tmp_path, ensemble, chroot) as served, WireClient(loaded(served).bootstrap) as wire:
+        assert fetched(served.bootstrap, "used") == {("orders", 0): 5}
+        result = wire.ask(DELETE_GROUPS, 1, {"groups_names": ["used"]})["results"][0]
+        assert result["error_code"] == NON_EMPTY_GROUP
+        topics = [{"name": "orders", "partitions": [{"partition_index": 0}]}]
+        assert wire.ask(OFFSET_DELETE, 0, {"group_id": "used", "topics": topics})["error_code"] == 0
+        served.wait_for_line("it has active consumers in ZooKeeper: app_host-1")
+        assert fetched(served.bootstrap, "used") == {("orders", 0): 5}  # ZooKeeper decides
+        client.delete("/consumers/used/ids/app_host-1")
+        assert wire.ask(DELETE_GROUPS, 1, {"groups_names": ["used"]})["results"][0]["error_code"] == 0
+        assert fetched(served.bootstrap, "used") == {}
+        wait_for(lambda: client.exists("/consumers/used"), None)
 
 
 def test_names_that_no_znode_can_have_harm_nobody(

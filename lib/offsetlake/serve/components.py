@@ -95,7 +95,7 @@ class ServerComponents:
             settings.log_partitions,
             settings.commits_recorded,
             self.quota,
-            LOG_STORE if self.zookeeper_store is None else self.zookeeper_store,
+            self.zookeeper_store or LOG_STORE,
         )
         self.fetches = self._fetches()
         self.log_partition = self.commits.log_partition
@@ -108,7 +108,12 @@ class ServerComponents:
         self.share_states = ShareStates(self.writes, self.topics, settings.coordinator, loop)
         self.share_partitions = SharePartitions(self.membership, self.share_states, self.store, loop)
         self.deletions = Deletions(
-            self.store, self.topics, self.writes, self.log_partition, self.share_partitions.delete_states
+            self.store,
+            self.topics,
+            self.writes,
+            self.log_partition,
+            self.share_partitions.delete_states,
+            self.zookeeper_store or LOG_STORE,
         )
         if cluster is not None:
             cluster.changed += [self.membership.topic_changes.add, self.share_states.topics_changed]

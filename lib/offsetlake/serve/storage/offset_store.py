@@ -12,8 +12,7 @@ Answer = Callable[[int], None]
 class OffsetStore(Protocol):
     """A store of offsets.
 
-    `error` is the error code of all commits for now: while the store is loaded, or is not available. A deletion needs
-    no method: the store follows the tombstones in the log.
+    `error` is the error code of all commits for now: while the store is loaded, or is not available.
     """
 
     error: int
@@ -24,6 +23,9 @@ class OffsetStore(Protocol):
     def get(self, groups: Sequence[bytes], answer: Answer) -> None:
         """Answer when the served offsets of groups are those that are stored."""
 
+    def delete(self, group: bytes, answer: Answer) -> None:
+        """Answer whether a group may be deleted; the store then follows the tombstones in the log."""
+
 
 class _Log:
     error = NONE
@@ -32,6 +34,9 @@ class _Log:
         answer(NONE)
 
     def get(self, _groups: Sequence[bytes], answer: Answer) -> None:
+        answer(NONE)
+
+    def delete(self, _group: bytes, answer: Answer) -> None:
         answer(NONE)
 
 

@@ -26,6 +26,7 @@ from offsetlake.serve.auth.principals import RequestContext
 from offsetlake.serve.protocol.encoding import Lazy, Values
 from offsetlake.serve.protocol.topics import Topics
 from offsetlake.serve.steps import Share, Work
+from offsetlake.serve.storage.offset_store import LOG_STORE, OffsetStore
 from offsetlake.serve.storage.store import Store
 from offsetlake.serve.writes.rounds import Writes
 from offsetlake.util.times import now_ms
@@ -173,9 +174,10 @@ class Deletions:
         writes: Writes,
         log_partition: LogPartition,
         delete_states: Callable[[bytes, Callable[[int], None]], None],
+        offset_store: OffsetStore = LOG_STORE,
     ) -> None:
         self._store, self._topics, self._writes, self._log_partition = store, topics, writes, log_partition
-        self._delete_states = delete_states
+        self._delete_states, self._offset_store = delete_states, offset_store
 
     def delete_group(
         self, group: bytes, audit: Headers, done: Callable[[int], None], share: Share | None = None
@@ -193,7 +195,7 @@ class Deletions:
         if kind is not None and kind["group_type"] == "share":
             self._delete_states(group, states_deleted)
         else:
-            states_deleted(NONE)
+            self._offset_store.delete(group, states_deleted)
 
     def delete_offset(
         self, group: bytes, topic: bytes, partition: int, audit: Headers, done: Callable[[int], None]

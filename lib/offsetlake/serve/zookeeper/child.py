@@ -20,7 +20,7 @@ from kazoo.exceptions import KazooException, NoNodeError, NotEmptyError
 from offsetlake.errors import OffsetlakeError
 from offsetlake.serve.zookeeper.frames import LENGTH, Message, Row, frame
 from offsetlake.util.properties import read_properties
-from offsetlake.zookeeper.active_consumers import ROOT
+from offsetlake.zookeeper.active_consumers import ROOT, active_consumers
 from offsetlake.zookeeper.client import SETTINGS, ZooKeeperAddress, connected, read_many
 from offsetlake.zookeeper.offset_values import offset_in
 from offsetlake.zookeeper.writing import CHANGED_MEANWHILE, OffsetChange, compare, is_name, write
@@ -67,6 +67,8 @@ def answer(client: KazooClient, request: Message) -> Message:
         return {"rows": read_groups(client, request["read"])}
     if "list" in request:
         return {"groups": client.retry(client.get_children, ROOT)}
+    if "active" in request:
+        return {"active": active_consumers(client, [group for group in request["active"] if is_name(group)])}
     return make_equal(client, request)
 
 
@@ -78,6 +80,7 @@ def make_equal(client: KazooClient, request: Message) -> Message:
         for group, topic, partition, offset in rows
     ]
     compare(client, changes, spares_active=request["spares_active"])
+    spare_active(client, changes)
     if not request["overwrite"]:
         for change in changes:
             if change.outcome == "planned" and change.previous is not None:
@@ -92,6 +95,15 @@ def make_equal(client: KazooClient, request: Message) -> Message:
         "different": [[n, offset_in(each.previous or b"")[0]] for n, each in numbered if each.outcome == DIFFERENT],
         "refused": [[n, _reason(each)] for n, each in numbered if each.outcome == "refused"],
     }
+
+
+def spare_active(client: KazooClient, changes: Sequence[OffsetChange]) -> None:
+    """Refuse planned deletions of offsets of groups with active consumers, whose offsets others need."""
+    deleted = [change for change in changes if change.outcome == "planned" and change.content is None]
+    active = active_consumers(client, [*dict.fromkeys(change.group_id for change in deleted)])
+    for change in deleted:
+        if change.group_id in active:
+            change.refuse(active[change.group_id])
 
 
 def _reason(change: OffsetChange) -> str | None:

@@ -17,8 +17,9 @@ Message = dict[str, Any]
 | rows               | Offsets, as Row; those of a group follow each other |
 | more               | True: the next request continues this one, which has no answer of its own |
 | overwrite          | True: znodes with another offset are changed; False: they are reported |
-| spares_active      | Whether groups with active consumers are refused |
+| spares_active      | Whether groups with active consumers are refused; deletions of their offsets always are |
 | read               | In place of the others: the groups whose offsets are requested |
+| active             | In place of the others: the groups whose active consumers are requested |
 | list               | In place of the others: requests the names of all groups |
 
 | Field of an answer | Description |
@@ -28,6 +29,7 @@ Message = dict[str, Any]
 | refused            | [number of the row, reason] of each row that was refused: send it again later |
 | rows               | To `read`: the offsets, as Row; -1 for a znode that contains none |
 | groups             | To `list`: the names |
+| active             | To `active`: a text for each group that has active consumers |
 | error              | In place of all others: why ZooKeeper cannot be used |
 """
 

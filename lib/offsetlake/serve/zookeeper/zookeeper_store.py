@@ -17,6 +17,7 @@ from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.error_codes import (
     COORDINATOR_LOAD_IN_PROGRESS,
     COORDINATOR_NOT_AVAILABLE,
+    NON_EMPTY_GROUP,
     NONE,
 )
 from offsetlake.kafka.placement import partition_for_group
@@ -48,6 +49,7 @@ class ZooKeeperStore(DualCommits):
         self.error = COORDINATOR_LOAD_IN_PROGRESS
         self._puts: list[tuple[bytes, Answer]] = []
         self._gets: list[tuple[Sequence[bytes], Answer]] = []
+        self._deletes: list[tuple[bytes, Answer]] = []
 
     def put(self, group: bytes, answer: Answer) -> None:
         """Answer when the offsets of a group that are durable in the log by now are in ZooKeeper."""
@@ -63,6 +65,14 @@ class ZooKeeperStore(DualCommits):
             answer(self.error)
         else:
             self._gets.append((groups, answer))
+            self._changed.event.set()
+
+    def delete(self, group: bytes, answer: Answer) -> None:
+        """Answer NON_EMPTY_GROUP if a group has active consumers in ZooKeeper."""
+        if self.error:
+            answer(self.error)
+        else:
+            self._deletes.append((group, answer))
             self._changed.event.set()
 
     async def run(self) -> None:
@@ -100,11 +110,14 @@ class ZooKeeperStore(DualCommits):
 
     async def _handle(self) -> None:
         """Handle the requests that were added by now."""
-        puts, gets = len(self._puts), len(self._gets)
+        puts, gets, deletes = len(self._puts), len(self._gets), len(self._deletes)
         move_keys(self._refused, self._waiting)
         await self._write_changes()
         for group, answer in _taken(self._puts, puts):
             answer(COORDINATOR_NOT_AVAILABLE if group in self._refused else NONE)
+        self._give_up_deletions()
+        if deletes:
+            await self._answer_deletes(deletes)
         groups = [*dict.fromkeys(name for names, _ in self._gets[:gets] for name in names)]
         error = NONE
         try:
@@ -116,11 +129,28 @@ class ZooKeeperStore(DualCommits):
             answer(error)
         self.error = NONE
 
+    async def _answer_deletes(self, number: int) -> None:
+        names = [group.decode("utf-8", "surrogateescape") for group, _ in self._deletes[:number]]
+        active = (await self._request({"active": names}, _no_rows))["active"]
+        for (_, answer), name in zip(_taken(self._deletes, number), names, strict=False):
+            answer(NON_EMPTY_GROUP if name in active else NONE)
+
+    def _give_up_deletions(self) -> None:
+        """Forget refused deletions of offsets, so that the next reading takes these offsets over from ZooKeeper."""
+        for group, names in [*self._refused.items()]:
+            kept = {name for name in names if self._store.find(group, name[:-4], int.from_bytes(name[-4:])) is not None}
+            self._refused[group] = kept
+            if not kept:
+                del self._refused[group]
+
     def _unavailable(self, reason: str) -> None:
         """Answer all requests with an error; commits among them are in the log, and will be in ZooKeeper later."""
         super()._unavailable(reason)
         self.error = self.error or COORDINATOR_NOT_AVAILABLE
-        for _, answer in [*_taken(self._puts, len(self._puts)), *_taken(self._gets, len(self._gets))]:
+        answers = [answer for waiting in (self._puts, self._gets, self._deletes) for _, answer in waiting]
+        for waiting in (self._puts, self._gets, self._deletes):
+            waiting.clear()
+        for answer in answers:
             answer(self.error)
 
     async def _read(self, groups: Sequence[bytes], *, creates_missing: bool = False) -> None:
