@@ -1,9 +1,14 @@
 """Who sees what in the console: sign-in, sessions, permissions by group, and requests of other sites."""
 
+import http.client
+import ssl
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import trustme
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
@@ -11,6 +16,7 @@ from console.test_console import ROUTES
 from offsetlake.console import sessions
 from offsetlake.console.access import CHECKS, public
 from offsetlake.console.app import CheckedRequests, application
+from offsetlake.console.changing.review import SUBJECTS
 from offsetlake.serve.auth.credentials import Credentials
 from support.console.served import POLICY, Answer, Page, gate, get, post, served
 from support.queries.lakes import commit, small_lake
@@ -33,9 +39,20 @@ GROUPS = ("billing-eu", "billing-us", "payroll")
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("access") / "lake"
-    rows = [{"group_id": name, "topic": "t", "partition": 0} for name in GROUPS]
+    rows = [{"group_id": name, "topic": f"{name}-t", "partition": 0} for name in GROUPS]
+    events = [
+        {
+            "group_id": name,
+            "principal": f"User:{name}-app",
+            "client_id": f"{name}-client",
+            "log_offset": n,
+            "address": "",
+        }
+        for n, name in enumerate(GROUPS)
+    ]
     small_lake(
         path,
+        audit_events=[event | {"log_timestamp": 2_000, "last_log_offset": event["log_offset"]} for event in events],
         groups=[{"group_id": name, "state": "Empty", "member_count": 0} for name in GROUPS],
         offsets=[row | {"committed_offset": 5, "log_offset": 1} for row in rows],
         offset_commits=[commit(n, 5, log_timestamp=2_000, **row) for n, row in enumerate(rows)],
@@ -121,7 +138,8 @@ def test_a_session_shows_the_groups_that_the_acl_permits(port: int, tokens: tupl
     "path",
     [
         "/group?group={}", "/group?group={}&at=2500", "/group?group={}&at=1", "/group?group={}&page=7",
-        "/partition?group={}&topic=t&partition=0", "/partition?group={}&topic=none&partition=3",
+        "/partition?group={0}&topic={0}-t&partition=0", "/partition?group={0}&topic=none&partition=3",
+        "/step?group={0}&topic={0}-t&partition=0&record=0:2", "/series?group={0}&topic={0}-t&partition=0",
     ],
 )  # fmt: skip
 def test_a_group_that_may_not_be_read_looks_as_if_it_did_not_exist(
@@ -135,7 +153,37 @@ def test_a_group_that_may_not_be_read_looks_as_if_it_did_not_exist(
     hidden, missing = answer("payroll"), answer("missing")
     assert hidden.status == 400
     assert hidden.text.replace("payroll", "missing") == missing.text
-    assert answer("billing-eu").status == (200 if "none" not in path and "at=1" not in path.split("&") else 400)
+    if not path.startswith("/step"):
+        assert answer("billing-eu").status == (200 if "none" not in path and "at=1" not in path.split("&") else 400)
+
+
+@pytest.mark.parametrize(
+    "path", ["/search?q={}", "/search?q={}-client", "/topic?topic={}-t", "/client?principal=User:{}-app",
+             "/client?client={}-client", "/?q={}", *(f"/review?show={name}&q={{}}" for name in SUBJECTS)]
+)  # fmt: skip
+def test_searches_find_nothing_of_a_group_that_may_not_be_read(
+    port: int, tokens: tuple[Path, dict[str, str]], path: str
+) -> None:
+    cookie = sign_in(port, tokens[1]["dave"])
+    hidden, missing = (get(port, path.format(name), Cookie=cookie) for name in ("payroll", "missing"))
+    assert (hidden.status, hidden.text.replace("payroll", "missing")) == (missing.status, missing.text)
+    if "show" not in path and path != "/search?q={}-client":  # the lake has no members with client ids
+        seen = get(port, path.format("billing-eu"), Cookie=cookie)
+        assert seen.text.replace("billing-eu", "missing") != missing.text
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_token_without_any_permission_sees_no_group_on_any_route(
+    port: int, tokens: tuple[Path, dict[str, str]], route: str
+) -> None:
+    address = ROUTES[route].replace("g001", "payroll").replace("topic=t", "topic=payroll-t").replace("q=g00", "q=")
+    answer = get(port, address.replace("0:200", "0:2"), Cookie=sign_in(port, tokens[1]["nobody"]))
+    shown = answer.text.replace("group payroll", "").replace("topic payroll-t", "")
+    assert answer.status in {200, 303, 400, 403, 404}
+    assert "billing" not in shown
+    if answer.status == 200:
+        assert "payroll-client" not in shown
+        assert "payroll-app" not in shown
 
 
 def test_the_cookie_is_kept_from_scripts_and_other_sites(port: int, tokens: tuple[Path, dict[str, str]]) -> None:
@@ -261,3 +309,38 @@ def test_forms_that_are_too_large_or_malformed_are_refused(
 )
 def test_static_files_are_only_those_of_the_folder(port: int, name: str) -> None:
     assert get(port, f"/static/{name}").status == 404
+
+
+@pytest.mark.slow
+def test_other_machines_reach_the_console_by_tls_only(
+    lake: Path, tokens: tuple[Path, dict[str, str]], tmp_path: Path, run: object
+) -> None:
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1")
+    certificate.private_key_pem.write_to_path(tmp_path / "server.key")
+    certificate.cert_chain_pems[0].write_to_path(tmp_path / "server.pem")
+    options = ["--lake", str(lake), "--http", "0.0.0.0:0", "--credentials", str(tokens[0] / "credentials.json")]
+    code, _, errors = run("console", *options)  # type: ignore[operator]
+    assert (code, "without tls_certificate" in errors) == (2, True)
+    options += ["--tls-certificate", str(tmp_path / "server.pem"), "--tls-key", str(tmp_path / "server.key")]
+    with subprocess.Popen(
+        [sys.executable, "-m", "offsetlake.cli", "console", *options], stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        port = int(process.stderr.readline().rpartition(":")[0].rpartition(":")[2].partition("/")[0])
+        context = ssl.create_default_context()
+        authority.configure_trust(context)
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=300, context=context)
+        own = {"Origin": f"https://127.0.0.1:{port}", "Content-Type": "application/x-www-form-urlencoded"}
+        connection.request("POST", "/sign-in", f"token={tokens[1]['carol']}", own)
+        response = connection.getresponse()
+        cookie = response.getheader("set-cookie") or ""
+        response.read()
+        connection.request("GET", "/", headers={"Cookie": cookie.split(";")[0]})
+        page = connection.getresponse()
+        assert (page.status, "User:carol" in page.read().decode()) == (200, True)
+        connection.close()
+        process.terminate()
+        assert process.wait(timeout=300) == 0
+    assert cookie.startswith("__Host-offsetlake=")
+    assert "Secure" in cookie

@@ -114,6 +114,17 @@ def test_each_form_makes_the_change_of_its_command(
     assert offsets(tmp_path) == {name: value for name, value in (NOW | changed).items() if value is not None}
 
 
+def test_the_page_of_a_step_leads_to_the_offsets_before_it(port: int, tmp_path: Path) -> None:
+    group = Page(get(port, "/partition?group=billing&topic=orders&partition=0").text)
+    step = next(target for target in group.links.values() if target.startswith("/step?"))
+    address = Page(get(port, step).text).links["Return to these offsets"]
+    form = {a["name"]: a.get("value") for _, a in Page(get(port, address).text).tags if a.get("name")}
+    shown = ("kind", "group", "topic", "at")
+    address, _ = submit(port, "/change", form_token(port), {name: form[name] for name in shown})
+    submit(port, f"{address}/execute", form_token(port), {})
+    assert offsets(tmp_path) == NOW | {"orders:0": 990}
+
+
 def test_deleted_offsets_are_restored(port: int, tmp_path: Path) -> None:
     token = form_token(port)
     address, _ = submit(port, "/change", token, {"kind": "undelete", "group": "nightly-report"})

@@ -24,7 +24,7 @@ def add_routes(app: FastAPI, bench: Workbench | None, source: Sequence[str]) -> 
         return bench
 
     @app.get("/change")
-    def form(visitor: Reader, group: Text, kind: Text = "restore", at: Instant = "") -> Response:
+    def form(visitor: Reader, group: Text, kind: Text = "restore", at: Instant = "", topic: Text = "") -> Response:
         _check(visitor, group)
         strategies = {
             name: text
@@ -35,7 +35,12 @@ def add_routes(app: FastAPI, bench: Workbench | None, source: Sequence[str]) -> 
             raise HTTPException(404)
         command = shlex.join(["offsetlake", kind, group, *source])
         return page_response(
-            "change_form.html", PageState(group=group, at=at), command, kind=kind, kinds=KINDS, strategies=strategies
+            "change_form.html",
+            PageState(group=group, topic=topic, at=at),
+            command,
+            kind=kind,
+            kinds=KINDS,
+            strategies=strategies,
         )
 
     @app.post("/change")
