@@ -3,8 +3,9 @@
 python benchmarks/audits.py              20 M commits; writes benchmarks/audits.md
 python benchmarks/audits.py --scale 0.1  a tenth of the commits
 
-The queries are those of `offsetlake audit VIEW --limit 20`, which computes the whole view and returns its worst rows, and
-of `offsetlake audit VIEW --group NAME` for views with a column group_id.
+The queries of DataFusion are those of `offsetlake audit VIEW --limit 20`, and of `offsetlake audit VIEW --group NAME` for
+views with a column group_id; Spark computes the same SELECT over the whole view. CPU time includes the threads of the
+engine. The columns `repeats` and `routine` of history are measured by the bytes of their column chunks.
 """
 
 import argparse
@@ -14,8 +15,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import pyarrow.parquet as pq
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "lib")]
@@ -27,6 +31,7 @@ from offsetlake.log.address import LogAddress  # noqa: E402
 from offsetlake.pipeline.compact.job import compact  # noqa: E402
 from offsetlake.pipeline.ingest.job import ingest  # noqa: E402
 from offsetlake.pipeline.spark import build_session  # noqa: E402
+from offsetlake.queries.audits import audit  # noqa: E402
 from support.oracle.bulk import write_bulk_log  # noqa: E402
 from support.spark_sql import DELTA  # noqa: E402
 
@@ -38,14 +43,34 @@ def ignore_progress(_text: str) -> None:
     pass
 
 
-def measure_query(execute: Callable[[str], Any], sql: str) -> float:
-    """Return the seconds of the faster of two runs, or of the first if it takes long."""
-    durations: list[float] = []
-    while len(durations) < 2 and sum(durations) < MAX_SECONDS_TO_REPEAT:
-        start = time.perf_counter()
-        execute(sql)
-        durations.append(time.perf_counter() - start)
+class Seconds(NamedTuple):
+    """The duration of a query, and the CPU time of this process for it."""
+
+    wall: float
+    cpu: float
+
+
+def measure(execute: Callable[[], Any]) -> Seconds:
+    """Return the faster of two runs, or the first if it takes long."""
+    durations: list[Seconds] = []
+    while len(durations) < 2 and sum(duration.wall for duration in durations) < MAX_SECONDS_TO_REPEAT:
+        start, cpu = time.perf_counter(), time.process_time()
+        execute()
+        durations.append(Seconds(time.perf_counter() - start, time.process_time() - cpu))
     return min(durations)
+
+
+def bytes_of_steps(lake: Lake) -> tuple[int, int]:
+    """Return the bytes of the columns `repeats` and `routine` of history, and those of all columns."""
+    steps = every = 0
+    for path in lake.table_location("offset_commits").path.glob("*.parquet"):
+        metadata = pq.ParquetFile(path).metadata
+        for group in range(metadata.num_row_groups):
+            for number in range(metadata.num_columns):
+                column = metadata.row_group(group).column(number)
+                every += column.total_compressed_size
+                steps += column.total_compressed_size * (column.path_in_schema in {"repeats", "routine"})
+    return steps, every
 
 
 def measure_views(commits: int, groups: int, folder: Path) -> tuple[list[str], str]:
@@ -56,31 +81,32 @@ def measure_views(commits: int, groups: int, folder: Path) -> tuple[list[str], s
     ingest(lambda: spark, lake, LogAddress(folder=folder / "log"), ignore_progress)
     compact(lambda: spark, lake, ignore_progress)
     offsetlake.register_views(spark, lake.location.path)
-    one_group = "WHERE group_id = '{}'".format(lake.query("SELECT min(group_id) AS name FROM offsets")["name"][0])
-    engines: list[Callable[[str], Any]] = [lake.query, lambda sql: spark.sql(sql).collect()]
-    count_seconds = [measure_query(execute, COUNT) for execute in engines]
-    rows = [row("count by group", count_seconds, count_seconds, None)]
+    one_group = lake.query("SELECT min(group_id) AS name FROM offsets")["name"][0].as_py()
+    counts = [measure(partial(lake.query, COUNT)), measure(lambda: spark.sql(COUNT).collect())]
+    rows = [row("count by group", counts, counts, None)]
     for name, view in views().items():
         print(f"{name} …", file=sys.stderr, flush=True)
         sql = f"SELECT * FROM {name} ORDER BY {view.order} LIMIT 20"
-        one_group_seconds = (
-            measure_query(lake.query, f"SELECT * FROM {name} {one_group} LIMIT 1000")
-            if "group_id" in view.columns
-            else None
-        )
-        rows.append(
-            row(f"`{name}`", [measure_query(execute, sql) for execute in engines], count_seconds, one_group_seconds)
-        )
-    description = f"{commits / 1e6:g} M commits of {groups:,} groups, {lake.count('offsets'):,} offsets"
+        of_group = measure(partial(audit, lake, name, one_group, limit=1000)) if "group_id" in view.columns else None
+        durations = [measure(partial(audit, lake, name, limit=20)), measure(spark.sql(sql).collect)]
+        rows.append(row(f"`{name}`", durations, counts, of_group))
+    steps, every = bytes_of_steps(lake)
+    description = (
+        f"{commits / 1e6:g} M commits of {groups:,} groups, {lake.count('offsets'):,} offsets; {steps / every:.1%} of "
+        f"history are the columns `repeats` and `routine`, {lake.count('offset_commits', 'routine') / commits:.1%} of the "
+        "commits are routine"
+    )
     spark.stop()
     return rows, description
 
 
-def row(name: str, query_seconds: list[float], count_seconds: list[float], one_group_seconds: float | None) -> str:
+def row(name: str, durations: list[Seconds], counts: list[Seconds], of_group: Seconds | None) -> str:
+    (ours, spark), (count, spark_count) = durations, counts
     cells = [
-        f"{seconds:.2f} s | {seconds / count:.1f}" for seconds, count in zip(query_seconds, count_seconds, strict=True)
+        f"{ours.wall:.2f} s | {ours.wall / count.wall:.1f} | {ours.cpu:.2f} s | {ours.cpu / count.cpu:.1f}",
+        f"{spark.wall:.2f} s | {spark.wall / spark_count.wall:.1f}",
     ]
-    return f"| {name} | {' | '.join(cells)} | {'' if one_group_seconds is None else f'{one_group_seconds:.2f} s'} |"
+    return f"| {name} | {' | '.join(cells)} | {'' if of_group is None else f'{of_group.wall:.2f} s'} |"
 
 
 def main() -> None:
@@ -91,7 +117,10 @@ def main() -> None:
     commits, groups = int(20_000_000 * arguments.scale), int(20_000 * arguments.scale) or 1
     with tempfile.TemporaryDirectory() as folder:
         rows, description = measure_views(commits, groups, Path(folder))
-    header = ["| view | DataFusion | ratio | Spark | ratio | one group, DataFusion |", "|---|---|---|---|---|---|"]
+    header = [
+        "| view | DataFusion | ratio | CPU time | ratio | Spark | ratio | one group, DataFusion |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     table = "\n".join([*header, *rows])
     machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     text = f"# Audits\n\n`python benchmarks/audits.py`, {machine}: {description}. `ratio`: to the duration of the count by group.\n\n{table}\n"

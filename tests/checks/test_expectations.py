@@ -189,6 +189,16 @@ FAULTS: list[tuple[str, Fault, Row]] = [
     ),
     ("records_out_of_range", append("offset_commits", NEWEST_INGEST, log_partition=8), {"log_partition": 8}),
     ("records_twice", append("offset_commits", NEWEST_INGEST), {"log_partition": 9, "copies": 2}),
+    (
+        "steps_not_of_history",
+        append("offset_commits", "group_id = 'mailer' AND log_offset = 8", log_offset=FAR, repeats=9),
+        {"group_id": "mailer", "log_offset": FAR, "repeats": 9},
+    ),
+    (
+        "steps_not_of_history",
+        append("offset_commits", NEWEST_INGEST, log_offset=FAR, repeats=None, routine=True),
+        {"log_offset": FAR, "routine": True},
+    ),
     ("tables_with_other_rows", delete("group_members", "true"), {"table": "group_members", "rows_there": 0}),
     (
         "offsets_twice",
