@@ -21,6 +21,7 @@ from offsetlake.cli.fleet.lakes import read_lakes, selected
 from offsetlake.cli.fleet.processes import Failure, for_each
 from offsetlake.errors import BadRequest, NotInLake, Refused
 from support.command_line import Run
+from support.lakes import new_lake
 from support.queries.lakes import small_lake
 
 COMMAND = [sys.executable, "-m", "offsetlake.cli"]
@@ -290,3 +291,14 @@ def test_an_interruption_during_a_fork_is_not_lost(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         for_each(["a"], lambda _name, _folder: None, tmp_path, lambda _done, _total: None)
     assert not armed
+
+
+@pytest.mark.long
+def test_a_fleet_has_lakes_in_folders_and_in_an_object_store(fleet: Path, bucket: str) -> None:
+    new_lake(f"s3://{bucket}/lake")
+    write_lakes(fleet / "both.toml", {"bucket": f"s3://{bucket}/lake", "none": f"s3://{bucket}/none", "east": "east"})
+    code, out, err = ask(fleet, "sql", "SELECT count(*) AS n FROM groups", "--fleet", "both.toml", "--format", "json")
+    assert [json.loads(line) for line in out.splitlines()] == [
+        {"cluster": "bucket", "n": 0}, {"cluster": "east", "n": 2},
+    ]  # fmt: skip
+    assert (code, err.splitlines()[-1].startswith("error: none: no lake in s3://")) == (6, True)
