@@ -4,7 +4,6 @@ Fields at equal distances are copied by strided slices, one for each of the eigh
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, pairwise
 
 FIELD_BYTES = 8
 _MIN_RUN = 8  # fields; for fewer, one slice per field is faster
@@ -13,13 +12,11 @@ _MIN_RUN = 8  # fields; for fewer, one slice per field is faster
 class Places:
     """The positions of fields, in ascending order, of which none overlap."""
 
-    __slots__ = ("_runs", "_spans", "number")
+    __slots__ = ("_runs", "number")
 
     def __init__(self, positions: Sequence[int]) -> None:
         self.number = len(positions)
         self._runs = [*_runs(positions)]
-        ends = [*accumulate((FIELD_BYTES * count for _, _, count in self._runs), initial=0)]
-        self._spans = [*zip(self._runs, pairwise(ends), strict=True)]  # of each run, of its fields one after the other
 
     def read(self, buffer: bytes) -> bytes:
         """Return the fields one after the other."""
@@ -27,7 +24,7 @@ class Places:
             start = self._runs[0][0]
             return buffer[start : start + FIELD_BYTES]
         fields = bytearray(FIELD_BYTES * self.number)
-        for (start, stride, count), (begin, end) in self._spans:
+        for (start, stride, count), (begin, end) in self._spans():
             if count == 1:
                 fields[begin:end] = buffer[start : start + FIELD_BYTES]
             else:
@@ -38,7 +35,11 @@ class Places:
 
     def write(self, buffer: bytearray, fields: bytes) -> None:
         """Write fields that are given one after the other."""
-        for (start, stride, count), (begin, end) in self._spans:
+        if self.number == 1:
+            start = self._runs[0][0]
+            buffer[start : start + FIELD_BYTES] = fields
+            return
+        for (start, stride, count), (begin, end) in self._spans():
             if count == 1:
                 buffer[start : start + FIELD_BYTES] = fields[begin:end]
             else:
@@ -55,6 +56,14 @@ class Places:
                 stop = start + stride * (count - 1) + 1
                 for byte in range(FIELD_BYTES):
                     buffer[start + byte : stop + byte : stride] = field[byte : byte + 1] * count
+
+    def _spans(self) -> Iterator[tuple[tuple[int, int, int], tuple[int, int]]]:
+        """Yield each run with the begin and the end of its fields when they are one after the other."""
+        begin = 0
+        for run in self._runs:
+            end = begin + FIELD_BYTES * run[2]
+            yield run, (begin, end)
+            begin = end
 
 
 def _runs(positions: Sequence[int]) -> Iterator[tuple[int, int, int]]:
