@@ -4,6 +4,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import chain
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -28,9 +29,11 @@ MAX_NOTABLE = 20
 MAX_FOUND = 8
 MAX_LISTED = 500
 _MAX_CACHED = 8
+_MAX_SMALL = 200  # answers of at most some hundred rows
 _MAX_QUERIES_AT_ONCE = 2  # each may use the memory that the engine permits
 
 _Key = tuple[object, ...]
+T = TypeVar("T")
 
 
 class Answers:
@@ -39,6 +42,7 @@ class Answers:
     def __init__(self, location: LakeLocation) -> None:
         self._location = location
         self._cache: OrderedDict[_Key, pa.Table] = OrderedDict()
+        self._small: OrderedDict[_Key, Any] = OrderedDict()
         self._cache_lock = threading.Lock()
         self._timelines, self._timeline_lock = Timelines(), threading.Lock()
         self._timeline: Timeline | None = None
@@ -76,19 +80,23 @@ class Answers:
         With two instants, the offsets that differ between them, with the columns of `diff`. Raises BadRequest if the
         group has never committed, or if the visitor may not read it.
         """
-        lake, at_ms, span = self.open(), state.at_ms, state.span_ms
-        with self._running:
+        at_ms, span = state.at_ms, state.span_ms
+
+        def query(lake: Lake) -> tuple[pa.Table, int]:
             if span is not None:
                 rows = diff(lake, *span, state.group)
+            elif at_ms is not None:
+                rows = offsets_as_of(lake, at_ms, state.group)
             else:
-                rows = (
-                    questions.offsets(lake, state.group) if at_ms is None else offsets_as_of(lake, at_ms, state.group)
-                )
+                rows = questions.offsets(lake, state.group)
             if not visitor.sees(state.group):
                 raise questions.never_committed(lake, state.group)
             if not rows.num_rows:
                 questions.check_committed(lake, state.group)
-        return rows.slice((state.page - 1) * PAGE_ROWS, PAGE_ROWS), rows.num_rows
+            shown = range((state.page - 1) * PAGE_ROWS, min(state.page * PAGE_ROWS, rows.num_rows))
+            return rows.take(pa.array(shown, pa.int64())), rows.num_rows
+
+        return self._kept("group", state, visitor, query)
 
     def timeline(self) -> Timeline | None:
         """Return the timeline of the log; None if no record has a timestamp."""
@@ -104,47 +112,56 @@ class Answers:
 
         Raises BadRequest if no offset of the partition was ever committed, or if the visitor may not read the group.
         """
-        lake, key = self.open(), Key(state.group, state.topic, state.partition)
-        filters = Filters(state.event, state.who, *state.period_ms)
-        with self._running:
+        key, filters = Key(state.group, state.topic, state.partition), Filters(state.event, state.who, *state.period_ms)
+
+        def query(lake: Lake) -> tuple[pa.Table, bool]:
             self._check_visible(lake, state, visitor)
             rows, more = commits_page(lake, key, state.before, filters, PAGE_ROWS)
             if not rows.num_rows:
                 questions.check_committed(lake, state.group, state.topic, state.partition)
-        return rows, more
+            return rows, more
 
-    def notable(self, state: PageState) -> tuple[pa.Table, int]:
+        return self._kept("commits", state, visitor, query)
+
+    def notable(self, state: PageState, visitor: Visitor) -> tuple[pa.Table, int]:
         """Return the newest changes that are not plain commits, and their number, of a group that the visitor sees."""
-        with self._running:
-            return notable_changes(self.open(), state.group, *state.period_ms, limit=MAX_NOTABLE)
+        return self._kept(
+            "notable", state, visitor, lambda lake: notable_changes(lake, state.group, *state.period_ms, MAX_NOTABLE)
+        )
 
-    def members(self, state: PageState) -> tuple[Row | None, Sequence[Row]]:
+    def members(self, state: PageState, visitor: Visitor) -> tuple[Row | None, Sequence[Row]]:
         """Return a group that the visitor sees, and its members; between two instants at the later one."""
-        lake, until_ms = self.open(), state.span_ms[1] if state.span_ms else state.at_ms
-        with self._running:
-            return group_now(lake, state.group) if until_ms is None else group_at(lake, state.group, until_ms)
+        until_ms = state.span_ms[1] if state.span_ms else state.at_ms
+        return self._kept(
+            "members", state, visitor,
+            lambda lake: group_now(lake, state.group) if until_ms is None else group_at(lake, state.group, until_ms),
+        )  # fmt: skip
 
-    def expiry(self, state: PageState) -> pa.Table:
+    def expiry(self, state: PageState, visitor: Visitor) -> pa.Table:
         """Return when the offsets of a group that the visitor sees expire, by the newest state."""
-        with self._running:
-            return expiry(self.open(), state.group)
+        return self._kept("expiry", state, visitor, lambda lake: expiry(lake, state.group))
 
     def series(self, state: PageState, visitor: Visitor) -> Series:
         """Return what the chart of a partition shows; raises BadRequest as `commits`."""
-        lake = self.open()
-        with self._running:
+
+        def query(lake: Lake) -> Series:
             self._check_visible(lake, state, visitor)
             found = series(lake, state.group, state.topic, state.partition, *state.period_ms)
             if not found.steps.num_rows:
                 questions.check_committed(lake, state.group, state.topic, state.partition)
-        return found
+            return found
+
+        return self._kept("series", state, visitor, query)
 
     def step(self, state: PageState, visitor: Visitor) -> Step:
         """Return what is known about the record `record`; raises BadRequest if it is not one of the partition."""
-        lake, position = self.open(), parse_position(state.record)
-        with self._running:
+        position = parse_position(state.record)
+
+        def query(lake: Lake) -> Step:
             self._check_visible(lake, state, visitor)
             return step(lake, state.group, state.topic, state.partition, *position)
+
+        return self._kept("step", state, visitor, query)
 
     def search(self, text: str, visitor: Visitor) -> list[tuple[str, str]]:
         """Return kinds and names that contain a text; only groups for visitors that do not see all groups."""
@@ -211,6 +228,26 @@ class Answers:
                         self._cache[key] = answer
                         while len(self._cache) > _MAX_CACHED:
                             self._cache.popitem(last=False)
+        return answer
+
+    def _kept(self, what: str, state: PageState, visitor: Visitor, query: Callable[[Lake], T]) -> T:
+        """Return an answer about a group that fits on a page; it is kept until a table changes.
+
+        `query` is called, and refuses, if the visitor does not see the group.
+        """
+        lake = self.open()
+        key = (what, state, *lake.versions().values())
+        with self._cache_lock:
+            if key in self._small and visitor.sees(state.group):
+                self._small.move_to_end(key)
+                found: T = self._small[key]
+                return found
+        with self._running:
+            answer = query(lake)
+        with self._cache_lock:
+            self._small[key] = answer
+            while len(self._small) > _MAX_SMALL:
+                self._small.popitem(last=False)
         return answer
 
     def _of_cache(self, key: _Key) -> pa.Table | None:

@@ -49,11 +49,13 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
     def group(visitor: Reader, times: Times, group: Text, page: int = 1) -> Response:
         shown = replace(times, group=group, page=page)
         offsets, total = answers.group(shown, visitor)
-        notable, all_notable = answers.notable(shown)
+        notable, all_notable = answers.notable(shown, visitor)
         rows, changes = offsets.to_pylist(), notable.to_pylist()
-        described, members = answers.members(shown)
+        described, members = answers.members(shown, visitor)
         expiry = (
-            {} if shown.at else {(row["topic"], row["partition"]): row for row in answers.expiry(shown).to_pylist()}
+            {}
+            if shown.at
+            else {(row["topic"], row["partition"]): row for row in answers.expiry(shown, visitor).to_pylist()}
         )
         if shown.second:
             command = command_line("diff", **shown.span_options, group=group, lake=lake)
