@@ -29,6 +29,7 @@
 -- worst first: log_partition, log_offset DESC
 -- since: log_timestamp
 -- least important: routine, repeats, leader_epoch, metadata, commit_timestamp, effective_timestamp, effective_log_offset, producer_id, log_partition, log_offset
+-- outcomes in this order: log_partition, log_offset DESC
 -- by log partition
 WITH
 next_markers AS (

@@ -108,7 +108,8 @@ def _first_rows(query: _Query, since_ms: int | None) -> pa.Table | None:
     if not view.outcomes_order or (since_ms is not None and view.since not in views()["commit_outcomes"].columns):
         return None
     count = _CANDIDATES * (query.limit or 1)
-    sql = f"""SELECT {", ".join(columns)} FROM commit_outcomes WHERE effective_log_offset IS NOT NULL
+    effective = "true" if view.name == "commit_outcomes" else "effective_log_offset IS NOT NULL"
+    sql = f"""SELECT {", ".join(columns)} FROM commit_outcomes WHERE {effective}
         AND {query.conditions} ORDER BY {view.outcomes_order} LIMIT {count}"""  # noqa: S608
     try:
         candidates = query.lake.engine(["commit_outcomes"], query.versions).query(sql)
