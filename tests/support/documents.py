@@ -228,7 +228,7 @@ class Shell:
         assert self._serving.stderr is not None
         for line in self._serving.stderr:
             lines.append(line)
-            if re.search(r"\bServing \d", line):
+            if re.search(r"\bServing (\d|https?:)", line):
                 return Result(0, "", "".join(lines))
         return Result(self._serving.wait(), "", "".join(lines))
 
