@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from offsetlake.console.access import Visitor
 from offsetlake.console.state import PAGE_ROWS, PageState
+from offsetlake.lake.definitions import LAKE_VERSION
 from offsetlake.lake.foreign.guard import refuse_changed
 from offsetlake.lake.history_files import ALL_RUNS, history_files
 from offsetlake.lake.lake import Lake
@@ -122,6 +123,10 @@ class Answers:
             return rows, more
 
         return self._kept("commits", state, visitor, query)
+
+    def has_views(self) -> bool:
+        """Check whether the tables have the columns of the views; those of an older lake lack some."""
+        return self.open().version() == LAKE_VERSION
 
     def notable(self, state: PageState, visitor: Visitor) -> tuple[pa.Table, int]:
         """Return the newest changes that are not plain commits, and their number, of a group that the visitor sees."""

@@ -49,14 +49,11 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
     def group(visitor: Reader, times: Times, group: Text, page: int = 1) -> Response:
         shown = replace(times, group=group, page=page)
         offsets, total = answers.group(shown, visitor)
-        notable, all_notable = answers.notable(shown, visitor)
-        rows, changes = offsets.to_pylist(), notable.to_pylist()
+        rows, has_views = offsets.to_pylist(), answers.has_views()
+        notable, all_notable = answers.notable(shown, visitor) if has_views else (None, 0)
+        changes = [] if notable is None else notable.to_pylist()
         described, members = answers.members(shown, visitor)
-        expiry = (
-            {}
-            if shown.at
-            else {(row["topic"], row["partition"]): row for row in answers.expiry(shown, visitor).to_pylist()}
-        )
+        expiring = [] if shown.at or not has_views else answers.expiry(shown, visitor).to_pylist()
         if shown.second:
             command = command_line("diff", **shown.span_options, group=group, lake=lake)
         else:
@@ -64,8 +61,10 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
         more = total > page * PAGE_ROWS
         return page_response(
             "group.html", shown, command, rows=rows, total=total, more=more, timeline=_drawing(shown, visitor),
-            described=described, members=members[:_MAX_MEMBERS], expiry=expiry,
-            changes=changes, all_changes=all_notable, charted=_charted(changes, rows),
+            described=described, members=members[:_MAX_MEMBERS],
+            expiry={(row["topic"], row["partition"]): row for row in expiring},
+            changes=changes, has_views=has_views, all_changes=all_notable,
+            charted=_charted(changes, rows) if has_views else [],
             changes_command=command_line("audit", "changes", group=escape(group), lake=lake),
         )  # fmt: skip
 
