@@ -21,7 +21,7 @@ OF_LONG = urlencode({"group": LONG, "topic": LONG, "partition": 0})
 PAGES = (
     "/", "/?q=nothing-like-this", "/?sort=-offsets&at=2000", "/group?group=billing", f"/group?{OF_LONG}",
     "/partition?group=billing&topic=billing&partition=0", f"/partition?{OF_LONG}", "/group",
-    "/what-if", "/what-if?policy=x",
+    "/what-if", "/what-if?policy=x", "/lag", "/committers", "/runs", "/quarantine",
     "/step?group=billing&topic=billing&partition=0&record=0:40", "/group?group=billing&at=1100&and=1200",
 )  # fmt: skip
 

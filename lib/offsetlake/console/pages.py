@@ -12,7 +12,10 @@ from offsetlake.console.words import effect, expires, headline
 from offsetlake.util.escaping import visible
 from offsetlake.util.times import to_iso
 
-NAVIGATION = (("/", "Groups"), ("/what-if", "What-if"), ("/review", "Review"))
+NAVIGATION = (
+    ("/", "Groups"), ("/lag", "Lag"), ("/committers", "Busiest"), ("/review", "Review"), ("/what-if", "What-if"),
+    ("/runs", "Runs"), ("/quarantine", "Quarantine"),
+)  # fmt: skip
 """The paths of the pages that every page links to, with their titles."""
 
 

@@ -1,7 +1,5 @@
 """What any retention policy would expire, by group; the policy is edited on the page, and saved as TOML."""
 
-import threading
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
 import pyarrow as pa
@@ -12,6 +10,7 @@ from offsetlake.console.access import Reader
 from offsetlake.console.answers import Answers
 from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import Text
+from offsetlake.console.slow_answers import SlowAnswer
 from offsetlake.console.state import PAGE_ROWS, PageState, command_line
 from offsetlake.errors import BadRequest
 from offsetlake.pipeline.expire.offset_ages import HOUR_MS, OffsetAges, offset_ages
@@ -23,13 +22,12 @@ from offsetlake.util.times import now_ms, to_iso
 _DAY_MS = 24 * HOUR_MS
 _MAX_DAYS = 90
 _TABLES = ("offsets", "pending_offsets", "groups")
-_MAX_WAIT_SECONDS = 0.5
 _POLICY = "policy.toml"
 
 
 def add_routes(app: FastAPI, answers: Answers, lake: str, configured: RetentionPolicy) -> None:
     """Add the routes to an application; `configured` is the policy of the settings."""
-    ages = _Ages(answers)
+    ages = SlowAnswer(answers, _TABLES, lambda opened: offset_ages(opened))  # noqa: PLW0108 - tests replace it
 
     @app.get("/what-if")
     def what_if(visitor: Reader, policy: Text = "", q: Text = "", page: int = 1) -> Response:
@@ -59,30 +57,6 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, configured: RetentionP
         text = policy_text(parse_policy(policy, "policy"))
         headers = {"Content-Disposition": f'attachment; filename="{_POLICY}"'}
         return Response(text, media_type="application/toml", headers=headers)
-
-
-class _Ages:
-    """Counts the offsets of the lake in a thread, again when its tables have changed."""
-
-    def __init__(self, answers: Answers) -> None:
-        self._answers, self._lock = answers, threading.Lock()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="what-if")
-        self._versions: tuple[int, ...] = ()
-        self._counting: Future[OffsetAges] | None = None
-
-    def get(self) -> OffsetAges | None:
-        """Return the counted offsets; None if that takes longer than a page should wait."""
-        lake = self._answers.open()
-        versions = (*lake.versions(*_TABLES).values(),)
-        with self._lock:
-            has_failed = self._counting and self._counting.done() and self._counting.exception()
-            if self._counting is None or versions != self._versions or has_failed:
-                self._versions, self._counting = versions, self._thread.submit(offset_ages, lake)
-            counting = self._counting
-        try:
-            return counting.result(_MAX_WAIT_SECONDS)
-        except TimeoutError:
-            return None
 
 
 _GROUPS = pa.schema(

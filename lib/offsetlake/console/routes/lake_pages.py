@@ -1,0 +1,152 @@
+"""The pages about a whole lake: lag, groups that commit too often, runs of jobs, and quarantined records."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+from fastapi import FastAPI, Response
+
+from offsetlake.checks.gates import held_back
+from offsetlake.console.access import Reader, ReaderOfAll
+from offsetlake.console.answers import Answers
+from offsetlake.console.pages import page_response
+from offsetlake.console.routes.parameters import Text
+from offsetlake.console.slow_answers import SlowAnswer
+from offsetlake.console.state import PAGE_ROWS, PageState, command_line
+from offsetlake.lake.lake import Lake
+from offsetlake.lake.log_ends import newest_asked
+from offsetlake.lake.sql.views import views
+from offsetlake.queries.audits import audit
+from offsetlake.queries.cycles import list_cycles
+from offsetlake.queries.lag import behind, lag_of_groups, lag_of_partitions, shown_status
+from offsetlake.queries.questions import like
+from offsetlake.util.times import about, to_duration
+
+_COMMITTERS = "commit_rate"
+_MAX_COMMITTERS = 1000
+
+
+class Column(NamedTuple):
+    """A column of a page: its name in the rows, its heading, and how it is shown: text, number, time or group."""
+
+    name: str
+    heading: str
+    kind: str = "text"
+
+
+_LAG = (
+    Column("group_id", "Group", "group"), Column("status", "Status"), Column("lag", "Lag in records", "number"),
+    Column("behind", "Lag in time"), Column("partitions", "Partitions", "number"),
+    Column("not_ok", "With an alarm", "number"), Column("topic", "Worst topic"),
+    Column("partition", "Partition", "number"),
+)  # fmt: skip
+_CYCLES = (
+    Column("cycle", "First run", "number"), Column("outcome", "Outcome"), Column("started_at", "Started (UTC)", "time"),
+    Column("duration", "Duration"), Column("jobs", "Jobs"), Column("records_read", "Records read", "number"),
+    Column("rows_written", "Rows written", "number"), Column("failed", "What failed"),
+)  # fmt: skip
+_QUARANTINE = (
+    Column("reason", "Reason"), Column("records", "Records", "number"), Column("log_topic", "Topic"),
+    Column("first_timestamp", "First (UTC)", "time"), Column("newest_timestamp", "Newest (UTC)", "time"),
+)  # fmt: skip
+
+
+def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
+    """Add the routes to an application; commands on the pages name `lake`."""
+    lags = SlowAnswer(answers, ("log_ends", "runs"), _lag)
+    committers = SlowAnswer(
+        answers, ("offset_commits", "runs"), lambda opened: audit(opened, _COMMITTERS, limit=_MAX_COMMITTERS)
+    )
+
+    @app.get("/lag")
+    def lag(visitor: Reader, q: Text = "", page: int = 1) -> Response:
+        state = PageState(q=q, page=page)
+        rows = lags.get()
+        rows = None if rows is None else like(visitor.visible(rows), state.pattern)
+        command = command_line("lag", group=state.pattern, lake=lake)
+        return _page("Lag", _LAG_TEXT, state, "/lag", _LAG, rows, command, "No log end offsets are recorded.")
+
+    @app.get("/committers")
+    def most_commits(visitor: Reader, q: Text = "", page: int = 1) -> Response:
+        state = PageState(q=q, page=page)
+        rows = committers.get()
+        rows = None if rows is None else like(visitor.visible(rows), state.pattern)
+        command = command_line("audit", _COMMITTERS, group=state.pattern, lake=lake, limit=_MAX_COMMITTERS)
+        view = views()[_COMMITTERS]
+        names = [] if rows is None else rows.column_names
+        columns = [_column(name, rows) for name in names if name not in view.least_important]
+        return _page("Busiest", view.answers, state, "/committers", columns, rows, command, "No group has committed.")
+
+    @app.get("/runs")
+    def runs(_visitor: ReaderOfAll, page: int = 1) -> Response:
+        opened = answers.open()
+        rows = _shown_cycles(list_cycles(opened))
+        held = [f"The suite {suite} has failed after run {run}." for suite, run in held_back(opened).items()]
+        text = " ".join([_CYCLES_TEXT, *held])
+        command = command_line("runs", "--cycles", lake=lake)
+        return _page("Runs", text, PageState(page=page), "/runs", _CYCLES, rows, command, "No job has run yet.")
+
+    @app.get("/quarantine")
+    def quarantine(_visitor: ReaderOfAll, page: int = 1) -> Response:
+        rows = answers.open().query(_QUARANTINED, "quarantine")
+        state, command = PageState(page=page), command_line("sql", " ".join(_QUARANTINED.split()), lake=lake)
+        empty = "Every record that was read could be decoded."
+        return _page("Quarantine", _QUARANTINE_TEXT, state, "/quarantine", _QUARANTINE, rows, command, empty)
+
+
+_LAG_TEXT = "The groups that are behind, those with alarms first. The status follows the rules of Burrow."
+_CYCLES_TEXT = "The cycles of jobs, newest first. Check results in detail: offsetlake check --docs DIR."
+_QUARANTINE_TEXT = "Records that could not be decoded. They are kept with their bytes, and reading went on after them."
+_QUARANTINED = """
+SELECT reason, log_topic, count(*) AS records, min(log_timestamp) AS first_timestamp,
+  max(log_timestamp) AS newest_timestamp
+FROM quarantine GROUP BY reason, log_topic ORDER BY records DESC, reason, log_topic"""
+
+
+def _page(
+    title: str,
+    text: str,
+    state: PageState,
+    path: str,
+    columns: Sequence[Column],
+    rows: pa.Table | None,
+    command: str,
+    empty: str,
+) -> Response:
+    """Return the page with one page of the rows; if they are None, one that loads itself again."""
+    first, total = (state.page - 1) * PAGE_ROWS, 0 if rows is None else rows.num_rows
+    response = page_response(
+        "rows.html", state, command, title=title, text=text, path=path, columns=columns, total=total, empty=empty,
+        rows=None if rows is None else rows.slice(first, PAGE_ROWS).to_pylist(), more=total > state.page * PAGE_ROWS,
+    )  # fmt: skip
+    if rows is None:
+        response.headers["Refresh"] = "1"
+    return response
+
+
+def _lag(lake: Lake) -> pa.Table:
+    if newest_asked(lake) is None:
+        return pa.table({"group_id": pa.array([], pa.string())})
+    rows = lag_of_groups(lag_of_partitions(lake))
+    rows = rows.append_column("behind", pa.array(behind(rows), pa.string()))
+    return rows.set_column(rows.column_names.index("status"), "status", pa.array(shown_status(rows), pa.string()))
+
+
+def _shown_cycles(cycles: pa.Table) -> pa.Table:
+    durations = [None if ms is None else to_duration(about(ms)) for ms in cycles["duration_ms"].to_pylist()]
+    texts: Mapping[str, list[str | None]] = {
+        "duration": durations,
+        **{name: [", ".join(words) for words in cycles[name].to_pylist()] for name in ("jobs", "failed")},
+    }
+    rows = cycles.drop_columns(["jobs", "failed"])
+    for name, values in texts.items():
+        rows = rows.append_column(name, pa.array(values, pa.string()))
+    return rows
+
+
+def _column(name: str, rows: pa.Table) -> Column:
+    """Return how a column of a view is shown."""
+    kind = "time" if name.endswith("_timestamp") else "group" if name == "group_id" else "text"
+    is_number = pa.types.is_integer(rows[name].type) or pa.types.is_floating(rows[name].type)
+    words = name.removesuffix("_timestamp").removesuffix("_id").replace("_", " ")
+    return Column(name, words.capitalize(), "number" if is_number and kind == "text" else kind)

@@ -1,0 +1,92 @@
+"""The pages about a whole lake: the command of each has the same answer, and hostile names stay text."""
+
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.console.served import Page, get, served
+from support.queries.lakes import commit, end, small_lake
+from support.report.report_rows import TAGS
+
+RUNS = [
+    {"run_id": 1, "job": "ingest", "started_at": 1_000, "finished_at": 3_500, "counts": [("read", 7)]},
+    {"run_id": 2, "job": "compact", "started_at": 3_600, "finished_at": 4_000},
+    {"run_id": 3, "job": "ingest", "started_at": 9_000, "finished_at": 9_100},
+]
+ENDS = {"run_id": 3, "asked_timestamp": 5_000}
+QUARANTINED = [("bad value <b>", 3, 2_000), ("bad value <b>", 4, 2_500), ("no key", 5, None)]
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("lake-pages") / "lake"
+    commits = [
+        commit(number * 10 + step, 5 + step // 2, group_id=name, topic="t", log_timestamp=1_000 + step)
+        for number, name in enumerate((TAGS, "billing"))
+        for step in range(6 + number)
+    ]
+    quarantined = [
+        {"log_offset": offset, "reason": reason, "log_timestamp": timestamp}
+        for reason, offset, timestamp in QUARANTINED
+    ]
+    small_lake(path, offset_commits=commits, runs=RUNS, quarantine=quarantined)
+    return path
+
+
+@pytest.fixture(scope="module")
+def port(lake: Path) -> Iterator[int]:
+    with served(lake) as listening:
+        yield listening
+
+
+def shown(port: int, path: str) -> Page:
+    """Return a page when its answer has been computed."""
+    while "refresh" in (answer := get(port, path)).headers:
+        assert answer.status == 200
+    assert answer.status == 200, answer.text
+    assert TAGS not in answer.text
+    return Page(answer.text)
+
+
+@pytest.mark.parametrize(
+    ("path", "column"),
+    [("/committers", "group_id"), ("/committers?q=bill", "group_id"), ("/runs", "cycle"), ("/quarantine", "reason")],
+)
+def test_the_command_has_the_same_rows(port: int, run: object, path: str, column: str) -> None:
+    page = shown(port, path)
+    _program, *arguments = shlex.split(page.command)
+    code, out, err = run(*arguments, "--format", "json")  # type: ignore[operator]
+    assert code == 0, err
+    assert [row[0] for row in page.rows] == [str(json.loads(line)[column]) for line in out.splitlines()] != []
+
+
+def test_runs_are_shown_by_cycle_with_their_durations(port: int) -> None:
+    newest, first = shown(port, "/runs").rows
+    assert (newest[0], first[0], first[3]) == ("3", "1", "3s")
+    assert first[4] == "ingest, compact"
+
+
+def test_quarantined_records_are_counted_by_reason(port: int) -> None:
+    rows = shown(port, "/quarantine").rows
+    assert [(row[0], row[1]) for row in rows] == [("bad value <b>", "2"), ("no key", "1")]
+
+
+def test_the_groups_that_are_behind_are_shown(run: object, tmp_path: Path) -> None:
+    runs = [{"run_id": number, "job": "ingest", "started_at": number, "finished_at": number} for number in (1, 2)]
+    commits = [commit(1, 4, ingest_run=1, group_id=TAGS), commit(2, 5, ingest_run=2, group_id=TAGS)]
+    small_lake(tmp_path / "lake", offset_commits=commits, log_ends=[end(1, 5), end(2, 9)], runs=runs)
+    with served(tmp_path / "lake") as listening:
+        page = shown(listening, "/lag")
+        assert not shown(listening, "/lag?q=other").rows
+    _program, *arguments = shlex.split(page.command)
+    code, out, err = run(*arguments, "--format", "json")  # type: ignore[operator]
+    assert code == 0, err
+    [row] = [json.loads(line) for line in out.splitlines()]
+    assert [(name, status, lag) for name, status, lag, *_ in page.rows] == [(TAGS, row["status"], str(row["lag"]))]
+
+
+def test_a_lake_without_log_ends_says_so(port: int) -> None:
+    assert "No log end offsets are recorded." in shown(port, "/lag").text
