@@ -23,6 +23,8 @@ PAGES = (
     "/partition?group=billing&topic=billing&partition=0", f"/partition?{OF_LONG}", "/group",
     "/what-if", "/what-if?policy=x", "/lag", "/committers", "/runs", "/quarantine",
     "/step?group=billing&topic=billing&partition=0&record=0:40", "/group?group=billing&at=1100&and=1200",
+    "/sql", "/sql?statement=SELECT+1+AS+one,+2+AS+two&form=chart", "/sql?statement=SELECT+FROM",
+    "/sql?statement=SELECT+*+FROM+groups",
 )  # fmt: skip
 
 ENTER = "\ue007"
@@ -159,3 +161,17 @@ def test_the_period_of_charts_is_in_the_address(address: str, window: Browser) -
 def test_a_time_has_the_zone_of_the_browser_on_hover(address: str, window: Browser) -> None:
     window.open(f"{address}/group?group=billing")
     assert "1970" in window.run("return document.querySelector('tbody time').title")
+
+
+def test_a_query_is_typed_with_completion_and_run_with_the_keyboard(address: str, window: Browser) -> None:
+    window.open(f"{address}/sql")
+    window.run("const field = document.getElementById('statement'); field.value = ''; field.focus()")
+    window.press(*"SELECT group_id FROM gro")
+    assert window.run("return document.querySelector('[role=option][aria-selected=true]').textContent") == "group_id"
+    window.press(DOWN, DOWN, DOWN)
+    chosen = window.run("return document.querySelector('[role=option][aria-selected=true]').textContent")
+    window.press(TAB)
+    assert window.run("return document.getElementById('statement').value") == f"SELECT group_id FROM {chosen}"
+    window.run("document.getElementById('statement').value = \"SELECT 'done' AS word\"")
+    window.run("document.getElementById('statement').form.requestSubmit()")
+    window.await_true("return document.querySelector('#result td')?.textContent === 'done'")

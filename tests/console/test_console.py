@@ -50,6 +50,8 @@ ROUTES = {
     "/quarantine": "/quarantine",
     "/what-if": "/what-if",
     "/what-if/policy.toml": "/what-if/policy.toml?policy=%5Bretention%5D%0Adefault%3D%223d%22",
+    "/sql": "/sql?statement=SELECT+1",
+    "/sql.csv": "/sql.csv?statement=SELECT+1",
     "/sign-in": "/sign-in",
     "/review": "/review",
     "/change": "/change?group=g001",

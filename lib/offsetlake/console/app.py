@@ -15,7 +15,18 @@ from offsetlake.console.answers import Answers
 from offsetlake.console.changing.workbench import Workbench
 from offsetlake.console.hosts import is_local
 from offsetlake.console.pages import render
-from offsetlake.console.routes import changes, groups, lake_pages, review, search, sign_in, static_files, steps, what_if
+from offsetlake.console.routes import (
+    changes,
+    groups,
+    lake_pages,
+    review,
+    search,
+    sign_in,
+    sql,
+    static_files,
+    steps,
+    what_if,
+)
 from offsetlake.console.state import PageState
 from offsetlake.errors import BadRequest, OffsetlakeError
 from offsetlake.location.locate import LakeLocation
@@ -58,6 +69,7 @@ def application(
     what_if.add_routes(app, answers, lake, policy)
     lake_pages.add_routes(app, answers, lake)
     review.add_routes(app, answers, lake, bench)
+    sql.add_routes(app, location)
     sign_in.add_routes(app)
     static_files.add_routes(app)
     app.add_exception_handler(SignInRequired, _to_sign_in)

@@ -14,7 +14,7 @@ from offsetlake.util.times import to_iso
 
 NAVIGATION = (
     ("/", "Groups"), ("/lag", "Lag"), ("/committers", "Busiest"), ("/review", "Review"), ("/what-if", "What-if"),
-    ("/runs", "Runs"), ("/quarantine", "Quarantine"),
+    ("/runs", "Runs"), ("/quarantine", "Quarantine"), ("/sql", "SQL"),
 )  # fmt: skip
 """The paths of the pages that every page links to, with their titles."""
 

@@ -11,10 +11,12 @@ from offsetlake.errors import BadRequest, LakeUnusable
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.answers import Answer, kept
-from offsetlake.lake.sql.engine import SPILLING
+from offsetlake.lake.sql.engine import SPILLING, Engine
 from offsetlake.lake.sql.views import named_in, views
 
 _READS = re.compile(r"(\s|--[^\n]*\n|/\*.*?\*/)*(SELECT\b|WITH\b|VALUES\b|\()", re.IGNORECASE | re.DOTALL)
+
+_LINE = re.compile(r"Line: (\d+)")
 
 
 def select(lake: Lake, statement: str) -> Answer:
@@ -25,12 +27,26 @@ def select(lake: Lake, statement: str) -> Answer:
     engine = lake.engine((*lake.tables(), *named_in(query)), {}, settings=SPILLING)
     try:
         # Neither a statement that writes nor a second statement is valid in parentheses.
-        engine.query(f"EXPLAIN SELECT * FROM ({query}\n)")  # noqa: S608
+        _check(engine, query)
         return kept(_distinct(engine.stream(query)))
     except (DeltaError, pa.ArrowException) as error:
         known = f"; tables are {', '.join(TABLES)}; views are {', '.join(sorted(views()))}"
         hint = known if "not found" in str(error) else ""
         raise BadRequest(f"{error}{hint}") from error
+
+
+def _check(engine: Engine, query: str) -> None:
+    """Raise DeltaError if a query is not one SELECT, with the line and column of a syntax error in the query."""
+    try:
+        # Neither a statement that writes nor a second statement is valid in parentheses.
+        engine.query(f"EXPLAIN SELECT * FROM ({query}\n)")  # noqa: S608
+    except DeltaError:
+        try:  # the parser gives up in parentheses before the error; this executes nothing either
+            engine.query(f"EXPLAIN\n{query}")
+        except DeltaError as error:
+            message = _LINE.sub(lambda line: f"Line: {int(line[1]) - 1}", str(error))
+            raise DeltaError(message) from error
+        raise
 
 
 def select_at(lake: Lake, statement: str, versions: Mapping[str, int]) -> pa.Table:

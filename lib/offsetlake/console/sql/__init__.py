@@ -1,0 +1,1 @@
+"""SQL of visitors: each query runs in a process of its own, which ends with the query."""
