@@ -40,6 +40,9 @@ MAX_COLD_MS, MAX_WARM_MS, MAX_SHARED_MS = 1_000, 300, 1_000
 MAX_RESPONSE_BYTES, MAX_MEMORY_MB = 1_000_000, 500
 SAMPLE_INTERVAL_SECONDS = 0.05
 
+_POLICY = '[retention]\ndefault = "{days}d"'
+_SQL = "SELECT topic, count(*) AS offsets FROM offsets WHERE group_id = '{group}' GROUP BY topic"
+
 
 class Addresses:
     """Addresses of the console over a lake, different at each call."""
@@ -82,6 +85,9 @@ class Addresses:
             "/group busy": lambda: f"/group?{urlencode({'group': names[self.busy()]})}",
             "/group at an instant": lambda: f"/group?{urlencode({'group': names[self.group()], 'at': self.instant()})}",
             "/partition": lambda: self.partition(self.busy(), page=pages(1, 10)),
+            "/what-if": lambda: f"/what-if?{urlencode({'policy': _POLICY.format(days=pages(1, 30))})}",
+            "/client": lambda: f"/client?client=client-{self.busy() % 2000}",
+            "/sql": lambda: f"/sql?{urlencode({'statement': _SQL.format(group=names[self.busy()])})}",
             "/partition clickstream": lambda: (
                 f"/partition?group=clickstream&topic=clicks&partition=0&page={pages(1, 10 * self.year.count // 100)}"
             ),
