@@ -22,8 +22,7 @@ from offsetlake.serve.settings import Settings
     QUESTIONS,
     LAKE_AND_LOG,
     "offsetlake console --lake example/lake --http 127.0.0.1:8090",
-    "offsetlake console --lake /lakes/prod --http 0.0.0.0:8090 --credentials credentials.json --acl acl.toml "
-    "--tls-certificate server.pem --tls-key server.key",
+    "offsetlake console --lake example/lake --allow-changes",
 )
 def console(
     context: CommandContext,
