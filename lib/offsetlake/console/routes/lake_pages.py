@@ -6,7 +6,6 @@ from typing import NamedTuple
 import pyarrow as pa
 from fastapi import FastAPI, Response
 
-from offsetlake.checks.gates import held_back
 from offsetlake.console.access import Reader, ReaderOfAll
 from offsetlake.console.answers import Answers
 from offsetlake.console.pages import page_response
@@ -79,12 +78,9 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
 
     @app.get("/runs")
     def runs(_visitor: ReaderOfAll, page: int = 1) -> Response:
-        opened = answers.open()
-        rows = _shown_cycles(list_cycles(opened))
-        held = [f"The suite {suite} has failed after run {run}." for suite, run in held_back(opened).items()]
-        text = " ".join([_CYCLES_TEXT, *held])
+        rows = _shown_cycles(list_cycles(answers.open()))
         command = command_line("runs", "--cycles", lake=lake)
-        return _page("Runs", text, PageState(page=page), "/runs", _CYCLES, rows, command, "No job has run yet.")
+        return _page("Runs", _CYCLES_TEXT, PageState(page=page), "/runs", _CYCLES, rows, command, "No job has run yet.")
 
     @app.get("/quarantine")
     def quarantine(_visitor: ReaderOfAll, page: int = 1) -> Response:
@@ -95,7 +91,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
 
 
 _LAG_TEXT = "The groups that are behind, those with alarms first. The status follows the rules of Burrow."
-_CYCLES_TEXT = "The cycles of jobs, newest first. Check results in detail: offsetlake check --docs DIR."
+_CYCLES_TEXT = "The cycles of jobs, newest first. The results of checks: offsetlake check --docs DIR."
 _QUARANTINE_TEXT = "Records that could not be decoded. They are kept with their bytes, and reading went on after them."
 _QUARANTINED = """
 SELECT reason, log_topic, count(*) AS records, min(log_timestamp) AS first_timestamp,

@@ -255,7 +255,8 @@ class Store:
 
     def delete_group(self, group: bytes, last: int) -> None:
         """Apply the tombstone of a group, which comes after those of its offsets."""
-        self.changed.add(group, self.offsets(group))
+        if self.changed.follows(group):
+            self.changed.add(group, self.offsets(group))
         self._changes(group, last).clear()
         self.group_deleted(group)
 
