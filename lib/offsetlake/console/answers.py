@@ -25,6 +25,7 @@ from offsetlake.queries.exploring.names import KINDS, Names, committed_to, event
 from offsetlake.queries.exploring.series import Series, notable_changes, series
 from offsetlake.queries.exploring.step import Step, step
 from offsetlake.queries.exploring.timeline import Timeline, Timelines
+from offsetlake.rules.policy import RetentionPolicy
 
 MAX_NOTABLE = 20
 MAX_FOUND = 8
@@ -142,9 +143,9 @@ class Answers:
             lambda lake: group_now(lake, state.group) if until_ms is None else group_at(lake, state.group, until_ms),
         )  # fmt: skip
 
-    def expiry(self, state: PageState, visitor: Visitor) -> pa.Table:
-        """Return when the offsets of a group that the visitor sees expire, by the newest state."""
-        return self._kept("expiry", state, visitor, lambda lake: expiry(lake, state.group))
+    def expiry(self, state: PageState, visitor: Visitor, policy: RetentionPolicy) -> pa.Table:
+        """Return when the offsets of a group that the visitor sees expire with a policy, by the newest state."""
+        return self._kept("expiry", state, visitor, lambda lake: expiry(lake, state.group, policy))
 
     def series(self, state: PageState, visitor: Visitor) -> Series:
         """Return what the chart of a partition shows; raises BadRequest as `commits`."""

@@ -62,7 +62,7 @@ def application(
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.state.gate = gate
     answers, lake = Answers(location), str(location)
-    groups.add_routes(app, answers, lake)
+    groups.add_routes(app, answers, lake, policy)
     steps.add_routes(app, answers, lake)
     search.add_routes(app, answers, lake)
     changes.add_routes(app, bench, source)

@@ -8,6 +8,7 @@ import pytest
 from offsetlake.errors import BadRequest
 from offsetlake.queries.exploring.group_state import expiry, group_at, group_now
 from offsetlake.queries.exploring.step import step
+from offsetlake.rules.policy import Override, RetentionPolicy
 from support.queries.lakes import commit, marker, small_lake, tombstone
 
 MEMBER = {
@@ -95,13 +96,16 @@ def test_when_offsets_expire(tmp_path: Path) -> None:
         {"group_id": "g", "topic": f"t{n}", "partition": 0, "committed_offset": 1, "log_offset": n} for n in range(3)
     ]
     offsets = [{**keys[0]}, {**keys[1], "expire_timestamp": 77}, {**keys[2], "commit_timestamp": 5}]
+    policy = RetentionPolicy(1_000, (Override("g", "t2", 3_000),))
     group = {
         "group_id": "g", "group_type": "consumer", "state": "Stable", "protocol_type": "consumer",
         "subscription": "known", "subscribed_topics": ["t0"],
     }  # fmt: skip
     lake = small_lake(tmp_path, offsets=[*offsets, {**keys[0], "group_id": "other"}], groups=[group])
-    assert [(row["kept_by"], row["clock"], row["expires_timestamp"]) for row in expiry(lake, "g").to_pylist()] == [
+    assert [
+        (row["kept_by"], row["clock"], row["expires_timestamp"]) for row in expiry(lake, "g", policy).to_pylist()
+    ] == [
         ("subscribed", "commit_timestamp", None),
         (None, "expire_timestamp", 77),
-        (None, "commit_timestamp", 5 + 7 * 86_400_000),
+        (None, "commit_timestamp", 3_005),
     ]

@@ -14,14 +14,15 @@ from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import Text, Times
 from offsetlake.console.state import PAGE_ROWS, PageState, command_line
 from offsetlake.queries.questions import STATES
+from offsetlake.rules.policy import RetentionPolicy
 
 _MAX_CHARTS = 4
 _MAX_MEMBERS = 100
 _EVENTS = (("commit", "commits"), ("reset_back", "set back"), ("tombstone", "deleted"))
 
 
-def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
-    """Add the routes to an application; commands on the pages name `lake`."""
+def add_routes(app: FastAPI, answers: Answers, lake: str, policy: RetentionPolicy) -> None:
+    """Add the routes; commands on the pages name `lake`, and offsets expire with `policy`."""
 
     def _drawing(shown: PageState, visitor: Visitor) -> Drawing | None:
         timeline = answers.timeline() if visitor.access.sees_all() else None  # it counts the commits of all groups
@@ -53,7 +54,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
         notable, all_notable = answers.notable(shown, visitor) if has_views else (None, 0)
         changes = [] if notable is None else notable.to_pylist()
         described, members = answers.members(shown, visitor)
-        expiring = [] if shown.at or not has_views else answers.expiry(shown, visitor).to_pylist()
+        expiring = [] if shown.at or not has_views else answers.expiry(shown, visitor, policy).to_pylist()
         if shown.second:
             command = command_line("diff", **shown.span_options, group=group, lake=lake)
         else:

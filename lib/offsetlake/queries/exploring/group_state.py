@@ -12,11 +12,9 @@ from offsetlake.lake.lake import Lake
 from offsetlake.queries.history_reduction import appended_until
 from offsetlake.queries.questions import log_partitions_of, quoted
 from offsetlake.rules.group_replay import replay_groups
+from offsetlake.rules.policy import RetentionPolicy
 
 Row = Mapping[str, Any]
-
-DEFAULT_RETENTION_MS = 604_800_000
-"""Retention of offsets that a broker has by default (offsets.retention.minutes): seven days."""
 
 
 def group_now(lake: Lake, group_id: str) -> tuple[Row | None, Sequence[Row]]:
@@ -52,17 +50,16 @@ def _replayed(
     return (replayed.groups[0] if replayed.groups else None), replayed.members
 
 
-def expiry(lake: Lake, group_id: str) -> pa.Table:
-    """Return when the offsets of a group expire with the retention that a broker has by default.
+def expiry(lake: Lake, group_id: str, policy: RetentionPolicy) -> pa.Table:
+    """Return when the offsets of a group expire with a policy.
 
     The columns are topic, partition, kept_by, clock and clock_timestamp of the view `retention_clocks`, and
     expires_timestamp: null if something keeps the offset at any age.
     """
-    expires = (
-        f"CASE WHEN kept_by IS NOT NULL THEN NULL WHEN clock = 'expire_timestamp' THEN clock_timestamp "
-        f"ELSE clock_timestamp + {DEFAULT_RETENTION_MS} END AS expires_timestamp"
-    )
-    columns = f"topic, partition, kept_by, clock, clock_timestamp, {expires}"
+    columns = "group_id, topic, partition, kept_by, clock, clock_timestamp"
     only = f"group_id = {quoted(group_id)}"
     engine = lake.engine(["retention_clocks"], {}, dict.fromkeys(("offsets", "groups", "pending_offsets"), only))
-    return engine.query(f"SELECT {columns} FROM retention_clocks ORDER BY topic, partition")  # noqa: S608
+    rows = engine.query(f"SELECT {columns} FROM retention_clocks ORDER BY topic, partition")  # noqa: S608
+    retention = pc.if_else(pc.equal(rows["clock"], "expire_timestamp"), 0, pa.array(policy.retention(rows)))
+    expires = pc.if_else(pc.is_null(rows["kept_by"]), pc.add(rows["clock_timestamp"], retention), None)
+    return rows.drop_columns(["group_id"]).append_column("expires_timestamp", expires)

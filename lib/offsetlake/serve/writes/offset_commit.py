@@ -200,16 +200,8 @@ class OffsetCommit:
             self.errors[UNKNOWN_SERVER_ERROR] += batch.records
             answer(request.body(UNKNOWN_SERVER_ERROR))
             return
-        commit = PendingCommit(
-            self.log_partition(request.group),
-            batch,
-            self._store,
-            request,
-            offsets,
-            answer,
-            self.errors,
-            self._offset_store,
-        )
+        partition = self.log_partition(request.group)
+        commit = PendingCommit(partition, batch, self._store, request, offsets, answer, self.errors, self._offset_store)
         self._writes.add(commit, share, batch.records)
 
     def throttle(self, group: bytes) -> Throttle:
