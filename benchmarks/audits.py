@@ -1,7 +1,11 @@
-"""Durations of every view over 20 M commits in both engines, compared with a count of the commits by group.
+"""Durations of every view over 20 M commits, compared with a count of the commits by group.
 
-python benchmarks/audits.py              20 M commits; writes benchmarks/audits.md
+python benchmarks/audits.py              20 M commits, twice; writes benchmarks/audits.md
+python benchmarks/audits.py --spark      the same, also with Spark, which takes half an hour
 python benchmarks/audits.py --scale 0.1  a tenth of the commits
+
+The commits are of a million offsets, with 20 commits each, and of 20,000 offsets, with 1,000 commits each: how often an
+offset is committed between two runs of `ingest` decides how many of its commits are routine.
 
 The queries of DataFusion are those of `offsetlake audit VIEW --limit 20`, and of `offsetlake audit VIEW --group NAME` for
 views with a column group_id; Spark computes the same SELECT over the whole view. CPU time includes the threads of the
@@ -73,22 +77,27 @@ def bytes_of_steps(lake: Lake) -> tuple[int, int]:
     return steps, every
 
 
-def measure_views(commits: int, groups: int, folder: Path) -> tuple[list[str], str]:
+def measure_views(commits: int, groups: int, folder: Path, *, in_spark: bool) -> tuple[list[str], str]:
     """Return the rows of the table, and a description of the lake."""
-    spark = build_session("audits", DELTA | {"spark.master": "local[2]"})
+    spark = build_session("audits", DELTA | {"spark.master": "local[2]"} if in_spark else {})
     write_bulk_log(folder / "log", commits, groups=groups, topics=10, partitions=5)
     lake = Lake.create(folder / "lake")
     ingest(lambda: spark, lake, LogAddress(folder=folder / "log"), ignore_progress)
     compact(lambda: spark, lake, ignore_progress)
-    offsetlake.register_views(spark, lake.location.path)
+    if in_spark:
+        offsetlake.register_views(spark, lake.location.path)
     one_group = lake.query("SELECT min(group_id) AS name FROM offsets")["name"][0].as_py()
-    counts = [measure(partial(lake.query, COUNT)), measure(lambda: spark.sql(COUNT).collect())]
+    counts = [measure(partial(lake.query, COUNT))]
+    if in_spark:
+        counts.append(measure(lambda: spark.sql(COUNT).collect()))
     rows = [row("count by group", counts, counts, None)]
     for name, view in views().items():
         print(f"{name} …", file=sys.stderr, flush=True)
         sql = f"SELECT * FROM {name} ORDER BY {view.order} LIMIT 20"
         of_group = measure(partial(audit, lake, name, one_group, limit=1000)) if "group_id" in view.columns else None
-        durations = [measure(partial(audit, lake, name, limit=20)), measure(spark.sql(sql).collect)]
+        durations = [measure(partial(audit, lake, name, limit=20))]
+        if in_spark:
+            durations.append(measure(spark.sql(sql).collect))
         rows.append(row(f"`{name}`", durations, counts, of_group))
     steps, every = bytes_of_steps(lake)
     description = (
@@ -101,29 +110,29 @@ def measure_views(commits: int, groups: int, folder: Path) -> tuple[list[str], s
 
 
 def row(name: str, durations: list[Seconds], counts: list[Seconds], of_group: Seconds | None) -> str:
-    (ours, spark), (count, spark_count) = durations, counts
-    cells = [
-        f"{ours.wall:.2f} s | {ours.wall / count.wall:.1f} | {ours.cpu:.2f} s | {ours.cpu / count.cpu:.1f}",
-        f"{spark.wall:.2f} s | {spark.wall / spark_count.wall:.1f}",
-    ]
+    ours, count = durations[0], counts[0]
+    cells = [f"{ours.wall:.2f} s | {ours.wall / count.wall:.1f} | {ours.cpu:.2f} s | {ours.cpu / count.cpu:.1f}"]
+    for spark, spark_count in zip(durations[1:], counts[1:], strict=True):
+        cells.append(f"{spark.wall:.2f} s | {spark.wall / spark_count.wall:.1f}")
     return f"| {name} | {' | '.join(cells)} | {'' if of_group is None else f'{of_group.wall:.2f} s'} |"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--spark", action="store_true")
     parser.add_argument("--to", type=Path, default=ROOT / "benchmarks" / "audits.md")
     arguments = parser.parse_args()
-    commits, groups = int(20_000_000 * arguments.scale), int(20_000 * arguments.scale) or 1
-    with tempfile.TemporaryDirectory() as folder:
-        rows, description = measure_views(commits, groups, Path(folder))
-    header = [
-        "| view | DataFusion | ratio | CPU time | ratio | Spark | ratio | one group, DataFusion |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    table = "\n".join([*header, *rows])
+    commits = int(20_000_000 * arguments.scale)
+    names = ["view", "DataFusion", "ratio", "CPU time", "ratio", *(["Spark", "ratio"] if arguments.spark else [])]
+    heading = f"| {' | '.join([*names, 'one group'])} |\n|{'---|' * (len(names) + 1)}"
     machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
-    text = f"# Audits\n\n`python benchmarks/audits.py`, {machine}: {description}. `ratio`: to the duration of the count by group.\n\n{table}\n"
+    text = f"# Audits\n\n`python benchmarks/audits.py`, {machine}. `ratio`: to the duration of the count by group.\n"
+    for groups in (20_000, 400):
+        with tempfile.TemporaryDirectory() as folder:
+            number = int(groups * arguments.scale) or 1
+            rows, description = measure_views(commits, number, Path(folder), in_spark=arguments.spark)
+        text += "\n".join(["", f"{description}:", "", heading, *rows, ""])
     print(text)
     arguments.to.write_text(text, encoding="utf-8")
 
