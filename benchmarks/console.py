@@ -50,9 +50,16 @@ class Addresses:
     def __init__(self, lake: Lake) -> None:
         groups = lake.query("SELECT count(*) AS n FROM groups", "groups")["n"][0].as_py()
         self.year = Year(int(groups) - 2)
-        bounds = lake.query("SELECT min(log_timestamp) AS a, max(log_timestamp) AS b FROM offset_commits")
+        bounds = lake.query(
+            "SELECT min(log_timestamp) AS a, max(log_timestamp) AS b FROM offset_commits", "offset_commits"
+        )
         self.first, self.last = bounds["a"][0].as_py(), bounds["b"][0].as_py()
         self.random = random.Random(1)
+        clicks = lake.query(
+            "SELECT log_partition, log_offset FROM offset_commits WHERE group_id = 'clickstream' AND log_offset % 97 = 0",
+            "offset_commits",
+        )
+        self.clicks = [f"{row['log_partition']}:{row['log_offset']}" for row in clicks.to_pylist()]
 
     def instant(self) -> str:
         """Return an instant of the year after its first week."""
@@ -66,11 +73,16 @@ class Addresses:
         """Return the number of a busy group."""
         return self.random.randrange(self.year.count // EVERY_BUSY) * EVERY_BUSY
 
-    def partition(self, group: int, **more: str | int) -> str:
-        """Return the address of the page of a partition."""
+    def partition(self, path: str, group: int) -> str:
+        """Return the address of a page about a partition."""
         topic = self.year.topics[group * 7 % TOPICS]
         selection = {"group": self.year.names[group], "topic": topic, "partition": self.random.randrange(10)}
-        return f"/partition?{urlencode(selection | more)}"
+        return f"{path}?{urlencode(selection)}"
+
+    def clickstream(self, path: str, parameter: str) -> str:
+        """Return the address of a page about the partition with a million commits, with one of its records."""
+        record = self.random.choice(self.clicks)
+        return f"{path}?group=clickstream&topic=clicks&partition=0&{parameter}={record}"
 
     def routes(self) -> dict[str, Callable[[], str]]:
         """Return a function for each kind of page, which returns the address of another page of this kind."""
@@ -84,13 +96,18 @@ class Addresses:
             "/group newest": lambda: f"/group?{urlencode({'group': names[self.group()]})}",
             "/group busy": lambda: f"/group?{urlencode({'group': names[self.busy()]})}",
             "/group at an instant": lambda: f"/group?{urlencode({'group': names[self.group()], 'at': self.instant()})}",
-            "/partition": lambda: self.partition(self.busy(), page=pages(1, 10)),
+            "/partition": lambda: self.partition("/partition", self.busy()),
+            "/partition clickstream": lambda: self.clickstream("/partition", "before"),
+            "/series": lambda: self.partition("/series", self.busy()),
+            "/step clickstream": lambda: self.clickstream("/step", "record"),
+            "/search": lambda: f"/search?q={names[self.group()][3:-3]}",
+            "/lag": lambda: f"/lag?page={pages(1, 500)}",
+            "/committers": lambda: f"/committers?page={pages(1, 10)}",
+            "/review": lambda: f"/review?page={pages(1, 2)}",
+            "/runs": lambda: f"/runs?page={pages(1, 4)}",
             "/what-if": lambda: f"/what-if?{urlencode({'policy': _POLICY.format(days=pages(1, 30))})}",
             "/client": lambda: f"/client?client=client-{self.busy() % 2000}",
             "/sql": lambda: f"/sql?{urlencode({'statement': _SQL.format(group=names[self.busy()])})}",
-            "/partition clickstream": lambda: (
-                f"/partition?group=clickstream&topic=clicks&partition=0&page={pages(1, 10 * self.year.count // 100)}"
-            ),
         }
 
 
