@@ -27,7 +27,7 @@ from offsetlake.console.routes import (
     steps,
     what_if,
 )
-from offsetlake.console.state import PageState
+from offsetlake.console.state import BASE, PageState, at_base
 from offsetlake.errors import BadRequest, OffsetlakeError
 from offsetlake.location.locate import LakeLocation
 from offsetlake.rules.policy import RetentionPolicy
@@ -60,7 +60,6 @@ def application(
         source: The options with the lake and the log, for the commands of changes.
     """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    app.state.gate = gate
     answers, lake = Answers(location), str(location)
     groups.add_routes(app, answers, lake, policy)
     steps.add_routes(app, answers, lake)
@@ -72,6 +71,12 @@ def application(
     sql.add_routes(app, location)
     sign_in.add_routes(app)
     static_files.add_routes(app)
+    return checked(app, gate)
+
+
+def checked(app: FastAPI, gate: Gate) -> ASGIApp:
+    """Return an application with the checks of all requests, and with pages for errors."""
+    app.state.gate = gate
     app.add_exception_handler(SignInRequired, _to_sign_in)
     app.add_exception_handler(OffsetlakeError, _handle(lambda error: 400 if isinstance(error, BadRequest) else 503))
     app.add_exception_handler(RequestValidationError, _handle(lambda _error: 400))
@@ -98,6 +103,7 @@ class CheckedRequests:
             await send(message)
 
         headers, app = Headers(scope=scope), self.app
+        BASE.set(scope.get("root_path", ""))
         if self._only_local and not is_local(headers.get("host", "")):
             await _MISDIRECTED(scope, receive, send_with_headers)
         elif scope["method"] not in _SAFE_METHODS and not is_same_origin(headers):
@@ -117,7 +123,7 @@ def _to_sign_in(request: Request, _error: Exception) -> Response:
         page = render("error.html", state=PageState(), message="Your session has ended: sign in again.")
         return HTMLResponse(page, 401)
     path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    form = "/sign-in" if path == "/" else f"/sign-in?to={quote(path, safe='')}"
+    form = at_base("/sign-in" if path == "/" else f"/sign-in?to={quote(path, safe='')}")
     if request.headers.get("sec-fetch-site") in {"cross-site", "same-site"}:  # browsers omit the cookie after a link
         page = render("error.html", state=PageState(), message="The console checks whether you are signed in.")
         return HTMLResponse(page, 401, {"Refresh": f"0; url={form}"})

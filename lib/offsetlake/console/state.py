@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from urllib.parse import urlencode
 
@@ -16,6 +17,15 @@ _MAX_PAGE = 10**9
 _WILDCARDS = frozenset("*?[")
 _PARAMETERS = {"second": "and"}
 """The names of parameters that are not names of fields."""
+
+
+BASE: ContextVar[str] = ContextVar("base", default="")
+"""The path below which the pages of the lake are: that of its cluster if the console shows several, otherwise empty."""
+
+
+def at_base(path: str) -> str:
+    """Return the path of a page of the lake whose request is being handled."""
+    return BASE.get() + path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +128,7 @@ class PageState:
     def url(self, path: str, **changes: str | int) -> str:
         """Return the address of a page with this state after changes to some fields."""
         query = urlencode([*replace(self, **changes).parameters()])  # type: ignore[arg-type]
-        return f"{path}?{query}" if query else path
+        return f"{at_base(path)}?{query}" if query else at_base(path)
 
     def elsewhere(self, path: str, *, extra: Sequence[tuple[str, str]] = (), **selection: str | int) -> str:
         """Return the address of another page at the same instants, with nothing else but a selection.
@@ -127,7 +137,7 @@ class PageState:
         """
         state = PageState(at=self.at, second=self.second, **selection)  # type: ignore[arg-type]
         query = urlencode([*extra, *state.parameters()])
-        return f"{path}?{query}" if query else path
+        return f"{at_base(path)}?{query}" if query else at_base(path)
 
 
 def command_line(*words: str, **options: str | int | None) -> str:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from offsetlake.console.access import Gate
 from offsetlake.console.app import application
@@ -38,7 +39,13 @@ def gate(*, allows_changes: bool = False, **files: str) -> Gate:
 @contextmanager
 def served(lake: Path, visitors: Gate | None = None, **options: Any) -> Iterator[int]:
     """Serve the console of a lake, and yield the port."""
-    app = application(lake, visitors or gate(), POLICY, **options)
+    with running(application(lake, visitors or gate(), POLICY, **options)) as port:
+        yield port
+
+
+@contextmanager
+def running(app: ASGIApp) -> Iterator[int]:
+    """Serve an application, and yield the port."""
     config = uvicorn.Config(app, ws="none", lifespan="off", log_config=None)
     server, listener = uvicorn.Server(config), socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=server.run, args=([listener],))

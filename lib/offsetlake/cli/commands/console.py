@@ -1,11 +1,13 @@
 """`offsetlake console`: serves pages about a lake to browsers."""
 
-from typing import Annotated
+import os
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from offsetlake.cli import config
 from offsetlake.cli.commands.context import CommandContext
-from offsetlake.cli.commands.options import LAKE_AND_LOG, QUESTIONS, command
+from offsetlake.cli.commands.options import FLEET, LAKE_AND_LOG, QUESTIONS, command
 from offsetlake.cli.commands.serving.serve import (
     AclOption,
     CredentialsOption,
@@ -17,10 +19,15 @@ from offsetlake.errors import BadRequest
 from offsetlake.serve.net.security import Security, is_loopback
 from offsetlake.serve.settings import Settings
 
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from offsetlake.console.access import Gate
+
 
 @command(
     QUESTIONS,
-    LAKE_AND_LOG,
+    LAKE_AND_LOG | FLEET,
     "offsetlake console --lake example/lake --http 127.0.0.1:8090",
     "offsetlake console --lake example/lake --allow-changes",
 )
@@ -45,10 +52,11 @@ def console(
 
     With --allow-changes, those who have the permission admin on a group can change its offsets: without credentials,
     everybody on this machine. Changes are made as by the commands `reset`, `restore`, `undelete` and `cleanup`.
+
+    With several lakes of --fleet, the first page lists the clusters.
     """
     from offsetlake.console.access import Gate  # noqa: PLC0415 - FastAPI takes half a second to import
-    from offsetlake.console.app import application  # noqa: PLC0415
-    from offsetlake.console.changing.workbench import Workbench  # noqa: PLC0415
+    from offsetlake.console.clusters import Cluster, clusters_application  # noqa: PLC0415
     from offsetlake.console.server import serve  # noqa: PLC0415
 
     host, colon, port = http.rpartition(":")
@@ -56,7 +64,9 @@ def console(
         raise BadRequest(f"Invalid address {http!r}: expected HOST:PORT, such as 127.0.0.1:8090.")
     host = host.strip("[]")
     options = {"credentials": credentials, "acl": acl, "tls_certificate": tls_certificate, "tls_key": tls_key}
-    files = {name: value or context.settings.serve.get(name) for name, value in options.items()}
+    lakes = context.lakes if context.lakes is not None and len(context.lakes) > 1 else None
+    settings = context.settings if lakes is None else config.load(context.options, os.environ)
+    files = {name: value or settings.serve.get(name) for name, value in options.items()}
     missing = [name for name in ("credentials", "tls_certificate") if not files[name]]
     if missing and not is_loopback(host):
         raise BadRequest(
@@ -76,14 +86,28 @@ def console(
             tls_key=files["tls_key"],
         )
     )
-    context.open_lake()
+    gate = Gate(security, allow_changes)
+    if lakes is None:
+        context.open_lake()
+        app = _console(context, gate)
+    else:
+        clusters = {}
+        for name in lakes:
+            one = CommandContext({**context.options, "cluster": name}, arguments=context.arguments)
+            clusters[name] = Cluster(str(one.settings.lake), _console(one, gate))
+        app = clusters_application(clusters, gate)
+    serve(app, security, host, int(port), lambda url: write_note(f"Serving {url}: open it in a browser"))
+
+
+def _console(context: CommandContext, gate: "Gate") -> "ASGIApp":
+    """Return the console of the lake of a command."""
+    from offsetlake.console.app import application  # noqa: PLC0415 - FastAPI takes half a second to import
+    from offsetlake.console.changing.workbench import Workbench  # noqa: PLC0415
+
     lake = context.settings.lake
-    bench = Workbench(lake, context.log) if allow_changes else None
-    source = [f"--lake={lake}", *context.flags("log", "bootstrap", "kafka_config", "config")]
-    serve(
-        application(lake, Gate(security, allow_changes), context.settings.retention, bench, source),
-        security,
-        host,
-        int(port),
-        lambda url: write_note(f"Serving {url}: open it in a browser"),
-    )
+    bench = Workbench(lake, context.log) if gate.allows_changes else None
+    if context.lakes is None:
+        source = [f"--lake={lake}", *context.flags("log", "bootstrap", "kafka_config", "config")]
+    else:
+        source = context.flags("fleet", "cluster", "config")
+    return application(lake, gate, context.settings.retention, bench, source)

@@ -12,7 +12,7 @@ from offsetlake.console.changing.forms import KINDS, OF_CLUSTER, STRATEGIES, rea
 from offsetlake.console.changing.workbench import Stage, Work, Workbench
 from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import Instant, Text
-from offsetlake.console.state import PAGE_ROWS, PageState
+from offsetlake.console.state import PAGE_ROWS, PageState, at_base
 
 
 def add_routes(app: FastAPI, bench: Workbench | None, source: Sequence[str]) -> None:
@@ -49,7 +49,7 @@ def add_routes(app: FastAPI, bench: Workbench | None, source: Sequence[str]) -> 
         if request.group or form.text("kind") in KINDS:
             _check(form.visitor, request.group)
         work = opened().plan(request, form.visitor.principal, form.visitor.administers)
-        return RedirectResponse(f"/change/{work.id}", 303)
+        return RedirectResponse(at_base(f"/change/{work.id}"), 303)
 
     @app.get("/change/{id}")
     def show(visitor: Reader, id: str, page: int = 1) -> Response:  # noqa: A002 - the name in the path
@@ -73,7 +73,7 @@ def add_routes(app: FastAPI, bench: Workbench | None, source: Sequence[str]) -> 
             _check(form.visitor, work.request.group)
         requester = form.visitor.principal if form.visitor.is_signed_in else None
         opened().execute(work, requester, form.visitor.administers)
-        return RedirectResponse(f"/change/{work.id}", 303)
+        return RedirectResponse(at_base(f"/change/{work.id}"), 303)
 
 
 def _check(visitor: Visitor, group: str) -> None:

@@ -13,7 +13,7 @@ from offsetlake.console.changing.review import SUBJECTS, approval, key_of, liste
 from offsetlake.console.changing.workbench import Workbench
 from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import Text
-from offsetlake.console.state import PAGE_ROWS, PageState, command_line
+from offsetlake.console.state import PAGE_ROWS, PageState, at_base, command_line
 from offsetlake.errors import BadRequest
 from offsetlake.log.writer.os_users import process_principal
 from offsetlake.rules.retention import EXPIRING
@@ -31,7 +31,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, bench: Workbench | Non
     def review(visitor: Reader, show: Text = "tombstones", q: Text = "", rule: Text = "", page: int = 1) -> Response:
         if show not in SUBJECTS:
             raise HTTPException(404)
-        state, subject = PageState(q=q, page=page), SUBJECTS[show]
+        state, subject, path = PageState(q=q, page=page), SUBJECTS[show], at_base("/review")
         is_decided_here = show == "tombstones"
         rows = listed(answers, subject, visitor, state.pattern, rule if is_decided_here else "")
         first = (page - 1) * PAGE_ROWS
@@ -44,7 +44,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, bench: Workbench | Non
             "review.html", state, command, show=show, subjects=SUBJECTS, subject=subject, names=names, keys=keys,
             rows=[{name: _text(name, row[name]) for name in names} for row in shown], total=rows.num_rows, rule=rule,
             rules=_RULES, more=rows.num_rows > page * PAGE_ROWS, can_decide=any(keys),
-            address=lambda **changes: f"/review?{urlencode({'show': show, 'q': q, 'rule': rule} | changes)}",
+            address=lambda **changes: f"{path}?{urlencode({'show': show, 'q': q, 'rule': rule} | changes)}",
         )  # fmt: skip
 
     @app.post("/review")
@@ -60,7 +60,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, bench: Workbench | Non
         else:
             raise BadRequest(f"Invalid decision {decision!r}: expected approve or reject.")
         work = bench.decide(requested, visitor.principal, run)
-        return RedirectResponse(f"/change/{work.id}", 303)
+        return RedirectResponse(at_base(f"/change/{work.id}"), 303)
 
 
 def _place(name: str) -> int:

@@ -11,7 +11,7 @@ from offsetlake.console.access import PUBLIC, form_fields, gate_of
 from offsetlake.console.pages import render
 from offsetlake.console.routes.parameters import Text
 from offsetlake.console.sessions import MAX_SESSION_SECONDS
-from offsetlake.console.state import PageState
+from offsetlake.console.state import PageState, at_base
 from offsetlake.serve.auth.login_attempts import TooManyAttempts
 from offsetlake.serve.logs import ClientLog
 
@@ -60,7 +60,7 @@ def add_routes(app: FastAPI) -> None:
         gate = gate_of(request)
         cookie = gate.cookie(request)
         gate.sessions.end(request.cookies.get(cookie, ""))
-        response = RedirectResponse("/sign-in", 303)
+        response = RedirectResponse(at_base("/sign-in"), 303)
         response.delete_cookie(cookie, secure=gate.is_encrypted(request), httponly=True, samesite="strict")
         return response
 

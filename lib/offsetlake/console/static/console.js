@@ -84,7 +84,7 @@ for (const slider of document.querySelectorAll("input[data-sets]")) {
     if (!field.value) return close()
     waiting = setTimeout(async () => {
       request = new AbortController()
-      const address = new URL("/search", location)
+      const address = new URL("search", document.querySelector("form[role=search]").action)
       for (const {name, value} of field.form.elements) if (name) address.searchParams.set(name, value)
       try {
         const response = await fetch(address, {signal: request.signal})
