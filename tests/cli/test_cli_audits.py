@@ -208,7 +208,7 @@ def test_views_prints_a_statement_for_each_table_and_view(run: Run, lake: Path) 
         (("--dialect", "trino"), "CALL \"main\".system.register_table(schema_name => 'kafka', table_name => 'runs', "),
         (
             ("--dialect", "duckdb"),
-            'CREATE OR REPLACE VIEW "main"."kafka".runs AS SELECT * FROM delta_scan(\'{}/runs\');',
+            'CREATE OR REPLACE VIEW "main"."kafka".runs AS\nSELECT * FROM delta_scan(\'{}/runs\');',
         ),
         (("--dialect", "dbt"), '- name: "runs"'),
     ],

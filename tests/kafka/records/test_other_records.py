@@ -198,8 +198,8 @@ def test_commit_in_share_group_state_is_not_an_offset_commit() -> None:
     """A topic id of 16 bytes can be the length and the bytes of a topic name."""
     records, corrupt = read_batches(batch((offset_key("g", "fourteen-bytes", 0), COMMIT[1])))
     assert decode_chunk(OFFSETS_TOPIC, records, corrupt).commits.num_rows == 1
-    commits, others, acts = decode_chunk(SHARE_STATE_TOPIC, records, corrupt)
-    assert (commits.num_rows, others.num_rows, acts.num_rows) == (0, 1, 0)
+    chunk = decode_chunk(SHARE_STATE_TOPIC, records, corrupt)
+    assert (chunk.commits.num_rows, chunk.others.num_rows, chunk.audit_events.num_rows) == (0, 1, 0)
 
 
 RECORD_KEYS = st.one_of(
