@@ -73,6 +73,7 @@ ELSEWHERE = {
     "offsetlake export zookeeper://": "needs ZooKeeper; tests/zookeeper has one",
     "offsetlake serve --config /etc/": "does not end",
     "offsetlake credentials token carol ": "belongs to the next line",
+    "offsetlake console --fleet ": "does not end; tests/console/test_clusters.py runs it",
     "offsetlake console --lake /lakes/prod ": "needs a certificate; tests/console/test_access.py has one",
     "offsetlake translate ": "needs two clusters and MirrorMaker 2; tests/e2e/test_translate.py has them",
     "offsetlake lag --lake /lakes/prod --standby ": "needs two clusters; tests/e2e/test_translate.py has them",
