@@ -18,6 +18,7 @@ from offsetlake.queries.questions import check_committed, known_groups, quoted
 
 MAX_FIRST_ROWS = 1000  # of an answer that is computed from the keys that have its rows
 _MIN_SHARE = 0.01
+_MAX_GROUPS_APART = 200  # whose topics and partitions a condition names by group
 _CANDIDATES = 5  # rows of commit_outcomes to sort per row of an answer: some of them never took effect
 
 _GROUPS = "SELECT group_id FROM offset_commits UNION ALL SELECT group_id FROM group_records"
@@ -117,13 +118,26 @@ def _first_rows(query: _Query, since_ms: int | None) -> pa.Table | None:
         return None
     if not candidates.num_rows:
         return None
-    keys = " AND ".join(f"{name} IN ({_listed(candidates[name])})" for name in columns[:3])
-    part = _part_of(query, keys, candidates["group_id"])
+    part = _part_of(query, _of_keys(candidates), candidates["group_id"])
     rows = query.stream(part).read_all() if part.rows <= ROWS_AT_ONCE else None
     if rows is None or candidates.num_rows < count:
         return rows
     last = rows.slice(query.limit - 1).select(columns[3:]).to_pylist() if query.limit else []
     return rows if last and last[0] in candidates.select(columns[3:]).to_pylist() else None
+
+
+def _of_keys(rows: pa.Table) -> str:
+    """Return a condition that is true for the keys of some rows, and for few others."""
+    every = f"group_id IN ({_listed(rows['group_id'])})"
+    groups = pc.unique(rows["group_id"])
+    if len(groups) > _MAX_GROUPS_APART:
+        return f"{every} AND topic IN ({_listed(rows['topic'])}) AND partition IN ({_listed(rows['partition'])})"
+    apart = []
+    for group in groups:
+        of_group = rows.filter(pc.equal(rows["group_id"], group))
+        topics, partitions = _listed(of_group["topic"]), _listed(of_group["partition"])
+        apart.append(f"group_id = {quoted(group.as_py())} AND topic IN ({topics}) AND partition IN ({partitions})")
+    return f"{every} AND (({') OR ('.join(apart)}))"
 
 
 def _listed(values: pa.ChunkedArray) -> str:
