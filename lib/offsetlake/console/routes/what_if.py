@@ -27,7 +27,7 @@ _POLICY = "policy.toml"
 
 def add_routes(app: FastAPI, answers: Answers, lake: str, configured: RetentionPolicy) -> None:
     """Add the routes to an application; `configured` is the policy of the settings."""
-    ages = SlowAnswer(answers, _TABLES, lambda opened: offset_ages(opened))  # noqa: PLW0108 - tests replace it
+    ages = SlowAnswer(answers, _TABLES, offset_ages)
 
     @app.get("/what-if")
     def what_if(visitor: Reader, policy: Text = "", q: Text = "", page: int = 1) -> Response:
