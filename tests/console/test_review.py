@@ -1,6 +1,7 @@
 """The review of planned tombstones: the evidence, and what approving and rejecting some of them does."""
 
 import json
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,16 +10,19 @@ import pytest
 
 from offsetlake.cli.example_log import DAY_S, write
 from offsetlake.console.changing.workbench import Workbench
+from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.location.locate import locate
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline import runner
+from offsetlake.pipeline.changes.cleanup import plan_cleanup_of_orphans
 from offsetlake.queries import questions
-from offsetlake.queries.review import planned_tombstones
+from offsetlake.queries.review import orphans, planned_tombstones
 from offsetlake.rules.policy import RetentionPolicy
 from offsetlake.util.times import to_ms
 from support.console.changes import form_token, submit
 from support.console.served import Page, gate, get, post, served
+from support.e2e.parts_log import Log, part, plain
 from support.lakes import new_lake
 from support.queries.lakes import commit, small_lake
 from support.report.report_rows import TAGS
@@ -63,9 +67,13 @@ def port(bench: Workbench, tmp_path: Path) -> Iterator[int]:
         yield listening
 
 
+def options(folder: Path) -> list[str]:
+    return ["--lake", str(folder / "lake"), "--log", str(folder / "log")]
+
+
 def boxes(page: str, *, offsets_only: bool = False) -> list[str]:
     """Return the values of the check boxes, in the order of groups."""
-    values = [str(attributes["value"]) for _, attributes in Page(page).tags if attributes.get("name") == "tombstone"]
+    values = [str(attributes["value"]) for _, attributes in Page(page).tags if attributes.get("name") == "row"]
     return sorted(value for value in values if not offsets_only or json.loads(value)[1] is not None)
 
 
@@ -83,7 +91,7 @@ def test_only_the_approved_tombstones_are_written(port: int, tmp_path: Path) -> 
     page = get(port, "/review")
     assert [row[1] for row in Page(page.text).rows] == [f"old-{n // 2}" for n in range(2 * OLD)]
     assert "commit_age" in Page(page.text).text
-    fields = {"decision": "approve", "tombstone": boxes(page.text)[:8]}
+    fields = {"show": "tombstones", "decision": "approve", "row": boxes(page.text)[:8]}
     _, done = submit(port, "/review", form_token(port), fields)
     assert "8 of 8 rows changed" in Page(done.text).text
     assert planned(tmp_path) == ["old-4", "old-5"]
@@ -102,7 +110,7 @@ def test_an_approval_is_undone(port: int, tmp_path: Path) -> None:
         port,
         "/review",
         token,
-        {"decision": "approve", "tombstone": boxes(get(port, "/review").text, offsets_only=True)[0]},
+        {"show": "tombstones", "decision": "approve", "row": boxes(get(port, "/review").text, offsets_only=True)[0]},
     )
     run_id = next(attributes["value"] for _, attributes in Page(done.text).tags if attributes.get("name") == "run")
     address, _ = submit(port, "/change", token, {"kind": "undo", "run": run_id})
@@ -113,7 +121,7 @@ def test_an_approval_is_undone(port: int, tmp_path: Path) -> None:
 
 def test_rejected_tombstones_are_not_planned_again_until_a_commit(port: int, tmp_path: Path, run: object) -> None:
     page = get(port, "/review")
-    fields = {"decision": "reject", "tombstone": boxes(page.text, offsets_only=True)[:2]}
+    fields = {"show": "tombstones", "decision": "reject", "row": boxes(page.text, offsets_only=True)[:2]}
     _, done = submit(port, "/review", form_token(port), fields)
     assert "2 of 2 rows changed" in Page(done.text).text
     assert "rejected by os:" in done.text
@@ -121,7 +129,7 @@ def test_rejected_tombstones_are_not_planned_again_until_a_commit(port: int, tmp
     cycle(tmp_path)
     assert planned(tmp_path) == planned(tmp_path, groups=True) == [f"old-{n}" for n in range(2, OLD)]
     rejected = Page(get(port, "/review?show=rejected").text)
-    assert [row[0] for row in rejected.rows] == ["old-0", "old-1"]
+    assert [row[1] for row in rejected.rows] == ["old-0", "old-1"]
     code, _, errors = run("check", "--full", "--lake", str(tmp_path / "lake"))  # type: ignore[operator]
     assert code == 0, errors
     code, _, _ = run("emit", "--lake", str(tmp_path / "lake"))  # type: ignore[operator]
@@ -130,7 +138,106 @@ def test_rejected_tombstones_are_not_planned_again_until_a_commit(port: int, tmp
     cycle(tmp_path)
     assert groups(tmp_path) == {"old-0", "old-1", "billing"}
     assert planned(tmp_path) == ["old-0"]
-    assert [row[0] for row in Page(get(port, "/review?show=rejected").text).rows] == ["old-1"]
+    assert [row[1] for row in Page(get(port, "/review?show=rejected").text).rows] == ["old-1"]
+
+
+def test_a_rejection_is_taken_back(port: int, tmp_path: Path) -> None:
+    fields = {
+        "show": "tombstones",
+        "decision": "reject",
+        "row": boxes(get(port, "/review").text, offsets_only=True)[:2],
+    }
+    submit(port, "/review", form_token(port), fields)
+    cycle(tmp_path)
+    rejected = boxes(get(port, "/review?show=rejected").text)
+    assert len(rejected) == 2
+    fields = {"show": "rejected", "decision": "take_back", "row": rejected[:1]}
+    _, done = submit(port, "/review", form_token(port), fields)
+    assert "1 of 1 row changed" in Page(done.text).text
+    assert "rejection taken back by os:" in done.text
+    assert "can be rejected again" in done.text
+    assert planned(tmp_path) == [f"old-{n}" for n in range(2, OLD)]
+    cycle(tmp_path)  # no table but tombstones has changed
+    assert planned(tmp_path) == ["old-0", *(f"old-{n}" for n in range(2, OLD))]
+    _, refused = submit(port, "/review", form_token(port), fields)
+    assert "1 of the selected tombstones are not rejected any more" in Page(refused.text).text
+
+
+def test_approved_orphans_are_deleted_as_cleanup_does_and_restored(port: int, tmp_path: Path, run: object) -> None:
+    page = get(port, "/review?show=orphans")
+    assert [row[1:4] for row in Page(page.text).rows] == [[f"old-{n}", "no_members", "all"] for n in range(OLD)]
+    fields = {"show": "orphans", "decision": "approve", "row": boxes(page.text)[:2]}
+    address, plan = submit(port, "/review", form_token(port), fields)
+    shown = Page(plan.text)
+    assert "nothing is changed yet" in shown.text
+    assert groups(tmp_path) == {"billing", *(f"old-{n}" for n in range(OLD))}
+    commands = [shlex.split(command) for command in shown.command.split(" && ")]
+    outputs = [run(*words[1:-2], "--format", "json", *options(tmp_path), *words[-2:]) for words in commands]  # type: ignore[operator]
+    assert [code for code, _, _ in outputs] == [0, 0]
+    assert len(shown.rows) == sum(len(out.splitlines()) for _, out, _ in outputs) == 4
+    _, done = submit(port, f"{address}/execute", form_token(port), {})
+    assert "The change was made" in done.text
+    assert groups(tmp_path) == {"billing", *(f"old-{n}" for n in range(2, OLD))}
+    _, again = submit(port, "/review", form_token(port), fields)
+    assert "2 of the selected groups are in use, or do not exist any more" in Page(again.text).text
+    run_id = next(attributes["value"] for _, attributes in Page(done.text).tags if attributes.get("name") == "run")
+    address, _ = submit(port, "/change", form_token(port), {"kind": "undo", "run": run_id})
+    submit(port, f"{address}/execute", form_token(port), {})
+    assert groups(tmp_path) == {"billing", *(f"old-{n}" for n in range(OLD))}
+
+
+def test_approved_incomplete_commits_are_repaired(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    log.batch(*(plain(partition, 10 + partition) for partition in range(3)))
+    log.batch(*(part(partition, 20 + partition, size=4) for partition in range(3)))
+    log.read()
+    bench = Workbench(locate(str(tmp_path / "lake")), LogAddress(tmp_path / "log"))
+    with served(tmp_path / "lake", gate(allows_changes=True), bench=bench) as port:
+        page = get(port, "/review?show=incomplete")
+        selected = boxes(page.text)
+        assert len(selected) == 3
+        fields = {"show": "incomplete", "decision": "approve", "row": selected[:2]}
+        address, plan = submit(port, "/review", form_token(port), fields)
+        assert [row[1:4] for row in Page(plan.text).rows] == [["t:0", "10", "10"], ["t:1", "11", "11"]]
+        assert Page(plan.text).command == "offsetlake repair"
+        _, done = submit(port, f"{address}/execute", form_token(port), {})
+        assert "There is no undo" in Page(done.text).text
+        assert [(row[1], row[2]) for row in log.pending()] == [(2, 22)]
+        assert log.offsets() == {0: 10, 1: 11, 2: 12}
+        _, again = submit(port, "/review", form_token(port), fields)
+        assert "None of the selected commits is incomplete any more" in Page(again.text).text
+
+
+def test_only_the_unused_topics_of_an_orphan_are_deleted(tmp_path: Path) -> None:
+    now, row = 10 * DAY_S * 1000, {"partition": 0, "committed_offset": 5, "log_offset": 1}
+    topics = {"reader": ("read", "left"), "lost": ("read", "dropped"), "gone": ("read",)}
+    stored = [
+        {**row, "group_id": group, "topic": topic, "log_timestamp": 1_000, "commit_timestamp": 1_000}
+        for group, names in topics.items()
+        for topic in names
+    ]
+    member = {"protocol_type": "consumer", "subscription": "known", "subscribed_topics": ["read"]}
+    lake = small_lake(
+        tmp_path / "lake",
+        offsets=stored,
+        groups=[
+            {"group_id": "reader", "state": "Stable", "member_count": 1, **member},
+            {"group_id": "lost", "state": "Empty"},
+        ],
+        offset_commits=[commit(9, 4, log_timestamp=now, group_id="reader", topic="read", partition=0)],
+        tombstones=[{"group_id": "x", "topic": "dropped", "partition": 0, "outcome": "gone", "rule": "topic_deleted",
+                     "run_id": 1, "judged_offset": 1}],
+    )  # fmt: skip
+    found = {row["group_id"]: (row["why"], row["unused_topics"]) for row in orphans(lake).to_pylist()}
+    assert found == {
+        "reader": ("not_subscribed", ["left"]), "lost": ("topics_deleted", ["dropped"]), "gone": ("group_gone", None)
+    }  # fmt: skip
+    rows = plan_cleanup_of_orphans(lake, [*topics], now, live=False).to_pylist()
+    assert {(row["group_id"], row["topic"], row["reason"]) for row in rows} == {
+        ("reader", "left", None), ("lost", "dropped", None), ("gone", "read", None)
+    }  # fmt: skip
+    with pytest.raises(BadRequest, match="1 of the selected groups are in use"):
+        plan_cleanup_of_orphans(lake, ["reader", "other"], now, live=False)
 
 
 def test_the_commands_make_the_same_decisions(bench: Workbench, tmp_path: Path, run: object) -> None:
@@ -147,6 +254,8 @@ def test_the_commands_make_the_same_decisions(bench: Workbench, tmp_path: Path, 
     assert planned(tmp_path) == ["old-3", "old-4", "old-5"]
     code, _, errors = run("reject", str(tmp_path / "kept.jsonl"), *lake)  # type: ignore[operator]
     assert (code, "not planned any more" in errors) == (2, True)
+    code, _, errors = run("reject", "--take-back", str(tmp_path / "kept.jsonl"), *lake)  # type: ignore[operator]
+    assert (code, "1 rejections were taken back" in errors) == (0, True)
     (tmp_path / "kept.jsonl").write_text('{"group_id": 1}\n')
     code, _, errors = run("reject", str(tmp_path / "kept.jsonl"), *lake)  # type: ignore[operator]
     assert (code, "line 1: not a row" in errors) == (2, True)
@@ -155,12 +264,12 @@ def test_the_commands_make_the_same_decisions(bench: Workbench, tmp_path: Path, 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"decision": "approve"}, "Select at least one"),
-        ({"decision": "explode", "tombstone": '["old-0", "orders", 0, 0]'}, "Invalid decision"),
-        ({"decision": "approve", "tombstone": "x"}, "invalid tombstone"),
-        ({"decision": "approve", "tombstone": "[1, 2]"}, "invalid tombstone"),
-        ({"decision": "approve", "tombstone": '[null, "t", 0, 0]'}, "require the permission"),
-        ({"decision": "approve", "tombstone": '{"a": 1}'}, "invalid tombstone"),
+        ({"show": "tombstones", "decision": "approve"}, "Select at least one"),
+        ({"show": "tombstones", "decision": "explode", "row": '["old-0", "orders", 0, 0]'}, "Invalid decision"),
+        ({"show": "tombstones", "decision": "approve", "row": "x"}, "invalid row"),
+        ({"show": "tombstones", "decision": "approve", "row": "[1, 2]"}, "invalid row"),
+        ({"show": "tombstones", "decision": "approve", "row": '[null, "t", 0, 0]'}, "requires the permission"),
+        ({"show": "tombstones", "decision": "approve", "row": '{"a": 1}'}, "invalid row"),
     ],
 )
 def test_invalid_decisions_are_explained(port: int, fields: dict[str, object], message: str) -> None:
@@ -186,8 +295,9 @@ def test_groups_are_filtered_by_pattern_rule_and_permission(bench: Workbench, tm
             "old-2",
         ]
         assert Page(get(port, "/review?rule=cleanup").text).rows == []
-        fields = {"decision": "approve", "form_token": visitors._form_token, "tombstone": '["old-0","orders",0,0]'}
-        assert post(port, "/review", fields).status == 400
+        fields = {"show": "tombstones", "decision": "approve", "form_token": visitors._form_token}
+        assert post(port, "/review", {**fields, "row": '["old-0","orders",0,0]'}).status == 400
+        assert post(port, "/review", {**fields, "show": "orphans", "row": '["old-0"]'}).status == 400
         for name in ("rejected", "orphans", "incomplete", "hanging"):
             assert "billing" not in get(port, f"/review?show={name}").text
         assert get(port, "/review?show=x").status == 404

@@ -64,7 +64,7 @@ def test_40_of_60_are_approved_with_the_mouse(address: str, window: Browser, tmp
     window.show(width, dark=width == 1280)
     window.open(f"{address}/review")
     window.await_true(f"{COUNT} === '0 of 60 selected'")
-    boxes = "document.querySelectorAll('input[name=tombstone]')"
+    boxes = "document.querySelectorAll('input[name=row]')"
     window.run(f"{boxes}[0].click()")
     window.run(f"{boxes}[39].dispatchEvent(new MouseEvent('click', {{shiftKey: true, bubbles: true}}))")
     assert window.run(COUNT) == "40 of 60 selected"

@@ -1,10 +1,17 @@
-"""What people review: planned tombstones with their evidence, and incomplete commits."""
+"""What people review: planned tombstones with their evidence, unused groups, and incomplete commits."""
+
+from collections.abc import Collection
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from offsetlake.lake import runs
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.statements import statement
+from offsetlake.lake.sql.views import views
+from offsetlake.queries.audits import has_history
+from offsetlake.queries.questions import quoted
+from offsetlake.util.row_codes import rows_in
 
 
 def planned_tombstones(lake: Lake) -> pa.Table:
@@ -21,3 +28,28 @@ def incomplete_commits(lake: Lake, limit: int) -> pa.Table:
     """Return offsets of commits in parts of which some are missing: rows of `pending_offsets`, the oldest first."""
     sql = f"SELECT * FROM pending_offsets WHERE producer_id IS NULL ORDER BY log_partition, log_offset LIMIT {limit}"  # noqa: S608
     return lake.query(sql, "pending_offsets")
+
+
+def orphans(lake: Lake, limit: int | None = None, names: Collection[str] | None = None) -> pa.Table:
+    """Return the rows of the view `orphan_groups`, those with the most offsets first, with one more column.
+
+    | Column        | Type           | Description |
+    |---------------|----------------|-------------|
+    | unused_topics | list of string | The topics whose offsets nobody uses; null if that is the whole group. |
+
+    Args:
+        lake: The lake.
+        limit: The maximum number of rows; None for all.
+        names: Only these groups; None for all.
+    """
+    if not has_history(lake):
+        return pa.table({"group_id": pa.array([], pa.string())})
+    only = "true" if names is None else f"group_id IN ({', '.join(map(quoted, names)) or 'NULL'})"
+    limited = "" if limit is None else f"LIMIT {limit}"
+    order = views()["orphan_groups"].order
+    rows = lake.query(f"SELECT * FROM orphan_groups WHERE {only} ORDER BY {order} {limited}", "orphan_groups")  # noqa: S608
+    partly = rows.filter(pc.is_in(rows["why"], pa.array(["topics_deleted", "not_subscribed"])))["group_id"]
+    listed = ", ".join(map(quoted, partly.to_pylist())) or "NULL"
+    topics = lake.query(statement("unused_topics", groups=listed), "orphan_groups", "groups", "offsets", "tombstones")
+    index = rows_in(rows, topics, ["group_id"])
+    return rows.append_column("unused_topics", topics["topics"].take(pa.array(index, mask=index < 0)))

@@ -54,16 +54,20 @@ class Requested:
     | title | What it is about. |
     | table | The table of its rows: `tombstones` or `alterations`. |
     | group | The only group that it changes; empty for changes of several groups, which the visitor administers. |
-    | words | The words after `offsetlake` of the command that does the same, without the lake and the log. |
-    """
+    | commands | For each command that does the same together: the words after `offsetlake`, without the lake and the log. |
+    | review | The list of the review that it comes from; empty for a form. |
+    | no_undo | Why no undo of the run is planned; empty if one is. |
+    """  # noqa: E501 - a row of a table
 
     title: str
     table: str
     group: str
-    words: tuple[str, ...]
+    commands: tuple[tuple[str, ...], ...]
+    review: str = ""
+    no_undo: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeRequest(Requested):
     """A requested change, with the job that its run is recorded as, and a function that makes its plan."""
 
@@ -101,14 +105,15 @@ def read_form(form: Submission, log: LogAddress) -> ChangeRequest:
             return plan_cleanup(lake, group, topic or None, now_ms(), live=log.connection is not None)
 
     table = "tombstones" if kind == "cleanup" else "alterations"
-    return ChangeRequest(f"Group {group}", table, group, (*words, "--", group), kind, plan)
+    return ChangeRequest(f"Group {group}", table, group, ((*words, "--", group),), job=kind, plan=plan)
 
 
 def _undo(run: int, log: LogAddress) -> ChangeRequest:
     def plan(lake: Lake) -> pa.Table:
         return restore_run(lake, run, now_ms(), None, through_cluster=log.connection is not None)
 
-    return ChangeRequest(f"Undo of run {run}", "alterations", "", ("restore", f"--run={run}"), "restore", plan)
+    commands = (("restore", f"--run={run}"),)
+    return ChangeRequest(f"Undo of run {run}", "alterations", "", commands, job="restore", plan=plan)
 
 
 def _reset(form: Submission, group: str, log: LogAddress) -> ChangeRequest:
@@ -135,7 +140,7 @@ def _reset(form: Submission, group: str, log: LogAddress) -> ChangeRequest:
     of_topic = f"--topic={topic}" + (f":{partitions.replace(' ', '')}" if partitions else "")
     has_value = strategy == "to_datetime" or strategy in resets.NUMBERED
     words = ("reset", of_topic if topic else "--all-topics", f"{flag}={value}" if has_value else flag)
-    return ChangeRequest(f"Group {group}", "alterations", group, (*words, "--", group), "reset", plan)
+    return ChangeRequest(f"Group {group}", "alterations", group, ((*words, "--", group),), job="reset", plan=plan)
 
 
 def _scope(topic: str, partitions: str) -> Scope:

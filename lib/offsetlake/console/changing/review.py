@@ -2,37 +2,52 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from offsetlake.console.access import Visitor
 from offsetlake.console.answers import Answers
-from offsetlake.console.changing.forms import Requested
-from offsetlake.console.changing.workbench import Decide, Say
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
-from offsetlake.log.address import LogAddress
-from offsetlake.pipeline import runner
-from offsetlake.pipeline.emit.decisions import SELECTION, TOMBSTONE
-from offsetlake.pipeline.expire.rejections import reject, rejections
+from offsetlake.pipeline.emit.decisions import SELECTION
+from offsetlake.pipeline.expire.rejections import rejections
 from offsetlake.queries.audits import audit
 from offsetlake.queries.questions import like
-from offsetlake.queries.review import incomplete_commits, planned_tombstones
-from offsetlake.util.row_codes import among
+from offsetlake.queries.review import incomplete_commits, orphans, planned_tombstones
 
 MAX_LISTED = 1000
-"""The maximum number of rows of the lists that nobody approves here."""
+"""The maximum number of rows of the lists that grow with the history."""
+
+_GROUP = pa.schema([("group_id", pa.string())])
+_PART = pa.schema(
+    [
+        ("group_id", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("log_partition", pa.int32()),
+        ("log_offset", pa.int64()),
+    ]
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A list to review: its title, its rows, the words of the command that lists it, and what to do about a row."""
+    """A list to review.
+
+    | Field     | Description |
+    |-----------|-------------|
+    | title     | Its title. |
+    | rows      | Returns its rows. |
+    | words     | The words after `offsetlake` of the command that lists it. |
+    | advice    | What to do about a row. |
+    | key       | The columns that identify a row that is decided; None if nothing is decided here. |
+    | decisions | The decisions by name, with the texts of their buttons. |
+    """
 
     title: str
     rows: Callable[[Lake], pa.Table]
     words: tuple[str, ...]
     advice: str
+    key: pa.Schema | None = None
+    decisions: Mapping[str, str] = field(default_factory=dict)
 
 
 SUBJECTS: Mapping[str, Subject] = {
@@ -42,32 +57,45 @@ SUBJECTS: Mapping[str, Subject] = {
         ("tombstones", "--outcome=planned"),
         "Approved tombstones are written now, as by offsetlake emit: only if their offsets have not changed. "
         "Rejected ones are not planned again until their offsets are committed again.",
+        SELECTION,
+        {"approve": "Approve the selected", "reject": "Reject the selected"},
     ),
     "rejected": Subject(
         "Rejected",
         rejections,
         ("tombstones", "--outcome=withdrawn"),
-        "These offsets and groups stay until they are committed again. The page of a group can delete them.",
+        "These offsets and groups stay until they are committed again. If a rejection is taken back, the next "
+        "offsetlake expire plans the tombstone again, provided that a rule still expires the offset.",
+        SELECTION,
+        {"take_back": "Take back the selected rejections"},
     ),
     "orphans": Subject(
         "Orphans",
-        lambda lake: audit(lake, "orphan_groups", limit=MAX_LISTED),
+        lambda lake: orphans(lake, MAX_LISTED),
         ("audit", "orphan_groups"),
-        "No consumer uses these groups, or some of their offsets. Delete them on the page of the group.",
+        "No consumer uses these groups, or their offsets of the unused topics. An approval plans their deletion, as "
+        "offsetlake cleanup does, and shows the plan first. Groups with members keep the offsets of other topics.",
+        _GROUP,
+        {"approve": "Plan the deletion of the selected"},
     ),
     "incomplete": Subject(
         "Incomplete commits",
         lambda lake: incomplete_commits(lake, MAX_LISTED),
         ("sql", "SELECT * FROM pending_offsets WHERE producer_id IS NULL"),
-        "Parts of these commits are missing, so they never take effect. offsetlake repair writes the previous values "
-        "again.",
+        "Parts of these commits are missing, so they never take effect, but log compaction would delete the values "
+        "that are in effect. An approval plans to write these values again, as offsetlake repair does for all "
+        "incomplete commits. The log must be one that offsetlake serves.",
+        _PART,
+        {"approve": "Plan the repair of the selected"},
     ),
     "hanging": Subject(
         "Hanging transactions",
         lambda lake: audit(lake, "hanging_transactions", limit=MAX_LISTED),
         ("audit", "hanging_transactions"),
-        "Offsets of these groups wait for the end of a transaction. Abort it with kafka-transactions, or restart its "
-        "producer, whose initialization aborts it.",
+        "Offsets of these groups wait for the end of a transaction. offsetlake never aborts one, because only its "
+        "coordinator can do so in all of its partitions. Restart the producer: its initialization aborts it. If the "
+        "producer is gone, kafka-transactions describe-producers, with the log partition of __consumer_offsets, shows "
+        "where the transaction starts, and kafka-transactions abort aborts it there.",
     ),
 }
 """The lists by their names in addresses."""
@@ -79,52 +107,28 @@ def listed(answers: Answers, subject: Subject, visitor: Visitor, pattern: str | 
     return rows.filter(pa.compute.equal(rows["rule"], rule)) if rule else rows
 
 
-def key_of(row: Mapping[str, object]) -> str:
-    """Return a planned tombstone as the value of a check box."""
-    return json.dumps([row[name] for name in SELECTION.names])
+def key_of(subject: Subject, row: Mapping[str, object]) -> str:
+    """Return the key of a row as the value of a check box; empty if nothing is decided about it here."""
+    return "" if subject.key is None else json.dumps([row[name] for name in subject.key.names])
 
 
-def selection(keys: Sequence[str], visitor: Visitor) -> pa.Table:
-    """Return the selected decisions; raise BadRequest for one that the visitor may not change, or if there is none."""
-    rows = []
-    for key in keys:
-        try:
-            values = json.loads(key)
-            rows.append(pa.Table.from_pylist([dict(zip(SELECTION.names, values, strict=True))], schema=SELECTION))
-            group = rows[-1]["group_id"][0].as_py()
-        except (ValueError, TypeError, pa.ArrowException) as error:
-            raise BadRequest("The form contains an invalid tombstone: open the page again.") from error
-        if not isinstance(group, str) or not visitor.administers(group):
-            raise BadRequest(f"The tombstones of group {group} require the permission admin.")
-    if not rows:
-        raise BadRequest("Select at least one tombstone.")
-    return pa.concat_tables(rows)
+def selection(subject: Subject, keys: Sequence[str], visitor: Visitor) -> pa.Table:
+    """Return the keys of the selected rows.
+
+    Raises BadRequest for a row that the visitor may not change, if there is none, or if nothing is decided here.
+    """
+    if not keys or subject.key is None:
+        raise BadRequest("Select at least one row.")
+    return pa.concat_tables([_selected(subject.key, key, visitor) for key in keys])
 
 
-def approval(selected: pa.Table, log: LogAddress, requester: str | None) -> tuple[Requested, Decide]:
-    """Return what emits the selected tombstones, and no others."""
-
-    def run(lake: Lake, say: Say) -> tuple[pa.Table, int]:
-        _check_planned(lake, selected)
-        emitted = runner.run_emit(lake.location, log, say, selected, requester).row
-        rows = lake.query(f"SELECT * FROM tombstones WHERE run_id = {emitted.run_id}", "tombstones")  # noqa: S608
-        return rows, emitted.run_id if emitted.counts.get("emitted") else 0
-
-    return Requested("Approved tombstones", "tombstones", "", ("emit", "--only=FILE")), run
-
-
-def rejection(selected: pa.Table, principal: str) -> tuple[Requested, Decide]:
-    """Return what withdraws the selected tombstones."""
-
-    def run(lake: Lake, say: Say) -> tuple[pa.Table, int]:
-        rows, _ = reject(Lake.create(lake.location), selected, principal, say)
-        return rows, 0
-
-    return Requested("Rejected tombstones", "tombstones", "", ("reject", "FILE")), run
-
-
-def _check_planned(lake: Lake, selected: pa.Table) -> None:
-    """Raise BadRequest if a decision is not planned any more: then nothing is written."""
-    missing = int((~among(selected, planned_tombstones(lake), TOMBSTONE)).sum())
-    if missing:
-        raise BadRequest(f"{missing:,} of the selected tombstones are not planned any more: select again.")
+def _selected(schema: pa.Schema, key: str, visitor: Visitor) -> pa.Table:
+    try:
+        values = json.loads(key)
+        row = pa.Table.from_pylist([dict(zip(schema.names, values, strict=True))], schema=schema)
+        group = row["group_id"][0].as_py()
+    except (ValueError, TypeError, pa.ArrowException) as error:
+        raise BadRequest("The form contains an invalid row: open the page again.") from error
+    if not isinstance(group, str) or not visitor.administers(group):
+        raise BadRequest(f"A change of group {group} requires the permission admin.")
+    return row

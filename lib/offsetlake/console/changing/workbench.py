@@ -198,7 +198,7 @@ def _limited(request: ChangeRequest, may_change: MayChange) -> runner.Plan:
         if names and not rows.num_rows:
             if request.group:
                 raise BadRequest(f"There is no group {request.group!r} in the lake {lake.location}.")
-            raise BadRequest("The run has changed no offset of a group that you may change.")
+            raise BadRequest("This changes no offset of a group that you may change.")
         return rows
 
     return plan

@@ -14,6 +14,10 @@ from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import Instant, Text
 from offsetlake.console.state import PAGE_ROWS, PageState, at_base
 
+_OF_LAKE = {"reject"}
+_LAKE_OPTIONS = ("--lake", "--config", "--fleet", "--cluster")
+"""The options of commands that need no log."""
+
 
 def add_routes(app: FastAPI, bench: Workbench | None, source: Sequence[str]) -> None:
     """Add the routes; without a bench all are refused. `source` are the options with the lake and the log."""
@@ -54,8 +58,7 @@ def add_routes(app: FastAPI, bench: Workbench | None, source: Sequence[str]) -> 
     @app.get("/change/{id}")
     def show(visitor: Reader, id: str, page: int = 1) -> Response:  # noqa: A002 - the name in the path
         work = _found(opened(), id, visitor)
-        options = [*source, *(["--execute"] if work.run_id else [])]
-        command = shlex.join(["offsetlake", *_before_names(work.request.words, options)])
+        command = " && ".join(_command(words, source, is_executed=bool(work.run_id)) for words in work.request.commands)
         state, first = PageState(page=page), (page - 1) * PAGE_ROWS
         rows = [] if work.rows is None else work.rows.slice(first, PAGE_ROWS).to_pylist()
         total = 0 if work.rows is None else work.rows.num_rows
@@ -93,7 +96,9 @@ def _found(bench: Workbench, id_: str, visitor: Visitor) -> Work:
     return work
 
 
-def _before_names(words: Sequence[str], options: Sequence[str]) -> list[str]:
-    """Insert options before the names of groups, which follow `--`."""
+def _command(words: Sequence[str], source: Sequence[str], *, is_executed: bool) -> str:
+    """Return a command with its options before the names of groups, which follow `--`."""
+    options = [option for option in source if words[0] not in _OF_LAKE or option.startswith(_LAKE_OPTIONS)]
+    options += ["--execute"] if is_executed and words[0] in KINDS else []
     end = words.index("--") if "--" in words else len(words)
-    return [*words[:end], *options, *words[end:]]
+    return shlex.join(["offsetlake", *words[:end], *options, *words[end:]])

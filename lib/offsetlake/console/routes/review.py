@@ -9,17 +9,29 @@ from starlette.exceptions import HTTPException
 
 from offsetlake.console.access import Change, Reader
 from offsetlake.console.answers import Answers
-from offsetlake.console.changing.review import SUBJECTS, approval, key_of, listed, rejection, selection
+from offsetlake.console.changing.decisions import decide_on
+from offsetlake.console.changing.review import SUBJECTS, key_of, listed, selection
 from offsetlake.console.changing.workbench import Workbench
 from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import Text
 from offsetlake.console.state import PAGE_ROWS, PageState, at_base, command_line
 from offsetlake.errors import BadRequest
-from offsetlake.log.writer.os_users import process_principal
 from offsetlake.rules.retention import EXPIRING
 from offsetlake.util.times import about, to_duration, to_iso
 
-_FIRST = ("group_id", "topic", "partition", "committed_offset", "rule", "clock", "clock_timestamp", "retention_ms")
+_TOPICS = "unused_topics"
+_FIRST = (
+    "group_id",
+    "why",
+    _TOPICS,
+    "topic",
+    "partition",
+    "committed_offset",
+    "rule",
+    "clock",
+    "clock_timestamp",
+    "retention_ms",
+)
 _OMITTED = {"run_id", "outcome", "judged_offset", "group_type", "record_type", "value_version", "log_partition"}
 _RULES = (*EXPIRING, "nothing_left", "share_idle", "cleanup")
 
@@ -32,13 +44,12 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, bench: Workbench | Non
         if show not in SUBJECTS:
             raise HTTPException(404)
         state, subject, path = PageState(q=q, page=page), SUBJECTS[show], at_base("/review")
-        is_decided_here = show == "tombstones"
-        rows = listed(answers, subject, visitor, state.pattern, rule if is_decided_here else "")
+        rows = listed(answers, subject, visitor, state.pattern, rule if show == "tombstones" else "")
         first = (page - 1) * PAGE_ROWS
         shown = rows.slice(first, PAGE_ROWS).to_pylist()
-        keys = [key_of(row) if is_decided_here and visitor.administers(row["group_id"]) else None for row in shown]
+        keys = [key_of(subject, row) if visitor.administers(row["group_id"]) else "" for row in shown]
         columns = sorted({*rows.column_names} - _OMITTED, key=lambda name: (_place(name), name))
-        names = [name for name in columns if any(row[name] is not None for row in shown)]
+        names = [name for name in columns if name == _TOPICS or any(row[name] is not None for row in shown)]
         command = command_line(*subject.words, lake=lake)
         return page_response(
             "review.html", state, command, show=show, subjects=SUBJECTS, subject=subject, names=names, keys=keys,
@@ -51,15 +62,12 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, bench: Workbench | Non
     def decide(form: Change) -> Response:
         if bench is None:
             raise HTTPException(403)
-        visitor, decision = form.visitor, form.text("decision")
-        selected = selection(form.fields.get("tombstone", []), visitor)
-        if decision == "approve":
-            requested, run = approval(selected, bench.log, visitor.principal if visitor.is_signed_in else None)
-        elif decision == "reject":
-            requested, run = rejection(selected, visitor.principal if visitor.is_signed_in else process_principal())
-        else:
-            raise BadRequest(f"Invalid decision {decision!r}: expected approve or reject.")
-        work = bench.decide(requested, visitor.principal, run)
+        visitor, show, decision = form.visitor, form.text("show"), form.text("decision")
+        subject = SUBJECTS.get(show)
+        if subject is None or decision not in subject.decisions:
+            raise BadRequest(f"Invalid decision {decision!r} about {show!r}: open the page again.")
+        selected = selection(subject, form.fields.get("row", []), visitor)
+        work = decide_on(bench, answers, show, decision, selected, visitor)
         return RedirectResponse(at_base(f"/change/{work.id}"), 303)
 
 
@@ -71,7 +79,7 @@ def _place(name: str) -> int:
 def _text(name: str, value: object) -> str:
     """Return a value of a column as people read it."""
     if value is None:
-        return ""
+        return "all" if name == _TOPICS else ""
     if isinstance(value, int) and name.endswith("_timestamp"):
         return to_iso(value)
     if isinstance(value, int) and name.endswith("_ms"):

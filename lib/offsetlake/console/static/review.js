@@ -1,6 +1,6 @@
 "use strict"
-// Selects all tombstones of the page, or those between two with Shift, and shows how many are selected.
-const boxes = [...document.querySelectorAll("input[name=tombstone]")]
+// Selects all rows of the page, or those between two with Shift, and shows how many are selected.
+const boxes = [...document.querySelectorAll("input[name=row]")]
 const all = document.getElementById("all"), selected = document.getElementById("selected")
 let last = null
 const count = () => {

@@ -1,14 +1,23 @@
 """`cleanup`: plans the deletion of groups, or of their offsets of one topic, that a user requests."""
 
+from collections.abc import Collection
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.changes.execute import rows_of
-from offsetlake.pipeline.changes.group_selection import Group, GroupSelection, groups_like
+from offsetlake.pipeline.changes.group_selection import (
+    Group,
+    GroupSelection,
+    groups_like,
+    select_groups,
+    stored_places,
+)
 from offsetlake.pipeline.changes.share_groups import share_tombstones
 from offsetlake.pipeline.emit.decisions import BY_HAND
+from offsetlake.queries.review import orphans
 from offsetlake.rules.conditions import SHARE, SHARE_ONLY_THROUGH_CLUSTER
 
 _OF_OFFSETS = ("group_id", "topic", "partition", "log_partition", "log_offset", "committed_offset")
@@ -31,14 +40,39 @@ def plan_cleanup(lake: Lake, pattern: str, topic: str | None, now: int, *, live:
         BadRequest: No group matches, or none has offsets of the topic.
 
     """
-    groups = groups_like(lake, pattern)
+    rows = _plan(groups_like(lake, pattern), topic, now, live=live)
+    if topic is not None and not rows.num_rows:
+        raise BadRequest(f"No group that matches {pattern!r} has an offset of topic {topic!r}.")
+    return rows
+
+
+def plan_cleanup_of_orphans(lake: Lake, names: Collection[str], now: int, *, live: bool) -> pa.Table:
+    """Plan what `plan_cleanup` plans for groups that nobody uses, or for their topics that nobody uses.
+
+    Args are those of `plan_cleanup`; `names` are groups of `queries.review.orphans`. Raises BadRequest if one of them
+    is in use again.
+    """
+    found = {row["group_id"]: row["unused_topics"] for row in orphans(lake, names=names).to_pylist()}
+    if missing := len({*names} - found.keys()):
+        raise BadRequest(f"{missing:,} of the selected groups are in use, or do not exist any more: select again.")
+    by_topic: dict[str | None, list[str]] = {}
+    for name, topics in found.items():
+        for topic in (None,) if topics is None else topics:
+            by_topic.setdefault(topic, []).append(name)
+    places = stored_places(lake)
+    plans = [
+        _plan(select_groups(lake, {name: places[name] for name in groups}), topic, now, live=live)
+        for topic, groups in by_topic.items()
+    ]
+    return pa.concat_tables(plans)
+
+
+def _plan(groups: GroupSelection, topic: str | None, now: int, *, live: bool) -> pa.Table:
     offsets = groups.rows("offsets", _OF_OFFSETS)
     reasons = _reasons(groups, topic, live=live)
-    of_share_groups = share_tombstones(lake, groups, topic, _common([], now), reasons)
+    of_share_groups = share_tombstones(groups.lake, groups, topic, _common([], now), reasons)
     if topic is not None:
         offsets = offsets.filter(pc.equal(offsets["topic"], topic))
-        if not offsets.num_rows and not of_share_groups.num_rows:
-            raise BadRequest(f"No group that matches {pattern!r} has an offset of topic {topic!r}.")
     parts = [_of_offsets(offsets, groups, reasons, now), of_share_groups]
     if topic is None:
         parts.append(_of_groups(groups, offsets, reasons, now))

@@ -80,12 +80,7 @@ def groups_like(lake: Lake, pattern: str) -> GroupSelection:
 
     Raises BadRequest if no group matches.
     """
-    rows = lake.query(
-        "SELECT group_id, log_partition FROM groups UNION SELECT group_id, log_partition FROM offsets",
-        "groups",
-        "offsets",
-    ).to_pylist()
-    log_partitions = {row["group_id"]: row["log_partition"] for row in rows}
+    log_partitions = stored_places(lake)
     if pattern in log_partitions:
         names = [pattern]
     else:
@@ -96,6 +91,13 @@ def groups_like(lake: Lake, pattern: str) -> GroupSelection:
             f"There is no group {pattern!r} in the lake {lake.location}: `offsetlake groups` lists all groups."
         )
     return select_groups(lake, {name: log_partitions[name] for name in names})
+
+
+def stored_places(lake: Lake) -> dict[str, int]:
+    """Return the log partition of every group that exists or has offsets."""
+    sql = "SELECT group_id, log_partition FROM groups UNION SELECT group_id, log_partition FROM offsets"
+    rows = lake.query(sql, "groups", "offsets").to_pylist()
+    return {row["group_id"]: row["log_partition"] for row in rows}
 
 
 def select_groups(lake: Lake, log_partitions: dict[str, int]) -> GroupSelection:

@@ -13,7 +13,7 @@ from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.lake.lake import Lake
 from offsetlake.log.writer.os_users import process_principal
 from offsetlake.pipeline.emit.decisions import read_selection
-from offsetlake.pipeline.expire.rejections import reject as reject_tombstones
+from offsetlake.pipeline.expire import rejections
 
 # The columns of a table for people, each with its importance (`offsetlake.cli.tables.Column`).
 _SHOWN = {
@@ -26,21 +26,30 @@ _SHOWN = {
     FORMAT | LAKE,
     "offsetlake tombstones --outcome planned --group 'search*' --lake example/lake --format json > kept.jsonl",
     "offsetlake reject kept.jsonl --lake example/lake",
+    "offsetlake reject kept.jsonl --take-back --lake example/lake",
 )
 def reject(
     context: CommandContext,
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="Planned tombstones: rows of `offsetlake tombstones --format json`.")
     ],
+    take_back: Annotated[
+        bool, typer.Option("--take-back", help="Take back rejections: these tombstones can be planned again.")
+    ] = False,
 ) -> None:
     """Withdraw planned tombstones, and do not plan them again until their offsets are committed again.
 
     The outcome of a rejected tombstone is withdrawn, and the reason names who rejected it. `offsetlake cleanup` deletes
-    such offsets and groups nevertheless.
+    such offsets and groups nevertheless. With --take-back, the next `offsetlake expire` plans them again if a rule
+    still expires them.
     """
     selected = read_selection(file)
     lake = Lake.create(open_verified(context.settings.lake).location)
     with Progress() as progress:
-        rows, _ = reject_tombstones(lake, selected, process_principal(), progress.say)
+        decide = rejections.take_back if take_back else rejections.reject
+        rows, _ = decide(lake, selected, process_principal(), progress.say)
     write(rows, context.settings.format, _SHOWN)
-    write_note(f"{rows.num_rows:,} tombstones were withdrawn.")
+    if take_back:
+        write_note(f"{selected.num_rows:,} rejections were taken back: `offsetlake expire` evaluates them again.")
+    else:
+        write_note(f"{rows.num_rows:,} tombstones were withdrawn.")
