@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 import pytest
 
 from offsetlake.console.sql import queries
+from offsetlake.console.sql.child import MAX_GROWTH_BYTES
 from offsetlake.console.sql.queries import MAX_ROWS, Queries
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
@@ -115,3 +116,12 @@ def test_a_query_ends_when_the_browser_leaves(port: int) -> None:
     connection.sock.shutdown(socket.SHUT_RDWR)
     connection.close()
     assert page(port, "SELECT 1 AS one").rows == [["1"]]  # only one query runs at a time
+
+
+def test_a_query_that_needs_too_much_memory_names_the_limit(port: int) -> None:
+    large = "SELECT array_length(array_agg(repeat('x', 1000))) AS n FROM generate_series(1, 10000000)"
+    assert (
+        f"more than the {MAX_GROWTH_BYTES >> 20} MB of memory"
+        in get(port, f"/sql?{urlencode({'statement': large})}").text
+    )
+    assert page(port, "SELECT 1 AS one").rows == [["1"]]

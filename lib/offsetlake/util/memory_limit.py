@@ -16,8 +16,10 @@ _STATM = Path("/proc/self/statm")
 
 
 @contextmanager
-def limited(exit_code: int, explanation: str, clean_up: Callable[[], None]) -> Iterator[None]:
-    """Exit in an orderly way if the process grows by more than MAX_GROWTH_BYTES during the block.
+def limited(
+    exit_code: int, explanation: str, clean_up: Callable[[], None], max_growth_bytes: int = MAX_GROWTH_BYTES
+) -> Iterator[None]:
+    """Exit in an orderly way if the process grows by more than `max_growth_bytes` during the block.
 
     The query engine limits sorts, joins and aggregations itself, but not results and some window functions. Before the
     operating system kills the process, this writes `explanation` to standard error, calls `clean_up` and exits with
@@ -26,7 +28,7 @@ def limited(exit_code: int, explanation: str, clean_up: Callable[[], None]) -> I
     if not _STATM.exists():
         yield
         return
-    max_bytes, done = _resident_bytes() + MAX_GROWTH_BYTES, threading.Event()
+    max_bytes, done = _resident_bytes() + max_growth_bytes, threading.Event()
 
     def watch() -> None:
         while not done.wait(_INTERVAL_SECONDS):

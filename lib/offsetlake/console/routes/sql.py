@@ -1,5 +1,6 @@
 """The page for SQL: a statement, its result as table, chart and CSV, and the tables and views with their comments."""
 
+import asyncio
 import csv
 import io
 import shlex
@@ -11,7 +12,15 @@ from fastapi import FastAPI, Request, Response
 from offsetlake.console.access import ReaderOfAll
 from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import Text
-from offsetlake.console.sql.queries import MAX_CSV_ROWS, MAX_ROWS, MAX_SECONDS, Queries, Result, marked_position
+from offsetlake.console.sql.queries import (
+    MAX_CSV_ROWS,
+    MAX_ROWS,
+    MAX_SECONDS,
+    Queries,
+    Result,
+    marked_position,
+    prepare,
+)
 from offsetlake.console.state import PageState
 from offsetlake.errors import BadRequest, NotEnoughMemory
 from offsetlake.lake.definitions import TABLES, definition
@@ -66,7 +75,9 @@ def add_routes(app: FastAPI, location: LakeLocation) -> None:
     async def sql(_visitor: ReaderOfAll, request: Request, statement: Text = "", form: Text = "table") -> Response:
         state = SqlState(statement=statement.replace("\r\n", "\n").strip(), form=form)
         result, problem = None, ""
-        if state.statement:
+        if not state.statement:
+            await asyncio.to_thread(prepare)
+        else:
             try:
                 result = await queries.run(state.statement, MAX_ROWS, request.is_disconnected)
             except (BadRequest, NotEnoughMemory) as error:

@@ -1,37 +1,59 @@
-"""The process of one query: reads a request as JSON from standard input, and writes the answer as JSON.
+"""The process of one query, forked from a process that has loaded this module and has not used delta-rs.
 
-A request has the fields `lake`, `statement`, `max_rows`, `max_bytes` and `max_seconds`. An answer has `names`, those of
-the columns, `numeric`, which of them are numbers, `rows`, the first rows, and `total`, the number of all rows; or
-`error`, a sentence.
+A request is JSON with the fields `lake`, `statement`, `max_rows`, `max_bytes`, `max_seconds` and `folder`, the one for
+what the query spills. An answer has `names`, those of the columns, `numeric`, which of them are numbers, `rows`, the
+first rows, and `total`, the number of all rows; or `error`, a sentence.
 """
 
 import json
+import os
 import signal
-import sys
+import tempfile
+from multiprocessing.connection import Connection
 
 import pyarrow as pa
 
-from offsetlake.errors import OffsetlakeError
+from offsetlake.errors import NotEnoughMemory, OffsetlakeError
 from offsetlake.lake.foreign.guard import open_verified
-from offsetlake.lake.sql.engine import limited_memory
+from offsetlake.lake.sql.engine import MEMORY_LIMIT, SPILLING
 from offsetlake.lake.sql.select import select
+from offsetlake.lake.sql.views import views
+from offsetlake.util.memory_limit import limited
+
+MAX_GROWTH_BYTES = 200 << 20
+"""How much larger than before the process may become, which leaves the console enough of its 500 MB."""
+
+_SETTINGS = SPILLING | {MEMORY_LIMIT: "128M", "datafusion.execution.sort_spill_reservation_bytes": str(32 << 20)}
+
+views()  # parsed once, for all queries
 
 
-def main() -> None:
-    """Answer the request."""
-    request = json.load(sys.stdin)
-    signal.alarm(request.pop("max_seconds"))  # ends this process also if the console was killed
-    try:
-        with limited_memory():
-            answer = run(**request)
-    except OffsetlakeError as error:
-        answer = {"error": str(error)}
-    json.dump(answer, sys.stdout)
+def answer(request: str, sending: Connection) -> None:
+    """Answer a request, and end this process; its exit code is that of NotEnoughMemory if it needs too much."""
+    fields = json.loads(request)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the console, which kills this process
+    signal.alarm(fields.pop("max_seconds"))  # ends this process also if the console was killed
+    tempfile.tempdir = fields.pop("folder")
+    with limited(
+        NotEnoughMemory.exit_code, "A query in the console needs too much memory.", _nothing, MAX_GROWTH_BYTES
+    ):
+        try:
+            found = run(**fields)
+        except NotEnoughMemory as error:
+            os._exit(error.exit_code)
+        except OffsetlakeError as error:
+            found = {"error": str(error)}
+        sending.send_bytes(json.dumps(found).encode())
+    os._exit(0)  # without waiting for the threads of the engine
+
+
+def _nothing() -> None:
+    """Remove nothing: the console removes the folder."""
 
 
 def run(lake: str, statement: str, max_rows: int, max_bytes: int) -> dict[str, object]:
     """Run a SELECT and return its answer, with rows of at most `max_bytes` characters."""
-    found = select(open_verified(lake), statement)
+    found = select(open_verified(lake), statement, _SETTINGS)
     first = found.slice(0, max_rows)
     table = first if isinstance(first, pa.Table) else pa.Table.from_batches(first.to_batches(max_rows), first.schema)
     rows, size = [], 0
@@ -53,7 +75,3 @@ def _plain(value: object) -> object:
     if isinstance(value, bytes):
         return value.hex()
     return json.dumps(value, default=str, ensure_ascii=False) if isinstance(value, list | dict) else str(value)
-
-
-if __name__ == "__main__":
-    main()

@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import json
-import os
+import multiprocessing
 import re
-import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from multiprocessing import forkserver
 
+from offsetlake.console.sql import child
 from offsetlake.errors import BadRequest, NotEnoughMemory, OffsetlakeError
 from offsetlake.location.locate import LakeLocation
 
@@ -35,7 +36,7 @@ class Result:
 
 
 class Queries:
-    """Runs one query at a time over a lake; others wait."""
+    """Runs one query at a time over a lake; others wait. `prepare` starts what the first query needs."""
 
     def __init__(self, location: LakeLocation) -> None:
         self._location = str(location)
@@ -52,35 +53,47 @@ class Queries:
         """
         request = {"lake": self._location, "statement": statement, "max_rows": max_rows, "max_bytes": _MAX_BYTES}
         request["max_seconds"] = 2 * MAX_SECONDS
-        while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._running.acquire(), _POLL_SECONDS)
-                break
-            if await is_cancelled():
-                raise BadRequest(_CANCELLED)
+        await self._turn(is_cancelled)
         try:
             with tempfile.TemporaryDirectory(prefix="offsetlake-sql-") as folder:  # of what the query spills
-                return await _run(json.dumps(request).encode(), is_cancelled, os.environ | {"TMPDIR": folder})
+                return await _run(json.dumps(request | {"folder": folder}), is_cancelled)
         finally:
             self._running.release()
 
+    async def _turn(self, is_cancelled: Callable[[], Awaitable[bool]]) -> None:
+        """Wait until the queries before this one have ended; raise BadRequest when `is_cancelled` returns True."""
+        acquiring = asyncio.create_task(self._running.acquire())
+        while not (await asyncio.wait([acquiring], timeout=_POLL_SECONDS))[0]:
+            if await is_cancelled() and acquiring.cancel():
+                raise BadRequest(_CANCELLED)
 
-async def _run(request: bytes, is_cancelled: Callable[[], Awaitable[bool]], environment: Mapping[str, str]) -> Result:
-    pipe = asyncio.subprocess.PIPE
-    child = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "offsetlake.console.sql.child",
-        env=environment,
-        stdin=pipe,
-        stdout=pipe,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    answer = asyncio.ensure_future(child.communicate(request))
+
+def prepare() -> None:
+    """Start the process from which those of queries are forked: it loads the program once, for all of them."""
+    _PROCESSES.set_forkserver_preload([child.__name__])
+    forkserver.ensure_running()
+
+
+_PROCESSES = multiprocessing.get_context("forkserver")
+
+
+async def _run(request: str, is_cancelled: Callable[[], Awaitable[bool]]) -> Result:
+    receiving, sending = _PROCESSES.Pipe(duplex=False)
+    process = _PROCESSES.Process(target=child.answer, args=(request, sending), daemon=True)
+
+    def answer() -> bytes:
+        """Return the answer of the process, empty if it ends without one."""
+        with receiving, contextlib.suppress(EOFError):
+            return receiving.recv_bytes()
+        return b""
+
+    await asyncio.to_thread(_start, process)
+    sending.close()
+    answering = asyncio.create_task(asyncio.to_thread(answer))
     loop = asyncio.get_running_loop()
     deadline = loop.time() + MAX_SECONDS
     try:
-        while not (await asyncio.wait([answer], timeout=_POLL_SECONDS))[0]:
+        while not (await asyncio.wait([answering], timeout=_POLL_SECONDS))[0]:
             if loop.time() > deadline:
                 raise BadRequest(
                     f"The query was stopped after {MAX_SECONDS} seconds. Limit it to fewer groups or rows."
@@ -88,15 +101,28 @@ async def _run(request: bytes, is_cancelled: Callable[[], Awaitable[bool]], envi
             if await is_cancelled():
                 raise BadRequest(_CANCELLED)
     finally:
-        if child.returncode is None:
-            with contextlib.suppress(ProcessLookupError):  # it has just ended
-                child.kill()
-        out, _ = await answer
-    if child.returncode == NotEnoughMemory.exit_code:
-        raise NotEnoughMemory("The query needs more than 1 GB of memory. Limit it: WHERE group_id = '…'.")
-    if child.returncode:
-        raise OffsetlakeError(f"The process of the query ended with code {child.returncode}. Run the query again.")
-    found = json.loads(out)
+        if not answering.done():
+            process.kill()
+        found = await answering
+        await asyncio.to_thread(process.join)
+    return _result(found, process.exitcode or 0)
+
+
+def _start(process: "multiprocessing.context.ForkServerProcess") -> None:
+    prepare()
+    process.start()
+
+
+def _result(answer: bytes, exit_code: int) -> Result:
+    """Return the result of a process; raise the error that it ended with."""
+    if exit_code == NotEnoughMemory.exit_code:
+        raise NotEnoughMemory(
+            f"The query needs more than the {child.MAX_GROWTH_BYTES >> 20} MB of memory that the console permits. "
+            "Limit it: WHERE group_id = '…'. Or run the command below."
+        )
+    if not answer:
+        raise OffsetlakeError(f"The process of the query ended with code {exit_code}. Run the query again.")
+    found = json.loads(answer)
     if "error" in found:
         raise BadRequest(found["error"])
     return Result(**found)

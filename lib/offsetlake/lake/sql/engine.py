@@ -21,13 +21,16 @@ TOO_LARGE = (
     "WHERE group_id = '…'"
 )
 _UNFILTERED = "every_"  # prefix of the name of a table that a view of the original name filters
+MEMORY_LIMIT = "datafusion.runtime.memory_limit"
+"""The setting with which an engine gets less memory than ENGINE_BYTES."""
+
 SPILLING = {
+    MEMORY_LIMIT: "320M",
     "datafusion.execution.target_partitions": "1",
     "datafusion.execution.sort_spill_reservation_bytes": str(64 << 20),  # per sort, to merge what it has spilled
     "datafusion.execution.batch_size": "4096",
 }
 """Settings with which sorts of any size fit into less than ENGINE_BYTES: one at a time, which takes longer."""
-SPILLING_BYTES = 320 << 20
 _EXHAUSTED = "Resources exhausted"
 
 
@@ -46,9 +49,10 @@ class Engine:
         `only` maps names of tables to SQL conditions: queries and views see only the rows that satisfy them. Files
         whose statistics rule a condition out are not read. `settings` are DataFusion's own.
         """
-        builder = QueryBuilder(dict(settings or {}))
-        limit = min(ENGINE_BYTES, SPILLING_BYTES) if settings is SPILLING else ENGINE_BYTES
-        builder.execute(f"SET datafusion.runtime.memory_limit = '{limit >> 20}M'")
+        given = dict(settings or {})
+        limit = given.pop(MEMORY_LIMIT, f"{ENGINE_BYTES >> 20}M")
+        builder = QueryBuilder(given)
+        builder.execute(f"SET {MEMORY_LIMIT} = '{limit}'")
         builder.execute(f"SET datafusion.runtime.temp_directory = '{scratch_folder()}'")
         conditions = only or {}
         for name, table in tables.items():

@@ -19,12 +19,12 @@ _READS = re.compile(r"(\s|--[^\n]*\n|/\*.*?\*/)*(SELECT\b|WITH\b|VALUES\b|\()", 
 _LINE = re.compile(r"Line: (\d+)")
 
 
-def select(lake: Lake, statement: str) -> Answer:
+def select(lake: Lake, statement: str, settings: Mapping[str, str] = SPILLING) -> Answer:
     """Run a SELECT over tables and views; raise BadRequest with the message of the engine if it is invalid."""
     query = statement.strip().rstrip(";")
     if not _READS.match(query):
         raise BadRequest(f"only SELECT statements are allowed, over the tables {', '.join(TABLES)}")
-    engine = lake.engine((*lake.tables(), *named_in(query)), {}, settings=SPILLING)
+    engine = lake.engine((*lake.tables(), *named_in(query)), {}, settings=settings)
     try:
         # Neither a statement that writes nor a second statement is valid in parentheses.
         _check(engine, query)
