@@ -37,7 +37,7 @@ spark-sql: setup .jars/spark/.ready ## open Spark's SQL shell on the tables and 
 airflow: setup $(AIRFLOW)/.ready ## start a local Airflow with the DAGs on the bundled log (LOG=folder PORT=8080)
 	@PORT=$(PORT) dags/local.sh "$(abspath $(LOG))"
 
-TESTS := $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder --durations=15
+TESTS := $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder --max-worker-restart 0 --durations=15
 
 test: check .jars/spark/.ready .jars/broker/.ready .jars/zookeeper/.ready $(AIRFLOW)/.ready .s3-venv/.ready dist ## lint, types and tests, with a real broker, a real Spark cluster and Airflow
 	$(TESTS) -n 2 -m 'not long'

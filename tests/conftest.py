@@ -1,12 +1,14 @@
 """Fixtures of all tests. What starts a JVM starts it when a test asks, once a run."""
 
+import faulthandler
 import gc
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
@@ -58,6 +60,9 @@ LONGEST = (
 )
 """Tests that take longest, by group: they begin first, so that no worker is left alone with them at the end."""
 
+MAX_PHASE_SECONDS = 660
+"""Longer than the `timeout` of pytest-timeout, which names the test and lets the others run."""
+
 for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):  # short lives: do not optimize for long
     os.environ[variable] = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
@@ -89,6 +94,37 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
     order = {group: at for at, group in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(groups[item], len(order)))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    """Limit the set-up of a test."""
+    return (yield from _limited(item))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Limit a test."""
+    return (yield from _limited(item))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """Limit the clean-up after a test."""
+    return (yield from _limited(item))
+
+
+def _limited(item: pytest.Item) -> Generator[None, object, object]:
+    """Print what each thread does and end the worker, if a phase of a test takes over MAX_PHASE_SECONDS.
+
+    pytest-timeout neither ends a test that waits in native code, nor limits the clean-up after a test that has failed.
+    """
+    stderr = item.config.stash[fault_handler_stderr_fd_key]  # the descriptor 2 is a file of pytest during a test
+    faulthandler.dump_traceback_later(MAX_PHASE_SECONDS, exit=True, file=stderr)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def _group(item: pytest.Item) -> str:

@@ -24,7 +24,7 @@ from serve.net.test_connection import Sink, framed
 from support.oracle.encoders import group_log_partition
 from support.oracle.log_reader import ABORT, LogRecord, read_log
 from support.serve.commands import commit
-from support.serve.in_process import LOG_PARTITIONS, InProcess, Origin
+from support.serve.in_process import LOG_PARTITIONS, SECONDS, InProcess, Origin
 from support.serve.kio_requests import answered, request
 from support.serve.loop_clock import advance
 
@@ -361,7 +361,7 @@ def test_unacknowledged_records_are_not_returned(
 
     def sync() -> None:
         is_syncing.set()
-        gate.wait()
+        assert gate.wait(SECONDS)
         if fails:
             raise LogUnavailable("the disk failed")
 

@@ -122,4 +122,4 @@ def browser(profile: Path) -> Iterator[Browser]:
             finally:
                 opened.close()
         finally:
-            driver.terminate()
+            driver.kill()
