@@ -14,7 +14,7 @@ from support.report.report_rows import TAGS
 pytestmark = [pytest.mark.slow, needs_browser]
 
 AXE = Path(__file__).with_name("axe-core") / "axe.min.js"
-WIDTHS = (390, 1280, 2560)
+SCREENS = [(390, False), (390, True), (1280, True), (2560, False)]
 LONG = "a-group-with-a-long-name-" * 9
 GROUPS = ["billing", TAGS, LONG, "שלום \u202eabc"]
 OF_LONG = urlencode({"group": LONG, "topic": LONG, "partition": 0})
@@ -53,8 +53,7 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield opened
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(("width", "dark"), SCREENS)
 def test_pages_fit_the_screen_and_follow_the_rules_of_accessibility(
     address: str, window: Browser, tmp_path: Path, width: int, dark: bool
 ) -> None:
