@@ -21,6 +21,7 @@ OF_LONG = urlencode({"group": LONG, "topic": LONG, "partition": 0})
 PAGES = (
     "/", "/?q=nothing-like-this", "/?sort=-offsets&at=2000", "/group?group=billing", f"/group?{OF_LONG}",
     "/partition?group=billing&topic=billing&partition=0", f"/partition?{OF_LONG}", "/group",
+    "/share", f"/share-group?{urlencode({'group': LONG})}",
     "/what-if", "/what-if?policy=x", "/lag", "/committers", "/runs", "/quarantine",
     "/step?group=billing&topic=billing&partition=0&record=0:40", "/group?group=billing&at=1100&and=1200",
     "/sql", "/sql?statement=SELECT+1+AS+one,+2+AS+two&form=chart", "/sql?statement=SELECT+FROM",
@@ -42,7 +43,11 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     first = [commit(1000 + n, 5, group_id=name, topic=name, log_timestamp=1_000) for n, name in enumerate(GROUPS[1:])]
     many = [{"group_id": f"g{n:03}", "member_count": 0, "state": "Empty"} for n in range(200)]
     named = [{"group_id": name, "member_count": 3, "state": "Stable"} for name in GROUPS]
-    small_lake(path, groups=[*many, *named], offsets=of, offset_commits=[*steps, *first])
+    counted = {"in_flight_records": 1_234_567, "redelivered_records": 7, "max_delivery_count": 2, "log_offset": 1}
+    shared = [
+        {"group_id": LONG, "partition": n, "start_offset": 10**12, "log_timestamp": 1_000, **counted} for n in (0, 1)
+    ]
+    small_lake(path, groups=[*many, *named], offsets=of, offset_commits=[*steps, *first], share_partitions=shared)
     with served(path) as port:
         yield f"http://127.0.0.1:{port}"
 

@@ -28,6 +28,7 @@ STEPS = [
 ]
 TABLES = {
     "groups": [*MANY, *({"group_id": name} for name in NAMES)],
+    "share_partitions": [{"group_id": "shared", "partition": 0, "in_flight_records": 0, "log_offset": 1}],
     "offsets": [*STORED, {"group_id": "g001", "topic": "t", "partition": 0, "committed_offset": 7, "log_offset": 249}],
     "offset_commits": [
         *STEPS,
@@ -40,6 +41,8 @@ ROUTES = {
     "/partition": "/partition?group=g001&topic=t&partition=0",
     "/step": "/step?group=g001&topic=t&partition=0&record=0:200",
     "/search": "/search?q=g00",
+    "/share": "/share",
+    "/share-group": "/share-group?group=shared",
     "/topic": "/topic?topic=t",
     "/client": "/client?principal=User:alice",
     "/series": "/series?group=g001&topic=t&partition=0",

@@ -21,6 +21,7 @@ from offsetlake.console.routes import (
     lake_pages,
     review,
     search,
+    share,
     sign_in,
     sql,
     static_files,
@@ -68,6 +69,7 @@ def application(
     what_if.add_routes(app, answers, lake, policy)
     lake_pages.add_routes(app, answers, lake)
     review.add_routes(app, answers, lake, bench)
+    share.add_routes(app, answers, lake)
     sql.add_routes(app, location)
     sign_in.add_routes(app)
     static_files.add_routes(app)

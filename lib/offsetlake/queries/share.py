@@ -27,6 +27,9 @@ _TOPICS = "SELECT DISTINCT value FROM group_records WHERE record_type = 15 AND v
 _SORTED = [("group_id", "ascending"), ("topic", "ascending"), ("topic_id", "ascending"), ("partition", "ascending")]
 DEFAULT_DELIVERY_LIMIT = 5
 """The default of Kafka's `group.share.delivery.count.limit`: a record that was delivered so often is archived."""
+_SUMS = (
+    "in_flight_records", "available_records", "acknowledged_records", "archived_records", "redelivered_records", "lag",
+)  # fmt: skip
 _BATCH_SCHEMA = pa.schema(
     [
         ("group_id", pa.string()), ("topic", pa.string()), ("topic_id", pa.string()), ("partition", pa.int32()),
@@ -106,6 +109,24 @@ def share_batches(rows: pa.Table) -> pa.Table:
         for batch in row["state_batches"]
     ]
     return pa.Table.from_pylist(batches, schema=_BATCH_SCHEMA)
+
+
+def share_groups(rows: pa.Table) -> pa.Table:
+    """Return the sums of some rows of `share_partitions` by group, the most records in flight first.
+
+    | Column     | Type   | Description |
+    |------------|--------|-------------|
+    | group_id   | string | The share group. |
+    | partitions | long   | The number of its share partitions. |
+    | in_flight_records, available_records, acknowledged_records, archived_records, redelivered_records, lag | long | \
+    The sums of known values; null if there is none. |
+    """
+    summed = rows.group_by("group_id").aggregate(
+        [("partition", "count"), *((name, "sum", pc.ScalarAggregateOptions(min_count=1)) for name in _SUMS)]
+    )
+    names = {"partition_count": "partitions", **{f"{name}_sum": name for name in _SUMS}}
+    summed = summed.rename_columns([names.get(name, name) for name in summed.column_names])
+    return summed.sort_by([("in_flight_records", "descending"), ("group_id", "ascending")])
 
 
 def topic_names(lake: Lake) -> dict[str, str]:

@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from glob import escape
 from typing import Any
 
+import pyarrow as pa
 from fastapi import FastAPI, Response
+from fastapi.responses import RedirectResponse
 
 from offsetlake.console.access import Reader, Visitor
 from offsetlake.console.answers import Answers
@@ -13,7 +16,9 @@ from offsetlake.console.drawing import Drawing, draw
 from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import Text, Times
 from offsetlake.console.state import PAGE_ROWS, PageState, command_line
-from offsetlake.queries.questions import STATES
+from offsetlake.errors import NotInLake
+from offsetlake.lake.lake import Lake
+from offsetlake.queries.questions import STATES, quoted
 from offsetlake.rules.policy import RetentionPolicy
 
 _MAX_CHARTS = 4
@@ -49,7 +54,12 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, policy: RetentionPolic
     @app.get("/group")
     def group(visitor: Reader, times: Times, group: Text, page: int = 1) -> Response:
         shown = replace(times, group=group, page=page)
-        offsets, total = answers.group(shown, visitor)
+        try:
+            offsets, total = answers.group(shown, visitor)
+        except NotInLake:
+            if visitor.sees(group) and answers.rows(partial(_share_groups, group)).num_rows:
+                return RedirectResponse(shown.elsewhere("/share-group", group=group), 303)
+            raise
         rows, has_views = offsets.to_pylist(), answers.has_views()
         notable, all_notable = answers.notable(shown, visitor) if has_views else (None, 0)
         changes = [] if notable is None else notable.to_pylist()
@@ -88,6 +98,11 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, policy: RetentionPolic
             "partition.html", shown, command, rows=rows, more=more, events=_EVENTS, timeline=_drawing(shown, visitor),
             charted=[(topic, partition)],
         )  # fmt: skip
+
+
+def _share_groups(group: str, lake: Lake) -> pa.Table:
+    sql = f"SELECT group_id FROM groups WHERE group_type = 'share' AND group_id = {quoted(group)}"  # noqa: S608
+    return lake.query(sql, "groups")
 
 
 def _charted(changes: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
