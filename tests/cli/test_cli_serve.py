@@ -1,5 +1,6 @@
 """`offsetlake serve`: its settings, and the start of the serving process."""
 
+import ast
 import json
 import re
 import signal
@@ -56,6 +57,9 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
         ("--log log --credentials nowhere --acl nowhere", "Cannot read ACL file nowhere"),
         ("--log log --http 9093", "Invalid http '9093': expected HOST:PORT"),
         ("--log log --http 0.0.0.0:9093", "An HTTP listener on the non-loopback address 0.0.0.0 requires credentials"),
+        ("--log log --console read", "The console is at the HTTP listener: set http"),
+        ("--log log --console changes --http 0.0.0.0:1 --open-to-anyone", "loopback address or with credentials"),
+        ("--log log --console on --http 127.0.0.1:0", "'on'"),
         ("--log log --log-format xml", "'xml'"),
         ("--log log --topics orders", "Invalid topics 'orders': expected NAME:PARTITIONS"),
         ("--log log --topics orders:0", "Invalid topics 'orders:0': expected"),
@@ -128,6 +132,41 @@ def test_check_prints_the_settings_and_creates_nothing(run: Run, tmp_path: Path)
     )
     assert shown["topics"] == "{'orders': 2}"
     assert [path.name for path in tmp_path.iterdir()] == [file]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "console"),
+    [
+        ("--http 127.0.0.1:9093", False),
+        ("--http 127.0.0.1:9093 --console changes", True),
+        ("--http 127.0.0.1:9093 --console off", None),
+        ("--http 0.0.0.0:9093 --open-to-anyone", None),
+        ("", None),
+    ],
+)
+def test_the_console_is_at_http_unless_others_reach_it_without_credentials(
+    run: Run, tmp_path: Path, arguments: str, console: bool | None
+) -> None:
+    file = settings_file(tmp_path)
+    code, out, _ = run("serve", "--config", file, *arguments.split(), "--check")
+    shown = dict(re.split(r" {2,}", line, maxsplit=1) for line in out.splitlines() if "  " in line.rstrip())
+    assert code == 0
+    expected = (
+        None
+        if console is None
+        else {
+            "allows_changes": console,
+            "options": {
+                "lake": None,
+                "log": None,
+                "kafka_config": None,
+                "config": file,
+                "fleet": None,
+                "cluster": None,
+            },
+        }
+    )
+    assert (ast.literal_eval(shown["console"]) if "console" in shown else None) == expected
 
 
 def test_check_prints_the_settings_in_the_selected_format(

@@ -217,7 +217,7 @@ def test_secrets_are_neither_in_repr_nor_in_errors(tmp_path: Path) -> None:
         ("serve = 3", "serve must be a table"),
         (
             "[serve]\nport = 3",
-            "table serve: unknown port. Known: kafka, http, share, topics, cluster, node_id, metadata_max_age, flush",
+            "table serve: unknown port. Known: kafka, http, console, share, topics, cluster, node_id",
         ),
         ("[kafka]\nsecurity.protocol = [1]", "security.protocol must be a string, a number or a boolean"),
         ("lake = ", "is not valid TOML"),

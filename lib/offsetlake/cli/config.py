@@ -24,7 +24,7 @@ _LIMITS = ("history", "audit_events")  # tables with the setting `keep`
 _TABLES = ("kafka", "retention", "maintain", "serve", "spark", *_LIMITS)
 KEYS = ("lake", "log", "bootstrap", "format", "kafka_config", *_TABLES)
 SERVE = (
-    "kafka", "http", "share", "topics", "cluster", "node_id", "metadata_max_age", "flush", "log_partitions",
+    "kafka", "http", "console", "share", "topics", "cluster", "node_id", "metadata_max_age", "flush", "log_partitions",
     "log_format", "commits_recorded", "advertised", "open_to_anyone", "tls_certificate", "tls_key", "tls_client_ca",
     "credentials", "acl", "max_connections", "max_connections_per_address", "commits_per_second",
     "store", "zookeeper.address", "zookeeper.groups", "zookeeper.config",

@@ -78,11 +78,13 @@ class Gate:
     |----------|-------------|
     | security | The credentials and permissions. |
     | allows_changes | Whether changes can be made. |
+    | path     | The path of the console; without TLS, browsers send the cookie only below it. |
     | sessions | The sessions. |
     """
 
     security: Security
     allows_changes: bool = False
+    path: str = "/"
     sessions: Sessions = field(default_factory=Sessions)
     _form_token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
 
@@ -109,7 +111,12 @@ class Gate:
 
     def cookie(self, request: Request) -> str:
         """Return the name of the cookie; with TLS, one that no other server of the domain can set."""
-        return "__Host-offsetlake" if self.is_encrypted(request) else "offsetlake"
+        name = f"offsetlake{self.path}".rstrip("/").replace("/", "-")  # browsers send cookies to all ports of a host
+        return f"__Host-{name}" if self.is_encrypted(request) else name
+
+    def cookie_path(self, request: Request) -> str:
+        """Return the path below which browsers send the cookie; with TLS, the name of the cookie requires `/`."""
+        return "/" if self.is_encrypted(request) else self.path
 
 
 def gate_of(request: Request) -> Gate:

@@ -12,9 +12,7 @@ from offsetlake.console.access import Gate, Reader
 from offsetlake.console.app import checked
 from offsetlake.console.pages import render
 from offsetlake.console.routes import sign_in, static_files
-from offsetlake.console.state import PageState
-
-PREFIX = "/clusters/"
+from offsetlake.console.state import CLUSTERS, PageState
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +35,22 @@ def clusters_application(clusters: Mapping[str, Cluster], gate: Gate) -> ASGIApp
     @app.get("/")
     def every(_visitor: Reader) -> Response:
         places = {name: cluster.place for name, cluster in clusters.items()}
-        return HTMLResponse(render("clusters.html", state=PageState(), places=places, prefix=PREFIX))
+        return HTMLResponse(render("clusters.html", state=PageState(), places=places, prefix=CLUSTERS))
 
-    @app.get(PREFIX + "{name}")
+    @app.get(CLUSTERS + "{name}")
     def first_page(_visitor: Reader, name: str) -> Response:
         if name not in clusters:
             raise HTTPException(404)
-        return RedirectResponse(f"{PREFIX}{name}/", 307)
+        return RedirectResponse(f"{CLUSTERS}{name}/", 307)
 
     sign_in.add_routes(app)
     static_files.add_routes(app)
     own = checked(app, gate)
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
-        name, slash, _ = str(scope.get("path", "")).removeprefix(PREFIX).partition("/")
-        if scope.get("path", "").startswith(PREFIX) and slash and name in clusters:
-            await clusters[name].console({**scope, "root_path": PREFIX + name}, receive, send)
+        name, slash, _ = str(scope.get("path", "")).removeprefix(CLUSTERS).partition("/")
+        if scope.get("path", "").startswith(CLUSTERS) and slash and name in clusters:
+            await clusters[name].console({**scope, "root_path": CLUSTERS + name}, receive, send)
         else:
             await own(scope, receive, send)
 

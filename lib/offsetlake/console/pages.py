@@ -7,7 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from offsetlake.console.access import VISITOR
 from offsetlake.console.changing.forms import KINDS
-from offsetlake.console.state import BASE, PageState
+from offsetlake.console.state import BASE, PageState, cluster
 from offsetlake.console.words import effect, expires, headline
 from offsetlake.util.escaping import visible
 from offsetlake.util.times import to_iso
@@ -42,6 +42,7 @@ def _environment() -> Environment:
     environment.globals["expires"] = expires
     environment.globals["navigation"] = NAVIGATION
     environment.globals["base"] = BASE.get
+    environment.globals["cluster"] = cluster
     environment.globals["visitor"] = VISITOR.get
     environment.globals["change_kinds"] = KINDS
     return environment

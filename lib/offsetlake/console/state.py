@@ -20,7 +20,18 @@ _PARAMETERS = {"second": "and"}
 
 
 BASE: ContextVar[str] = ContextVar("base", default="")
-"""The path below which the pages of the lake are: that of its cluster if the console shows several, otherwise empty."""
+"""The path below which the pages of the lake are: that of its cluster if the console shows several, that at which
+`offsetlake serve` has the console, otherwise empty."""
+
+
+CLUSTERS = "/clusters/"
+"""The path below which each cluster has a path."""
+
+
+def cluster() -> str:
+    """Return the name of the cluster whose pages are shown; empty if the console shows one lake, or all clusters."""
+    base = BASE.get()
+    return base.removeprefix(CLUSTERS) if base.startswith(CLUSTERS) else ""
 
 
 def at_base(path: str) -> str:

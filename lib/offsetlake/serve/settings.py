@@ -1,11 +1,37 @@
 """The settings of the serving process."""
 
 import json
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
 from typing import Self
 
 from offsetlake.coordinator.settings import CoordinatorSettings
+
+CONSOLE_PATH = "/console"
+"""The path of the console at the HTTP listener."""
+
+
+class ConsoleAccess(StrEnum):
+    """What visitors of the console at the HTTP listener can do."""
+
+    OFF = "off"
+    READ = "read"
+    CHANGES = "changes"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleSettings:
+    """The settings of the console at the HTTP listener.
+
+    | Field          | Description |
+    |----------------|-------------|
+    | allows_changes | Whether those with the permission `admin` can change offsets. |
+    | options        | The shared options of the command line, with which the console loads its settings. |
+    """
+
+    allows_changes: bool = False
+    options: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +61,7 @@ class Settings:
     | topics           | The number of partitions by topic; None accepts commits to any topic. |
     | flush            | A value of `offsetlake.serve.writes.rounds.Flush`. |
     | http             | Host and port of the HTTP listener; None disables HTTP and the metrics. |
+    | console          | The console at the HTTP listener; None disables it. |
     | log_format       | A value of `offsetlake.serve.logs.LogFormat`. |
     | log_partitions   | The number of log partitions. |
     | coordinator      | The limits and intervals of group membership. |
@@ -82,6 +109,7 @@ class Settings:
     commits_per_second: float | None = None
     coordinator: CoordinatorSettings = field(default_factory=CoordinatorSettings)
     http: tuple[str, int] | None = None
+    console: ConsoleSettings | None = None
     log_format: str = "text"
     cluster: dict[str, str] | None = None
     node_id: int | None = None
@@ -102,9 +130,9 @@ class Settings:
         coordinator = CoordinatorSettings(**fields.get("coordinator", {}))
         assignors = tuple(coordinator.consumer_assignors)  # an array in JSON
         zookeeper = fields.get("zookeeper") and ZooKeeperSettings(**fields["zookeeper"])
-        return cls(
-            **fields | {"coordinator": replace(coordinator, consumer_assignors=assignors), "zookeeper": zookeeper}
-        )
+        console = fields.get("console") and ConsoleSettings(**fields["console"])
+        nested = {"coordinator": replace(coordinator, consumer_assignors=assignors)}
+        return cls(**fields | nested | {"zookeeper": zookeeper, "console": console})
 
 
 SECRETS = {

@@ -3,13 +3,14 @@
 import http.client
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urljoin, urlsplit
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -84,6 +85,30 @@ def request(
         return Answer(response.status, answered, response.read().decode("utf-8"))
     finally:
         connection.close()
+
+
+MAX_PAGES = 80
+
+
+def linked(port: int, first: str, below: Callable[[str], str]) -> set[str]:
+    """Return the addresses that pages refer to, beginning at the first one, of at most MAX_PAGES pages.
+
+    Each address must be the first one or begin with the path that `below` returns for the page that refers to it.
+    """
+    waiting, seen = deque([first]), {first}
+    while waiting and len(seen) < MAX_PAGES:
+        path = waiting.popleft()
+        answer = get(port, path)
+        assert answer.status in {200, 403}, (path, answer.text)  # changes are not allowed
+        for tag, attributes in Page(answer.text).tags:
+            for name in {"href", "src", "action", "formaction", "data-series", "data-step"} & attributes.keys():
+                target = urljoin(path, str(attributes[name]).partition("#")[0])
+                assert urlsplit(target).netloc == ""
+                assert target == first or target.startswith(below(path)), (path, tag, target)
+                if tag in {"a", "link", "script", "figure"} and target not in seen and name != "data-step":
+                    seen.add(target)
+                    waiting.append(target)
+    return seen
 
 
 class Page(HTMLParser):

@@ -89,17 +89,17 @@ def console(
     gate = Gate(security, allow_changes)
     if lakes is None:
         context.open_lake()
-        app = _console(context, gate)
+        app = console_of(context, gate)
     else:
         clusters = {}
         for name in lakes:
             one = CommandContext({**context.options, "cluster": name}, arguments=context.arguments)
-            clusters[name] = Cluster(str(one.settings.lake), _console(one, gate))
+            clusters[name] = Cluster(str(one.settings.lake), console_of(one, gate))
         app = clusters_application(clusters, gate)
     serve(app, security, host, int(port), lambda url: write_note(f"Serving {url}: open it in a browser"))
 
 
-def _console(context: CommandContext, gate: "Gate") -> "ASGIApp":
+def console_of(context: CommandContext, gate: "Gate") -> "ASGIApp":
     """Return the console of the lake of a command."""
     from offsetlake.console.app import application  # noqa: PLC0415 - FastAPI takes half a second to import
     from offsetlake.console.changing.workbench import Workbench  # noqa: PLC0415

@@ -23,7 +23,7 @@ def add_routes(app: FastAPI) -> None:
     """Add the routes to an application."""
 
     @app.get("/sign-in", dependencies=[PUBLIC])
-    def show(request: Request, to: Text = "/") -> Response:
+    def show(request: Request, to: Text = "") -> Response:
         is_signed_in = gate_of(request).session(request) is not None
         return RedirectResponse(_local(to), 303) if is_signed_in else _page(to)
 
@@ -49,6 +49,7 @@ def add_routes(app: FastAPI) -> None:
             cookie,
             gate.sessions.begin(principal, token),
             max_age=int(MAX_SESSION_SECONDS),
+            path=gate.cookie_path(request),
             secure=gate.is_encrypted(request),
             httponly=True,
             samesite="strict",
@@ -61,7 +62,8 @@ def add_routes(app: FastAPI) -> None:
         cookie = gate.cookie(request)
         gate.sessions.end(request.cookies.get(cookie, ""))
         response = RedirectResponse(at_base("/sign-in"), 303)
-        response.delete_cookie(cookie, secure=gate.is_encrypted(request), httponly=True, samesite="strict")
+        path, secure = gate.cookie_path(request), gate.is_encrypted(request)
+        response.delete_cookie(cookie, path, secure=secure, httponly=True, samesite="strict")
         return response
 
 
@@ -70,7 +72,8 @@ def _page(to: str, message: str = "", status: int = 200) -> Response:
 
 
 def _local(to: str) -> str:
-    """Return an address of this console: what was requested, or the first page if that is another site."""
+    """Return an address of this console: what was requested, or the first page if that is elsewhere."""
+    first = at_base("/")
     parts = urlsplit(to)
-    is_local = to.startswith("/") and not to.startswith(("//", "/\\")) and not parts.netloc and to.isprintable()
-    return to if is_local else "/"
+    is_local = to.startswith(first) and not to.startswith(("//", "/\\")) and not parts.netloc and to.isprintable()
+    return to if is_local else first

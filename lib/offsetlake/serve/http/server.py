@@ -17,12 +17,15 @@ from prometheus_client import CollectorRegistry, Histogram
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
+from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from offsetlake.errors import BadRequest
 from offsetlake.serve.components import ServerComponents
 from offsetlake.serve.http.api import Api
 from offsetlake.serve.http.connection import AcceptedHttpConnection, HttpConnection
+from offsetlake.serve.http.console_process import ConsoleProcess
+from offsetlake.serve.http.console_proxy import ConsoleProxy
 from offsetlake.serve.http.json_response import VisibleJSONResponse
 from offsetlake.serve.http.problems import PROBLEM_SCHEMA, Problem
 from offsetlake.serve.http.prometheus import registry
@@ -32,6 +35,7 @@ from offsetlake.serve.metrics.durations import SECONDS
 from offsetlake.serve.net.accept import AcceptedConnections
 from offsetlake.serve.net.acceptor import Acceptor
 from offsetlake.serve.net.security import Security
+from offsetlake.serve.settings import CONSOLE_PATH
 
 _CLIENT_LOG = ClientLog(logging.getLogger(__name__))
 logging.getLogger("uvicorn.error").addFilter(lambda record: _CLIENT_LOG.allows(str(record.msg)))
@@ -55,10 +59,12 @@ class HttpServer:
             self._listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
         except OSError as error:
             raise BadRequest(f"Cannot listen for HTTP on {host}:{port}: {error.strerror}.") from error
+        settings = components.settings
+        self._console = None if settings.console is None else ConsoleProcess(settings)
         self._uvicorn = _Uvicorn(
             components.security,
             uvicorn.Config(
-                application(components),
+                application(components, self._console),
                 http="h11",
                 h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
                 ws="none",
@@ -81,6 +87,8 @@ class HttpServer:
     async def close(self) -> None:
         """Finish the requests under way and stop."""
         self._uvicorn.should_exit = True
+        if self._console is not None:
+            await self._console.close()
         await self._served
 
 
@@ -114,8 +122,8 @@ class _Uvicorn(uvicorn.Server):
         yield
 
 
-def application(components: ServerComponents) -> ASGIApp:
-    """Return the ASGI application, with its OpenAPI description at `/openapi.json`."""
+def application(components: ServerComponents, console: ConsoleProcess | None = None) -> ASGIApp:
+    """Return the ASGI application, with its OpenAPI description at `/openapi.json`, and the console if there is one."""
     metrics = registry(components)
     app = FastAPI(
         title="offsetlake serve", version="1", docs_url=None, redoc_url=None, default_response_class=VisibleJSONResponse
@@ -131,6 +139,8 @@ def application(components: ServerComponents) -> ASGIApp:
         Problem=PROBLEM_SCHEMA, PartitionOffset=partition_offset
     )
     app.openapi_schema = description
+    proxy = _NO_CONSOLE if console is None else ConsoleProxy(console)
+    app.router.routes += [Route(CONSOLE_PATH, proxy), Mount(CONSOLE_PATH, proxy)]
     settings = components.settings
     accepts_any_host = settings.credentials is not None or settings.open_to_anyone
     return _MeasuredApp(app, metrics, None if accepts_any_host else _LOCAL_HOSTS)
@@ -181,6 +191,7 @@ class _MeasuredApp:
             self._durations.labels(method, route, status).observe(perf_counter() - start)
 
 
+_NO_CONSOLE = Problem("not-found", "This server has no console: docs/operating.md has the setting console.").response()
 _MISDIRECTED = Problem(
     "misdirected",
     "The Host header must be localhost, 127.0.0.1 or [::1], as this server does not require authentication.",

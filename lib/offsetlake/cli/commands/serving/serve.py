@@ -2,7 +2,7 @@
 
 import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ from offsetlake.coordinator.settings import BROKER_NAMES
 from offsetlake.lake.lake import Lake
 from offsetlake.log.writer.ownership import refuse_broker_folder
 from offsetlake.serve.logs import LogFormat
-from offsetlake.serve.settings import Settings, without_secrets
+from offsetlake.serve.settings import ConsoleAccess, Settings, without_secrets
 from offsetlake.serve.writes.rounds import Flush
 
 OwnLogOption = Annotated[
@@ -38,6 +38,14 @@ _HttpOption = Annotated[
         "--http",
         metavar="HOST:PORT",
         help="The listener for HTTP: health, offsets, Prometheus metrics. [dim]default: none[/]",
+    ),
+]
+_ConsoleOption = Annotated[
+    ConsoleAccess | None,
+    typer.Option(
+        "--console",
+        help="The console at /console of --http: to read, also to make changes (for those with the permission admin), "
+        "or off. [dim]default: read[/]",
     ),
 ]
 _ShareOption = Annotated[
@@ -154,6 +162,7 @@ def serve(
     context: CommandContext,
     kafka: KafkaOption = None,
     http: _HttpOption = None,
+    console: _ConsoleOption = None,
     share: _ShareOption = None,
     topics: _TopicsOption = None,
     cluster: ClusterOption = None,
@@ -183,6 +192,7 @@ def serve(
     options = {
         "kafka": kafka,
         "http": http,
+        "console": console and console.value,
         "share": share,
         "topics": topics,
         "cluster": cluster,
@@ -202,6 +212,8 @@ def serve(
         "open_to_anyone": "true" if open_to_anyone else None,
     }
     settings, secrets = without_secrets(with_options(context.settings, "the log to serve and write", options))
+    if settings.console is not None:
+        settings = replace(settings, console=replace(settings.console, options=context.options))
     if check:
         context.write(_checked(settings))
         return

@@ -1,8 +1,7 @@
 """Reads the settings of the serving process from the texts of a settings file and of options."""
 
 import re
-from collections.abc import Callable, Mapping
-from enum import StrEnum
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from offsetlake.cli.config import Config
@@ -18,8 +17,8 @@ from offsetlake.errors import BadRequest
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.rules.patterns import pattern_problem
 from offsetlake.serve.logs import LogFormat
-from offsetlake.serve.net.security import problems
-from offsetlake.serve.settings import Settings, ZooKeeperSettings
+from offsetlake.serve.net.security import is_loopback, problems
+from offsetlake.serve.settings import ConsoleAccess, ConsoleSettings, Settings, ZooKeeperSettings
 from offsetlake.serve.writes.rounds import Flush
 from offsetlake.util.properties import read_properties
 from offsetlake.util.times import duration_ms
@@ -76,6 +75,7 @@ def read_settings(
     if not errors:
         errors = _store_errors(texts)
     if not errors:
+        values["console"] = _console(values)
         values["zookeeper"] = _zookeeper({name: values.pop(name, None) for name in _ZOOKEEPER})
         settings = Settings(lake, log, host, port, coordinator=coordinator, **values)
         errors = problems(settings)
@@ -121,6 +121,18 @@ def _store_errors(texts: Mapping[str, str]) -> list[str]:
     return errors
 
 
+def _console(values: Mapping[str, Any]) -> ConsoleSettings | None:
+    """Return the settings of the console; None if it is off, or nothing is configured and it cannot be reached."""
+    access = values.get("console")
+    if access != ConsoleAccess.OFF and "http" in values and ("credentials" in values or is_loopback(values["http"][0])):
+        return ConsoleSettings(allows_changes=access == ConsoleAccess.CHANGES)
+    if access in {None, ConsoleAccess.OFF}:
+        return None
+    raise BadRequest(
+        'The console is at the HTTP listener: set http, to a loopback address or with credentials, or console = "off".'
+    )
+
+
 def _zookeeper(values: Mapping[str, str | None]) -> ZooKeeperSettings | None:
     """Return the settings of ZooKeeper from the texts in the order of _ZOOKEEPER."""
     address, groups, config = values.values()
@@ -130,12 +142,6 @@ def _zookeeper(values: Mapping[str, str | None]) -> ZooKeeperSettings | None:
         return None
     ZooKeeperAddress.parse(address, {} if config is None else read_properties(config, SETTINGS))
     return ZooKeeperSettings(address, groups or "*", config)
-
-
-def _store(name: str, text: str) -> str:
-    if text not in _STORES:
-        raise BadRequest(f"Invalid {name} {text!r}: expected one of {', '.join(_STORES)}.")
-    return text
 
 
 def _patterns(name: str, text: str) -> str:
@@ -172,7 +178,7 @@ def _address(name: str, text: str) -> tuple[str, int]:
     return match["v6"] or match["host"], int(match["port"])
 
 
-def _one_of(known: type[StrEnum]) -> Callable[[str, str], str]:
+def _one_of(known: Iterable[str]) -> Callable[[str, str], str]:
     def read(name: str, text: str) -> str:
         if text not in [*known]:
             raise BadRequest(f"Invalid {name} {text!r}: expected one of {', '.join(known)}.")
@@ -188,12 +194,6 @@ def _number_to(maximum: int, minimum: int = 1) -> Callable[[str, str], int]:
         return int(text)
 
     return read
-
-
-def _node_id(name: str, text: str) -> int:
-    if not text.isdecimal() or int(text) > MAX_NODE_ID:
-        raise BadRequest(f"Invalid {name} {text!r}: expected a number from 0 to {MAX_NODE_ID}.")
-    return int(text)
 
 
 def _share(name: str, text: str) -> float:
@@ -264,11 +264,12 @@ def _topics(name: str, text: str) -> dict[str, int]:
 _READERS: Mapping[str, Callable[[str, str], Any]] = {
     "kafka": _address,
     "http": _address,
+    "console": _one_of(ConsoleAccess),
     "advertised": _address,
     "share": _address,
     "topics": _topics,
     "metadata_max_age": _max_age,
-    "node_id": _node_id,
+    "node_id": _number_to(MAX_NODE_ID, minimum=0),
     "flush": _one_of(Flush),
     "log_format": _one_of(LogFormat),
     "log_partitions": _number_to(10_000),
@@ -277,7 +278,7 @@ _READERS: Mapping[str, Callable[[str, str], Any]] = {
     "commits_per_second": _number_to(1_000_000),
     "commits_recorded": _share,
     "zookeeper.groups": _patterns,
-    "store": _store,
+    "store": _one_of(_STORES),
     "open_to_anyone": _flag,
     **dict.fromkeys(_GROUPS, _number_to(MAX_INT)),
     "groups.group.initial.rebalance.delay.ms": _number_to(MAX_INT, minimum=0),
