@@ -88,7 +88,7 @@ def test_groups_are_found_with_the_keyboard_alone(address: str, window: Browser)
     window.press(TAB)
     assert window.run("return document.activeElement.textContent") == "Skip to the content"
     window.press("/", *"bill", ENTER)
-    window.await_true("return new URL(location).search === '?q=bill'")
+    window.await_true("return new URL(location).search === '?q=bill' && document.readyState === 'complete'")
     window.run("document.querySelector('tbody a').focus()")
     window.press(ENTER)
     window.await_true("return document.querySelector('h1')?.textContent === 'Group billing'")

@@ -47,7 +47,7 @@ def served(lake: Path, visitors: Gate | None = None, **options: Any) -> Iterator
 @contextmanager
 def running(app: ASGIApp) -> Iterator[int]:
     """Serve an application, and yield the port."""
-    config = uvicorn.Config(app, ws="none", lifespan="off", log_config=None)
+    config = uvicorn.Config(app, ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=60)
     server, listener = uvicorn.Server(config), socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
