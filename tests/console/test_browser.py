@@ -22,7 +22,7 @@ PAGES = (
     "/", "/?q=nothing-like-this", "/?sort=-offsets&at=2000", "/group?group=billing", f"/group?{OF_LONG}",
     "/partition?group=billing&topic=billing&partition=0", f"/partition?{OF_LONG}", "/group",
     "/share", f"/share-group?{urlencode({'group': LONG})}",
-    "/what-if", "/what-if?policy=x", "/lag", "/committers", "/runs", "/quarantine",
+    "/what-if", "/what-if?policy=x", "/lag", "/committers", "/runs", "/quarantine", "/attention", "/checks", "/report",
     "/step?group=billing&topic=billing&partition=0&record=0:40", "/group?group=billing&at=1100&and=1200",
     "/sql", "/sql?statement=SELECT+1+AS+one,+2+AS+two&form=chart", "/sql?statement=SELECT+FROM",
     "/sql?statement=SELECT+*+FROM+groups",
@@ -69,7 +69,13 @@ def test_pages_fit_the_screen_and_follow_the_rules_of_accessibility(
         window.await_true("return !document.querySelector('.skeleton')")
         assert window.run("return document.documentElement.scrollWidth") <= width, page
         window.screenshot(tmp_path / f"{number}.png")
-        expected = (address + page, f"{address}/static/", f"{address}/series?")
+        expected = (
+            address + page,
+            f"{address}/static/",
+            f"{address}/series?",
+            f"{address}/attention",
+            f"{address}/report/",
+        )
         assert [url for url in window.requests() if not url.startswith(expected)] == []
         assert [message for message in window.messages() if "400 (Bad Request)" not in message] == []
         window.run(AXE.read_text(encoding="utf-8"))

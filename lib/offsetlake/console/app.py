@@ -14,11 +14,13 @@ from offsetlake.console.access import Gate, SignInRequired, is_same_origin
 from offsetlake.console.answers import Answers
 from offsetlake.console.changing.workbench import Workbench
 from offsetlake.console.hosts import is_local
+from offsetlake.console.live.content import LiveContent
 from offsetlake.console.pages import render
 from offsetlake.console.routes import (
     changes,
     groups,
     lake_pages,
+    live,
     review,
     search,
     share,
@@ -70,6 +72,7 @@ def application(
     lake_pages.add_routes(app, answers, lake)
     review.add_routes(app, answers, lake, bench)
     share.add_routes(app, answers, lake)
+    live.add_routes(app, LiveContent(answers, lake, policy), lake)
     sql.add_routes(app, location)
     sign_in.add_routes(app)
     static_files.add_routes(app)

@@ -13,8 +13,9 @@ from offsetlake.util.escaping import visible
 from offsetlake.util.times import to_iso
 
 NAVIGATION = (
-    ("/", "Groups"), ("/share", "Share groups"), ("/lag", "Lag"), ("/committers", "Busiest"), ("/review", "Review"),
-    ("/what-if", "What-if"), ("/runs", "Runs"), ("/quarantine", "Quarantine"), ("/sql", "SQL"),
+    ("/", "Groups"), ("/attention", "Attention"), ("/share", "Share groups"), ("/lag", "Lag"),
+    ("/committers", "Busiest"), ("/review", "Review"), ("/what-if", "What-if"), ("/runs", "Runs"),
+    ("/checks", "Checks"), ("/quarantine", "Quarantine"), ("/report", "Report"), ("/sql", "SQL"),
 )  # fmt: skip
 """The paths of the pages that every page links to, with their titles."""
 

@@ -18,6 +18,9 @@ HANGING_AFTER_MS = 15 * 60_000
 
 _MAX_NAME_CHARACTERS = 40
 
+_Problem = tuple[Row, str | None]
+"""A row of the section, and the group that is worst; None if it is about no group."""
+
 
 def attention(scope: Scope, busiest: numbers.BusiestGroups, lags: pa.Table | None) -> Section:
     """Return the section on problems of commits, lag, groups and transactions.
@@ -27,7 +30,7 @@ def attention(scope: Scope, busiest: numbers.BusiestGroups, lags: pa.Table | Non
         busiest: The groups that are checked by the views that read every commit.
         lags: The result of `queries.lag.lag_of_groups`; None if no log end offset is recorded.
     """
-    rows = [
+    problems = [
         *_commit_problems(scope, busiest),
         *_lag_alarms(scope, lags),
         *_state_problems(scope),
@@ -36,11 +39,12 @@ def attention(scope: Scope, busiest: numbers.BusiestGroups, lags: pa.Table | Non
     groups = busiest.groups
     checked, total = groups.num_rows, groups["groups"][0].as_py() if groups.num_rows else 0
     limit = f" Single commits are checked only for the {checked:,} of {total:,} groups with the most commits."
-    text = "Check these first. Each command lists all results." if rows else "No problems were found."
-    return Section("What needs attention", text + (limit if checked < total else ""), rows)
+    text = "Check these first. Each command lists all results." if problems else "No problems were found."
+    rows, names = [row for row, _ in problems], [name for _, name in problems]
+    return Section("What needs attention", text + (limit if checked < total else ""), rows, groups=names)
 
 
-def _commit_problems(scope: Scope, busiest: numbers.BusiestGroups) -> Iterator[Row]:
+def _commit_problems(scope: Scope, busiest: numbers.BusiestGroups) -> Iterator[_Problem]:
     since = ("--since", to_iso(scope.from_ms))
     row = numbers.worst(scope, "regressions", busiest)
     if row:
@@ -79,14 +83,14 @@ def _commit_problems(scope: Scope, busiest: numbers.BusiestGroups) -> Iterator[R
         )
 
 
-def _lag_alarms(scope: Scope, lags: pa.Table | None) -> Iterator[Row]:
+def _lag_alarms(scope: Scope, lags: pa.Table | None) -> Iterator[_Problem]:
     alarms = [] if lags is None else [row for row in lags.to_pylist() if row["status"] in ALARMS]
     if alarms:
         worst = f"{_name(alarms[0]['group_id'])}: {alarms[0]['status']}, lag of {count(alarms[0]['lag'])} records"
-        yield _row("groups with a lag alarm", {"matches": len(alarms)}, worst, scope.command("lag"))
+        yield _row("groups with a lag alarm", {**alarms[0], "matches": len(alarms)}, worst, scope.command("lag"))
 
 
-def _state_problems(scope: Scope) -> Iterator[Row]:
+def _state_problems(scope: Scope) -> Iterator[_Problem]:
     row = numbers.worst_orphan(scope)
     if row:
         yield _row(
@@ -107,7 +111,7 @@ def _state_problems(scope: Scope) -> Iterator[Row]:
         )
 
 
-def _share_problems(scope: Scope) -> Iterator[Row]:
+def _share_problems(scope: Scope) -> Iterator[_Problem]:
     row = numbers.worst_redelivered(scope)
     if row:
         topic = topic_names(scope.lake).get(row["topic_id"], row["topic_id"])
@@ -120,8 +124,9 @@ def _share_problems(scope: Scope) -> Iterator[Row]:
         )
 
 
-def _row(problem: str, row: dict[str, Any], worst: str, command: str) -> Row:
-    return {"problem": problem, "count": row["matches"], "worst or newest": worst, "command": command}
+def _row(problem: str, row: dict[str, Any], worst: str, command: str) -> _Problem:
+    shown = {"problem": problem, "count": row["matches"], "worst or newest": worst, "command": command}
+    return shown, row.get("group_id")
 
 
 def _key(row: dict[str, Any]) -> str:

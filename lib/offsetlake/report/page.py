@@ -35,6 +35,7 @@ class Section:
         picture: A chart as SVG; None if there is none.
         omitted: The number of rows that are not shown.
         command: The command that lists all rows.
+        groups: The group that each row is about, None for several; empty if the table names them.
     """
 
     title: str
@@ -43,6 +44,7 @@ class Section:
     picture: bytes | None = None
     omitted: int = 0
     command: str = ""
+    groups: Sequence[str | None] = ()
 
     @property
     def source(self) -> str:

@@ -34,10 +34,37 @@ class Report:
     problems: Sequence[Row]
 
 
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a report shows.
+
+    Attributes:
+        introduction: Sentences about the lake and the period.
+        facts: The key figures.
+        sections: The sections; the first one is about what needs attention.
+    """
+
+    introduction: Sequence[str]
+    facts: Mapping[str, str]
+    sections: Sequence[Section]
+
+
 def report(
     lake: Lake, policy: RetentionPolicy, pattern: str | None, since_ms: int | None, announce: Announce
 ) -> Report:
     """Return the report of a lake, which depends only on the content of the lake.
+
+    Args and errors are those of `content`.
+    """
+    shown = content(lake, policy, pattern, since_ms, announce)
+    text = page(f"Consumer offsets: {lake.location.name}", shown.introduction, shown.facts, shown.sections)
+    return Report(text, shown.facts, shown.sections[0].rows)
+
+
+def content(
+    lake: Lake, policy: RetentionPolicy, pattern: str | None, since_ms: int | None, announce: Announce
+) -> Content:
+    """Return the content of the report of a lake.
 
     Args:
         lake: The lake.
@@ -53,11 +80,9 @@ def report(
     announce("finding the newest record")
     scope = find_scope(lake, pattern, since_ms)
     table_sizes = sizes(lake)
-    problems, *others = _group_sections(scope, policy, announce)
-    sections = [problems, *others, *_lake_sections(scope, announce), state.tables(scope, table_sizes)]
+    sections = [*_group_sections(scope, policy, announce), *_lake_sections(scope, announce)]
     facts = _facts(scope, table_sizes)
-    text = page(f"Consumer offsets: {lake.location.name}", [*_introduction(scope)], facts, sections)
-    return Report(text, facts, problems.rows)
+    return Content([*_introduction(scope)], facts, [*sections, state.tables(scope, table_sizes)])
 
 
 def _facts(scope: Scope, table_sizes: pa.Table) -> dict[str, str]:

@@ -49,6 +49,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, policy: RetentionPolic
         return page_response(
             "groups.html", shown, command, rows=rows.to_pylist(), total=total, more=more, states=STATES,
             timeline=_drawing(shown, visitor),
+            has_attention=visitor.access.sees_all() and replace(shown, sort="group_id", page=1) == PageState(),
         )  # fmt: skip
 
     @app.get("/group")

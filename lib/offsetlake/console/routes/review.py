@@ -54,7 +54,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, bench: Workbench | Non
         return page_response(
             "review.html", state, command, show=show, subjects=SUBJECTS, subject=subject, names=names, keys=keys,
             rows=[{name: _text(name, row[name]) for name in names} for row in shown], total=rows.num_rows, rule=rule,
-            rules=_RULES, more=rows.num_rows > page * PAGE_ROWS, can_decide=any(keys),
+            rules=_RULES, heading=_heading, more=rows.num_rows > page * PAGE_ROWS, can_decide=any(keys),
             address=lambda **changes: f"{path}?{urlencode({'show': show, 'q': q, 'rule': rule} | changes)}",
         )  # fmt: skip
 
@@ -74,6 +74,12 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, bench: Workbench | Non
 def _place(name: str) -> int:
     """Return the place of a column: the offset first, then the evidence, then the others."""
     return _FIRST.index(name) if name in _FIRST else len(_FIRST)
+
+
+def _heading(name: str) -> str:
+    """Return the heading of a column, without the unit of values that `_text` formats."""
+    words = name.removesuffix("_timestamp").removesuffix("_ms").replace("_id", "").replace("_", " ")
+    return words.capitalize()
 
 
 def _text(name: str, value: object) -> str:

@@ -1,0 +1,103 @@
+"""The content of the report of a lake, live: computed anew in the background when a table has changed."""
+
+import contextlib
+import json
+import multiprocessing
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from offsetlake.console.answers import Answers
+from offsetlake.console.live import child
+from offsetlake.console.sql.queries import prepare
+from offsetlake.errors import NotEnoughMemory, OffsetlakeError
+from offsetlake.rules.policy import RetentionPolicy
+
+_MAX_SECONDS = 1800
+_ONE_AT_A_TIME = threading.Semaphore(1)
+_PROCESSES = multiprocessing.get_context("forkserver")
+_Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """The answer of `child`.
+
+    | Field        | Description |
+    |--------------|-------------|
+    | introduction | Sentences about the lake and the period of charts. |
+    | facts        | The key figures. |
+    | sections     | The fields of each `report.page.Section`; the first is about what needs attention. |
+    | checks       | The result of each expectation: suite, expectation, table, success, observed. |
+    """
+
+    introduction: Sequence[str]
+    facts: Mapping[str, str]
+    sections: Sequence[_Row]
+    checks: Sequence[_Row]
+
+
+class LiveContent:
+    """Computes the content for the newest versions of the tables, when it is requested.
+
+    The child process bounds the memory of this one. Only one runs at a time, and it ends with this process.
+    """
+
+    def __init__(self, answers: Answers, lake: str, policy: RetentionPolicy) -> None:
+        self._answers, self._lock = answers, threading.Lock()
+        self._request = {"lake": lake, "policy": asdict(policy)}
+        self._requested: tuple[int, ...] = ()
+        self._computed: tuple[int, ...] = ()
+        self._is_running = False
+        self._live: Live | None = None
+        self._error: OffsetlakeError | None = None
+
+    def get(self) -> tuple[Live | None, bool]:
+        """Return the newest content, None if there is none yet, and whether newer content is being computed.
+
+        Raises the error of the newest computation, once; the next call starts it again.
+        """
+        versions = (*self._answers.open().versions().values(),)
+        with self._lock:
+            if self._error is not None:
+                error, self._error = self._error, None
+                raise error
+            if versions != self._computed and not self._is_running:
+                self._is_running = True
+                threading.Thread(target=self._compute, args=(versions,), name="live-content", daemon=True).start()
+            return self._live, self._is_running
+
+    def _compute(self, versions: tuple[int, ...]) -> None:
+        live, error = None, None
+        try:
+            with _ONE_AT_A_TIME:
+                live = _run(self._request)
+        except OffsetlakeError as caught:
+            error = caught
+        with self._lock:
+            self._is_running, self._error = False, error
+            if live is not None:
+                self._live, self._computed = live, versions
+
+
+def _run(request: Mapping[str, object]) -> Live:
+    """Return the answer of a process; raise OffsetlakeError if it has none."""
+    prepare()
+    with tempfile.TemporaryDirectory(prefix="offsetlake-live-") as folder:
+        receiving, sending = _PROCESSES.Pipe(duplex=False)
+        fields = {**request, "folder": folder, "max_seconds": _MAX_SECONDS}
+        process = _PROCESSES.Process(target=child.answer, args=(json.dumps(fields), sending), daemon=True)
+        process.start()
+        sending.close()
+        with receiving, contextlib.suppress(EOFError):
+            answer = json.loads(receiving.recv_bytes())
+            process.join()
+            if "error" in answer:
+                raise OffsetlakeError(answer["error"])
+            return Live(**answer)
+        process.join()
+    if process.exitcode == NotEnoughMemory.exit_code:
+        raise NotEnoughMemory("The content of the report needs more memory than a query may use.")
+    raise OffsetlakeError(f"The process that computes the content of the report ended with code {process.exitcode}.")

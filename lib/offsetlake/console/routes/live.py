@@ -1,0 +1,68 @@
+"""The content of the report, live: what needs attention, the results of checks, and the sections of the report."""
+
+from urllib.parse import urlencode
+
+from fastapi import FastAPI, Response
+from starlette.exceptions import HTTPException
+
+from offsetlake.console.access import ReaderOfAll
+from offsetlake.console.live.content import Live, LiveContent
+from offsetlake.console.pages import page_response
+from offsetlake.console.state import PageState, at_base, command_line
+
+_PAGES = {
+    "groups with a lag alarm": "/lag",
+    "unused groups": "/review?show=orphans",
+    "hanging transactions": "/review?show=hanging",
+    "records of share groups delivered again": "/share",
+}
+
+
+def add_routes(app: FastAPI, live: LiveContent, lake: str) -> None:
+    """Add the routes to an application; commands on the pages name `lake`."""
+
+    def page(template: str, command: str) -> Response:
+        content, is_running = live.get()
+        response = page_response(
+            template,
+            PageState(),
+            command,
+            live=content,
+            is_running=is_running,
+            links=_links(content),
+        )
+        if is_running:
+            response.headers["Refresh"] = "2"
+        return response
+
+    @app.get("/attention")
+    def attention(_visitor: ReaderOfAll) -> Response:
+        return page("attention.html", command_line("report", lake=lake))
+
+    @app.get("/report")
+    def report(_visitor: ReaderOfAll) -> Response:
+        return page("report.html", command_line("report", lake=lake))
+
+    @app.get("/checks")
+    def checks(_visitor: ReaderOfAll) -> Response:
+        return page("checks.html", command_line("check", lake=lake))
+
+    @app.get("/report/{number}.svg")
+    def picture(_visitor: ReaderOfAll, number: int) -> Response:
+        content, _ = live.get()
+        pictures = [section["picture"] for section in content.sections] if content else []
+        if not 0 <= number < len(pictures) or pictures[number] is None:
+            raise HTTPException(404)
+        return Response(pictures[number], media_type="image/svg+xml")
+
+
+def _links(content: Live | None) -> list[str]:
+    """Return the address of a page about each problem; empty for none."""
+    if content is None:
+        return []
+    section = content.sections[0]
+    return [
+        at_base(_PAGES[row["problem"]]) if row["problem"] in _PAGES
+        else at_base(f"/group?{urlencode({'group': group})}") if group is not None else ""
+        for row, group in zip(section["rows"], section["groups"], strict=True)
+    ]  # fmt: skip
