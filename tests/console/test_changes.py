@@ -2,19 +2,21 @@
 
 import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 
-from offsetlake.console.changing.workbench import Stage, Workbench
+from offsetlake.console.changing.workbench import Stage, Workbench, await_changes
 from offsetlake.lake.lake import Lake
 from offsetlake.location.locate import locate
 from offsetlake.log.address import LogAddress
 from offsetlake.queries import questions
 from offsetlake.serve.auth.credentials import Credentials
-from support.console.changes import commit, end_of_work, example, form_token, submit
+from support.console.changes import commit, example, form_token, result, submit
 from support.console.served import Page, gate, get, post, served
 from support.report.report_rows import TAGS
 
@@ -88,6 +90,23 @@ def test_a_restore_shows_its_plan_is_executed_once_and_is_undone(port: int, tmp_
     address, _ = submit(port, "/change", token, {"kind": "undo", "run": run_id})
     submit(port, f"{address}/execute", token, {})
     assert offsets(tmp_path) == NOW
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("bench")
+def test_a_change_is_completed_before_the_console_ends(tmp_path: Path) -> None:
+    options = ["--lake", str(tmp_path / "lake"), "--log", str(tmp_path / "log"), "--http", "127.0.0.1:0"]
+    command = [sys.executable, "-m", "offsetlake.cli", "console", "--allow-changes", *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        port = int(process.stderr.readline().rpartition(":")[0].rpartition(":")[2].partition("/")[0])
+        token = form_token(port)
+        address = post(port, "/change", {"form_token": token, **RESTORE}).headers["location"]
+        result(port, address)
+        assert post(port, f"{address}/execute", {"form_token": token}).status == 303
+        process.terminate()
+        assert process.wait() == 0
+    assert offsets(tmp_path) == NOW | {"orders:0": 1040}
 
 
 @pytest.mark.parametrize(
@@ -292,4 +311,4 @@ def test_an_undo_is_limited_to_the_groups_of_the_visitor(bench: Workbench, tmp_p
         _, answer = submit(port, "/change", visitors._form_token, {"kind": "undo", "run": run_id})
         assert "no offset of a group that you may change" in answer.text
         assert "billing" not in answer.text
-    end_of_work()
+    await_changes()

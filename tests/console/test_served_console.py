@@ -13,14 +13,16 @@ from urllib.parse import urlencode
 import pytest
 
 from console.test_console import ROUTES
+from offsetlake.lake.lake import Lake
+from offsetlake.queries.questions import offsets
 from offsetlake.serve.auth.credentials import Credentials
 from offsetlake.serve.http import console_process
 from offsetlake.serve.http.console_process import ConsoleProcess, ConsoleUnavailable
 from offsetlake.serve.settings import ConsoleSettings, Settings
-from support.command_line import Run
 from support.console.browser import browser, needs_browser
+from support.console.changes import form_token, result
 from support.console.served import Answer, Page, get, linked, post, request
-from support.console.served_by_serve import await_end, process_of_console, result, serving_console, start
+from support.console.served_by_serve import await_end, process_of_console, serving_console, start
 from support.queries.lakes import small_lake
 from support.serve.serving import Serving
 
@@ -65,11 +67,6 @@ class Secured:
 
     def post(self, path: str, name: str, fields: dict[str, object], **headers: str) -> Answer:
         return post(self.port, f"/console{path}", fields, cookie=self.cookies[name], **headers)
-
-    def form_token(self, name: str) -> str:
-        found = re.search(r'name="form_token" value="([^"]+)"', self.get("/change?group=billing", name).text)
-        assert found
-        return found[1]
 
 
 @pytest.fixture(scope="module")
@@ -167,11 +164,11 @@ def test_people_sign_in_below_the_path_and_see_their_groups(secured: Secured) ->
     assert "Path=/console" in out.headers["set-cookie"]
 
 
-def test_offsets_are_changed_through_the_serving_process(secured: Secured, run: Run) -> None:
+def test_offsets_are_changed_through_the_serving_process(secured: Secured) -> None:
     fields: dict[str, object] = {"kind": "restore", "group": "billing", "at": "2026-01-31T14:00:05"}
     assert secured.post("/change", "carol", fields).status == 403
     assert secured.post("/change", "carol", {**fields, "form_token": "forged"}).status == 403
-    fields["form_token"] = secured.form_token("carol")
+    fields["form_token"] = form_token(secured.port, "/console", Cookie=secured.cookies["carol"])
     assert secured.post("/change", "dave", fields).status == 403
     assert secured.post("/change", "carol", fields, origin="http://evil.example").status == 403
     address = secured.post("/change", "carol", fields).headers["location"]
@@ -233,6 +230,19 @@ def test_a_killed_console_is_started_again_and_ends_with_the_serving_process(tmp
         assert second != first
         serving.kill()
         await_end(second)
+
+
+@pytest.mark.long
+def test_a_change_is_completed_when_the_server_stops(tmp_path: Path) -> None:
+    with serving_console(tmp_path, allows_changes=True) as (serving, port):
+        fields = {"kind": "restore", "group": "billing", "at": "2026-01-31T14:00:05"}
+        fields["form_token"] = form_token(port, "/console")
+        address = post(port, "/console/change", fields).headers["location"]
+        result(port, address)
+        assert post(port, f"{address}/execute", fields).status == 303
+        assert serving.stop() == 0
+    rows = offsets(Lake.open(tmp_path / "lake"), "billing", "orders").to_pylist()
+    assert [row["committed_offset"] for row in rows] == [1040, 900]
 
 
 def console(lake: Path, configured: Path) -> ConsoleProcess:

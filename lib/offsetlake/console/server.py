@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from offsetlake.console.changing.workbench import await_changes
 from offsetlake.errors import BadRequest
+from offsetlake.serve.http.console_process import READY
 from offsetlake.serve.net.security import Security
 
 _MAX_SHUTDOWN_SECONDS = 5  # for the requests under way
@@ -31,6 +33,7 @@ def serve(app: ASGIApp, security: Security, host: str, port: int, ready: Callabl
         shown = f"[{host}]" if ":" in host else host
         url = f"{'http' if config.ssl is None else 'https'}://{shown}:{listener.getsockname()[1]}/"
         _Server(config, security, lambda: ready(url)).run([listener])
+        await_changes()
 
 
 def serve_behind(app: ASGIApp, security: Security, control: socket.socket, path: str) -> None:
@@ -49,9 +52,7 @@ def serve_behind(app: ASGIApp, security: Security, control: socket.socket, path:
 
     config = _config(below, behind_proxy=True)
     _ServerOfParent(config, security, control).run([])
-
-
-READY = b"\0"
+    await_changes()
 
 
 def _config(app: ASGIApp, *, behind_proxy: bool) -> uvicorn.Config:

@@ -1,16 +1,18 @@
 """A lake and a log to change, and the forms that a browser would submit."""
 
 import re
-import threading
+import time
 from pathlib import Path
 
 from offsetlake.cli.example_log import write, write_example
-from offsetlake.console.changing.workbench import Workbench
+from offsetlake.console.changing.workbench import Workbench, await_changes
 from offsetlake.location.locate import locate
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline import runner
 from support.console.served import Answer, get, post
 from support.lakes import new_lake
+
+_SECONDS = 300
 
 
 def example(folder: Path) -> Workbench:
@@ -25,18 +27,21 @@ def commit(folder: Path, group: str, topic: str, partition: int, offset: int) ->
     write(folder / "log", [(3600, group, topic, partition, offset)])
 
 
-def end_of_work() -> None:
-    """Wait until no change is planned or executed."""
-    for thread in threading.enumerate():
-        if thread.name == "change":
-            thread.join()
-
-
-def form_token(port: int, **headers: str) -> str:
-    """Return the secret that the forms of a visitor contain."""
-    found = re.search(r'name="form_token" value="([^"]+)"', get(port, "/change?group=billing", **headers).text)
+def form_token(port: int, base: str = "", **headers: str) -> str:
+    """Return the secret that the forms of a visitor contain; `base` is the path of the console."""
+    page = get(port, f"{base}/change?group=billing", **headers).text
+    found = re.search(r'name="form_token" value="([^"]+)"', page)
     assert found
     return found[1]
+
+
+def result(port: int, path: str, **headers: str) -> Answer:
+    """Return the page of a change of another process when it is planned or executed."""
+    end = time.monotonic() + _SECONDS
+    while "static/changes.js" in (answer := get(port, path, **headers)).text:
+        assert time.monotonic() < end, answer.text
+        time.sleep(0.1)  # between two requests, as the script of the page
+    return answer
 
 
 def submit(port: int, path: str, token: str, fields: dict[str, object], **headers: str) -> tuple[str, Answer]:
@@ -44,5 +49,5 @@ def submit(port: int, path: str, token: str, fields: dict[str, object], **header
     answer = post(port, path, {"form_token": token, **fields}, **headers)
     if answer.status != 303:
         return "", answer
-    end_of_work()
+    await_changes()
     return answer.headers["location"], get(port, answer.headers["location"], **headers)

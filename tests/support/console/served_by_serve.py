@@ -3,7 +3,6 @@
 import os
 import re
 import select
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from support.console.changes import example
-from support.console.served import Answer, get
+from support.console.served import get
 from support.serve.serving import Serving
 
 READY = "The console is served by process"
@@ -57,12 +56,3 @@ def await_end(process: int) -> None:
         return
     assert select.select([descriptor], [], [], _SECONDS)[0], f"process {process} still runs"
     os.close(descriptor)
-
-
-def result(port: int, path: str, **headers: str) -> Answer:
-    """Return the page of a change when it is planned or executed."""
-    end = time.monotonic() + _SECONDS
-    while "static/changes.js" in (answer := get(port, path, **headers)).text:
-        assert time.monotonic() < end, answer.text
-        time.sleep(0.1)  # between two requests, as the script of the page
-    return answer

@@ -22,6 +22,7 @@ from offsetlake.rules.reduction import KEY
 
 LOG = logging.getLogger(__name__)
 MAX_KEPT = 20
+_THREAD = "change"
 _OF_THE_TIME = {"run_id", "commit_timestamp", "judged_timestamp"}
 """The columns in which two plans of the same change differ."""
 
@@ -149,7 +150,7 @@ class Workbench:
                 work.step, work.stage = _DEFECT, Stage.FAILED
                 raise
 
-        threading.Thread(target=guarded, name="change").start()
+        threading.Thread(target=guarded, name=_THREAD).start()
 
     def _plan(self, work: Work, request: ChangeRequest, lake: Lake, may_change: MayChange) -> None:
         plan = _limited(request, may_change)
@@ -178,6 +179,13 @@ class Workbench:
         else:
             work.rows, work.run_id, work.step = rows, run.run_id, ""
             work.stage = Stage.EXECUTED
+
+
+def await_changes() -> None:
+    """Wait until no change is planned or executed: the end of the process would interrupt it."""
+    for thread in threading.enumerate():
+        if thread.name == _THREAD:
+            thread.join()
 
 
 def _sayer(work: Work) -> Say:

@@ -22,11 +22,13 @@ MAX_WAIT_SECONDS = 1.5
 RETRY_SECONDS = 10
 """The time after which a process that could not be started is started again."""
 
-_MAX_END_SECONDS = 5.0  # for the requests under way
+READY = b"\0"
+"""What the process sends when it receives connections; anything else is the reason why it cannot."""
+
+_MAX_END_SECONDS = 20.0  # for the requests and the change under way
 _MAX_REASON_BYTES = 1 << 16
 _MODULE = "offsetlake.cli.commands.serving.served_console"
 _UNKNOWN = "The console cannot be served: the log of the server contains the reason."
-_READY = b"\0"  # offsetlake.console.server.READY
 
 
 class ConsoleUnavailable(Exception):
@@ -133,7 +135,7 @@ class _Process:
 
     async def _await_ready(self, control: socket.socket) -> None:
         answer = await asyncio.get_running_loop().sock_recv(control, _MAX_REASON_BYTES)
-        if answer != _READY:
+        if answer != READY:
             raise ConsoleUnavailable(answer.decode() or _UNKNOWN, RETRY_SECONDS)
         self.ready.set_result(control)
 
