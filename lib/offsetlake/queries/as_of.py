@@ -13,10 +13,12 @@ from offsetlake.lake.history_files import History
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.history_reduction import (
     COMMIT_TABLES,
+    REDUCED_COLUMNS,
     Advance,
     appended_until,
     commits_in_force,
     deciding_rows,
+    not_superseded_at,
     partitions_in_portions,
 )
 from offsetlake.queries.questions import check_state, first_instant, known_groups, log_partitions_like
@@ -92,7 +94,8 @@ def _groups_of(history: History, partitions: Sequence[int], instant_ms: int, wan
     """Return the groups of some log partitions as they were at an instant."""
     reduction = Reduction(*deciding_rows(history, partitions, appended_until(instant_ms)))
     newest_commits = Latest(("group_id",))
-    for batch in history.batches("offset_commits", partitions, wanted):
+    newest = wanted & not_superseded_at(history.lake, instant_ms)
+    for batch in history.batches("offset_commits", partitions, newest, [*REDUCED_COLUMNS]):
         reduction.add(batch)
         commits_only = batch.filter(pc.equal(batch["kind"], "commit"))
         newest_commits.add(reduction.complete_only(commits_only).select(_NEWEST_COMMIT))

@@ -9,13 +9,17 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.lake.files import table_schema
-from offsetlake.lake.history_files import History, RecordSource
+from offsetlake.lake.files import active_files, table_schema
+from offsetlake.lake.history_files import ALL_RUNS, History, RecordSource
+from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.portions import portions
-from offsetlake.rules.reduction import PART, Reduction
+from offsetlake.rules.reduction import KEY, PART, Reduction
 
 COMMIT_TABLES = ("offset_commits", "transaction_markers")
 """The tables of history that determine the offsets."""
+
+REDUCED_COLUMNS = (*KEY, "log_partition", "log_offset", "log_timestamp", "kind", "producer_id")
+"""The columns of `offset_commits` that `Reduction` needs, and that with the time."""
 
 Advance = Callable[[int, int], None]
 """Called with the number of records read and the number of all records."""
@@ -48,6 +52,18 @@ def commits_in_force(reduction: Reduction) -> pa.Table:
 def appended_until(instant_ms: int) -> pc.Expression:
     """Return the condition for records appended by an instant, or without a timestamp (Kafka before 0.10)."""
     return pc.field("log_timestamp").is_null() | (pc.field("log_timestamp") <= instant_ms)
+
+
+def not_superseded_at(lake: Lake, instant_ms: int) -> pc.Expression:
+    """Return the condition for the commits that can be the newest of their keys at an instant, and for some others.
+
+    A superseded commit is one that an ingest run read together with a newer decided record of its key: it is not the
+    newest at any instant after the last record of this run.
+    """
+    files = [file for table in COMMIT_TABLES for file in active_files(lake, table)]
+    unknown = [file for file in files if not (file.get("max.log_timestamp") or instant_ms + 1) <= instant_ms]
+    first_run = min((file.get("min.ingest_run") or 0 for file in unknown), default=ALL_RUNS)
+    return ~pc.field("superseded") | (pc.field("ingest_run") >= first_run)
 
 
 def partitions_in_portions(

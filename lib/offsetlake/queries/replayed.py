@@ -10,10 +10,12 @@ from offsetlake.lake.history_files import History
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.history_reduction import (
     COMMIT_TABLES,
+    REDUCED_COLUMNS,
     Advance,
     appended_until,
     commits_in_force,
     deciding_rows,
+    not_superseded_at,
     partitions_in_portions,
 )
 from offsetlake.queries.questions import log_partitions_of
@@ -21,7 +23,6 @@ from offsetlake.rules.reduction import KEY, PART, Reduction
 
 _ROWS_AT_ONCE = 1 << 20
 _PART_COLUMNS = [*PART, "log_timestamp"]
-_NEEDED_COLUMNS = (*KEY, "log_partition", "log_offset", "log_timestamp", "kind", "producer_id")
 
 
 def first_rows(parts: Iterable[pa.Table], limit: int | None) -> pa.Table:
@@ -52,7 +53,7 @@ def _replay(
 ) -> list[pa.Table]:
     """Return the offsets that some log partitions had in force at each instant."""
     last = max(instants)
-    of_keys = appended_until(last)
+    of_keys = appended_until(last) & not_superseded_at(history.lake, min(instants))
     for column, value in wanted.items():
         if value is not None:
             of_keys &= pc.field(column) == value
@@ -61,7 +62,7 @@ def _replay(
         Reduction(markers.filter(appended_until(instant)), parts.filter(appended_until(instant)))
         for instant in instants
     ]
-    needed = [*dict.fromkeys((*columns, *_NEEDED_COLUMNS))]
+    needed = [*dict.fromkeys((*columns, *REDUCED_COLUMNS))]
     for batch in history.batches("offset_commits", partitions, of_keys, needed):
         for instant, reduction in zip(instants, reductions, strict=True):
             reduction.add(batch if instant == last else batch.filter(appended_until(instant)))

@@ -11,7 +11,9 @@ import pyarrow.compute as pc
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import newest_asked, rows_until
 from offsetlake.lake.sql.engine import Engine
+from offsetlake.queries.exploring.changes import changes_of, not_plain
 from offsetlake.queries.exploring.keys import REBALANCES, Key
+from offsetlake.queries.exploring.steps import NONE, Steps, key_steps
 from offsetlake.queries.questions import quoted
 from offsetlake.util.row_codes import Ints
 
@@ -30,8 +32,8 @@ class Series:
     | Field      | Description |
     |------------|-------------|
     | commits    | number of commits and tombstones that took effect, also those that `steps` omits |
-    | steps      | columns effective_timestamp, new_offset (null: deleted), log_partition, log_offset; in log order |
-    | marks      | columns of `changes` of changes other than commits; principal, client_id: null = not recorded |
+    | steps      | columns of `Steps.take` (new_offset is null: deleted); in log order |
+    | marks      | the same of changes other than commits, and change; principal, client_id: null = not recorded |
     | more_marks | number of such changes that `marks` omits: those with the smallest differences |
     | rebalances | times at which the group had a new generation or epoch, at most one for each bucket |
     | period     | the first and the last time of the period |
@@ -50,39 +52,44 @@ class Series:
 
 
 def series(
-    lake: Lake, group_id: str, topic: str, partition: int, from_ms: int | None = None, until_ms: int | None = None
+    lake: Lake,
+    group_id: str,
+    topic: str,
+    partition: int,
+    from_ms: int | None = None,
+    until_ms: int | None = None,
+    steps: Steps | None = None,
 ) -> Series:
     """Return the offset of one partition over a period, by default all of history, in at most 4 * MAX_BUCKETS steps.
 
     Of each bucket of time the first, last, lowest and highest offsets are kept, and of the whole period the MAX_MARKS
     largest changes that are not plain commits, so regressions remain visible. The last step before the period is
-    included. 40 bytes of memory are used for each commit of the partition.
+    included. `steps` are those of the partition, by default read from history.
     """
     key = Key(group_id, topic, partition)
-    engine = key.engine(lake, ["changes"], ["group_records", *_audit_tables(lake)])
-    sql = f"SELECT {', '.join(_CHANGES)} FROM changes WHERE {key.condition} AND effective_timestamp IS NOT NULL"  # noqa: S608
-    rows = engine.query(f"{sql} ORDER BY log_partition, log_offset")
-    times = rows["effective_timestamp"].to_numpy()
-    ends = _ends(lake, topic, partition)
-    last = [column[-1] for column in (np.sort(times), ends["asked_timestamp"].to_numpy()) if len(column)]
-    low = int(times.min(initial=max(last, default=0))) if from_ms is None else from_ms
+    every = key_steps(lake, key) if steps is None else steps
+    times, ends = every.time, _ends(lake, topic, partition)
+    is_timed = times != NONE
+    last = [column.max() for column in (times[is_timed], ends["asked_timestamp"].to_numpy()) if len(column)]
+    low = int(times[is_timed].min(initial=max(last, default=0))) if from_ms is None else from_ms
     high = int(max(last, default=0)) if until_ms is None else until_ms
-    inside = (times >= low) & (times <= high)
-    before = np.flatnonzero(times < low)
+    inside = is_timed & (times >= low) & (times <= high)
+    before = np.flatnonzero(is_timed & (times < low))
     shown = np.flatnonzero(inside)
-    kept = shown[_representatives(times[shown], _values(rows, shown), low, high)]
-    is_mark = pc.not_equal(rows["change"], "commit").to_numpy() & inside
-    marks = np.flatnonzero(is_mark)
-    largest = np.sort(marks[np.argsort(-_lengths(rows, marks), kind="stable")[:MAX_MARKS]])
-    steps = np.unique(np.concatenate([before[-1:], kept, largest]))
-    columns = ["effective_timestamp", "new_offset", "log_partition", "log_offset"]
+    kept = shown[_representatives(times[shown], every.new[shown], low, high)]
+    marks = np.flatnonzero(not_plain(lake, key, every) & inside)
+    largest = np.sort(marks[np.argsort(-_lengths(every, marks), kind="stable")[:MAX_MARKS]])
+    chosen = np.unique(np.concatenate([before[-1:], kept, largest]))
+    changes = every.take(largest)
+    kinds = pa.array([row["change"] for row in changes_of(lake, key, every, largest)], pa.string())
+    engine = key.engine(lake, [], ["group_records", *_audit_tables(lake)])
     return Series(
         len(shown),
-        rows.select(columns).take(pa.array(steps)),
-        _with_events(engine, lake, rows.take(pa.array(largest)), key),
+        every.take(chosen),
+        _with_events(engine, lake, changes.append_column("change", kinds), key),
         len(marks) - len(largest),
         _rebalances(engine, low, high),
-        _with_lag(ends, rows, low, high),
+        _with_lag(ends, every, low, high),
         (low, high),
         np.bincount((times[shown] - low) * DENSITY_BINS // (high - low + 1), minlength=DENSITY_BINS),
     )
@@ -110,18 +117,10 @@ def _audit_tables(lake: Lake) -> list[str]:
     return ["audit_events"] if "audit_events" in lake.tables() else []
 
 
-def _values(rows: pa.Table, numbers: Ints) -> Ints:
-    """Return the new offsets of some rows; -1 for a tombstone."""
-    values: Ints = rows["new_offset"].take(pa.array(numbers)).fill_null(-1).to_numpy()
-    return values
-
-
-def _lengths(rows: pa.Table, numbers: Ints) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
-    """Return how far the offset moved in some rows; infinitely far if it was deleted or had been."""
-    old, new = (
-        rows[name].take(pa.array(numbers)).cast(pa.float64(), safe=False) for name in ("old_offset", "new_offset")
-    )
-    return pc.fill_null(pc.abs(pc.subtract(new, old)), float("inf")).to_numpy()  # type: ignore[no-any-return]
+def _lengths(steps: Steps, numbers: Ints) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    """Return how far the offset moved in some steps; infinitely far if it was deleted or had been."""
+    old, new = steps.old[numbers], steps.new[numbers]
+    return np.where((old == NONE) | (new == NONE), np.inf, np.abs(new.astype(float) - old.astype(float)))
 
 
 def _representatives(times: Ints, values: Ints, low: int, high: int) -> Ints:
@@ -176,15 +175,15 @@ def _ends(lake: Lake, topic: str, partition: int) -> pa.Table:
     return ends.sort_by("asked_timestamp").select(["asked_timestamp", "end_offset"])
 
 
-def _with_lag(ends: pa.Table, rows: pa.Table, low: int, high: int) -> pa.Table:
+def _with_lag(ends: pa.Table, steps: Steps, low: int, high: int) -> pa.Table:
     """Return the log end offsets of a period, each with the lag at that time."""
     ends = ends.filter((pc.field("asked_timestamp") >= low) & (pc.field("asked_timestamp") <= high))
     asked, offsets = ends["asked_timestamp"].to_numpy(), ends["end_offset"].to_numpy()
     kept = _representatives(asked, offsets, low, high)
     asked, offsets = asked[kept], offsets[kept]
     # Timestamps of a log may go back; the offset in force at a time is the newest one with a timestamp up to it.
-    times = np.maximum.accumulate(rows["effective_timestamp"].to_numpy())
-    newest = np.searchsorted(times, asked, side="right") - 1
-    committed = _values(rows, np.maximum(newest, 0)) if len(times) else np.full(len(asked), -1)
-    lag = pa.array(np.maximum(offsets - committed, 0), mask=(newest < 0) | (committed < 0))
+    is_timed = steps.time != NONE
+    newest = np.searchsorted(np.maximum.accumulate(steps.time[is_timed]), asked, side="right")
+    committed = np.append([NONE], steps.new[is_timed])[newest]
+    lag = pa.array(np.maximum(offsets - np.maximum(committed, 0), 0), mask=committed == NONE)
     return pa.table({"asked_timestamp": asked, "end_offset": offsets, "lag": lag})

@@ -4,11 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.engine import Engine
+from offsetlake.queries.exploring.changes import changes_of
 from offsetlake.queries.exploring.group_state import group_before
 from offsetlake.queries.exploring.keys import REBALANCES, Key
+from offsetlake.queries.exploring.steps import NONE, Steps, key_steps
 from offsetlake.queries.questions import check_committed, history, quoted
 
 Row = Mapping[str, Any]
@@ -44,15 +48,26 @@ class Step:
     caught_up: Row | None
 
 
-def step(lake: Lake, group_id: str, topic: str, partition: int, log_partition: int, log_offset: int) -> Step:
-    """Return a step of an offset; raise BadRequest if there is no such record of this group, topic and partition."""
+def step(
+    lake: Lake,
+    group_id: str,
+    topic: str,
+    partition: int,
+    log_partition: int,
+    log_offset: int,
+    steps: Steps | None = None,
+) -> Step:
+    """Return a step of an offset; raise BadRequest if there is no such record of this group, topic and partition.
+
+    `steps` are those of the partition, by default read from history.
+    """
     key = Key(group_id, topic, partition)
-    engine = key.engine(lake, ["changes", "commit_steps"], ["group_records"])
-    at = f"log_partition = {log_partition} AND log_offset = {log_offset}"
-    change = _first(engine, f"SELECT * FROM changes WHERE {key.condition} AND {at}")  # noqa: S608
-    around = _around(engine, key, log_partition, log_offset) if change else {}
-    numbers = [number for number in (around.get("before"), log_offset, around.get("after")) if number is not None]
-    rows = _records(lake, key, log_partition, numbers)
+    every = key_steps(lake, key) if steps is None else steps
+    index, change, around = every.index(log_partition, log_offset), None, dict[str, int]()
+    if index is not None:
+        (change,) = changes_of(lake, key, every, np.array([index]))
+        around = _around(every, index)
+    rows = _records(lake, key, log_partition, sorted({*around.values(), log_offset}))
     if log_offset not in rows:
         check_committed(lake, group_id, topic, partition)
         raise BadRequest(
@@ -61,7 +76,7 @@ def step(lake: Lake, group_id: str, topic: str, partition: int, log_partition: i
         )
     names = ", ".join(map(quoted, REBALANCES))
     rebalance = _first(
-        engine,
+        key.engine(lake, [], ["group_records"]),
         f"SELECT log_offset, log_timestamp FROM group_records WHERE record_name IN ({names}) AND kind = 'value' "  # noqa: S608
         f"AND log_partition = {log_partition} AND log_offset < {log_offset} ORDER BY log_offset DESC LIMIT 1",
     )
@@ -71,7 +86,7 @@ def step(lake: Lake, group_id: str, topic: str, partition: int, log_partition: i
         run = next(iter(lake.query(f"SELECT * FROM runs WHERE run_id = {change['run_id']}", "runs").to_pylist()), None)  # noqa: S608
     return Step(
         rows[log_offset], change, rows.get(around.get("before")), rows.get(around.get("after")),
-        run, group, members[:_MAX_MEMBERS], rebalance, _caught_up(engine, key, change),
+        run, group, members[:_MAX_MEMBERS], rebalance, None if index is None else _caught_up(every, index),
     )  # fmt: skip
 
 
@@ -80,16 +95,12 @@ def _first(engine: Engine, sql: str) -> Row | None:
     return rows[0] if rows else None
 
 
-def _around(engine: Engine, key: Key, log_partition: int, log_offset: int) -> dict[str, int | None]:
+def _around(steps: Steps, index: int) -> dict[str, int]:
     """Return the log offsets of the steps before and after one."""
-    where = f"{key.condition} AND log_partition = {log_partition}"
-    sql = f"SELECT old_log_offset, log_offset FROM commit_steps WHERE {where}"  # noqa: S608
-    before = _first(engine, f"{sql} AND log_offset = {log_offset}")
-    after = _first(engine, f"{sql} AND old_log_offset = {log_offset}")
-    return {
-        "before": None if before is None else before["old_log_offset"],
-        "after": None if after is None else after["log_offset"],
-    }
+    is_after = steps.old_log_offset == steps.log_offset[index]
+    after = steps.log_offset[is_after & (steps.log_partition == steps.log_partition[index])]
+    around = {"before": steps.old_log_offset[index], "after": after[0] if len(after) else NONE}
+    return {name: int(log_offset) for name, log_offset in around.items() if log_offset != NONE}
 
 
 def _records(lake: Lake, key: Key, log_partition: int, numbers: Sequence[int]) -> dict[int | None, Row]:
@@ -100,13 +111,12 @@ def _records(lake: Lake, key: Key, log_partition: int, numbers: Sequence[int]) -
     return {row["log_offset"]: row for row in rows.to_pylist()}
 
 
-def _caught_up(engine: Engine, key: Key, change: Row | None) -> Row | None:
+def _caught_up(steps: Steps, index: int) -> Row | None:
     """Return when an offset that was set back reached its former value again."""
-    if change is None or change["new_offset"] is None or not (change["difference"] or 0) < 0:
+    old, new = steps.old[index], steps.new[index]
+    if NONE in (old, new) or new >= old:
         return None
-    later = f"log_partition = {change['log_partition']} AND log_offset > {change['log_offset']}"
-    return _first(
-        engine,
-        f"SELECT log_offset, effective_timestamp FROM commit_steps WHERE {key.condition} AND {later} "  # noqa: S608
-        f"AND new_offset >= {change['old_offset']} ORDER BY log_offset LIMIT 1",
-    )
+    is_later = (steps.log_partition == steps.log_partition[index]) & (steps.log_offset > steps.log_offset[index])
+    reached = np.flatnonzero(is_later & (steps.new >= old))
+    found = steps.take(reached[:1]).select(["log_offset", "effective_timestamp"]).to_pylist()
+    return found[0] if found else None

@@ -1,0 +1,92 @@
+"""The steps and changes of an offset as arrays are those of the views, however it was committed."""
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from offsetlake.lake.lake import Lake
+from offsetlake.queries.exploring.changes import changes_of, not_plain
+from offsetlake.queries.exploring.keys import Key
+from offsetlake.queries.exploring.steps import NONE, key_steps
+from support.queries.lakes import commit, marker, small_lake, tombstone
+
+KEY = Key("g", "t", 0)
+
+
+def random_lake(path: Path, seed: int) -> Lake:
+    """A lake with plain and transactional commits, tombstones, commits in parts, resets and periods without members."""
+    random, rows, markers, records, changed = Random(seed), [], [], [], []
+    log_offset = 0
+    while log_offset < 300:
+        at = random.choice([None, 10 * log_offset + random.randrange(30)])
+        kind = random.choice(["plain"] * 6 + ["transaction", "marker", "tombstone", "parts", "members", "reset"])
+        value = random.choice([log_offset, log_offset, 50, 1_000_000 if random.random() < 0.02 else log_offset])
+        if kind == "plain":
+            rows.append(commit(log_offset, value, log_timestamp=at, topic=random.choice(["t", "t", "u"])))
+        elif kind == "transaction":
+            rows.append(commit(log_offset, value, random.randrange(3), log_timestamp=at))
+        elif kind == "marker":
+            outcome = random.choice(["COMMIT", "ABORT"])
+            markers.append(marker(log_offset, outcome, random.randrange(3), log_timestamp=at))
+        elif kind == "tombstone":
+            rows.append(tombstone(log_offset, log_timestamp=at))
+        elif kind == "members":
+            members = random.choice(["[]", '[{"memberId":"m"}]'])
+            records.append({
+                "group_id": "g", "log_offset": log_offset, "kind": "value", "record_name": "GroupMetadata",
+                "value": f'{{"generation":1,"members":{members}}}',
+            })  # fmt: skip
+        elif kind == "reset":
+            strategy = random.choice(["offset", "repair"])
+            rows.append(commit(log_offset, value, log_timestamp=at))
+            changed.append({
+                "run_id": 1, "group_id": "g", "topic": "t", "partition": 0, "strategy": strategy, "outcome": "done",
+                "log_offset": log_offset, "new_offset": value,
+            })  # fmt: skip
+        else:
+            parts = {"commit_id": log_offset, "commit_size": 3}
+            for number, topic in enumerate(random.choice([["u", "t", "v"], ["t", "u"]])):
+                rows.append(commit(log_offset + number, value, topic=topic, log_timestamp=at, **parts))
+            log_offset += 3
+        log_offset += 1
+    history = {"offset_commits": rows, "transaction_markers": markers, "group_records": records}
+    return small_lake(path, **history, alterations=changed)
+
+
+def nulls(values: Any) -> list[int | None]:
+    return [None if value == NONE else int(value) for value in values]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_steps_and_changes_are_those_of_the_views(tmp_path: Path, seed: int) -> None:
+    lake = random_lake(tmp_path, seed)
+    steps = key_steps(lake, KEY)
+    order = f"WHERE {KEY.condition} ORDER BY log_partition, log_offset"
+    expected = lake.query(f"SELECT * FROM commit_steps {order}").to_pylist()
+    names = {"log_offset": steps.log_offset, "effective_timestamp": steps.time, "new_offset": steps.new}
+    names |= {"old_offset": steps.old, "old_log_offset": steps.old_log_offset}
+    for name, values in names.items():
+        assert nulls(values) == [row[name] for row in expected], name
+    changes = lake.query(f"SELECT * FROM changes {order}").to_pylist()
+    assert changes_of(lake, KEY, steps, np.arange(len(changes))) == changes
+    some = np.arange(0, len(changes), 7)
+    assert changes_of(lake, KEY, steps, some) == changes[::7]
+    assert not_plain(lake, KEY, steps).tolist() == [row["change"] != "commit" for row in changes]
+    assert {"rewind", "delete", "commit", "reset"} <= {row["change"] for row in changes}
+
+
+def test_a_skip_ahead_is_found_among_few_records(tmp_path: Path) -> None:
+    values = [*range(10), 1_000_000, *range(1_000_001, 1_000_010)]
+    lake = small_lake(tmp_path, offset_commits=[commit(n, value) for n, value in enumerate(values)])
+    steps = key_steps(lake, KEY)
+    assert np.flatnonzero(not_plain(lake, KEY, steps)).tolist() == [10]
+    assert [row["change"] for row in changes_of(lake, KEY, steps, np.array([10, 15]))] == ["skip ahead", "commit"]
+
+
+def test_an_offset_without_commits_has_no_steps(tmp_path: Path) -> None:
+    lake = small_lake(tmp_path, offset_commits=[commit(1, 1, topic="u")])
+    assert len(key_steps(lake, KEY).new) == 0
+    assert len(key_steps(lake, Key("none", "t", 0)).new) == 0
