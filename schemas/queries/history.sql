@@ -1,6 +1,6 @@
--- The commits and tombstones of one key, newest first. {key} is the condition for the key; {lacking} are columns that an
--- older lake lacks; {audit_events} is where the audit events are read from; {rows} is a condition on the result; {limit}
--- is a LIMIT or empty.
+-- The commits and tombstones of one key, newest first. {key} is the condition for the key, on the rows of {source};
+-- {lacking} are columns that an older lake lacks; {audit_events} is where the audit events are read from; {rows} is a
+-- condition on the result; {limit} is a LIMIT or empty.
 --
 -- next_end: the marker that ended a transactional record, which is the first marker of its producer after the record.
 -- complete: the last part of a complete commit in parts, by the rule of `incomplete` in rules/reduction.py.
@@ -10,7 +10,7 @@
 -- events_before: the nearest audit event at or before each record. It may be of other records: last_log_offset decides.
 WITH
 commits AS (SELECT *{lacking} FROM offset_commits),
-records AS (SELECT * FROM commits WHERE {key}),
+records AS (SELECT *{lacking} FROM {source} WHERE {key}),
 ends AS (
   SELECT log_partition, log_offset, producer_id, marker FROM transaction_markers
   WHERE producer_id IN (SELECT producer_id FROM records)

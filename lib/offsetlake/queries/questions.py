@@ -177,8 +177,13 @@ def history(
         events = f"(SELECT * FROM audit_events WHERE group_id = {quoted(group_id)})"  # noqa: S608
     partitions = ", ".join(map(str, log_partitions_of(lake, [group_id]))) or "NULL"
     engine = lake.engine(tables, {}, dict.fromkeys(tables, f"log_partition IN ({partitions})"))
+    if records != "true":
+        engine.copy("few_commits", f"SELECT * FROM offset_commits WHERE {key}")  # noqa: S608
+    source = "offset_commits" if records == "true" else "few_commits"
     return engine.query(
-        statement("history", key=key, lacking=lacking, audit_events=events, rows=rows, limit=_limit(limit))
+        statement(
+            "history", source=source, key=key, lacking=lacking, audit_events=events, rows=rows, limit=_limit(limit)
+        )
     )
 
 

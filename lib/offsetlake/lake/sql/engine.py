@@ -65,6 +65,13 @@ class Engine:
             builder.execute(f"CREATE VIEW {view.name} AS {view.select}")
         self._builder = builder
 
+    def copy(self, name: str, sql: str) -> None:
+        """Keep the rows of a query, which are few, in memory as a table, for statements that name it many times."""
+        try:
+            self._builder.execute(f"CREATE TABLE {name} AS {sql}")
+        except DeltaError as error:
+            raise _explained(error) from error
+
     def stream(self, sql: str) -> pa.RecordBatchReader:
         """Run a query and return its result batch by batch.
 
