@@ -158,7 +158,8 @@ def test_a_group_that_may_not_be_read_looks_as_if_it_did_not_exist(
 
 
 @pytest.mark.parametrize(
-    "path", ["/search?q={}", "/search?q={}-client", "/topic?topic={}-t", "/client?principal=User:{}-app",
+    "path", ["/search?q={}", "/search?q={}-client", "/topic?topic={}-t", "/topic?topic={}-t&at=2500",
+             "/client?principal=User:{}-app",
              "/client?client={}-client", "/?q={}", *(f"/review?show={name}&q={{}}" for name in SUBJECTS)]
 )  # fmt: skip
 def test_searches_find_nothing_of_a_group_that_may_not_be_read(

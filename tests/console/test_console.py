@@ -261,8 +261,25 @@ def test_what_a_client_did_and_who_commits_to_a_topic(tmp_path: Path) -> None:
         assert [row[0] for row in page(port, "/client?principal=User:alice").rows] == [row[0] for row in shown.rows[1:]]
         assert page(port, "/topic?topic=t").rows == [["g", "2", "1970-01-01T00:00:00.000Z"]]
         assert "No group has an offset" in page(port, "/topic?topic=none").text
+        until_first = page(port, f"{link}&at=1")
+        assert [row[1:3] for row in until_first.rows[1:]] == [["commit", "g"]]
+        assert "The memberships are the newest ones" in until_first.text
+        assert until_first.links["Newest state"] == link
+        assert [row[0] for row in page(port, f"{link}&at=3&and=2").rows[1:]] == ["1970-01-01T00:00:00.002Z"]
         small_lake(tmp_path / "lake", offset_commits=[commit(2, 5, group_id="later-app")])
         assert len(json.loads(get(port, "/search?q=app").text)) == 2
+
+
+def test_the_groups_of_a_topic_at_an_instant_and_between_two(port: int, run: object) -> None:
+    then = page(port, "/topic?topic=t&at=5500")
+    assert then.rows == [["g001", "1", "1970-01-01T00:00:00.000Z"]]
+    code, out, _ = run(*shlex.split(then.command)[1:], "--format", "json")  # type: ignore[operator]
+    assert (code, [json.loads(line)["committed_offset"] for line in out.splitlines()]) == (0, [1004])
+    both = page(port, "/topic?topic=t&at=5500&and=2500")
+    assert both.rows == [["g001", "1", "0", "0", "0", "+3"]]
+    code, out, _ = run(*shlex.split(both.command)[1:], "--format", "json")  # type: ignore[operator]
+    assert (code, [json.loads(line)["difference"] for line in out.splitlines()]) == (0, [3])
+    assert "differs between these times" in page(port, "/topic?topic=none&at=5500&and=2500").text
 
 
 def test_the_data_of_a_chart(port: int) -> None:

@@ -183,18 +183,22 @@ class Answers:
             return [(kind, name) for kind in kinds for name in self._names.find(kind, text, MAX_FOUND, visitor.sees)]
 
     def topic(self, state: PageState, visitor: Visitor) -> pa.Table:
-        """Return the groups that the visitor sees and that have offsets of a topic."""
-        with self._running:
-            return visitor.visible(committed_to(self.open(), state.topic, MAX_LISTED))
+        """Return the groups that the visitor sees and that have offsets of a topic.
 
-    def client(self, principal: str, client_id: str, visitor: Visitor) -> tuple[pa.Table, pa.Table]:
-        """Return the audit events of a principal or client id, and its memberships, of groups that the visitor sees."""
-        lake = self.open()
-        with self._running:
-            events, members = (
-                events_by(lake, principal, client_id, MAX_LISTED),
-                memberships(lake, client_id, MAX_LISTED),
-            )
+        With two instants, the groups whose offsets of it differ, with the columns of `diff_by_group`.
+        """
+        span = state.span_ms
+        if span is not None:
+            return visitor.visible(self.rows(lambda lake: diff_by_group(lake, *span, state.topic)))
+        return visitor.visible(self.rows(lambda lake: committed_to(lake, state.topic, MAX_LISTED, state.at_ms)))
+
+    def client(self, state: PageState, principal: str, client_id: str, visitor: Visitor) -> tuple[pa.Table, pa.Table]:
+        """Return the audit events of a principal or client id, and its memberships, of groups that the visitor sees.
+
+        The events are those up to the instant, or between the two; the memberships are the newest ones.
+        """
+        events = self.rows(lambda lake: events_by(lake, principal, client_id, MAX_LISTED, *state.period_ms))
+        members = self.rows(lambda lake: memberships(lake, client_id, MAX_LISTED))
         return visitor.visible(events), visitor.visible(members)
 
     @staticmethod

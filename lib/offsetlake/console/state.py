@@ -1,9 +1,10 @@
 """The state of a page as its URL contains it, and the command that gives the same answer."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
 from urllib.parse import urlencode
 
 from offsetlake.errors import BadRequest
@@ -136,9 +137,12 @@ class PageState:
             if field.name not in omitted and value != field.default:
                 yield _PARAMETERS.get(field.name, field.name), value
 
-    def url(self, path: str, **changes: str | int) -> str:
-        """Return the address of a page with this state after changes to some fields."""
-        query = urlencode([*replace(self, **changes).parameters()])  # type: ignore[arg-type]
+    def url(self, path: str, extra: Mapping[str, str] = MappingProxyType({}), **changes: str | int) -> str:
+        """Return the address of a page with this state after changes to some fields.
+
+        `extra` are parameters that only that page has.
+        """
+        query = urlencode([*extra.items(), *replace(self, **changes).parameters()])  # type: ignore[arg-type]
         return f"{at_base(path)}?{query}" if query else at_base(path)
 
     def elsewhere(self, path: str, *, extra: Sequence[tuple[str, str]] = (), **selection: str | int) -> str:

@@ -46,8 +46,8 @@ def diff(
     return first_rows([_compared(none, none), *parts], limit)
 
 
-def diff_by_group(lake: Lake, from_ms: int, to_ms: int) -> pa.Table:
-    """Return how many offsets of each group differ between two instants, those with offsets set back first.
+def diff_by_group(lake: Lake, from_ms: int, to_ms: int, topic: str | None = None) -> pa.Table:
+    """Return how many offsets of each group, of a topic if named, differ between two instants; those set back first.
 
     | column     | description |
     |------------|-------------|
@@ -62,9 +62,10 @@ def diff_by_group(lake: Lake, from_ms: int, to_ms: int) -> pa.Table:
     """
     _check(lake, from_ms, to_ms, None, None)
     columns = [*KEY, "committed_offset"]
+    wanted = {} if topic is None else {"topic": topic}
     none = table_schema("offsets").empty_table().select(columns)
     parts = [_counted(_compared(none, none))]
-    parts += [_counted(_compared(*both)) for both in replayed(lake, [from_ms, to_ms], {}, columns, _ignore)]
+    parts += [_counted(_compared(*both)) for both in replayed(lake, [from_ms, to_ms], wanted, columns, _ignore)]
     names = parts[0].column_names[1:]
     counted = pa.concat_tables(parts).group_by("group_id").aggregate([(name, "sum") for name in names])
     rows = counted.select(["group_id", *(f"{name}_sum" for name in names)]).rename_columns(["group_id", *names])

@@ -30,19 +30,27 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
     def topic(visitor: Reader, times: Times, topic: Text) -> Response:
         shown = replace(times, topic=topic)
         rows = answers.topic(shown, visitor).to_pylist()
-        command = command_line("offsets", topic=topic, lake=lake)
+        if shown.second:
+            command = command_line("diff", **shown.span_options, topic=topic, lake=lake)
+        else:
+            command = command_line("offsets", topic=topic, as_of=shown.at or None, lake=lake)
         return page_response("topic.html", shown, command, rows=rows)
 
     @app.get("/client")
     def client(visitor: Reader, times: Times, principal: Text = "", client: Text = "") -> Response:
-        events, members = answers.client(principal, client, visitor)
-        if principal:
-            command = command_line("audit-events", principal=principal, lake=lake)
+        events, members = answers.client(times, principal, client, visitor)
+        since_ms, until_ms = times.period_ms
+        if principal and until_ms is None:
+            command = command_line("audit-events", principal=principal, since=since_ms, lake=lake)
         else:
-            sql = f"SELECT * FROM audit_events WHERE client_id = {quoted(client)} ORDER BY log_timestamp DESC"  # noqa: S608
+            name, value = ("principal", principal) if principal else ("client_id", client)
+            ends = ((">=", since_ms), ("<=", until_ms))
+            period = "".join(f" AND log_timestamp {operator} {end}" for operator, end in ends if end is not None)
+            sql = f"SELECT * FROM audit_events WHERE {name} = {quoted(value)}{period} ORDER BY log_timestamp DESC"  # noqa: S608
             command = command_line("sql", sql, lake=lake)
         return page_response(
             "client.html", times, command, name=principal or client, kind="Principal" if principal else "Client id",
+            fields={"principal": principal} if principal else {"client": client},
             events=events.to_pylist(), members=members.to_pylist(),
         )  # fmt: skip
 

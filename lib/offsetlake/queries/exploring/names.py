@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from offsetlake.lake.files import active_files
 from offsetlake.lake.history_files import file_dataset
 from offsetlake.lake.lake import Lake
+from offsetlake.queries.as_of import offsets_as_of
 from offsetlake.queries.questions import quoted
 
 KINDS = ("group", "topic", "principal", "client")
@@ -71,10 +72,18 @@ def _names_of(lake: Lake, table: str, path: str) -> Iterator[tuple[str, list[str
             yield kind, pc.unique(batch[column]).cast(pa.string()).drop_null().to_pylist()
 
 
-def events_by(lake: Lake, principal: str, client_id: str, limit: int) -> pa.Table:
-    """Return the newest audit events of a principal or client id, rows of `audit_events`; empty texts are any."""
+def events_by(
+    lake: Lake, principal: str, client_id: str, limit: int, since_ms: int | None = None, until_ms: int | None = None
+) -> pa.Table:
+    """Return the newest audit events of a principal or client id in a period, rows of `audit_events`.
+
+    Empty texts are any; the ends of the period belong to it, and None is no end.
+    """
     wanted = {"principal": principal, "client_id": client_id}
-    where = " AND ".join(f"{column} = {quoted(value)}" for column, value in wanted.items() if value) or "false"
+    conditions = [f"{column} = {quoted(value)}" for column, value in wanted.items() if value] or ["false"]
+    ends = ((">=", since_ms), ("<=", until_ms))
+    conditions += [f"log_timestamp {operator} {end}" for operator, end in ends if end is not None]
+    where = " AND ".join(conditions)
     order = "ORDER BY log_timestamp DESC NULLS LAST, log_partition, log_offset DESC"
     return lake.query(f"SELECT * FROM audit_events WHERE {where} {order} LIMIT {limit}", "audit_events")  # noqa: S608
 
@@ -86,8 +95,16 @@ def memberships(lake: Lake, client_id: str, limit: int) -> pa.Table:
     return lake.query(f"SELECT {columns} FROM group_members {where}", "group_members")  # noqa: S608
 
 
-def committed_to(lake: Lake, topic: str, limit: int) -> pa.Table:
-    """Return how many offsets each group has of a topic, and the newest commit: group_id, offsets, commit_timestamp."""
+def committed_to(lake: Lake, topic: str, limit: int, instant_ms: int | None = None) -> pa.Table:
+    """Return how many offsets each group has of a topic, and the newest commit: group_id, offsets, commit_timestamp.
+
+    They are those of an instant (ms since the epoch), or the newest ones. Raises BadRequest as `offsets_as_of`.
+    """
+    if instant_ms is not None:
+        offsets = offsets_as_of(lake, instant_ms, topic=topic)
+        counted = offsets.group_by("group_id").aggregate([("partition", "count"), ("commit_timestamp", "max")])
+        counted = counted.select(["group_id", "partition_count", "commit_timestamp_max"])
+        return counted.rename_columns(["group_id", "offsets", "commit_timestamp"]).sort_by("group_id").slice(0, limit)
     columns = "group_id, count(*) AS offsets, max(commit_timestamp) AS commit_timestamp"
     where = f"WHERE topic = {quoted(topic)} GROUP BY group_id ORDER BY group_id LIMIT {limit}"
     return lake.query(f"SELECT {columns} FROM offsets {where}", "offsets")  # noqa: S608
