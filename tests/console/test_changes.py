@@ -12,11 +12,9 @@ import pytest
 
 from offsetlake.console.changing.workbench import Stage, Workbench, await_changes
 from offsetlake.lake.lake import Lake
-from offsetlake.location.locate import locate
-from offsetlake.log.address import LogAddress
 from offsetlake.queries import questions
 from offsetlake.serve.auth.credentials import Credentials
-from support.console.changes import commit, example, form_token, result, submit
+from support.console.changes import commit, copied, example, form_token, result, submit
 from support.console.served import Page, gate, get, post, served
 from support.report.report_rows import TAGS
 
@@ -46,8 +44,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def bench(original: Path, tmp_path: Path) -> Workbench:
-    shutil.copytree(original, tmp_path, dirs_exist_ok=True)
-    return Workbench(locate(str(tmp_path / "lake")), LogAddress(tmp_path / "log"))
+    return copied(original, tmp_path)
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ def test_the_command_has_the_same_rows(port: int, run: object, path: str, column
 
 def test_runs_are_shown_by_cycle_with_their_durations(port: int) -> None:
     newest, first = shown(port, "/runs").rows
-    assert (newest[0], first[0], first[3]) == ("3", "1", "3s")
+    assert (newest[0], first[0], first[3]) == ("3", "1", "3.0s")
     assert first[4] == "ingest, compact"
 
 

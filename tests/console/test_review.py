@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from offsetlake.queries import questions
 from offsetlake.queries.review import orphans, planned_tombstones
 from offsetlake.rules.policy import RetentionPolicy
 from offsetlake.util.times import to_ms
-from support.console.changes import form_token, submit
+from support.console.changes import copied, form_token, submit
 from support.console.served import Page, gate, get, post, served
 from support.e2e.parts_log import Log, part, plain
 from support.lakes import new_lake
@@ -57,8 +56,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def bench(original: Path, tmp_path: Path) -> Workbench:
-    shutil.copytree(original, tmp_path, dirs_exist_ok=True)
-    return Workbench(locate(str(tmp_path / "lake")), LogAddress(tmp_path / "log"))
+    return copied(original, tmp_path)
 
 
 @pytest.fixture

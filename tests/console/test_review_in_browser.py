@@ -1,6 +1,5 @@
 """The review in a browser: approve 40 of 60 planned tombstones with the mouse and the keyboard, at three widths."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,15 +7,14 @@ import pytest
 
 from console.test_changes_in_browser import check_accessible, heading
 from offsetlake.cli.example_log import DAY_S, write
-from offsetlake.console.changing.workbench import Workbench
 from offsetlake.lake.lake import Lake
-from offsetlake.location.locate import locate
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline import runner
 from offsetlake.queries.review import planned_tombstones
 from offsetlake.rules.policy import RetentionPolicy
 from offsetlake.util.times import to_ms
 from support.console.browser import Browser, browser, needs_browser
+from support.console.changes import copied
 from support.console.served import gate, served
 from support.lakes import new_lake
 
@@ -42,8 +40,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def address(original: Path, tmp_path: Path) -> Iterator[str]:
-    shutil.copytree(original, tmp_path, dirs_exist_ok=True)
-    bench = Workbench(locate(str(tmp_path / "lake")), LogAddress(tmp_path / "log"))
+    bench = copied(original, tmp_path)
     with served(tmp_path / "lake", gate(allows_changes=True), bench=bench) as port:
         yield f"http://127.0.0.1:{port}"
 

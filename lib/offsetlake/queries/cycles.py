@@ -8,9 +8,13 @@ import pyarrow as pa
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.runs import BY_HAND, RESUMED
 from offsetlake.queries.run_changes import UNFINISHED, list_runs
+from offsetlake.util.times import about, to_duration
 
 _ORDER = {"ingest": 0, "compact": 1, "expire": 2, **dict.fromkeys(BY_HAND, 2), "emit": 3}
 """The order of jobs in a cycle. Other jobs, such as `maintain`, are not part of a cycle."""
+
+MAX_TENTHS_MS = 120_000
+"""From this duration on, tenths of a second are not shown."""
 
 _SCHEMA = pa.schema(
     {
@@ -53,6 +57,23 @@ def list_cycles(lake: Lake) -> pa.Table:
     lost = {row["run_id"]: sum(gap["end"] - gap["start"] for gap in row["gaps"]) for row in gaps}
     cycles = [_cycle(runs, lost) for runs in _divided(rows)]
     return pa.Table.from_pylist(cycles[::-1], schema=_SCHEMA)
+
+
+def duration_text(ms: int | None) -> str | None:
+    """Return the duration of a run or a cycle for people: with tenths of a second below MAX_TENTHS_MS."""
+    if ms is None:
+        return None
+    return f"{ms / 1000:.1f}s" if ms < MAX_TENTHS_MS else to_duration(about(ms))
+
+
+def as_texts(cycles: pa.Table) -> pa.Table:
+    """Return the rows of `list_cycles` for people: with `duration`, and with `jobs` and `failed` as one text each."""
+    durations = pa.array(map(duration_text, cycles["duration_ms"].to_pylist()), pa.string())
+    rows = cycles.append_column("duration", durations)
+    for name in ("jobs", "failed"):
+        texts = pa.array([", ".join(texts) for texts in rows[name].to_pylist()], pa.string())
+        rows = rows.set_column(rows.column_names.index(name), name, texts)
+    return rows
 
 
 def _divided(rows: Sequence[_Run]) -> Iterator[list[_Run]]:

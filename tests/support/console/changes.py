@@ -1,6 +1,7 @@
 """A lake and a log to change, and the forms that a browser would submit."""
 
 import re
+import shutil
 import time
 from pathlib import Path
 
@@ -19,6 +20,12 @@ def example(folder: Path) -> Workbench:
     """Write the example log and its lake into a folder, and return the workbench for them."""
     write_example(folder / "log")
     runner.catch_up(new_lake(folder / "lake"), LogAddress(folder / "log"), lambda _: None)
+    return Workbench(locate(str(folder / "lake")), LogAddress(folder / "log"))
+
+
+def copied(original: Path, folder: Path) -> Workbench:
+    """Copy a folder with a log and its lake, and return the workbench for the copy."""
+    shutil.copytree(original, folder, dirs_exist_ok=True)
     return Workbench(locate(str(folder / "lake")), LogAddress(folder / "log"))
 
 

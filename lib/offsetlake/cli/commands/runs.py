@@ -8,11 +8,8 @@ import typer
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.each_lake import each_lake
 from offsetlake.cli.commands.options import FLEET, LAKE, QUESTIONS, ROWS, command
-from offsetlake.queries.cycles import list_cycles
+from offsetlake.queries.cycles import as_texts, duration_text, list_cycles
 from offsetlake.queries.run_changes import list_runs
-from offsetlake.util.times import about, to_duration
-
-MAX_TENTHS_MS = 120_000  # longer durations are written without tenths of a second
 
 # The columns of tables for people, each with its importance (`offsetlake.cli.tables.Column`).
 _SHOWN = {
@@ -43,25 +40,13 @@ def runs(
     lake = context.open_lake()
     rows = list_cycles(lake) if cycles else list_runs(lake)
     if context.format == "table":
-        durations = [None if ms is None else _duration(ms) for ms in rows["duration_ms"].to_pylist()]
-        rows = rows.append_column("duration", pa.array(durations, pa.string()))
-        rows = _joined(rows, "jobs", "failed") if cycles else _with_result(rows)
+        rows = as_texts(rows) if cycles else _as_texts(rows)
     context.write(rows, _CYCLES_SHOWN if cycles else _SHOWN)
 
 
-def _duration(ms: int) -> str:
-    return f"{ms / 1000:.1f}s" if ms < MAX_TENTHS_MS else to_duration(about(ms))
-
-
-def _joined(rows: pa.Table, *columns: str) -> pa.Table:
-    """Return the rows with each list of texts as one text."""
-    for name in columns:
-        texts = pa.array([", ".join(texts) for texts in rows[name].to_pylist()], pa.string())
-        rows = rows.set_column(rows.column_names.index(name), name, texts)
-    return rows
-
-
-def _with_result(rows: pa.Table) -> pa.Table:
+def _as_texts(rows: pa.Table) -> pa.Table:
+    durations = pa.array(map(duration_text, rows["duration_ms"].to_pylist()), pa.string())
+    rows = rows.append_column("duration", durations)
     counts = rows["counts"].to_pylist(maps_as_pydicts="strict")
     return rows.append_column("result", pa.array(map(_result, counts), pa.string()))
 

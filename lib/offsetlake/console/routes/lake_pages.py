@@ -1,6 +1,6 @@
 """The pages about a whole lake: lag, groups that commit too often, runs of jobs, and quarantined records."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -16,10 +16,9 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import newest_asked
 from offsetlake.lake.sql.views import views
 from offsetlake.queries.audits import audit
-from offsetlake.queries.cycles import list_cycles
+from offsetlake.queries.cycles import as_texts, list_cycles
 from offsetlake.queries.lag import behind, lag_of_groups, lag_of_partitions, shown_status
 from offsetlake.queries.questions import like
-from offsetlake.util.times import about, to_duration
 
 _COMMITTERS = "commit_rate"
 _MAX_COMMITTERS = 1000
@@ -78,7 +77,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
 
     @app.get("/runs")
     def runs(_visitor: ReaderOfAll, page: int = 1) -> Response:
-        rows = _shown_cycles(list_cycles(answers.open()))
+        rows = as_texts(list_cycles(answers.open()))
         command = command_line("runs", "--cycles", lake=lake)
         return _page("Runs", _CYCLES_TEXT, PageState(page=page), "/runs", _CYCLES, rows, command, "No job has run yet.")
 
@@ -126,18 +125,6 @@ def _lag(lake: Lake) -> pa.Table:
     rows = lag_of_groups(lag_of_partitions(lake))
     rows = rows.append_column("behind", pa.array(behind(rows), pa.string()))
     return rows.set_column(rows.column_names.index("status"), "status", pa.array(shown_status(rows), pa.string()))
-
-
-def _shown_cycles(cycles: pa.Table) -> pa.Table:
-    durations = [None if ms is None else to_duration(about(ms)) for ms in cycles["duration_ms"].to_pylist()]
-    texts: Mapping[str, list[str | None]] = {
-        "duration": durations,
-        **{name: [", ".join(words) for words in cycles[name].to_pylist()] for name in ("jobs", "failed")},
-    }
-    rows = cycles.drop_columns(["jobs", "failed"])
-    for name, values in texts.items():
-        rows = rows.append_column(name, pa.array(values, pa.string()))
-    return rows
 
 
 def _column(name: str, rows: pa.Table) -> Column:

@@ -21,8 +21,8 @@ from offsetlake.util.times import about, to_duration, to_iso
 
 _TOPICS = "unused_topics"
 _FIRST = (
-    "group_id", "why", _TOPICS, "offsets", "since_timestamp", "idle_ms", "topic", "partition", "committed_offset", "rule",
-    "clock", "clock_timestamp", "retention_ms",
+    "group_id", "why", _TOPICS, "offsets", "since_timestamp", "idle_ms", "topic", "partition", "committed_offset",
+    "rule", "clock", "clock_timestamp", "retention_ms",
 )  # fmt: skip
 _OMITTED = {"run_id", "outcome", "judged_offset", "group_type", "record_type", "value_version", "log_partition"}
 _RULES = (*EXPIRING, "nothing_left", "share_idle", "cleanup")
