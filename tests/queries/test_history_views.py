@@ -159,9 +159,9 @@ def test_view_computed_in_parts_has_the_same_rows(
     whole = lake.query(f"SELECT * FROM {name} ORDER BY {order}", name).to_pylist()
     parts = portions({table: lake.delta_table(table) for table in needed([name])[0] & HISTORY}, 0, 1)
     rows_of_largest = max(part.rows for part in parts)
-    monkeypatch.setattr(
-        audits, "ROWS_AT_ONCE", rows_of_largest if divided_by == "log partition" else rows_of_largest // 3
-    )
+    for name_of_limit in ("ROWS_AT_ONCE", "AGGREGATED_AT_ONCE", "TURNING_AT_ONCE"):
+        limit = rows_of_largest if divided_by == "log partition" else rows_of_largest // 3
+        monkeypatch.setattr(audits, name_of_limit, limit)
     looked_at: list[tuple[int, int]] = []
     found = audits.audit(lake, name, advance=lambda done, total: looked_at.append((done, total)))
     assert len(parts) == 2

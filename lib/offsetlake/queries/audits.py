@@ -12,6 +12,7 @@ from offsetlake.errors import BadRequest, NotEnoughMemory
 from offsetlake.lake.definitions import REDUCED_HISTORY
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.answers import Answer, PartedAnswer, kept
+from offsetlake.lake.sql.engine import Engine, Tables
 from offsetlake.lake.sql.portions import ROWS_AT_ONCE, Portion, portions
 from offsetlake.lake.sql.views import View, needed, views
 from offsetlake.queries.questions import check_committed, known_groups, quoted
@@ -19,6 +20,8 @@ from offsetlake.queries.questions import check_committed, known_groups, quoted
 MAX_FIRST_ROWS = 1000  # of an answer that is computed from the keys that have its rows
 _MIN_SHARE = 0.01
 _MAX_GROUPS_APART = 200  # whose topics and partitions a condition names by group
+AGGREGATED_AT_ONCE = ROWS_AT_ONCE << 4  # rows of history for a view without windows: aggregations spill
+TURNING_AT_ONCE = ROWS_AT_ONCE << 1  # turning points, which have few columns
 _CANDIDATES = 5  # rows of commit_outcomes to sort per row of an answer: some of them never took effect
 
 _GROUPS = "SELECT group_id FROM offset_commits UNION ALL SELECT group_id FROM group_records"
@@ -50,7 +53,8 @@ def audit(
         raise BadRequest(f"the lake {lake.location} contains no history yet: `offsetlake run` reads the log")
     groups = None if pattern is None else _groups_of(lake, view, pattern)
     conditions = " AND ".join(_conditions(lake, view, groups, topic, since_ms)) or "true"
-    query = _Query(lake, view, lake.versions(*needed([name])[0]), conditions, limit)
+    tables = {table: lake.delta_table(table) for table in needed([name])[0]}
+    query = _Query(lake, view, tables, conditions, limit)
     if limit and limit <= MAX_FIRST_ROWS and groups is None and (first := _first_rows(query, since_ms)) is not None:
         return first
     parts = _parts(query, groups) if view.by_log_partition else []
@@ -82,17 +86,21 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """A query of a view at versions of the tables, with an SQL condition and optionally a number of rows."""
+    """A query of a view over tables that are opened once, with an SQL condition and optionally a number of rows."""
 
     lake: Lake
     view: View
-    versions: Mapping[str, int]
+    tables: Tables
     conditions: str
     limit: int | None
 
+    def engine(self, *names: str, only: Mapping[str, str] | None = None) -> Engine:
+        """Return an SQL engine over the named views and tables, and those they are built on."""
+        return self.lake.engine(names, {}, only, replacements=self.tables)
+
     def stream(self, part: _Part | None = None, *, in_order: bool = True) -> pa.RecordBatchReader:
         """Return its rows, by default of all history."""
-        engine = self.lake.engine([self.view.name], self.versions, part.only if part else None)
+        engine = self.engine(self.view.name, only=part.only if part else None)
         of_part = f"{self.conditions} AND {part.groups}" if part else self.conditions
         order = f"ORDER BY {self.view.order}" if in_order else ""
         limited = "" if self.limit is None else f"LIMIT {self.limit}"
@@ -113,7 +121,7 @@ def _first_rows(query: _Query, since_ms: int | None) -> pa.Table | None:
     sql = f"""SELECT {", ".join(columns)} FROM commit_outcomes WHERE {effective}
         AND {query.conditions} ORDER BY {view.outcomes_order} LIMIT {count}"""  # noqa: S608
     try:
-        candidates = query.lake.engine(["commit_outcomes"], query.versions).query(sql)
+        candidates = query.engine("commit_outcomes").query(sql)
     except NotEnoughMemory:  # of too many transactions: the parts of history need less
         return None
     if not candidates.num_rows:
@@ -148,18 +156,18 @@ def _listed(values: pa.ChunkedArray) -> str:
 
 def _part_of(query: _Query, condition: str, groups: pa.ChunkedArray) -> _Part:
     """Return the part of history with the rows of some groups that satisfy a condition on columns of the key."""
-    tables = {table: version for table, version in query.versions.items() if table in REDUCED_HISTORY}
+    history = [table for table in REDUCED_HISTORY if table in query.tables]
     named = f"group_id IN ({_listed(groups)})"
     every = " UNION ALL ".join(
         f"SELECT log_partition, {weight} AS weight FROM {table} WHERE {where}"  # noqa: S608
         for table, weight, where in (("offset_commits", 1, condition), ("group_records", 0, named))
-        if table in tables
+        if table in query.tables
     )
     sql = f"SELECT log_partition, sum(weight) AS n FROM ({every}) GROUP BY log_partition"  # noqa: S608
-    found = query.lake.engine([], tables).query(sql)
+    found = query.engine(*history).query(sql)
     within = f"log_partition IN ({_listed(found['log_partition']) or 'NULL'})"
     conditions = {"offset_commits": f"({condition} OR commit_id IS NOT NULL)", "group_records": named}
-    only = {table: f"{within} AND {conditions.get(table, 'true')}" for table in tables}
+    only = {table: f"{within} AND {conditions.get(table, 'true')}" for table in history}
     return _Part(only, condition, pc.sum(found["n"]).as_py() or 0)
 
 
@@ -168,35 +176,41 @@ def _parts(query: _Query, groups: Sequence[str] | None) -> list[_Part]:
 
     The history of named groups, if it is not larger, is one part.
     """
-    lake, versions = query.lake, query.versions
     if groups is not None:
         named = pa.chunked_array([groups], pa.string())
         part = _part_of(query, f"group_id IN ({_listed(named)})", named)
         if part.rows <= ROWS_AT_ONCE:
             return [part]
-    tables = {table: lake.delta_table(table, versions[table]) for table in REDUCED_HISTORY if table in versions}
-    rows_at_once = ROWS_AT_ONCE
-    if "turning_points" in {view.name for view in needed([query.view.name])[1]}:
-        rows_at_once = int(ROWS_AT_ONCE / _share_of_turning_points(lake, versions))
+    tables = {table: query.tables[table] for table in REDUCED_HISTORY if table in query.tables}
+    rows_at_once = _rows_at_once(query)
     divided = portions(tables, 0, rows_at_once)
     if len(divided) == 1 and divided[0].rows <= rows_at_once:
         return []
     parts = []
     for portion in divided:
-        ranges = _group_ranges(lake, versions, portion, rows_at_once)
+        ranges = _group_ranges(query, portion, rows_at_once)
         parts += [_Part(_only(portion, groups, tables), groups, portion.rows // len(ranges)) for groups in ranges]
     return parts
 
 
-def _share_of_turning_points(lake: Lake, versions: Mapping[str, int]) -> float:
+def _rows_at_once(query: _Query) -> int:
+    """Return how many rows of history a part has: a view of turning points compares these only."""
+    used = needed([query.view.name])[1]
+    if not any(view.has_windows for view in used):
+        return AGGREGATED_AT_ONCE
+    if "turning_points" in {view.name for view in used}:
+        return int(TURNING_AT_ONCE / _share_of_turning_points(query))
+    return ROWS_AT_ONCE
+
+
+def _share_of_turning_points(query: _Query) -> float:
     """Return which part of the commits is not routine, at least 1 %: a view of turning points reads only these."""
-    engine = lake.engine([], {"offset_commits": versions["offset_commits"]})
     sql = "SELECT count(*) AS every, sum(CASE WHEN routine THEN 0 ELSE 1 END) AS turning FROM offset_commits"
-    (counted,) = engine.query(sql).to_pylist()
+    (counted,) = query.engine("offset_commits").query(sql).to_pylist()
     return max(int(counted["turning"] or 0) / max(int(counted["every"]), 1), _MIN_SHARE)
 
 
-def _group_ranges(lake: Lake, versions: Mapping[str, int], portion: Portion, rows_at_once: int) -> list[str]:
+def _group_ranges(query: _Query, portion: Portion, rows_at_once: int) -> list[str]:
     """Return SQL conditions that divide the groups of a portion by name into ranges of about as many commits each.
 
     A range has at most about `rows_at_once` commits, but a group is never divided.
@@ -204,7 +218,7 @@ def _group_ranges(lake: Lake, versions: Mapping[str, int], portion: Portion, row
     shares = -(-portion.rows // rows_at_once)
     if shares < 2:
         return ["true"]
-    engine = lake.engine([], {"offset_commits": versions["offset_commits"]}, {"offset_commits": portion.condition})
+    engine = query.engine("offset_commits", only={"offset_commits": portion.condition})
     counted = engine.query("SELECT group_id, count(*) AS n FROM offset_commits GROUP BY group_id ORDER BY group_id")
     ends = np.cumsum(counted["n"].to_numpy())
     numbers = (ends - 1) * shares // ends[-1:]

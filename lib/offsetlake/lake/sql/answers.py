@@ -71,27 +71,38 @@ class SortedAnswer(_Rows):
 
 
 class PartedAnswer:
-    """Collects the rows of an answer part by part."""
+    """Collects the rows of an answer part by part: in memory while they are few, else in scratch files."""
 
     def __init__(self, order: str) -> None:
         self._order = order
         self._folder = Path(scratch_folder(), uuid.uuid4().hex)
-        self._schema: pa.Schema | None = None
+        self._schema = pa.schema([])
         self._rows = 0
+        self._waiting: list[pa.RecordBatch] = []
 
     def add(self, part: pa.RecordBatchReader) -> None:
         """Add the rows of one part."""
         self._schema = part.schema
+        batches = self._counted(part)
+        for batch in batches:
+            self._waiting.append(batch)
+            if sum(waiting.num_rows for waiting in self._waiting) > MAX_ROWS_IN_MEMORY:
+                self._write(batches)
 
-        def counted() -> Iterator[pa.RecordBatch]:
-            for batch in part:
-                self._rows += batch.num_rows
-                yield batch
+    def _counted(self, part: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        for batch in part:
+            self._rows += batch.num_rows
+            yield batch
 
-        write_deltalake(self._folder, pa.RecordBatchReader.from_batches(part.schema, counted()), mode="append")
+    def _write(self, following: Iterable[pa.RecordBatch]) -> None:
+        """Write the rows that wait in memory, and those after them: a commit of a table takes as long as many rows."""
+        batches = chain(self._waiting, following)
+        write_deltalake(self._folder, pa.RecordBatchReader.from_batches(self._schema, batches), mode="append")
+        self._waiting = []
 
     def answer(self) -> SortedAnswer:
         """Return all rows added; at least one part must have been added."""
+        self._write([])
         table = DeltaTable(self._folder)
         return SortedAnswer(table=table, schema=self._schema, order=self._order, num_rows=self._rows)
 

@@ -13,6 +13,8 @@ from offsetlake.errors import NotEnoughMemory
 from offsetlake.lake.sql.views import View
 from offsetlake.util.memory_limit import limited
 
+Tables = Mapping[str, DeltaTable]
+"""Tables by name, each open at one version."""
 ENGINE_BYTES = 384 << 20
 """Memory for the sorts, joins and aggregations of a query; sorts and aggregations spill what exceeds it."""
 
@@ -39,7 +41,7 @@ class Engine:
 
     def __init__(
         self,
-        tables: Mapping[str, DeltaTable],
+        tables: Tables,
         views: Iterable[View] = (),
         only: Mapping[str, str] | None = None,
         settings: Mapping[str, str] | None = None,

@@ -24,6 +24,7 @@ _COLUMN = re.compile(r"   (\w+) +(.+)")
 _GOES_ON = re.compile(r"    +(.+)")
 _LABELS = (" worst first: ", " since: ", " least important: ", " outcomes in this order: ")
 _PARTED = " by log partition"
+_WINDOW = re.compile(r"\bOVER\b")
 _NAMED = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)")
 
 
@@ -65,6 +66,11 @@ class View:
     by_log_partition: bool
     select: str
     uses: frozenset[str]
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether it sorts rows to compare each with others."""
+        return bool(_WINDOW.search(self.select))
 
     def select_from(self, schema: str) -> str:
         """Return its SELECT over the tables and views of a schema, such as `catalog.schema`."""
