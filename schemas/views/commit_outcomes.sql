@@ -16,6 +16,7 @@
 --   metadata             text that the client committed with the offset
 --   commit_timestamp     when the offset was committed, in ms since the epoch
 --   producer_id          id of the transactional producer; null for a commit without a transaction
+--   commit_id            id of the commit in parts that the record is a part of; null for other records
 --   outcome              committed, aborted or open: outcome of its transaction; partial: part of an incomplete commit
 --                        in parts; null for other records
 --   effective_log_offset log offset at which it took effect; null if it has not
@@ -28,7 +29,7 @@
 --
 -- worst first: log_partition, log_offset DESC
 -- since: log_timestamp
--- least important: routine, repeats, leader_epoch, metadata, commit_timestamp, effective_timestamp, effective_log_offset, producer_id, log_partition, log_offset
+-- least important: routine, repeats, commit_id, leader_epoch, metadata, commit_timestamp, effective_timestamp, effective_log_offset, producer_id, log_partition, log_offset
 -- outcomes in this order: log_partition, log_offset DESC
 -- by log partition
 WITH
@@ -62,14 +63,14 @@ complete_parts AS (
   FROM placed_parts WHERE first_offset + commit_size - 1 <= last_offset
 )
 SELECT group_id, topic, partition, log_partition, log_offset, log_timestamp, kind, committed_offset, leader_epoch,
-  metadata, commit_timestamp, producer_id, CAST(NULL AS STRING) AS outcome,
+  metadata, commit_timestamp, producer_id, commit_id, CAST(NULL AS STRING) AS outcome,
   log_offset AS effective_log_offset, log_timestamp AS effective_timestamp,
   repeats, coalesce(routine, FALSE) AS routine
 FROM offset_commits WHERE producer_id IS NULL AND commit_id IS NULL
 UNION ALL
 SELECT records.group_id, records.topic, records.partition, records.log_partition, records.log_offset,
   records.log_timestamp, records.kind, records.committed_offset, records.leader_epoch, records.metadata,
-  records.commit_timestamp, records.producer_id,
+  records.commit_timestamp, records.producer_id, records.commit_id,
   CASE markers.marker WHEN 'COMMIT' THEN 'committed' WHEN 'ABORT' THEN 'aborted' ELSE 'open' END AS outcome,
   CASE
     WHEN records.kind = 'tombstone' THEN records.log_offset
@@ -89,7 +90,7 @@ WHERE records.producer_id IS NOT NULL
 UNION ALL
 SELECT records.group_id, records.topic, records.partition, records.log_partition, records.log_offset,
   records.log_timestamp, records.kind, records.committed_offset, records.leader_epoch, records.metadata,
-  records.commit_timestamp, records.producer_id,
+  records.commit_timestamp, records.producer_id, records.commit_id,
   CASE WHEN complete_parts.complete_at IS NULL THEN 'partial' END AS outcome,
   complete_parts.complete_at AS effective_log_offset, complete_parts.complete_timestamp AS effective_timestamp,
   records.repeats, FALSE AS routine

@@ -33,10 +33,10 @@ steps AS (
       new_offset, repeats, coalesce(producer_id, -1) AS writer
     FROM (
       SELECT *, max(CASE WHEN producer_id IS NOT NULL OR new_offset < old_offset THEN 1 ELSE 0 END) OVER (
-        PARTITION BY group_id, topic, partition
+        PARTITION BY group_id
       ) AS can_turn
       FROM turning_points WHERE kind = 'commit'
-    ) AS keys
+    ) AS of_groups
     WHERE can_turn = 1
   ) AS commits
   WINDOW one_key AS (PARTITION BY group_id, topic, partition ORDER BY effective_log_offset, log_offset DESC)

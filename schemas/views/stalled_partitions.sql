@@ -1,7 +1,8 @@
 -- Which offsets are committed repeatedly with one value although there is more to read: another group has read further.
 --
 -- That there is more to read is known only from the offsets of other groups: this view does not use log end offsets. A
--- group that does not commit at all is in idle_groups.
+-- group that does not commit at all is in idle_groups. Only groups that repeat an offset in a step of turning_points are
+-- examined: the last commit of an offset is among these steps.
 --
 --   group_id         consumer group
 --   topic            topic of the offset
@@ -32,7 +33,11 @@ moves AS (
     CASE WHEN repeats > 0 THEN repeats - coalesce(lag(repeats) OVER (
       PARTITION BY group_id, topic, partition ORDER BY effective_log_offset, log_offset DESC
     ), 0) ELSE 1 END AS commits
-  FROM turning_points
+  FROM (
+    SELECT *, max(CASE WHEN new_offset = old_offset THEN 1 ELSE 0 END) OVER (PARTITION BY group_id) AS can_stall
+    FROM turning_points
+  ) AS of_groups
+  WHERE can_stall = 1
 ),
 since_last AS (
   SELECT *, max(moved_at) OVER (PARTITION BY group_id, topic, partition) AS last_moved_at FROM moves

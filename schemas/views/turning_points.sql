@@ -5,6 +5,9 @@
 -- rows are few if an offset is committed often between two runs of `ingest`. The steps are in the order of
 -- `commit_steps`, of which these are some. A step before which a routine commit was omitted has repeats.
 --
+-- Only a commit in a transaction or in parts can take effect after a newer one, and is then omitted. Steps are compared
+-- in windows by group, because windows by offset, of a few rows each, take longer.
+--
 --   group_id             consumer group
 --   topic                topic of the offset
 --   partition            partition of that topic
@@ -25,17 +28,34 @@
 -- by log partition
 WITH
 placed AS (
+  SELECT group_id, topic, partition, log_partition, log_offset, log_offset AS effective_log_offset,
+    log_timestamp AS effective_timestamp, kind, committed_offset, repeats, producer_id
+  FROM offset_commits WHERE producer_id IS NULL AND commit_id IS NULL AND routine IS NOT TRUE
+  UNION ALL
   SELECT group_id, topic, partition, log_partition, log_offset, effective_log_offset, effective_timestamp, kind,
-    committed_offset, repeats, producer_id, max(log_offset) OVER (
+    committed_offset, repeats, producer_id
+  FROM (
+    SELECT *, max(log_offset) OVER (
       PARTITION BY group_id, topic, partition ORDER BY effective_log_offset, log_offset DESC ROWS UNBOUNDED PRECEDING
     ) AS newest
-  FROM commit_outcomes WHERE effective_log_offset IS NOT NULL AND NOT routine
+    FROM commit_outcomes
+    WHERE effective_log_offset IS NOT NULL AND NOT routine AND group_id IN (
+      SELECT group_id FROM offset_commits
+      WHERE (producer_id IS NOT NULL OR commit_id IS NOT NULL) AND routine IS NOT TRUE
+    )
+  ) AS of_groups
+  WHERE log_offset = newest AND (producer_id IS NOT NULL OR commit_id IS NOT NULL)
+),
+compared AS (
+  SELECT *, lag(topic) OVER one_group AS old_topic, lag(partition) OVER one_group AS old_partition,
+    lag(committed_offset) OVER one_group AS last_offset
+  FROM placed
+  WINDOW one_group AS (PARTITION BY group_id ORDER BY topic, partition, effective_log_offset, log_offset DESC)
 )
 SELECT group_id, topic, partition, log_partition, log_offset, effective_log_offset, effective_timestamp, kind,
   CASE
-    WHEN repeats IS NULL THEN lag(committed_offset) OVER one_key
+    WHEN repeats IS NULL AND old_topic = topic AND old_partition = partition THEN last_offset
     WHEN repeats > 0 THEN committed_offset
   END AS old_offset,
   committed_offset AS new_offset, repeats, producer_id
-FROM placed WHERE log_offset = newest
-WINDOW one_key AS (PARTITION BY group_id, topic, partition ORDER BY effective_log_offset, log_offset DESC)
+FROM compared

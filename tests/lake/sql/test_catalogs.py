@@ -182,13 +182,19 @@ def test_dbt_has_a_source_for_each_lake_and_one_for_all(fleet: dict[str, Lake]) 
 
 
 def without_guards(tree: exp.Expression) -> exp.Expression:
-    """Replace `coalesce(greatest(a, b), a, b)` by `greatest(a, b)`; fail for one without this guard."""
+    """Replace `coalesce(greatest(a, b), a, b)` by `greatest(a, b)`; fail for one without this guard.
+
+    `NOT coalesce(a, FALSE)` becomes `NOT a`, as which sqlglot translates `a IS NOT TRUE` although `a` can be null.
+    """
     for function in [*tree.find_all(exp.Greatest, exp.Least)]:
         guard = function.parent
         assert isinstance(guard, exp.Coalesce), f"null if an argument is null: {function.sql()}"
         arguments = [function.this, *function.expressions]
         assert [each.sql() for each in guard.expressions] == [each.sql() for each in arguments]
         guard.replace(function)
+    for negation in tree.find_all(exp.Not):
+        if isinstance(negation.this, exp.Coalesce):
+            negation.set("this", negation.this.this)
     return tree
 
 

@@ -22,6 +22,7 @@ _NAME = re.compile(r"[\w-]+\.[\w-]+")
 _TRINO = (
     (re.compile(r"\bSTRING\b"), "VARCHAR"),
     (re.compile(r"\barray_contains\("), "contains("),
+    (re.compile(r"\b(\w+) IS NOT TRUE\b"), r"NOT coalesce(\1, FALSE)"),
     # The functions of Trino return null if any argument is null; those of the other engines ignore nulls.
     (re.compile(r"\b(greatest|least)\(([\w.]+), ([\w.]+)\)"), r"coalesce(\1(\2, \3), \2, \3)"),
 )
