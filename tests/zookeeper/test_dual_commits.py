@@ -20,7 +20,7 @@ from support.zookeeper.committing import (
     wait_for,
     znodes,
 )
-from support.zookeeper.ensemble import Ensemble, open_client, put_offsets
+from support.zookeeper.ensemble import Ensemble, open_client, put_offsets, sasl_ensemble
 
 pytestmark = pytest.mark.slow
 
@@ -173,6 +173,26 @@ def test_acls_are_obeyed(tmp_path: Path, ensemble: Ensemble, chroot: str, empty:
     with serving(tmp_path, ensemble, chroot, config=str(tmp_path / "own.properties")) as served:
         wait_for(lambda: znodes(empty, "g"), {("orders", 0): b"1"})
     assert "se=cret" not in "\n".join(served.said)
+
+
+@pytest.mark.long
+def test_sasl(tmp_path: Path) -> None:
+    with sasl_ensemble(tmp_path / "zookeeper", "kafka", "se-cret") as ensemble:
+        client = open_client(ensemble)
+        client.create("/consumers", acl=[make_acl("sasl", "kafka", all=True), make_acl("world", "anyone", read=True)])
+        config = tmp_path / "own.properties"
+        settings = "sasl.mechanism=DIGEST-MD5\nsasl.username=kafka\nsasl.password="
+        config.write_text(f"{settings}wrong-secret\n")
+        with serving(tmp_path, ensemble, config=str(config)) as served:
+            commit(served.bootstrap, "g", {("orders", 0): 1})
+            served.wait_for_line("ZooKeeper cannot be used")
+            assert znodes(client, "g") == {}
+        assert "wrong-secret" not in "\n".join(served.said)
+        config.write_text(f"{settings}se-cret\n")
+        with serving(tmp_path, ensemble, config=str(config)) as served:
+            wait_for(lambda: znodes(client, "g"), {("orders", 0): b"1"})
+        client.stop()
+        client.close()
 
 
 @pytest.mark.long

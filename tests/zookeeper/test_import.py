@@ -14,7 +14,7 @@ from offsetlake.zookeeper import client as client_module
 from support.broker import workload
 from support.broker.broker import Broker
 from support.command_line import Run
-from support.zookeeper.ensemble import Ensemble, open_client, put_offsets
+from support.zookeeper.ensemble import Ensemble, open_client, put_offsets, sasl_ensemble
 
 pytestmark = pytest.mark.slow
 
@@ -176,11 +176,7 @@ def test_credentials_are_read_from_a_file_and_are_in_no_message(
 @pytest.mark.long
 @pytest.mark.usefixtures("lake")
 def test_sasl(run: Run, tmp_path: Path) -> None:
-    jaas = tmp_path / "jaas.conf"
-    jaas.write_text('Server { org.apache.zookeeper.server.auth.DigestLoginModule required user_kafka="se-cret"; };\n')
-    provider = {"authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"}
-    flags = (f"-Djava.security.auth.login.config={jaas}",)
-    with Ensemble(tmp_path / "sasl", options=provider, flags=flags) as ensemble:
+    with sasl_ensemble(tmp_path / "sasl", "kafka", "se-cret") as ensemble:
         client = open_client(ensemble)
         put_offsets(client, "g", {("orders", "0"): b"4"})
         client.set_acls("/consumers/g/offsets/orders/0", [make_acl("sasl", "kafka", read=True)])

@@ -138,6 +138,35 @@ def test_unavailable_zookeeper_refuses_commits_and_blocks_nothing_else(tmp_path:
         client.close()
 
 
+@pytest.mark.long
+def test_commits_continue_when_the_leader_of_an_ensemble_is_killed(tmp_path: Path) -> None:
+    with Ensemble(tmp_path / "zookeeper", servers=3) as ensemble:
+        client = open_client(ensemble)
+        client.create("/consumers")
+        with serving(tmp_path, ensemble) as served, WireClient(loaded(served).bootstrap) as wire:
+            numbers = [0]
+
+            def is_acknowledged() -> bool:
+                numbers.append(numbers[-1] + 1)
+                values = commit_values("g", {("orders", each): numbers[-1] for each in range(20)})
+                rows = wire.ask(OFFSET_COMMIT, 7, values)["topics"][0]["partitions"]
+                assert {row["error_code"] for row in rows} in ({0}, {NOT_AVAILABLE})
+                return rows[0]["error_code"] == 0
+
+            wait_for(is_acknowledged, True)
+            leader = ensemble.leader()
+            ensemble.kill(leader)
+            for _ in range(20):
+                wait_for(is_acknowledged, True)
+                client.sync("/consumers")
+                assert znodes(client, "g") == content({("orders", each): numbers[-1] for each in range(20)})
+            ensemble.start(leader)
+            wait_for(is_acknowledged, True)
+            assert fetched(served.bootstrap, "g") == {("orders", each): numbers[-1] for each in range(20)}
+        client.stop()
+        client.close()
+
+
 def test_group_with_active_consumers_in_zookeeper_is_not_deleted(
     tmp_path: Path, ensemble: Ensemble, chroot: str, client: KazooClient
 ) -> None:

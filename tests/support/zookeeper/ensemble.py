@@ -116,6 +116,16 @@ class Ensemble:
             self.kill(number)
 
 
+def sasl_ensemble(folder: Path, user: str, password: str) -> Ensemble:
+    """Return a server that also authenticates a user by SASL (DIGEST-MD5)."""
+    folder.mkdir()
+    jaas = folder / "jaas.conf"
+    module = "org.apache.zookeeper.server.auth.DigestLoginModule"
+    jaas.write_text(f'Server {{ {module} required user_{user}="{password}"; }};\n')
+    provider = {"authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"}
+    return Ensemble(folder, options=provider, flags=(f"-Djava.security.auth.login.config={jaas}",))
+
+
 def open_client(ensemble: Ensemble, chroot: str = "") -> KazooClient:
     """Return a client with a session."""
     client = KazooClient(f"{ensemble.hosts}{chroot}", randomize_hosts=False)
