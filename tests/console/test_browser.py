@@ -23,6 +23,7 @@ PAGES = (
     "/partition?group=billing&topic=billing&partition=0", f"/partition?{OF_LONG}", "/group",
     "/share", f"/share-group?{urlencode({'group': LONG})}",
     "/what-if", "/what-if?policy=x", "/lag", "/committers", "/runs", "/quarantine", "/attention", "/checks", "/report",
+    "/review?show=orphans", "/review?show=kept", "/topic?topic=billing&at=1100&and=1200", "/client?client=x&at=1100",
     "/step?group=billing&topic=billing&partition=0&record=0:40", "/group?group=billing&at=1100&and=1200",
     "/sql", "/sql?statement=SELECT+1+AS+one,+2+AS+two&form=chart", "/sql?statement=SELECT+FROM",
     "/sql?statement=SELECT+*+FROM+groups",

@@ -206,6 +206,61 @@ def test_approved_incomplete_commits_are_repaired(tmp_path: Path) -> None:
         assert "None of the selected commits is incomplete any more" in Page(again.text).text
 
 
+def test_rejected_rows_of_audits_are_not_listed_until_they_change(port: int, tmp_path: Path, run: object) -> None:
+    token, rows = form_token(port), boxes(get(port, "/review?show=orphans").text)
+    decision = {"form_token": token, "show": "orphans", "decision": "reject", "row": rows[:2]}
+    assert post(port, "/review", decision).headers["location"] == "/review?show=orphans"
+    assert boxes(get(port, "/review?show=orphans").text) == rows[2:]
+    kept = Page(get(port, "/review?show=kept").text)
+    listing = shlex.split(kept.command.split(" && ")[0])[1:]
+    code, out, _ = run(*listing, "--format", "json")  # type: ignore[operator]
+    assert (code, [json.loads(line)["group_id"] for line in out.splitlines()]) == (0, ["old-0", "old-1"])
+    assert [(row[1], "os:" in "".join(row)) for row in kept.rows] == [("old-0", True), ("old-1", True)]
+    back = {
+        "form_token": token,
+        "show": "kept",
+        "decision": "take_back",
+        "row": boxes(get(port, "/review?show=kept").text)[1:],
+    }
+    assert post(port, "/review", back).status == 303
+    assert boxes(get(port, "/review?show=orphans").text) == rows[1:]
+    again = Page(post(port, "/review", back).text)
+    assert "1 of the selected rows are not rejected any more" in again.text
+    write(tmp_path / "log", [(-9 * DAY_S, "old-0", "orders", 0, 71)])
+    cycle(tmp_path)
+    assert len(boxes(get(port, "/review?show=orphans").text)) == OLD
+    assert "1 of the selected rows are not listed any more" in post(port, "/review", decision | {"row": rows[:1]}).text
+    lake = ["--lake", str(tmp_path / "lake")]
+    _, out, _ = run("audit", "orphan_groups", "--format", "json", *lake)  # type: ignore[operator]
+    (tmp_path / "used.jsonl").write_text(out.splitlines()[0])
+    code, _, errors = run("reject", "--of", "orphans", str(tmp_path / "used.jsonl"), *lake)  # type: ignore[operator]
+    assert (code, "1 rows were rejected" in errors) == (0, True)
+    assert [row[1] for row in Page(get(port, "/review?show=kept").text).rows] == ["old-0"], "what has ended is removed"
+    assert len(boxes(get(port, "/review?show=orphans").text)) == OLD - 1
+    code, _, errors = run("reject", "--of", "orphans", "--take-back", str(tmp_path / "used.jsonl"), *lake)  # type: ignore[operator]
+    assert (code, "1 rows were taken back" in errors) == (0, True)
+
+
+def test_rejected_incomplete_commits_and_transactions_stay(tmp_path: Path) -> None:
+    row = {"group_id": "g", "topic": "t", "partition": 0, "committed_offset": 5, "log_timestamp": 1_000}
+    part_of_commit = row | {"log_offset": 1, "producer_epoch": None, "commit_id": 1, "commit_size": 2}
+    small_lake(
+        tmp_path / "lake",
+        offset_commits=[commit(1, 4, log_timestamp=1_000, group_id="g", topic="t", partition=0)],
+        pending_offsets=[part_of_commit, row | {"log_offset": 2, "producer_id": 7}],
+    )
+    bench = Workbench(locate(str(tmp_path / "lake")), LogAddress(tmp_path / "log"))
+    with served(tmp_path / "lake", gate(allows_changes=True), bench=bench) as port:
+        token = form_token(port)
+        for subject in ("incomplete", "hanging"):
+            rows = boxes(get(port, f"/review?show={subject}").text)
+            assert len(rows) == 1
+            decision = {"form_token": token, "show": subject, "decision": "reject", "row": rows}
+            assert post(port, "/review", decision).status == 303
+            assert boxes(get(port, f"/review?show={subject}").text) == []
+        assert len(boxes(get(port, "/review?show=kept").text)) == 2
+
+
 def test_only_the_unused_topics_of_an_orphan_are_deleted(tmp_path: Path) -> None:
     now, row = 10 * DAY_S * 1000, {"partition": 0, "committed_offset": 5, "log_offset": 1}
     topics = {"reader": ("read", "left"), "lost": ("read", "dropped"), "gone": ("read",)}
@@ -295,7 +350,7 @@ def test_groups_are_filtered_by_pattern_rule_and_permission(bench: Workbench, tm
         assert Page(get(port, "/review?rule=cleanup").text).rows == []
         fields = {"show": "tombstones", "decision": "approve", "form_token": visitors._form_token}
         assert post(port, "/review", {**fields, "row": '["old-0","orders",0,0]'}).status == 400
-        assert post(port, "/review", {**fields, "show": "orphans", "row": '["old-0"]'}).status == 400
+        assert post(port, "/review", {**fields, "show": "orphans", "row": '["old-0", 1]'}).status == 400
         for name in ("rejected", "orphans", "incomplete", "hanging"):
             assert "billing" not in get(port, f"/review?show={name}").text
         assert get(port, "/review?show=x").status == 404

@@ -24,10 +24,20 @@ def planned_tombstones(lake: Lake) -> pa.Table:
     return lake.query(sql, "tombstones").drop_columns(["newest"])
 
 
-def incomplete_commits(lake: Lake, limit: int) -> pa.Table:
+def incomplete_commits(lake: Lake, limit: int | None = None) -> pa.Table:
     """Return offsets of commits in parts of which some are missing: rows of `pending_offsets`, the oldest first."""
-    sql = f"SELECT * FROM pending_offsets WHERE producer_id IS NULL ORDER BY log_partition, log_offset LIMIT {limit}"  # noqa: S608
-    return lake.query(sql, "pending_offsets")
+    sql = "SELECT * FROM pending_offsets WHERE producer_id IS NULL ORDER BY log_partition, log_offset"
+    return lake.query(f"{sql} {_limited(limit)}", "pending_offsets")
+
+
+def hanging_transactions(lake: Lake, limit: int | None = None) -> pa.Table:
+    """Return the rows of the view `hanging_transactions`, the oldest transaction first."""
+    sql = f"SELECT * FROM hanging_transactions ORDER BY {views()['hanging_transactions'].order}"  # noqa: S608
+    return lake.query(f"{sql} {_limited(limit)}", "hanging_transactions")
+
+
+def _limited(limit: int | None) -> str:
+    return "" if limit is None else f"LIMIT {limit}"
 
 
 def orphans(lake: Lake, limit: int | None = None, names: Collection[str] | None = None) -> pa.Table:
@@ -45,9 +55,8 @@ def orphans(lake: Lake, limit: int | None = None, names: Collection[str] | None 
     if not has_history(lake):
         return pa.table({"group_id": pa.array([], pa.string())})
     only = "true" if names is None else f"group_id IN ({', '.join(map(quoted, names)) or 'NULL'})"
-    limited = "" if limit is None else f"LIMIT {limit}"
-    order = views()["orphan_groups"].order
-    rows = lake.query(f"SELECT * FROM orphan_groups WHERE {only} ORDER BY {order} {limited}", "orphan_groups")  # noqa: S608
+    sql = f"SELECT * FROM orphan_groups WHERE {only} ORDER BY {views()['orphan_groups'].order}"  # noqa: S608
+    rows = lake.query(f"{sql} {_limited(limit)}", "orphan_groups")
     partly = rows.filter(pc.is_in(rows["why"], pa.array(["topics_deleted", "not_subscribed"])))["group_id"]
     listed = ", ".join(map(quoted, partly.to_pylist())) or "NULL"
     topics = lake.query(statement("unused_topics", groups=listed), "orphan_groups", "groups", "offsets", "tombstones")

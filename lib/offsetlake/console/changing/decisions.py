@@ -12,7 +12,7 @@ from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.log.writer.os_users import process_principal
-from offsetlake.pipeline import runner
+from offsetlake.pipeline import dismissals, runner
 from offsetlake.pipeline.changes import repair
 from offsetlake.pipeline.changes.cleanup import plan_cleanup_of_orphans
 from offsetlake.pipeline.emit.decisions import TOMBSTONE
@@ -31,7 +31,7 @@ def decide_on(
     bench: Workbench, answers: Answers, show: str, decision: str, selected: pa.Table, visitor: Visitor
 ) -> Work:
     """Begin what a decision about selected rows of a list of the review requires; raise BadRequest if it cannot be."""
-    by = visitor.principal if visitor.is_signed_in else process_principal()
+    by = _principal(visitor)
     if show == "orphans":
         return bench.plan(_deletion_of_orphans(answers, selected, bench.log), visitor.principal, visitor.administers)
     if show == "incomplete":
@@ -43,6 +43,22 @@ def decide_on(
     else:
         requested, run = _taking_back(selected, by)
     return bench.decide(requested, visitor.principal, run)
+
+
+def keep_or_list(lake: Lake, show: str, selected: pa.Table, visitor: Visitor) -> None:
+    """Reject selected rows of audits, or take that back, as `offsetlake reject --of` does; raises as it does."""
+    if show == "kept":
+        dismissals.readmit(Lake.create(lake.location), selected, _ignore)
+    else:
+        dismissals.dismiss(Lake.create(lake.location), show, selected, _principal(visitor), _ignore)
+
+
+def _ignore(_step: str) -> None:
+    pass
+
+
+def _principal(visitor: Visitor) -> str:
+    return visitor.principal if visitor.is_signed_in else process_principal()
 
 
 def _approval(selected: pa.Table, log: LogAddress, requester: str | None) -> tuple[Requested, Decide]:

@@ -10,22 +10,16 @@ from offsetlake.console.access import Visitor
 from offsetlake.console.answers import Answers
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
+from offsetlake.pipeline.dismissals import DISMISSED, dismissed, open_rows
+from offsetlake.pipeline.dismissals import SUBJECTS as KINDS
 from offsetlake.pipeline.emit.decisions import SELECTION
 from offsetlake.pipeline.expire.rejections import rejections
-from offsetlake.queries.audits import audit
 from offsetlake.queries.questions import like
-from offsetlake.queries.review import incomplete_commits, orphans, planned_tombstones
+from offsetlake.queries.review import planned_tombstones
 
 MAX_LISTED = 1000
 """The maximum number of rows of the lists that grow with the history."""
-
-_GROUP = pa.schema([("group_id", pa.string())])
-_PART = pa.schema(
-    [
-        ("group_id", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("log_partition", pa.int32()),
-        ("log_offset", pa.int64()),
-    ]
-)  # fmt: skip
+_KEEP = "Reject the selected: they stay as they are"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +30,7 @@ class Subject:
     |-----------|-------------|
     | title     | Its title. |
     | rows      | Returns its rows. |
-    | words     | The words after `offsetlake` of the command that lists it. |
+    | commands  | The words after `offsetlake` of each command that lists it. |
     | advice    | What to do about a row. |
     | key       | The columns that identify a row that is decided; None if nothing is decided here. |
     | decisions | The decisions by name, with the texts of their buttons. |
@@ -44,7 +38,7 @@ class Subject:
 
     title: str
     rows: Callable[[Lake], pa.Table]
-    words: tuple[str, ...]
+    commands: tuple[tuple[str, ...], ...]
     advice: str
     key: pa.Schema | None = None
     decisions: Mapping[str, str] = field(default_factory=dict)
@@ -54,7 +48,7 @@ SUBJECTS: Mapping[str, Subject] = {
     "tombstones": Subject(
         "Planned tombstones",
         planned_tombstones,
-        ("tombstones", "--outcome=planned"),
+        (("tombstones", "--outcome=planned"),),
         "Approved tombstones are written now, as by offsetlake emit: only if their offsets have not changed. "
         "Rejected ones are not planned again until their offsets are committed again.",
         SELECTION,
@@ -63,7 +57,7 @@ SUBJECTS: Mapping[str, Subject] = {
     "rejected": Subject(
         "Rejected",
         rejections,
-        ("tombstones", "--outcome=withdrawn"),
+        (("reject",),),
         "These offsets and groups stay until they are committed again. If a rejection is taken back, the next "
         "offsetlake expire plans the tombstone again, provided that a rule still expires the offset.",
         SELECTION,
@@ -71,31 +65,42 @@ SUBJECTS: Mapping[str, Subject] = {
     ),
     "orphans": Subject(
         "Orphans",
-        lambda lake: orphans(lake, MAX_LISTED),
-        ("audit", "orphan_groups"),
+        lambda lake: open_rows(lake, "orphans", MAX_LISTED),
+        (("audit", "orphan_groups"),),
         "No consumer uses these groups, or their offsets of the unused topics. An approval plans their deletion, as "
         "offsetlake cleanup does, and shows the plan first. Groups with members keep the offsets of other topics.",
-        _GROUP,
-        {"approve": "Plan the deletion of the selected"},
+        KINDS["orphans"].key,
+        {"approve": "Plan the deletion of the selected", "reject": _KEEP},
     ),
     "incomplete": Subject(
         "Incomplete commits",
-        lambda lake: incomplete_commits(lake, MAX_LISTED),
-        ("sql", "SELECT * FROM pending_offsets WHERE producer_id IS NULL"),
+        lambda lake: open_rows(lake, "incomplete", MAX_LISTED),
+        (("sql", "SELECT * FROM pending_offsets WHERE producer_id IS NULL"),),
         "Parts of these commits are missing, so they never take effect, but log compaction would delete the values "
         "that are in effect. An approval plans to write these values again, as offsetlake repair does for all "
         "incomplete commits. The log must be one that offsetlake serves.",
-        _PART,
-        {"approve": "Plan the repair of the selected"},
+        KINDS["incomplete"].key,
+        {"approve": "Plan the repair of the selected", "reject": _KEEP},
     ),
     "hanging": Subject(
         "Hanging transactions",
-        lambda lake: audit(lake, "hanging_transactions", limit=MAX_LISTED),
-        ("audit", "hanging_transactions"),
+        lambda lake: open_rows(lake, "hanging", MAX_LISTED),
+        (("audit", "hanging_transactions"),),
         "Offsets of these groups wait for the end of a transaction. offsetlake never aborts one, because only its "
         "coordinator can do so in all of its partitions. Restart the producer: its initialization aborts it. If the "
         "producer is gone, kafka-transactions describe-producers, with the log partition of __consumer_offsets, shows "
         "where the transaction starts, and kafka-transactions abort aborts it there.",
+        KINDS["hanging"].key,
+        {"reject": _KEEP},
+    ),
+    "kept": Subject(
+        "Kept",
+        dismissed,
+        tuple(("reject", f"--of={name}") for name in KINDS),
+        "Orphans, incomplete commits and hanging transactions that somebody rejected, as offsetlake reject --of does. "
+        "They are not listed until their offsets change; audits and the report list them nevertheless.",
+        pa.schema([DISMISSED.field(name) for name in ("subject", "group_id", "key")]),
+        {"take_back": "List the selected again"},
     ),
 }
 """The lists by their names in addresses."""

@@ -9,13 +9,14 @@ from starlette.exceptions import HTTPException
 
 from offsetlake.console.access import Change, Reader
 from offsetlake.console.answers import Answers
-from offsetlake.console.changing.decisions import decide_on
+from offsetlake.console.changing.decisions import decide_on, keep_or_list
 from offsetlake.console.changing.review import SUBJECTS, key_of, listed, selection
 from offsetlake.console.changing.workbench import Workbench
 from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import Text
 from offsetlake.console.state import PAGE_ROWS, PageState, at_base, command_line
 from offsetlake.errors import BadRequest
+from offsetlake.pipeline.dismissals import SUBJECTS as KINDS
 from offsetlake.rules.retention import EXPIRING
 from offsetlake.util.times import about, to_duration, to_iso
 
@@ -42,7 +43,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, bench: Workbench | Non
         keys = [key_of(subject, row) if visitor.administers(row["group_id"]) else "" for row in shown]
         columns = sorted({*rows.column_names} - _OMITTED, key=lambda name: (_place(name), name))
         names = [name for name in columns if name == _TOPICS or any(row[name] is not None for row in shown)]
-        command = command_line(*subject.words, lake=lake)
+        command = " && ".join(command_line(*words, lake=lake) for words in subject.commands)
         return page_response(
             "review.html", state, command, show=show, subjects=SUBJECTS, subject=subject, names=names, keys=keys,
             rows=[{name: _text(name, row[name]) for name in names} for row in shown], total=rows.num_rows, rule=rule,
@@ -59,6 +60,9 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, bench: Workbench | Non
         if subject is None or decision not in subject.decisions:
             raise BadRequest(f"Invalid decision {decision!r} about {show!r}: open the page again.")
         selected = selection(subject, form.fields.get("row", []), visitor)
+        if show == "kept" or (show in KINDS and decision == "reject"):
+            keep_or_list(answers.open(), show, selected, visitor)
+            return RedirectResponse(at_base(f"/review?show={show}"), 303)
         work = decide_on(bench, answers, show, decision, selected, visitor)
         return RedirectResponse(at_base(f"/change/{work.id}"), 303)
 

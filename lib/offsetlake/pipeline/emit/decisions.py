@@ -116,8 +116,11 @@ def _in_broker_order(writes: pa.Table) -> pa.Table:
     return writes if (np.diff(codes) >= 0).all() else writes.take(np.argsort(codes, kind="stable"))
 
 
-def read_selection(file: Path) -> pa.Table:
-    """Read decisions of `tombstones` as JSON lines; raise BadRequest for a line that is none."""
+def read_selection(file: Path, key: pa.Schema = SELECTION, command: str = "tombstones") -> pa.Table:
+    """Read keys as JSON lines, by default decisions of `tombstones`; raise BadRequest for a line that has none.
+
+    `command` is the question of `offsetlake` whose answer the file contains.
+    """
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -126,9 +129,9 @@ def read_selection(file: Path) -> pa.Table:
     for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line)
-            rows.append(pa.Table.from_pylist([{name: row[name] for name in SELECTION.names}], schema=SELECTION))
+            rows.append(pa.Table.from_pylist([{name: row[name] for name in key.names}], schema=key))
         except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
             raise BadRequest(
-                f"{file}, line {number}: not a row of `offsetlake tombstones --format json`: {error!r}."
+                f"{file}, line {number}: not a row of `offsetlake {command} --format json`: {error!r}."
             ) from error
-    return pa.concat_tables([SELECTION.empty_table(), *rows])
+    return pa.concat_tables([key.empty_table(), *rows])

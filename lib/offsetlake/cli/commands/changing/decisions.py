@@ -1,7 +1,7 @@
 """`offsetlake reject`: a person decides that planned tombstones are not written."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,6 +12,7 @@ from offsetlake.cli.progress import Progress
 from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.lake.lake import Lake
 from offsetlake.log.writer.os_users import process_principal
+from offsetlake.pipeline import dismissals
 from offsetlake.pipeline.emit.decisions import read_selection
 from offsetlake.pipeline.expire import rejections
 
@@ -20,6 +21,12 @@ _SHOWN = {
     "group_id": 1, "topic": 1, "partition": 1, "committed_offset": 2, "rule": 1, "outcome": 1, "reason": 1,
 }  # fmt: skip
 
+_QUESTIONS = {
+    "orphans": "audit orphan_groups",
+    "incomplete": "sql 'SELECT * FROM pending_offsets WHERE producer_id IS NULL'",
+    "hanging": "audit hanging_transactions",
+}
+
 
 @command(
     JOBS,
@@ -27,22 +34,48 @@ _SHOWN = {
     "offsetlake tombstones --outcome planned --group 'search*' --lake example/lake --format json > kept.jsonl",
     "offsetlake reject kept.jsonl --lake example/lake",
     "offsetlake reject kept.jsonl --take-back --lake example/lake",
+    "offsetlake audit orphan_groups --lake example/lake --format json > used.jsonl",
+    "offsetlake reject used.jsonl --of orphans --lake example/lake",
+    "offsetlake reject --of orphans --lake example/lake",
 )
 def reject(
     context: CommandContext,
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Planned tombstones: rows of `offsetlake tombstones --format json`.")
-    ],
+        Path | None,
+        typer.Argument(
+            metavar="[FILE]",
+            help="Planned tombstones: rows of `offsetlake tombstones --format json`.",
+            show_default=False,
+        ),
+    ] = None,
     take_back: Annotated[
         bool, typer.Option("--take-back", help="Take back rejections: these tombstones can be planned again.")
     ] = False,
+    of: Annotated[
+        Literal["tombstones", "orphans", "incomplete", "hanging"],
+        typer.Option(
+            "--of",
+            help="What the rows are: tombstones, or rows of the audit orphan_groups, of pending_offsets, or of the "
+            "audit hanging_transactions.",
+        ),
+    ] = "tombstones",
 ) -> None:
     """Withdraw planned tombstones, and do not plan them again until their offsets are committed again.
 
     The outcome of a rejected tombstone is withdrawn, and the reason names who rejected it. `offsetlake cleanup` deletes
     such offsets and groups nevertheless. With --take-back, the next `offsetlake expire` plans them again if a rule
     still expires them.
+
+    Rows of audits, with --of, are not listed in the review of the console until their offsets change. Without FILE,
+    show what is rejected.
     """
+    if file is None:
+        lake = context.open_lake()
+        write(dismissals.dismissed(lake, of) if of != "tombstones" else rejections.rejections(lake), context.format)
+        return
+    if of != "tombstones":
+        _reject_rows(context, file, of, take_back=take_back)
+        return
     selected = read_selection(file)
     lake = Lake.create(open_verified(context.settings.lake).location)
     with Progress() as progress:
@@ -53,3 +86,15 @@ def reject(
         write_note(f"{selected.num_rows:,} rejections were taken back: `offsetlake expire` evaluates them again.")
     else:
         write_note(f"{rows.num_rows:,} tombstones were withdrawn.")
+
+
+def _reject_rows(context: CommandContext, file: Path, of: str, *, take_back: bool) -> None:
+    selected = read_selection(file, dismissals.SUBJECTS[of].key, _QUESTIONS[of])
+    lake = Lake.create(open_verified(context.settings.lake).location)
+    with Progress() as progress:
+        if take_back:
+            rows = dismissals.readmit(lake, dismissals.keys_of(of, selected), progress.say)
+        else:
+            rows = dismissals.dismiss(lake, of, selected, process_principal(), progress.say)
+    write(rows, context.settings.format, {"subject": 1, "group_id": 1, "key": 2, "requester": 1})
+    write_note(f"{selected.num_rows:,} rows were {'taken back' if take_back else 'rejected'}.")
