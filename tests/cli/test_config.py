@@ -42,6 +42,7 @@ def test_defaults() -> None:
         keep=Keep(),
         serve=serve,
         spark={},
+        console={},
     )
 
 

@@ -21,7 +21,7 @@ from offsetlake.util.resources import resource
 from offsetlake.util.times import duration_ms
 
 _LIMITS = ("history", "audit_events")  # tables with the setting `keep`
-_TABLES = ("kafka", "retention", "maintain", "serve", "spark", *_LIMITS)
+_TABLES = ("kafka", "retention", "maintain", "serve", "spark", "console", *_LIMITS)
 KEYS = ("lake", "log", "bootstrap", "format", "kafka_config", *_TABLES)
 SERVE = (
     "kafka", "http", "console", "share", "topics", "cluster", "node_id", "metadata_max_age", "flush", "log_partitions",
@@ -30,6 +30,7 @@ SERVE = (
     "store", "zookeeper.address", "zookeeper.groups", "zookeeper.config",
     *(f"groups.{name}" for name in BROKER_NAMES.values()),
 )  # fmt: skip
+_CONSOLE = ("grafana",)
 _VACUUM_RETENTIONS = ("vacuum_retention", "state_vacuum_retention")
 MAX_VACUUM_RETENTION = (
     "7d"  # the time for which Delta keeps the tombstones of data files (deletedFileRetentionDuration)
@@ -43,14 +44,15 @@ _VARIABLES = {f"{PREFIX}{key.upper()}": key for key in KEYS if key not in _TABLE
 _KAFKA_VARIABLES = {f"{_KAFKA}{name.upper().replace('.', '_')}": name for name in SETTINGS}
 _SPARK_VARIABLES = {f"{PREFIX}SPARK_{name.upper()}": name for name in ("master", "remote")}
 
-_MERGED = ("kafka", "serve", "maintain", "spark")  # tables whose keys come from all sources
+_MERGED = ("kafka", "serve", "maintain", "spark", "console")  # tables whose keys come from all sources
 
 Layer = dict[str, Any]
 """The settings of one source by KEYS.
 
 `kafka` is a table of client properties by their Kafka names, `retention` a policy,
 `maintain` a table of _VACUUM_RETENTIONS in ms, `history` and `audit_events` how long they are kept in ms, `serve` a
-table of SERVE, each value as on the command line, and `spark` a table of Spark properties by their full names.
+table of SERVE, each value as on the command line, `spark` a table of Spark properties by their full names, and
+`console` a table of _CONSOLE.
 """
 
 
@@ -70,6 +72,7 @@ class Config:
     | keep                | How long `maintain` keeps history and audit events. |
     | serve               | The settings of `serve` by SERVE, as on its command line. |
     | spark               | Spark properties by their full names, among them `spark.master` or `spark.remote`. |
+    | console             | `grafana`: the address of the dashboard to which the console links. |
     """
 
     lake: Location
@@ -82,6 +85,7 @@ class Config:
     keep: Keep
     serve: Mapping[str, str]
     spark: Mapping[str, str] = field(repr=False)
+    console: Mapping[str, str]
 
     def address(self) -> LogAddress:
         """Return the address of the log; raise BadRequest for no log, two logs, or invalid client properties."""
@@ -149,7 +153,7 @@ def _layer(table: Mapping[str, Any], text: str, name: str, retention_ms: int | N
     """Return the settings of a parsed table; `text` is that of the file, empty if the table is a part of it."""
     layer = {**table}
     check_known(layer, KEYS, name)
-    for key, known in (("kafka", SETTINGS), ("serve", SERVE)):
+    for key, known in (("kafka", SETTINGS), ("serve", SERVE), ("console", _CONSOLE)):
         if key in layer:
             layer[key] = _texts(layer, key, known, name)
     if "spark" in layer:

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from offsetlake.console.access import Gate, SignInRequired, is_same_origin
 from offsetlake.console.answers import Answers
 from offsetlake.console.changing.workbench import Workbench
+from offsetlake.console.dashboard import DASHBOARD
 from offsetlake.console.hosts import is_local
 from offsetlake.console.live.content import LiveContent
 from offsetlake.console.pages import render
@@ -52,6 +53,7 @@ def application(
     policy: RetentionPolicy,
     bench: Workbench | None = None,
     source: Sequence[str] = (),
+    dashboard: str = "",
 ) -> ASGIApp:
     """Return the application for a lake, for the visitors that the gate permits.
 
@@ -61,6 +63,7 @@ def application(
         policy: The configured retention, with which others are compared.
         bench: Makes changes; None if the console only reads.
         source: The options with the lake and the log, for the commands of changes.
+        dashboard: The address of the dashboard to which pages link (`offsetlake.console.dashboard`); empty for none.
     """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     answers, lake = Answers(location), str(location)
@@ -76,17 +79,17 @@ def application(
     sql.add_routes(app, location)
     sign_in.add_routes(app)
     static_files.add_routes(app)
-    return checked(app, gate)
+    return checked(app, gate, dashboard)
 
 
-def checked(app: FastAPI, gate: Gate) -> ASGIApp:
+def checked(app: FastAPI, gate: Gate, dashboard: str = "") -> ASGIApp:
     """Return an application with the checks of all requests, and with pages for errors."""
     app.state.gate = gate
     app.add_exception_handler(SignInRequired, _to_sign_in)
     app.add_exception_handler(OffsetlakeError, _handle(lambda error: 400 if isinstance(error, BadRequest) else 503))
     app.add_exception_handler(RequestValidationError, _handle(lambda _error: 400))
     app.add_exception_handler(HTTPException, _handle(lambda error: getattr(error, "status_code", 500)))
-    return CheckedRequests(app, only_local=gate.security.credentials is None)
+    return CheckedRequests(app, dashboard, only_local=gate.security.credentials is None)
 
 
 class CheckedRequests:
@@ -96,8 +99,8 @@ class CheckedRequests:
     machine could otherwise read the console. With credentials, such a page has no session.
     """
 
-    def __init__(self, app: FastAPI, *, only_local: bool) -> None:
-        self.app, self._only_local = app, only_local
+    def __init__(self, app: FastAPI, dashboard: str, *, only_local: bool) -> None:
+        self.app, self._dashboard, self._only_local = app, dashboard, only_local
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -109,6 +112,7 @@ class CheckedRequests:
 
         headers, app = Headers(scope=scope), self.app
         BASE.set(scope.get("root_path", ""))
+        DASHBOARD.set(self._dashboard)
         if self._only_local and not is_local(headers.get("host", "")):
             await _MISDIRECTED(scope, receive, send_with_headers)
         elif scope["method"] not in _SAFE_METHODS and not is_same_origin(headers):

@@ -7,6 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from offsetlake.console.access import VISITOR
 from offsetlake.console.changing.forms import KINDS
+from offsetlake.console.dashboard import dashboard
 from offsetlake.console.state import BASE, PageState, cluster
 from offsetlake.console.words import effect, expires, headline
 from offsetlake.util.escaping import visible
@@ -44,6 +45,7 @@ def _environment() -> Environment:
     environment.globals["navigation"] = NAVIGATION
     environment.globals["base"] = BASE.get
     environment.globals["cluster"] = cluster
+    environment.globals["dashboard"] = dashboard
     environment.globals["visitor"] = VISITOR.get
     environment.globals["change_kinds"] = KINDS
     return environment

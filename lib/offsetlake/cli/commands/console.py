@@ -103,6 +103,7 @@ def console_of(context: CommandContext, gate: "Gate") -> "ASGIApp":
     """Return the console of the lake of a command."""
     from offsetlake.console.app import application  # noqa: PLC0415 - FastAPI takes half a second to import
     from offsetlake.console.changing.workbench import Workbench  # noqa: PLC0415
+    from offsetlake.console.dashboard import check_address  # noqa: PLC0415
 
     lake = context.settings.lake
     bench = Workbench(lake, context.log) if gate.allows_changes else None
@@ -110,4 +111,6 @@ def console_of(context: CommandContext, gate: "Gate") -> "ASGIApp":
         source = [f"--lake={lake}", *context.flags("log", "bootstrap", "kafka_config", "config")]
     else:
         source = context.flags("fleet", "cluster", "config")
-    return application(lake, gate, context.settings.retention, bench, source)
+    address = context.settings.console.get("grafana")
+    dashboard = check_address(address) if address else ""
+    return application(lake, gate, context.settings.retention, bench, source, dashboard)
