@@ -97,6 +97,8 @@ def test_the_api_is_not_reached_through_the_console_and_others_have_no_console(o
     for path in outside:
         assert (get(open_console, path).status, path) == (404, path)
     assert get(open_console, "/console/?q=%zz&at=%00").status == 400
+    counted = 'offsetlake_http_request_duration_seconds_count{method="GET",route="/console",status="400"}'
+    assert counted in get(open_console, "/metrics").text
     for host in ("evil.example", "localhost.evil.example", ""):
         assert get(open_console, "/console/", host).status == 421
 

@@ -10,6 +10,7 @@ import contextlib
 import html
 import socket
 from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import h11
@@ -28,6 +29,7 @@ MAX_SECONDS = 300.0
 CHUNK_BYTES = 1 << 16
 MAX_HEAD_BYTES = 1 << 18  # of a response: that of the request that it may repeat
 
+_ROUTE = SimpleNamespace(path=CONSOLE_PATH)  # the label of metrics, one for all pages
 _HOP_BY_HOP = {
     b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te", b"trailer",
     b"transfer-encoding", b"upgrade",
@@ -54,6 +56,7 @@ class ConsoleProxy:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward one request, or answer it with a page that says why that is not possible."""
+        scope["route"] = _ROUTE
         exchange = _Exchange(scope, receive, send)
         if scope["path"] == CONSOLE_PATH:
             problem: Response | None = RedirectResponse(f"{CONSOLE_PATH}/", 308)
