@@ -56,6 +56,8 @@ QUESTIONS = {
     "maintain": "maintain",
     "offsets": "offsets",
     "offsets --as-of": "offsets --as-of 2026-01-31T14:00:10",
+    "reject": "reject",
+    "reject --of": "reject --of orphans",
     "repair": "repair",
     "reset": "reset billing --all-topics --shift-by -100",
     "restore": "restore billing --as-of 2026-01-31T14:00:05",
@@ -76,9 +78,6 @@ SAME_AS_MAINTAIN = {"run", "ingest", "compact", "expire", "emit", "rebuild"}
 
 SELECTS = {"sql"}
 """Commands whose argument determines the columns."""
-
-ROWS_OF_TOMBSTONES = {"reject"}
-"""Commands that need more than a lake, and have the columns of the table `tombstones`."""
 
 NEEDS_ZOOKEEPER = {"import", "export"}
 """Commands that need ZooKeeper: tests/zookeeper compares the columns of `import` with those of `reset`, and lists those
@@ -207,7 +206,7 @@ def test_list_has_every_table_view_and_command_with_a_format() -> None:
     }  # fmt: skip
     commands: Any = get_command(app)
     with_format = {name for name, command in commands.commands.items() if has_format(command)}
-    elsewhere = NEEDS_ZOOKEEPER | TWO_CLUSTERS | ROWS_OF_TOMBSTONES
+    elsewhere = NEEDS_ZOOKEEPER | TWO_CLUSTERS
     assert with_format == {name.split()[0] for name in QUESTIONS} | SAME_AS_MAINTAIN | SELECTS | elsewhere
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from offsetlake.lake import plans, runs
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline import runner
 from offsetlake.report.report import report
@@ -90,7 +91,6 @@ def test_a_failed_check_and_hostile_names_are_shown_as_text(tmp_path: Path) -> N
         for path in ("/checks", "/attention", "/report"):
             page = Page(completed(port, path).text)
             assert {a.get("src") for tag, a in page.tags if tag == "script"} == {"/static/console.js"}
-        assert "checks failed" in Page(get(port, "/attention").text).text
         assert "not met" in [row[1] for row in Page(get(port, "/checks").text).rows]
 
 
@@ -102,6 +102,20 @@ def test_the_content_follows_the_lake(tmp_path: Path) -> None:
         runner.catch_up(Lake.create(tmp_path / "lake"), bench.log, lambda _: None)
         assert "The tables have changed" in get(port, "/report").text
         assert completed(port, "/report").text != before
+
+
+def test_checks_are_refused_while_a_job_is_unfinished_and_the_report_is_not(tmp_path: Path) -> None:
+    bench = example(tmp_path)
+    lake = Lake.create(tmp_path / "lake")
+    plan = runs.begin(lake, "expire", plans.Plan())
+    with served(tmp_path / "lake") as port:
+        assert "billing" in completed(port, "/attention").text
+        refused = completed(port, "/checks")
+        assert (refused.status, "is running or was interrupted" in refused.text) == (503, True)
+        assert completed(port, "/checks").status == 503
+        runs.finish(lake, "expire", plan, outcome="done", counts={})
+        runner.catch_up(lake, bench.log, lambda _: None)
+        assert completed(port, "/checks").status == 200
 
 
 def test_only_those_who_read_all_groups_see_the_content(folder: Path, tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from offsetlake.console.answers import Answers
 from offsetlake.console.changing.workbench import Workbench
 from offsetlake.console.dashboard import DASHBOARD
 from offsetlake.console.hosts import is_local
-from offsetlake.console.live.content import LiveContent
 from offsetlake.console.pages import render
 from offsetlake.console.routes import (
     changes,
@@ -75,7 +74,7 @@ def application(
     lake_pages.add_routes(app, answers, lake)
     review.add_routes(app, answers, lake, bench)
     share.add_routes(app, answers, lake)
-    live.add_routes(app, LiveContent(answers, lake, policy), lake)
+    live.add_routes(app, answers, lake, policy)
     sql.add_routes(app, location)
     sign_in.add_routes(app)
     static_files.add_routes(app)

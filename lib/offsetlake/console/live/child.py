@@ -1,14 +1,14 @@
-"""The process that computes the content of a report and the results of checks, forked as those of queries are.
+"""The process that computes the content of a report or the results of checks, forked as those of queries are.
 
-A request is JSON with the fields `lake`, `policy`, `max_seconds` and `folder`, the one for what queries spill. An
-answer has `introduction`, `facts`, `sections` and `checks`; or `error`, a sentence.
+A request is JSON with the fields `part` (`report` or `checks`), `lake`, `policy`, `max_seconds` and `folder`, the one
+for what queries spill. An answer has the fields of `content.Live`; or `error`, a sentence.
 """
 
 import json
 import os
 import signal
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from multiprocessing.connection import Connection
 from typing import Any
@@ -29,7 +29,7 @@ def answer(request: str, sending: Connection) -> None:
     tempfile.tempdir = fields.pop("folder")
     with limited_memory():
         try:
-            found = _content(**fields)
+            found = _PARTS[fields.pop("part")](**fields)
         except NotEnoughMemory as error:
             os._exit(error.exit_code)
         except OffsetlakeError as error:
@@ -38,7 +38,7 @@ def answer(request: str, sending: Connection) -> None:
     os._exit(0)  # without waiting for the threads of the engine
 
 
-def _content(lake: str, policy: Mapping[str, Any]) -> dict[str, Any]:
+def _report(lake: str, policy: Mapping[str, Any]) -> dict[str, Any]:
     from offsetlake.report.report import content  # noqa: PLC0415 - Matplotlib, which the console itself does not need
 
     overrides = tuple(Override(**override) for override in policy["overrides"])
@@ -50,11 +50,14 @@ def _content(lake: str, policy: Mapping[str, Any]) -> dict[str, Any]:
         "sections": [
             {**asdict(section), "picture": section.picture and section.picture.decode()} for section in shown.sections
         ],
-        "checks": [*_checks(opened)],
     }
 
 
-def _checks(lake: Lake) -> Iterator[dict[str, Any]]:
+def _checks(lake: str, policy: Mapping[str, Any]) -> dict[str, Any]:
+    return {"checks": [*_results(open_verified(lake))]}
+
+
+def _results(lake: Lake) -> Iterator[dict[str, Any]]:
     """Yield the result of each expectation, as `offsetlake check` shows it, but without Great Expectations."""
     suites = read_suites(())
     pins = pinned(lake, suites, {})
@@ -68,3 +71,6 @@ def _checks(lake: Lake) -> Iterator[dict[str, Any]]:
                 "success": not found.rows,
                 "observed": str(found),
             }
+
+
+_PARTS: Mapping[str, Callable[..., dict[str, Any]]] = {"report": _report, "checks": _checks}

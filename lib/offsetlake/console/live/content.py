@@ -6,7 +6,7 @@ import multiprocessing
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from offsetlake.console.answers import Answers
@@ -23,7 +23,7 @@ _Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """The answer of `child`.
+    """The answer of `child`: the fields of a report, or `checks`.
 
     | Field        | Description |
     |--------------|-------------|
@@ -33,22 +33,21 @@ class Live:
     | checks       | The result of each expectation: suite, expectation, table, success, observed. |
     """
 
-    introduction: Sequence[str]
-    facts: Mapping[str, str]
-    sections: Sequence[_Row]
-    checks: Sequence[_Row]
+    introduction: Sequence[str] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
+    sections: Sequence[_Row] = ()
+    checks: Sequence[_Row] = ()
 
 
 class LiveContent:
-    """Computes the content for the newest versions of the tables, when it is requested.
+    """Computes a part, `report` or `checks`, for the newest versions of the tables, when it is requested.
 
     The child process bounds the memory of this one. Only one runs at a time, and it ends with this process.
     """
 
-    def __init__(self, answers: Answers, lake: str, policy: RetentionPolicy) -> None:
+    def __init__(self, answers: Answers, part: str, lake: str, policy: RetentionPolicy) -> None:
         self._answers, self._lock = answers, threading.Lock()
-        self._request = {"lake": lake, "policy": asdict(policy)}
-        self._requested: tuple[int, ...] = ()
+        self._request = {"part": part, "lake": lake, "policy": asdict(policy)}
         self._computed: tuple[int, ...] = ()
         self._is_running = False
         self._live: Live | None = None
@@ -57,16 +56,15 @@ class LiveContent:
     def get(self) -> tuple[Live | None, bool]:
         """Return the newest content, None if there is none yet, and whether newer content is being computed.
 
-        Raises the error of the newest computation, once; the next call starts it again.
+        Raises the error of the computation for the newest versions: it is not repeated until a table has changed.
         """
         versions = (*self._answers.open().versions().values(),)
         with self._lock:
-            if self._error is not None:
-                error, self._error = self._error, None
-                raise error
             if versions != self._computed and not self._is_running:
-                self._is_running = True
+                self._is_running, self._error = True, None
                 threading.Thread(target=self._compute, args=(versions,), name="live-content", daemon=True).start()
+            if self._error is not None:
+                raise self._error
             return self._live, self._is_running
 
     def _compute(self, versions: tuple[int, ...]) -> None:
@@ -77,9 +75,8 @@ class LiveContent:
         except OffsetlakeError as caught:
             error = caught
         with self._lock:
-            self._is_running, self._error = False, error
-            if live is not None:
-                self._live, self._computed = live, versions
+            self._is_running, self._computed, self._error = False, versions, error
+            self._live = live or self._live
 
 
 def _run(request: Mapping[str, object]) -> Live:
@@ -99,5 +96,8 @@ def _run(request: Mapping[str, object]) -> Live:
             return Live(**answer)
         process.join()
     if process.exitcode == NotEnoughMemory.exit_code:
-        raise NotEnoughMemory("The content of the report needs more memory than a query may use.")
+        raise NotEnoughMemory(
+            "The content of this page needs more memory than a query may use: `offsetlake report --group PATTERN` "
+            "writes a report about some groups."
+        )
     raise OffsetlakeError(f"The process that computes the content of the report ended with code {process.exitcode}.")

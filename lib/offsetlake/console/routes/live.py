@@ -6,9 +6,11 @@ from fastapi import FastAPI, Response
 from starlette.exceptions import HTTPException
 
 from offsetlake.console.access import ReaderOfAll
+from offsetlake.console.answers import Answers
 from offsetlake.console.live.content import Live, LiveContent
 from offsetlake.console.pages import page_response
 from offsetlake.console.state import PageState, at_base, command_line
+from offsetlake.rules.policy import RetentionPolicy
 
 _PAGES = {
     "groups with a lag alarm": "/lag",
@@ -18,34 +20,28 @@ _PAGES = {
 }
 
 
-def add_routes(app: FastAPI, live: LiveContent, lake: str) -> None:
-    """Add the routes to an application; commands on the pages name `lake`."""
+def add_routes(app: FastAPI, answers: Answers, lake: str, policy: RetentionPolicy) -> None:
+    """Add the routes to an application; commands on the pages name `lake`, and the report is about `policy`."""
+    live, checked = (LiveContent(answers, part, lake, policy) for part in ("report", "checks"))
 
-    def page(template: str, command: str) -> Response:
-        content, is_running = live.get()
-        response = page_response(
-            template,
-            PageState(),
-            command,
-            live=content,
-            is_running=is_running,
-            links=_links(content),
-        )
+    def page(template: str, command: str, content: LiveContent) -> Response:
+        shown, is_running = content.get()
+        response = page_response(template, PageState(), command, live=shown, is_running=is_running, links=_links(shown))
         if is_running:
             response.headers["Refresh"] = "2"
         return response
 
     @app.get("/attention")
     def attention(_visitor: ReaderOfAll) -> Response:
-        return page("attention.html", command_line("report", lake=lake))
+        return page("attention.html", command_line("report", lake=lake), live)
 
     @app.get("/report")
     def report(_visitor: ReaderOfAll) -> Response:
-        return page("report.html", command_line("report", lake=lake))
+        return page("report.html", command_line("report", lake=lake), live)
 
     @app.get("/checks")
     def checks(_visitor: ReaderOfAll) -> Response:
-        return page("checks.html", command_line("check", lake=lake))
+        return page("checks.html", command_line("check", lake=lake), checked)
 
     @app.get("/report/{number}.svg")
     def picture(_visitor: ReaderOfAll, number: int) -> Response:
@@ -58,7 +54,7 @@ def add_routes(app: FastAPI, live: LiveContent, lake: str) -> None:
 
 def _links(content: Live | None) -> list[str]:
     """Return the address of a page about each problem; empty for none."""
-    if content is None:
+    if content is None or not content.sections:
         return []
     section = content.sections[0]
     return [

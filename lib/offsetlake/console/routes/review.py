@@ -74,8 +74,8 @@ def _place(name: str) -> int:
 
 def _heading(name: str) -> str:
     """Return the heading of a column, without the unit of values that `_text` formats."""
-    words = name.removesuffix("_timestamp").removesuffix("_ms").replace("_id", "").replace("_", " ")
-    return words.capitalize()
+    shown = {"group_id": "group", "since_timestamp": "since"}.get(name, name.removesuffix("_ms"))
+    return shown.replace("_timestamp", "_time").replace("_", " ").capitalize()
 
 
 def _text(name: str, value: object) -> str:
