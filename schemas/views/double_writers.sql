@@ -25,9 +25,11 @@
 WITH
 steps AS (
   SELECT *,
-    lag(old_offset) OVER one_key AS older_offset, lag(new_offset) OVER one_key AS former_offset,
-    lag(writer) OVER one_key AS old_writer, lag(log_offset) OVER one_key AS old_at,
-    lag(writer, 2) OVER one_key AS older_writer, lag(log_offset, 2) OVER one_key AS older_at
+    lag(topic) OVER one_group AS old_topic, lag(partition) OVER one_group AS old_partition,
+    lag(old_offset) OVER one_group AS older_offset, lag(new_offset) OVER one_group AS former_offset,
+    lag(writer) OVER one_group AS old_writer, lag(log_offset) OVER one_group AS old_at,
+    lag(topic, 2) OVER one_group AS older_topic, lag(partition, 2) OVER one_group AS older_partition,
+    lag(writer, 2) OVER one_group AS older_writer, lag(log_offset, 2) OVER one_group AS older_at
   FROM (
     SELECT group_id, topic, partition, log_partition, log_offset, effective_log_offset, effective_timestamp, old_offset,
       new_offset, repeats, coalesce(producer_id, -1) AS writer
@@ -39,16 +41,18 @@ steps AS (
     ) AS of_groups
     WHERE can_turn = 1
   ) AS commits
-  WINDOW one_key AS (PARTITION BY group_id, topic, partition ORDER BY effective_log_offset, log_offset DESC)
+  WINDOW one_group AS (PARTITION BY group_id ORDER BY topic, partition, effective_log_offset, log_offset DESC)
 ),
 turns AS (
-  SELECT *, CASE WHEN writer = older_writer AND writer <> old_writer THEN 3 ELSE 2 END AS commits
+  SELECT *, CASE WHEN writer <> old_writer THEN 3 ELSE 2 END AS commits
   FROM steps
-  WHERE (writer = older_writer AND writer <> old_writer)
+  WHERE topic = old_topic AND partition = old_partition AND (
+    (writer = older_writer AND writer <> old_writer AND topic = older_topic AND partition = older_partition)
     OR (
       writer = old_writer AND former_offset < older_offset AND new_offset >= older_offset
       AND (repeats IS NOT NULL OR old_offset IS NOT NULL)
     )
+  )
 ),
 commits_of_turns AS (
   SELECT group_id, topic, partition, log_partition, log_offset, effective_timestamp,

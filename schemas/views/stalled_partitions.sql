@@ -30,14 +30,21 @@ moves AS (
     CASE
       WHEN old_offset IS NULL OR new_offset IS NULL OR new_offset <> old_offset THEN effective_log_offset
     END AS moved_at,
-    CASE WHEN repeats > 0 THEN repeats - coalesce(lag(repeats) OVER (
-      PARTITION BY group_id, topic, partition ORDER BY effective_log_offset, log_offset DESC
-    ), 0) ELSE 1 END AS commits
+    CASE
+      WHEN repeats > 0 AND topic = old_topic AND partition = old_partition THEN repeats - coalesce(old_repeats, 0)
+      WHEN repeats > 0 THEN repeats
+      ELSE 1
+    END AS commits
   FROM (
-    SELECT *, max(CASE WHEN new_offset = old_offset THEN 1 ELSE 0 END) OVER (PARTITION BY group_id) AS can_stall
-    FROM turning_points
-  ) AS of_groups
-  WHERE can_stall = 1
+    SELECT *, lag(topic) OVER one_group AS old_topic, lag(partition) OVER one_group AS old_partition,
+      lag(repeats) OVER one_group AS old_repeats
+    FROM (
+      SELECT *, max(CASE WHEN new_offset = old_offset THEN 1 ELSE 0 END) OVER (PARTITION BY group_id) AS can_stall
+      FROM turning_points
+    ) AS of_groups
+    WHERE can_stall = 1
+    WINDOW one_group AS (PARTITION BY group_id ORDER BY topic, partition, effective_log_offset, log_offset DESC)
+  ) AS steps
 ),
 since_last AS (
   SELECT *, max(moved_at) OVER (PARTITION BY group_id, topic, partition) AS last_moved_at FROM moves
