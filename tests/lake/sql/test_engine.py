@@ -10,7 +10,7 @@ import pytest
 from offsetlake.errors import NotEnoughMemory
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql import answers, engine
-from offsetlake.lake.sql.answers import KeptAnswer, kept
+from offsetlake.lake.sql.answers import KeptAnswer, PartedAnswer, kept
 from offsetlake.lake.sql.engine import SPILLING
 from offsetlake.lake.sql.select import select
 from support.queries.lakes import commit, small_lake
@@ -54,6 +54,20 @@ def test_large_result_is_stored_in_a_file(lake: Lake, monkeypatch: pytest.Monkey
     assert large.slice(2, 500)["n"].to_pylist() == [*range(3, 503)]
     assert large.slice(0) is large
     assert kept(pa.table({"n": [1]}).to_reader()).num_rows == 1
+
+
+@pytest.mark.parametrize("parts", [[30, 20], [30, 90, 9000, 0], [9000, 40], [0]])
+def test_parts_are_sorted_whether_they_wait_in_memory_or_are_written(
+    parts: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "MAX_ROWS_IN_MEMORY", 100)
+    collected, first = PartedAnswer("n DESC"), 0
+    for rows in parts:
+        collected.add(pa.table({"n": pa.array(range(first, first + rows), pa.int64())}).to_reader(max_chunksize=64))
+        first += rows
+    answer = collected.answer()
+    assert answer.num_rows == first
+    assert [n for batch in answer.to_batches(1000) for n in batch["n"].to_pylist()] == [*reversed(range(first))]
 
 
 GROWS = """
