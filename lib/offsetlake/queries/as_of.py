@@ -17,17 +17,17 @@ from offsetlake.queries.history_reduction import (
     Advance,
     appended_until,
     commits_in_force,
+    deciding_commits,
     deciding_rows,
-    not_superseded_at,
     partitions_in_portions,
 )
-from offsetlake.queries.questions import check_state, first_instant, known_groups, log_partitions_like
+from offsetlake.queries.questions import check_state, first_instant, known_groups, log_partitions_like, quoted
 from offsetlake.queries.replayed import first_rows, replayed
 from offsetlake.rules.group_replay import replay_groups
 from offsetlake.rules.reduction import Latest, Reduction
 from offsetlake.util.times import to_iso
 
-_ROWS_AT_ONCE = 1 << 20
+_ROWS_AT_ONCE = 1 << 19
 _NEWEST_COMMIT = ["log_partition", "group_id", "log_offset"]
 
 
@@ -70,16 +70,18 @@ def groups_as_of(
     """
     check_state(state)
     check_known(lake, instant_ms)
-    wanted, within = appended_until(instant_ms), None
+    wanted, condition, within = appended_until(instant_ms), "true", None
     if pattern is not None:
-        wanted &= pc.field("group_id").isin(known_groups(lake, pattern))
+        known = known_groups(lake, pattern)
+        wanted &= pc.field("group_id").isin(known)
+        condition = f"group_id IN ({', '.join(map(quoted, known))})"
         within = log_partitions_like(lake, pattern)
     history = History.open(lake, (*COMMIT_TABLES, "group_records"), until_ms=instant_ms)
     groups = pa.concat_tables(
         [
             _with_offsets(table_schema("groups").empty_table(), {}),
             *(
-                _groups_of(history, partitions, instant_ms, wanted)
+                _groups_of(history, partitions, instant_ms, wanted, condition)
                 for partitions in partitions_in_portions(history, _ROWS_AT_ONCE, advance, within)
             ),
         ]
@@ -90,12 +92,13 @@ def groups_as_of(
     return groups.sort_by("group_id")
 
 
-def _groups_of(history: History, partitions: Sequence[int], instant_ms: int, wanted: pc.Expression) -> pa.Table:
-    """Return the groups of some log partitions as they were at an instant."""
+def _groups_of(
+    history: History, partitions: Sequence[int], instant_ms: int, wanted: pc.Expression, condition: str
+) -> pa.Table:
+    """Return the groups of some log partitions as they were at an instant, by the records of the groups wanted."""
     reduction = Reduction(*deciding_rows(history, partitions, appended_until(instant_ms)))
     newest_commits = Latest(("group_id",))
-    newest = wanted & not_superseded_at(history.lake, instant_ms)
-    for batch in history.batches("offset_commits", partitions, newest, [*REDUCED_COLUMNS]):
+    for batch in deciding_commits(history.lake, partitions, [instant_ms], condition, REDUCED_COLUMNS):
         reduction.add(batch)
         commits_only = batch.filter(pc.equal(batch["kind"], "commit"))
         newest_commits.add(reduction.complete_only(commits_only).select(_NEWEST_COMMIT))

@@ -54,16 +54,27 @@ def appended_until(instant_ms: int) -> pc.Expression:
     return pc.field("log_timestamp").is_null() | (pc.field("log_timestamp") <= instant_ms)
 
 
-def not_superseded_at(lake: Lake, instant_ms: int) -> pc.Expression:
-    """Return the condition for the commits that can be the newest of their keys at an instant, and for some others.
+def deciding_commits(
+    lake: Lake, partitions: Sequence[int], instants: Sequence[int], condition: str, columns: Sequence[str]
+) -> Iterator[pa.Table]:
+    """Yield those rows of `offset_commits` that can be the newest of their keys at some instants, batch by batch.
 
-    A superseded commit is one that an ingest run read together with a newer decided record of its key: it is not the
-    newest at any instant after the last record of this run.
+    The others are superseded: an ingest run read them together with a newer decided record of their key, so that they
+    are not the newest at any instant after the last record of this run. `condition` is an SQL condition.
     """
     files = [file for table in COMMIT_TABLES for file in active_files(lake, table)]
-    unknown = [file for file in files if not (file.get("max.log_timestamp") or instant_ms + 1) <= instant_ms]
+    first, last = min(instants), max(instants)
+    unknown = [file for file in files if not (file.get("max.log_timestamp") or first + 1) <= first]
     first_run = min((file.get("min.ingest_run") or 0 for file in unknown), default=ALL_RUNS)
-    return ~pc.field("superseded") | (pc.field("ingest_run") >= first_run)
+    conditions = (
+        condition,
+        f"log_partition IN ({', '.join(map(str, partitions))})",
+        f"(log_timestamp IS NULL OR log_timestamp <= {last})",
+        f"(NOT superseded OR ingest_run >= {first_run})",
+    )
+    sql = f"SELECT {', '.join(columns)} FROM offset_commits WHERE {' AND '.join(conditions)}"  # noqa: S608
+    for batch in lake.engine(["offset_commits"], {}).stream(sql):
+        yield pa.Table.from_batches([batch])
 
 
 def partitions_in_portions(

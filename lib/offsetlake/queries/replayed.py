@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.history_files import History
@@ -14,14 +13,14 @@ from offsetlake.queries.history_reduction import (
     Advance,
     appended_until,
     commits_in_force,
+    deciding_commits,
     deciding_rows,
-    not_superseded_at,
     partitions_in_portions,
 )
-from offsetlake.queries.questions import log_partitions_of
+from offsetlake.queries.questions import log_partitions_of, quoted
 from offsetlake.rules.reduction import KEY, PART, Reduction
 
-_ROWS_AT_ONCE = 1 << 20
+_ROWS_AT_ONCE = 1 << 19
 _PART_COLUMNS = [*PART, "log_timestamp"]
 
 
@@ -53,17 +52,14 @@ def _replay(
 ) -> list[pa.Table]:
     """Return the offsets that some log partitions had in force at each instant."""
     last = max(instants)
-    of_keys = appended_until(last) & not_superseded_at(history.lake, min(instants))
-    for column, value in wanted.items():
-        if value is not None:
-            of_keys &= pc.field(column) == value
+    named = [f"{column} = {quoted(value)}" for column, value in wanted.items() if value is not None]
     markers, parts = deciding_rows(history, partitions, appended_until(last), _PART_COLUMNS)
     reductions = [
         Reduction(markers.filter(appended_until(instant)), parts.filter(appended_until(instant)))
         for instant in instants
     ]
     needed = [*dict.fromkeys((*columns, *REDUCED_COLUMNS))]
-    for batch in history.batches("offset_commits", partitions, of_keys, needed):
+    for batch in deciding_commits(history.lake, partitions, instants, " AND ".join(named) or "true", needed):
         for instant, reduction in zip(instants, reductions, strict=True):
             reduction.add(batch if instant == last else batch.filter(appended_until(instant)))
     schema = table_schema("offsets").empty_table().select(columns).schema
