@@ -63,7 +63,9 @@ class Secured:
         return post(self.port, "/console/sign-in", {"token": self.tokens[name]}, **headers)
 
     def get(self, path: str, name: str) -> Answer:
-        return get(self.port, f"/console{path}", Cookie=self.cookies[name])
+        while "refresh" in (answer := get(self.port, f"/console{path}", Cookie=self.cookies[name])).headers:
+            assert answer.status == 200  # its rows are being computed
+        return answer
 
     def post(self, path: str, name: str, fields: dict[str, object], **headers: str) -> Answer:
         return post(self.port, f"/console{path}", fields, cookie=self.cookies[name], **headers)

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from offsetlake.console import answer_cache
 from offsetlake.console.routes import what_if as routes
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.expire.offset_ages import OffsetAges, offset_ages
@@ -96,6 +97,7 @@ def test_a_page_does_not_wait_for_a_long_count(lake: Path, monkeypatch: pytest.M
         return offset_ages(opened)
 
     monkeypatch.setattr(routes, "offset_ages", slowly)
+    monkeypatch.setattr(answer_cache, "MAX_WAIT_SECONDS", 0.1)
     with served(lake) as listening:
         try:
             first = get(listening, "/what-if")

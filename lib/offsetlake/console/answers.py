@@ -1,14 +1,16 @@
-"""The answers that pages show: queries of the command line, with those about all groups cached by table versions."""
+"""The answers that pages show: queries of the command line, cached by the versions of their tables."""
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from offsetlake.console.access import Visitor
+from offsetlake.console.answer_cache import AnswerCache
+from offsetlake.console.answer_cache import Key as CacheKey
 from offsetlake.console.state import PAGE_ROWS, PageState
 from offsetlake.lake.definitions import LAKE_VERSION
 from offsetlake.lake.foreign.guard import refuse_changed
@@ -24,17 +26,14 @@ from offsetlake.queries.exploring.keys import Key
 from offsetlake.queries.exploring.names import KINDS, Names, committed_to, events_by, memberships
 from offsetlake.queries.exploring.series import Series, notable_changes, series
 from offsetlake.queries.exploring.step import Step, step
+from offsetlake.queries.exploring.steps import Steps, key_steps
 from offsetlake.queries.exploring.timeline import Timeline, Timelines
 from offsetlake.rules.policy import RetentionPolicy
 
 MAX_NOTABLE = 20
 MAX_FOUND = 8
 MAX_LISTED = 500
-_MAX_CACHED = 8
-_MAX_SMALL = 200  # answers of at most some hundred rows
-_MAX_QUERIES_AT_ONCE = 2  # each may use the memory that the engine permits
 
-_Key = tuple[object, ...]
 T = TypeVar("T")
 
 
@@ -43,37 +42,28 @@ class Answers:
 
     def __init__(self, location: LakeLocation) -> None:
         self._location = location
-        self._cache: OrderedDict[_Key, pa.Table] = OrderedDict()
-        self._small: OrderedDict[_Key, Any] = OrderedDict()
-        self._cache_lock = threading.Lock()
-        self._timelines, self._timeline_lock = Timelines(), threading.Lock()
-        self._timeline: Timeline | None = None
-        self._timeline_versions: tuple[int, ...] = ()
-        self._names, self._names_lock = Names(), threading.Lock()
-        self._names_versions: tuple[int, ...] = ()
-        self._running = threading.BoundedSemaphore(_MAX_QUERIES_AT_ONCE)
+        self.cache = AnswerCache()
+        self._timelines, self._names, self._reading = Timelines(), Names(), threading.Lock()
 
-    def groups(self, state: PageState, visitor: Visitor) -> tuple[pa.Table, int]:
+    def groups(self, state: PageState, visitor: Visitor) -> tuple[pa.Table, int] | None:
         """Return one page of the groups that a visitor sees, as `questions.groups`, and the number on all pages.
 
-        With two instants, the groups that differ between them, with the columns of `diff_by_group`.
+        With two instants, the groups that differ between them, with the columns of `diff_by_group`. None if the answer
+        is still being computed.
         """
         lake, at_ms, span = self.open(), state.at_ms, state.span_ms
         if span is not None:
-            rows = self._cached(self._until(lake, "diff", *span), lambda: diff_by_group(lake, *span))
-            rows = visitor.visible(questions.like(rows, state.pattern))
-            return rows.slice((state.page - 1) * PAGE_ROWS, PAGE_ROWS), rows.num_rows
-        if at_ms is None:
-            key = ("groups", *lake.versions("groups", "offsets").values())
-            rows = self._cached(key, lambda: questions.groups(lake))
+            rows = self.cache.later(self._until(lake, "diff", *span), lambda: diff_by_group(lake, *span))
+        elif at_ms is not None:
+            rows = self.cache.later(self._until(lake, "groups", at_ms), lambda: groups_as_of(lake, at_ms))
         else:
-            rows = self._cached(self._until(lake, "groups", at_ms), lambda: groups_as_of(lake, at_ms))
+            key = ("groups", *lake.versions("groups", "offsets").values())
+            rows = self.cache.soon(key, lambda: questions.groups(lake))
+        if rows is None:
+            return None
         rows = visitor.visible(questions.like(rows, state.pattern))
-        if state.state:
-            rows = rows.filter(pa.compute.equal(rows["state"], state.state))
-        column = state.sort.removeprefix("-")
-        order = [(column, "descending" if state.sort.startswith("-") else "ascending"), ("group_id", "ascending")]
-        rows = rows.sort_by(order[: 1 if column == "group_id" else 2])
+        if span is None:
+            rows = _sorted(rows.filter(pc.equal(rows["state"], state.state)) if state.state else rows, state.sort)
         return rows.slice((state.page - 1) * PAGE_ROWS, PAGE_ROWS), rows.num_rows
 
     def group(self, state: PageState, visitor: Visitor) -> tuple[pa.Table, int]:
@@ -100,14 +90,17 @@ class Answers:
 
         return self._kept("group", state, visitor, query)
 
-    def timeline(self) -> Timeline | None:
-        """Return the timeline of the log; None if no record has a timestamp."""
+    def timeline(self) -> tuple[Timeline | None, bool]:
+        """Return the timeline of the log, None if no record has a timestamp; and whether it is computed already."""
         lake = self.open()
-        versions = (*lake.versions("offset_commits", "group_records", "alterations", "runs").values(),)
-        with self._timeline_lock:
-            if versions != self._timeline_versions:
-                self._timeline, self._timeline_versions = self._timelines.timeline(lake), versions
-            return self._timeline
+        versions = lake.versions("offset_commits", "group_records", "alterations", "runs").values()
+
+        def timeline() -> tuple[Timeline | None, bool]:
+            with self._reading:
+                return self._timelines.timeline(lake), True
+
+        found: tuple[Timeline | None, bool] | None = self.cache.soon(("timeline", *versions), timeline)
+        return found or (None, False)
 
     def commits(self, state: PageState, visitor: Visitor) -> tuple[pa.Table, bool]:
         """Return one page of the commits of a partition, as `questions.history`, and whether there is a next page.
@@ -149,10 +142,10 @@ class Answers:
 
     def series(self, state: PageState, visitor: Visitor) -> Series:
         """Return what the chart of a partition shows; raises BadRequest as `commits`."""
+        steps = self._steps(state, visitor)
 
         def query(lake: Lake) -> Series:
-            self._check_visible(lake, state, visitor)
-            found = series(lake, state.group, state.topic, state.partition, *state.period_ms)
+            found = series(lake, state.group, state.topic, state.partition, *state.period_ms, steps)
             if not found.steps.num_rows:
                 questions.check_committed(lake, state.group, state.topic, state.partition)
             return found
@@ -162,25 +155,35 @@ class Answers:
     def step(self, state: PageState, visitor: Visitor) -> Step:
         """Return what is known about the record `record`; raises BadRequest if it is not one of the partition."""
         position = parse_position(state.record)
+        steps = self._steps(state, visitor)
+        return self._kept(
+            "step", state, visitor,
+            lambda lake: step(lake, state.group, state.topic, state.partition, *position, steps),
+        )  # fmt: skip
 
-        def query(lake: Lake) -> Step:
-            self._check_visible(lake, state, visitor)
-            return step(lake, state.group, state.topic, state.partition, *position)
-
-        return self._kept("step", state, visitor, query)
+    def _steps(self, state: PageState, visitor: Visitor) -> Steps:
+        """Return the steps of a partition, which its charts and explanations share."""
+        lake, key = self.open(), Key(state.group, state.topic, state.partition)
+        self._check_visible(lake, state, visitor)
+        versions = lake.versions("offset_commits", "transaction_markers").values()
+        found: Steps = self.cache.get(("steps", key, *versions), lambda: key_steps(lake, key))
+        return found
 
     def search(self, text: str, visitor: Visitor) -> list[tuple[str, str]]:
         """Return kinds and names that contain a text; only groups for visitors that do not see all groups."""
         if not text:
             return []
         lake = self.open()
-        versions = (*lake.versions("offset_commits", "group_records", "audit_events", "group_members").values(),)
-        with self._names_lock:
-            if versions != self._names_versions:
+        versions = lake.versions("offset_commits", "group_records", "audit_events", "group_members").values()
+
+        def updated() -> Names:
+            with self._reading:
                 self._names.update(lake)
-                self._names_versions = versions
-            kinds = KINDS if visitor.access.sees_all() else ("group",)
-            return [(kind, name) for kind in kinds for name in self._names.find(kind, text, MAX_FOUND, visitor.sees)]
+                return self._names
+
+        names: Names = self.cache.get(("names", *versions), updated)
+        kinds = KINDS if visitor.access.sees_all() else ("group",)
+        return [(kind, name) for kind in kinds for name in names.find(kind, text, MAX_FOUND, visitor.sees)]
 
     def topic(self, state: PageState, visitor: Visitor) -> pa.Table:
         """Return the groups that the visitor sees and that have offsets of a topic.
@@ -210,8 +213,7 @@ class Answers:
     def rows(self, query: Callable[[Lake], pa.Table]) -> pa.Table:
         """Return the answer of a query, which waits for its turn; the caller omits what a visitor must not see."""
         lake = self.open()
-        with self._running:
-            return query(lake)
+        return self.cache.run(lambda: query(lake))
 
     def open(self) -> Lake:
         """Return the lake; raise TableChanged if another program changed a table."""
@@ -220,25 +222,11 @@ class Answers:
         return lake
 
     @staticmethod
-    def _until(lake: Lake, what: str, *instants: int) -> _Key:
+    def _until(lake: Lake, what: str, *instants: int) -> CacheKey:
         """Return a key that changes only if a file is added or removed that can have records until the last instant."""
         tables = ("offset_commits", "transaction_markers", "group_records")
         files = (history_files(lake, table, 0, ALL_RUNS, max(instants)) for table in tables)
         return (what, instants, frozenset(chain(*files)))
-
-    def _cached(self, key: _Key, query: Callable[[], pa.Table]) -> pa.Table:
-        """Return the answer to a query, of which there is one for each key."""
-        answer = self._of_cache(key)
-        if answer is None:
-            with self._running:
-                answer = self._of_cache(key)  # another request may have had the same query meanwhile
-                if answer is None:
-                    answer = query()
-                    with self._cache_lock:
-                        self._cache[key] = answer
-                        while len(self._cache) > _MAX_CACHED:
-                            self._cache.popitem(last=False)
-        return answer
 
     def _kept(self, what: str, state: PageState, visitor: Visitor, query: Callable[[Lake], T]) -> T:
         """Return an answer about a group that fits on a page; it is kept until a table changes.
@@ -246,22 +234,14 @@ class Answers:
         `query` is called, and refuses, if the visitor does not see the group.
         """
         lake = self.open()
-        key = (what, state, *lake.versions().values())
-        with self._cache_lock:
-            if key in self._small and visitor.sees(state.group):
-                self._small.move_to_end(key)
-                found: T = self._small[key]
-                return found
-        with self._running:
-            answer = query(lake)
-        with self._cache_lock:
-            self._small[key] = answer
-            while len(self._small) > _MAX_SMALL:
-                self._small.popitem(last=False)
-        return answer
+        if not visitor.sees(state.group):
+            return self.cache.run(lambda: query(lake))
+        found: T = self.cache.get((what, state, *lake.versions().values()), lambda: query(lake))
+        return found
 
-    def _of_cache(self, key: _Key) -> pa.Table | None:
-        with self._cache_lock:
-            if key in self._cache:
-                self._cache.move_to_end(key)
-            return self._cache.get(key)
+
+def _sorted(rows: pa.Table, sort: str) -> pa.Table:
+    """Return groups in the order of a column, those with equal values by name."""
+    column = sort.removeprefix("-")
+    order = [(column, "descending" if sort.startswith("-") else "ascending"), ("group_id", "ascending")]
+    return rows.sort_by(order[: 1 if column == "group_id" else 2])

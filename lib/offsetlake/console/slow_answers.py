@@ -1,14 +1,10 @@
-"""Answers that take longer than a page should wait: computed in a thread, once for each version of their tables."""
+"""Answers about a whole lake that take longer than a page should wait."""
 
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
 from offsetlake.console.answers import Answers
 from offsetlake.lake.lake import Lake
-
-MAX_WAIT_SECONDS = 0.5
 
 T = TypeVar("T")
 
@@ -18,21 +14,10 @@ class SlowAnswer(Generic[T]):
 
     def __init__(self, answers: Answers, tables: Sequence[str], compute: Callable[[Lake], T]) -> None:
         self._answers, self._tables, self._compute = answers, tables, compute
-        self._lock = threading.Lock()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="slow-answer")
-        self._versions: tuple[int, ...] = ()
-        self._computing: Future[T] | None = None
 
     def get(self) -> T | None:
-        """Return the answer; None if it takes longer than MAX_WAIT_SECONDS. Raise what the function raises."""
+        """Return the answer; None if it is still being computed. Raise what the function raises."""
         lake = self._answers.open()
-        versions = (*lake.versions(*self._tables).values(),)
-        with self._lock:
-            has_failed = self._computing and self._computing.done() and self._computing.exception()
-            if self._computing is None or versions != self._versions or has_failed:
-                self._versions, self._computing = versions, self._thread.submit(self._compute, lake)
-            computing = self._computing
-        try:
-            return computing.result(MAX_WAIT_SECONDS)
-        except TimeoutError:
-            return None
+        key = (id(self), *lake.versions(*self._tables).values())
+        found: T | None = self._answers.cache.later(key, lambda: self._compute(lake))
+        return found

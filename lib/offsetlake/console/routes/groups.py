@@ -12,7 +12,7 @@ from fastapi.responses import RedirectResponse
 
 from offsetlake.console.access import Reader, Visitor
 from offsetlake.console.answers import Answers
-from offsetlake.console.drawing import Drawing, draw
+from offsetlake.console.drawing import draw
 from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import Text, Times
 from offsetlake.console.state import PAGE_ROWS, PageState, command_line
@@ -29,16 +29,12 @@ _EVENTS = (("commit", "commits"), ("reset_back", "set back"), ("tombstone", "del
 def add_routes(app: FastAPI, answers: Answers, lake: str, policy: RetentionPolicy) -> None:
     """Add the routes; commands on the pages name `lake`, and offsets expire with `policy`."""
 
-    def _drawing(shown: PageState, visitor: Visitor) -> Drawing | None:
-        timeline = answers.timeline() if visitor.access.sees_all() else None  # it counts the commits of all groups
-        return None if timeline is None else draw(timeline, [shown.at_ms, shown.second_ms])
-
     @app.get("/")
     def groups(
         visitor: Reader, times: Times, q: Text = "", state: Text = "", sort: Text = "group_id", page: int = 1
     ) -> Response:
         shown = replace(times, q=q, state=state, sort=sort, page=page)
-        rows, total = answers.groups(shown, visitor)
+        rows, total = answers.groups(shown, visitor) or (None, 0)
         if shown.second:
             command = command_line("diff", **shown.span_options, lake=lake)
         else:
@@ -46,9 +42,9 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, policy: RetentionPolic
                 "groups", group=shown.pattern, state=state or None, as_of=shown.at or None, lake=lake
             )
         more = total > page * PAGE_ROWS
-        return page_response(
-            "groups.html", shown, command, rows=rows.to_pylist(), total=total, more=more, states=STATES,
-            timeline=_drawing(shown, visitor),
+        return _page(
+            answers, "groups.html", shown, visitor, command, rows=None if rows is None else rows.to_pylist(),
+            total=total, more=more, states=STATES,
             has_attention=visitor.access.sees_all() and replace(shown, sort="group_id", page=1) == PageState(),
         )  # fmt: skip
 
@@ -71,8 +67,8 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, policy: RetentionPolic
         else:
             command = command_line("offsets", group=group, as_of=shown.at or None, lake=lake)
         more = total > page * PAGE_ROWS
-        return page_response(
-            "group.html", shown, command, rows=rows, total=total, more=more, timeline=_drawing(shown, visitor),
+        return _page(
+            answers, "group.html", shown, visitor, command, rows=rows, total=total, more=more,
             described=described, members=members[:_MAX_MEMBERS],
             expiry={(row["topic"], row["partition"]): row for row in expiring},
             changes=changes, has_views=has_views, all_changes=all_notable,
@@ -95,10 +91,22 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, policy: RetentionPolic
         commits, more = answers.commits(shown, visitor)
         command = command_line("history", group=group, topic=topic, partition=partition, lake=lake)
         rows = commits.to_pylist()
-        return page_response(
-            "partition.html", shown, command, rows=rows, more=more, events=_EVENTS, timeline=_drawing(shown, visitor),
+        return _page(
+            answers, "partition.html", shown, visitor, command, rows=rows, more=more, events=_EVENTS,
             charted=[(topic, partition)],
         )  # fmt: skip
+
+
+def _page(answers: Answers, template: str, shown: PageState, visitor: Visitor, command: str, **values: Any) -> Response:
+    """Return a page with the time of the log, which loads itself again until all of its answers are computed."""
+    timeline, is_complete = None, True
+    if visitor.access.sees_all():  # the timeline counts the commits of all groups
+        timeline, is_complete = answers.timeline()
+    drawing = None if timeline is None else draw(timeline, [shown.at_ms, shown.second_ms])
+    response = page_response(template, shown, command, timeline=drawing, **values)
+    if not is_complete or values["rows"] is None:
+        response.headers["Refresh"] = "1"
+    return response
 
 
 def _share_groups(group: str, lake: Lake) -> pa.Table:

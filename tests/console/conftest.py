@@ -1,0 +1,14 @@
+"""The pages of the console in tests wait for their answers, however busy the machine is."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from offsetlake.console import answer_cache
+
+
+@pytest.fixture(scope="session", autouse=True)
+def waiting_pages() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(answer_cache, "MAX_WAIT_SECONDS", 300.0)
+        yield

@@ -1,0 +1,92 @@
+"""Answers are computed once for all who ask, dropped by size, and never delay a page."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from offsetlake.console import answer_cache, answers
+from offsetlake.console.answer_cache import AnswerCache
+from offsetlake.lake.lake import Lake
+from offsetlake.queries import questions
+from support.console.served import get, served
+from support.queries.lakes import commit, small_lake
+
+
+def test_equal_questions_have_one_computation() -> None:
+    cache, may_end, calls = AnswerCache(), threading.Event(), list[int]()
+
+    def compute() -> int:
+        calls.append(1)
+        may_end.wait()
+        return 7
+
+    with ThreadPoolExecutor(8) as askers:
+        asked = [askers.submit(cache.get, ("a",), compute) for _ in range(8)]
+        may_end.set()
+        assert [future.result() for future in asked] == [7] * 8
+    assert cache.get(("a",), compute) == 7
+    assert calls == [1]
+
+
+def test_the_answers_used_least_recently_are_dropped_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer_cache, "MAX_BYTES", 1_000_000)
+    cache, calls = AnswerCache(), list[int]()
+
+    def rows(number: int) -> np.ndarray:
+        calls.append(number)
+        return np.full(50_000, number)  # 400 kB
+
+    for number in (1, 2, 1, 3, 1, 2):
+        assert cache.get((number,), lambda number=number: rows(number))[0] == number
+    assert calls == [1, 2, 3, 2]
+
+
+def test_a_failure_is_not_kept() -> None:
+    cache = AnswerCache()
+    with pytest.raises(ZeroDivisionError):
+        cache.get(("a",), lambda: 1 // 0)
+    assert cache.get(("a",), lambda: 1) == 1
+
+
+def test_the_oldest_of_too_many_slow_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer_cache, "MAX_WAIT_SECONDS", 0.0)
+    cache, may_end, computed = AnswerCache(), threading.Event(), list[int]()
+
+    def compute(number: int) -> int:
+        may_end.wait()
+        computed.append(number)
+        return number
+
+    for number in range(20):
+        assert cache.later((number,), lambda number=number: compute(number)) is None
+    may_end.set()
+    monkeypatch.setattr(answer_cache, "MAX_WAIT_SECONDS", 300.0)
+    assert cache.later((19,), lambda: compute(19)) == 19
+    assert computed[-8:] == [*range(12, 20)]
+    assert len(computed) < 20
+
+
+@pytest.mark.slow
+def test_the_page_of_groups_does_not_wait_for_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake, may_end = small_lake(tmp_path, offset_commits=[commit(1, 1, log_timestamp=1)]), threading.Event()
+    original = questions.groups
+
+    def slowly(opened: Lake) -> object:
+        may_end.wait()
+        return original(opened)
+
+    monkeypatch.setattr(answers.questions, "groups", slowly)
+    monkeypatch.setattr(answer_cache, "MAX_WAIT_SECONDS", 0.0)
+    with served(lake.location.path) as port:
+        try:
+            first = get(port, "/")
+            assert (first.status, first.headers["refresh"]) == (200, "1")
+            assert "are being computed" in first.text
+        finally:
+            may_end.set()
+        while "refresh" in (answer := get(port, "/")).headers:
+            assert answer.status == 200
+        assert "0 groups" in answer.text
