@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Any
 # 6 s instead of 2 s with the allocator of the C library. Child processes inherit the setting.
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
+# The allocator in delta-rs keeps freed memory for 10 s, and longer if no query follows. With 0.2 s, the first page of
+# the console over ten million offsets leaves 120 MB less, in the same time.
+os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:200,muzzy_decay_ms:0")
+
 if TYPE_CHECKING:
     from offsetlake.lake.sql.spark_views import register_views
     from offsetlake.pipeline.compact.snapshot import open_snapshot

@@ -108,3 +108,12 @@ def test_lag_of_a_pattern_reads_the_log_partitions_of_its_groups(lake: Lake) -> 
     assert lag_of_partitions(lake, "a")["lag"].to_pylist() == [48]
     remove(lake, "transaction_markers", "log_partition", 4)
     assert lag_of_partitions(lake, "a")["lag"].to_pylist() == [48]
+
+
+def test_log_partitions_of_many_groups_are_read_at_once(lake: Lake) -> None:
+    known = {name: log_partitions_of(lake, [name]) for name in ("none", "a", "z")}
+    for name in ("1", "2", "3", "4"):
+        assert log_partitions_of(lake, [name]) == []
+    assert {name: log_partitions_of(lake, [name]) for name in known} == known
+    assert log_partitions_of(lake, ["a", "z"]) == [0, 4]
+    assert log_partitions_of(lake, []) == []

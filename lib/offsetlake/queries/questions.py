@@ -6,11 +6,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.errors import BadRequest, NotInLake
-from offsetlake.lake.files import active_files
 from offsetlake.lake.history_cuts import Scope, last_cut
 from offsetlake.lake.history_files import smallest
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.statements import statement
+from offsetlake.queries.group_places import group_places
 from offsetlake.rules import policy
 from offsetlake.util.times import to_iso
 
@@ -26,9 +26,6 @@ _BEFORE_AUDIT_EVENTS = """(SELECT log_partition, log_offset, log_offset AS last_
   CAST(NULL AS STRING) AS what,
   CAST(NULL AS STRING) AS principal, CAST(NULL AS STRING) AS client_id, CAST(NULL AS STRING) AS address
   FROM offset_commits WHERE FALSE)"""  # in a lake that is not upgraded yet
-
-_MAX_KNOWN = 256
-_KNOWN_PARTITIONS: dict[tuple[frozenset[str], frozenset[str]], list[int]] = {}
 
 
 def offsets(lake: Lake, group_id: str | None = None, topic: str | None = None, limit: int | None = None) -> pa.Table:
@@ -75,25 +72,8 @@ def known_groups(lake: Lake, pattern: str) -> list[str]:
 
 
 def log_partitions_of(lake: Lake, groups: Collection[str]) -> list[int]:
-    """Return the log partitions with commits of groups: one each, unless partitions were added to the log topic.
-
-    The answers for _MAX_KNOWN questions are kept: they are determined by the files of history, which do not change.
-    """
-    key = (frozenset(groups), frozenset(file["path"] for file in active_files(lake, "offset_commits")))
-    partitions = _KNOWN_PARTITIONS.get(key)
-    if partitions is None:
-        partitions = _log_partitions_of(lake, groups)
-        if len(_KNOWN_PARTITIONS) >= _MAX_KNOWN:
-            _KNOWN_PARTITIONS.clear()
-        _KNOWN_PARTITIONS[key] = partitions
-    return [*partitions]
-
-
-def _log_partitions_of(lake: Lake, groups: Collection[str]) -> list[int]:
-    names = ", ".join(map(quoted, groups)) or "NULL"
-    sql = f"SELECT DISTINCT log_partition FROM offset_commits WHERE group_id IN ({names})"  # noqa: S608
-    partitions: list[int] = lake.query(sql, "offset_commits")["log_partition"].to_pylist()
-    return sorted(partitions)
+    """Return the log partitions with commits of groups: one each, unless partitions were added to the log topic."""
+    return group_places(lake, groups, f"group_id IN ({', '.join(map(quoted, groups)) or 'NULL'})")
 
 
 def log_partitions_like(lake: Lake, pattern: str) -> list[int]:
