@@ -12,7 +12,7 @@ import pytest
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.decided import decided_until
-from offsetlake.queries.lag import lag_of_groups, lag_of_partitions
+from offsetlake.queries.lag import lag_by_group, lag_of_groups, lag_of_partitions
 from offsetlake.queries.lag_over_time import lag_over_time
 from offsetlake.rules.windows import newest_commits
 from support.command_line import Run
@@ -104,6 +104,7 @@ def test_partitions_worst_first(lake: Lake) -> None:
 
 def test_groups_worst_first(lake: Lake) -> None:
     found = lag_of_groups(lag_of_partitions(lake)).to_pylist()
+    assert lag_by_group(lake).to_pylist() == found
     names = ("group_id", "status", "lag", "lag_ms", "partitions", "not_ok", "topic", "partition")
     assert [tuple(row[name] for name in names) for row in found] == [
         ("stopped", "STOP", 90, None, 1, 1, "t", 0),

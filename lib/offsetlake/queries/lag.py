@@ -129,6 +129,30 @@ def lag_of_groups(partitions: pa.Table) -> pa.Table:
     | not_ok     | number of them with an alarm: WARN, STOP, STALL or REWIND |
     | topic, partition | the worst partition |
     """
+    return _worst_first(_of_groups(partitions), ["group_id"])
+
+
+def lag_by_group(lake: Lake) -> pa.Table:
+    """Return `lag_of_groups` of all groups, for some log partitions at a time, in memory for these.
+
+    Raises BadRequest as `lag_of_partitions`.
+    """
+    run = newest_asked(lake)
+    if run is None:
+        raise _nothing_asked(lake, None)
+    current, recorded = ends_asked_by(lake, run), RecordedEnds(lake, run)
+    parts = [
+        _of_groups(_worst_first(_lag(windows, current, recorded, None), KEY))
+        for windows in _windows(lake, run, None, None)
+    ]
+    groups = pa.concat_tables(parts) if parts else None
+    if groups is None or len(pc.unique(groups["group_id"])) < groups.num_rows:  # partitions were added to the log topic
+        return lag_of_groups(lag_of_partitions(lake))
+    return _worst_first(groups, ["group_id"])
+
+
+def _of_groups(partitions: pa.Table) -> pa.Table:
+    """Return the rows of `lag_of_groups`, with the severity instead of the status, in any order."""
     severity = pc.index_in(partitions["status"], pa.array(STATUSES))
     severity = pc.if_else(pc.is_null(partitions["end_offset"]), _END_UNKNOWN, severity)
     beyond = pc.and_(pc.greater(partitions["lag"], 0), pc.is_null(partitions["lag_ms"]))
@@ -153,7 +177,7 @@ def lag_of_groups(partitions: pa.Table) -> pa.Table:
     ]
     groups = pa.table(columns).group_by("group_id", use_threads=False).aggregate(of_groups).rename_columns(names)
     known = pc.if_else(pc.equal(groups["lag_ms"], _LONGER_THAN_KNOWN), None, groups["lag_ms"])
-    return _worst_first(groups.set_column(names.index("lag_ms"), "lag_ms", known), ["group_id"])
+    return groups.set_column(names.index("lag_ms"), "lag_ms", known)
 
 
 def behind(lags: pa.Table) -> list[str | None]:

@@ -17,7 +17,7 @@ from offsetlake.lake.log_ends import newest_asked
 from offsetlake.lake.sql.views import views
 from offsetlake.queries.audits import audit
 from offsetlake.queries.cycles import as_texts, list_cycles
-from offsetlake.queries.lag import behind, lag_of_groups, lag_of_partitions, shown_status
+from offsetlake.queries.lag import behind, lag_by_group, shown_status
 from offsetlake.queries.questions import like
 
 _COMMITTERS = "commit_rate"
@@ -122,7 +122,7 @@ def _page(
 def _lag(lake: Lake) -> pa.Table:
     if newest_asked(lake) is None:
         return pa.table({"group_id": pa.array([], pa.string())})
-    rows = lag_of_groups(lag_of_partitions(lake))
+    rows = lag_by_group(lake)
     rows = rows.append_column("behind", pa.array(behind(rows), pa.string()))
     return rows.set_column(rows.column_names.index("status"), "status", pa.array(shown_status(rows), pa.string()))
 
