@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offsetlake.errors import BadRequest
+from offsetlake.errors import BadRequest, NotInLake
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.decided import decided_until
 from offsetlake.queries.lag import lag_by_group, lag_of_groups, lag_of_partitions
@@ -105,6 +105,9 @@ def test_partitions_worst_first(lake: Lake) -> None:
 def test_groups_worst_first(lake: Lake) -> None:
     found = lag_of_groups(lag_of_partitions(lake)).to_pylist()
     assert lag_by_group(lake).to_pylist() == found
+    assert lag_by_group(lake, "[m-o]*").to_pylist() == [row for row in found if row["group_id"] in ("moved", "orphan")]
+    with pytest.raises(NotInLake, match="no group like 'x' has an offset"):
+        lag_by_group(lake, "x")
     names = ("group_id", "status", "lag", "lag_ms", "partitions", "not_ok", "topic", "partition")
     assert [tuple(row[name] for name in names) for row in found] == [
         ("stopped", "STOP", 90, None, 1, 1, "t", 0),

@@ -74,9 +74,7 @@ def lag_of_partitions(
     current, recorded = ends_asked_by(lake, run), RecordedEnds(lake, run)
     parts = [_lag(windows, current, recorded, now) for windows in _windows(lake, run, pattern, topic)]
     if not parts:
-        like = "" if pattern is None else f" like {pattern!r}"
-        of_topic = "" if topic is None else f" of topic {topic!r}"
-        raise NoOffset(f"no group{like} has an offset{of_topic}, as far as the lake {lake.location} has read")
+        raise _nothing_found(lake, pattern, topic)
     return _worst_first(pa.concat_tables(parts), KEY)
 
 
@@ -132,8 +130,8 @@ def lag_of_groups(partitions: pa.Table) -> pa.Table:
     return _worst_first(_of_groups(partitions), ["group_id"])
 
 
-def lag_by_group(lake: Lake) -> pa.Table:
-    """Return `lag_of_groups` of all groups, for some log partitions at a time, in memory for these.
+def lag_by_group(lake: Lake, pattern: str | None = None) -> pa.Table:
+    """Return `lag_of_groups` of all groups, or those like `pattern`, for some log partitions at a time, in less memory.
 
     Raises BadRequest as `lag_of_partitions`.
     """
@@ -143,11 +141,13 @@ def lag_by_group(lake: Lake) -> pa.Table:
     current, recorded = ends_asked_by(lake, run), RecordedEnds(lake, run)
     parts = [
         _of_groups(_worst_first(_lag(windows, current, recorded, None), KEY))
-        for windows in _windows(lake, run, None, None)
+        for windows in _windows(lake, run, pattern, None)
     ]
-    groups = pa.concat_tables(parts) if parts else None
-    if groups is None or len(pc.unique(groups["group_id"])) < groups.num_rows:  # partitions were added to the log topic
-        return lag_of_groups(lag_of_partitions(lake))
+    if not parts:
+        raise _nothing_found(lake, pattern)
+    groups = pa.concat_tables(parts)
+    if len(pc.unique(groups["group_id"])) < groups.num_rows:  # partitions were added to the topic of the log
+        return lag_of_groups(lag_of_partitions(lake, pattern))
     return _worst_first(groups, ["group_id"])
 
 
@@ -219,6 +219,12 @@ def _windows(lake: Lake, run: int, pattern: str | None, topic: str | None) -> It
         windows = newest_commits(rows)
         if len(windows.counts):
             yield windows
+
+
+def _nothing_found(lake: Lake, pattern: str | None, topic: str | None = None) -> NoOffset:
+    like = "" if pattern is None else f" like {pattern!r}"
+    of_topic = "" if topic is None else f" of topic {topic!r}"
+    return NoOffset(f"no group{like} has an offset{of_topic}, as far as the lake {lake.location} has read")
 
 
 def _nothing_asked(lake: Lake, now: int | None) -> BadRequest:

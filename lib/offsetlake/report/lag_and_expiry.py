@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.pipeline.expire.what_if import what_if
-from offsetlake.queries.lag import NoOffset, behind, lag_of_groups, lag_of_partitions, shown_status
+from offsetlake.queries.lag import NoOffset, behind, lag_by_group, shown_status
 from offsetlake.queries.lag_over_time import lag_over_time
 from offsetlake.queries.questions import like
 from offsetlake.report import pictures
@@ -32,7 +32,7 @@ _ADVICE = {
 def lags(scope: Scope) -> pa.Table:
     """Return the lag of each group, the worst first; no rows if the groups have no offsets."""
     try:
-        return lag_of_groups(lag_of_partitions(scope.lake, scope.pattern))
+        return lag_by_group(scope.lake, scope.pattern)
     except NoOffset:
         return pa.table({})
     finally:
