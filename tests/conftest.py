@@ -2,6 +2,7 @@
 
 import faulthandler
 import gc
+import logging
 import os
 import signal
 from collections.abc import Generator, Iterator
@@ -128,6 +129,7 @@ def _limited(item: pytest.Item) -> Generator[None, object, object]:
         return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
+        assert not logging.root.manager.disable, "logging is disabled for all later tests"
 
 
 def _group(item: pytest.Item) -> str:

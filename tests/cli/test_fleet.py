@@ -288,8 +288,12 @@ def test_an_interruption_ends_all_processes(tmp_path: Path, monkeypatch: pytest.
 def test_an_interruption_during_a_fork_is_not_lost(tmp_path: Path) -> None:
     armed = [True]
     os.register_at_fork(after_in_parent=lambda: armed and armed.pop() and signal.raise_signal(signal.SIGINT))
-    with pytest.raises(KeyboardInterrupt):
-        for_each(["a"], lambda _name, _folder: None, tmp_path, lambda _done, _total: None)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # that of a command also disables logging
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            for_each(["a"], lambda _name, _folder: None, tmp_path, lambda _done, _total: None)
+    finally:
+        signal.signal(signal.SIGINT, handler)
     assert not armed
 
 
