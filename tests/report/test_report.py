@@ -299,15 +299,17 @@ def test_sizes_on_the_page_have_the_same_unit(page: Page) -> None:
 
 
 @pytest.mark.parametrize("max_groups", [1, 2])
-def test_results_from_a_copy_of_the_records_are_those_of_the_table(
+def test_results_from_portions_of_a_copy_of_the_records_are_those_of_the_table(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, max_groups: int
 ) -> None:
     """One group has less than half of the records, which are copied; two have more, so that the table is read."""
     monkeypatch.setattr(numbers, "MAX_BUSIEST_GROUPS", max_groups)
+    monkeypatch.setattr(numbers, "MAX_PORTION_RECORDS", 1)
     scope = find_scope(lake, None, None)
     busiest = numbers.busiest_groups(scope)
-    whole = numbers.BusiestGroups(busiest.groups, lake.delta_table("offset_commits"))
+    whole = numbers.BusiestGroups(busiest.groups, lake.delta_table("offset_commits"), [busiest.names])
     assert busiest.names == ["chatty", "steady"][:max_groups]
+    assert busiest.portions == [[name] for name in busiest.names]
     is_copy = Path(busiest.commits.table_uri) != Path(whole.commits.table_uri)
     assert is_copy == (max_groups == 1)
     assert numbers.over_time(scope, busiest) == numbers.over_time(scope, whole)

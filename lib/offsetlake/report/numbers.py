@@ -1,6 +1,6 @@
 """The queries of a report. Each result has only the rows that are shown, or a few per group that is shown."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,10 @@ from offsetlake.queries.questions import quoted
 from offsetlake.report.scope import MAX_GROUPS, Scope
 
 MAX_BUSIEST_GROUPS = 200
-"""The maximum number of groups whose commits are read one by one, which bounds the memory."""
+"""The maximum number of groups whose commits are read one by one, which bounds the time."""
+
+MAX_PORTION_RECORDS = 500_000
+"""The maximum number of records that a view compares at once, which bounds the memory; a single group may have more."""
 
 _DAY_MS = 86_400_000
 
@@ -30,10 +33,12 @@ class BusiestGroups:
     Attributes:
         groups: The result of `growth_by_group`, the busiest group first.
         commits: A temporary copy of their rows of `offset_commits` and of all commits in parts, or the table itself.
+        portions: Their names, divided so that a portion has at most MAX_PORTION_RECORDS rows or is a single group.
     """
 
     groups: pa.Table
     commits: DeltaTable
+    portions: Sequence[Sequence[str]]
 
     @property
     def names(self) -> list[str]:
@@ -45,6 +50,17 @@ class BusiestGroups:
         """Return an SQL engine that spills to disk, with a view over the copied records."""
         return scope.lake.engine([view], {}, settings=SPILLING, replacements={"offset_commits": self.commits})
 
+    def by_portion(self, scope: Scope, view: str, order: str, select: Callable[[str], str]) -> pa.Table:
+        """Return the rows, which are few, of a query over a view for each portion, sorted by an ORDER BY.
+
+        `select` returns the query for the groups that satisfy an SQL condition.
+        """
+        engine, found = self.engine(scope, view), PartedAnswer(order)
+        for names in self.portions:
+            found.add(engine.stream(select(_is_one_of(names))))
+        rows = found.answer()
+        return pa.Table.from_batches(rows.to_batches(MAX_BUSIEST_GROUPS), rows.schema)
+
 
 def busiest_groups(scope: Scope) -> BusiestGroups:
     """Return the MAX_BUSIEST_GROUPS groups with the most commits.
@@ -53,16 +69,32 @@ def busiest_groups(scope: Scope) -> BusiestGroups:
     """
     groups = growth_by_group(scope, "commits", MAX_BUSIEST_GROUPS)
     groups = groups.filter(pc.greater(groups["commits"], 0))
-    if 2 * (pc.sum(groups["records"]).as_py() or 0) > scope.lake.count("offset_commits"):
-        return BusiestGroups(groups, scope.lake.delta_table("offset_commits"))
+    table = scope.lake.delta_table("offset_commits")
     condition = _is_one_of(groups["group_id"].to_pylist())
-    copy = PartedAnswer("log_offset")
-    copy.add(
-        scope.lake.engine(["offset_commits"], {}).stream(
-            f"SELECT * FROM offset_commits WHERE {condition} OR commit_id IS NOT NULL"  # noqa: S608
+    if 2 * (pc.sum(groups["records"]).as_py() or 0) <= scope.lake.count("offset_commits"):
+        copy = PartedAnswer("log_offset")
+        copy.add(
+            scope.lake.engine(["offset_commits"], {}).stream(
+                f"SELECT * FROM offset_commits WHERE {condition} OR commit_id IS NOT NULL"  # noqa: S608
+            )
         )
+        table = copy.answer().table
+    counts = Engine({"commits": table}).query(
+        f"SELECT group_id, count(*) AS records FROM commits WHERE {condition} GROUP BY group_id ORDER BY group_id"  # noqa: S608
     )
-    return BusiestGroups(groups, copy.answer().table)
+    return BusiestGroups(groups, table, _portions(counts))
+
+
+def _portions(counts: pa.Table) -> list[list[str]]:
+    portions: list[list[str]] = []
+    size = MAX_PORTION_RECORDS
+    for row in counts.to_pylist():
+        size += row["records"]
+        if size > MAX_PORTION_RECORDS:
+            portions.append([])
+            size = row["records"]
+        portions[-1].append(row["group_id"])
+    return portions or [[]]
 
 
 def over_time(scope: Scope, busiest: BusiestGroups) -> pa.Table:
@@ -96,39 +128,45 @@ def worst_committers(scope: Scope, busiest: BusiestGroups) -> pa.Table:
     Columns: group_id, commits, redundant, busiest_hour_commits.
     """
     first_day = scope.from_ms - scope.from_ms % _DAY_MS
-    return busiest.engine(scope, "commit_rate").query(
-        f"""
+    order = "redundant DESC, commits DESC, group_id"
+    return busiest.by_portion(
+        scope,
+        "commit_rate",
+        order,
+        lambda names: (
+            f"""
         SELECT group_id, sum(commits) AS commits, sum(redundant) AS redundant,
           max(busiest_hour_commits) AS busiest_hour_commits
-        FROM commit_rate WHERE day_timestamp BETWEEN {first_day} AND {scope.until_ms} AND {_is_one_of(busiest.names)}
-        GROUP BY group_id ORDER BY redundant DESC, commits DESC, group_id LIMIT {MAX_GROUPS}"""  # noqa: S608
-    )
+        FROM commit_rate WHERE day_timestamp BETWEEN {first_day} AND {scope.until_ms} AND {names}
+        GROUP BY group_id ORDER BY {order} LIMIT {MAX_GROUPS}"""  # noqa: S608
+        ),
+    ).slice(0, MAX_GROUPS)
 
 
 def worst(scope: Scope, view: str, busiest: BusiestGroups, condition: str = "true") -> dict[str, Any] | None:
     """Return the first row of a view for the busiest groups in the period, and as `matches` the number of rows."""
     definition = views()[view]
     in_period = f"{definition.since} BETWEEN {scope.from_ms} AND {scope.until_ms}"
-    rows = (
-        busiest.engine(scope, view)
-        .query(
+    rows = busiest.by_portion(
+        scope,
+        view,
+        definition.order,
+        lambda names: (
             f"""
-        SELECT *, count(*) OVER () AS matches FROM {view}
-        WHERE {condition} AND {in_period} AND {_is_one_of(busiest.names)}
-        ORDER BY {definition.order} LIMIT 1""",  # noqa: S608
-        )
-        .to_pylist()
-    )
-    return rows[0] if rows else None
+        SELECT *, count(*) OVER () AS matches FROM {view} WHERE {condition} AND {in_period} AND {names}
+        ORDER BY {definition.order} LIMIT 1"""  # noqa: S608
+        ),
+    ).to_pylist()
+    return {**rows[0], "matches": sum(row["matches"] for row in rows)} if rows else None
 
 
 def worst_orphan(scope: Scope) -> dict[str, Any] | None:
     """Return the first row of the view `orphan_groups`, and as `matches` the number of rows."""
-    rows = scope.lake.query(
+    engine = scope.lake.engine(["orphan_groups"], {}, settings=SPILLING)
+    rows = engine.query(
         f"""
         SELECT *, count(*) OVER () AS matches FROM orphan_groups WHERE {scope.group_condition}
-        ORDER BY {views()["orphan_groups"].order} LIMIT 1""",  # noqa: S608
-        "orphan_groups",
+        ORDER BY {views()["orphan_groups"].order} LIMIT 1"""  # noqa: S608
     ).to_pylist()
     return rows[0] if rows else None
 
