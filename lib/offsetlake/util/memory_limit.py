@@ -17,9 +17,9 @@ _STATM = Path("/proc/self/statm")
 
 @contextmanager
 def limited(
-    exit_code: int, explanation: str, clean_up: Callable[[], None], max_growth_bytes: int = MAX_GROWTH_BYTES
+    exit_code: int, explanation: str, clean_up: Callable[[], None], max_growth_bytes: int | None = None
 ) -> Iterator[None]:
-    """Exit in an orderly way if the process grows by more than `max_growth_bytes` during the block.
+    """Exit in an orderly way if the process grows by more than `max_growth_bytes`, by default MAX_GROWTH_BYTES.
 
     The query engine limits sorts, joins and aggregations itself, but not results and some window functions. Before the
     operating system kills the process, this writes `explanation` to standard error, calls `clean_up` and exits with
@@ -28,7 +28,7 @@ def limited(
     if not _STATM.exists():
         yield
         return
-    max_bytes, done = _resident_bytes() + max_growth_bytes, threading.Event()
+    max_bytes, done = _resident_bytes() + (max_growth_bytes or MAX_GROWTH_BYTES), threading.Event()
 
     def watch() -> None:
         while not done.wait(_INTERVAL_SECONDS):
