@@ -1,20 +1,15 @@
-"""The process that computes the content of a report or the results of checks, forked as those of queries are.
+"""The process that computes the content of a report or the results of checks, forked by `offsetlake.console.forked`.
 
-A request is JSON with the fields `part` (`report` or `checks`), `lake`, `policy`, `max_seconds` and `folder`, the one
-for what queries spill. An answer has the fields of `content.Live`; or `error`, a sentence.
+A request has the fields `part` (`report` or `checks`), `lake` and `policy`. An answer has the fields of `content.Live`.
 """
 
-import json
-import os
-import signal
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from multiprocessing.connection import Connection
 from typing import Any
 
 from offsetlake.checks.expectations import MAX_CHECKED_ROWS, evidence, first_run, pinned, read_suites
-from offsetlake.errors import NotEnoughMemory, OffsetlakeError
+from offsetlake.console import forked
 from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.engine import limited_memory
@@ -22,20 +17,12 @@ from offsetlake.rules.policy import Override, RetentionPolicy
 
 
 def answer(request: str, sending: Connection) -> None:
-    """Answer a request, and end this process; its exit code is that of NotEnoughMemory if it needs too much."""
-    fields = json.loads(request)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the console, which ends this process
-    signal.alarm(fields.pop("max_seconds"))  # ends this process also if the console was killed
-    tempfile.tempdir = fields.pop("folder")
-    with limited_memory():
-        try:
-            found = _PARTS[fields.pop("part")](**fields)
-        except NotEnoughMemory as error:
-            os._exit(error.exit_code)
-        except OffsetlakeError as error:
-            found = {"error": str(error)}
-        sending.send_bytes(json.dumps(found).encode())
-    os._exit(0)  # without waiting for the threads of the engine
+    """Answer a request, and end this process."""
+    forked.answer(_compute, request, sending, limited_memory())
+
+
+def _compute(part: str, lake: str, policy: Mapping[str, Any]) -> dict[str, Any]:
+    return _PARTS[part](lake, policy)
 
 
 def _report(lake: str, policy: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,23 +1,20 @@
 """The content of the report of a lake, live: computed anew in the background when a table has changed."""
 
-import contextlib
 import json
-import multiprocessing
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from offsetlake.console import forked
 from offsetlake.console.answers import Answers
 from offsetlake.console.live import child
-from offsetlake.console.sql.queries import prepare
 from offsetlake.errors import NotEnoughMemory, OffsetlakeError
 from offsetlake.rules.policy import RetentionPolicy
 
 _MAX_SECONDS = 1800
 _ONE_AT_A_TIME = threading.Semaphore(1)
-_PROCESSES = multiprocessing.get_context("forkserver")
 _Row = Mapping[str, Any]
 
 
@@ -81,23 +78,21 @@ class LiveContent:
 
 def _run(request: Mapping[str, object]) -> Live:
     """Return the answer of a process; raise OffsetlakeError if it has none."""
-    prepare()
     with tempfile.TemporaryDirectory(prefix="offsetlake-live-") as folder:
-        receiving, sending = _PROCESSES.Pipe(duplex=False)
         fields = {**request, "folder": folder, "max_seconds": _MAX_SECONDS}
-        process = _PROCESSES.Process(target=child.answer, args=(json.dumps(fields), sending), daemon=True)
-        process.start()
-        sending.close()
-        with receiving, contextlib.suppress(EOFError):
-            answer = json.loads(receiving.recv_bytes())
-            process.join()
-            if "error" in answer:
-                raise OffsetlakeError(answer["error"])
-            return Live(**answer)
+        process, receiving = forked.start(child.answer, fields)
+        found = forked.receive(receiving)
         process.join()
     if process.exitcode == NotEnoughMemory.exit_code:
         raise NotEnoughMemory(
             "The content of this page needs more memory than a query may use: `offsetlake report --group PATTERN` "
             "writes a report about some groups."
         )
-    raise OffsetlakeError(f"The process that computes the content of the report ended with code {process.exitcode}.")
+    if not found:
+        raise OffsetlakeError(
+            f"The process that computes the content of the report ended with code {process.exitcode}."
+        )
+    answer = json.loads(found)
+    if "error" in answer:
+        raise OffsetlakeError(answer["error"])
+    return Live(**answer)

@@ -9,18 +9,11 @@ from typing import NamedTuple
 
 from fastapi import FastAPI, Request, Response
 
+from offsetlake.console import forked
 from offsetlake.console.access import ReaderOfAll
 from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import Text
-from offsetlake.console.sql.queries import (
-    MAX_CSV_ROWS,
-    MAX_ROWS,
-    MAX_SECONDS,
-    Queries,
-    Result,
-    marked_position,
-    prepare,
-)
+from offsetlake.console.sql.queries import MAX_CSV_ROWS, MAX_ROWS, MAX_SECONDS, Queries, Result, marked_position
 from offsetlake.console.state import PageState
 from offsetlake.errors import BadRequest, NotEnoughMemory
 from offsetlake.lake.definitions import TABLES, definition
@@ -76,7 +69,7 @@ def add_routes(app: FastAPI, location: LakeLocation) -> None:
         state = SqlState(statement=statement.replace("\r\n", "\n").strip(), form=form)
         result, problem = None, ""
         if not state.statement:
-            await asyncio.to_thread(prepare)
+            await asyncio.to_thread(forked.prepare)
         else:
             try:
                 result = await queries.run(state.statement, MAX_ROWS, request.is_disconnected)

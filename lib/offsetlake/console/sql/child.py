@@ -1,19 +1,16 @@
-"""The process of one query, forked from a process that has loaded this module and has not used delta-rs.
+"""The process of one query, forked by `offsetlake.console.forked`, which loads this module once for all.
 
-A request is JSON with the fields `lake`, `statement`, `max_rows`, `max_bytes`, `max_seconds` and `folder`, the one for
-what the query spills. An answer has `names`, those of the columns, `numeric`, which of them are numbers, `rows`, the
-first rows, and `total`, the number of all rows; or `error`, a sentence.
+A request has the fields `lake`, `statement`, `max_rows` and `max_bytes`. An answer has `names`, those of the columns,
+`numeric`, which of them are numbers, `rows`, the first rows, and `total`, the number of all rows.
 """
 
 import json
-import os
-import signal
-import tempfile
 from multiprocessing.connection import Connection
 
 import pyarrow as pa
 
-from offsetlake.errors import NotEnoughMemory, OffsetlakeError
+from offsetlake.console import forked
+from offsetlake.errors import NotEnoughMemory
 from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.lake.sql.engine import MEMORY_LIMIT, SPILLING
 from offsetlake.lake.sql.select import select
@@ -29,22 +26,10 @@ views()  # parsed once, for all queries
 
 
 def answer(request: str, sending: Connection) -> None:
-    """Answer a request, and end this process; its exit code is that of NotEnoughMemory if it needs too much."""
-    fields = json.loads(request)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the console, which kills this process
-    signal.alarm(fields.pop("max_seconds"))  # ends this process also if the console was killed
-    tempfile.tempdir = fields.pop("folder")
-    with limited(
-        NotEnoughMemory.exit_code, "A query in the console needs too much memory.", _nothing, MAX_GROWTH_BYTES
-    ):
-        try:
-            found = run(**fields)
-        except NotEnoughMemory as error:
-            os._exit(error.exit_code)
-        except OffsetlakeError as error:
-            found = {"error": str(error)}
-        sending.send_bytes(json.dumps(found).encode())
-    os._exit(0)  # without waiting for the threads of the engine
+    """Answer a request, and end this process."""
+    message = "A query in the console needs too much memory."
+    limit = limited(NotEnoughMemory.exit_code, message, _nothing, MAX_GROWTH_BYTES)
+    forked.answer(run, request, sending, limit)
 
 
 def _nothing() -> None:

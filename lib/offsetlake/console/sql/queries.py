@@ -1,15 +1,13 @@
 """Runs queries of visitors in child processes, one at a time, with limits of time, rows and memory."""
 
 import asyncio
-import contextlib
 import json
-import multiprocessing
 import re
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from multiprocessing import forkserver
 
+from offsetlake.console import forked
 from offsetlake.console.sql import child
 from offsetlake.errors import BadRequest, NotEnoughMemory, OffsetlakeError
 from offsetlake.location.locate import LakeLocation
@@ -36,7 +34,7 @@ class Result:
 
 
 class Queries:
-    """Runs one query at a time over a lake; others wait. `prepare` starts what the first query needs."""
+    """Runs one query at a time over a lake; others wait. `forked.prepare` starts what the first query needs."""
 
     def __init__(self, location: LakeLocation) -> None:
         self._location = str(location)
@@ -56,7 +54,7 @@ class Queries:
         await self._turn(is_cancelled)
         try:
             with tempfile.TemporaryDirectory(prefix="offsetlake-sql-") as folder:  # of what the query spills
-                return await _run(json.dumps(request | {"folder": folder}), is_cancelled)
+                return await _run(request | {"folder": folder}, is_cancelled)
         finally:
             self._running.release()
 
@@ -68,28 +66,9 @@ class Queries:
                 raise BadRequest(_CANCELLED)
 
 
-def prepare() -> None:
-    """Start the process from which those of queries are forked: it loads the program once, for all of them."""
-    _PROCESSES.set_forkserver_preload([child.__name__])
-    forkserver.ensure_running()
-
-
-_PROCESSES = multiprocessing.get_context("forkserver")
-
-
-async def _run(request: str, is_cancelled: Callable[[], Awaitable[bool]]) -> Result:
-    receiving, sending = _PROCESSES.Pipe(duplex=False)
-    process = _PROCESSES.Process(target=child.answer, args=(request, sending), daemon=True)
-
-    def answer() -> bytes:
-        """Return the answer of the process, empty if it ends without one."""
-        with receiving, contextlib.suppress(EOFError):
-            return receiving.recv_bytes()
-        return b""
-
-    await asyncio.to_thread(_start, process)
-    sending.close()
-    answering = asyncio.create_task(asyncio.to_thread(answer))
+async def _run(request: Mapping[str, object], is_cancelled: Callable[[], Awaitable[bool]]) -> Result:
+    process, receiving = await asyncio.to_thread(forked.start, child.answer, request)
+    answering = asyncio.create_task(asyncio.to_thread(forked.receive, receiving))
     loop = asyncio.get_running_loop()
     deadline = loop.time() + MAX_SECONDS
     try:
@@ -106,11 +85,6 @@ async def _run(request: str, is_cancelled: Callable[[], Awaitable[bool]]) -> Res
         found = await answering
         await asyncio.to_thread(process.join)
     return _result(found, process.exitcode or 0)
-
-
-def _start(process: "multiprocessing.context.ForkServerProcess") -> None:
-    prepare()
-    process.start()
 
 
 def _result(answer: bytes, exit_code: int) -> Result:
