@@ -6,7 +6,7 @@ ended.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,23 +27,34 @@ DISMISSED = pa.schema({"subject": pa.string(), "group_id": pa.string(), "key": p
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Rows that can be rejected: a function that returns them, at most a number of them, and the columns of the key."""
+    """Rows that can be rejected.
+
+    | Field    | Description |
+    |----------|-------------|
+    | rows     | Returns them, at most a number of them. |
+    | question | The words after `offsetlake` of the command that lists them. |
+    | key      | The columns that identify a row. |
+    """
 
     rows: Callable[[Lake, int | None], pa.Table]
+    question: Sequence[str]
     key: pa.Schema
 
 
 SUBJECTS: Mapping[str, Subject] = {
-    "orphans": Subject(orphans, pa.schema({"group_id": pa.string(), "since_timestamp": pa.int64()})),
+    "orphans": Subject(
+        orphans, ("audit", "orphan_groups"),
+        pa.schema({"group_id": pa.string(), "since_timestamp": pa.int64()}),
+    ),
     "incomplete": Subject(
-        incomplete_commits,
+        incomplete_commits, ("sql", "SELECT * FROM pending_offsets WHERE producer_id IS NULL"),
         pa.schema(
             {"group_id": pa.string(), "topic": pa.string(), "partition": pa.int32(), "log_partition": pa.int32(),
              "log_offset": pa.int64()}
         ),
     ),
     "hanging": Subject(
-        hanging_transactions,
+        hanging_transactions, ("audit", "hanging_transactions"),
         pa.schema(
             {"group_id": pa.string(), "producer_id": pa.int64(), "log_partition": pa.int32(),
              "first_log_offset": pa.int64()}

@@ -38,7 +38,7 @@ class Subject:
 
     title: str
     rows: Callable[[Lake], pa.Table]
-    commands: tuple[tuple[str, ...], ...]
+    commands: Sequence[Sequence[str]]
     advice: str
     key: pa.Schema | None = None
     decisions: Mapping[str, str] = field(default_factory=dict)
@@ -66,7 +66,7 @@ SUBJECTS: Mapping[str, Subject] = {
     "orphans": Subject(
         "Orphans",
         lambda lake: open_rows(lake, "orphans", MAX_LISTED),
-        (("audit", "orphan_groups"),),
+        (KINDS["orphans"].question,),
         "No consumer uses these groups, or their offsets of the unused topics. An approval plans their deletion, as "
         "offsetlake cleanup does, and shows the plan first. Groups with members keep the offsets of other topics.",
         KINDS["orphans"].key,
@@ -75,7 +75,7 @@ SUBJECTS: Mapping[str, Subject] = {
     "incomplete": Subject(
         "Incomplete commits",
         lambda lake: open_rows(lake, "incomplete", MAX_LISTED),
-        (("sql", "SELECT * FROM pending_offsets WHERE producer_id IS NULL"),),
+        (KINDS["incomplete"].question,),
         "Parts of these commits are missing, so they never take effect, but log compaction would delete the values "
         "that are in effect. An approval plans to write these values again, as offsetlake repair does for all "
         "incomplete commits. The log must be one that offsetlake serves.",
@@ -85,7 +85,7 @@ SUBJECTS: Mapping[str, Subject] = {
     "hanging": Subject(
         "Hanging transactions",
         lambda lake: open_rows(lake, "hanging", MAX_LISTED),
-        (("audit", "hanging_transactions"),),
+        (KINDS["hanging"].question,),
         "Offsets of these groups wait for the end of a transaction. offsetlake never aborts one, because only its "
         "coordinator can do so in all of its partitions. Restart the producer: its initialization aborts it. If the "
         "producer is gone, kafka-transactions describe-producers, with the log partition of __consumer_offsets, shows "

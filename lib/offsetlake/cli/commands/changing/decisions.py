@@ -1,5 +1,6 @@
 """`offsetlake reject`: a person decides that planned tombstones are not written."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,12 +21,6 @@ from offsetlake.pipeline.expire import rejections
 _SHOWN = {
     "group_id": 1, "topic": 1, "partition": 1, "committed_offset": 2, "rule": 1, "outcome": 1, "reason": 1,
 }  # fmt: skip
-
-_QUESTIONS = {
-    "orphans": "audit orphan_groups",
-    "incomplete": "sql 'SELECT * FROM pending_offsets WHERE producer_id IS NULL'",
-    "hanging": "audit hanging_transactions",
-}
 
 
 @command(
@@ -89,7 +84,8 @@ def reject(
 
 
 def _reject_rows(context: CommandContext, file: Path, of: str, *, take_back: bool) -> None:
-    selected = read_selection(file, dismissals.SUBJECTS[of].key, _QUESTIONS[of])
+    subject = dismissals.SUBJECTS[of]
+    selected = read_selection(file, subject.key, shlex.join(subject.question))
     lake = Lake.create(open_verified(context.settings.lake).location)
     with Progress() as progress:
         if take_back:
