@@ -67,7 +67,7 @@ class AnswerCache:
             return future
 
     def _cancel_oldest(self) -> None:
-        """Give up answers that may not be needed any more; a page that loads itself again requests them anew."""
+        """Cancel answers that may not be needed any more. A page that still needs one requests it again."""
         self._waiting = [key for key in self._waiting if key in self._answers and not self._answers[key].done()]
         for key in self._waiting[:-_MAX_WAITING]:
             if self._answers[key].cancel():

@@ -215,6 +215,15 @@ class Answers:
         lake = self.open()
         return self.cache.run(lambda: query(lake))
 
+    def later(self, what: str, tables: Sequence[str], compute: Callable[[Lake], T]) -> T | None:
+        """Return an answer about the whole lake, computed again when one of its tables has changed.
+
+        None if it is still being computed. Raises what the function raises.
+        """
+        lake = self.open()
+        found: T | None = self.cache.later((what, *lake.versions(*tables).values()), lambda: compute(lake))
+        return found
+
     def open(self) -> Lake:
         """Return the lake; raise TableChanged if another program changed a table."""
         lake = Lake.open(self._location)

@@ -10,7 +10,6 @@ from offsetlake.console.access import Reader, ReaderOfAll
 from offsetlake.console.answers import Answers
 from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import Text
-from offsetlake.console.slow_answers import SlowAnswer
 from offsetlake.console.state import PAGE_ROWS, PageState, command_line
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import newest_asked
@@ -51,15 +50,11 @@ _QUARANTINE = (
 
 def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
     """Add the routes to an application; commands on the pages name `lake`."""
-    lags = SlowAnswer(answers, ("log_ends", "runs"), _lag)
-    committers = SlowAnswer(
-        answers, ("offset_commits", "runs"), lambda opened: audit(opened, _COMMITTERS, limit=_MAX_COMMITTERS)
-    )
 
     @app.get("/lag")
     def lag(visitor: Reader, q: Text = "", page: int = 1) -> Response:
         state = PageState(q=q, page=page)
-        rows = lags.get()
+        rows = answers.later("lag", ("log_ends", "runs"), _lag)
         rows = None if rows is None else like(visitor.visible(rows), state.pattern)
         command = command_line("lag", group=state.pattern, lake=lake)
         return _page("Lag", _LAG_TEXT, state, "/lag", _LAG, rows, command, "No log end offsets are recorded.")
@@ -67,7 +62,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
     @app.get("/committers")
     def most_commits(visitor: Reader, q: Text = "", page: int = 1) -> Response:
         state = PageState(q=q, page=page)
-        rows = committers.get()
+        rows = answers.later("committers", ("offset_commits", "runs"), _committers)
         rows = None if rows is None else like(visitor.visible(rows), state.pattern)
         command = command_line("audit", _COMMITTERS, group=state.pattern, lake=lake, limit=_MAX_COMMITTERS)
         view = views()[_COMMITTERS]
@@ -117,6 +112,10 @@ def _page(
     if rows is None:
         response.headers["Refresh"] = "1"
     return response
+
+
+def _committers(lake: Lake) -> pa.Table:
+    return audit(lake, _COMMITTERS, limit=_MAX_COMMITTERS)
 
 
 def _lag(lake: Lake) -> pa.Table:

@@ -10,7 +10,6 @@ from offsetlake.console.access import Reader
 from offsetlake.console.answers import Answers
 from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import Text
-from offsetlake.console.slow_answers import SlowAnswer
 from offsetlake.console.state import PAGE_ROWS, PageState, command_line
 from offsetlake.errors import BadRequest
 from offsetlake.pipeline.expire.offset_ages import HOUR_MS, OffsetAges, offset_ages
@@ -27,7 +26,6 @@ _POLICY = "policy.toml"
 
 def add_routes(app: FastAPI, answers: Answers, lake: str, configured: RetentionPolicy) -> None:
     """Add the routes to an application; `configured` is the policy of the settings."""
-    ages = SlowAnswer(answers, _TABLES, offset_ages)
 
     @app.get("/what-if")
     def what_if(visitor: Reader, policy: Text = "", q: Text = "", page: int = 1) -> Response:
@@ -36,7 +34,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, configured: RetentionP
         rows, message, chosen, counted = _GROUPS.empty_table(), "", configured, None
         try:
             chosen = parse_policy(policy, "policy") if policy else configured
-            if (counted := ages.get()) is not None:
+            if (counted := answers.later("offset ages", _TABLES, offset_ages)) is not None:
                 rows = like(visitor.visible(_rows(counted, configured, chosen, now)), shown.pattern)
         except BadRequest as error:
             message = str(error)
