@@ -2,6 +2,11 @@
 
 import subprocess
 import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -68,6 +73,25 @@ def test_parts_are_sorted_whether_they_wait_in_memory_or_are_written(
     answer = collected.answer()
     assert answer.num_rows == first
     assert [n for batch in answer.to_batches(1000) for n in batch["n"].to_pylist()] == [*reversed(range(first))]
+
+
+def test_threads_share_one_scratch_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, start = tempfile.TemporaryDirectory, threading.Barrier(8)
+
+    def slowly(prefix: str) -> "tempfile.TemporaryDirectory[str]":
+        time.sleep(0.05)  # long enough for all threads to ask before the first one has its folder
+        return folder(prefix=prefix)
+
+    def ask(_number: int) -> str:
+        start.wait(60)
+        return engine.scratch_folder()
+
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", slowly)
+    monkeypatch.setattr(engine, "_created_scratch", cache(engine._created_scratch.__wrapped__))
+    with ThreadPoolExecutor(8) as threads:
+        (found,) = {*threads.map(ask, range(8))}
+    assert Path(found).is_dir()
+    engine._scratch().cleanup()
 
 
 GROWS = """

@@ -1,6 +1,7 @@
 """The SQL engine (DataFusion, inside delta-rs) over tables of a lake, with a memory limit and a folder to spill to."""
 
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -34,6 +35,7 @@ SPILLING = {
 }
 """Settings with which sorts of any size fit into less than ENGINE_BYTES: one at a time, which takes longer."""
 _EXHAUSTED = "Resources exhausted"
+_CREATING = threading.Lock()
 
 
 class Engine:
@@ -118,8 +120,13 @@ def scratch_folder() -> str:
     return _scratch().name
 
 
-@cache
 def _scratch() -> "tempfile.TemporaryDirectory[str]":
+    with _CREATING:  # of two that threads create at once, the cache drops one, which removes the folder in use
+        return _created_scratch()
+
+
+@cache
+def _created_scratch() -> "tempfile.TemporaryDirectory[str]":
     return tempfile.TemporaryDirectory(prefix="offsetlake-")
 
 
