@@ -3,7 +3,7 @@
 import pytest
 
 from offsetlake.coordinator import groups
-from offsetlake.rules.group_state import GroupState
+from offsetlake.rules.groups.state import GroupState
 from support.coordinator.consumer_groups import GROUP, Host
 
 

@@ -18,7 +18,7 @@ from offsetlake.coordinator.share import members as share_members
 from offsetlake.coordinator.share.group import ShareGroup
 from offsetlake.coordinator.steps import Step, Timer
 from offsetlake.kafka.error_codes import GROUP_ID_NOT_FOUND, NONE
-from offsetlake.rules.group_state import GroupState
+from offsetlake.rules.groups.state import GroupState
 
 OffsetGroup = ClassicGroup | ConsumerGroup
 """A group with committed offsets."""

@@ -23,7 +23,7 @@ from offsetlake.queries.history_reduction import (
 )
 from offsetlake.queries.questions import check_state, first_instant, known_groups, log_partitions_like, quoted
 from offsetlake.queries.replayed import first_rows, replayed
-from offsetlake.rules.group_replay import replay_groups
+from offsetlake.rules.groups.replay import replay_groups
 from offsetlake.rules.reduction import Latest, Reduction
 from offsetlake.util.times import to_iso
 

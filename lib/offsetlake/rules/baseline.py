@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.rules.group_replay import commit_record, group_record, in_log_order, replayed
-from offsetlake.rules.groups import GroupRecord
+from offsetlake.rules.groups.records import GroupRecord
+from offsetlake.rules.groups.replay import commit_record, group_record, in_log_order, replayed
 from offsetlake.rules.reduction import KEY, next_markers, positions
 from offsetlake.rules.share_replay import SHARE_PARTITION
 from offsetlake.util.row_codes import among, order_codes

@@ -13,7 +13,7 @@ from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.coordinator.consumer.heartbeat import heartbeat
 from offsetlake.coordinator.consumer.requests import HeartbeatRequest
 from offsetlake.kafka import error_codes
-from offsetlake.rules.groups import GroupRecord, replay
+from offsetlake.rules.groups.records import GroupRecord, replay
 from support.coordinator.consumer_groups import GROUP, Host
 
 NAMES = ("t1", "t2", "t3", "u1")

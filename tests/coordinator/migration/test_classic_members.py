@@ -12,8 +12,8 @@ from offsetlake.coordinator.groups import Committer
 from offsetlake.coordinator.settings import CoordinatorSettings
 from offsetlake.coordinator.steps import TimerKind
 from offsetlake.kafka import error_codes
-from offsetlake.rules.group_state import GroupState
-from offsetlake.rules.groups import GroupRecord, replay
+from offsetlake.rules.groups.records import GroupRecord, replay
+from offsetlake.rules.groups.state import GroupState
 from support.coordinator.consumer_groups import GROUP, types
 from support.coordinator.mixed_groups import REBALANCE_MS, SESSION_MS, MixedHost, assignment, subscription
 

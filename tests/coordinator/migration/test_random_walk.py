@@ -12,8 +12,8 @@ from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.coordinator.consumer.requests import HeartbeatRequest
 from offsetlake.coordinator.migration import requests
 from offsetlake.kafka import error_codes
-from offsetlake.rules.group_state import GroupState
-from offsetlake.rules.groups import GroupRecord, replay
+from offsetlake.rules.groups.records import GroupRecord, replay
+from offsetlake.rules.groups.state import GroupState
 from support.coordinator.consumer_groups import GROUP
 from support.coordinator.mixed_groups import MixedHost, assignment
 

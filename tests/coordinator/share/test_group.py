@@ -5,7 +5,7 @@ import tracemalloc
 
 from offsetlake.coordinator.share import offsets
 from offsetlake.coordinator.share.group import ShareGroup
-from offsetlake.rules.group_state import GroupState
+from offsetlake.rules.groups.state import GroupState
 from support.coordinator.consumer_groups import GROUP, Host
 
 PARTITIONS = 10_000

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from offsetlake.rules.group_state import GroupState
-from offsetlake.rules.groups import GroupRecord, replay
+from offsetlake.rules.groups.records import GroupRecord, replay
+from offsetlake.rules.groups.state import GroupState
 
 Value = dict[str, Any]
 GROUP, TOPIC_ID = "orders", "0UpezRseR2unUk_C-KbOfg"

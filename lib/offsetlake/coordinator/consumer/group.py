@@ -11,8 +11,8 @@ from offsetlake.coordinator.modern.group import ModernGroup, set_or_remove
 from offsetlake.coordinator.modern.subscriptions import KnownTopics
 from offsetlake.coordinator.rewind import Rewind
 from offsetlake.kafka.records.coordinator_records import OffsetsRecordType as Type
-from offsetlake.rules.group_members import GroupMember
-from offsetlake.rules.group_state import GroupState
+from offsetlake.rules.groups.members import GroupMember
+from offsetlake.rules.groups.state import GroupState
 
 T = TypeVar("T")
 

@@ -11,9 +11,9 @@ from offsetlake.coordinator.modern.records import ModernRecords
 from offsetlake.coordinator.modern.subscriptions import Subscriptions
 from offsetlake.coordinator.steps import Record, Step
 from offsetlake.kafka.records.coordinator_records import OffsetsRecordType as Type
-from offsetlake.rules.group_members import GroupMember, GroupType
-from offsetlake.rules.group_state import GroupState
-from offsetlake.rules.groups import GroupRecord, replay
+from offsetlake.rules.groups.members import GroupMember, GroupType
+from offsetlake.rules.groups.records import GroupRecord, replay
+from offsetlake.rules.groups.state import GroupState
 
 _METADATA_REFRESH_MS = 2**31 - 1
 

@@ -10,7 +10,7 @@ from offsetlake.coordinator.share.records import RECORDS
 from offsetlake.coordinator.share.topics import PartitionsById, ShareTopics, TopicPartitions, combined
 from offsetlake.coordinator.steps import Step
 from offsetlake.kafka.records.coordinator_records import OffsetsRecordType as Type
-from offsetlake.rules.group_members import GroupMember
+from offsetlake.rules.groups.members import GroupMember
 
 _NO_TOPIC = TopicPartitions("", frozenset())
 

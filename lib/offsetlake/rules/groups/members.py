@@ -28,7 +28,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from offsetlake.rules.subscriptions import CONSUMER_PROTOCOL_TYPE
+from offsetlake.rules.groups.subscriptions import CONSUMER_PROTOCOL_TYPE
 
 Value = Mapping[str, Any]
 Row = dict[str, Any]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from offsetlake.rules.group_state import GroupState
-from offsetlake.rules.groups import GroupRecord, replay
+from offsetlake.rules.groups.records import GroupRecord, replay
+from offsetlake.rules.groups.state import GroupState
 
 OFFSET_COMMIT = 1
 

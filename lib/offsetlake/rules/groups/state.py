@@ -9,7 +9,7 @@
 | protocol, leader, generation    | classic     | as in GroupMetadataValue |
 | epoch, assignment_epoch         | not classic | of the group and of its target assignment, -1 after that is deleted |
 | state_timestamp                 | classic     | when the group entered its state, in ms; null if unknown |
-| subscription, subscribed_topics | all         | see `offsetlake.rules.subscriptions` |
+| subscription, subscribed_topics | all         | see `offsetlake.rules.groups.subscriptions` |
 | member_count                    | all         | the number of members |
 | log_partition                   | all         | the log partition of the group |
 | log_offset, log_timestamp       | all         | of the newest record; null if the group has only commits |
@@ -28,9 +28,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from offsetlake.rules import subscriptions
-from offsetlake.rules.group_members import GroupMember, GroupType, Row, Value, classic_member_row
-from offsetlake.rules.subscriptions import Subscription
+from offsetlake.rules.groups import subscriptions
+from offsetlake.rules.groups.members import GroupMember, GroupType, Row, Value, classic_member_row
+from offsetlake.rules.groups.subscriptions import Subscription
 
 
 @dataclass(slots=True)

@@ -8,10 +8,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offsetlake.rules import group_replay
 from offsetlake.rules.baseline import kept_group_records
-from offsetlake.rules.group_state import GroupState
-from offsetlake.rules.groups import GroupRecord
+from offsetlake.rules.groups import replay as group_replay
+from offsetlake.rules.groups.records import GroupRecord
+from offsetlake.rules.groups.state import GroupState
 from support.rules.group_records import (
     GROUP,
     PARTITION,

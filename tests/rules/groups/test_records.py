@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from offsetlake.rules.groups import GroupRecord, replay
+from offsetlake.rules.groups.records import GroupRecord, replay
 from support.rules.group_records import (
     classic,
     classic_member,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offsetlake.lake.definitions import definition
-from offsetlake.rules.group_replay import ReplayedGroups, replay_groups
+from offsetlake.rules.groups.replay import ReplayedGroups, replay_groups
 from support.rules.group_records import classic, classic_member, consumer_member
 
 RECORDS, GROUPS = (pa.schema(Schema(definition(name).fields()).to_arrow()) for name in ("group_records", "groups"))

@@ -23,8 +23,8 @@ ignored, as in a broker.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from offsetlake.rules.group_members import UNASSIGNED, GroupMember, GroupType, Value
-from offsetlake.rules.group_state import GroupState
+from offsetlake.rules.groups.members import UNASSIGNED, GroupMember, GroupType, Value
+from offsetlake.rules.groups.state import GroupState
 
 
 class GroupRecord(NamedTuple):
