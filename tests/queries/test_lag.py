@@ -14,7 +14,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.queries.decided import decided_until
 from offsetlake.queries.lag import lag_by_group, lag_of_groups, lag_of_partitions
 from offsetlake.queries.lag_over_time import lag_over_time
-from offsetlake.rules.windows import newest_commits
+from offsetlake.rules.lag.windows import newest_commits
 from support.command_line import Run
 from support.oracle.random_logs import random_log
 from support.oracle.replay import OffsetKey, replay

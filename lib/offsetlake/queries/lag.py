@@ -17,10 +17,10 @@ from offsetlake.lake.log_ends import ends_asked_by, newest_asked
 from offsetlake.queries.decided import decided_until
 from offsetlake.queries.questions import log_partitions_like
 from offsetlake.queries.recorded_ends import RecordedEnds
-from offsetlake.rules.consumer_status import MIN_COMMITS, STATUSES, CurrentLags, Status, evaluate
-from offsetlake.rules.ends import UNKNOWN
+from offsetlake.rules.lag.consumer_status import MIN_COMMITS, STATUSES, CurrentLags, Status, evaluate
+from offsetlake.rules.lag.ends import UNKNOWN
+from offsetlake.rules.lag.windows import Windows, newest_commits
 from offsetlake.rules.reduction import KEY
-from offsetlake.rules.windows import Windows, newest_commits
 from offsetlake.util.row_codes import Ints, rows_in
 from offsetlake.util.times import about, to_duration, to_iso
 
@@ -55,7 +55,7 @@ def lag_of_partitions(
     | column           | description |
     |------------------|-------------|
     | group_id, topic, partition | the key |
-    | status           | one of STATUSES, by `offsetlake.rules.consumer_status` |
+    | status           | one of STATUSES, by `offsetlake.rules.lag.consumer_status` |
     | why              | reason of the status UNKNOWN: too few commits, too few observations of the log end, or none |
     | committed_offset | the newest committed offset that took effect |
     | end_offset       | log end offset; null if the last ingest could not learn it, see its notes |

@@ -5,9 +5,9 @@ import numpy as np
 from offsetlake.lake.history_files import ALL_RUNS
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import newest_asked, rows_until
-from offsetlake.rules.consumer_status import MIN_OBSERVATIONS
-from offsetlake.rules.ends import UNKNOWN, Ends
-from offsetlake.rules.windows import Windows
+from offsetlake.rules.lag.consumer_status import MIN_OBSERVATIONS
+from offsetlake.rules.lag.ends import UNKNOWN, Ends
+from offsetlake.rules.lag.windows import Windows
 from offsetlake.util.row_codes import Ints
 
 

@@ -10,7 +10,7 @@ from offsetlake.report import numbers
 from offsetlake.report.page import Row, Section
 from offsetlake.report.scope import Scope
 from offsetlake.report.words import count, duration, instant, shortened
-from offsetlake.rules.consumer_status import ALARMS
+from offsetlake.rules.lag.consumer_status import ALARMS
 from offsetlake.util.times import to_duration, to_iso
 
 HANGING_AFTER_MS = 15 * 60_000

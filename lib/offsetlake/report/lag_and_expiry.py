@@ -12,7 +12,7 @@ from offsetlake.report import pictures
 from offsetlake.report.page import Row, Section
 from offsetlake.report.scope import MAX_GROUPS, Scope
 from offsetlake.report.words import count, day, duration, instant, shortened
-from offsetlake.rules.consumer_status import ALARMS
+from offsetlake.rules.lag.consumer_status import ALARMS
 from offsetlake.rules.policy import RetentionPolicy
 
 MAX_NAMED_GROUPS = 10

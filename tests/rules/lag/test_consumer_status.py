@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offsetlake.rules.consumer_status import STATUSES, CurrentLags, evaluate
-from offsetlake.rules.windows import Windows
+from offsetlake.rules.lag.consumer_status import STATUSES, CurrentLags, evaluate
+from offsetlake.rules.lag.windows import Windows
 
 
 class Window(NamedTuple):

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offsetlake.rules.ends import UNKNOWN, Ends
+from offsetlake.rules.lag.ends import UNKNOWN, Ends
 
 Record = tuple[int, int]
 """The timestamp of a record in ms, and the log end offset."""

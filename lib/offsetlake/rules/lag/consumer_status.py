@@ -19,7 +19,7 @@ window and MIN_OBSERVATIONS observations of the log end offset; otherwise the st
 
 Differences from Burrow:
 * Burrow compares commits with log end offsets that are some seconds old. Here, log end offsets are recorded once per
-  cycle (`offsetlake.rules.ends`).
+  cycle (`offsetlake.rules.lag.ends`).
 * "Recently reached the log end" means one of the last ten log end offsets in Burrow. Here, it means the log end offset
   that was recorded before the newest, one cycle earlier.
 * If the committed offset decreased several times, it must have reached its former value again after each time.
@@ -32,8 +32,8 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from offsetlake.rules.ends import UNKNOWN
-from offsetlake.rules.windows import Windows
+from offsetlake.rules.lag.ends import UNKNOWN
+from offsetlake.rules.lag.windows import Windows
 from offsetlake.util.row_codes import Ints
 
 

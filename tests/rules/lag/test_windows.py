@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offsetlake.rules.windows import Windows, newest_commits
+from offsetlake.rules.lag.windows import Windows, newest_commits
 
 SCHEMA = pa.schema(
     [
