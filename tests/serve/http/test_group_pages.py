@@ -6,7 +6,7 @@ from zlib import crc32
 
 import pytest
 
-from offsetlake.serve.http import group_pages
+from offsetlake.serve.http.api import group_pages
 from offsetlake.serve.storage.group_details import GroupKind
 from offsetlake.serve.storage.memtable import VALUE
 from offsetlake.serve.storage.store import Store, key

@@ -18,9 +18,9 @@ from offsetlake.serve import logs
 from offsetlake.serve.auth import tls
 from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.http import connection as http_connection
-from offsetlake.serve.http import history
-from offsetlake.serve.http.api import Api
-from offsetlake.serve.http.request_models import MAX_OFFSETS, CommitBody, GroupQuery
+from offsetlake.serve.http.api import history
+from offsetlake.serve.http.api.request_models import MAX_OFFSETS, CommitBody, GroupQuery
+from offsetlake.serve.http.api.routes import Api
 from offsetlake.serve.http.server import HttpServer
 from offsetlake.serve.net.connections import Connections
 from offsetlake.serve.storage.child_process import ChildFailed

@@ -11,7 +11,7 @@ import pytest
 
 from offsetlake.kafka.batches.writer import Batch
 from offsetlake.serve.auth.principals import Client
-from offsetlake.serve.http.offsets import read_offsets
+from offsetlake.serve.http.api.offsets import read_offsets
 from offsetlake.serve.net.answering import MAX_WRITE_BYTES, Answer
 from offsetlake.serve.net.connection import MAX_UNREAD_BYTES, Connection
 from offsetlake.serve.net.frame_memory import UNCHARGED_BYTES, Memory

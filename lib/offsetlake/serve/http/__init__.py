@@ -1,1 +1,1 @@
-"""The HTTP API, and the metrics in Prometheus's text format."""
+"""HTTP: the server, the API, the metrics in Prometheus's text format, and the way to the console."""

@@ -22,14 +22,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from offsetlake.errors import BadRequest
 from offsetlake.serve.components import ServerComponents
-from offsetlake.serve.http.api import Api
+from offsetlake.serve.http.api.response_models import PartitionOffset
+from offsetlake.serve.http.api.routes import Api
 from offsetlake.serve.http.connection import AcceptedHttpConnection, HttpConnection
 from offsetlake.serve.http.console_process import ConsoleProcess
 from offsetlake.serve.http.console_proxy import ConsoleProxy
 from offsetlake.serve.http.json_response import VisibleJSONResponse
 from offsetlake.serve.http.problems import PROBLEM_SCHEMA, Problem
 from offsetlake.serve.http.prometheus import registry
-from offsetlake.serve.http.response_models import PartitionOffset
 from offsetlake.serve.logs import ClientLog
 from offsetlake.serve.metrics.durations import SECONDS
 from offsetlake.serve.net.accept import AcceptedConnections

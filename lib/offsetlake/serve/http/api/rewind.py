@@ -10,8 +10,8 @@ from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.serve.auth.acl import ADMIN
 from offsetlake.serve.components import ServerComponents
 from offsetlake.serve.http.access import audit_headers_of, client_of
+from offsetlake.serve.http.api.request_models import RewindBody
 from offsetlake.serve.http.problems import Problem, problem_of_error_code
-from offsetlake.serve.http.request_models import RewindBody
 from offsetlake.serve.writes.conditional import read_batch
 from offsetlake.util.times import now_ms
 

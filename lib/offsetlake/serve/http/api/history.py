@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
+from offsetlake.serve.http.api.request_models import OffsetsQuery
 from offsetlake.serve.http.problems import Problem
-from offsetlake.serve.http.request_models import OffsetsQuery
 from offsetlake.serve.storage.child_process import ChildFailed, run_child
 from offsetlake.util.times import to_iso
 
@@ -24,7 +24,7 @@ class OffsetHistory:
         child_request = {"lake": lake, "group": query.group, "topic": query.topic, "as_of": timestamp}
         try:
             async with asyncio.timeout(MAX_HISTORY_SECONDS), self._turn:
-                answer = await run_child("offsetlake.serve.http.as_of", child_request)
+                answer = await run_child("offsetlake.serve.http.api.as_of", child_request)
         except ChildFailed as error:
             raise Problem("history-unavailable", str(error)) from error
         except TimeoutError as error:

@@ -14,16 +14,13 @@ from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.audit import headers as audit_headers
 from offsetlake.serve.auth.acl import ADMIN, COMMIT, READ
 from offsetlake.serve.components import ServerComponents
-from offsetlake.serve.http import response_models
 from offsetlake.serve.http.access import audit_headers_of, authenticated_route, client_of
-from offsetlake.serve.http.compare_and_commit import CompareAndCommit, ExpectedCommit, Outcome
-from offsetlake.serve.http.group_pages import page
-from offsetlake.serve.http.history import OffsetHistory
-from offsetlake.serve.http.json_response import VisibleJSONResponse
-from offsetlake.serve.http.offsets import read_offsets
-from offsetlake.serve.http.problems import Problem, documented, problem_of_error_code
-from offsetlake.serve.http.prometheus import ThrottledGroupsCollector
-from offsetlake.serve.http.request_models import (
+from offsetlake.serve.http.api import response_models
+from offsetlake.serve.http.api.compare_and_commit import CompareAndCommit, ExpectedCommit, Outcome
+from offsetlake.serve.http.api.group_pages import page
+from offsetlake.serve.http.api.history import OffsetHistory
+from offsetlake.serve.http.api.offsets import read_offsets
+from offsetlake.serve.http.api.request_models import (
     CommitBody,
     GroupQuery,
     GroupsQuery,
@@ -31,7 +28,10 @@ from offsetlake.serve.http.request_models import (
     OffsetsQuery,
     RewindBody,
 )
-from offsetlake.serve.http.rewind import rewind
+from offsetlake.serve.http.api.rewind import rewind
+from offsetlake.serve.http.json_response import VisibleJSONResponse
+from offsetlake.serve.http.problems import Problem, documented, problem_of_error_code
+from offsetlake.serve.http.prometheus import ThrottledGroupsCollector
 from offsetlake.serve.steps import complete_in_turns
 from offsetlake.serve.storage.group_details import GroupKind
 from offsetlake.util.times import to_iso, to_ms
