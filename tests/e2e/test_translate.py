@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 from offsetlake.cli import main
 from offsetlake.log.cluster.admin import ClusterAdmin, OffsetToCommit
 from offsetlake.log.cluster.connection import KafkaConnection
-from offsetlake.pipeline.changes import record_search
+from offsetlake.pipeline.changes.translation import record_search
 from support.broker import workload
 from support.broker.broker import START_SECONDS, Broker, free_ports
 from support.e2e.live import Answer, catch_up, lake_of, run_to_undo

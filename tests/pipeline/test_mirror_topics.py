@@ -2,7 +2,7 @@
 
 import pytest
 
-from offsetlake.pipeline.changes.mirror_topics import replicas
+from offsetlake.pipeline.changes.translation.mirror_topics import replicas
 
 INTERNAL = ["east.checkpoints.internal", "east.heartbeats", "__consumer_offsets"]
 

@@ -15,8 +15,8 @@ from offsetlake.cli.output import write_note
 from offsetlake.cli.progress import Progress
 from offsetlake.errors import BadRequest, LogUnavailable
 from offsetlake.lake.foreign.guard import open_verified
-from offsetlake.pipeline.changes.mirror_topics import SyncsLocation, offset_syncs
-from offsetlake.pipeline.changes.translate import Translation, plan_translation, source_offsets
+from offsetlake.pipeline.changes.translation.mirror_topics import SyncsLocation, offset_syncs
+from offsetlake.pipeline.changes.translation.translate import Translation, plan_translation, source_offsets
 from offsetlake.pipeline.runner import up_to_date_copy
 from offsetlake.util.times import now_ms, to_ms
 

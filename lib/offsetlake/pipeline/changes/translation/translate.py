@@ -14,10 +14,11 @@ from offsetlake.lake.lake import Lake
 from offsetlake.log.cluster import topic as topics
 from offsetlake.log.cluster.admin import ClusterAdmin
 from offsetlake.log.cluster.connection import KafkaConnection
-from offsetlake.pipeline.changes import mirror_topics, targets
+from offsetlake.pipeline.changes import targets
 from offsetlake.pipeline.changes.alterations import OFFSET, Strategy, plan_alterations
 from offsetlake.pipeline.changes.group_selection import groups_like, groups_named
-from offsetlake.pipeline.changes.record_search import Wanted, search_records
+from offsetlake.pipeline.changes.translation import mirror_topics
+from offsetlake.pipeline.changes.translation.record_search import Wanted, search_records
 from offsetlake.queries.as_of import offsets_as_of
 from offsetlake.queries.deleted import groups_in_history
 from offsetlake.rules.reduction import KEY
