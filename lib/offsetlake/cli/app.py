@@ -16,19 +16,19 @@ from offsetlake.cli.commands import forget  # noqa: F401
 from offsetlake.cli.commands.serving import serve  # noqa: F401
 from offsetlake.cli.commands.serving import handover  # noqa: F401
 from offsetlake.cli.commands.serving import credentials  # noqa: F401
-from offsetlake.cli.commands import questions  # noqa: F401
-from offsetlake.cli.commands import runs  # noqa: F401
-from offsetlake.cli.commands import lag  # noqa: F401
-from offsetlake.cli.commands import share  # noqa: F401
-from offsetlake.cli.commands import audits  # noqa: F401
-from offsetlake.cli.commands import report  # noqa: F401
-from offsetlake.cli.commands import console  # noqa: F401
+from offsetlake.cli.commands.querying import questions  # noqa: F401
+from offsetlake.cli.commands.querying import runs  # noqa: F401
+from offsetlake.cli.commands.querying import lag  # noqa: F401
+from offsetlake.cli.commands.querying import share  # noqa: F401
+from offsetlake.cli.commands.querying import audits  # noqa: F401
+from offsetlake.cli.commands.querying import report  # noqa: F401
+from offsetlake.cli.commands.serving import console  # noqa: F401
 from offsetlake.cli.commands.changing import reset  # noqa: F401
 from offsetlake.cli.commands.changing import changes  # noqa: F401
 from offsetlake.cli.commands.changing import imports  # noqa: F401
 from offsetlake.cli.commands.changing import exports  # noqa: F401
 from offsetlake.cli.commands.changing import translate  # noqa: F401
-from offsetlake.cli.commands import snapshot  # noqa: F401
+from offsetlake.cli.commands.querying import snapshot  # noqa: F401
 
 # isort: on
 from offsetlake.cli.commands.options import ClusterOption, FleetOption, app

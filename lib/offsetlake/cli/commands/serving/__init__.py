@@ -1,1 +1,1 @@
-"""The commands of the serving process: the process itself, its credentials, and the move of groups to it and back."""
+"""The commands that serve: the serving process, its credentials, the move of groups to it and back, and the console."""

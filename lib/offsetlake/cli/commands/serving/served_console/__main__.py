@@ -14,8 +14,8 @@ from pathlib import Path
 
 from starlette.types import ASGIApp
 
-from offsetlake.cli.commands.console import console_of
 from offsetlake.cli.commands.context import CommandContext
+from offsetlake.cli.commands.serving.console import console_of
 from offsetlake.console.access import Gate
 from offsetlake.console.server import serve_behind
 from offsetlake.errors import BadRequest, OffsetlakeError

@@ -7,7 +7,7 @@ import typer
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.each_lake import each_lake
 from offsetlake.cli.commands.options import FLEET, LAKE, QUESTIONS, ROWS, GroupPatternOption, command
-from offsetlake.cli.commands.questions import AsOfOption
+from offsetlake.cli.commands.querying.questions import AsOfOption
 from offsetlake.cli.progress import Progress
 from offsetlake.lake.sql.engine import limited_memory
 from offsetlake.queries.share import share_batches, share_partitions
