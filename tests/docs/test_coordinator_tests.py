@@ -26,7 +26,8 @@ def test_the_list_names_existing_tests(page: str) -> None:
         named = re.findall(r"`(\w+)::(?:(Test\w+)::)?(\w+)`", section)
         assert named
         for file, group, name in named:
-            source = (ROOT / folder[1] / f"test_{file}.py").read_text(encoding="utf-8")
+            (path,) = (ROOT / folder[1]).rglob(f"test_{file}.py")
+            source = path.read_text(encoding="utf-8")
             assert re.search(rf"^( *)def test_{name}\(", source, re.MULTILINE), f"{file}::{name}"
             assert not group or f"class {group}:" in source
 

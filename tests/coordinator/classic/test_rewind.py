@@ -6,7 +6,7 @@ import pytest
 
 from offsetlake.coordinator import groups
 from offsetlake.coordinator.classic.group import GroupState
-from offsetlake.coordinator.classic.revocation import MAX_GENERATIONS, NOT_REVOKED
+from offsetlake.coordinator.classic.rebalance.revocation import MAX_GENERATIONS, NOT_REVOKED
 from offsetlake.coordinator.groups import Committer, commit_error
 from offsetlake.coordinator.rewind import IN_PROGRESS, NOT_WRITTEN, RewindReply
 from offsetlake.kafka.error_codes import (

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from offsetlake.coordinator import groups
-from offsetlake.coordinator.classic.join import MAX_PROTOCOLS
+from offsetlake.coordinator.classic.rebalance.join import MAX_PROTOCOLS
 from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.coordinator.consumer.member import MemberState
 from offsetlake.coordinator.groups import Committer

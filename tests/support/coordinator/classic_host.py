@@ -10,9 +10,10 @@ from offsetlake.coordinator.classic.answers import answer_all
 from offsetlake.coordinator.classic.events import timer_due
 from offsetlake.coordinator.classic.group import ClassicGroup
 from offsetlake.coordinator.classic.heartbeat import heartbeat
-from offsetlake.coordinator.classic.join import join
 from offsetlake.coordinator.classic.leave import leave
 from offsetlake.coordinator.classic.loading import from_value
+from offsetlake.coordinator.classic.rebalance.join import join
+from offsetlake.coordinator.classic.rebalance.sync import sync
 from offsetlake.coordinator.classic.requests import (
     HeartbeatReply,
     HeartbeatRequest,
@@ -24,7 +25,6 @@ from offsetlake.coordinator.classic.requests import (
     SyncReply,
     SyncRequest,
 )
-from offsetlake.coordinator.classic.sync import sync
 from offsetlake.coordinator.settings import CoordinatorSettings
 from offsetlake.coordinator.steps import Record, Step, Timer
 from offsetlake.kafka.error_codes import MEMBER_ID_REQUIRED, NOT_COORDINATOR

@@ -1,9 +1,9 @@
 """The timers of a classic group."""
 
 from offsetlake.coordinator.classic.group import ClassicGroup
-from offsetlake.coordinator.classic.join_phase import join_timer_due
 from offsetlake.coordinator.classic.leave import session_timer_due
-from offsetlake.coordinator.classic.sync import sync_timer_due
+from offsetlake.coordinator.classic.rebalance.join_phase import join_timer_due
+from offsetlake.coordinator.classic.rebalance.sync import sync_timer_due
 from offsetlake.coordinator.steps import Step, Timer, TimerKind
 
 

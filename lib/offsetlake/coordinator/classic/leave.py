@@ -2,7 +2,7 @@
 
 from offsetlake.coordinator.classic.answers import remove_member
 from offsetlake.coordinator.classic.group import ClassicGroup, GroupState
-from offsetlake.coordinator.classic.join_phase import complete_join, prepare_rebalance, rebalance
+from offsetlake.coordinator.classic.rebalance.join_phase import complete_join, prepare_rebalance, rebalance
 from offsetlake.coordinator.classic.requests import (
     NO_MEMBER_ID,
     LeaveReply,

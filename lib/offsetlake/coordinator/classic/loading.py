@@ -6,8 +6,8 @@ from typing import Any
 
 from offsetlake.coordinator.classic.answers import restart_session
 from offsetlake.coordinator.classic.group import ClassicGroup, GroupState
-from offsetlake.coordinator.classic.join_phase import prepare_rebalance
 from offsetlake.coordinator.classic.member import Member
+from offsetlake.coordinator.classic.rebalance.join_phase import prepare_rebalance
 from offsetlake.coordinator.classic.records import NO_TIMESTAMP
 from offsetlake.coordinator.steps import Step
 from offsetlake.kafka.records.consumer_protocol import encode_assignment, encode_subscription

@@ -8,7 +8,7 @@ restarts in between, the members that have revoked partitions join again by them
 
 from offsetlake.coordinator import rewind as rewinds
 from offsetlake.coordinator.classic.group import ClassicGroup, GroupState
-from offsetlake.coordinator.classic.join_phase import prepare_rebalance
+from offsetlake.coordinator.classic.rebalance.join_phase import prepare_rebalance
 from offsetlake.coordinator.rewind import Rewind
 from offsetlake.coordinator.steps import Step
 

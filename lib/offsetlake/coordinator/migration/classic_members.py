@@ -8,8 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from offsetlake.coordinator.classic.group import CONSUMER_PROTOCOL_TYPE
-from offsetlake.coordinator.classic.join import FIRST_VERSION_REQUIRING_MEMBER_ID, MAX_PROTOCOLS, request_error
 from offsetlake.coordinator.classic.member import first_of_each
+from offsetlake.coordinator.classic.rebalance.join import (
+    FIRST_VERSION_REQUIRING_MEMBER_ID,
+    MAX_PROTOCOLS,
+    request_error,
+)
 from offsetlake.coordinator.classic.requests import (
     NO_MEMBER_ID,
     HeartbeatReply,

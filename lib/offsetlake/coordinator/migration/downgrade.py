@@ -4,8 +4,8 @@ from collections.abc import Collection, Sequence
 
 from offsetlake.coordinator.classic.answers import answer_all, restart_session
 from offsetlake.coordinator.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup, GroupState
-from offsetlake.coordinator.classic.join_phase import prepare_rebalance
 from offsetlake.coordinator.classic.member import Member as ClassicMember
+from offsetlake.coordinator.classic.rebalance.join_phase import prepare_rebalance
 from offsetlake.coordinator.classic.records import group_record
 from offsetlake.coordinator.consumer import records, timers
 from offsetlake.coordinator.consumer.group import ConsumerGroup

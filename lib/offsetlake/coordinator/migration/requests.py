@@ -1,10 +1,10 @@
 """The requests of members to groups of either type."""
 
 from offsetlake.coordinator.classic import heartbeat as classic_heartbeat
-from offsetlake.coordinator.classic import join as classic_join
 from offsetlake.coordinator.classic import leave as classic_leave
-from offsetlake.coordinator.classic import sync as classic_sync
 from offsetlake.coordinator.classic.group import ClassicGroup
+from offsetlake.coordinator.classic.rebalance import join as classic_join
+from offsetlake.coordinator.classic.rebalance import sync as classic_sync
 from offsetlake.coordinator.classic.requests import (
     HeartbeatReply,
     HeartbeatRequest,

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from offsetlake.coordinator.classic.answers import answer_join, answer_sync, await_join, joined, restart_session
 from offsetlake.coordinator.classic.group import ClassicGroup, GroupState
-from offsetlake.coordinator.classic.join_phase import complete_if_all_joined, prepare_rebalance
 from offsetlake.coordinator.classic.member import Member
+from offsetlake.coordinator.classic.rebalance.join_phase import complete_if_all_joined, prepare_rebalance
 from offsetlake.coordinator.classic.records import group_record
 from offsetlake.coordinator.classic.requests import JoinReply, JoinRequest, SyncReply
 from offsetlake.coordinator.steps import Step, TimerKind, Token

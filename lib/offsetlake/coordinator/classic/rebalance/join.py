@@ -5,11 +5,11 @@ from functools import partial
 
 from offsetlake.coordinator.classic.answers import await_join, forget, joined, remove_member
 from offsetlake.coordinator.classic.group import ClassicGroup, GroupState
-from offsetlake.coordinator.classic.join_phase import rebalance
 from offsetlake.coordinator.classic.member import Member, first_of_each
+from offsetlake.coordinator.classic.rebalance.join_phase import rebalance
+from offsetlake.coordinator.classic.rebalance.static_members import replace_static_member
 from offsetlake.coordinator.classic.records import new_group_record
 from offsetlake.coordinator.classic.requests import NO_MEMBER_ID, JoinReply, JoinRequest
-from offsetlake.coordinator.classic.static_members import replace_static_member
 from offsetlake.coordinator.steps import Step, TimerKind, Token
 from offsetlake.kafka.error_codes import (
     GROUP_MAX_SIZE_REACHED,

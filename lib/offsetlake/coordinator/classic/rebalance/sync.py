@@ -8,11 +8,11 @@ from offsetlake.coordinator.classic.answers import (
     synced,
 )
 from offsetlake.coordinator.classic.group import ClassicGroup, GroupState
-from offsetlake.coordinator.classic.join_phase import prepare_rebalance
 from offsetlake.coordinator.classic.member import EMPTY_ASSIGNMENT
+from offsetlake.coordinator.classic.rebalance.join_phase import prepare_rebalance
+from offsetlake.coordinator.classic.rebalance.revocation import without_partitions
 from offsetlake.coordinator.classic.records import group_record
 from offsetlake.coordinator.classic.requests import SyncReply, SyncRequest
-from offsetlake.coordinator.classic.revocation import without_partitions
 from offsetlake.coordinator.classic.rewind import after_sync
 from offsetlake.coordinator.steps import Step, TimerKind, Token
 from offsetlake.kafka.error_codes import (

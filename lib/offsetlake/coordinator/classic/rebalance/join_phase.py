@@ -10,8 +10,8 @@ from offsetlake.coordinator.classic.answers import (
     restart_session,
 )
 from offsetlake.coordinator.classic.group import ClassicGroup, GroupState, InitialDelay
+from offsetlake.coordinator.classic.rebalance.revocation import write_offsets
 from offsetlake.coordinator.classic.records import group_record
-from offsetlake.coordinator.classic.revocation import write_offsets
 from offsetlake.coordinator.steps import Step, TimerKind
 from offsetlake.kafka.error_codes import REBALANCE_IN_PROGRESS
 

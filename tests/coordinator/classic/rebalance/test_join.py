@@ -5,7 +5,7 @@ import tracemalloc
 import pytest
 
 from offsetlake.coordinator.classic.group import GroupState
-from offsetlake.coordinator.classic.join import MAX_PENDING_JOINS, MAX_PROTOCOLS
+from offsetlake.coordinator.classic.rebalance.join import MAX_PENDING_JOINS, MAX_PROTOCOLS
 from offsetlake.coordinator.classic.requests import JoinReply
 from offsetlake.kafka.error_codes import (
     GROUP_MAX_SIZE_REACHED,
