@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from offsetlake.coordinator.consumer import target
+from offsetlake.coordinator.consumer.assignment import target
 from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.coordinator.consumer.member import Member
 from offsetlake.coordinator.modern.assignment import NO_TARGET

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 
-from offsetlake.coordinator.consumer import records, regexes, rewind, target, timers
+from offsetlake.coordinator.consumer import records, regexes, rewind, timers
+from offsetlake.coordinator.consumer.assignment import target
+from offsetlake.coordinator.consumer.assignment.reconciliation import Reconciliation
 from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.coordinator.consumer.member import Member, MemberState
-from offsetlake.coordinator.consumer.reconciliation import Reconciliation
 from offsetlake.coordinator.consumer.regexes import RegexChange
 from offsetlake.coordinator.modern.assignment import Assignment, Target, to_assignment
 from offsetlake.coordinator.modern.requests import RequestError

@@ -4,9 +4,9 @@ from collections import ChainMap
 from collections.abc import Callable, Mapping
 
 from offsetlake.coordinator.consumer import records
-from offsetlake.coordinator.consumer.assignors import range as range_assignor
-from offsetlake.coordinator.consumer.assignors import uniform
-from offsetlake.coordinator.consumer.assignors.specification import GroupSpecification
+from offsetlake.coordinator.consumer.assignment.assignors import range as range_assignor
+from offsetlake.coordinator.consumer.assignment.assignors import uniform
+from offsetlake.coordinator.consumer.assignment.assignors.specification import GroupSpecification
 from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.coordinator.consumer.member import Member
 from offsetlake.coordinator.consumer.rewind import without_partitions

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from offsetlake.coordinator.consumer.assignment.reconciliation import Reconciliation
 from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.coordinator.consumer.member import NO_METADATA, Member, MemberState
-from offsetlake.coordinator.consumer.reconciliation import Reconciliation
 from offsetlake.coordinator.modern.requests import RequestError
 from offsetlake.kafka import error_codes
 from support.coordinator.consumer_groups import GROUP, topic_id

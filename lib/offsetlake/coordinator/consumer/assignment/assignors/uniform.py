@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import filterfalse, islice
 
-from offsetlake.coordinator.consumer.assignors import heterogeneous
-from offsetlake.coordinator.consumer.assignors.specification import GroupSpecification
+from offsetlake.coordinator.consumer.assignment.assignors import heterogeneous
+from offsetlake.coordinator.consumer.assignment.assignors.specification import GroupSpecification
 from offsetlake.coordinator.hash_order import (
     hash_order,
     partition_order,

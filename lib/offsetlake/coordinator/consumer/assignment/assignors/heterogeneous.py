@@ -1,8 +1,8 @@
 """The assignor `uniform` for members with different subscriptions (`UniformHeterogeneousAssignmentBuilder`)."""
 
-from offsetlake.coordinator.consumer.assignors.balancer import LoadRanges
-from offsetlake.coordinator.consumer.assignors.changed_target import ChangedTarget
-from offsetlake.coordinator.consumer.assignors.specification import GroupSpecification
+from offsetlake.coordinator.consumer.assignment.assignors.balancer import LoadRanges
+from offsetlake.coordinator.consumer.assignment.assignors.changed_target import ChangedTarget
+from offsetlake.coordinator.consumer.assignment.assignors.specification import GroupSpecification
 from offsetlake.coordinator.hash_order import sized_capacity
 from offsetlake.coordinator.modern.assignment import NO_TARGET, Target
 from offsetlake.kafka.uuid import uuid_bytes

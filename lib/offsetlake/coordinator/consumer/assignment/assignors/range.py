@@ -1,6 +1,6 @@
 """The assignor `range`: each topic is divided into ranges, in the order of the members (`RangeAssignor`)."""
 
-from offsetlake.coordinator.consumer.assignors.specification import GroupSpecification
+from offsetlake.coordinator.consumer.assignment.assignors.specification import GroupSpecification
 from offsetlake.coordinator.modern.assignment import Target, set_order_of
 
 

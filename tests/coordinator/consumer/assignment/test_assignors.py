@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offsetlake.coordinator.consumer.assignors import range as range_assignor
-from offsetlake.coordinator.consumer.assignors import uniform
-from offsetlake.coordinator.consumer.assignors.specification import GroupSpecification
+from offsetlake.coordinator.consumer.assignment.assignors import range as range_assignor
+from offsetlake.coordinator.consumer.assignment.assignors import uniform
+from offsetlake.coordinator.consumer.assignment.assignors.specification import GroupSpecification
 from offsetlake.coordinator.modern.assignment import Target
 from support.coordinator.consumer_groups import topic_id
 
