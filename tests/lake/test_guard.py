@@ -227,3 +227,23 @@ def test_commands_refuse_a_changed_table_until_it_is_rebuilt(
     assert run("offsets", "--format", "json", "--lake", str(lake.location.path))[:2] == (0, before)
     code, _, err = run("rebuild", "--table", "offset", "--lake", str(lake.location.path))
     assert (code, "Unknown table 'offset'" in err) == (2, True)
+
+
+def test_a_verified_lake_keeps_its_tables_until_they_change(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    real = Lake._open_table
+    monkeypatch.setattr(Lake, "_open_table", lambda *given: opened.append(given[1]) or real(*given))
+    verified = guard.VerifiedLake(lake.location)
+    count = "SELECT count(*) AS n FROM offsets"
+    for _ in range(2):
+        offsets = verified.open().query(count, "offsets").to_pylist()
+    assert opened == ["offsets"]
+    optimize(lake, "offsets")
+    opened.clear()
+    assert verified.open().query(count, "offsets").to_pylist() == offsets
+    assert opened == ["offsets"]
+    delete(lake, "offsets", "topic = 'orders'")
+    with pytest.raises(TableChanged, match="table offsets"):
+        verified.open()
+    with pytest.raises(TableChanged, match="table offsets"):
+        verified.open()

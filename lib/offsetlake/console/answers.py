@@ -13,7 +13,7 @@ from offsetlake.console.answer_cache import AnswerCache
 from offsetlake.console.answer_cache import Key as CacheKey
 from offsetlake.console.state import PAGE_ROWS, PageState
 from offsetlake.lake.definitions import LAKE_VERSION
-from offsetlake.lake.foreign.guard import refuse_changed
+from offsetlake.lake.foreign.guard import VerifiedLake
 from offsetlake.lake.history_files import ALL_RUNS, history_files
 from offsetlake.lake.lake import Lake
 from offsetlake.location.locate import LakeLocation
@@ -41,7 +41,7 @@ class Answers:
     """Queries over one lake. Methods block, and may be called by several threads."""
 
     def __init__(self, location: LakeLocation) -> None:
-        self._location = location
+        self._lake = VerifiedLake(location)
         self.cache = AnswerCache()
         self._timelines, self._names, self._reading = Timelines(), Names(), threading.Lock()
 
@@ -226,9 +226,7 @@ class Answers:
 
     def open(self) -> Lake:
         """Return the lake; raise TableChanged if another program changed a table."""
-        lake = Lake.open(self._location)
-        refuse_changed(lake)
-        return lake
+        return self._lake.open()
 
     @staticmethod
     def _until(lake: Lake, what: str, *instants: int) -> CacheKey:

@@ -14,7 +14,7 @@ from offsetlake.errors import LakeUnusable
 from offsetlake.lake.commits import DeltaLog, newest_version, ours
 from offsetlake.lake.creation import make_tables, refuse_other_content
 from offsetlake.lake.definitions import FORMER_NAMES, LAKE_VERSION, TABLES
-from offsetlake.lake.open_tables import OpenTables
+from offsetlake.lake.open_tables import KeptTables, OpenTables
 from offsetlake.lake.sql.engine import Engine
 from offsetlake.lake.sql.views import named_in, needed
 from offsetlake.location.locate import LakeLocation, locate
@@ -31,8 +31,8 @@ class Lake:
     lock writes to them. A commit of another program during that time is found before the next cycle.
     """
 
-    def __init__(self, location: LakeLocation) -> None:
-        self.location = locate(location).absolute()
+    def __init__(self, location: LakeLocation, kept: KeptTables | None = None) -> None:
+        self.location, self._kept = locate(location).absolute(), kept
         self._version = 0
         self._lease: Lease | None = None
         self._tables: OpenTables | None = None
@@ -44,9 +44,9 @@ class Lake:
         return Lake, (self.location,)
 
     @classmethod
-    def open(cls, location: LakeLocation) -> "Lake":
+    def open(cls, location: LakeLocation, kept: KeptTables | None = None) -> "Lake":
         """Return a lake for reading; raise LakeUnusable if there is none or a newer program made it."""
-        lake = cls(location)
+        lake = cls(location, kept)
         if lake.version() == 0:
             raise LakeUnusable(f"no lake in {location}: `offsetlake run --lake {location} --log FOLDER` creates one")
         return lake
@@ -107,7 +107,11 @@ class Lake:
     def delta_table(self, table: str, version: int | None = None) -> DeltaTable:
         """Return a table, at a Delta version or the newest one; raise LakeUnusable if the table is missing."""
         with self.location.errors():
-            return self._tables.table(table, version) if self._tables else self._open_table(table, version)
+            if self._tables:
+                return self._tables.table(table, version)
+            if self._kept:
+                return self._kept.table(table, version, self.delta_log(table), self._open_table)
+            return self._open_table(table, version)
 
     def without_rows(self, table: str, version: int | None = None) -> DeltaTable:
         """Return a table as `delta_table` does, to read only its Delta log: files, statistics, properties, runs."""

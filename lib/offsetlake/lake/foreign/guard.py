@@ -14,6 +14,7 @@ from offsetlake.lake.definitions import STATE, current_name, definition
 from offsetlake.lake.files import renamed_columns
 from offsetlake.lake.foreign.layout import lay_out
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.open_tables import KeptTables
 from offsetlake.location.locate import LakeLocation
 
 """The state tables, which can be rebuilt from history."""
@@ -50,6 +51,23 @@ def open_verified(location: LakeLocation) -> Lake:
     lake = Lake.open(location)
     refuse_changed(lake)
     return lake
+
+
+class VerifiedLake:
+    """Opens a lake for reading again and again: its tables stay open and verified until there are newer versions."""
+
+    def __init__(self, location: LakeLocation) -> None:
+        self._location, self._tables = location, KeptTables()
+        self._verified: dict[str, int] = {}
+
+    def open(self) -> Lake:
+        """Return the lake as `open_verified` does."""
+        lake = Lake.open(self._location, self._tables)
+        versions = lake.versions()
+        if versions != self._verified:
+            refuse_changed(lake)
+            self._verified = versions
+        return lake
 
 
 def refuse_changed(lake: Lake, *tables: str) -> dict[str, Findings]:
