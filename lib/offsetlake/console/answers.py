@@ -20,7 +20,7 @@ from offsetlake.location.locate import LakeLocation
 from offsetlake.queries import questions
 from offsetlake.queries.as_of import groups_as_of, offsets_as_of
 from offsetlake.queries.diff import diff, diff_by_group
-from offsetlake.queries.exploring.commits import Filters, commits_page, parse_position
+from offsetlake.queries.exploring.commits import Filters, commits_page, matching, parse_position
 from offsetlake.queries.exploring.group_state import Row, expiry, group_at, group_now
 from offsetlake.queries.exploring.keys import Key
 from offsetlake.queries.exploring.names import KINDS, Names, committed_to, events_by, memberships
@@ -103,15 +103,20 @@ class Answers:
         return found or (None, False)
 
     def commits(self, state: PageState, visitor: Visitor) -> tuple[pa.Table, bool]:
-        """Return one page of the commits of a partition, as `questions.history`, and whether there is a next page.
+        """Return one page of the commits of a partition, as `commits_page`, and whether there is a next page.
 
         Raises BadRequest if no offset of the partition was ever committed, or if the visitor may not read the group.
         """
         key, filters = Key(state.group, state.topic, state.partition), Filters(state.event, state.who, *state.period_ms)
+        every: pa.Table | None = None
+        if filters.are_of_rows and visitor.sees(state.group):
+            newest = self.open()
+            versions = newest.versions("offset_commits", "transaction_markers", "audit_events").values()
+            every = self.cache.get(("matching", key, filters, *versions), lambda: matching(newest, key, filters))
 
         def query(lake: Lake) -> tuple[pa.Table, bool]:
             self._check_visible(lake, state, visitor)
-            rows, more = commits_page(lake, key, state.before, filters, PAGE_ROWS)
+            rows, more = commits_page(lake, key, state.before, filters, PAGE_ROWS, every)
             if not rows.num_rows:
                 questions.check_committed(lake, state.group, state.topic, state.partition)
             return rows, more

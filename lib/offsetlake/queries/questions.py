@@ -11,6 +11,7 @@ from offsetlake.lake.history_files import smallest
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.statements import statement
 from offsetlake.queries.group_places import group_places
+from offsetlake.queries.key_history import DETAILS, KeyHistory
 from offsetlake.rules import policy
 from offsetlake.util.times import to_iso
 
@@ -18,14 +19,6 @@ STATES = (
     "Empty", "Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "NotReady", "Dead",
 )  # fmt: skip
 TIMED = ("offset_commits", "transaction_markers", "group_records", "share_state_records")
-
-_BEFORE_PARTS = (
-    ", CAST(NULL AS BIGINT) AS commit_id, CAST(NULL AS INT) AS commit_size"  # in a lake that is not upgraded yet
-)
-_BEFORE_AUDIT_EVENTS = """(SELECT log_partition, log_offset, log_offset AS last_log_offset,
-  CAST(NULL AS STRING) AS what,
-  CAST(NULL AS STRING) AS principal, CAST(NULL AS STRING) AS client_id, CAST(NULL AS STRING) AS address
-  FROM offset_commits WHERE FALSE)"""  # in a lake that is not upgraded yet
 
 
 def offsets(lake: Lake, group_id: str | None = None, topic: str | None = None, limit: int | None = None) -> pa.Table:
@@ -131,12 +124,11 @@ def history(
     partition: int,
     limit: int | None = None,
     records: str = "true",
-    rows: str = "true",
 ) -> pa.Table:
     """Return every commit and tombstone of one key, newest first.
 
     `records` is an SQL condition on `offset_commits` for the records that are read: without those before, the
-    previous_offset of the first rows is unknown. `rows` is an SQL condition on the columns of the result.
+    previous_offset of the first rows is unknown.
 
     | column          | description |
     |-----------------|-------------|
@@ -149,22 +141,16 @@ def history(
     | outcome         | of the transaction: committed, aborted, open (a tombstone takes effect in any case). partial: part of an incomplete commit in parts. null = a plain record, or a part of a complete commit |
     | what, principal, client_id, address | who did it, as in `audit_events`; null = not recorded |
     """  # noqa: E501 - a row of a table
-    key = f"group_id = {quoted(group_id)} AND topic = {quoted(topic)} AND partition = {partition} AND ({records})"
-    lacking = "" if "commit_id" in lake.columns("offset_commits") else _BEFORE_PARTS
-    tables, events = ["offset_commits", "transaction_markers"], _BEFORE_AUDIT_EVENTS
-    if "audit_events" in lake.tables():
-        tables.append("audit_events")
-        events = f"(SELECT * FROM audit_events WHERE group_id = {quoted(group_id)})"  # noqa: S608
-    partitions = ", ".join(map(str, log_partitions_of(lake, [group_id]))) or "NULL"
-    engine = lake.engine(tables, {}, dict.fromkeys(tables, f"log_partition IN ({partitions})"))
-    if records != "true":
-        engine.copy("few_commits", f"SELECT * FROM offset_commits WHERE {key}")  # noqa: S608
-    source = "offset_commits" if records == "true" else "few_commits"
-    return engine.query(
-        statement(
-            "history", source=source, key=key, lacking=lacking, audit_events=events, rows=rows, limit=_limit(limit)
-        )
-    )
+    source = key_history(lake, group_id, topic, partition)
+    rows, _ = source.described(source.records(records, DETAILS))
+    return source.completed(rows.slice(0, limit))
+
+
+def key_history(lake: Lake, group_id: str, topic: str, partition: int) -> KeyHistory:
+    """Return a reader of the records of one key."""
+    group = f"group_id = {quoted(group_id)}"
+    key = f"{group} AND topic = {quoted(topic)} AND partition = {partition}"
+    return KeyHistory(lake, group, key, log_partitions_of(lake, [group_id]))
 
 
 def audit_events(

@@ -101,8 +101,10 @@ def next_markers(commits: pa.Table, markers: pa.Table) -> npt.NDArray[np.int64]:
     return rows[: commits.num_rows]
 
 
-def incomplete(parts: pa.Table) -> pa.Array:
-    """Return the sorted positions of the parts of incomplete commits, of which parts are missing in the log.
+def completions(parts: pa.Table) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the sorted positions of the parts of commits, and the position of the last part of the commit of each.
+
+    The latter is -1 for the parts of incomplete commits, of which parts are missing in the log.
 
     The parts of a commit have successive log offsets. A run of successive parts with the same ID and size therefore
     contains complete commits of `size` parts each, and at its end possibly an incomplete one. The missing parts can
@@ -119,8 +121,16 @@ def incomplete(parts: pa.Table) -> pa.Array:
     starts_run[1:] = (position[1:] != position[:-1] + 1) | (commit[1:] != commit[:-1]) | (size[1:] != size[:-1])
     first = np.flatnonzero(starts_run)
     length = np.diff(np.append(first, len(position)))
-    complete_until = first + length - length % size[first]
-    return pa.array(position[np.arange(len(position)) >= np.repeat(complete_until, length)])
+    place = np.arange(len(position)) - np.repeat(first, length)
+    last = place - place % size + size - 1
+    is_complete = last < np.repeat(length, length)
+    return position, np.where(is_complete, position + last - place, -1)
+
+
+def incomplete(parts: pa.Table) -> pa.Array:
+    """Return the sorted positions of the parts of incomplete commits; `parts` as in `completions`."""
+    position, last = completions(parts)
+    return pa.array(position[last < 0])
 
 
 class Latest:

@@ -2,13 +2,15 @@
 
 from random import Random
 
+import pyarrow as pa
 import pytest
 
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.exploring import commits as module
-from offsetlake.queries.exploring.commits import Filters, commits_page, parse_position
+from offsetlake.queries.exploring.commits import Filters, commits_page, matching, parse_position
 from offsetlake.queries.exploring.keys import Key
+from offsetlake.queries.key_history import DETAILS
 from offsetlake.queries.questions import history
 from support.queries.lakes import commit, marker, small_lake, tombstone
 
@@ -41,20 +43,29 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return small_lake(path, offset_commits=rows, transaction_markers=markers, audit_events=events)
 
 
-def every_page(lake: Lake, filters: Filters, limit: int) -> list[dict[str, object]]:
+def shown(lake: Lake) -> list[dict[str, object]]:
+    """All rows of the history, with the columns of pages."""
+    rows: list[dict[str, object]] = history(lake, "g", "t", 0).drop_columns([*DETAILS]).to_pylist()
+    return rows
+
+
+def every_page(lake: Lake, filters: Filters, limit: int, every: pa.Table | None = None) -> list[dict[str, object]]:
     rows, before, more = [], "", True
     while more:
-        page, more = commits_page(lake, KEY, before, filters, limit)
+        page, more = commits_page(lake, KEY, before, filters, limit, every)
         rows += page.to_pylist()
         before = f"{rows[-1]['log_partition']}:{rows[-1]['log_offset']}" if rows else ""
     return rows
 
 
-@pytest.mark.parametrize("context", [3, 100])
+@pytest.mark.parametrize(("context", "span"), [(3, 40), (3, 10_000), (20, 100)])
 @pytest.mark.parametrize("limit", [60, 1000])
-def test_all_pages_are_the_history(lake: Lake, monkeypatch: pytest.MonkeyPatch, limit: int, context: int) -> None:
+def test_all_pages_are_the_history(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, limit: int, context: int, span: int
+) -> None:
     monkeypatch.setattr(module, "_FIRST_CONTEXT", context)
-    assert every_page(lake, Filters(), limit) == history(lake, "g", "t", 0).to_pylist()
+    monkeypatch.setattr(module, "_FIRST_SPAN", span)
+    assert every_page(lake, Filters(), limit) == shown(lake)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +74,13 @@ def test_all_pages_are_the_history(lake: Lake, monkeypatch: pytest.MonkeyPatch, 
      Filters(since_ms=100, until_ms=200), Filters(since_ms=650, event="commit"), Filters(who="nobody")],
     ids=str,
 )  # fmt: skip
-def test_filters_choose_rows_of_the_history(lake: Lake, filters: Filters) -> None:
+@pytest.mark.parametrize("max_kept", [0, 10_000], ids=["many", "kept"])
+def test_filters_choose_rows_of_the_history(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, filters: Filters, max_kept: int
+) -> None:
+    monkeypatch.setattr(module, "MAX_KEPT", max_kept)
+    monkeypatch.setattr(module, "_FIRST_SPAN", 100)
+
     def is_chosen(row: dict[str, object]) -> bool:
         texts = [str(row[name] or "").lower() for name in ("principal", "client_id")]
         at = row["log_timestamp"]
@@ -74,8 +91,10 @@ def test_filters_choose_rows_of_the_history(lake: Lake, filters: Filters) -> Non
             and (filters.since_ms or 0) <= at <= (filters.until_ms or at)
         )
 
-    expected = [row for row in history(lake, "g", "t", 0).to_pylist() if is_chosen(row)]
-    assert every_page(lake, filters, 25) == expected
+    expected = [row for row in shown(lake) if is_chosen(row)]
+    every = matching(lake, KEY, filters)
+    assert (every is None) == (len(expected) > max_kept)
+    assert every_page(lake, filters, 25, every) == expected
     assert expected or filters.who == "nobody"
 
 

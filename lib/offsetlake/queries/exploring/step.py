@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
@@ -106,9 +108,9 @@ def _around(steps: Steps, index: int) -> dict[str, int]:
 def _records(lake: Lake, key: Key, log_partition: int, numbers: Sequence[int]) -> dict[int | None, Row]:
     """Return rows of `questions.history` by log offset; only that of the first record lacks what was before it."""
     span = f"log_partition = {log_partition} AND log_offset BETWEEN {min(numbers)} AND {max(numbers)}"
-    chosen = f"log_offset IN ({', '.join(map(str, numbers))})"
-    rows = history(lake, key.group_id, key.topic or "", key.partition or 0, None, span, chosen)
-    return {row["log_offset"]: row for row in rows.to_pylist()}
+    rows = history(lake, key.group_id, key.topic or "", key.partition or 0, records=span)
+    chosen = rows.filter(pc.is_in(rows["log_offset"], pa.array(numbers)))
+    return {row["log_offset"]: row for row in chosen.to_pylist()}
 
 
 def _caught_up(steps: Steps, index: int) -> Row | None:
