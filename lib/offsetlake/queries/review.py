@@ -11,6 +11,7 @@ from offsetlake.lake.sql.statements import statement
 from offsetlake.lake.sql.views import views
 from offsetlake.queries.audits import has_history
 from offsetlake.queries.questions import quoted
+from offsetlake.util.columns import taken
 from offsetlake.util.row_codes import rows_in
 
 
@@ -60,5 +61,4 @@ def orphans(lake: Lake, limit: int | None = None, names: Collection[str] | None 
     partly = rows.filter(pc.is_in(rows["why"], pa.array(["topics_deleted", "not_subscribed"])))["group_id"]
     listed = ", ".join(map(quoted, partly.to_pylist())) or "NULL"
     topics = lake.query(statement("unused_topics", groups=listed), "orphan_groups", "groups", "offsets", "tombstones")
-    index = rows_in(rows, topics, ["group_id"])
-    return rows.append_column("unused_topics", topics["topics"].take(pa.array(index, mask=index < 0)))
+    return rows.append_column("unused_topics", taken(topics["topics"], rows_in(rows, topics, ["group_id"])))

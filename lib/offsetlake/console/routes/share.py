@@ -16,6 +16,7 @@ from offsetlake.errors import NotInLake
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.questions import like
 from offsetlake.queries.share import share_batches, share_groups, share_partitions
+from offsetlake.util.columns import taken
 from offsetlake.util.row_codes import rows_in
 
 _MAX_BATCHES = 200
@@ -66,8 +67,7 @@ def _partitions(answers: Answers, state: PageState, visitor: Visitor) -> pa.Tabl
         if first is None:
             return rows
         before = share_partitions(lake, instant_ms=first)
-        index = rows_in(rows, before, _KEY)
-        return rows.append_column("first_offset", before["start_offset"].take(pa.array(index, mask=index < 0)))
+        return rows.append_column("first_offset", taken(before["start_offset"], rows_in(rows, before, _KEY)))
 
     return visitor.visible(answers.rows(query))
 

@@ -9,6 +9,7 @@ from offsetlake.pipeline.changes.execute import rows_of
 from offsetlake.pipeline.changes.group_selection import GroupSelection
 from offsetlake.pipeline.changes.live import LIMIT, Live
 from offsetlake.rules.reduction import KEY
+from offsetlake.util.columns import taken
 from offsetlake.util.row_codes import rows_in
 
 VALUES = ("committed_offset", "leader_epoch", "metadata", "expire_timestamp")
@@ -57,9 +58,8 @@ def plan_alterations(
 
     """
     stored = groups.rows("offsets", OFFSET)
-    index = rows_in(wanted, stored, KEY)
-    rows = pa.array(index, mask=index < 0)
-    previous = {name: stored[column].take(rows) for name, column in _PREVIOUS.items()}
+    rows = rows_in(wanted, stored, KEY)
+    previous = {name: taken(stored[column], rows) for name, column in _PREVIOUS.items()}
     names = wanted["group_id"].to_pylist()
     limits = {} if live is None else live.limits({*names})
     obstacles = {

@@ -20,6 +20,7 @@ from offsetlake.pipeline.changes.alterations import OFFSET, VALUES
 from offsetlake.pipeline.changes.execute import execute, rows_of
 from offsetlake.pipeline.changes.group_selection import select_groups
 from offsetlake.rules.reduction import KEY, latest
+from offsetlake.util.columns import taken
 from offsetlake.util.row_codes import rows_in
 
 JOB = "repair"
@@ -61,11 +62,8 @@ def plan_repair(lake: Lake, now: int) -> pa.Table:
     if not places:
         return rows_of("alterations", {"run_id": 0, "outcome": "planned", "strategy": JOB, "commit_timestamp": 0}, 0)
     stored = select_groups(lake, places).rows("offsets", (*OFFSET, "topic_id"))
-    index = rows_in(newest, stored, KEY)
-    effective = {
-        name: stored[name].take(pa.array(index, mask=index < 0))
-        for name in (*VALUES, "topic_id", "commit_timestamp", "log_offset")
-    }
+    rows = rows_in(newest, stored, KEY)
+    effective = {name: taken(stored[name], rows) for name in (*VALUES, "topic_id", "commit_timestamp", "log_offset")}
     columns = {
         **{name: newest[name] for name in (*KEY, "log_partition", "evidence")},
         **{name: effective[name] for name in (*VALUES, "topic_id")},
