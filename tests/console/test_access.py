@@ -19,20 +19,10 @@ from offsetlake.console.app import CheckedRequests, application
 from offsetlake.console.changing.review import SUBJECTS
 from offsetlake.serve.auth.credentials import Credentials
 from support.console.served import POLICY, Answer, Page, gate, get, post, served
+from support.console.visitors import FAR_FUTURE, acl_file, tokens_of
 from support.queries.lakes import commit, small_lake
 
-FAR_FUTURE = 4_000_000_000_000
-ACL = """
-[[acl]]
-principal = "User:carol"
-group = "*"
-permissions = ["read", "admin"]
-
-[[acl]]
-principal = "User:dave"
-group = "billing-*"
-permissions = ["read"]
-"""
+ENTRIES = (("User:carol", "*", ["read", "admin"]), ("User:dave", "billing-*", ["read"]))
 GROUPS = ("billing-eu", "billing-us", "payroll")
 
 
@@ -64,11 +54,8 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tokens(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
     """Return the folder with credentials and ACL, and the tokens by name."""
     folder = tmp_path_factory.mktemp("credentials")
-    known = Credentials()
-    found = {name: known.add_token(name, FAR_FUTURE) for name in ("carol", "dave", "nobody")}
-    known.write(folder / "credentials.json")
-    (folder / "acl.toml").write_text(ACL)
-    return folder, found
+    acl_file(folder, *ENTRIES)
+    return folder, tokens_of(folder, "carol", "dave", "nobody")
 
 
 def files(folder: Path) -> dict[str, str]:

@@ -13,25 +13,14 @@ import pytest
 from offsetlake.console.changing.workbench import Stage, Workbench, await_changes
 from offsetlake.lake.lake import Lake
 from offsetlake.queries import questions
-from offsetlake.serve.auth.credentials import Credentials
 from support.console.changes import commit, copied, example, form_token, result, submit
 from support.console.served import Page, gate, get, post, served
+from support.console.visitors import acl_file, tokens_of
 from support.report.report_rows import TAGS
 
 pytestmark = pytest.mark.slow
 
-FAR_FUTURE = 4_000_000_000_000
-ACL = """
-[[acl]]
-principal = "*"
-group = "*"
-permissions = ["read"]
-
-[[acl]]
-principal = "User:carol"
-group = "billing"
-permissions = ["admin"]
-"""
+ENTRIES = (("*", "*", ["read"]), ("User:carol", "billing", ["admin"]))
 RESTORE = {"kind": "restore", "group": "billing", "at": "2026-01-31T14:00:05"}
 
 
@@ -256,11 +245,8 @@ def test_without_the_option_nothing_can_be_changed(original: Path) -> None:
 
 
 def test_a_change_needs_the_permission_on_its_group(bench: Workbench, tmp_path: Path) -> None:
-    known = Credentials()
-    tokens = {name: known.add_token(name, FAR_FUTURE) for name in ("carol", "dave")}
-    known.write(tmp_path / "credentials.json")
-    (tmp_path / "acl.toml").write_text(ACL)
-    visitors = gate(allows_changes=True, credentials=str(tmp_path / "credentials.json"), acl=str(tmp_path / "acl.toml"))
+    tokens, acl = tokens_of(tmp_path, "carol", "dave"), acl_file(tmp_path, *ENTRIES)
+    visitors = gate(allows_changes=True, credentials=str(tmp_path / "credentials.json"), acl=acl)
     with served(tmp_path / "lake", visitors, bench=bench) as port:
         cookies = {
             name: post(port, "/sign-in", {"token": token}).headers["set-cookie"].split(";")[0]
@@ -301,9 +287,7 @@ def test_an_undo_is_limited_to_the_groups_of_the_visitor(bench: Workbench, tmp_p
         address, _ = submit(port, "/change", token, RESTORE)
         _, done = submit(port, f"{address}/execute", token, {})
     run_id = next(attributes["value"] for _, attributes in Page(done.text).tags if attributes.get("name") == "run")
-    visitors = gate(allows_changes=True)
-    (tmp_path / "acl.toml").write_text('[[acl]]\nprincipal="*"\ngroup="search"\npermissions=["read","admin"]\n')
-    visitors = gate(allows_changes=True, acl=str(tmp_path / "acl.toml"))
+    visitors = gate(allows_changes=True, acl=acl_file(tmp_path, ("*", "search", ["read", "admin"])))
     with served(tmp_path / "lake", visitors, bench=bench) as port:
         _, answer = submit(port, "/change", visitors._form_token, {"kind": "undo", "run": run_id})
         assert "no offset of a group that you may change" in answer.text

@@ -15,12 +15,11 @@ from console.test_access import depends_on, sign_in
 from offsetlake.console.access import CHECKS
 from offsetlake.console.app import CheckedRequests, application
 from offsetlake.console.clusters import Cluster, clusters_application
-from offsetlake.serve.auth.credentials import Credentials
 from support.console.served import POLICY, Page, gate, get, linked, running
+from support.console.visitors import acl_file, tokens_of
 from support.queries.lakes import commit, small_lake
 
 NAMES = ("prod", "eu-west.1")
-FAR_FUTURE = 4_102_444_800_000
 
 
 @pytest.fixture(scope="module")
@@ -75,11 +74,9 @@ def test_every_route_has_a_permission_check(lakes: dict[str, Path]) -> None:
 
 
 def test_people_sign_in_once(lakes: dict[str, Path], tmp_path: Path) -> None:
-    known = Credentials()
-    token = known.add_token("carol", FAR_FUTURE)
-    known.write(tmp_path / "credentials.json")
-    (tmp_path / "acl.toml").write_text('[[acl]]\nprincipal = "User:carol"\ngroup = "of-prod"\npermissions = ["read"]\n')
-    files = {name: str(tmp_path / file) for name, file in (("credentials", "credentials.json"), ("acl", "acl.toml"))}
+    token = tokens_of(tmp_path, "carol")["carol"]
+    acl = acl_file(tmp_path, ("User:carol", "of-prod", ["read"]))
+    files = {"credentials": str(tmp_path / "credentials.json"), "acl": acl}
     with running(clusters(lakes, **files)) as listening:  # type: ignore[arg-type]
         assert get(listening, "/").headers["location"] == "/sign-in"
         first = get(listening, "/clusters/prod/group?group=of-prod")

@@ -13,6 +13,7 @@ from offsetlake.pipeline import runner
 from offsetlake.report.report import report
 from support.console.changes import commit, example
 from support.console.served import POLICY, Answer, Page, gate, get, served
+from support.console.visitors import acl_file
 from support.queries.lakes import small_lake
 from support.report.report_rows import TAGS
 
@@ -119,8 +120,7 @@ def test_checks_are_refused_while_a_job_is_unfinished_and_the_report_is_not(tmp_
 
 
 def test_only_those_who_read_all_groups_see_the_content(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "acl.toml").write_text('[[acl]]\nprincipal="*"\ngroup="billing"\npermissions=["read"]\n')
-    with served(folder / "lake", gate(acl=str(tmp_path / "acl.toml"))) as port:
+    with served(folder / "lake", gate(acl=acl_file(tmp_path, ("*", "billing", ["read"])))) as port:
         paths = ("/attention", "/report", "/checks", "/report/1.svg")
         assert [get(port, path).status for path in paths] == [403] * 4
         assert "/static/attention.js" not in get(port, "/").text

@@ -21,6 +21,7 @@ from offsetlake.rules.policy import RetentionPolicy
 from offsetlake.util.times import to_ms
 from support.console.changes import copied, form_token, submit
 from support.console.served import Page, gate, get, post, served
+from support.console.visitors import acl_file
 from support.e2e.parts_log import Log, part, plain
 from support.lakes import new_lake
 from support.queries.lakes import commit, small_lake
@@ -331,11 +332,8 @@ def test_invalid_decisions_are_explained(port: int, fields: dict[str, object], m
 
 
 def test_groups_are_filtered_by_pattern_rule_and_permission(bench: Workbench, tmp_path: Path) -> None:
-    (tmp_path / "acl.toml").write_text(
-        '[[acl]]\nprincipal="*"\ngroup="old-[012]"\npermissions=["read"]\n'
-        '[[acl]]\nprincipal="*"\ngroup="old-1"\npermissions=["admin"]\n'
-    )
-    visitors = gate(allows_changes=True, acl=str(tmp_path / "acl.toml"))
+    acl = acl_file(tmp_path, ("*", "old-[012]", ["read"]), ("*", "old-1", ["admin"]))
+    visitors = gate(allows_changes=True, acl=acl)
     with served(tmp_path / "lake", visitors, bench=bench) as port:
         page = Page(get(port, "/review").text)
         assert [row[1] for row in page.rows] == [f"old-{n // 2}" for n in range(6)]

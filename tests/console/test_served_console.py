@@ -5,7 +5,6 @@ import http.client
 import os
 import re
 import signal
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
@@ -15,7 +14,6 @@ import pytest
 from console.test_console import ROUTES
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.questions import offsets
-from offsetlake.serve.auth.credentials import Credentials
 from offsetlake.serve.http import console_process
 from offsetlake.serve.http.console_process import ConsoleProcess, ConsoleUnavailable
 from offsetlake.serve.settings import ConsoleSettings, Settings
@@ -23,23 +21,13 @@ from support.console.browser import browser, needs_browser
 from support.console.changes import form_token, result
 from support.console.served import Answer, Page, get, linked, post, request
 from support.console.served_by_serve import await_end, process_of_console, serving_console, start
+from support.console.visitors import acl_file, leave_during, tokens_of
 from support.queries.lakes import small_lake
 from support.serve.serving import Serving
 
 pytestmark = pytest.mark.slow
 
-FAR_FUTURE = 4_000_000_000_000
-ACL = """
-[[acl]]
-principal = "User:carol"
-group = "*"
-permissions = ["read", "admin"]
-
-[[acl]]
-principal = "User:dave"
-group = "search"
-permissions = ["read"]
-"""
+ENTRIES = (("User:carol", "*", ["read", "admin"]), ("User:dave", "search", ["read"]))
 ENDLESS = (
     "SELECT count(*) FROM offset_commits a, offset_commits b, offset_commits c, offset_commits d, offset_commits e"
 )
@@ -74,11 +62,8 @@ class Secured:
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     folder = tmp_path_factory.mktemp("secured")
-    known = Credentials()
-    tokens = {name: known.add_token(name, FAR_FUTURE) for name in ("carol", "dave", "nobody")}
-    known.write(folder / "credentials.json")
-    (folder / "acl.toml").write_text(ACL)
-    files = {"credentials": str(folder / "credentials.json"), "acl": str(folder / "acl.toml")}
+    tokens = tokens_of(folder, "carol", "dave", "nobody")
+    files = {"credentials": str(folder / "credentials.json"), "acl": acl_file(folder, *ENTRIES)}
     with serving_console(folder, allows_changes=True, **files) as (serving, port):
         yield Secured(serving, port, tokens)
 
@@ -189,11 +174,7 @@ def test_offsets_are_changed_through_the_serving_process(secured: Secured) -> No
 
 
 def test_a_query_ends_when_the_browser_leaves(open_console: int) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", open_console)
-    connection.request("GET", f"/console/sql?{urlencode({'statement': ENDLESS})}")
-    assert connection.sock is not None
-    connection.sock.shutdown(socket.SHUT_RDWR)
-    connection.close()
+    leave_during(open_console, f"/console/sql?{urlencode({'statement': ENDLESS})}")
     shown = Page(get(open_console, f"/console/sql?{urlencode({'statement': 'SELECT 1 AS one'})}").text)
     assert shown.rows == [["1"]]  # only one query runs at a time
 

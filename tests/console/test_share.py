@@ -11,6 +11,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.compact.job import compact
 from queries.test_share import FIRST, ORDERS, SECOND, THIRD, TOPICS
 from support.console.served import Page, gate, get, served
+from support.console.visitors import acl_file
 from support.e2e.in_process import InProcess
 from support.queries.lakes import end, small_lake
 from support.report.report_rows import TAGS
@@ -74,8 +75,7 @@ def test_the_page_of_a_group_leads_to_that_of_a_share_group(port: int) -> None:
 
 
 def test_share_groups_that_may_not_be_read_look_as_if_they_did_not_exist(lake: Path, tmp_path: Path) -> None:
-    (tmp_path / "acl.toml").write_text('[[acl]]\nprincipal="*"\ngroup="mail-b"\npermissions=["read"]\n')
-    with served(lake, gate(acl=str(tmp_path / "acl.toml"))) as port:
+    with served(lake, gate(acl=acl_file(tmp_path, ("*", "mail-b", ["read"])))) as port:
         assert [row[0] for row in Page(get(port, "/share").text).rows] == ["mail-b"]
         for path in ("/share-group?group={}", "/group?group={}"):
             hidden, missing = (get(port, path.format(name)) for name in ("mail-a", "missing"))

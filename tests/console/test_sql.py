@@ -2,9 +2,7 @@
 
 import asyncio
 import csv
-import http.client
 import shlex
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
@@ -17,6 +15,7 @@ from offsetlake.console.sql.queries import MAX_ROWS, Queries
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from support.console.served import Page, get, served
+from support.console.visitors import leave_during
 from support.queries.lakes import commit, small_lake
 from support.report.report_rows import TAGS
 
@@ -110,11 +109,7 @@ def test_a_query_that_takes_too_long_is_stopped(lake: Path, monkeypatch: pytest.
 
 
 def test_a_query_ends_when_the_browser_leaves(port: int) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", port)
-    connection.request("GET", f"/sql?{urlencode({'statement': ENDLESS})}")
-    assert connection.sock is not None
-    connection.sock.shutdown(socket.SHUT_RDWR)
-    connection.close()
+    leave_during(port, f"/sql?{urlencode({'statement': ENDLESS})}")
     assert page(port, "SELECT 1 AS one").rows == [["1"]]  # only one query runs at a time
 
 
