@@ -15,7 +15,8 @@ from numba import njit
 
 from offsetlake.kafka.batches.reader import Records
 
-_FNV_BASIS, _FNV_PRIME = np.uint64(14695981039346656037), np.uint64(1099511628211)
+_WORD_BYTES = np.uint64(8)
+_HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio
 UNKNOWN = -1
 """The repeats of a commit that is not known to increase or to repeat the offset before it."""
 
@@ -26,9 +27,11 @@ _Ints = npt.NDArray[np.int64]
 class Steps(NamedTuple):
     """The records of a chunk and what is known about them, an array each; compiled functions fill the arrays.
 
+    Compiled loops use the arrays by local names, because each access to a field would count a reference.
+
     | field                       | description |
     |-----------------------------|-------------|
-    | buffer, key_at, key_length  | the keys |
+    | buffer, keys                | by row: the positions of the first and the last 8 bytes of the key in the buffer, and its hash |
     | is_commit, offsets, times   | whether it is no tombstone; the committed offset; the timestamp, negative if there is none |
     | last                        | the last row with the key of each row; the arrays by key have its values there |
     | slots                       | a hash table of the last row of each key, whose size is a power of two |
@@ -41,13 +44,12 @@ class Steps(NamedTuple):
     """  # noqa: E501 - a table
 
     buffer: npt.NDArray[np.uint8]
-    key_at: _Ints
-    key_length: _Ints
+    keys: npt.NDArray[np.uint64]
     is_commit: _Bools
     offsets: _Ints
     times: _Ints
     last: _Ints
-    slots: _Ints
+    slots: npt.NDArray[np.int32]
     undecided: _Bools
     survivor: _Ints
     superseded: _Bools
@@ -71,13 +73,12 @@ def find_steps(records: Records, final: _Bools, offsets: _Ints, before: Steps | 
     count = len(records)
     steps = Steps(
         records.buffer,
-        records.key_at,
-        records.key_length,
+        _keys(records.buffer, records.key_at, records.key_length),
         is_commit=records.value_length >= 0,
         offsets=offsets,
         times=records.log_timestamp,
         last=np.zeros(count, np.int64),
-        slots=np.full(1 << max(4, int(count * 2).bit_length()), -1, np.int64),
+        slots=np.full(1 << max(4, int(count * 2).bit_length()), -1, np.int32),
         undecided=np.zeros(count, np.bool_),
         survivor=np.full(count, -1, np.int64),
         superseded=np.zeros(count, np.bool_),
@@ -94,37 +95,61 @@ def find_steps(records: Records, final: _Bools, offsets: _Ints, before: Steps | 
 
 
 @njit(cache=True, nogil=True)
+def _keys(buffer, key_at, key_length):  # type: ignore[no-untyped-def]
+    """Return the keys as in `Steps`, without the record type, which is 0 or 1.
+
+    What follows it has 8 bytes at least: the lengths of two names, and the partition.
+    """
+    keys = np.empty((len(key_at), 3), np.uint64)
+    for row in range(len(key_at)):
+        start = np.uint64(key_at[row])
+        position, last = start + np.uint64(2), start + np.uint64(key_length[row]) - _WORD_BYTES
+        keys[row, 0], keys[row, 1] = position, last
+        code = _mixed(np.uint64(key_length[row]), _word(buffer, last))
+        while position < last:
+            code = _mixed(code, _word(buffer, position))
+            position += _WORD_BYTES
+        keys[row, 2] = code
+    return keys
+
+
+@njit(cache=True, nogil=True)
 def _mark_superseded(steps, final):  # type: ignore[no-untyped-def]
     """Mark superseded records, from the last to the first, and find the last row of each key."""
-    for row in range(len(steps.key_at) - 1, -1, -1):
-        slot = _slot(steps, row, steps)
-        if steps.slots[slot] < 0:
-            steps.slots[slot] = row
-        key = steps.slots[slot]
-        steps.last[row] = key
-        survivor = steps.survivor[key]
+    buffer, keys, slots, last, is_commit = steps.buffer, steps.keys, steps.slots, steps.last, steps.is_commit
+    undecided, survivors, superseded = steps.undecided, steps.survivor, steps.superseded
+    for row in range(len(keys) - 1, -1, -1):
+        slot = _slot(buffer, keys, row, buffer, keys, slots)
+        if slots[slot] < 0:
+            slots[slot] = row
+        key = slots[slot]
+        last[row] = key
+        survivor = survivors[key]
         if not final[row]:
-            steps.undecided[key] = True
-        elif survivor >= 0 and (steps.is_commit[survivor] or not steps.is_commit[row]):
-            steps.superseded[row] = True
+            undecided[key] = True
+        elif survivor >= 0 and (is_commit[survivor] or not is_commit[row]):
+            superseded[row] = True
         else:
-            steps.survivor[key] = row
+            survivors[key] = row
 
 
 @njit(cache=True, nogil=True)
 def _find_former(before, steps, former):  # type: ignore[no-untyped-def]
     """Find for the first row of each key the last row of the chunk before; mark what the first row supersedes."""
-    seen = np.zeros(len(steps.key_at), np.bool_)
-    for row in range(len(steps.key_at)):
-        key = steps.last[row]
-        if seen[key] or steps.undecided[key]:
+    buffer, keys, old_buffer, old_keys, slots = steps.buffer, steps.keys, before.buffer, before.keys, before.slots
+    last, undecided, is_commit, old_undecided = steps.last, steps.undecided, steps.is_commit, before.undecided
+    survivors, superseded = before.survivor, before.superseded
+    seen = np.zeros(len(keys), np.bool_)
+    for row in range(len(keys)):
+        key = last[row]
+        if seen[key] or undecided[key]:
             continue
         seen[key] = True
-        old_key = before.slots[_slot(steps, row, before)]
-        if old_key >= 0 and not before.undecided[old_key]:
+        old_key = slots[_slot(buffer, keys, row, old_buffer, old_keys, slots)]
+        if old_key >= 0 and not old_undecided[old_key]:
             former[row] = old_key
-            if steps.is_commit[row]:
-                before.superseded[before.survivor[old_key]] = True
+            if is_commit[row]:
+                superseded[survivors[old_key]] = True
 
 
 @njit(cache=True, nogil=True)
@@ -171,28 +196,41 @@ def _compare_two(old, earlier, steps, row):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _slot(steps, row, others):  # type: ignore[no-untyped-def]
-    """Return the slot of the key of a row in the hash table of others, or the empty one where it belongs."""
-    mask = np.uint64(len(others.slots) - 1)
-    start, length = steps.key_at[row] + 2, steps.key_length[row] - 2  # after the record type, 0 or 1
-    code = _FNV_BASIS
-    for i in range(length):
-        code = (code ^ np.uint64(steps.buffer[start + i])) * _FNV_PRIME
-    slot = (code ^ (code >> np.uint64(32))) & mask
-    while others.slots[slot] >= 0 and not _same(
-        steps.buffer, start, length, others.buffer, others.key_at, others.key_length, others.slots[slot]
-    ):
+def _slot(buffer, keys, row, other_buffer, other_keys, slots):  # type: ignore[no-untyped-def]
+    """Return the slot of the key of a row in the hash table of other records, or the empty one where it belongs."""
+    mask = np.uint64(len(slots) - 1)
+    slot = keys[row, 2] & mask
+    while slots[slot] >= 0 and not _same(buffer, keys, row, other_buffer, other_keys, slots[slot]):
         slot = (slot + np.uint64(1)) & mask
     return slot
 
 
-@njit(cache=True, nogil=True)
-def _same(buffer, start, length, other_buffer, key_at, key_length, row):  # type: ignore[no-untyped-def]
-    """Return whether a key equals that of a row of other records."""
-    if key_length[row] - 2 != length:
+@njit(inline="always")
+def _same(buffer, keys, row, other_buffer, other_keys, other):  # type: ignore[no-untyped-def]
+    """Return whether the key of a row equals that of a row of other records."""
+    first, last = keys[row, 0], keys[row, 1]
+    other_first, other_last = other_keys[other, 0], other_keys[other, 1]
+    if keys[row, 2] != other_keys[other, 2] or last - first != other_last - other_first:
         return False
-    other = key_at[row] + 2
-    for i in range(length - 1, -1, -1):  # noqa: SIM110 - compiled; from the end, where the partitions are
-        if buffer[start + i] != other_buffer[other + i]:
-            return False
-    return True
+    same = _word(buffer, last) == _word(other_buffer, other_last)
+    while same and first < last:
+        same = _word(buffer, first) == _word(other_buffer, other_first)
+        first += _WORD_BYTES
+        other_first += _WORD_BYTES
+    return same
+
+
+@njit(inline="always")
+def _word(buffer, position):  # type: ignore[no-untyped-def]
+    """Return 8 bytes of a buffer as a number, in one load: the index has no sign, so it is not checked for one."""
+    word = np.uint64(0)
+    for i in range(8):
+        word |= np.uint64(buffer[position + np.uint64(i)]) << np.uint64(8 * i)
+    return word
+
+
+@njit(inline="always")
+def _mixed(code, word):  # type: ignore[no-untyped-def]
+    """Return the hash of a word and, by their hash, of those before it."""
+    code = (code ^ word) * _HASH_FACTOR
+    return code ^ (code >> np.uint64(32))
