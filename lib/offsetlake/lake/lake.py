@@ -32,7 +32,7 @@ class Lake:
     """
 
     def __init__(self, location: LakeLocation, kept: KeptTables | None = None) -> None:
-        self.location, self._kept = locate(location).absolute(), kept
+        self.location, self.kept = locate(location).absolute(), kept
         self._version = 0
         self._lease: Lease | None = None
         self._tables: OpenTables | None = None
@@ -109,8 +109,8 @@ class Lake:
         with self.location.errors():
             if self._tables:
                 return self._tables.table(table, version)
-            if self._kept:
-                return self._kept.table(table, version, self.delta_log(table), self._open_table)
+            if self.kept:
+                return self.kept.table(table, version, self.delta_log(table), self._open_table)
             return self._open_table(table, version)
 
     def without_rows(self, table: str, version: int | None = None) -> DeltaTable:
