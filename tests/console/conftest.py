@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from offsetlake.console import answer_cache
+from support.console.browser import Browser, browser
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -12,3 +13,9 @@ def waiting_pages() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(answer_cache, "MAX_WAIT_SECONDS", 300.0)
         yield
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened

@@ -6,14 +6,13 @@ from urllib.parse import urlencode
 
 import pytest
 
-from support.console.browser import Browser, browser, needs_browser
+from support.console.browser import Browser, needs_browser
 from support.console.served import served
 from support.queries.lakes import commit, small_lake
 from support.report.report_rows import TAGS
 
 pytestmark = [pytest.mark.slow, needs_browser]
 
-AXE = Path(__file__).with_name("axe-core") / "axe.min.js"
 SCREENS = [(390, False), (390, True), (1280, True), (2560, False)]
 LONG = "a-group-with-a-long-name-" * 9
 GROUPS = ["billing", TAGS, LONG, "שלום \u202eabc"]
@@ -53,12 +52,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
 
 
-@pytest.fixture(scope="module")
-def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browser(tmp_path_factory.mktemp("profile")) as opened:
-        yield opened
-
-
 @pytest.mark.parametrize(("width", "dark"), SCREENS)
 def test_pages_fit_the_screen_and_follow_the_rules_of_accessibility(
     address: str, window: Browser, tmp_path: Path, width: int, dark: bool
@@ -68,8 +61,6 @@ def test_pages_fit_the_screen_and_follow_the_rules_of_accessibility(
         window.requests()
         window.open(address + page)
         window.await_true("return !document.querySelector('.skeleton')")
-        assert window.run("return document.documentElement.scrollWidth") <= width, page
-        window.screenshot(tmp_path / f"{number}.png")
         expected = (
             address + page,
             f"{address}/static/",
@@ -79,14 +70,7 @@ def test_pages_fit_the_screen_and_follow_the_rules_of_accessibility(
         )
         assert [url for url in window.requests() if not url.startswith(expected)] == []
         assert [message for message in window.messages() if "400 (Bad Request)" not in message] == []
-        window.run(AXE.read_text(encoding="utf-8"))
-        found = window.run("return axe.run()")
-        assert "color-contrast" in {rule["id"] for rule in found["passes"]}
-        assert [
-            (rule["id"], [node["html"] for node in rule["nodes"]])
-            for rule in found["violations"]
-            if rule["impact"] in {"serious", "critical"}
-        ] == [], page
+        window.check(width, tmp_path / f"{number}.png")
 
 
 def test_groups_are_found_with_the_keyboard_alone(address: str, window: Browser) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+AXE = Path(__file__).with_name("axe-core") / "axe.min.js"
 DRIVER = shutil.which("chromedriver")
 needs_browser = pytest.mark.skipif(DRIVER is None, reason="chromedriver is not installed")
 
@@ -88,6 +89,21 @@ class Browser:
     def screenshot(self, path: Path) -> None:
         """Write a picture of the window."""
         path.write_bytes(b64decode(self._request("GET", "/screenshot")))
+
+    def await_heading(self, text: str) -> None:
+        """Wait for a page whose heading starts with a text."""
+        self.await_true(f"return document.querySelector('h1')?.textContent.startsWith('{text}')")
+
+    def check(self, width: int, screenshot: Path) -> None:
+        """Write a screenshot of the page; the page must not be wider, and follow the rules of axe-core."""
+        page = self.run("return location.href")
+        self.screenshot(screenshot)
+        assert self.run("return document.documentElement.scrollWidth") <= width, page
+        self.run(AXE.read_text(encoding="utf-8"))
+        found = self.run("return axe.run()")
+        assert "color-contrast" in {rule["id"] for rule in found["passes"]}, page
+        serious = [rule for rule in found["violations"] if rule["impact"] in {"serious", "critical"}]
+        assert [(rule["id"], [node["html"] for node in rule["nodes"]]) for rule in serious] == [], page
 
     def close(self) -> None:
         """End the browser."""

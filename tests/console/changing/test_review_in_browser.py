@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from console.test_changes_in_browser import check_accessible, heading
 from offsetlake.cli.example_log import DAY_S, write
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
@@ -13,7 +12,7 @@ from offsetlake.pipeline import runner
 from offsetlake.queries.review import planned_tombstones
 from offsetlake.rules.policy import RetentionPolicy
 from offsetlake.util.times import to_ms
-from support.console.browser import Browser, browser, needs_browser
+from support.console.browser import Browser, needs_browser
 from support.console.changes import copied
 from support.console.served import gate, served
 from support.lakes import new_lake
@@ -45,12 +44,6 @@ def address(original: Path, tmp_path: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
 
 
-@pytest.fixture(scope="module")
-def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browser(tmp_path_factory.mktemp("profile")) as opened:
-        yield opened
-
-
 def left(folder: Path) -> set[int]:
     """Return the partitions whose tombstones are still planned."""
     return {row["partition"] for row in planned_tombstones(Lake.open(folder / "lake")).to_pylist()}
@@ -65,10 +58,10 @@ def test_40_of_60_are_approved_with_the_mouse(address: str, window: Browser, tmp
     window.run(f"{boxes}[0].click()")
     window.run(f"{boxes}[39].dispatchEvent(new MouseEvent('click', {{shiftKey: true, bubbles: true}}))")
     assert window.run(COUNT) == "40 of 60 selected"
-    check_accessible(window, width, tmp_path / "review.png")
+    window.check(width, tmp_path / "review.png")
     window.run("document.querySelector('button[value=approve]').click()")
-    heading(window, "The change was made")
-    check_accessible(window, width, tmp_path / "approved.png")
+    window.await_heading("The change was made")
+    window.check(width, tmp_path / "approved.png")
     assert left(tmp_path) == {*range(40, 60)}
 
 
@@ -86,5 +79,5 @@ def test_40_of_60_are_approved_with_the_keyboard(address: str, window: Browser, 
     assert window.run(COUNT) == "40 of 60 selected"
     window.run("document.querySelector('button[value=approve]').focus()")
     window.press(ENTER)
-    heading(window, "The change was made")
+    window.await_heading("The change was made")
     assert left(tmp_path) == {*range(20)}
