@@ -30,22 +30,11 @@ def add_routes(app: FastAPI, bench: Workbench | None, source: Sequence[str]) -> 
     @app.get("/change")
     def form(visitor: Reader, group: Text, kind: Text = "restore", at: Instant = "", topic: Text = "") -> Response:
         _check(visitor, group)
-        strategies = {
-            name: text
-            for name, text in STRATEGIES.items()
-            if name not in OF_CLUSTER or opened().log.connection is not None
-        }
+        strategies = _strategies(opened())
         if kind not in KINDS:
             raise HTTPException(404)
-        command = shlex.join(["offsetlake", kind, group, *source])
-        return page_response(
-            "change_form.html",
-            PageState(group=group, topic=topic, at=at),
-            command,
-            kind=kind,
-            kinds=KINDS,
-            strategies=strategies,
-        )
+        state, command = PageState(group=group, topic=topic, at=at), shlex.join(["offsetlake", kind, group, *source])
+        return page_response("change_form.html", state, command, kind=kind, kinds=KINDS, strategies=strategies)
 
     @app.post("/change")
     def plan(form: Change) -> Response:
@@ -77,6 +66,13 @@ def add_routes(app: FastAPI, bench: Workbench | None, source: Sequence[str]) -> 
         requester = form.visitor.principal if form.visitor.is_signed_in else None
         opened().execute(work, requester, form.visitor.administers)
         return RedirectResponse(at_base(f"/change/{work.id}"), 303)
+
+
+def _strategies(bench: Workbench) -> dict[str, str]:
+    """Return the strategies of resets and their texts, without those that need a cluster if the log is in a folder."""
+    return {
+        name: text for name, text in STRATEGIES.items() if name not in OF_CLUSTER or bench.log.connection is not None
+    }
 
 
 def _check(visitor: Visitor, group: str) -> None:

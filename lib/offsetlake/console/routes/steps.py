@@ -15,6 +15,7 @@ from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import Text, Times
 from offsetlake.console.state import command_line
 from offsetlake.console.words import author, consequence, group_words, headline, meaning
+from offsetlake.queries.exploring.series import Series
 from offsetlake.queries.questions import quoted
 from offsetlake.util.times import to_iso
 
@@ -51,32 +52,34 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
     @app.get("/series")
     def series(visitor: Reader, times: Times, group: Text, topic: Text, partition: int) -> Response:
         shown = replace(times, group=group, topic=topic, partition=partition)
-        found = answers.series(shown, visitor)
-        marks = found.marks.to_pylist()
-        content = {
-            "period": found.period,
-            "commits": found.commits,
-            "steps": {
-                **_columns(found.steps, time="effective_timestamp", offset="new_offset"),
-                "record": _positions(found.steps),
-            },
-            "marks": [
-                {
-                    "time": mark["effective_timestamp"],
-                    "change": mark["change"],
-                    "old": mark["old_offset"],
-                    "new": mark["new_offset"],
-                    "who": mark["principal"],
-                    "record": position,
-                }
-                for mark, position in zip(marks, _positions(found.marks), strict=True)
-            ],
-            "more_marks": found.more_marks,
-            "rebalances": found.rebalances.tolist(),
-            "ends": _columns(found.ends, time="asked_timestamp", offset="end_offset", lag="lag"),
-            "density": found.density.tolist(),
-        }
-        return JSONResponse(content)
+        return JSONResponse(_charts(answers.series(shown, visitor)))
+
+
+def _charts(series: Series) -> dict[str, Any]:
+    marks = zip(series.marks.to_pylist(), _positions(series.marks), strict=True)
+    return {
+        "period": series.period,
+        "commits": series.commits,
+        "steps": {
+            **_columns(series.steps, time="effective_timestamp", offset="new_offset"),
+            "record": _positions(series.steps),
+        },
+        "marks": [
+            {
+                "time": mark["effective_timestamp"],
+                "change": mark["change"],
+                "old": mark["old_offset"],
+                "new": mark["new_offset"],
+                "who": mark["principal"],
+                "record": position,
+            }
+            for mark, position in marks
+        ],
+        "more_marks": series.more_marks,
+        "rebalances": series.rebalances.tolist(),
+        "ends": _columns(series.ends, time="asked_timestamp", offset="end_offset", lag="lag"),
+        "density": series.density.tolist(),
+    }
 
 
 def _columns(rows: pa.Table, **names: str) -> dict[str, Any]:
