@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from offsetlake.lake.lake import Lake
-from offsetlake.queries.exploring.changes import changes_of, not_plain
+from offsetlake.queries.exploring.changes import Decisions, changes_of, kinds
 from offsetlake.queries.exploring.keys import Key
-from offsetlake.queries.exploring.steps import NONE, key_steps
+from offsetlake.queries.exploring.steps import NONE, key_steps, steps_in_portions, steps_of_few
 from support.queries.lakes import commit, marker, small_lake, tombstone
 
 KEY = Key("g", "t", 0)
@@ -18,7 +18,7 @@ KEY = Key("g", "t", 0)
 
 def random_lake(path: Path, seed: int) -> Lake:
     """A lake with plain and transactional commits, tombstones, commits in parts, resets and periods without members."""
-    random, rows, markers, records, changed = Random(seed), [], [], [], []
+    random, rows, markers, records, changed, decided = Random(seed), [], [], [], [], []
     log_offset = 0
     while log_offset < 300:
         at = random.choice([None, 10 * log_offset + random.randrange(30)])
@@ -33,6 +33,12 @@ def random_lake(path: Path, seed: int) -> Lake:
             markers.append(marker(log_offset, outcome, random.randrange(3), log_timestamp=at))
         elif kind == "tombstone":
             rows.append(tombstone(log_offset, log_timestamp=at))
+            outcome, rule = random.choice([("emitted", "group_empty"), ("emitted", "cleanup"), ("gone", "explicit")])
+            judged = max((row["log_offset"] for row in rows[:-1]), default=-1)
+            decided.append({
+                "run_id": 2, "outcome": outcome, "group_id": "g", "topic": "t", "partition": 0, "rule": rule,
+                "judged_offset": judged, "log_offset": log_offset if outcome == "emitted" else None,
+            })  # fmt: skip
         elif kind == "members":
             members = random.choice(["[]", '[{"memberId":"m"}]'])
             records.append({
@@ -53,7 +59,7 @@ def random_lake(path: Path, seed: int) -> Lake:
             log_offset += 3
         log_offset += 1
     history = {"offset_commits": rows, "transaction_markers": markers, "group_records": records}
-    return small_lake(path, **history, alterations=changed)
+    return small_lake(path, **history, alterations=changed, tombstones=decided)
 
 
 def nulls(values: Any) -> list[int | None]:
@@ -70,20 +76,29 @@ def test_steps_and_changes_are_those_of_the_views(tmp_path: Path, seed: int) -> 
     names |= {"old_offset": steps.old, "old_log_offset": steps.old_log_offset}
     for name, values in names.items():
         assert nulls(values) == [row[name] for row in expected], name
-    changes = lake.query(f"SELECT * FROM changes {order}").to_pylist()
-    assert changes_of(lake, KEY, steps, np.arange(len(changes))) == changes
-    some = np.arange(0, len(changes), 7)
-    assert changes_of(lake, KEY, steps, some) == changes[::7]
-    assert not_plain(lake, KEY, steps).tolist() == [row["change"] != "commit" for row in changes]
-    assert {"rewind", "delete", "commit", "reset"} <= {row["change"] for row in changes}
+    changes = lake.query(f"SELECT * FROM changes {order}").drop_columns(["producer_id"]).to_pylist()
+    assert changes_of(lake, KEY, steps) == changes
+    assert changes_of(lake, KEY, steps.at(np.arange(0, len(changes), 7))) == changes[::7]
+    assert {"rewind", "delete", "commit", "reset", "expiry"} <= {row["change"] for row in changes}
+
+
+@pytest.mark.parametrize("seed", range(4, 7))
+def test_steps_and_changes_of_a_group(tmp_path: Path, seed: int) -> None:
+    lake, key = random_lake(tmp_path, seed), Key("g")
+    changes = lake.query("SELECT * FROM changes ORDER BY log_partition, log_offset").drop_columns(["producer_id"])
+    assert changes_of(lake, key, key_steps(lake, key)) == changes.to_pylist()
+    portions = [row for steps in steps_in_portions(lake, key, 100) for row in changes_of(lake, key, steps)]
+    assert sorted(portions, key=lambda row: row["log_offset"]) == changes.to_pylist()
+    assert (steps_of_few(lake, key, lake.count("offset_commits")) is None, steps_of_few(lake, key, 9)) == (False, None)
+    assert changes_of(lake, KEY, key_steps(lake, key).of("t", 0)) == changes_of(lake, KEY, key_steps(lake, KEY))
 
 
 def test_a_skip_ahead_is_found_among_few_records(tmp_path: Path) -> None:
     values = [*range(10), 1_000_000, *range(1_000_001, 1_000_010)]
     lake = small_lake(tmp_path, offset_commits=[commit(n, value) for n, value in enumerate(values)])
     steps = key_steps(lake, KEY)
-    assert np.flatnonzero(not_plain(lake, KEY, steps)).tolist() == [10]
-    assert [row["change"] for row in changes_of(lake, KEY, steps, np.array([10, 15]))] == ["skip ahead", "commit"]
+    assert np.flatnonzero(kinds(lake, KEY, steps, Decisions(lake, KEY))).tolist() == [10]
+    assert [row["change"] for row in changes_of(lake, KEY, steps.at(np.array([10, 15])))] == ["skip ahead", "commit"]
 
 
 def test_an_offset_without_commits_has_no_steps(tmp_path: Path) -> None:

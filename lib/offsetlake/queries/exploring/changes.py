@@ -1,74 +1,122 @@
-"""Which steps of an offset are not plain commits, and the rows of the view `changes` about some of its steps.
+"""What the steps of offsets are, by the rules of the view `changes`: commits, resets, rewinds, and so on."""
 
-The view classifies all steps of an offset together. Here it is given the records of few of them.
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.exploring.keys import Key
 from offsetlake.queries.exploring.steps import NONE, Flags, Steps
 from offsetlake.util.row_codes import Ints
 
+KINDS = ("commit", "skip ahead", "rewind", "reset", "undelete", "delete", "expiry")
+"""The values of the column `change` of the view."""
+
+_REPAIR = "repair"
+_END = 2**63 - 1
+_DECISIONS = """
+  SELECT log_partition, log_offset, FALSE AS foreseen, run_id, strategy AS decision, evidence, FALSE AS is_retention
+  FROM alterations WHERE {key} AND outcome = 'done'
+  UNION ALL
+  SELECT log_partition, CASE outcome WHEN 'gone' THEN judged_offset ELSE log_offset END AS log_offset,
+    outcome = 'gone' AS foreseen, run_id, rule AS decision, CAST(NULL AS STRING) AS evidence,
+    rule <> 'cleanup' AS is_retention
+  FROM tombstones
+  WHERE {key} AND topic IS NOT NULL AND (outcome = 'emitted' OR (outcome = 'gone' AND rule <> 'cleanup'))
+  ORDER BY run_id"""
+
 Row = Mapping[str, Any]
+Place = tuple[int, int]
 
 
-def not_plain(lake: Lake, key: Key, steps: Steps) -> Flags:
-    """Return which steps of an offset have a `change` other than commit in the view `changes`."""
-    is_tombstone = steps.new == NONE
+class Decisions:
+    """The decisions of runs of offsetlake about some offsets.
+
+    | Field    | Description |
+    |----------|-------------|
+    | made     | by log partition and log offset of the record that a run wrote: run_id, decision, evidence, is_retention |
+    | foreseen | the same of tombstones that retention had planned, but another program wrote: by the place of the record that was judged |
+    """  # noqa: E501 - a row of a table
+
+    def __init__(self, lake: Lake, key: Key) -> None:
+        self.made: dict[Place, Row] = {}
+        self.foreseen: dict[Place, Row] = {}
+        for row in lake.query(_DECISIONS.format(key=key.condition), "alterations", "tombstones").to_pylist():
+            found = self.foreseen if row["foreseen"] else self.made
+            found[row["log_partition"], row["log_offset"]] = row
+
+
+def kinds(lake: Lake, key: Key, steps: Steps, decisions: Decisions) -> Ints:
+    """Return the number of the kind of each step, in KINDS; `steps` and `decisions` are those of offsets of the key."""
+    made = _places(steps.log_partition, steps.log_offset, decisions.made)
+    decided = {index: decisions.made[place]["decision"] for index, place in made.items()}
+    by_us = _flags(steps, [index for index, decision in decided.items() if decision not in (None, _REPAIR)])
+    by_nobody = ~_flags(steps, [index for index, decision in decided.items() if decision is not None])
+    by_retention = _flags(steps, [index for index, place in made.items() if decisions.made[place]["is_retention"]])
+    by_retention |= _flags(steps, [*_places(steps.log_partition, steps.old_log_offset, decisions.foreseen)])
+    is_deleted, was_deleted = steps.new == NONE, (steps.old == NONE) & (steps.old_log_offset != NONE)
+    by_no_member = by_nobody & ~steps.is_transactional & _in_empty_periods(lake, key, steps)
     is_lower = (steps.new < steps.old) & (steps.old != NONE)
-    set_by_us, repaired = _altered(lake, steps)
-    by_no_member = _in_empty_periods(lake, key, steps) & ~steps.is_transactional & ~set_by_us & ~repaired
-    flags: Flags = is_tombstone | is_lower | steps.skips_ahead | set_by_us | by_no_member
+    first_applies = {
+        "expiry": is_deleted & by_retention,
+        "delete": is_deleted,
+        "undelete": by_us & was_deleted,
+        "reset": by_us | by_no_member,
+        "rewind": is_lower,
+        "skip ahead": steps.skips_ahead,
+    }
+    numbers: Ints = np.select([*first_applies.values()], [KINDS.index(kind) for kind in first_applies], 0)
+    return numbers
+
+
+def changes_of(lake: Lake, key: Key, steps: Steps) -> list[Row]:
+    """Return the rows of the view `changes` about some steps of a key, in their order, without producer_id."""
+    decisions = Decisions(lake, key)
+    numbers = kinds(lake, key, steps, decisions)
+    rows: list[Row] = []
+    for index, row in enumerate(steps.rows().to_pylist()):
+        old, new = row["old_offset"], row["new_offset"]
+        topic, partition = steps.offsets[steps.number[index]]
+        place = (row["log_partition"], row["log_offset"])
+        made = decisions.made.get(place, {})
+        foreseen = {} if new is not None else decisions.foreseen.get((place[0], int(steps.old_log_offset[index])), {})
+        rows.append({
+            "group_id": key.group_id, "topic": topic, "partition": partition, **row,
+            "change": KINDS[numbers[index]], "difference": None if None in (old, new) else new - old,
+            "run_id": made.get("run_id", foreseen.get("run_id")),
+            "decision": made.get("decision") or foreseen.get("decision"), "evidence": made.get("evidence"),
+        })  # fmt: skip
+    return rows
+
+
+def _places(log_partition: Ints, log_offset: Ints, wanted: Mapping[Place, Row]) -> dict[int, Place]:
+    """Return by index the places that are wanted."""
+    if not wanted:
+        return {}
+    near = np.flatnonzero(np.isin(log_offset, [offset for _, offset in wanted])).tolist()
+    places = ((index, (int(log_partition[index]), int(log_offset[index]))) for index in near)
+    return {index: place for index, place in places if place in wanted}
+
+
+def _flags(steps: Steps, indexes: list[int]) -> Flags:
+    flags = np.zeros(len(steps.new), np.bool_)
+    flags[indexes] = True
     return flags
-
-
-def _altered(lake: Lake, steps: Steps) -> tuple[Flags, Flags]:
-    """Return which steps runs of offsetlake wrote, and which of these by `repair`, apart."""
-    flags = np.zeros((2, len(steps.new)), np.bool_)
-    done = "outcome = 'done' AND strategy IS NOT NULL"
-    rows = lake.query(f"SELECT log_partition, log_offset, strategy FROM alterations WHERE {done}", "alterations")  # noqa: S608
-    for row in rows.to_pylist():
-        if (index := steps.index(row["log_partition"], row["log_offset"])) is not None:
-            flags[int(row["strategy"] == "repair"), index] = True
-    return flags[0], flags[1]
 
 
 def _in_empty_periods(lake: Lake, key: Key, steps: Steps) -> Flags:
     flags = np.zeros(len(steps.new), np.bool_)
     engine = Key(key.group_id).engine(lake, ["empty_periods"])
     periods = engine.query("SELECT log_partition, from_log_offset, to_log_offset FROM empty_periods")
-    for period in periods.to_pylist():
-        end = np.inf if period["to_log_offset"] is None else period["to_log_offset"]
-        flags |= (
-            (steps.log_partition == period["log_partition"])
-            & (steps.log_offset > period["from_log_offset"])
-            & (steps.log_offset < end)
+    for partition in pc.unique(periods["log_partition"]).to_pylist():
+        of_partition = periods.filter(pc.equal(periods["log_partition"], partition)).sort_by("from_log_offset")
+        starts, ends = (
+            of_partition["from_log_offset"].to_numpy(),
+            of_partition["to_log_offset"].fill_null(_END).to_numpy(),
         )
+        begun = np.searchsorted(starts, steps.log_offset) - 1
+        is_inside = (begun >= 0) & (steps.log_offset < ends[begun])
+        flags |= is_inside & (steps.log_partition == partition)
     return flags
-
-
-def changes_of(lake: Lake, key: Key, steps: Steps, indexes: Ints) -> list[Row]:
-    """Return the rows of the view `changes` about some steps of an offset, in their order.
-
-    Only the records of these steps, and of those before them, are read: an increase is "skip ahead" by comparison with
-    all others, so that `Steps.skips_ahead` decides this kind.
-    """
-    if not len(indexes):
-        return []
-    needed: Sequence[int] = np.unique(np.append(steps.log_offset[indexes], steps.old_log_offset[indexes])).tolist()
-    engine = key.engine(lake, ["changes"], records=f"log_offset IN ({', '.join(map(str, needed))})")
-    rows = {
-        (row["log_partition"], row["log_offset"]): row
-        for row in engine.query(f"SELECT * FROM changes WHERE {key.condition}").to_pylist()  # noqa: S608
-    }
-    found = []
-    for index in indexes.tolist():
-        row = rows[int(steps.log_partition[index]), int(steps.log_offset[index])]
-        if row["change"] in ("commit", "skip ahead"):
-            row = row | {"change": "skip ahead" if steps.skips_ahead[index] else "commit"}
-        found.append(row)
-    return found

@@ -1,8 +1,6 @@
 """The committed offset of a partition over time, beside log end and lag, in as many points as a chart can show."""
 
-from bisect import bisect_right
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,9 +9,9 @@ import pyarrow.compute as pc
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import newest_asked, rows_until
 from offsetlake.lake.sql.engine import Engine
-from offsetlake.queries.exploring.changes import changes_of, not_plain
+from offsetlake.queries.exploring.changes import KINDS, Decisions, kinds
 from offsetlake.queries.exploring.keys import REBALANCES, Key
-from offsetlake.queries.exploring.steps import NONE, Steps, key_steps
+from offsetlake.queries.exploring.steps import NONE, Steps, key_steps, steps_in_portions
 from offsetlake.queries.questions import quoted
 from offsetlake.util.row_codes import Ints
 
@@ -21,8 +19,10 @@ MAX_BUCKETS = 600
 MAX_MARKS = 300
 DENSITY_BINS = 120
 _CHANGES = ("effective_timestamp", "change", "old_offset", "new_offset", "log_partition", "log_offset")
-_EVENTS = ("log_partition", "log_offset", "last_log_offset", "what", "principal", "client_id", "address")
+_EVENTS = ("log_partition", "log_offset", "last_log_offset", "principal", "client_id")
 _EMPTY = np.empty(0, np.int64)
+_NEWEST_FIRST = [("effective_timestamp", "descending"), ("log_partition", "ascending"), ("log_offset", "descending")]
+_RECORDS_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +77,16 @@ def series(
     before = np.flatnonzero(is_timed & (times < low))
     shown = np.flatnonzero(inside)
     kept = shown[_representatives(times[shown], every.new[shown], low, high)]
-    marks = np.flatnonzero(not_plain(lake, key, every) & inside)
+    numbers = kinds(lake, key, every, Decisions(lake, key))
+    marks = np.flatnonzero((numbers != 0) & inside)
     largest = np.sort(marks[np.argsort(-_lengths(every, marks), kind="stable")[:MAX_MARKS]])
     chosen = np.unique(np.concatenate([before[-1:], kept, largest]))
-    changes = every.take(largest)
-    kinds = pa.array([row["change"] for row in changes_of(lake, key, every, largest)], pa.string())
+    changes = every.at(largest).rows().append_column("change", _named(numbers[largest]))
     engine = key.engine(lake, [], ["group_records", *_audit_tables(lake)])
     return Series(
         len(shown),
-        every.take(chosen),
-        _with_events(engine, lake, changes.append_column("change", kinds), key),
+        every.at(chosen).rows(),
+        _with_events(engine, lake, changes, key),
         len(marks) - len(largest),
         _rebalances(engine, low, high),
         _with_lag(ends, every, low, high),
@@ -96,21 +96,43 @@ def series(
 
 
 def notable_changes(
-    lake: Lake, group_id: str, from_ms: int | None, until_ms: int | None, limit: int
+    lake: Lake, group_id: str, from_ms: int | None, until_ms: int | None, limit: int, steps: Steps | None = None
 ) -> tuple[pa.Table, int]:
     """Return the newest changes of a group other than commits in a period, and the number of all of them.
 
-    The columns are topic and partition, and those of `Series.marks`.
+    The columns are topic and partition, and those of `Series.marks`. `steps` are those of the group, by default read
+    from history.
     """
-    key = Key(group_id)
-    engine = key.engine(lake, ["changes"], _audit_tables(lake))
-    period = [f"effective_timestamp >= {from_ms}"] if from_ms is not None else []
-    period += [f"effective_timestamp <= {until_ms}"] if until_ms is not None else []
-    where = " AND ".join([key.condition, "change <> 'commit'", *period])
-    columns = ", ".join(("topic", "partition", *_CHANGES))
-    newest_first = "effective_timestamp DESC NULLS LAST, log_partition, log_offset DESC"
-    rows = engine.query(f"SELECT {columns} FROM changes WHERE {where} ORDER BY {newest_first}")  # noqa: S608
-    return _with_events(engine, lake, rows.slice(0, limit), key), rows.num_rows
+    key, count = Key(group_id), 0
+    decisions = Decisions(lake, key)
+    parts = []
+    for some in steps_in_portions(lake, key, _RECORDS_AT_ONCE) if steps is None else [steps]:
+        changes = _changes(lake, key, some, decisions, (from_ms, until_ms))
+        parts.append(changes.sort_by(_NEWEST_FIRST).slice(0, limit))
+        count += changes.num_rows
+    rows = pa.concat_tables(parts).sort_by(_NEWEST_FIRST).slice(0, limit)
+    return _with_events(key.engine(lake, [], _audit_tables(lake)), lake, rows, key), count
+
+
+def _changes(
+    lake: Lake, key: Key, steps: Steps, decisions: Decisions, period: tuple[int | None, int | None]
+) -> pa.Table:
+    """Return the steps that are not plain commits in a period."""
+    numbers = kinds(lake, key, steps, decisions)
+    is_notable = numbers != 0
+    for bound, is_inside in zip(period, (np.greater_equal, np.less_equal), strict=True):
+        if bound is not None:
+            is_notable &= is_inside(steps.time, bound) & (steps.time != NONE)
+    chosen = steps.at(is_notable)
+    topics, partitions = zip(*steps.offsets, strict=True) if steps.offsets else ((), ())
+    offsets = pa.table({"topic": pa.array(topics, pa.string()), "partition": pa.array(partitions, pa.int32())})
+    rows = chosen.rows().append_column("change", _named(numbers[is_notable]))
+    columns = {name: offsets[name].take(chosen.number) for name in offsets.column_names}
+    return pa.table(columns | {name: rows[name] for name in _CHANGES})
+
+
+def _named(numbers: Ints) -> pa.Array:
+    return pa.array(KINDS).take(pa.array(numbers))
 
 
 def _audit_tables(lake: Lake) -> list[str]:
@@ -137,23 +159,32 @@ def _representatives(times: Ints, values: Ints, low: int, high: int) -> Ints:
 
 def _with_events(engine: Engine, lake: Lake, changes: pa.Table, key: Key) -> pa.Table:
     """Append to changes who made them, as far as audit events record it."""
-    found: list[dict[str, Any]] = []
+    events = pa.schema([(name, pa.string()) for name in ("principal", "client_id")]).empty_table()
+    numbers = np.full(changes.num_rows, -1)
     if changes.num_rows and _audit_tables(lake):
-        columns = ", ".join(_EVENTS)
-        of_group = f"group_id = {quoted(key.group_id)}"
-        sql = f"SELECT {columns} FROM audit_events WHERE {of_group} ORDER BY log_partition, log_offset"  # noqa: S608
-        found = engine.query(sql).to_pylist()
-    starts = [(event["log_partition"], event["log_offset"]) for event in found]
-    principals: list[str | None] = []
-    clients: list[str | None] = []
-    for place in zip(changes["log_partition"].to_pylist(), changes["log_offset"].to_pylist(), strict=True):
-        number = bisect_right(starts, place) - 1
-        event = found[number] if number >= 0 else None
-        covers = event is not None and event["log_partition"] == place[0] and event["last_log_offset"] >= place[1]
-        principals.append(event["principal"] if event and covers else None)
-        clients.append(event["client_id"] if event and covers else None)
-    changes = changes.append_column("principal", pa.array(principals, pa.string()))
-    return changes.append_column("client_id", pa.array(clients, pa.string()))
+        span = pc.min_max(changes["log_offset"]).as_py()
+        near = f"log_offset <= {span['max']} AND last_log_offset >= {span['min']}"
+        condition = f"group_id = {quoted(key.group_id)} AND {near}"
+        sql = f"SELECT {', '.join(_EVENTS)} FROM audit_events WHERE {condition} ORDER BY log_partition, log_offset"  # noqa: S608
+        events = engine.query(sql)
+        numbers = _covering(events, changes)
+    for name in ("principal", "client_id"):
+        changes = changes.append_column(name, events[name].take(pa.array(numbers, mask=numbers < 0)))
+    return changes
+
+
+def _covering(events: pa.Table, changes: pa.Table) -> Ints:
+    """Return the number of the audit event about the record of each change, -1 for none; events are in log order."""
+    numbers = np.full(changes.num_rows, -1)
+    partitions, first, last = (events[name].to_numpy() for name in _EVENTS[:3])
+    placed, offsets = changes["log_partition"].to_numpy(), changes["log_offset"].to_numpy()
+    for partition in np.unique(placed):
+        rows, records = np.flatnonzero(partitions == partition), np.flatnonzero(placed == partition)
+        nearest = np.searchsorted(first[rows], offsets[records], side="right") - 1
+        records, found = records[nearest >= 0], rows[nearest[nearest >= 0]]
+        covers = last[found] >= offsets[records]
+        numbers[records[covers]] = found[covers]
+    return numbers
 
 
 def _rebalances(engine: Engine, low: int, high: int) -> Ints:

@@ -67,7 +67,7 @@ def step(
     every = key_steps(lake, key) if steps is None else steps
     index, change, around = every.index(log_partition, log_offset), None, dict[str, int]()
     if index is not None:
-        (change,) = changes_of(lake, key, every, np.array([index]))
+        (change,) = changes_of(lake, key, every.at(np.array([index])))
         around = _around(every, index)
     rows = _records(lake, key, log_partition, sorted({*around.values(), log_offset}))
     if log_offset not in rows:
@@ -120,5 +120,5 @@ def _caught_up(steps: Steps, index: int) -> Row | None:
         return None
     is_later = (steps.log_partition == steps.log_partition[index]) & (steps.log_offset > steps.log_offset[index])
     reached = np.flatnonzero(is_later & (steps.new >= old))
-    found = steps.take(reached[:1]).select(["log_offset", "effective_timestamp"]).to_pylist()
+    found = steps.at(reached[:1]).rows().select(["log_offset", "effective_timestamp"]).to_pylist()
     return found[0] if found else None

@@ -1,7 +1,7 @@
-"""The steps of one offset as arrays, by the rules of the view `commit_steps`: millions of commits in little memory."""
+"""The steps of the offsets of a group as arrays, by the rules of the view `commit_steps`, in little memory."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from offsetlake.lake.history_files import History
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.exploring.keys import Key
 from offsetlake.queries.history_reduction import COMMIT_TABLES, deciding_rows
-from offsetlake.queries.questions import log_partitions_of
+from offsetlake.queries.questions import log_partitions_of, quoted
 from offsetlake.rules.reduction import COMMITTED, PART, next_markers, positions
 from offsetlake.util.row_codes import Ints
 
@@ -22,24 +22,29 @@ NONE = -(2**63)
 
 _COLUMNS = ["log_partition", "log_offset", "log_timestamp", "kind", "committed_offset", "producer_id", *PART[2:]]
 _MIN_AHEAD = 3
+_PARTITION_BITS = 32
 
 Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The steps of an offset in the order of the log; NONE stands for null. They take 50 bytes each.
+    """The steps of some offsets of a group in the order of the log; NONE stands for null. They take 58 bytes each.
 
     | Field           | Description |
     |-----------------|-------------|
+    | offsets         | topic and partition of each offset |
+    | number          | the number of the offset in `offsets` |
     | log_partition, log_offset | where the record is |
     | time            | effective_timestamp, in ms since the epoch |
     | new, old        | the offset in force afterwards and before |
     | old_log_offset  | log offset of the preceding step |
     | is_transactional | whether it is a commit of a transaction |
-    | skips_ahead     | whether the increase is larger than all others together, of which there are at least two |
+    | skips_ahead     | whether the increase is larger than all others of the offset together, at least two |
     """
 
+    offsets: Sequence[tuple[str, int]]
+    number: Ints
     log_partition: Ints
     log_offset: Ints
     time: Ints
@@ -54,35 +59,108 @@ class Steps:
         found = np.flatnonzero((self.log_partition == log_partition) & (self.log_offset == log_offset))
         return int(found[0]) if len(found) else None
 
-    def take(self, indexes: Ints) -> pa.Table:
-        """Return some steps: effective_timestamp, old_offset, new_offset, log_partition, log_offset."""
+    def at(self, chosen: Ints | Flags) -> "Steps":
+        """Return some of the steps, by their indexes or by a flag for each step."""
+        columns: Iterator[Any] = (getattr(self, field.name)[chosen] for field in fields(self)[1:])
+        return Steps(self.offsets, *columns)
+
+    def of(self, topic: str, partition: int) -> "Steps":
+        """Return the steps of one offset."""
+        numbers = [number for number, offset in enumerate(self.offsets) if offset == (topic, partition)]
+        return self.at(np.isin(self.number, numbers))
+
+    def rows(self) -> pa.Table:
+        """Return the columns effective_timestamp, old_offset, new_offset, log_partition, log_offset."""
         columns = {"effective_timestamp": self.time, "old_offset": self.old, "new_offset": self.new}
-        chosen = {name: column[indexes] for name, column in columns.items()}
-        places = {"log_partition": self.log_partition[indexes], "log_offset": self.log_offset[indexes]}
-        return pa.table({name: pa.array(rows, mask=rows == NONE) for name, rows in chosen.items()} | places)
+        places = {"log_partition": self.log_partition, "log_offset": self.log_offset}
+        return pa.table({name: pa.array(values, mask=values == NONE) for name, values in columns.items()} | places)
 
 
 def key_steps(lake: Lake, key: Key) -> Steps:
-    """Return the steps of an offset; `key` has a topic and a partition."""
+    """Return the steps of an offset, or of all offsets of a group."""
+    return _in_order(key, _read(lake, key, "true"))
+
+
+def steps_of_few(lake: Lake, key: Key, max_records: int) -> Steps | None:
+    """Return the steps of the offsets of a group; None if more than `max_records` records of it took effect."""
+    parts, count = [], 0
+    for part in _read(lake, key, "true"):
+        parts.append(part)
+        count += len(part["log_offset"])
+        if count > max_records:
+            return None
+    return _in_order(key, parts)
+
+
+def steps_in_portions(lake: Lake, key: Key, max_records: int) -> Iterator[Steps]:
+    """Yield the steps of all offsets of a group: those of some offsets at a time, which have `max_records` records.
+
+    An offset that has more is yielded alone. Memory is about 150 bytes for each record of a portion.
+    """
+    sql = f"SELECT topic, partition, count(*) AS records FROM offset_commits WHERE {key.condition}"  # noqa: S608
+    rows = key.engine(lake, [], ["offset_commits"]).query(f"{sql} GROUP BY topic, partition ORDER BY topic, partition")
+    portion, total = list[str](), 0
+    for row in rows.to_pylist():
+        if portion and total + row["records"] > max_records:
+            yield _in_order(key, _read(lake, key, " OR ".join(portion)))
+            portion, total = [], 0
+        portion.append(f"(topic = {quoted(row['topic'])} AND partition = {row['partition']})")
+        total += row["records"]
+    if portion:
+        yield _in_order(key, _read(lake, key, " OR ".join(portion)))
+
+
+def _read(lake: Lake, key: Key, condition: str) -> Iterator[dict[str, Any]]:
+    """Yield arrays of the records of a key that satisfy an SQL condition and took effect, and when, batch by batch."""
     # The engine needs a tenth of the memory of a dataset of Arrow, and a third of the time, to filter by key.
-    sql = f"SELECT {', '.join(_COLUMNS)} FROM offset_commits WHERE {key.condition}"  # noqa: S608
-    placed = [*_placed(lake, key, key.engine(lake, [], ["offset_commits"]).stream(sql))]
+    columns = ", ".join(_COLUMNS if key.topic is not None else ["topic", "partition", *_COLUMNS])
+    sql = f"SELECT {columns} FROM offset_commits WHERE {key.condition} AND ({condition})"  # noqa: S608
+    return _placed(lake, key, key.engine(lake, [], ["offset_commits"]).stream(sql))
+
+
+def _in_order(key: Key, placed: Iterable[dict[str, Any]]) -> Steps:
+    """Return the steps of records that took effect."""
+    parts = [*placed]
+    offsets, number = _numbered(key, parts)
     names = ("log_partition", "log_offset", "effective", "time", "value", "is_transactional")
     partition, offset, effective, time, new, is_transactional = (
-        np.concatenate([np.empty(0, np.int64), *(part.pop(name) for part in placed)]) for name in names
+        np.concatenate([np.empty(0, np.int64), *(part.pop(name) for part in parts)]) for name in names
     )
-    order = np.lexsort((-offset, effective))
-    order = order[np.maximum.accumulate(offset[order]) == offset[order]]
-    partition, offset, time, new = (column[order] for column in (partition, offset, time, new))
-    old, old_offset = (np.concatenate([[NONE], column])[:-1] for column in (new, offset))
+    order = np.lexsort((-offset, effective, number))
+    if np.any(effective != offset):  # a transaction or a commit in parts can be decided when a newer commit is in force
+        newest = number[order] * len(order) + np.unique(offset, return_inverse=True)[1][order]
+        order = order[np.maximum.accumulate(newest) == newest]
+    number, partition, offset, time, new = (column[order] for column in (number, partition, offset, time, new))
+    is_first = np.diff(number, prepend=-1) != 0
+    old, old_offset = (np.where(is_first, NONE, np.roll(column, 1)) for column in (new, offset))
+    skips = _skips_ahead(number, old, new)
+    steps = (number, partition, offset, time, new, old, old_offset, is_transactional[order].astype(bool), skips)
+    if len(offsets) == 1 and not np.any(np.diff(partition)):
+        return Steps(offsets, *steps)
+    return Steps(offsets, *steps).at(np.lexsort((offset, partition)))
+
+
+def _numbered(key: Key, parts: Sequence[dict[str, Any]]) -> tuple[list[tuple[str, int]], Ints]:
+    """Return the offsets of some records, and the number of that of each record."""
+    if key.topic is not None and key.partition is not None:
+        return [(key.topic, key.partition)], np.zeros(sum(len(part["log_offset"]) for part in parts), np.int64)
+    if not parts:
+        return [], np.empty(0, np.int64)
+    topics = pa.chunked_array([part.pop("topic") for part in parts]).unify_dictionaries().combine_chunks()
+    partitions = np.concatenate([part.pop("partition") for part in parts])
+    codes = topics.indices.to_numpy().astype(np.int64) << _PARTITION_BITS | partitions
+    found, number = np.unique(codes, return_inverse=True)
+    names = topics.dictionary.to_pylist()
+    mask = (1 << _PARTITION_BITS) - 1
+    return [(names[code >> _PARTITION_BITS], code & mask) for code in found.tolist()], number
+
+
+def _skips_ahead(number: Ints, old: Ints, new: Ints) -> Flags:
     is_ahead = (new > old) & (old != NONE)
     ahead = np.where(is_ahead, new.astype(float) - old.astype(float), 0.0)
-    skips = is_ahead & (ahead > ahead.sum() - ahead) & (is_ahead.sum() >= _MIN_AHEAD)
-    steps = (partition, offset, time, new, old, old_offset, is_transactional[order].astype(bool), skips)
-    if not np.any(np.diff(partition)):
-        return Steps(*steps)
-    in_log = np.lexsort((offset, partition))
-    return Steps(*(column[in_log] for column in steps))
+    every, count = np.bincount(number, ahead), np.bincount(number, is_ahead)
+    flags: Flags = is_ahead & (ahead > every[number] - ahead) & (count[number] >= _MIN_AHEAD)
+    return flags
 
 
 def _placed(lake: Lake, key: Key, records: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
@@ -111,7 +189,11 @@ def _placed(lake: Lake, key: Key, records: Iterable[pa.RecordBatch]) -> Iterator
             effective[is_part], columns["time"][is_part] = _completions(batch.filter(pa.array(is_part)), parts)
         decided = effective != NONE
         columns |= {"effective": effective, "is_transactional": is_transactional.astype(np.int64)}
-        yield {name: column[decided] for name, column in columns.items()}
+        placed = {name: column[decided] for name, column in columns.items()}
+        if key.topic is None:
+            placed["topic"] = batch["topic"].combine_chunks().dictionary_encode().filter(pa.array(decided))
+            placed["partition"] = batch["partition"].to_numpy()[decided].astype(np.int64)
+        yield placed
 
 
 def _markers(commits: pa.Table, markers: pa.Table) -> tuple[Ints, Ints]:
