@@ -12,6 +12,7 @@ from offsetlake.lake.files import FileChanges, TableFile, active_files, commit
 from offsetlake.lake.history_files import history_files
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.deleted import deleted_offsets
+from offsetlake.queries.group_places import condition_if_known
 from offsetlake.queries.lag import lag_of_partitions
 from offsetlake.queries.questions import TIMED, first_instant, history, log_partitions_like, log_partitions_of
 from offsetlake.queries.replayed import replayed
@@ -117,3 +118,11 @@ def test_log_partitions_of_many_groups_are_read_at_once(lake: Lake) -> None:
     assert {name: log_partitions_of(lake, [name]) for name in known} == known
     assert log_partitions_of(lake, ["a", "z"]) == [0, 4]
     assert log_partitions_of(lake, []) == []
+
+
+def test_offsets_of_a_group_are_found_by_its_known_log_partition(lake: Lake) -> None:
+    assert condition_if_known(lake, "a") == "true"
+    for name in ("1", "2", "3", "4"):
+        log_partitions_of(lake, [name])
+    assert condition_if_known(lake, "a") == "log_partition IN (0)"
+    assert condition_if_known(lake, "unknown") == "true"

@@ -1,7 +1,7 @@
 """The answers that pages show: queries of the command line, cached by the versions of their tables."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import TypeVar
 
@@ -20,19 +20,21 @@ from offsetlake.location.locate import LakeLocation
 from offsetlake.queries import questions
 from offsetlake.queries.as_of import groups_as_of, offsets_as_of
 from offsetlake.queries.diff import diff, diff_by_group
+from offsetlake.queries.exploring.changes import Changes, classified
 from offsetlake.queries.exploring.commits import Filters, commits_page, matching, parse_position
 from offsetlake.queries.exploring.group_state import Row, expiry, group_at, group_now
 from offsetlake.queries.exploring.keys import Key
 from offsetlake.queries.exploring.names import KINDS, Names, committed_to, events_by, memberships
 from offsetlake.queries.exploring.series import Series, notable_changes, series
 from offsetlake.queries.exploring.step import Step, step
-from offsetlake.queries.exploring.steps import Steps, key_steps
+from offsetlake.queries.exploring.steps import key_steps, steps_of_few
 from offsetlake.queries.exploring.timeline import Timeline, Timelines
 from offsetlake.rules.policy import RetentionPolicy
 
 MAX_NOTABLE = 20
 MAX_FOUND = 8
 MAX_LISTED = 500
+_MAX_SHARED_RECORDS = 1 << 18  # of a group; their changes take 17 MB
 
 T = TypeVar("T")
 
@@ -129,9 +131,11 @@ class Answers:
 
     def notable(self, state: PageState, visitor: Visitor) -> tuple[pa.Table, int]:
         """Return the newest changes that are not plain commits, and their number, of a group that the visitor sees."""
+        changes = self._group_changes(state, visitor)
         return self._kept(
-            "notable", state, visitor, lambda lake: notable_changes(lake, state.group, *state.period_ms, MAX_NOTABLE)
-        )
+            "notable", state, visitor,
+            lambda lake: notable_changes(lake, state.group, *state.period_ms, MAX_NOTABLE, changes),
+        )  # fmt: skip
 
     def members(self, state: PageState, visitor: Visitor) -> tuple[Row | None, Sequence[Row]]:
         """Return a group that the visitor sees, and its members; between two instants at the later one."""
@@ -147,10 +151,10 @@ class Answers:
 
     def series(self, state: PageState, visitor: Visitor) -> Series:
         """Return what the chart of a partition shows; raises BadRequest as `commits`."""
-        steps = self._steps(state, visitor)
+        changes = self._changes(state, visitor)
 
         def query(lake: Lake) -> Series:
-            found = series(lake, state.group, state.topic, state.partition, *state.period_ms, steps)
+            found = series(lake, state.group, state.topic, state.partition, *state.period_ms, changes)
             if not found.steps.num_rows:
                 questions.check_committed(lake, state.group, state.topic, state.partition)
             return found
@@ -160,18 +164,33 @@ class Answers:
     def step(self, state: PageState, visitor: Visitor) -> Step:
         """Return what is known about the record `record`; raises BadRequest if it is not one of the partition."""
         position = parse_position(state.record)
-        steps = self._steps(state, visitor)
+        changes = self._changes(state, visitor)
         return self._kept(
             "step", state, visitor,
-            lambda lake: step(lake, state.group, state.topic, state.partition, *position, steps),
+            lambda lake: step(lake, state.group, state.topic, state.partition, *position, changes.steps),
         )  # fmt: skip
 
-    def _steps(self, state: PageState, visitor: Visitor) -> Steps:
-        """Return the steps of a partition, which its charts and explanations share."""
+    def _changes(self, state: PageState, visitor: Visitor) -> Changes:
+        """Return the changes of a partition, which its charts and explanations share."""
+        of_group = self._group_changes(state, visitor)
+        if of_group is not None:
+            return of_group.of(state.topic, state.partition)
         lake, key = self.open(), Key(state.group, state.topic, state.partition)
+        found: Changes = self.cache.get(
+            ("changes", key, *_versions(lake)), lambda: classified(lake, key, key_steps(lake, key))
+        )
+        return found
+
+    def _group_changes(self, state: PageState, visitor: Visitor) -> Changes | None:
+        """Return the changes of a group, which its page and those of its partitions share; None if they are many."""
+        lake, key = self.open(), Key(state.group)
         self._check_visible(lake, state, visitor)
-        versions = lake.versions("offset_commits", "transaction_markers").values()
-        found: Steps = self.cache.get(("steps", key, *versions), lambda: key_steps(lake, key))
+
+        def changes() -> Changes | None:
+            steps = steps_of_few(lake, key, _MAX_SHARED_RECORDS)
+            return None if steps is None else classified(lake, key, steps)
+
+        found: Changes | None = self.cache.get(("changes", key, *_versions(lake)), changes)
         return found
 
     def search(self, text: str, visitor: Visitor) -> list[tuple[str, str]]:
@@ -250,6 +269,12 @@ class Answers:
             return self.cache.run(lambda: query(lake))
         found: T = self.cache.get((what, state, *lake.versions().values()), lambda: query(lake))
         return found
+
+
+def _versions(lake: Lake) -> Iterable[int]:
+    """Return the versions of the tables that determine the changes of offsets."""
+    tables = ("offset_commits", "transaction_markers", "group_records", "alterations", "tombstones")
+    return lake.versions(*tables).values()
 
 
 def _sorted(rows: pa.Table, sort: str) -> pa.Table:

@@ -11,8 +11,12 @@ from offsetlake.lake.files import active_files
 from offsetlake.lake.history_files import file_dataset
 from offsetlake.lake.lake import Lake
 
+_TABLES = ("offset_commits", "group_records")
+_COLUMNS = ["group_id", "log_partition"]
 _MAX_LAKES = 8
 _MAX_APART = 3  # questions about some groups each, before those about all groups are answered at once
+
+_Files = frozenset[tuple[str, str]]
 
 
 @dataclass(slots=True)
@@ -23,51 +27,64 @@ class _Places:
     every: pa.Table | None = None
 
 
-_KNOWN: dict[frozenset[str], _Places] = {}
+_KNOWN: dict[_Files, _Places] = {}
 
 
 def group_places(lake: Lake, groups: Collection[str], condition: str) -> list[int]:
-    """Return the log partitions with commits of groups, which an SQL condition describes, too.
+    """Return the log partitions with records of groups, which an SQL condition describes, too.
 
-    Each answer reads a column of all commits. A process that has asked _MAX_APART times, or that keeps the tables open,
-    reads the log partitions of all groups, and keeps them: about 30 bytes for each group. When history grows, only the
-    new files are read.
+    Each answer reads a column of all of history. A process that has asked _MAX_APART times, or that keeps the tables
+    open, reads the log partitions of all groups, and keeps them: about 30 bytes for each group. When history grows,
+    only the new files are read.
     """
-    names, files = frozenset(groups), frozenset(file["path"] for file in active_files(lake, "offset_commits"))
+    names, files = frozenset(groups), _files(lake)
     if files not in _KNOWN and len(_KNOWN) >= _MAX_LAKES:
         _KNOWN.clear()
     places = _KNOWN.setdefault(files, _Places())
-    if places.every is not None:
-        return _partitions(places.every.filter(pc.is_in(places.every["group_id"], pa.array([*names], pa.string()))))
-    if names not in places.answers:
+    if places.every is None and names not in places.answers:
         if len(places.answers) >= _MAX_APART or lake.kept:
             places.every = _every_place(lake, files)
-            return group_places(lake, groups, condition)
-        places.answers[names] = _partitions(_placed(lake, condition))
-    return [*places.answers[names]]
+        else:
+            places.answers[names] = _partitions(_placed(lake, condition))
+    return [*places.answers[names]] if places.every is None else _of_groups(places.every, names)
+
+
+def condition_if_known(lake: Lake, group_id: str) -> str:
+    """Return an SQL condition on log_partition for the rows of a group, if this process has read where all groups are.
+
+    State tables have files for each log partition: with the condition, a query reads one instead of all of them.
+    """
+    places = _KNOWN.get(_files(lake))
+    partitions = [] if places is None or places.every is None else _of_groups(places.every, {group_id})
+    return f"log_partition IN ({', '.join(map(str, partitions))})" if partitions else "true"
+
+
+def _files(lake: Lake) -> _Files:
+    return frozenset((table, file["path"]) for table in _TABLES for file in active_files(lake, table))
 
 
 def _placed(lake: Lake, condition: str) -> pa.Table:
-    sql = f"SELECT DISTINCT group_id, log_partition FROM offset_commits WHERE {condition}"  # noqa: S608
-    return lake.query(sql, "offset_commits")
+    every = " UNION ALL ".join(f"SELECT group_id, log_partition FROM {table} WHERE {condition}" for table in _TABLES)  # noqa: S608
+    return lake.query(f"SELECT DISTINCT group_id, log_partition FROM ({every})", *_TABLES)  # noqa: S608
 
 
-def _every_place(lake: Lake, files: frozenset[str]) -> pa.Table:
-    """Return group_id and log_partition of all groups with commits in some files."""
+def _every_place(lake: Lake, files: _Files) -> pa.Table:
+    """Return group_id and log_partition of all groups with records in some files."""
     known = [(read, places.every) for read, places in _KNOWN.items() if places.every is not None and read <= files]
-    read, every = max(known, key=lambda each: len(each[0]), default=(frozenset[str](), None))
+    read, every = max(known, key=lambda each: len(each[0]), default=(_Files(), None))
     parts = [] if every is None else [every]
-    for path in sorted(files - read):
-        dataset = file_dataset(lake, "offset_commits", [path], dictionaries=True)
-        rows = dataset.to_table(["group_id", "log_partition"], use_threads=False)
+    for table, path in sorted(files - read):
+        rows = file_dataset(lake, table, [path], dictionaries=True).to_table(_COLUMNS, use_threads=False)
         parts += [_distinct(batch) for batch in rows.to_batches()]
     empty = pa.table({"group_id": pa.array([], pa.string()), "log_partition": pa.array([], pa.int32())})
-    return pa.concat_tables([empty, *parts]).group_by(["group_id", "log_partition"]).aggregate([])
+    return pa.concat_tables([empty, *parts]).group_by(_COLUMNS).aggregate([])
 
 
 def _distinct(batch: pa.RecordBatch) -> pa.Table:
-    """Return the pairs of group_id, which is a dictionary, and log_partition that occur in a batch."""
+    """Return the pairs of group_id and log_partition that occur in a batch."""
     groups, partitions = batch["group_id"], batch["log_partition"].to_numpy()
+    if not pa.types.is_dictionary(groups.type):
+        groups = groups.dictionary_encode()
     first = int(partitions.min())
     occurs = np.zeros((len(groups.dictionary), int(partitions.max()) - first + 1), np.bool_)
     occurs[groups.indices.to_numpy(), partitions - first] = True
@@ -75,6 +92,10 @@ def _distinct(batch: pa.RecordBatch) -> pa.Table:
     return pa.table(
         {"group_id": groups.dictionary.take(pa.array(group)), "log_partition": (partition + first).astype(np.int32)}
     )
+
+
+def _of_groups(every: pa.Table, names: Collection[str]) -> list[int]:
+    return _partitions(every.filter(pc.is_in(every["group_id"], pa.array([*names], pa.string()))))
 
 
 def _partitions(placed: pa.Table) -> list[int]:

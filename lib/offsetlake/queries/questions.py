@@ -10,7 +10,7 @@ from offsetlake.lake.history_cuts import Scope, last_cut
 from offsetlake.lake.history_files import smallest
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.statements import statement
-from offsetlake.queries.group_places import group_places
+from offsetlake.queries.group_places import condition_if_known, group_places
 from offsetlake.queries.key_history import DETAILS, KeyHistory
 from offsetlake.rules import policy
 from offsetlake.util.times import to_iso
@@ -24,6 +24,8 @@ TIMED = ("offset_commits", "transaction_markers", "group_records", "share_state_
 def offsets(lake: Lake, group_id: str | None = None, topic: str | None = None, limit: int | None = None) -> pa.Table:
     """Return rows of `offsets`, sorted by key, of one group or topic if named."""
     where = _where({"group_id": group_id, "topic": topic})
+    if group_id is not None:
+        where += f" AND {condition_if_known(lake, group_id)}"
     return lake.query(f"SELECT * FROM offsets {where} ORDER BY group_id, topic, partition {_limit(limit)}", "offsets")  # noqa: S608
 
 
@@ -65,7 +67,7 @@ def known_groups(lake: Lake, pattern: str) -> list[str]:
 
 
 def log_partitions_of(lake: Lake, groups: Collection[str]) -> list[int]:
-    """Return the log partitions with commits of groups: one each, unless partitions were added to the log topic."""
+    """Return the log partitions with records of groups: one each, unless partitions were added to the log topic."""
     return group_places(lake, groups, f"group_id IN ({', '.join(map(quoted, groups)) or 'NULL'})")
 
 

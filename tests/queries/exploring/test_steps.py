@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from offsetlake.lake.lake import Lake
-from offsetlake.queries.exploring.changes import Decisions, changes_of, kinds
+from offsetlake.queries.exploring.changes import changes_of, classified
 from offsetlake.queries.exploring.keys import Key
 from offsetlake.queries.exploring.steps import NONE, key_steps, steps_in_portions, steps_of_few
 from support.queries.lakes import commit, marker, small_lake, tombstone
@@ -90,14 +90,16 @@ def test_steps_and_changes_of_a_group(tmp_path: Path, seed: int) -> None:
     portions = [row for steps in steps_in_portions(lake, key, 100) for row in changes_of(lake, key, steps)]
     assert sorted(portions, key=lambda row: row["log_offset"]) == changes.to_pylist()
     assert (steps_of_few(lake, key, lake.count("offset_commits")) is None, steps_of_few(lake, key, 9)) == (False, None)
-    assert changes_of(lake, KEY, key_steps(lake, key).of("t", 0)) == changes_of(lake, KEY, key_steps(lake, KEY))
+    of_offset = classified(lake, key, key_steps(lake, key)).of("t", 0)
+    assert changes_of(lake, KEY, of_offset.steps) == changes_of(lake, KEY, key_steps(lake, KEY))
+    assert of_offset.kinds.tolist() == classified(lake, KEY, key_steps(lake, KEY)).kinds.tolist()
 
 
 def test_a_skip_ahead_is_found_among_few_records(tmp_path: Path) -> None:
     values = [*range(10), 1_000_000, *range(1_000_001, 1_000_010)]
     lake = small_lake(tmp_path, offset_commits=[commit(n, value) for n, value in enumerate(values)])
     steps = key_steps(lake, KEY)
-    assert np.flatnonzero(kinds(lake, KEY, steps, Decisions(lake, KEY))).tolist() == [10]
+    assert np.flatnonzero(classified(lake, KEY, steps).kinds).tolist() == [10]
     assert [row["change"] for row in changes_of(lake, KEY, steps.at(np.array([10, 15])))] == ["skip ahead", "commit"]
 
 

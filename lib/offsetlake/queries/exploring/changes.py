@@ -1,6 +1,7 @@
 """What the steps of offsets are, by the rules of the view `changes`: commits, resets, rewinds, and so on."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,8 +49,25 @@ class Decisions:
             found[row["log_partition"], row["log_offset"]] = row
 
 
-def kinds(lake: Lake, key: Key, steps: Steps, decisions: Decisions) -> Ints:
-    """Return the number of the kind of each step, in KINDS; `steps` and `decisions` are those of offsets of the key."""
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Steps of offsets of a group, and the number of the kind of each, in KINDS."""
+
+    steps: Steps
+    kinds: Ints
+
+    def of(self, topic: str, partition: int) -> "Changes":
+        """Return the changes of one offset."""
+        is_of = self.steps.is_of(topic, partition)
+        return Changes(self.steps.at(is_of), self.kinds[is_of])
+
+
+def classified(lake: Lake, key: Key, steps: Steps) -> Changes:
+    """Return steps of a key with their kinds."""
+    return Changes(steps, _kinds(lake, key, steps, Decisions(lake, key)))
+
+
+def _kinds(lake: Lake, key: Key, steps: Steps, decisions: Decisions) -> Ints:
     made = _places(steps.log_partition, steps.log_offset, decisions.made)
     decided = {index: decisions.made[place]["decision"] for index, place in made.items()}
     by_us = _flags(steps, [index for index, decision in decided.items() if decision not in (None, _REPAIR)])
@@ -74,7 +92,7 @@ def kinds(lake: Lake, key: Key, steps: Steps, decisions: Decisions) -> Ints:
 def changes_of(lake: Lake, key: Key, steps: Steps) -> list[Row]:
     """Return the rows of the view `changes` about some steps of a key, in their order, without producer_id."""
     decisions = Decisions(lake, key)
-    numbers = kinds(lake, key, steps, decisions)
+    numbers = _kinds(lake, key, steps, decisions)
     rows: list[Row] = []
     for index, row in enumerate(steps.rows().to_pylist()):
         old, new = row["old_offset"], row["new_offset"]

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.history_files import ALL_RUNS, History, history_files
 from offsetlake.lake.lake import Lake
+from offsetlake.queries.group_places import condition_if_known
 from offsetlake.queries.history_reduction import appended_until
 from offsetlake.queries.questions import log_partitions_of, quoted
 from offsetlake.rules.groups.replay import replay_groups
@@ -19,7 +20,7 @@ Row = Mapping[str, Any]
 
 def group_now(lake: Lake, group_id: str) -> tuple[Row | None, Sequence[Row]]:
     """Return the row of `groups` of a group, None if it does not exist, and its rows of `group_members`."""
-    where = f"WHERE group_id = {quoted(group_id)}"
+    where = f"WHERE group_id = {quoted(group_id)} AND {condition_if_known(lake, group_id)}"
     groups = lake.query(f"SELECT * FROM groups {where}", "groups").to_pylist()  # noqa: S608
     members = lake.query(f"SELECT * FROM group_members {where} ORDER BY member_id", "group_members").to_pylist()  # noqa: S608
     return (groups[0] if groups else None), members
@@ -57,7 +58,7 @@ def expiry(lake: Lake, group_id: str, policy: RetentionPolicy) -> pa.Table:
     expires_timestamp: null if something keeps the offset at any age.
     """
     columns = "group_id, topic, partition, kept_by, clock, clock_timestamp"
-    only = f"group_id = {quoted(group_id)}"
+    only = f"group_id = {quoted(group_id)} AND {condition_if_known(lake, group_id)}"
     engine = lake.engine(["retention_clocks"], {}, dict.fromkeys(("offsets", "groups", "pending_offsets"), only))
     rows = engine.query(f"SELECT {columns} FROM retention_clocks ORDER BY topic, partition")  # noqa: S608
     retention = pc.if_else(pc.equal(rows["clock"], "expire_timestamp"), 0, pa.array(policy.retention(rows)))

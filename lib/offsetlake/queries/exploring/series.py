@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import newest_asked, rows_until
 from offsetlake.lake.sql.engine import Engine
-from offsetlake.queries.exploring.changes import KINDS, Decisions, kinds
+from offsetlake.queries.exploring.changes import KINDS, Changes, classified
 from offsetlake.queries.exploring.keys import REBALANCES, Key
 from offsetlake.queries.exploring.steps import NONE, Steps, key_steps, steps_in_portions
 from offsetlake.queries.questions import quoted
@@ -18,6 +18,7 @@ from offsetlake.util.row_codes import Ints
 MAX_BUCKETS = 600
 MAX_MARKS = 300
 DENSITY_BINS = 120
+_OFFSET = ("topic", "partition")
 _CHANGES = ("effective_timestamp", "change", "old_offset", "new_offset", "log_partition", "log_offset")
 _EVENTS = ("log_partition", "log_offset", "last_log_offset", "principal", "client_id")
 _EMPTY = np.empty(0, np.int64)
@@ -58,17 +59,17 @@ def series(
     partition: int,
     from_ms: int | None = None,
     until_ms: int | None = None,
-    steps: Steps | None = None,
+    changes: Changes | None = None,
 ) -> Series:
     """Return the offset of one partition over a period, by default all of history, in at most 4 * MAX_BUCKETS steps.
 
     Of each bucket of time the first, last, lowest and highest offsets are kept, and of the whole period the MAX_MARKS
     largest changes that are not plain commits, so regressions remain visible. The last step before the period is
-    included. `steps` are those of the partition, by default read from history.
+    included. `changes` are those of the partition, by default read from history.
     """
     key = Key(group_id, topic, partition)
-    every = key_steps(lake, key) if steps is None else steps
-    times, ends = every.time, _ends(lake, topic, partition)
+    found = classified(lake, key, key_steps(lake, key)) if changes is None else changes
+    every, times, ends = found.steps, found.steps.time, _ends(lake, topic, partition)
     is_timed = times != NONE
     last = [column.max() for column in (times[is_timed], ends["asked_timestamp"].to_numpy()) if len(column)]
     low = int(times[is_timed].min(initial=max(last, default=0))) if from_ms is None else from_ms
@@ -77,16 +78,15 @@ def series(
     before = np.flatnonzero(is_timed & (times < low))
     shown = np.flatnonzero(inside)
     kept = shown[_representatives(times[shown], every.new[shown], low, high)]
-    numbers = kinds(lake, key, every, Decisions(lake, key))
-    marks = np.flatnonzero((numbers != 0) & inside)
+    marks = np.flatnonzero((found.kinds != 0) & inside)
     largest = np.sort(marks[np.argsort(-_lengths(every, marks), kind="stable")[:MAX_MARKS]])
     chosen = np.unique(np.concatenate([before[-1:], kept, largest]))
-    changes = every.at(largest).rows().append_column("change", _named(numbers[largest]))
+    marked = every.at(largest).rows().append_column("change", _named(found.kinds[largest]))
     engine = key.engine(lake, [], ["group_records", *_audit_tables(lake)])
     return Series(
         len(shown),
         every.at(chosen).rows(),
-        _with_events(engine, lake, changes, key),
+        _with_events(engine, lake, marked, key),
         len(marks) - len(largest),
         _rebalances(engine, low, high),
         _with_lag(ends, every, low, high),
@@ -96,39 +96,37 @@ def series(
 
 
 def notable_changes(
-    lake: Lake, group_id: str, from_ms: int | None, until_ms: int | None, limit: int, steps: Steps | None = None
+    lake: Lake, group_id: str, from_ms: int | None, until_ms: int | None, limit: int, changes: Changes | None = None
 ) -> tuple[pa.Table, int]:
     """Return the newest changes of a group other than commits in a period, and the number of all of them.
 
-    The columns are topic and partition, and those of `Series.marks`. `steps` are those of the group, by default read
-    from history.
+    The columns are topic and partition, and those of `Series.marks`. `changes` are those of the group, by default
+    read from history.
     """
-    key, count = Key(group_id), 0
-    decisions = Decisions(lake, key)
-    parts = []
-    for some in steps_in_portions(lake, key, _RECORDS_AT_ONCE) if steps is None else [steps]:
-        changes = _changes(lake, key, some, decisions, (from_ms, until_ms))
-        parts.append(changes.sort_by(_NEWEST_FIRST).slice(0, limit))
-        count += changes.num_rows
+    key, parts, count = Key(group_id), [], 0
+    portions = (classified(lake, key, steps) for steps in steps_in_portions(lake, key, _RECORDS_AT_ONCE))
+    for portion in portions if changes is None else [changes]:
+        notable = _notable(portion, from_ms, until_ms)
+        parts.append(notable.sort_by(_NEWEST_FIRST).slice(0, limit))
+        count += notable.num_rows
     rows = pa.concat_tables(parts).sort_by(_NEWEST_FIRST).slice(0, limit)
     return _with_events(key.engine(lake, [], _audit_tables(lake)), lake, rows, key), count
 
 
-def _changes(
-    lake: Lake, key: Key, steps: Steps, decisions: Decisions, period: tuple[int | None, int | None]
-) -> pa.Table:
-    """Return the steps that are not plain commits in a period."""
-    numbers = kinds(lake, key, steps, decisions)
-    is_notable = numbers != 0
-    for bound, is_inside in zip(period, (np.greater_equal, np.less_equal), strict=True):
-        if bound is not None:
-            is_notable &= is_inside(steps.time, bound) & (steps.time != NONE)
+def _notable(changes: Changes, from_ms: int | None, until_ms: int | None) -> pa.Table:
+    """Return the changes that are not plain commits in a period."""
+    steps, is_notable = changes.steps, changes.kinds != 0
+    if from_ms is not None:
+        is_notable &= (steps.time >= from_ms) & (steps.time != NONE)
+    if until_ms is not None:
+        is_notable &= (steps.time <= until_ms) & (steps.time != NONE)
     chosen = steps.at(is_notable)
-    topics, partitions = zip(*steps.offsets, strict=True) if steps.offsets else ((), ())
-    offsets = pa.table({"topic": pa.array(topics, pa.string()), "partition": pa.array(partitions, pa.int32())})
-    rows = chosen.rows().append_column("change", _named(numbers[is_notable]))
-    columns = {name: offsets[name].take(chosen.number) for name in offsets.column_names}
-    return pa.table(columns | {name: rows[name] for name in _CHANGES})
+    offsets = pa.table({
+        "topic": pa.array([topic for topic, _ in steps.offsets], pa.string()),
+        "partition": pa.array([partition for _, partition in steps.offsets], pa.int32()),
+    }).take(pa.array(chosen.number))  # fmt: skip
+    rows = chosen.rows().append_column("change", _named(changes.kinds[is_notable]))
+    return pa.table({name: (rows if name in rows.column_names else offsets)[name] for name in (*_OFFSET, *_CHANGES)})
 
 
 def _named(numbers: Ints) -> pa.Array:

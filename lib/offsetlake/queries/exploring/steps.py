@@ -22,6 +22,7 @@ NONE = -(2**63)
 
 _COLUMNS = ["log_partition", "log_offset", "log_timestamp", "kind", "committed_offset", "producer_id", *PART[2:]]
 _MIN_AHEAD = 3
+_BATCH_ROWS = 1 << 16
 _PARTITION_BITS = 32
 
 Flags = npt.NDArray[np.bool_]
@@ -64,10 +65,11 @@ class Steps:
         columns: Iterator[Any] = (getattr(self, field.name)[chosen] for field in fields(self)[1:])
         return Steps(self.offsets, *columns)
 
-    def of(self, topic: str, partition: int) -> "Steps":
-        """Return the steps of one offset."""
+    def is_of(self, topic: str, partition: int) -> Flags:
+        """Return which of the steps are those of an offset."""
         numbers = [number for number, offset in enumerate(self.offsets) if offset == (topic, partition)]
-        return self.at(np.isin(self.number, numbers))
+        flags: Flags = np.isin(self.number, numbers)
+        return flags
 
     def rows(self) -> pa.Table:
         """Return the columns effective_timestamp, old_offset, new_offset, log_partition, log_offset."""
@@ -166,8 +168,7 @@ def _skips_ahead(number: Ints, old: Ints, new: Ints) -> Flags:
 def _placed(lake: Lake, key: Key, records: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
     """Yield the records that took effect, batch by batch, and when."""
     markers, parts = None, None
-    for record_batch in records:
-        batch = pa.Table.from_batches([record_batch])
+    for batch in _joined(records):
         columns = {
             "log_partition": batch["log_partition"].to_numpy().astype(np.int64),
             "log_offset": batch["log_offset"].to_numpy(),
@@ -194,6 +195,19 @@ def _placed(lake: Lake, key: Key, records: Iterable[pa.RecordBatch]) -> Iterator
             placed["topic"] = batch["topic"].combine_chunks().dictionary_encode().filter(pa.array(decided))
             placed["partition"] = batch["partition"].to_numpy()[decided].astype(np.int64)
         yield placed
+
+
+def _joined(records: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield records in few batches: the engine returns many small ones."""
+    waiting, rows = list[pa.RecordBatch](), 0
+    for batch in records:
+        waiting.append(batch)
+        rows += batch.num_rows
+        if rows >= _BATCH_ROWS:
+            yield pa.Table.from_batches(waiting).combine_chunks()
+            waiting, rows = [], 0
+    if waiting:
+        yield pa.Table.from_batches(waiting).combine_chunks()
 
 
 def _markers(commits: pa.Table, markers: pa.Table) -> tuple[Ints, Ints]:
