@@ -1,5 +1,7 @@
 """Errors of Spark tasks on the driver: those for a user arrive as they were raised, all others with their trace."""
 
+from itertools import pairwise
+
 import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
@@ -45,6 +47,22 @@ def test_any_other_error_arrives_with_its_stack_trace(spark: SparkSession) -> No
 
     with pytest.raises(PythonException, match="ZeroDivisionError: division by zero"):
         distribute(spark, fail, [0])
+
+
+def test_no_archive_is_read_again_before_the_next_task_of_a_process(spark: SparkSession) -> None:
+    def look(_: int) -> tuple[int, float, dict[str, int], int]:
+        import gc  # noqa: PLC0415 - of the task's process
+        import os  # noqa: PLC0415
+        import time  # noqa: PLC0415
+        import zipimport  # noqa: PLC0415
+
+        read = {path: id(files) for path, files in zipimport._zip_directory_cache.items()}
+        return os.getpid(), time.monotonic(), read, gc.get_freeze_count()
+
+    looks = sorted(distribute(spark, look, range(8)), key=lambda seen: seen[:2])
+    later = [(before, after) for before, after in pairwise(looks) if before[0] == after[0]]
+    assert later
+    assert all(before[2] == after[2] and after[3] for before, after in later)
 
 
 def test_work_items_cover_all_log_partitions_in_order(spark: SparkSession) -> None:
