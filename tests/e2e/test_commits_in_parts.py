@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from offsetlake.queries import questions
-from offsetlake.queries.as_of import offsets_as_of
+from offsetlake.queries.history.as_of import offsets_as_of
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle, plan_expiry, rows, state
 from support.e2e.parts_log import TIME, Log, Made, part, plain

@@ -29,7 +29,7 @@ from offsetlake.log.positions import SHARE_STATE_TOPIC
 from offsetlake.pipeline.ingest.job import ingest
 from offsetlake.pipeline.maintain.job import maintain, preview
 from offsetlake.queries import questions
-from offsetlake.queries.as_of import offsets_as_of
+from offsetlake.queries.history.as_of import offsets_as_of
 from offsetlake.rules.policy import Keep
 from support.e2e.delta_files import contents, files, plain
 from support.e2e.in_process import InProcess

@@ -21,8 +21,8 @@ from offsetlake.pipeline.compact.rebuild import rebuild
 from offsetlake.pipeline.maintain import history_retention
 from offsetlake.pipeline.maintain.forget import forget
 from offsetlake.pipeline.maintain.job import maintain, preview
-from offsetlake.queries.as_of import groups_as_of, offsets_as_of
-from offsetlake.queries.diff import diff
+from offsetlake.queries.history.as_of import groups_as_of, offsets_as_of
+from offsetlake.queries.history.diff import diff
 from offsetlake.report.report import report
 from offsetlake.rules.policy import Keep, RetentionPolicy
 from support.command_line import Run

@@ -9,8 +9,9 @@ import pytest
 
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
-from offsetlake.queries import as_of, questions
-from offsetlake.queries.as_of import groups_as_of
+from offsetlake.queries import questions
+from offsetlake.queries.history import as_of
+from offsetlake.queries.history.as_of import groups_as_of
 from offsetlake.util.times import to_ms
 from support.command_line import Run
 from support.e2e.in_process import InProcess

@@ -17,7 +17,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.portions import portions
 from offsetlake.lake.sql.views import needed, views
 from offsetlake.queries import audits
-from offsetlake.queries.as_of import offsets_as_of
+from offsetlake.queries.history.as_of import offsets_as_of
 from support.oracle.log_reader import LogRecord
 from support.oracle.random_logs import RandomLog, random_log
 from support.oracle.replay import OffsetKey, replay

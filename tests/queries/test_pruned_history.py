@@ -11,11 +11,11 @@ import pytest
 from offsetlake.lake.files import FileChanges, TableFile, active_files, commit
 from offsetlake.lake.history_files import history_files
 from offsetlake.lake.lake import Lake
-from offsetlake.queries.deleted import deleted_offsets
 from offsetlake.queries.group_places import condition_if_known
+from offsetlake.queries.history.deleted import deleted_offsets
+from offsetlake.queries.history.replayed import replayed
 from offsetlake.queries.lag import lag_of_partitions
 from offsetlake.queries.questions import TIMED, first_instant, history, log_partitions_like, log_partitions_of
-from offsetlake.queries.replayed import replayed
 from support.queries.lakes import Row, end, marker, small_lake, tombstone
 from support.queries.lakes import commit as committed
 

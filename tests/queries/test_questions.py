@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.select import select
-from offsetlake.queries import questions, replayed
-from offsetlake.queries.as_of import offsets_as_of
+from offsetlake.queries import questions
+from offsetlake.queries.history import replayed
+from offsetlake.queries.history.as_of import offsets_as_of
 from support.oracle.log_reader import LogRecord
 from support.oracle.random_logs import RandomLog, logs, random_log, worlds
 from support.oracle.replay import Commit, OffsetKey, replay

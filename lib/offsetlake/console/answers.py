@@ -18,8 +18,6 @@ from offsetlake.lake.history_files import ALL_RUNS, history_files
 from offsetlake.lake.lake import Lake
 from offsetlake.location.locate import LakeLocation
 from offsetlake.queries import questions
-from offsetlake.queries.as_of import groups_as_of, offsets_as_of
-from offsetlake.queries.diff import diff, diff_by_group
 from offsetlake.queries.exploring.changes import Changes, classified
 from offsetlake.queries.exploring.commits import Filters, commits_page, matching, parse_position
 from offsetlake.queries.exploring.group_state import Row, expiry, group_at, group_now
@@ -29,6 +27,8 @@ from offsetlake.queries.exploring.series import Series, notable_changes, series
 from offsetlake.queries.exploring.step import Step, step
 from offsetlake.queries.exploring.steps import key_steps, steps_of_few
 from offsetlake.queries.exploring.timeline import Timeline, Timelines
+from offsetlake.queries.history.as_of import groups_as_of, offsets_as_of
+from offsetlake.queries.history.diff import diff, diff_by_group
 from offsetlake.rules.policy import RetentionPolicy
 
 MAX_NOTABLE = 20

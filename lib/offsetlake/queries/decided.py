@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from offsetlake.lake.history_files import History, partition_rows
 from offsetlake.lake.lake import Lake
-from offsetlake.queries.history_reduction import COMMIT_TABLES, deciding_rows
+from offsetlake.queries.history.reduction import COMMIT_TABLES, deciding_rows
 from offsetlake.rules import policy
 from offsetlake.rules.reduction import KEY, Reduction
 

@@ -12,8 +12,8 @@ from offsetlake.lake.files import table_schema
 from offsetlake.lake.history_files import History
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import ends_asked_by, newest_asked
-from offsetlake.queries.as_of import check_known
-from offsetlake.queries.history_reduction import Advance, appended_until, partitions_in_portions
+from offsetlake.queries.history.as_of import check_known
+from offsetlake.queries.history.reduction import Advance, appended_until, partitions_in_portions
 from offsetlake.queries.questions import like
 from offsetlake.rules.share_replay import SHARE_PARTITION, replay_share_partitions
 from offsetlake.rules.share_state import DeliveryState, StateBatch

@@ -13,8 +13,8 @@ from offsetlake.pipeline.changes import targets
 from offsetlake.pipeline.changes.alterations import OFFSET, Strategy, plan_alterations
 from offsetlake.pipeline.changes.group_selection import groups_like, groups_named, select_groups
 from offsetlake.pipeline.changes.live import Live
-from offsetlake.queries.as_of import offsets_as_of
-from offsetlake.queries.deleted import deleted_offsets, done_by, groups_in_history
+from offsetlake.queries.history.as_of import offsets_as_of
+from offsetlake.queries.history.deleted import deleted_offsets, done_by, groups_in_history
 from offsetlake.rules import strategies
 from offsetlake.rules.reduction import KEY
 from offsetlake.util.row_codes import rows_in

@@ -157,7 +157,7 @@ def unchanged(rows: pa.Table, note: str) -> pa.Table:
 
 
 def before_run(done: dict[str, pa.Table]) -> tuple[pa.Table, pa.Array]:
-    """Return the offsets before a run (`queries.deleted.done_by`), and the value that each must have now (or null)."""
+    """Return the offsets before a run (`history.deleted.done_by`), and the value that each must have now (or null)."""
     parts, expected = [], []
     for table, rows in done.items():
         lost = pc.and_(pc.is_valid(rows["committed_offset"]), pc.is_null(rows["went_offset"]))

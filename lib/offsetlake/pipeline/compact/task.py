@@ -19,7 +19,7 @@ from offsetlake.lake.history_files import History, HistoryFile, RecordSource
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import StateFile, files_of_groups, read_state_files, rewrite
 from offsetlake.pipeline.compact.group_ranges import EVERY_GROUP, GroupRange
-from offsetlake.queries.history_reduction import deciding_rows
+from offsetlake.queries.history.reduction import deciding_rows
 from offsetlake.rules.groups.replay import ReplayedGroups, replay_groups
 from offsetlake.rules.reduction import KEY, PART, Latest, Reduction, merged
 from offsetlake.rules.share_replay import replay_share_partitions

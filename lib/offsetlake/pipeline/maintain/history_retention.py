@@ -20,7 +20,7 @@ from offsetlake.lake.history_cuts import HistoryCut, Scope, last_cut, record_cut
 from offsetlake.lake.history_files import ALL_RUNS, History
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.compact.job import JOB as COMPACT
-from offsetlake.queries.history_reduction import deciding_rows
+from offsetlake.queries.history.reduction import deciding_rows
 from offsetlake.queries.questions import TIMED
 from offsetlake.rules import baseline
 from offsetlake.rules.policy import Keep

@@ -10,7 +10,7 @@ from offsetlake.lake.files import table_schema
 from offsetlake.lake.history_files import ALL_RUNS, History, history_files
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.group_places import condition_if_known
-from offsetlake.queries.history_reduction import appended_until
+from offsetlake.queries.history.reduction import appended_until
 from offsetlake.queries.questions import log_partitions_of, quoted
 from offsetlake.rules.groups.replay import replay_groups
 from offsetlake.rules.policy import RetentionPolicy

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from offsetlake.lake.files import active_files
 from offsetlake.lake.history_files import file_dataset
 from offsetlake.lake.lake import Lake
-from offsetlake.queries.as_of import offsets_as_of
+from offsetlake.queries.history.as_of import offsets_as_of
 from offsetlake.queries.questions import quoted
 
 KINDS = ("group", "topic", "principal", "client")

@@ -20,7 +20,7 @@ from offsetlake.lake.sql.spark_views import spark_statements
 from offsetlake.lake.sql.views import View
 from offsetlake.lake.sql.views import views as all_views
 from offsetlake.queries.audits import audit as query_view
-from offsetlake.queries.diff import diff as query_diff
+from offsetlake.queries.history.diff import diff as query_diff
 from offsetlake.util.times import to_ms
 
 MIN_SLOW_SECONDS = 5  # a query of all groups that takes longer suggests --group

@@ -25,7 +25,7 @@ from offsetlake.lake.sql.engine import limited_memory
 from offsetlake.lake.sql.select import select
 from offsetlake.lake.sql.views import views
 from offsetlake.queries import questions
-from offsetlake.queries.as_of import groups_as_of, offsets_as_of
+from offsetlake.queries.history.as_of import groups_as_of, offsets_as_of
 from offsetlake.util.times import about, duration_ms, now_ms, to_duration, to_ms
 
 # The columns of tables for people, in their order, each with its importance (`offsetlake.cli.tables.Column`).

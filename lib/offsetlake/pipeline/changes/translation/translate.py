@@ -19,8 +19,8 @@ from offsetlake.pipeline.changes.alterations import OFFSET, Strategy, plan_alter
 from offsetlake.pipeline.changes.group_selection import groups_like, groups_named
 from offsetlake.pipeline.changes.translation import mirror_topics
 from offsetlake.pipeline.changes.translation.record_search import Wanted, search_records
-from offsetlake.queries.as_of import offsets_as_of
-from offsetlake.queries.deleted import groups_in_history
+from offsetlake.queries.history.as_of import offsets_as_of
+from offsetlake.queries.history.deleted import groups_in_history
 from offsetlake.rules.reduction import KEY
 from offsetlake.rules.translation import NONE, Bounds, Translated, by_checkpoints, by_syncs
 from offsetlake.util.row_codes import Ints

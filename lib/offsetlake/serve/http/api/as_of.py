@@ -18,7 +18,7 @@ import os
 from typing import Any
 
 from offsetlake.lake.foreign.guard import open_verified
-from offsetlake.queries.as_of import offsets_as_of
+from offsetlake.queries.history.as_of import offsets_as_of
 from offsetlake.queries.questions import first_instant
 from offsetlake.serve.storage.child_process import CHILD_NICENESS
 

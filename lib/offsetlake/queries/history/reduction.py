@@ -1,7 +1,7 @@
 """Reads the input of every reduction of history to state: log partitions in portions, with their markers and parts.
 
-`offsetlake.rules.reduction.Reduction` decides which records take effect. The modules of this package and the
-compaction give it the rows of history that this module reads.
+`offsetlake.rules.reduction.Reduction` decides which records take effect. The queries and the compaction give it
+the rows of history that this module reads.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence

@@ -7,7 +7,7 @@ import pyarrow as pa
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.history_files import History
 from offsetlake.lake.lake import Lake
-from offsetlake.queries.history_reduction import (
+from offsetlake.queries.history.reduction import (
     COMMIT_TABLES,
     REDUCED_COLUMNS,
     Advance,

@@ -8,9 +8,9 @@ import pyarrow.compute as pc
 from offsetlake.errors import BadRequest
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.lake import Lake
-from offsetlake.queries.as_of import check_known
+from offsetlake.queries.history.as_of import check_known
+from offsetlake.queries.history.replayed import first_rows, replayed
 from offsetlake.queries.questions import check_committed
-from offsetlake.queries.replayed import first_rows, replayed
 from offsetlake.rules.reduction import KEY
 from offsetlake.util.times import to_iso
 

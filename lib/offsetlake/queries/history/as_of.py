@@ -11,7 +11,7 @@ from offsetlake.lake.files import table_schema
 from offsetlake.lake.history_cuts import last_cut
 from offsetlake.lake.history_files import History
 from offsetlake.lake.lake import Lake
-from offsetlake.queries.history_reduction import (
+from offsetlake.queries.history.reduction import (
     COMMIT_TABLES,
     REDUCED_COLUMNS,
     Advance,
@@ -21,8 +21,8 @@ from offsetlake.queries.history_reduction import (
     deciding_rows,
     partitions_in_portions,
 )
+from offsetlake.queries.history.replayed import first_rows, replayed
 from offsetlake.queries.questions import check_state, first_instant, known_groups, log_partitions_like, quoted
-from offsetlake.queries.replayed import first_rows, replayed
 from offsetlake.rules.groups.replay import replay_groups
 from offsetlake.rules.reduction import Latest, Reduction
 from offsetlake.util.times import to_iso

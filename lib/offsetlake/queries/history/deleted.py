@@ -12,7 +12,7 @@ from offsetlake.lake.files import table_schema
 from offsetlake.lake.history_files import History
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.statements import statement
-from offsetlake.queries.history_reduction import COMMIT_TABLES, deciding_rows
+from offsetlake.queries.history.reduction import COMMIT_TABLES, deciding_rows
 from offsetlake.queries.questions import log_partitions_of
 from offsetlake.rules.reduction import KEY, Reduction
 from offsetlake.util.row_codes import among
