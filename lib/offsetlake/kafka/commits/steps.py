@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from offsetlake.kafka.batches.kernels import WORD_BYTES, word
 from offsetlake.kafka.batches.reader import Records
 
-_WORD_BYTES = np.uint64(8)
 _HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio
 UNKNOWN = -1
 """The repeats of a commit that is not known to increase or to repeat the offset before it."""
@@ -103,12 +103,12 @@ def _keys(buffer, key_at, key_length):  # type: ignore[no-untyped-def]
     keys = np.empty((len(key_at), 3), np.uint64)
     for row in range(len(key_at)):
         start = np.uint64(key_at[row])
-        position, last = start + np.uint64(2), start + np.uint64(key_length[row]) - _WORD_BYTES
+        position, last = start + np.uint64(2), start + np.uint64(key_length[row]) - WORD_BYTES
         keys[row, 0], keys[row, 1] = position, last
-        code = _mixed(np.uint64(key_length[row]), _word(buffer, last))
+        code = _mixed(np.uint64(key_length[row]), word(buffer, last))
         while position < last:
-            code = _mixed(code, _word(buffer, position))
-            position += _WORD_BYTES
+            code = _mixed(code, word(buffer, position))
+            position += WORD_BYTES
         keys[row, 2] = code
     return keys
 
@@ -212,25 +212,16 @@ def _same(buffer, keys, row, other_buffer, other_keys, other):  # type: ignore[n
     other_first, other_last = other_keys[other, 0], other_keys[other, 1]
     if keys[row, 2] != other_keys[other, 2] or last - first != other_last - other_first:
         return False
-    same = _word(buffer, last) == _word(other_buffer, other_last)
+    same = word(buffer, last) == word(other_buffer, other_last)
     while same and first < last:
-        same = _word(buffer, first) == _word(other_buffer, other_first)
-        first += _WORD_BYTES
-        other_first += _WORD_BYTES
+        same = word(buffer, first) == word(other_buffer, other_first)
+        first += WORD_BYTES
+        other_first += WORD_BYTES
     return same
 
 
 @njit(inline="always")
-def _word(buffer, position):  # type: ignore[no-untyped-def]
-    """Return 8 bytes of a buffer as a number, in one load: the index has no sign, so it is not checked for one."""
-    word = np.uint64(0)
-    for i in range(8):
-        word |= np.uint64(buffer[position + np.uint64(i)]) << np.uint64(8 * i)
-    return word
-
-
-@njit(inline="always")
-def _mixed(code, word):  # type: ignore[no-untyped-def]
-    """Return the hash of a word and, by their hash, of those before it."""
-    code = (code ^ word) * _HASH_FACTOR
+def _mixed(code, number):  # type: ignore[no-untyped-def]
+    """Return the hash of a number and, by their hash, of those before it."""
+    code = (code ^ number) * _HASH_FACTOR
     return code ^ (code >> np.uint64(32))
