@@ -10,11 +10,15 @@ offset is committed between two runs of `ingest` decides how many of its commits
 The queries of DataFusion are those of `offsetlake audit VIEW --limit 20`, and of `offsetlake audit VIEW --group NAME` for
 views with a column group_id; Spark computes the same SELECT over the whole view. CPU time includes the threads of the
 engine. The columns `repeats` and `routine` of history are measured by the bytes of their column chunks.
+
+Then history is written again without these columns, as an older version has written it, and `offsetlake maintain`
+compares its commits; the memory is the greatest resident memory of that process.
 """
 
 import argparse
 import os
 import platform
+import subprocess
 import sys
 import tempfile
 import time
@@ -36,10 +40,12 @@ from offsetlake.pipeline.compact.job import compact  # noqa: E402
 from offsetlake.pipeline.ingest.job import ingest  # noqa: E402
 from offsetlake.pipeline.spark import build_session  # noqa: E402
 from offsetlake.queries.audits import audit  # noqa: E402
+from support.lakes_without_steps import forget_steps  # noqa: E402
 from support.oracle.bulk import write_bulk_log  # noqa: E402
 from support.spark_sql import DELTA  # noqa: E402
 
 MAX_SECONDS_TO_REPEAT = 10
+OF_STEPS = ("turning_points", "commit_rate", "double_writers", "regressions", "stalled_partitions")
 COUNT = "SELECT group_id, count(*) AS commits FROM offset_commits GROUP BY group_id ORDER BY commits DESC LIMIT 20"
 
 
@@ -100,13 +106,40 @@ def measure_views(commits: int, groups: int, folder: Path, *, in_spark: bool) ->
             durations.append(measure(spark.sql(sql).collect))
         rows.append(row(f"`{name}`", durations, counts, of_group))
     steps, every = bytes_of_steps(lake)
+    routine = lake.count("offset_commits", "routine")
     description = (
         f"{commits / 1e6:g} M commits of {groups:,} groups, {lake.count('offsets'):,} offsets; {steps / every:.1%} of "
-        f"history are the columns `repeats` and `routine`, {lake.count('offset_commits', 'routine') / commits:.1%} of the "
+        f"history are the columns `repeats` and `routine`, {routine / commits:.1%} of the "
         "commits are routine"
     )
     spark.stop()
-    return rows, description
+    return [*rows, "", *measure_older_lake(lake)], description
+
+
+def measure_older_lake(lake: Lake) -> list[str]:
+    """Return what `maintain` needs to compare the commits of an older lake, and views before and after it as a table."""
+    forget_steps(lake)
+    durations = [{name: measure(partial(audit, lake, name, limit=20)) for name in OF_STEPS}]
+    start = time.perf_counter()
+    command = [sys.executable, "-m", "offsetlake.cli", "maintain", "--lake", str(lake.location)]
+    with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT / "lib")}) as maintain:
+        _, code, usage = os.wait4(maintain.pid, 0)
+        maintain.returncode = os.waitstatus_to_exitcode(code)
+    assert maintain.returncode == 0
+    seconds, cpu = time.perf_counter() - start, usage.ru_utime + usage.ru_stime
+    durations.append({name: measure(partial(audit, lake, name, limit=20)) for name in OF_STEPS})
+    routine = lake.count("offset_commits", "routine") / lake.count("offset_commits")
+    needed = f"{seconds:.0f} s, {cpu:.0f} s of CPU time and {usage.ru_maxrss / 1e6:.1f} GB of memory"
+    return [
+        f"As a lake of an older version: `offsetlake maintain` takes {needed}; then {routine:.1%} of the commits are routine.",
+        "",
+        "| view | before | CPU time | after | CPU time |",
+        "|---|---|---|---|---|",
+        *(
+            f"| `{name}` | {' | '.join(f'{d[name].wall:.2f} s | {d[name].cpu:.2f} s' for d in durations)} |"
+            for name in OF_STEPS
+        ),
+    ]
 
 
 def row(name: str, durations: list[Seconds], counts: list[Seconds], of_group: Seconds | None) -> str:

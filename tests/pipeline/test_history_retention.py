@@ -183,7 +183,8 @@ def test_whole_files_are_dropped_and_others_are_rewritten_once(tmp_path: Path) -
     """The cost of a cut does not depend on the history that is kept: files of newer runs are not touched."""
     lake = small_lake(tmp_path / "lake", offset_commits=[commit(1, 1), commit(2, 2)], runs=runs_of(1))
     for run_id in (3, 5):
-        new = [commit(10 * run_id, run_id, ingest_run=run_id), commit(10 * run_id + 1, run_id, ingest_run=run_id)]
+        compared = {"ingest_run": run_id, "routine": False}
+        new = [commit(10 * run_id, run_id, **compared), commit(10 * run_id + 1, run_id, **compared)]
         small_lake(lake.location.path, offset_commits=new, runs=runs_of(run_id))
     before = {file["path"] for file in files(lake, "offset_commits")}
     drop_before(lake, after_run(1))

@@ -165,6 +165,8 @@ def _maintain_lines(_lake: Lake, job: FinishedJob, _flags: Sequence[str]) -> Ite
     for name, rows in (("history_rows_dropped", "rows of history"), ("audit_events_dropped", "audit events")):
         if counts[name]:
             yield f"Dropped {counts[name]:,} {rows} that are older than the settings allow"
+    if counts["steps_computed"]:
+        yield f"Compared {counts['steps_computed']:,} commits that an older version ingested, which makes audits faster"
     yield (
         f"Compacted {counts['files_compacted']:,} small files of the tables and vacuumed {counts['files_removed']:,} "
         f"unreferenced files in {job.seconds:.1f} s"

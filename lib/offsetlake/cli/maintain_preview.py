@@ -19,6 +19,10 @@ def print_preview(preview: Preview, log: Path | None) -> None:
         _print_cuts(preview, log)
     for line in _dropped_lines(preview.dropped):
         write_line(line)
+    if preview.without_steps:
+        write_line(
+            f"{preview.without_steps:,} commits that an older version ingested would be compared for the audits."
+        )
     write_line(
         f"{sum(preview.compacted.values()):,} small files of the tables would be compacted, and "
         f"{sum(preview.removed.values()):,} unreferenced files vacuumed:"

@@ -122,12 +122,13 @@ def _without_parts(commits: pa.Table) -> pa.Table:
 
 
 def _as_first(commits: pa.Table) -> pa.Table:
-    """Return commits without the columns that compare them with others, which may be dropped."""
-    for name in {"repeats", "routine"} & {*commits.column_names}:
+    """Return commits as commits that are compared with no others, which may be dropped."""
+    for name, nothing in {"repeats": None, "routine": False}.items():
         index = commits.schema.get_field_index(name)
-        commits = commits.set_column(
-            index, commits.schema.field(index), pa.nulls(commits.num_rows, commits.schema.field(index).type)
-        )
+        if index >= 0:
+            field = commits.schema.field(index)
+            column = pa.repeat(pa.scalar(nothing, field.type), commits.num_rows)
+            commits = commits.set_column(index, field, column)
     return commits
 
 

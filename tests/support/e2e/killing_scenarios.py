@@ -33,6 +33,7 @@ from offsetlake.rules.strategies import to_offset
 from support.e2e.divided import divided
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import grow, plan_expiry, rows, state, upkeep
+from support.lakes_without_steps import forget_steps
 from support.oracle.random_logs import RandomLog, random_log
 
 NOW = 1_800_000_000_000  # ms: the time of everything that is written
@@ -88,6 +89,10 @@ class Place:
         lake = self.create()
         first = min(row["finished_at"] for row in rows(lake, "runs") if row["job"] == "ingest")
         maintain(lake, None, VacuumRetention(0, 0), lambda _: None, Keep(history_ms=0, audit_events_ms=0), first + 1)
+
+    def compare(self) -> None:
+        """Compare the commits that an older version ingested."""
+        upkeep(self.create())
 
     def forget(self) -> None:
         forget(self.create(), PRINCIPAL, lambda _: None)
@@ -184,6 +189,25 @@ def _drop_again(place: Place) -> None:
         assert of_table.readable == of_table.version, table
     cuts = [cut for cut in rows(Lake.open(place.lake), "history_cuts") if cut["scope"] == "history"]
     assert [cut["through_run"] for cut in cuts] == [1]
+
+
+def _without_steps(place: Place) -> None:
+    _compacted_again(place)
+    forget_steps(Lake.open(place.lake))
+
+
+def _compare_again(place: Place) -> None:
+    place.compare()
+    lake = Lake.open(place.lake)
+    refuse_changed(lake)
+    assert lake.count("offset_commits", "routine IS NULL") == 0
+    assert lake.without_rows("offset_commits").metadata().configuration["delta.appendOnly"] == "true"
+
+
+def _go_on_and_compare(place: Place) -> None:
+    place.write_log(PARTS[2])
+    run_again(place)
+    _compare_again(place)
 
 
 def _forget_again(place: Place) -> None:
@@ -307,6 +331,11 @@ SCENARIOS = {
         (Recovery(_maintain_again, PARTS[1]), Recovery(_go_on_and_maintain, PARTS[2])),
     ),
     "drop history": Scenario(_compacted_again, Place.drop, (Recovery(_drop_again, DROPPED),)),
+    "compare commits": Scenario(
+        _without_steps,
+        Place.compare,
+        (Recovery(_compare_again, PARTS[1]), Recovery(_go_on_and_compare, PARTS[2])),
+    ),
     "forget": Scenario(_compacted_again, Place.forget, (Recovery(_forget_again, FORGOTTEN),)),
     "rebuild": Scenario(
         _changed_by_others,
@@ -339,6 +368,7 @@ KILLS = {
     "expire": {"open": 1, "fsync": 2, "link": 1, "replace": 1, "close data file": 2, "commit": 2, "unlink": 1},
     "maintain": {"fsync": 1, "unlink": 1, "optimize": 1, "vacuum": 1, "checkpoint": 1},
     "drop history": {"close data file": 1, "commit": 1, "set property": 1, "replace": 1, "vacuum": 1, "unlink": 1},
+    "compare commits": {"close data file": 1, "commit": 1, "set property": 2, "replace": 1, "vacuum": 1},
     "forget": {"close data file": 1, "commit": 1, "set property": 1, "vacuum": 1, "checkpoint": 1, "unlink": 1},
     "rebuild": {"link": 1, "close data file": 1, "add constraint": 1, "commit": 1},
     "rebuild of a log partition": {"close data file": 1, "commit": 1},

@@ -190,7 +190,8 @@ def maintain(
 ) -> None:
     """Delete log segments that the lake no longer needs, compact small files, and vacuum unreferenced ones.
 
-    Also drop history and audit events that are older than the settings `keep` of `history` and `audit_events`.
+    Also drop history and audit events that are older than the settings `keep` of `history` and `audit_events`, and
+    compare the commits that an older version ingested, once, so that audits need not compare them.
     """
     if dry_run and context.options["format"] is not None:
         raise BadRequest("--format cannot be combined with --dry-run, which prints text for people.")

@@ -1,4 +1,7 @@
-"""`maintain`: deletes log segments and history that are no longer needed, and compacts and vacuums the tables."""
+"""`maintain`: deletes log segments and history that are no longer needed, and compacts and vacuums the tables.
+
+It also compares the commits that an older version ingested, once.
+"""
 
 import os
 from collections import Counter
@@ -19,6 +22,7 @@ from offsetlake.log.positions import OFFSETS_TOPIC
 from offsetlake.log.writer.ownership import owned, refuse_broker_folder
 from offsetlake.log.writer.served_log import served
 from offsetlake.pipeline.maintain.history_retention import drop, plan_cuts
+from offsetlake.pipeline.maintain.history_steps import commits_without_steps, compute_steps
 from offsetlake.pipeline.maintain.log_retention import Need, needs_of_log
 from offsetlake.rules.policy import FOREVER, Keep
 from offsetlake.util.times import now_ms
@@ -27,7 +31,7 @@ JOB = "maintain"
 
 _COUNTS = (
     "segments_deleted", "bytes_deleted", "history_rows_dropped", "audit_events_dropped", "files_compacted",
-    "files_removed",
+    "steps_computed", "files_removed",
 )  # fmt: skip
 
 
@@ -48,11 +52,13 @@ class PartitionCut:
 class Preview:
     """What a run would do: the cuts of log partitions, and by table the files to compact (at most) and to vacuum.
 
-    `dropped` names the history and the audit events that are older than their limits.
+    `dropped` names the history and the audit events that are older than their limits, and `without_steps` is the number
+    of commits that an older version ingested.
     """
 
     cuts: list[PartitionCut]
     dropped: plans.MaintainPlan
+    without_steps: int
     compacted: dict[str, int]
     removed: dict[str, int]
 
@@ -65,7 +71,7 @@ def maintain(
     keep: Keep = FOREVER,
     now: int | None = None,
 ) -> runs.Report:
-    """Cut a log, drop old history, then compact and vacuum the tables.
+    """Cut a log, drop old history, compact the tables, compare the commits of an older version, and vacuum the tables.
 
     An interrupted run drops what it had planned to drop, and does everything else again.
 
@@ -79,7 +85,7 @@ def maintain(
 
     Returns:
         The row of `runs`; its counts are segments_deleted and bytes_deleted of the log, and history_rows_dropped,
-        audit_events_dropped, files_compacted and files_removed of the tables.
+        audit_events_dropped, files_compacted, steps_computed and files_removed of the tables.
 
     Raises:
         LakeBusy: Another job writes to the lake, or was interrupted.
@@ -111,6 +117,7 @@ def preview(lake: Lake, log: Path | None, retention: VacuumRetention, keep: Keep
     return Preview(
         _cuts(lake, log) if log else [],
         plan_cuts(lake, keep, now_ms()),
+        sum(commits_without_steps(lake).values()),
         {table: upkeep.small_files(lake, table) for table in TABLES},
         {table: upkeep.vacuum(lake, table, retention, dry_run=True) for table in TABLES},
     )
@@ -185,6 +192,7 @@ def _compact_and_vacuum(
     say("compacting small files of the tables")
     for table in upkeep.APPENDED:
         counts["files_compacted"] += upkeep.optimize(lake, table, run_id)
+    counts["steps_computed"] = compute_steps(lake, run_id, say)
     os.sync()  # the new files must be durable before vacuum deletes the files that they replace
     say("vacuuming unreferenced files")
     for table in TABLES:
