@@ -44,6 +44,10 @@ class AnswerCache:
         """Return the answer of a function that waits for its turn, and whose answer is not kept."""
         return self._threads.submit(compute).result()
 
+    def start(self, prepare: Callable[[], object]) -> None:
+        """Call a function in the thread of slow answers; a page that needs what it prepares raises its errors again."""
+        self._slow_thread.submit(prepare)
+
     def soon(self, key: Key, compute: Callable[[], Any]) -> Any | None:
         """Return the answer as `get`, or None if it takes longer than MAX_WAIT_SECONDS: then it is being computed."""
         return _soon(self._future(key, compute, self._threads))

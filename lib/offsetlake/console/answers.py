@@ -47,6 +47,10 @@ class Answers:
         self.cache = AnswerCache()
         self._timelines, self._names, self._reading = Timelines(), Names(), threading.Lock()
 
+    def prepare(self) -> None:
+        """Begin to read what the first page of a group needs: the log partitions of all groups."""
+        self.cache.start(lambda: questions.log_partitions_of(self.open(), []))
+
     def groups(self, state: PageState, visitor: Visitor) -> tuple[pa.Table, int] | None:
         """Return one page of the groups that a visitor sees, as `questions.groups`, and the number on all pages.
 

@@ -1,5 +1,6 @@
 """The log partitions of groups: one each, unless partitions were added to the log topic."""
 
+import threading
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
@@ -28,6 +29,7 @@ class _Places:
 
 
 _KNOWN: dict[_Files, _Places] = {}
+_READING = threading.Lock()
 
 
 def group_places(lake: Lake, groups: Collection[str], condition: str) -> list[int]:
@@ -43,7 +45,8 @@ def group_places(lake: Lake, groups: Collection[str], condition: str) -> list[in
     places = _KNOWN.setdefault(files, _Places())
     if places.every is None and names not in places.answers:
         if len(places.answers) >= _MAX_APART or lake.kept:
-            places.every = _every_place(lake, files)
+            with _READING:  # other threads wait for the answer instead of reading the same
+                places.every = _every_place(lake, files) if places.every is None else places.every
         else:
             places.answers[names] = _partitions(_placed(lake, condition))
     return [*places.answers[names]] if places.every is None else _of_groups(places.every, names)
