@@ -18,6 +18,7 @@ from multiprocessing.context import ForkServerProcess
 from typing import Any
 
 from offsetlake.errors import NotEnoughMemory, OffsetlakeError
+from offsetlake.util.memory_limit import return_large_blocks
 
 _PROCESSES = multiprocessing.get_context("forkserver")
 _LOADED = "offsetlake.console.sql.child"
@@ -52,6 +53,7 @@ def answer(
     compute: Callable[..., Mapping[str, Any]], request: str, sending: Connection, limit: AbstractContextManager[None]
 ) -> None:
     """Send what a function of the other fields of a request returns within a limit of memory, and end this process."""
+    return_large_blocks()
     fields = json.loads(request)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the console, which ends this process
     signal.alarm(fields.pop("max_seconds"))  # ends this process also if the console was killed

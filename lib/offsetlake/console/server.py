@@ -13,6 +13,7 @@ from offsetlake.console.changing.workbench import await_changes
 from offsetlake.errors import BadRequest
 from offsetlake.serve.http.console_process import READY
 from offsetlake.serve.net.security import Security
+from offsetlake.util.memory_limit import return_large_blocks
 
 _MAX_SHUTDOWN_SECONDS = 5  # for the requests under way
 
@@ -77,6 +78,7 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, security: Security, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._security, self._ready = security, ready
+        return_large_blocks()
 
     async def on_tick(self, counter: int) -> bool:
         """Reload changed credentials and ACLs once a second, of ten ticks."""

@@ -16,7 +16,7 @@ _COLUMNS = [
 ]  # fmt: skip
 
 
-_ROWS_AT_ONCE = 1_000_000  # approximate bound; to read each log partition by itself would read most files repeatedly
+_ROWS_AT_ONCE = 500_000  # approximate bound; to read each log partition by itself would read most files repeatedly
 
 
 def decided_until(
@@ -53,3 +53,5 @@ def decided_until(
         if pattern is not None:
             rows = rows.filter(pa.array(policy.like(rows["group_id"], pattern)))
         yield reduction.all_decided(rows)
+        del reduction, rows
+        pa.default_memory_pool().release_unused()  # of each portion: the C library keeps it in fragments otherwise

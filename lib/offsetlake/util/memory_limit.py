@@ -1,5 +1,6 @@
 """Limits the memory of this process while it runs a query."""
 
+import ctypes
 import os
 import resource
 import sys
@@ -13,6 +14,25 @@ MAX_GROWTH_BYTES = 750 << 20
 
 _INTERVAL_SECONDS = 0.02
 _STATM = Path("/proc/self/statm")
+
+
+_LARGE_BLOCK_BYTES = 1 << 20
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # parameters of mallopt in malloc.h
+_ARENAS = 2
+
+
+def return_large_blocks() -> None:
+    """Let the C library return each block of 1 MB or more to the system when it is freed.
+
+    By default it keeps blocks of up to 32 MB, in a heap for each thread, which smaller blocks fragment. Does nothing
+    with C libraries other than that of GNU.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        for parameter, value in (
+            (_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES), (_TRIM_THRESHOLD, _LARGE_BLOCK_BYTES), (_ARENA_MAX, _ARENAS),
+        ):  # fmt: skip
+            mallopt(parameter, value)
 
 
 @contextmanager
