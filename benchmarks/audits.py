@@ -18,6 +18,7 @@ compares its commits; the memory is the greatest resident memory of that process
 import argparse
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -123,13 +124,18 @@ def measure_older_lake(lake: Lake) -> list[str]:
     start = time.perf_counter()
     command = [sys.executable, "-m", "offsetlake.cli", "maintain", "--lake", str(lake.location)]
     with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT / "lib")}) as maintain:
-        _, code, usage = os.wait4(maintain.pid, 0)
+        peak, process = 0, 0
+        while not process:
+            status = Path(f"/proc/{maintain.pid}/status").read_text(encoding="ascii")
+            peak = max([peak, *map(int, re.findall(r"VmHWM:\s+(\d+) kB", status))])
+            time.sleep(0.05)
+            process, code, usage = os.wait4(maintain.pid, os.WNOHANG)
         maintain.returncode = os.waitstatus_to_exitcode(code)
     assert maintain.returncode == 0
     seconds, cpu = time.perf_counter() - start, usage.ru_utime + usage.ru_stime
     durations.append({name: measure(partial(audit, lake, name, limit=20)) for name in OF_STEPS})
     routine = lake.count("offset_commits", "routine") / lake.count("offset_commits")
-    needed = f"{seconds:.0f} s, {cpu:.0f} s of CPU time and {usage.ru_maxrss / 1e6:.1f} GB of memory"
+    needed = f"{seconds:.0f} s, {cpu:.0f} s of CPU time and {peak / 1e6:.1f} GB of memory"
     return [
         f"As a lake of an older version: `offsetlake maintain` takes {needed}; then {routine:.1%} of the commits are routine.",
         "",
