@@ -1,6 +1,7 @@
 """The review of planned tombstones: the evidence, and what approving and rejecting some of them does."""
 
 import json
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -344,6 +345,14 @@ def test_groups_are_filtered_by_pattern_rule_and_permission(bench: Workbench, tm
             "old-0",
             "old-2",
             "old-2",
+        ]
+        options = re.findall(r"<option[^>]*>(\w+)</option>", get(port, "/review").text)
+        assert options == [
+            "topic_deleted", "explicit", "group_empty", "unsubscribed", "commit_age",
+            "nothing_left", "share_idle", "cleanup",
+        ]  # fmt: skip
+        assert [row[1] for row in Page(get(port, "/review?rule=nothing_left").text).rows if row[1] == "old-1"] == [
+            "old-1"
         ]
         assert Page(get(port, "/review?rule=cleanup").text).rows == []
         fields = {"show": "tombstones", "decision": "approve", "form_token": visitors._form_token}

@@ -17,7 +17,7 @@ from offsetlake.console.routes.parameters import Text
 from offsetlake.console.state import PAGE_ROWS, PageState, at_base, command_line
 from offsetlake.errors import BadRequest
 from offsetlake.pipeline.dismissals import SUBJECTS as KINDS
-from offsetlake.rules.retention import EXPIRING
+from offsetlake.rules.retention import EXPIRING, RULES
 from offsetlake.util.times import about, to_duration, to_iso
 
 _TOPICS = "unused_topics"
@@ -26,7 +26,9 @@ _FIRST = (
     "rule", "clock", "clock_timestamp", "retention_ms",
 )  # fmt: skip
 _OMITTED = {"run_id", "outcome", "judged_offset", "group_type", "record_type", "value_version", "log_partition"}
-_RULES = (*EXPIRING, "nothing_left", "share_idle", "cleanup")
+_RULES = (
+    *(rule for rule, expires in zip(RULES, EXPIRING, strict=True) if expires), "nothing_left", "share_idle", "cleanup",
+)  # fmt: skip
 
 
 def add_routes(app: FastAPI, answers: Answers, lake: str, bench: Workbench | None) -> None:
@@ -74,7 +76,9 @@ def _place(name: str) -> int:
 
 def _heading(name: str) -> str:
     """Return the heading of a column, without the unit of values that `_text` formats."""
-    shown = {"group_id": "group", "since_timestamp": "since"}.get(name, name.removesuffix("_ms"))
+    shown = {"group_id": "group", "since_timestamp": "since", "judged_timestamp": "evaluated"}.get(
+        name, name.removesuffix("_ms")
+    )
     return shown.replace("_timestamp", "_time").replace("_", " ").capitalize()
 
 
