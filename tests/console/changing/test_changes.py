@@ -130,6 +130,23 @@ def test_the_page_of_a_step_leads_to_the_offsets_before_it(port: int, tmp_path: 
     assert offsets(tmp_path) == NOW | {"orders:0": 990}
 
 
+def test_the_page_of_a_step_leads_to_a_reset_of_its_partition_alone(port: int, tmp_path: Path) -> None:
+    group = Page(get(port, "/partition?group=billing&topic=orders&partition=0").text)
+    step = next(target for target in group.links.values() if target.startswith("/step?"))
+    page = Page(get(port, Page(get(port, step).text).links["reset only this partition"]).text)
+    form = {a["name"]: a.get("value") for _, a in page.tags if a.get("name") and a.get("type") != "radio"}
+    (strategy,) = [a["value"] for _, a in page.tags if a.get("name") == "strategy" and "checked" in a]
+    address, _ = submit(
+        port,
+        "/change",
+        form_token(port),
+        {name: form[name] for name in form if name in ("kind", "group", "topic", "partitions", "value")}
+        | {"strategy": strategy},
+    )
+    submit(port, f"{address}/execute", form_token(port), {})
+    assert offsets(tmp_path) == NOW | {"orders:0": 990}
+
+
 def test_deleted_offsets_are_restored(port: int, tmp_path: Path) -> None:
     token = form_token(port)
     address, _ = submit(port, "/change", token, {"kind": "undelete", "group": "nightly-report"})

@@ -28,13 +28,19 @@ def add_routes(app: FastAPI, bench: Workbench | None, source: Sequence[str]) -> 
         return bench
 
     @app.get("/change")
-    def form(visitor: Reader, group: Text, kind: Text = "restore", at: Instant = "", topic: Text = "") -> Response:
+    def form(
+        visitor: Reader, group: Text, kind: Text = "restore", at: Instant = "", topic: Text = "",
+        partitions: Text = "", strategy: Text = "", value: Text = "",
+    ) -> Response:  # fmt: skip
         _check(visitor, group)
         strategies = _strategies(opened())
         if kind not in KINDS:
             raise HTTPException(404)
         state, command = PageState(group=group, topic=topic, at=at), shlex.join(["offsetlake", kind, group, *source])
-        return page_response("change_form.html", state, command, kind=kind, kinds=KINDS, strategies=strategies)
+        return page_response(
+            "change_form.html", state, command, kind=kind, kinds=KINDS, strategies=strategies,
+            partitions=partitions, strategy=strategy, value=value,
+        )  # fmt: skip
 
     @app.post("/change")
     def plan(form: Change) -> Response:
