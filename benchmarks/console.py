@@ -148,7 +148,7 @@ class Route:
             self.failures += 1
             print(f"{response.status} {address}", file=sys.stderr)
         connection.close()
-        return int(response.headers.get("Refresh", "0"))
+        return int(response.headers.get("Retry-After", "0"))
 
     def cells(self) -> list[str]:
         """Return the cells of the row of the table."""

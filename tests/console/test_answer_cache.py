@@ -83,10 +83,10 @@ def test_the_page_of_groups_does_not_wait_for_its_rows(tmp_path: Path, monkeypat
     with served(lake.location.path) as port:
         try:
             first = get(port, "/")
-            assert (first.status, first.headers["refresh"]) == (200, "1")
+            assert (first.status, first.headers["retry-after"]) == (200, "1")
             assert "are being computed" in first.text
         finally:
             may_end.set()
-        while "refresh" in (answer := get(port, "/")).headers:
+        while "retry-after" in (answer := get(port, "/")).headers:
             assert answer.status == 200
         assert "0 groups" in answer.text

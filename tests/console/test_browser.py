@@ -1,11 +1,14 @@
 """The console in a browser: screens from 390 to 2,560 pixels, the keyboard, and the rules of axe-core."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 
+from offsetlake.console import answer_cache
+from offsetlake.console.routes import lake_pages
 from support.console.browser import Browser, needs_browser
 from support.console.served import served
 from support.queries.lakes import commit, small_lake
@@ -107,6 +110,29 @@ def test_a_result_of_the_search_is_opened_with_the_keyboard(address: str, window
     assert window.run("return document.activeElement.getAttribute('aria-activedescendant')") == "found-0"
     window.press(ENTER)
     window.await_true("return location.pathname === '/group' && new URL(location).searchParams.get('at') === '2000'")
+
+
+def test_a_page_does_not_load_itself_again_while_somebody_types(
+    tmp_path: Path, window: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed = threading.Event()
+    monkeypatch.setattr(answer_cache, "MAX_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(lake_pages, "newest_asked", lambda _lake: computed.wait(300) and None)
+    small_lake(tmp_path / "lake")
+    script = """
+        const timers = setTimeout
+        window.waits = 0
+        window.setTimeout = (run, time) => { waits += time === 1000; return timers(run, time) }
+        document.addEventListener("DOMContentLoaded", () => document.getElementById("search").focus())"""
+    with served(tmp_path / "lake") as port, window.script_of_pages(script):
+        window.open(f"http://127.0.0.1:{port}/lag")
+        window.press(*"bill")
+        window.await_true("return waits > 2")
+        computed.set()
+        window.await_true("return fetch('/lag').then(answer => !answer.headers.has('retry-after'))")
+        assert window.run("return document.getElementById('search').value") == "bill"
+        window.run("document.activeElement.blur()")
+        window.await_true("return !document.body.dataset.againAfter")
 
 
 def test_an_instant_is_chosen_on_the_slider_with_the_keyboard(address: str, window: Browser) -> None:

@@ -44,7 +44,7 @@ def port(lake: Path) -> Iterator[int]:
 
 def shown(port: int, path: str) -> Page:
     """Return a page when its answer has been computed."""
-    while "refresh" in (answer := get(port, path)).headers:
+    while "retry-after" in (answer := get(port, path)).headers:
         assert answer.status == 200
     assert answer.status == 200, answer.text
     assert TAGS not in answer.text

@@ -40,13 +40,13 @@ def completed(port: int, path: str, **headers: str) -> Answer:
         if thread.name == "live-content":
             thread.join(300)
     answer = get(port, path, **headers)
-    assert "refresh" not in answer.headers
+    assert "retry-after" not in answer.headers
     return answer
 
 
 def test_attention_is_that_of_the_report(port: int, folder: Path) -> None:
     first = get(port, "/attention")
-    assert (first.headers["refresh"], "is being computed" in first.text) == ("2", True)
+    assert (first.headers["retry-after"], "is being computed" in first.text) == ("2", True)
     page = Page(completed(port, "/attention").text)
     expected = report(Lake.open(folder / "lake"), POLICY, None, None, lambda _: None)
     problems = [[row["problem"], row["worst or newest"]] for row in expected.problems]

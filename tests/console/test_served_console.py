@@ -51,7 +51,7 @@ class Secured:
         return post(self.port, "/console/sign-in", {"token": self.tokens[name]}, **headers)
 
     def get(self, path: str, name: str) -> Answer:
-        while "refresh" in (answer := get(self.port, f"/console{path}", Cookie=self.cookies[name])).headers:
+        while "retry-after" in (answer := get(self.port, f"/console{path}", Cookie=self.cookies[name])).headers:
             assert answer.status == 200  # its rows are being computed
         return answer
 

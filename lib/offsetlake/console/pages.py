@@ -26,9 +26,16 @@ def render(template: str, **values: object) -> str:
     return _environment().get_template(template).render(**values)
 
 
-def page_response(template: str, state: PageState, command: str, **values: object) -> HTMLResponse:
-    """Return the response with a page, which shows the `command` that has the same answer."""
-    return HTMLResponse(render(template, state=state, command=command, **values))
+def page_response(
+    template: str, state: PageState, command: str, again_after: int | None = None, **values: object
+) -> HTMLResponse:
+    """Return the response with a page, which shows the `command` that has the same answer.
+
+    If its answer is still being computed, the page loads itself again after `again_after` seconds, or as soon as nobody
+    types into it; the header Retry-After tells other clients.
+    """
+    headers = {} if again_after is None else {"Retry-After": str(again_after)}
+    return HTMLResponse(render(template, state=state, command=command, again_after=again_after, **values), 200, headers)
 
 
 @cache

@@ -48,6 +48,15 @@ class Browser:
         """Open a page, and return when it has loaded."""
         self._post("/url", {"url": url})
 
+    @contextmanager
+    def script_of_pages(self, script: str) -> Iterator[None]:
+        """Run a script in each page that is opened inside the block, before its own scripts."""
+        added = self._command("Page.addScriptToEvaluateOnNewDocument", {"source": script})
+        try:
+            yield
+        finally:
+            self._command("Page.removeScriptToEvaluateOnNewDocument", added)
+
     def run(self, script: str, *arguments: object) -> Any:
         """Return the result of a script; that of a promise is awaited."""
         return self._post("/execute/sync", {"script": script, "args": arguments})
@@ -109,8 +118,8 @@ class Browser:
         """End the browser."""
         self._request("DELETE", "")
 
-    def _command(self, name: str, parameters: Mapping[str, object]) -> None:
-        self._post("/goog/cdp/execute", {"cmd": name, "params": parameters})
+    def _command(self, name: str, parameters: Mapping[str, object]) -> Any:
+        return self._post("/goog/cdp/execute", {"cmd": name, "params": parameters})
 
     def _post(self, path: str, body: Mapping[str, object]) -> Any:
         return self._request("POST", path, json.dumps(body))

@@ -103,10 +103,8 @@ def _page(answers: Answers, template: str, shown: PageState, visitor: Visitor, c
     if visitor.access.sees_all():  # the timeline counts the commits of all groups
         timeline, is_complete = answers.timeline()
     drawing = None if timeline is None else draw(timeline, [shown.at_ms, shown.second_ms])
-    response = page_response(template, shown, command, timeline=drawing, **values)
-    if not is_complete or values["rows"] is None:
-        response.headers["Refresh"] = "1"
-    return response
+    again_after = None if is_complete and values["rows"] is not None else 1
+    return page_response(template, shown, command, again_after, timeline=drawing, **values)
 
 
 def _share_groups(group: str, lake: Lake) -> pa.Table:

@@ -105,13 +105,11 @@ def _page(
 ) -> Response:
     """Return the page with one page of the rows; if they are None, one that loads itself again."""
     first, total = (state.page - 1) * PAGE_ROWS, 0 if rows is None else rows.num_rows
-    response = page_response(
+    return page_response(
         "rows.html", state, command, title=title, text=text, path=path, columns=columns, total=total, empty=empty,
         rows=None if rows is None else rows.slice(first, PAGE_ROWS).to_pylist(), more=total > state.page * PAGE_ROWS,
+        again_after=1 if rows is None else None,
     )  # fmt: skip
-    if rows is None:
-        response.headers["Refresh"] = "1"
-    return response
 
 
 def _committers(lake: Lake) -> pa.Table:

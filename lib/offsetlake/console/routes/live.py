@@ -26,10 +26,10 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, policy: RetentionPolic
 
     def page(template: str, command: str, content: LiveContent) -> Response:
         shown, is_running = content.get()
-        response = page_response(template, PageState(), command, live=shown, is_running=is_running, links=_links(shown))
-        if is_running:
-            response.headers["Refresh"] = "2"
-        return response
+        again_after, links = 2 if is_running else None, _links(shown)
+        return page_response(
+            template, PageState(), command, again_after, live=shown, is_running=is_running, links=links
+        )
 
     @app.get("/attention")
     def attention(_visitor: ReaderOfAll) -> Response:

@@ -44,10 +44,9 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, configured: RetentionP
             rows=rows.slice(first, PAGE_ROWS).to_pylist(), more=rows.num_rows > page * PAGE_ROWS, message=message,
             text=policy or policy_text(configured), file=_POLICY, days=round(chosen.default_ms / _DAY_MS),
             max_days=_MAX_DAYS, now=now, totals=_totals(rows), counted=counted is not None,
+            again_after=1 if counted is None and not message else None,
         )  # fmt: skip
         response.status_code = 400 if message else 200
-        if counted is None and not message:
-            response.headers["Refresh"] = "1"
         return response
 
     @app.get("/what-if/policy.toml")

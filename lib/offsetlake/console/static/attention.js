@@ -6,6 +6,6 @@ const load = async () => {
   const page = new DOMParser().parseFromString(await response.text(), "text/html")
   const problems = page.getElementById("problems") ?? page.querySelector("[role=alert]")
   if (problems) place.replaceChildren(document.adoptNode(problems))
-  if (response.headers.has("Refresh")) setTimeout(load, 2000)
+  if (response.headers.has("Retry-After")) setTimeout(load, 2000)
 }
 load()

@@ -1,5 +1,13 @@
 "use strict"
-// The search field from anywhere, times in the zone of the browser on hover, buttons that copy commands, and sliders.
+// Pages that load themselves again, the search field from anywhere, times in the zone of the browser on hover, buttons that copy commands, and sliders.
+{
+  const seconds = Number(document.body.dataset.againAfter)
+  const again = () => {
+    if (document.activeElement.matches("input, textarea, select")) setTimeout(again, 1000)
+    else location.reload()
+  }
+  if (seconds) setTimeout(again, seconds * 1000)
+}
 document.addEventListener("keydown", event => {
   const isTyping = event.target.closest("input, textarea, select")
   if (event.key !== "/" || isTyping || event.ctrlKey || event.metaKey || event.altKey) return
