@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow.compute as pc
 
 from offsetlake.lake.lake import Lake
@@ -30,6 +31,7 @@ _DECISIONS = """
 
 Row = Mapping[str, Any]
 Place = tuple[int, int]
+Kinds = npt.NDArray[np.int8]
 
 
 class Decisions:
@@ -54,7 +56,7 @@ class Changes:
     """Steps of offsets of a group, and the number of the kind of each, in KINDS."""
 
     steps: Steps
-    kinds: Ints
+    kinds: Kinds
 
     def of(self, topic: str, partition: int) -> "Changes":
         """Return the changes of one offset."""
@@ -67,7 +69,7 @@ def classified(lake: Lake, key: Key, steps: Steps) -> Changes:
     return Changes(steps, _kinds(lake, key, steps, Decisions(lake, key)))
 
 
-def _kinds(lake: Lake, key: Key, steps: Steps, decisions: Decisions) -> Ints:
+def _kinds(lake: Lake, key: Key, steps: Steps, decisions: Decisions) -> Kinds:
     made = _places(steps.log_partition, steps.log_offset, decisions.made)
     decided = {index: decisions.made[place]["decision"] for index, place in made.items()}
     by_us = _flags(steps, [index for index, decision in decided.items() if decision not in (None, _REPAIR)])
@@ -85,8 +87,8 @@ def _kinds(lake: Lake, key: Key, steps: Steps, decisions: Decisions) -> Ints:
         "rewind": is_lower,
         "skip ahead": steps.skips_ahead,
     }
-    numbers: Ints = np.select([*first_applies.values()], [KINDS.index(kind) for kind in first_applies], 0)
-    return numbers
+    numbers = [KINDS.index(kind) for kind in first_applies]
+    return np.select([*first_applies.values()], numbers, 0).astype(np.int8)
 
 
 def changes_of(lake: Lake, key: Key, steps: Steps) -> list[Row]:

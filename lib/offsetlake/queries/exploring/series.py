@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import newest_asked, rows_until
 from offsetlake.lake.sql.engine import Engine
-from offsetlake.queries.exploring.changes import KINDS, Changes, classified
+from offsetlake.queries.exploring.changes import KINDS, Changes, Kinds, classified
 from offsetlake.queries.exploring.keys import REBALANCES, Key
 from offsetlake.queries.exploring.steps import NONE, Steps, key_steps, steps_in_portions
 from offsetlake.queries.questions import quoted
@@ -129,7 +129,7 @@ def _notable(changes: Changes, from_ms: int | None, until_ms: int | None) -> pa.
     return pa.table({name: (rows if name in rows.column_names else offsets)[name] for name in (*_OFFSET, *_CHANGES)})
 
 
-def _named(numbers: Ints) -> pa.Array:
+def _named(numbers: Kinds) -> pa.Array:
     return pa.array(KINDS).take(pa.array(numbers))
 
 
