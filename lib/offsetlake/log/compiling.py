@@ -13,7 +13,7 @@ from typing import Any
 from numba.core.dispatcher import Dispatcher
 
 from offsetlake.kafka.audit import events as audit_events
-from offsetlake.kafka.batches import kernels
+from offsetlake.kafka.batches import kernels, words
 from offsetlake.kafka.commits import commit_kernels, commit_parts, steps
 from offsetlake.kafka.commits.encoding import offset_commit_key, offset_commit_value
 from offsetlake.kafka.uuid import ZERO_UUID
@@ -22,7 +22,7 @@ from offsetlake.log.reading import decode
 
 COMPILING = "compiling the functions that read the log (once after an installation)"
 
-_MODULES = (kernels, commit_kernels, commit_parts, steps, audit_events)
+_MODULES = (kernels, words, commit_kernels, commit_parts, steps, audit_events)
 
 
 def compile_loops(report: Callable[[str], None]) -> None:

@@ -16,7 +16,6 @@ BATCH_OVERHEAD = 12  # bytes of the base offset and the batch length, which the 
 BATCH_HEADER = 61  # bytes
 LEGACY_HEADER = 26  # bytes with magic 0: offset, size, CRC, magic, attributes, key length, value length
 MAGIC_AT = 16
-WORD_BYTES = np.uint64(8)
 
 WALKED_ALL, WALKED_TO_PARTIAL, WALKED_TO_INVALID = 0, 1, 2
 """Why `walk_batches` stopped: at the end, at a batch that the buffer contains in part, or at bytes that begin none."""
@@ -288,27 +287,3 @@ def walk_records(buffer, starts, ends, counts, last_deltas, columns):  # type: i
         if parsed[batch] != counts[batch]:
             row = first_row
     return parsed, row
-
-
-@njit(nogil=True, inline="always")
-def word(buffer, position):  # type: ignore[no-untyped-def]
-    """Return 8 bytes of a buffer as a number, in one load: the index has no sign, so it is not checked for one."""
-    value = np.uint64(0)
-    for i in range(8):
-        value |= np.uint64(buffer[position + np.uint64(i)]) << np.uint64(8 * i)
-    return value
-
-
-@njit(cache=True, nogil=True)
-def gather(buffer, positions, offsets, out):  # type: ignore[no-untyped-def]
-    """Copy the strings that begin at `positions` to `out`, without gaps, at the offsets of an Arrow string array."""
-    for row in range(len(positions)):
-        source, target, end = np.uint64(positions[row]), np.uint64(offsets[row]), np.uint64(offsets[row + 1])
-        while target + WORD_BYTES <= end:
-            value = word(buffer, source)
-            for i in range(8):
-                out[target + np.uint64(i)] = np.uint8(value >> np.uint64(8 * i))
-            source, target = source + WORD_BYTES, target + WORD_BYTES
-        while target < end:
-            out[target] = buffer[source]
-            source, target = source + np.uint64(1), target + np.uint64(1)

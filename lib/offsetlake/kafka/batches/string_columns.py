@@ -4,8 +4,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from offsetlake.kafka.batches import kernels
 from offsetlake.kafka.batches.kernels import Bytes, Ints
+from offsetlake.kafka.batches.words import gather
 
 
 def strings(
@@ -18,7 +18,7 @@ def strings(
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     data = np.empty(offsets[-1], np.uint8)
-    kernels.gather(buffer, positions, offsets, data)
+    gather(buffer, positions, offsets, data)
     validity = None
     if absent is not None and absent.any():
         validity = pa.py_buffer(np.packbits(~absent, bitorder="little"))

@@ -4,10 +4,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from offsetlake.kafka.batches import kernels
 from offsetlake.kafka.batches.kernels import Bytes, Ints
 from offsetlake.kafka.batches.reader import Records
 from offsetlake.kafka.batches.string_columns import strings
+from offsetlake.kafka.batches.words import gather
 from offsetlake.kafka.commits import commit_kernels
 from offsetlake.kafka.commits.commit_parts import CommitParts, commit_parts
 from offsetlake.kafka.uuid import ZERO_UUID, uuid_text
@@ -154,7 +154,7 @@ def _kinds(tombstone: npt.NDArray[np.bool_]) -> pa.StringArray:
     np.cumsum(np.where(tombstone, len("tombstone"), len("commit")), out=offsets[1:])
     words = np.frombuffer(b"committombstone", np.uint8)
     data = np.empty(offsets[-1], np.uint8)
-    kernels.gather(words, np.where(tombstone, len("commit"), 0), offsets, data)
+    gather(words, np.where(tombstone, len("commit"), 0), offsets, data)
     return pa.StringArray.from_buffers(len(tombstone), pa.py_buffer(offsets), pa.py_buffer(data))
 
 

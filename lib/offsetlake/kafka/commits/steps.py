@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from offsetlake.kafka.batches.kernels import WORD_BYTES, word
 from offsetlake.kafka.batches.reader import Records
+from offsetlake.kafka.batches.words import WORD_BYTES, word
 
 _HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio
 UNKNOWN = -1
