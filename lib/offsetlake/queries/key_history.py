@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.lake import Lake
 from offsetlake.rules.reduction import COMMITTED, PART, completions, next_markers, positions
+from offsetlake.util.columns import taken
 
 DETAILS = ("leader_epoch", "metadata", "commit_timestamp")
 """The columns of `questions.history` that nothing else depends on."""
@@ -81,7 +82,7 @@ class KeyHistory:
         partition = records["log_partition"].to_numpy()
         previous = _in_force(position, applied, partition)
         value = records["committed_offset"]
-        previous_value = value.take(pa.array(previous, mask=previous < 0))
+        previous_value = taken(value, previous)
         is_lower = pc.fill_null(pc.less(value, previous_value), fill_value=False).to_numpy() & (outcome <= _COMMITTED)
         columns = dict(zip(records.column_names, records.columns, strict=True)) | {
             "event": _named(np.where(is_tombstone, 2, is_lower).astype(np.int8), _EVENTS),
@@ -109,9 +110,9 @@ class KeyHistory:
         position = positions(rows).to_numpy()
         index = np.searchsorted(positions(events).to_numpy(), position, side="right") - 1
         last = positions(events.select(["log_partition", "last_log_offset"]).rename_columns(PART[:2])).to_numpy()
-        is_covered = (index >= 0) & (np.append(last, [_NEVER])[index] >= position)
+        event = np.where((index >= 0) & (np.append(last, [_NEVER])[index] >= position), index, -1)
         for name in _AUTHOR:
-            rows = rows.append_column(name, events[name].take(pa.array(index, mask=~is_covered)))
+            rows = rows.append_column(name, taken(events[name], event))
         return rows
 
     def _decided(self, records: pa.Table, position: Ints, is_tombstone: npt.NDArray[np.bool_]) -> tuple[Codes, Ints]:

@@ -12,7 +12,7 @@ from offsetlake.lake.sql.engine import Engine
 from offsetlake.queries.exploring.changes import KINDS, Changes, Kinds, classified
 from offsetlake.queries.exploring.keys import REBALANCES, Key
 from offsetlake.queries.exploring.steps import NONE, Steps, key_steps, steps_in_portions
-from offsetlake.queries.questions import quoted
+from offsetlake.queries.questions import key_history, quoted
 from offsetlake.util.row_codes import Ints
 
 MAX_BUCKETS = 600
@@ -20,7 +20,6 @@ MAX_MARKS = 300
 DENSITY_BINS = 120
 _OFFSET = ("topic", "partition")
 _CHANGES = ("effective_timestamp", "change", "old_offset", "new_offset", "log_partition", "log_offset")
-_EVENTS = ("log_partition", "log_offset", "last_log_offset", "principal", "client_id")
 _EMPTY = np.empty(0, np.int64)
 _NEWEST_FIRST = [("effective_timestamp", "descending"), ("log_partition", "ascending"), ("log_offset", "descending")]
 _RECORDS_AT_ONCE = 1 << 20
@@ -82,13 +81,12 @@ def series(
     largest = np.sort(marks[np.argsort(-_lengths(every, marks), kind="stable")[:MAX_MARKS]])
     chosen = np.unique(np.concatenate([before[-1:], kept, largest]))
     marked = every.at(largest).rows().append_column("change", _named(found.kinds[largest]))
-    engine = key.engine(lake, [], ["group_records", *_audit_tables(lake)])
     return Series(
         len(shown),
         every.at(chosen).rows(),
-        _with_events(engine, lake, marked, key),
+        _with_authors(lake, key, marked),
         len(marks) - len(largest),
-        _rebalances(engine, low, high),
+        _rebalances(key.engine(lake, [], ["group_records"]), low, high),
         _with_lag(ends, every, low, high),
         (low, high),
         np.bincount((times[shown] - low) * DENSITY_BINS // (high - low + 1), minlength=DENSITY_BINS),
@@ -110,14 +108,14 @@ def notable_changes(
         parts.append(notable.sort_by(_NEWEST_FIRST).slice(0, limit))
         count += notable.num_rows
     rows = pa.concat_tables(parts).sort_by(_NEWEST_FIRST).slice(0, limit)
-    return _with_events(key.engine(lake, [], _audit_tables(lake)), lake, rows, key), count
+    return _with_authors(lake, key, rows), count
 
 
 def _notable(changes: Changes, from_ms: int | None, until_ms: int | None) -> pa.Table:
     """Return the changes that are not plain commits in a period."""
     steps, is_notable = changes.steps, changes.kinds != 0
     if from_ms is not None:
-        is_notable &= (steps.time >= from_ms) & (steps.time != NONE)
+        is_notable &= steps.time >= from_ms
     if until_ms is not None:
         is_notable &= (steps.time <= until_ms) & (steps.time != NONE)
     chosen = steps.at(is_notable)
@@ -131,10 +129,6 @@ def _notable(changes: Changes, from_ms: int | None, until_ms: int | None) -> pa.
 
 def _named(numbers: Kinds) -> pa.Array:
     return pa.array(KINDS).take(pa.array(numbers))
-
-
-def _audit_tables(lake: Lake) -> list[str]:
-    return ["audit_events"] if "audit_events" in lake.tables() else []
 
 
 def _lengths(steps: Steps, numbers: Ints) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
@@ -155,34 +149,10 @@ def _representatives(times: Ints, values: Ints, low: int, high: int) -> Ints:
     return np.unique(np.concatenate([order[first], order[last], by_value[first], by_value[last]]))
 
 
-def _with_events(engine: Engine, lake: Lake, changes: pa.Table, key: Key) -> pa.Table:
+def _with_authors(lake: Lake, key: Key, changes: pa.Table) -> pa.Table:
     """Append to changes who made them, as far as audit events record it."""
-    events = pa.schema([(name, pa.string()) for name in ("principal", "client_id")]).empty_table()
-    numbers = np.full(changes.num_rows, -1)
-    if changes.num_rows and _audit_tables(lake):
-        span = pc.min_max(changes["log_offset"]).as_py()
-        near = f"log_offset <= {span['max']} AND last_log_offset >= {span['min']}"
-        condition = f"group_id = {quoted(key.group_id)} AND {near}"
-        sql = f"SELECT {', '.join(_EVENTS)} FROM audit_events WHERE {condition} ORDER BY log_partition, log_offset"  # noqa: S608
-        events = engine.query(sql)
-        numbers = _covering(events, changes)
-    for name in ("principal", "client_id"):
-        changes = changes.append_column(name, events[name].take(pa.array(numbers, mask=numbers < 0)))
-    return changes
-
-
-def _covering(events: pa.Table, changes: pa.Table) -> Ints:
-    """Return the number of the audit event about the record of each change, -1 for none; events are in log order."""
-    numbers = np.full(changes.num_rows, -1)
-    partitions, first, last = (events[name].to_numpy() for name in _EVENTS[:3])
-    placed, offsets = changes["log_partition"].to_numpy(), changes["log_offset"].to_numpy()
-    for partition in np.unique(placed):
-        rows, records = np.flatnonzero(partitions == partition), np.flatnonzero(placed == partition)
-        nearest = np.searchsorted(first[rows], offsets[records], side="right") - 1
-        records, found = records[nearest >= 0], rows[nearest[nearest >= 0]]
-        covers = last[found] >= offsets[records]
-        numbers[records[covers]] = found[covers]
-    return numbers
+    source = key_history(lake, key.group_id, key.topic or "", key.partition or 0)
+    return source.with_authors(changes).drop_columns(["what", "address"])
 
 
 def _rebalances(engine: Engine, low: int, high: int) -> Ints:

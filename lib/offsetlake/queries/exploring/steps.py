@@ -14,7 +14,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.queries.exploring.keys import Key
 from offsetlake.queries.history.reduction import COMMIT_TABLES, deciding_rows
 from offsetlake.queries.questions import log_partitions_of, quoted
-from offsetlake.rules.reduction import COMMITTED, PART, next_markers, positions
+from offsetlake.rules.reduction import COMMITTED, PART, completions, next_markers, positions
 from offsetlake.util.row_codes import Ints
 
 NONE = -(2**63)
@@ -220,26 +220,14 @@ def _markers(commits: pa.Table, markers: pa.Table) -> tuple[Ints, Ints]:
 
 
 def _completions(records: pa.Table, parts: pa.Table) -> tuple[Ints, Ints]:
-    """Return log offset and time at which the commits in parts of some records were complete; NONE if they are not.
-
-    The parts of a commit have successive log offsets; a run of them contains complete commits, and at its end possibly
-    an incomplete one.
-    """
-    position = positions(parts).to_numpy()
-    order = np.argsort(position, kind="stable")
-    position, time = position[order], _filled(parts["log_timestamp"])[order]
-    offset, commit, size = (parts[name].to_numpy()[order] for name in PART[1:])
-    starts = np.ones(len(position), np.bool_)
-    starts[1:] = (position[1:] != position[:-1] + 1) | (commit[1:] != commit[:-1]) | (size[1:] != size[:-1])
-    first = np.maximum.accumulate(np.where(starts, np.arange(len(starts)), 0))
-    begin = np.arange(len(starts)) - (np.arange(len(starts)) - first) % size
-    end = begin + size - 1
-    run_end = np.append(np.flatnonzero(starts)[1:], len(starts))[np.cumsum(starts) - 1]
-    latest = np.maximum.reduceat(time, np.unique(begin))[np.unique(begin, return_inverse=True)[1]]
-    is_complete = end < run_end
-    at = np.where(is_complete, offset + (end - np.arange(len(starts))), NONE)
+    """Return log offset and time at which the commits in parts of some records were complete; NONE if they are not."""
+    position, last = completions(parts)
+    time = _filled(parts["log_timestamp"])[np.argsort(positions(parts).to_numpy(), kind="stable")]
+    begins = np.flatnonzero(np.diff(last, prepend=last[0] - 1))  # the parts of a commit have the same last one
+    latest = np.repeat(np.maximum.reduceat(time, begins), np.diff(np.append(begins, len(last))))
     rows = np.searchsorted(position, positions(records).to_numpy())
-    return at[rows], latest[rows]
+    complete_at = records["log_offset"].to_numpy() + last[rows] - position[rows]
+    return np.where(last[rows] < 0, NONE, complete_at), latest[rows]
 
 
 def _filled(column: pa.ChunkedArray) -> Ints:
