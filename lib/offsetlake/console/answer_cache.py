@@ -44,9 +44,9 @@ class AnswerCache:
         """Return the answer of a function that waits for its turn, and whose answer is not kept."""
         return self._threads.submit(compute).result()
 
-    def start(self, prepare: Callable[[], object]) -> None:
-        """Call a function in the thread of slow answers; a page that needs what it prepares raises its errors again."""
-        self._slow_thread.submit(prepare)
+    def start(self, key: Key, compute: Callable[[], Any]) -> None:
+        """Begin to compute an answer as `later` does, without waiting for it."""
+        self._future(key, compute, self._slow_thread)
 
     def soon(self, key: Key, compute: Callable[[], Any]) -> Any | None:
         """Return the answer as `get`, or None if it takes longer than MAX_WAIT_SECONDS: then it is being computed."""

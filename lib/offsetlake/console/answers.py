@@ -47,10 +47,6 @@ class Answers:
         self.cache = AnswerCache()
         self._timelines, self._names, self._reading = Timelines(), Names(), threading.Lock()
 
-    def prepare(self) -> None:
-        """Begin to read what the first page of a group needs: the log partitions of all groups."""
-        self.cache.start(lambda: questions.log_partitions_of(self.open(), []))
-
     def groups(self, state: PageState, visitor: Visitor) -> tuple[pa.Table, int] | None:
         """Return one page of the groups that a visitor sees, as `questions.groups`, and the number on all pages.
 
@@ -58,6 +54,7 @@ class Answers:
         is still being computed.
         """
         lake, at_ms, span = self.open(), state.at_ms, state.span_ms
+        self._prepare(lake)
         if span is not None:
             rows = self.cache.later(self._until(lake, "diff", *span), lambda: diff_by_group(lake, *span))
         elif at_ms is not None:
@@ -71,6 +68,11 @@ class Answers:
         if span is None:
             rows = _sorted(rows.filter(pc.equal(rows["state"], state.state)) if state.state else rows, state.sort)
         return rows.slice((state.page - 1) * PAGE_ROWS, PAGE_ROWS), rows.num_rows
+
+    def _prepare(self, lake: Lake) -> None:
+        """Begin to read what the first page of a group needs: the log partitions of all groups."""
+        versions = lake.versions("offset_commits", "group_records").values()
+        self.cache.start(("places", *versions), lambda: questions.log_partitions_of(lake, []))
 
     def group(self, state: PageState, visitor: Visitor) -> tuple[pa.Table, int]:
         """Return one page of a group's offsets, with the columns of `offsets`, and the number of them on all pages.
@@ -171,7 +173,7 @@ class Answers:
         changes = self._changes(state, visitor)
         return self._kept(
             "step", state, visitor,
-            lambda lake: step(lake, state.group, state.topic, state.partition, *position, changes.steps),
+            lambda lake: step(lake, state.group, state.topic, state.partition, *position, changes),
         )  # fmt: skip
 
     def _changes(self, state: PageState, visitor: Visitor) -> Changes:

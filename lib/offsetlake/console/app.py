@@ -66,7 +66,6 @@ def application(
     """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     answers, lake = Answers(location), str(location)
-    answers.prepare()
     groups.add_routes(app, answers, lake, policy)
     steps.add_routes(app, answers, lake)
     search.add_routes(app, answers, lake)

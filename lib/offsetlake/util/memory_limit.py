@@ -22,7 +22,7 @@ _ARENAS = 2
 
 
 def return_large_blocks() -> None:
-    """Let the C library return each block of 1 MB or more to the system when it is freed.
+    """Make the C library return each block of 1 MB or more to the system when it is freed.
 
     By default it keeps blocks of up to 32 MB, in a heap for each thread, which smaller blocks fragment. Does nothing
     with C libraries other than that of GNU.

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from offsetlake.lake.lake import Lake
-from offsetlake.queries.exploring.changes import changes_of, classified
+from offsetlake.queries.exploring.changes import Row, classified, rows_of
 from offsetlake.queries.exploring.keys import Key
-from offsetlake.queries.exploring.steps import NONE, key_steps, steps_in_portions, steps_of_few
+from offsetlake.queries.exploring.steps import NONE, Steps, key_steps, steps_in_portions, steps_of_few
 from support.queries.lakes import commit, marker, small_lake, tombstone
 
 KEY = Key("g", "t", 0)
@@ -60,6 +60,10 @@ def random_lake(path: Path, seed: int) -> Lake:
         log_offset += 1
     history = {"offset_commits": rows, "transaction_markers": markers, "group_records": records}
     return small_lake(path, **history, alterations=changed, tombstones=decided)
+
+
+def changes_of(lake: Lake, key: Key, steps: Steps) -> list[Row]:
+    return rows_of(lake, key, classified(lake, key, steps))
 
 
 def nulls(values: Any) -> list[int | None]:

@@ -60,8 +60,11 @@ class Changes:
 
     def of(self, topic: str, partition: int) -> "Changes":
         """Return the changes of one offset."""
-        is_of = self.steps.is_of(topic, partition)
-        return Changes(self.steps.at(is_of), self.kinds[is_of])
+        return self.at(self.steps.is_of(topic, partition))
+
+    def at(self, chosen: Ints | Flags) -> "Changes":
+        """Return some of the changes, by their indexes or by a flag for each."""
+        return Changes(self.steps.at(chosen), self.kinds[chosen])
 
 
 def classified(lake: Lake, key: Key, steps: Steps) -> Changes:
@@ -91,10 +94,9 @@ def _kinds(lake: Lake, key: Key, steps: Steps, decisions: Decisions) -> Kinds:
     return np.select([*first_applies.values()], numbers, 0).astype(np.int8)
 
 
-def changes_of(lake: Lake, key: Key, steps: Steps) -> list[Row]:
-    """Return the rows of the view `changes` about some steps of a key, in their order, without producer_id."""
-    decisions = Decisions(lake, key)
-    numbers = _kinds(lake, key, steps, decisions)
+def rows_of(lake: Lake, key: Key, changes: Changes) -> list[Row]:
+    """Return the rows of the view `changes` about some changes of a key, in their order, without producer_id."""
+    decisions, steps = Decisions(lake, key), changes.steps
     rows: list[Row] = []
     for index, row in enumerate(steps.rows().to_pylist()):
         old, new = row["old_offset"], row["new_offset"]
@@ -104,7 +106,7 @@ def changes_of(lake: Lake, key: Key, steps: Steps) -> list[Row]:
         foreseen = {} if new is not None else decisions.foreseen.get((place[0], int(steps.old_log_offset[index])), {})
         rows.append({
             "group_id": key.group_id, "topic": topic, "partition": partition, **row,
-            "change": KINDS[numbers[index]], "difference": None if None in (old, new) else new - old,
+            "change": KINDS[changes.kinds[index]], "difference": None if None in (old, new) else new - old,
             "run_id": made.get("run_id", foreseen.get("run_id")),
             "decision": made.get("decision") or foreseen.get("decision"), "evidence": made.get("evidence"),
         })  # fmt: skip
@@ -132,10 +134,8 @@ def _in_empty_periods(lake: Lake, key: Key, steps: Steps) -> Flags:
     periods = engine.query("SELECT log_partition, from_log_offset, to_log_offset FROM empty_periods")
     for partition in pc.unique(periods["log_partition"]).to_pylist():
         of_partition = periods.filter(pc.equal(periods["log_partition"], partition)).sort_by("from_log_offset")
-        starts, ends = (
-            of_partition["from_log_offset"].to_numpy(),
-            of_partition["to_log_offset"].fill_null(_END).to_numpy(),
-        )
+        starts = of_partition["from_log_offset"].to_numpy()
+        ends = of_partition["to_log_offset"].fill_null(_END).to_numpy()
         begun = np.searchsorted(starts, steps.log_offset) - 1
         is_inside = (begun >= 0) & (steps.log_offset < ends[begun])
         flags |= is_inside & (steps.log_partition == partition)

@@ -33,17 +33,15 @@ class Key:
             return of_group
         return f"{of_group} AND topic = {quoted(self.topic)} AND partition = {self.partition}"
 
-    def engine(self, lake: Lake, views: Sequence[str], tables: Sequence[str] = (), records: str = "true") -> Engine:
+    def engine(self, lake: Lake, views: Sequence[str], tables: Sequence[str] = ()) -> Engine:
         """Return an engine in which views and tables contain the rows that determine this key, and possibly others.
-
-        `records` is an SQL condition on `offset_commits` that limits the records of the key.
 
         A commit in parts is complete by all its parts, whichever keys these are of; a transaction by its marker.
         """
         partitions = ", ".join(map(str, log_partitions_of(lake, [self.group_id]))) or "NULL"
         placed = f"log_partition IN ({partitions})"
         only = {
-            "offset_commits": f"{placed} AND (({self.condition} AND {records}) OR commit_id IS NOT NULL)",
+            "offset_commits": f"{placed} AND (({self.condition}) OR commit_id IS NOT NULL)",
             "transaction_markers": placed,
             "group_records": f"{placed} AND group_id = {quoted(self.group_id)}",
             "audit_events": f"{placed} AND group_id = {quoted(self.group_id)}",

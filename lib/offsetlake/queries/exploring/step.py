@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.engine import Engine
-from offsetlake.queries.exploring.changes import changes_of
+from offsetlake.queries.exploring.changes import Changes, classified, rows_of
 from offsetlake.queries.exploring.group_state import group_before
 from offsetlake.queries.exploring.keys import REBALANCES, Key
 from offsetlake.queries.exploring.steps import NONE, Steps, key_steps
@@ -57,17 +57,18 @@ def step(
     partition: int,
     log_partition: int,
     log_offset: int,
-    steps: Steps | None = None,
+    changes: Changes | None = None,
 ) -> Step:
     """Return a step of an offset; raise BadRequest if there is no such record of this group, topic and partition.
 
-    `steps` are those of the partition, by default read from history.
+    `changes` are those of the partition, by default read from history.
     """
     key = Key(group_id, topic, partition)
-    every = key_steps(lake, key) if steps is None else steps
+    found = classified(lake, key, key_steps(lake, key)) if changes is None else changes
+    every = found.steps
     index, change, around = every.index(log_partition, log_offset), None, dict[str, int]()
     if index is not None:
-        (change,) = changes_of(lake, key, every.at(np.array([index])))
+        (change,) = rows_of(lake, key, found.at(np.array([index])))
         around = _around(every, index)
     rows = _records(lake, key, log_partition, sorted({*around.values(), log_offset}))
     if log_offset not in rows:
