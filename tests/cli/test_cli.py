@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pty
+import re
 import shlex
 import shutil
 import signal
@@ -216,6 +217,14 @@ def test_help_lists_every_command_with_examples(run: Run) -> None:
     for command in ("run", "ingest", "compact", "maintain", "offsets", "groups", "history", "audit-events", "sql"):
         assert command in out
         assert f"offsetlake {command}" in run(command, "--help")[1], "an example"
+
+
+@pytest.mark.parametrize("words", [(), ("lag",)])
+def test_help_shows_a_type_of_options_with_values_only(run: Run, words: tuple[str, ...]) -> None:
+    shown = dict(re.findall(r"│ +(--[a-z-]+) +(\S+)", run(*words, "--help")[1]))
+    assert shown["--fleet"] == "FILE"
+    assert shown["--help"] == "Show"
+    assert shown["--partitions" if words else "--version"] in {"Show", "Print"}
 
 
 @pytest.mark.long

@@ -1,6 +1,6 @@
 """The Typer application with all commands of `offsetlake.cli.commands`."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -59,5 +59,15 @@ def _uses_lake(context: typer.Context, name: str) -> bool:
     return name in commands and any(parameter.name == "lake" for parameter in commands[name].params)
 
 
-command = typer.main.get_command(app)
+def _without_types_of_flags(command: Any) -> Any:
+    """Return a command whose help shows no type of flags, which take no value."""
+    for parameter in command.get_params(typer.Context(command)):
+        if isinstance(parameter, typer.core.TyperOption) and parameter.is_flag:
+            parameter.metavar = ""
+    for subcommand in getattr(command, "commands", {}).values():
+        _without_types_of_flags(subcommand)
+    return command
+
+
+command: typer.core.TyperGroup = _without_types_of_flags(typer.main.get_command(app))
 """The application as a command that can be called any number of times: `app` builds all commands in each call."""
