@@ -12,7 +12,7 @@ import pytest
 from offsetlake.errors import BadRequest, NotInLake
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.decided import decided_until
-from offsetlake.queries.lag import lag_by_group, lag_of_groups, lag_of_partitions
+from offsetlake.queries.lag import lag_by_group, lag_of_groups, lag_of_partitions, shown_status
 from offsetlake.queries.lag_over_time import lag_over_time
 from offsetlake.rules.lag.windows import newest_commits
 from support.command_line import Run
@@ -117,6 +117,13 @@ def test_groups_worst_first(lake: Lake) -> None:
         ("done", "OK", 0, 0, 1, 0, "t", 0),
         ("orphan", "OK", 0, 0, 2, 0, "anew", 0),
     ]
+
+
+def test_status_of_a_group_with_one_unknown_partition_is_shown_as_that_of_the_worst(lake: Lake) -> None:
+    groups = lag_by_group(lake, "[m-o]*")
+    assert dict(zip(groups["group_id"].to_pylist(), shown_status(groups), strict=True)) == {
+        "moved": "STOP", "orphan": "OK",
+    }  # fmt: skip
 
 
 def test_named_groups_and_topics_limit_the_rows(lake: Lake) -> None:

@@ -167,8 +167,9 @@ def _of_groups(partitions: pa.Table) -> pa.Table:
         "topic": partitions["topic"],
         "partition": partitions["partition"],
     }
+    why_of_worst = ("why", "first", pc.ScalarAggregateOptions(skip_nulls=False))  # null if its status is known
     of_groups = [
-        *(("severity", "max"), ("why", "first"), ("lag", "sum"), ("lag_ms", "max"), ("lag_at_least_ms", "max")),
+        *(("severity", "max"), why_of_worst, ("lag", "sum"), ("lag_ms", "max"), ("lag_at_least_ms", "max")),
         *(("partition", "count"), ("not_ok", "sum"), ("topic", "first"), ("partition", "first")),
     ]
     names = [
