@@ -123,8 +123,12 @@ def test_rejected_tombstones_are_not_planned_again_until_a_commit(port: int, tmp
     page = get(port, "/review")
     fields = {"show": "tombstones", "decision": "reject", "row": boxes(page.text, offsets_only=True)[:2]}
     _, done = submit(port, "/review", form_token(port), fields)
-    assert "2 of 2 rows changed" in Page(done.text).text
-    assert "rejected by os:" in done.text
+    shown = Page(done.text)
+    assert "The tombstones were rejected2 rows. These offsets and groups stay" in shown.text.replace("\n", "")
+    assert [row[:3] for row in shown.rows] == [["old-0", "orders:0", "70"], ["old-1", "orders:1", "71"]]
+    assert [row[3].startswith("rejected by os:") for row in shown.rows] == [True, True]
+    assert shown.links["All rejected tombstones"] == "/review?show=rejected"
+    assert "deleted" not in shown.text
     assert planned(tmp_path) == [f"old-{n}" for n in range(2, OLD)]
     cycle(tmp_path)
     assert planned(tmp_path) == planned(tmp_path, groups=True) == [f"old-{n}" for n in range(2, OLD)]
@@ -153,9 +157,14 @@ def test_a_rejection_is_taken_back(port: int, tmp_path: Path) -> None:
     assert len(rejected) == 2
     fields = {"show": "rejected", "decision": "take_back", "row": rejected[:1]}
     _, done = submit(port, "/review", form_token(port), fields)
-    assert "1 of 1 row changed" in Page(done.text).text
-    assert "rejection taken back by os:" in done.text
-    assert "can be rejected again" in done.text
+    shown = Page(done.text)
+    assert "The rejections were taken back1 row. The next offsetlake expire plans" in shown.text.replace("\n", "")
+    assert "can be rejected again" in shown.text
+    ((group, offset, value, decision),) = shown.rows
+    assert (group, offset, value) == ("old-0", "orders:0", "70")
+    assert decision.startswith("rejection taken back by os:")
+    assert shown.links["All rejected tombstones"] == "/review?show=rejected"
+    assert "deleted" not in shown.text
     assert planned(tmp_path) == [f"old-{n}" for n in range(2, OLD)]
     cycle(tmp_path)  # no table but tombstones has changed
     assert planned(tmp_path) == ["old-0", *(f"old-{n}" for n in range(2, OLD))]

@@ -23,8 +23,14 @@ from offsetlake.util.row_codes import among
 from offsetlake.util.times import now_ms
 
 _REPAIRED = "There is no undo: the offsets have the values that were in effect before, which the repair wrote again."
-_REJECTED = "There is no undo of its own: the list of rejected tombstones takes back a rejection."
-_TAKEN_BACK = "There is no undo of its own: a tombstone that is planned again can be rejected again."
+_REJECTED = (
+    "These offsets and groups stay, and no tombstone is planned for them, until they are committed again. "
+    "A rejection is taken back in the list of rejected tombstones."
+)
+_TAKEN_BACK = (
+    "The next offsetlake expire plans the tombstones again, provided that a rule still expires the offsets. "
+    "A tombstone that is planned again can be rejected again."
+)
 
 
 def decide_on(
@@ -78,14 +84,16 @@ def _approval(selected: pa.Table, log: LogAddress, requester: str | None) -> tup
 def _rejection(selected: pa.Table, principal: str) -> tuple[Requested, Decide]:
     """Return what withdraws the selected tombstones."""
     commands = (("reject", "FILE"),)
-    requested = Requested("Rejected tombstones", "tombstones", "", commands, "tombstones", _REJECTED)
+    decided = "The tombstones were rejected"
+    requested = Requested("Rejected tombstones", "tombstones", "", commands, "tombstones", _REJECTED, decided)
     return requested, _without_undo(rejections.reject, selected, principal)
 
 
 def _taking_back(selected: pa.Table, principal: str) -> tuple[Requested, Decide]:
     """Return what takes back the selected rejections."""
     commands = (("reject", "--take-back", "FILE"),)
-    requested = Requested("Rejections that are taken back", "tombstones", "", commands, "rejected", _TAKEN_BACK)
+    decided = "The rejections were taken back"
+    requested = Requested("Rejected tombstones", "tombstones", "", commands, "rejected", _TAKEN_BACK, decided)
     return requested, _without_undo(rejections.take_back, selected, principal)
 
 

@@ -57,6 +57,7 @@ class Requested:
     | commands | For each command that does the same together: the words after `offsetlake`, without the lake and the log. |
     | review | The list of the review that it comes from; empty for a form. |
     | no_undo | Why no undo of the run is planned; empty if one is. |
+    | decided | What was decided, as the heading of the result, if that changes no offset; otherwise empty. |
     """  # noqa: E501 - a row of a table
 
     title: str
@@ -65,6 +66,7 @@ class Requested:
     commands: tuple[tuple[str, ...], ...]
     review: str = ""
     no_undo: str = ""
+    decided: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
