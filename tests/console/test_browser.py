@@ -21,7 +21,8 @@ LONG = "a-group-with-a-long-name-" * 9
 GROUPS = ["billing", TAGS, LONG, "שלום \u202eabc"]
 OF_LONG = urlencode({"group": LONG, "topic": LONG, "partition": 0})
 PAGES = (
-    "/", "/?q=nothing-like-this", "/?sort=-offsets&at=2000", "/group?group=billing", f"/group?{OF_LONG}",
+    "/", "/?q=nothing-like-this", "/?sort=-offsets&at=2000", "/group?group=billing", "/group?group=billing&at=14:05",
+    f"/group?{OF_LONG}",
     "/partition?group=billing&topic=billing&partition=0", f"/partition?{OF_LONG}", "/group",
     "/share", f"/share-group?{urlencode({'group': LONG})}",
     "/what-if", "/what-if?policy=x", "/lag", "/committers", "/runs", "/quarantine", "/attention", "/checks", "/report",

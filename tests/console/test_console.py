@@ -313,9 +313,7 @@ def test_names_of_hostile_clients_stay_text(port: int, name: str) -> None:
         ("/?page=0", "Invalid page 0"),
         ("/?page=99999999999999", "Invalid page"),
         ("/?state=Asleep", "no group can be in state 'Asleep'"),
-        ("/?at=yesterday", "Invalid timestamp 'yesterday'"),
-        ("/?at=5500&and=tomorrow", "Invalid timestamp 'tomorrow'"),
-        ("/?and=5500", "A second instant needs a first one"),
+        ("/search?q=g00&at=yesterday", "Invalid timestamp 'yesterday'"),
         ("/group", "group: Field required"),
         ("/group?group=unknown", "no offset of group unknown was ever committed"),
         ("/step?group=g001&topic=t&partition=0&record=0:999", "no record of group g001"),
@@ -358,3 +356,32 @@ def test_the_process_ends_without_an_error_at_a_signal_right_after_its_start(lak
         assert process.stderr.readline().startswith("Serving http://127.0.0.1:")
         process.terminate()
         assert process.wait(timeout=300) == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "valid", "entered", "message"),
+    [
+        ("/?q=g00", "", {"at": "14:05"}, "At the time: Invalid timestamp '14:05': expected milliseconds"),
+        ("/?q=g00", "&at=5500", {"and": "<b>"}, "Compare with: Invalid timestamp '<b>'"),
+        ("/?q=g00", "", {"and": "5500"}, "Compare with: A second instant needs a first one"),
+        ("/?q=g00", "", {"at": "soon", "and": "5500"}, "At the time: Invalid timestamp 'soon'"),
+        ("/group?group=g001", "", {"at": "yesterday"}, "such as 2026-01-31T14:05"),
+        ("/partition?group=g001&topic=t&partition=0", "&at=5500", {"since": "now"}, "From: Invalid timestamp 'now'"),
+        ("/partition?group=g001&topic=t&partition=0", "&who=x", {"until": "2026-13-01"}, "To: Invalid timestamp"),
+        ("/topic?topic=t", "", {"at": "yesterday"}, "Invalid timestamp 'yesterday'"),
+        ("/client?principal=User:alice", "", {"at": "yesterday"}, "Invalid timestamp 'yesterday'"),
+        ("/share?q=s", "", {"at": "yesterday"}, "Invalid timestamp 'yesterday'"),
+        ("/share-group?group=shared", "", {"at": "yesterday"}, "Invalid timestamp 'yesterday'"),
+    ],
+)  # fmt: skip
+def test_an_invalid_instant_stays_in_its_field_beside_an_unchanged_page(
+    port: int, path: str, valid: str, entered: dict[str, str], message: str
+) -> None:
+    without = page(port, f"{path}{valid}")
+    shown = page(port, f"{path}{valid}&{urlencode(entered)}", 400)
+    assert message in shown.text
+    assert (shown.rows, shown.command, shown.links) == (without.rows, without.command, without.links)
+    fields = {attributes.get("name"): attributes for tag, attributes in shown.tags if tag == "input"}
+    assert {name: fields[name]["value"] for name in entered} == entered
+    described = [attributes["aria-describedby"] for attributes in fields.values() if "aria-invalid" in attributes]
+    assert described == [attributes.get("id") for _, attributes in shown.tags if attributes.get("role") == "alert"]

@@ -8,7 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from offsetlake.console.access import VISITOR
 from offsetlake.console.changing.forms import KINDS
 from offsetlake.console.dashboard import dashboard
-from offsetlake.console.state import BASE, PageState, cluster
+from offsetlake.console.state import BASE, REJECTED, PageState, cluster
 from offsetlake.console.words import effect, expires, headline
 from offsetlake.util.escaping import visible
 from offsetlake.util.times import to_iso
@@ -32,10 +32,11 @@ def page_response(
     """Return the response with a page, which shows the `command` that has the same answer.
 
     If its answer is still being computed, the page loads itself again after `again_after` seconds, or as soon as nobody
-    types into it; the header Retry-After tells other clients.
+    types into it; the header Retry-After tells other clients. The status is 400 if an instant was rejected.
     """
     headers = {} if again_after is None else {"Retry-After": str(again_after)}
-    return HTMLResponse(render(template, state=state, command=command, again_after=again_after, **values), 200, headers)
+    page = render(template, state=state, command=command, again_after=again_after, **values)
+    return HTMLResponse(page, 400 if REJECTED.get() else 200, headers)
 
 
 @cache
@@ -53,6 +54,7 @@ def _environment() -> Environment:
     environment.globals["base"] = BASE.get
     environment.globals["cluster"] = cluster
     environment.globals["dashboard"] = dashboard
+    environment.globals["rejected"] = REJECTED.get
     environment.globals["visitor"] = VISITOR.get
     environment.globals["change_kinds"] = KINDS
     return environment

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
+from typing import NamedTuple
 from urllib.parse import urlencode
 
 from offsetlake.errors import BadRequest
@@ -38,6 +39,18 @@ def cluster() -> str:
 def at_base(path: str) -> str:
     """Return the path of a page of the lake whose request is being handled."""
     return BASE.get() + path
+
+
+class RejectedEntry(NamedTuple):
+    """What a visitor entered as an instant, and why it cannot be used; no message if another entry has it."""
+
+    text: str
+    message: str
+
+
+NEEDS_FIRST = "A second instant needs a first one: enter both to see what differs between them."
+REJECTED: ContextVar[Mapping[str, RejectedEntry]] = ContextVar("rejected", default=MappingProxyType({}))
+"""The rejected instants of the page that is requested, by the name of their field."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +104,7 @@ class PageState:
         if self.event not in ("", *EVENTS):
             raise BadRequest(f"Invalid event {self.event!r}: expected one of {', '.join(EVENTS)}.")
         if self.second and not self.at:
-            raise BadRequest("A second instant needs a first one: enter both to see what differs between them.")
+            raise BadRequest(NEEDS_FIRST)
 
     @property
     def at_ms(self) -> int | None:

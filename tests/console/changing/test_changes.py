@@ -210,6 +210,22 @@ def test_invalid_forms_are_explained(port: int, fields: dict[str, object], messa
     assert message in Page(answer.text).text
 
 
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"kind": "restore", "at": "soon", "topic": "orders"},
+        {"kind": "reset", "strategy": "to_offset", "value": "x", "topic": "orders", "partitions": "0,1"},
+        {"kind": "reset", "strategy": "shift_by", "value": "1", "topic": "", "partitions": "0,1"},
+    ],
+)
+def test_an_invalid_form_keeps_its_entries(port: int, entries: dict[str, object]) -> None:
+    answer = Page(post(port, "/change", {"form_token": form_token(port), "group": "billing", **entries}).text)
+    fields = [attributes for tag, attributes in answer.tags if tag == "input" and attributes.get("name")]
+    kept = {attributes["name"]: attributes["value"] for attributes in fields if attributes.get("type") != "radio"}
+    kept |= {attributes["name"]: attributes["value"] for attributes in fields if "checked" in attributes}
+    assert {name: kept[name] for name in entries} == entries
+
+
 @pytest.mark.parametrize("group", ["*", "billing*", "[b]illing", "missing"])
 def test_a_form_changes_one_group_and_no_pattern(port: int, group: str) -> None:
     _, answer = submit(port, "/change", form_token(port), RESTORE | {"group": group})

@@ -1,9 +1,11 @@
 """Changes of offsets: the form, the plan, its execution, and the undo."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated
 
-from fastapi import FastAPI, Response
+from fastapi import Depends, FastAPI, Response
 from fastapi.responses import RedirectResponse
 from starlette.exceptions import HTTPException
 
@@ -11,48 +13,53 @@ from offsetlake.console.access import Change, Reader, Visitor
 from offsetlake.console.changing.forms import KINDS, OF_CLUSTER, STRATEGIES, read_form
 from offsetlake.console.changing.workbench import Stage, Work, Workbench
 from offsetlake.console.pages import page_response
-from offsetlake.console.routes.parameters import Instant, Text
+from offsetlake.console.routes.parameters import EnteredTimes, Instant, Text
 from offsetlake.console.state import PAGE_ROWS, PageState, at_base
+from offsetlake.errors import BadRequest
 
 _OF_LAKE = {"reject"}
 _LAKE_OPTIONS = ("--lake", "--config", "--fleet", "--cluster")
 """The options of commands that need no log."""
 
 
+def _entries(
+    at: Instant = "", topic: Text = "", partitions: Text = "", strategy: Text = "", value: Text = ""
+) -> dict[str, str]:
+    return {"at": at, "topic": topic, "partitions": partitions, "strategy": strategy, "value": value}
+
+
+_Entries = Annotated[dict[str, str], Depends(_entries)]
+"""What the fields of a form contain at first."""
+
+
 def add_routes(app: FastAPI, bench: Workbench | None, source: Sequence[str]) -> None:
     """Add the routes; without a bench all are refused. `source` are the options with the lake and the log."""
 
-    def opened() -> Workbench:
-        if bench is None:
-            raise HTTPException(403, "This console only reads: see docs/console.md for the option --allow-changes.")
-        return bench
-
     @app.get("/change")
-    def form(
-        visitor: Reader, group: Text, kind: Text = "restore", at: Instant = "", topic: Text = "",
-        partitions: Text = "", strategy: Text = "", value: Text = "",
-    ) -> Response:  # fmt: skip
+    def form(visitor: Reader, times: EnteredTimes, entries: _Entries, group: Text, kind: Text = "restore") -> Response:
         _check(visitor, group)
-        strategies = _strategies(opened())
         if kind not in KINDS:
             raise HTTPException(404)
-        state, command = PageState(group=group, topic=topic, at=at), shlex.join(["offsetlake", kind, group, *source])
-        return page_response(
-            "change_form.html", state, command, kind=kind, kinds=KINDS, strategies=strategies,
-            partitions=partitions, strategy=strategy, value=value,
-        )  # fmt: skip
+        return _form(_opened(bench), replace(times, group=group), kind, entries, source)
 
     @app.post("/change")
     def plan(form: Change) -> Response:
-        request = read_form(form, opened().log)
-        if request.group or form.text("kind") in KINDS:
-            _check(form.visitor, request.group)
-        work = opened().plan(request, form.visitor.principal, form.visitor.administers)
+        kind, group = form.text("kind"), form.fields.get("group", [""])[0]
+        if kind in KINDS:
+            _check(form.visitor, group)
+        try:
+            request = read_form(form, _opened(bench).log)
+            work = _opened(bench).plan(request, form.visitor.principal, form.visitor.administers)
+        except BadRequest as error:
+            if kind not in KINDS:
+                raise
+            entries = {name: form.text(name) for name in _entries()}
+            return _form(_opened(bench), PageState(group=group), kind, entries, source, str(error))
         return RedirectResponse(at_base(f"/change/{work.id}"), 303)
 
     @app.get("/change/{id}")
     def show(visitor: Reader, id: str, page: int = 1) -> Response:  # noqa: A002 - the name in the path
-        work = _found(opened(), id, visitor)
+        work = _found(_opened(bench), id, visitor)
         command = " && ".join(_command(words, source, is_executed=bool(work.run_id)) for words in work.request.commands)
         state, first = PageState(page=page), (page - 1) * PAGE_ROWS
         rows = [] if work.rows is None else work.rows.slice(first, PAGE_ROWS).to_pylist()
@@ -66,12 +73,31 @@ def add_routes(app: FastAPI, bench: Workbench | None, source: Sequence[str]) -> 
 
     @app.post("/change/{id}/execute")
     def execute(form: Change, id: str) -> Response:  # noqa: A002
-        work = _found(opened(), id, form.visitor)
+        work = _found(_opened(bench), id, form.visitor)
         if work.request.group:
             _check(form.visitor, work.request.group)
         requester = form.visitor.principal if form.visitor.is_signed_in else None
-        opened().execute(work, requester, form.visitor.administers)
+        _opened(bench).execute(work, requester, form.visitor.administers)
         return RedirectResponse(at_base(f"/change/{work.id}"), 303)
+
+
+def _opened(bench: Workbench | None) -> Workbench:
+    if bench is None:
+        raise HTTPException(403, "This console only reads: see docs/console.md for the option --allow-changes.")
+    return bench
+
+
+def _form(
+    bench: Workbench, state: PageState, kind: str, entries: Mapping[str, str], source: Sequence[str], message: str = ""
+) -> Response:
+    """Return the form of a kind of change, with entries in its fields, and why they were refused."""
+    command = shlex.join(["offsetlake", kind, state.group, *source])
+    response = page_response(
+        "change_form.html", state, command, kind=kind, kinds=KINDS, strategies=_strategies(bench), entries=entries,
+        message=message,
+    )  # fmt: skip
+    response.status_code = 400 if message else response.status_code
+    return response
 
 
 def _strategies(bench: Workbench) -> dict[str, str]:

@@ -14,7 +14,7 @@ from offsetlake.console.access import Reader, Visitor
 from offsetlake.console.answers import Answers
 from offsetlake.console.drawing import draw
 from offsetlake.console.pages import page_response
-from offsetlake.console.routes.parameters import Text, Times
+from offsetlake.console.routes.parameters import EnteredTimes, Text
 from offsetlake.console.state import PAGE_ROWS, PageState, command_line
 from offsetlake.errors import NotInLake
 from offsetlake.lake.lake import Lake
@@ -31,7 +31,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, policy: RetentionPolic
 
     @app.get("/")
     def groups(
-        visitor: Reader, times: Times, q: Text = "", state: Text = "", sort: Text = "group_id", page: int = 1
+        visitor: Reader, times: EnteredTimes, q: Text = "", state: Text = "", sort: Text = "group_id", page: int = 1
     ) -> Response:
         shown = replace(times, q=q, state=state, sort=sort, page=page)
         rows, total = answers.groups(shown, visitor) or (None, 0)
@@ -49,7 +49,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, policy: RetentionPolic
         )  # fmt: skip
 
     @app.get("/group")
-    def group(visitor: Reader, times: Times, group: Text, page: int = 1) -> Response:
+    def group(visitor: Reader, times: EnteredTimes, group: Text, page: int = 1) -> Response:
         shown = replace(times, group=group, page=page)
         try:
             offsets, total = answers.group(shown, visitor)
@@ -79,7 +79,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, policy: RetentionPolic
     @app.get("/partition")
     def partition(
         visitor: Reader,
-        times: Times,
+        times: EnteredTimes,
         group: Text,
         topic: Text,
         partition: int,

@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse
 from offsetlake.console.access import Reader
 from offsetlake.console.answers import Answers
 from offsetlake.console.pages import page_response
-from offsetlake.console.routes.parameters import Text, Times
+from offsetlake.console.routes.parameters import EnteredTimes, Text, Times
 from offsetlake.console.state import PageState, command_line
 from offsetlake.queries.questions import quoted
 from offsetlake.util.escaping import visible
@@ -27,7 +27,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
         )
 
     @app.get("/topic")
-    def topic(visitor: Reader, times: Times, topic: Text) -> Response:
+    def topic(visitor: Reader, times: EnteredTimes, topic: Text) -> Response:
         shown = replace(times, topic=topic)
         rows = answers.topic(shown, visitor).to_pylist()
         if shown.second:
@@ -37,7 +37,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
         return page_response("topic.html", shown, command, rows=rows)
 
     @app.get("/client")
-    def client(visitor: Reader, times: Times, principal: Text = "", client: Text = "") -> Response:
+    def client(visitor: Reader, times: EnteredTimes, principal: Text = "", client: Text = "") -> Response:
         events, members = answers.client(times, principal, client, visitor)
         since_ms, until_ms = times.period_ms
         if principal and until_ms is None:

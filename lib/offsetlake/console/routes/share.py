@@ -10,7 +10,7 @@ from fastapi import FastAPI, Response
 from offsetlake.console.access import Reader, Visitor
 from offsetlake.console.answers import Answers
 from offsetlake.console.pages import page_response
-from offsetlake.console.routes.parameters import Text, Times
+from offsetlake.console.routes.parameters import EnteredTimes, Text
 from offsetlake.console.state import PAGE_ROWS, PageState, command_line
 from offsetlake.errors import NotInLake
 from offsetlake.lake.lake import Lake
@@ -27,7 +27,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
     """Add the routes to an application; commands on the pages name `lake`."""
 
     @app.get("/share")
-    def groups(visitor: Reader, times: Times, q: Text = "", page: int = 1) -> Response:
+    def groups(visitor: Reader, times: EnteredTimes, q: Text = "", page: int = 1) -> Response:
         state = replace(times, q=q, page=page)
         rows = share_groups(like(_partitions(answers, state, visitor), state.pattern))
         first = (page - 1) * PAGE_ROWS
@@ -37,7 +37,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
         )  # fmt: skip
 
     @app.get("/share-group")
-    def group(visitor: Reader, times: Times, group: Text, page: int = 1) -> Response:
+    def group(visitor: Reader, times: EnteredTimes, group: Text, page: int = 1) -> Response:
         state = replace(times, group=group, page=page)
         rows = _partitions(answers, state, visitor)
         rows = rows.filter(pc.equal(rows["group_id"], group))
