@@ -161,6 +161,11 @@ def test_lag_section_has_status_and_lag_if_log_ends_are_recorded(tmp_path: Path)
     assert report(lake, POLICY, None, None, quiet) == report(lake, POLICY, None, None, quiet)
 
 
+def test_log_ends_that_were_recorded_before_the_period_are_not_in_the_chart_of_lag(tmp_path: Path) -> None:
+    section = read(small_lake(tmp_path / "lake", **TABLES, log_ends=[end(1, 50)])).sections["Lag"]
+    assert (section.rows[1][0], section.picture) == ("before", None)
+
+
 def test_empty_lake_has_sections_without_charts(tmp_path: Path) -> None:
     page = read(new_lake(tmp_path / "lake"))
     assert "has no history yet. To read the log: offsetlake run --log DIR --lake " in page.introduction[0]

@@ -53,8 +53,10 @@ def lag(scope: Scope, groups: pa.Table) -> Section:
             continue
         history = lag_over_time(scope.lake, name)
         history = history.filter(pc.greater_equal(history["asked_timestamp"], scope.from_ms))
+        if not history.num_rows:
+            continue
         timestamps, values = history["asked_timestamp"].to_numpy(), history["lag"].to_numpy().astype(float)
-        until = max(until, *timestamps.tolist())
+        until = max(until, int(timestamps.max()))
         lanes.append(pictures.Lane(name, timestamps, values, f"{status}, {count(group['lag'])} records"))
     return Section(
         "Lag",
