@@ -77,6 +77,23 @@ def test_pages_fit_the_screen_and_follow_the_rules_of_accessibility(
         window.check(width, tmp_path / f"{number}.png")
 
 
+@pytest.mark.parametrize(("dark", "paper"), [(False, False), (True, False), (True, True)])
+def test_charts_of_the_report_have_the_colours_of_the_page_and_paper_is_light_and_complete(
+    address: str, window: Browser, dark: bool, paper: bool
+) -> None:
+    window.show(700, dark=dark, paper=paper)
+    window.open(f"{address}/report")
+    window.await_true("return document.querySelector('section img')?.complete")
+    light, dark_back = (255, 255, 255), (22, 24, 27)
+    assert window.shades("section img")[0] == (dark_back if dark and not paper else light)
+    if paper:
+        beyond = "[...document.querySelectorAll('code, img')].filter(e => e.getBoundingClientRect().right > 700)"
+        assert window.run(f"return {beyond}.map(element => element.textContent)") == []
+    chart = window.run("return document.querySelector('section img').src")
+    window.open(chart)
+    assert window.messages() == []
+
+
 def test_groups_are_found_with_the_keyboard_alone(address: str, window: Browser) -> None:
     window.show(1280, dark=False)
     window.open(address)

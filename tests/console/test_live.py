@@ -72,6 +72,8 @@ def test_the_sections_are_those_of_the_report(port: int, folder: Path) -> None:
         picture = get(port, address)
         assert (picture.status, picture.headers["content-type"]) == (200, "image/svg+xml")
         assert "<svg" in picture.text
+        policy = picture.headers["content-security-policy"]
+        assert policy == "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
     assert get(port, "/report/0.svg").status == get(port, "/report/99.svg").status == 404
     assert shown.command == f"offsetlake report --lake={folder / 'lake'}"
 

@@ -1,4 +1,4 @@
-"""The report in a browser: it loads nothing else, causes no console messages, and fits a phone."""
+"""The report in a browser: it loads nothing else, causes no console messages, and is legible on screens and paper."""
 
 import json
 import re
@@ -12,11 +12,14 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from offsetlake.report import pictures
 from offsetlake.report.report import report
+from support.console.browser import Browser, browser, needs_browser
 from support.queries.lakes import small_lake
-from support.report.report_rows import POLICY, TABLES, quiet
+from support.report.report_rows import DAY, LONG, MATH, POLICY, TABLES, TAGS, quiet
 
 pytestmark = [
     pytest.mark.slow,
@@ -99,3 +102,70 @@ def test_page_loads_nothing_else_and_fits_narrow_and_wide_screens(
             assert natural_width > 300
             assert image_width > 300
             assert image_height > 60
+
+
+NAMES = ["PAYMENTS-ENRICHMENT-CONSUMER-GROUP-EU-1", "m" * 40, "漢" * 40, LONG, TAGS, MATH]
+LABELS = ["UNKNOWN, 9.9M records", "REWIND, 9.9M records"] * 3
+SCALE = np.array([-9_900_000, 9_900_000.0])
+CHARTS = {
+    "lanes": lambda: pictures.lanes(
+        [pictures.Lane(*row) for row in zip(NAMES, [np.array([0, 5 * DAY])] * 6, [SCALE] * 6, LABELS, strict=True)],
+        0, 5 * DAY, steps=False,
+    ),
+    "bars": lambda: pictures.bars(NAMES, {"redundant": np.arange(6.0), "needed": np.ones(6)}, LABELS),
+    "calendar": lambda: pictures.calendar(NAMES, ["due", *map(str, range(9))], np.full((6, 10), 999_999)),
+    "columns": lambda: pictures.columns(["1 Jan"] * 60, {"commits": np.full(60, 9_900_000.0)}),
+}  # fmt: skip
+OVERLAPPING = """
+const texts = [...document.querySelectorAll("text")].map(text => [text.textContent, text.getBoundingClientRect()])
+const chart = document.documentElement.getBoundingClientRect(), found = []
+texts.forEach(([one, a], number) => {
+  if (a.left < chart.left - 1 || a.right > chart.right + 1) found.push([one])
+  for (const [other, b] of texts.slice(number + 1)) {
+    const width = Math.min(a.right, b.right) - Math.max(a.left, b.left)
+    const height = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top)
+    if (width > 0 && height > Math.min(a.height, b.height) / 2) found.push([one, other])
+  }
+})
+return found
+"""
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+@needs_browser
+@pytest.mark.parametrize("chart", CHARTS)
+def test_texts_of_a_chart_are_inside_of_it_and_do_not_overlap(window: Browser, tmp_path: Path, chart: str) -> None:
+    (tmp_path / "chart.svg").write_bytes(CHARTS[chart]())
+    window.open(f"file://{tmp_path}/chart.svg")
+    assert window.run(OVERLAPPING) == []
+
+
+@needs_browser
+def test_charts_have_the_colours_of_the_page_and_paper_is_light(window: Browser, tmp_path: Path) -> None:
+    page = report(small_lake(tmp_path / "lake", **TABLES), POLICY, None, None, quiet).page
+    (tmp_path / "report.html").write_text(page, encoding="utf-8")
+    for dark, paper in ((False, False), (True, False), (True, True)):
+        window.show(1000, dark=dark, paper=paper)
+        window.open(f"file://{tmp_path}/report.html")
+        is_light = paper or not dark
+        for number in range(1, 8):
+            background, darkest, lightest = window.shades(f"section:nth-of-type({number}) img, body > header")
+            assert background == ((255, 255, 255) if is_light else (22, 24, 27))
+            assert (darkest < 60) if is_light else (lightest > 200), "text"
+
+
+@needs_browser
+def test_long_commands_and_names_are_complete_on_paper(window: Browser, tmp_path: Path) -> None:
+    rows = [{**row, "topic": "t" * 240} for row in TABLES["offset_commits"]]
+    lake = small_lake(tmp_path / ("x" * 230) / "lake", **{**TABLES, "offset_commits": rows})
+    (tmp_path / "report.html").write_text(report(lake, POLICY, None, None, quiet).page, encoding="utf-8")
+    window.show(700, dark=False, paper=True)
+    window.open(f"file://{tmp_path}/report.html")
+    assert window.run("return [...document.querySelectorAll('code')].some(code => code.textContent.length > 250)")
+    beyond = "[...document.querySelectorAll('td, p, code, img')].filter(e => e.getBoundingClientRect().right > 700)"
+    assert window.run(f"return {beyond}.map(element => element.textContent)") == []

@@ -92,7 +92,7 @@ def checked(app: FastAPI, gate: Gate, dashboard: str = "") -> ASGIApp:
 
 
 class CheckedRequests:
-    """Passes on requests to this host from pages of this host, and adds the security headers to every response.
+    """Passes on requests to this host from pages of this host, and adds missing security headers to every response.
 
     Without credentials the Host header must be local, which prevents DNS rebinding: a foreign page in a browser on this
     machine could otherwise read the console. With credentials, such a page has no session.
@@ -106,15 +106,17 @@ class CheckedRequests:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(_HEADERS)
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
-        headers, app = Headers(scope=scope), self.app
+        requested, app = Headers(scope=scope), self.app
         BASE.set(scope.get("root_path", ""))
         DASHBOARD.set(self._dashboard)
-        if self._only_local and not is_local(headers.get("host", "")):
+        if self._only_local and not is_local(requested.get("host", "")):
             await _MISDIRECTED(scope, receive, send_with_headers)
-        elif scope["method"] not in _SAFE_METHODS and not is_same_origin(headers):
+        elif scope["method"] not in _SAFE_METHODS and not is_same_origin(requested):
             await _CROSS_ORIGIN(scope, receive, send_with_headers)
         else:
             await app(scope, receive, send_with_headers)

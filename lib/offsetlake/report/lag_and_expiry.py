@@ -57,7 +57,7 @@ def lag(scope: Scope, groups: pa.Table) -> Section:
             continue
         timestamps, values = history["asked_timestamp"].to_numpy(), history["lag"].to_numpy().astype(float)
         until = max(until, int(timestamps.max()))
-        lanes.append(pictures.Lane(name, timestamps, values, f"{status}, {count(group['lag'])} records"))
+        lanes.append(pictures.Lane(name, timestamps, values, f"{group['status']}, {count(group['lag'])} records"))
     return Section(
         "Lag",
         _alarms(groups),

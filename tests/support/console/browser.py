@@ -6,16 +6,21 @@ import shutil
 import subprocess
 import time
 from base64 import b64decode
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 AXE = Path(__file__).with_name("axe-core") / "axe.min.js"
 DRIVER = shutil.which("chromedriver")
 needs_browser = pytest.mark.skipif(DRIVER is None, reason="chromedriver is not installed")
+
+Colour = tuple[int, int, int]
 
 _SECONDS = 300
 _STARTED = "ChromeDriver was started successfully on port "
@@ -37,12 +42,12 @@ class Browser:
         }
         self._session += "/" + self._post("", {"capabilities": {"alwaysMatch": wanted}})["sessionId"]
 
-    def show(self, width: int, *, dark: bool) -> None:
-        """Set the width of the screen in CSS pixels, and the colour scheme that the user prefers."""
+    def show(self, width: int, *, dark: bool, paper: bool = False) -> None:
+        """Set the width of the screen, or of paper, in CSS pixels, and the colour scheme that the user prefers."""
         screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self._command("Emulation.setDeviceMetricsOverride", screen)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self._command("Emulation.setEmulatedMedia", {"features": [scheme]})
+        self._command("Emulation.setEmulatedMedia", {"media": "print" if paper else "screen", "features": [scheme]})
 
     def open(self, url: str) -> None:
         """Open a page, and return when it has loaded."""
@@ -98,6 +103,18 @@ class Browser:
     def screenshot(self, path: Path) -> None:
         """Write a picture of the window."""
         path.write_bytes(b64decode(self._request("GET", "/screenshot")))
+
+    def shades(self, selector: str) -> tuple[Colour, int, int]:
+        """Return the most frequent colour of an element as it is shown, and its lowest and highest value of green."""
+        place = (
+            "const element = document.querySelector(arguments[0]); element.scrollIntoView({block: 'center'});"
+            "const box = element.getBoundingClientRect(); return [box.left, box.top, box.right, box.bottom]"
+        )
+        box = self.run(place, selector)
+        window = Image.open(BytesIO(b64decode(self._request("GET", "/screenshot")))).convert("RGB")
+        counts = Counter(window.crop(tuple(map(round, box))).get_flattened_data())
+        greens = [green for _, green, _ in counts]
+        return counts.most_common(1)[0][0], min(greens), max(greens)
 
     def await_heading(self, text: str) -> None:
         """Wait for a page whose heading starts with a text."""

@@ -18,6 +18,8 @@ _PAGES = {
     "hanging transactions": "/review?show=hanging",
     "records of share groups delivered again": "/share",
 }
+_PICTURE_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"}
+"""A picture contains its styles, and nothing else can be loaded or run by it."""
 
 
 def add_routes(app: FastAPI, answers: Answers, lake: str, policy: RetentionPolicy) -> None:
@@ -49,7 +51,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, policy: RetentionPolic
         pictures = [section["picture"] for section in content.sections] if content else []
         if not 0 <= number < len(pictures) or pictures[number] is None:
             raise HTTPException(404)
-        return Response(pictures[number], media_type="image/svg+xml")
+        return Response(pictures[number], media_type="image/svg+xml", headers=_PICTURE_HEADERS)
 
 
 def _links(content: Live | None) -> list[str]:
