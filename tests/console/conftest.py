@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from offsetlake.console import answer_cache
+from offsetlake.console.changing import workbench
 from support.console.browser import Browser, browser
 
 
@@ -12,6 +13,7 @@ from support.console.browser import Browser, browser
 def waiting_pages() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(answer_cache, "MAX_WAIT_SECONDS", 300.0)
+        patch.setattr(workbench, "MAX_CHECK_SECONDS", 300.0)
         yield
 
 

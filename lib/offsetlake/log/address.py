@@ -13,6 +13,7 @@ from offsetlake.kafka.batches.reader import CorruptRegion
 from offsetlake.log.disk import folder
 from offsetlake.log.disk.folder import FolderSlice
 from offsetlake.log.positions import LOG_TOPICS, LogExtent, LogPartition, OffsetRange
+from offsetlake.log.writer.ownership import refuse_broker_folder
 from offsetlake.log.writer.recovery import recover_unless_owned
 
 if TYPE_CHECKING:
@@ -75,6 +76,20 @@ class LogAddress:
             return topic.describe(self._live, LOG_TOPICS)
         recover_unless_owned(self.folder)
         return folder.describe(self.folder)
+
+    def check_writable(self) -> None:
+        """Check that the log exists and can be reached, and that it is not in the folder of a broker.
+
+        Raises:
+            LogUnavailable: It does not exist, or cannot be reached.
+            LogBusy: It is in the folder of a broker, which only that broker may write to.
+            BadRequest: A certificate file of the connection cannot be read.
+        """
+        if self.folder:
+            folder.partitions_in(self.folder)
+            refuse_broker_folder(self.folder)
+        else:
+            self.describe()
 
     def slices(self, log_partition: LogPartition, offsets: OffsetRange) -> list[Slice]:
         """Split offsets of a partition into slices that can be read in parallel."""

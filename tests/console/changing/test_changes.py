@@ -4,14 +4,22 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 
+from offsetlake.cli.commands.context import CommandContext
+from offsetlake.cli.commands.serving.console import console_of
+from offsetlake.console.changing import workbench
 from offsetlake.console.changing.workbench import Stage, Workbench, await_changes
+from offsetlake.errors import LogUnavailable
 from offsetlake.lake.lake import Lake
+from offsetlake.location.locate import locate
+from offsetlake.log.address import LogAddress
+from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.queries import questions
 from support.console.changes import commit, copied, example, form_token, result, submit
 from support.console.served import Page, gate, get, post, served
@@ -177,6 +185,58 @@ def test_only_one_change_is_under_way_at_a_time(port: int, bench: Workbench) -> 
     assert (answer.status, "wait until it has ended" in answer.text) == (400, True)
     assert 'role="status"' in get(port, address).text
     work.stage = Stage.PLANNED
+
+
+def test_a_log_that_cannot_be_written_is_shown_before_a_form_is_filled_in(port: int, tmp_path: Path) -> None:
+    form = "/change?group=billing"
+    assert "No change can be made now" not in get(port, form).text
+    (tmp_path / "log").rename(tmp_path / "elsewhere")
+    assert f"No change can be made now: There is no folder {tmp_path / 'log'}" in Page(get(port, form).text).text
+    (tmp_path / "log").mkdir()
+    assert "does not contain a log" in Page(get(port, form).text).text
+    (tmp_path / "log").rmdir()
+    (tmp_path / "elsewhere").rename(tmp_path / "log")
+    (tmp_path / "log" / "meta.properties").touch()
+    assert "only the broker may write to it" in Page(get(port, form).text).text
+    (tmp_path / "log" / "meta.properties").unlink()
+    assert "No change can be made now" not in get(port, form).text
+
+
+def test_a_console_that_starts_without_its_log_says_so(original: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = {"lake": str(original / "lake"), "log": "/missing"}
+    console_of(CommandContext(options), gate(allows_changes=True))
+    assert "warning: no change can be made now: There is no folder /missing" in capsys.readouterr().err
+    console_of(CommandContext({"lake": options["lake"]}), gate(allows_changes=True))
+    console_of(CommandContext(options), gate())
+    assert capsys.readouterr().err == ""
+
+
+def test_an_unreachable_cluster_is_shown_before_a_form_is_filled_in(original: Path) -> None:
+    cluster = LogAddress(connection=KafkaConnection(bootstrap="127.0.0.1:1"))
+    bench = Workbench(locate(str(original / "lake")), cluster)
+    with served(original / "lake", gate(allows_changes=True), bench=bench) as port:
+        assert "No change can be made now: Kafka at 127.0.0.1:1" in Page(get(port, "/change?group=billing").text).text
+
+
+def test_a_slow_check_of_the_log_does_not_delay_pages(
+    original: Path, bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = threading.Event()
+
+    def check(_log: LogAddress) -> None:
+        ended.wait(300)
+        raise LogUnavailable("No broker responds.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LogAddress, "check_writable", check)
+        patch.setattr(workbench, "MAX_CHECK_SECONDS", 0.01)
+        with served(original / "lake", gate(allows_changes=True), bench=bench) as port:
+            assert "No change can be made now" not in get(port, "/change?group=billing").text
+            ended.set()
+            patch.setattr(workbench, "MAX_CHECK_SECONDS", 300)
+            assert (
+                "No change can be made now: No broker responds." in Page(get(port, "/change?group=billing").text).text
+            )
 
 
 def test_an_error_of_the_log_is_shown(port: int, tmp_path: Path) -> None:

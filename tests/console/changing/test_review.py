@@ -104,6 +104,13 @@ def test_only_the_approved_tombstones_are_written(port: int, tmp_path: Path) -> 
     assert "8 of the selected tombstones are not planned any more" in Page(refused.text).text
 
 
+def test_a_log_that_cannot_be_written_is_shown_where_it_is_needed(port: int, tmp_path: Path) -> None:
+    (tmp_path / "log").rename(tmp_path / "elsewhere")
+    for show, is_needed in (("tombstones", True), ("orphans", True), ("rejected", False), ("incomplete", False)):
+        shown = Page(get(port, f"/review?show={show}").text).text
+        assert ("Nothing can be approved now: There is no folder" in shown) == is_needed, show
+
+
 def test_an_approval_is_undone(port: int, tmp_path: Path) -> None:
     token = form_token(port)
     _, done = submit(

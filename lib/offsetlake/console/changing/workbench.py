@@ -5,6 +5,7 @@ import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -22,6 +23,7 @@ from offsetlake.rules.reduction import KEY
 
 LOG = logging.getLogger(__name__)
 MAX_KEPT = 20
+MAX_CHECK_SECONDS = 1.0
 _THREAD = "change"
 _OF_THE_TIME = {"run_id", "commit_timestamp", "judged_timestamp"}
 """The columns in which two plans of the same change differ."""
@@ -93,6 +95,29 @@ class Workbench:
         self._location = location
         self._kept: OrderedDict[str, Work] = OrderedDict()
         self._lock = threading.Lock()
+        self._checks, self._check, self._problem = ThreadPoolExecutor(1, "log-check"), Future[None](), ""
+        self._check.set_result(None)
+
+    def log_problem(self) -> str:
+        """Return why nothing can be written to the log now; empty if it can.
+
+        A broker that does not respond is known only after its timeout. The answer of the check before is returned if a
+        check takes longer than MAX_CHECK_SECONDS.
+        """
+        with self._lock:
+            if self._check.done():
+                self._check = self._checks.submit(self._check_log)
+            check = self._check
+        wait([check], MAX_CHECK_SECONDS)
+        return self._problem
+
+    def _check_log(self) -> None:
+        try:
+            self.log.check_writable()
+        except OffsetlakeError as error:
+            self._problem = str(error)
+        else:
+            self._problem = ""
 
     def find(self, id_: str, owner: str) -> Work | None:
         """Return a change of a principal; None if there is none with this id, or it is too old."""

@@ -94,7 +94,7 @@ def _form(
     command = shlex.join(["offsetlake", kind, state.group, *source])
     response = page_response(
         "change_form.html", state, command, kind=kind, kinds=KINDS, strategies=_strategies(bench), entries=entries,
-        message=message,
+        message=message, log_problem=bench.log_problem(),
     )  # fmt: skip
     response.status_code = 400 if message else response.status_code
     return response

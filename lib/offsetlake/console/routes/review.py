@@ -44,12 +44,14 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, bench: Workbench | Non
         shown = rows.slice(first, PAGE_ROWS).to_pylist()
         keys = [key_of(subject, row) if visitor.administers(row["group_id"]) else "" for row in shown]
         columns = sorted({*rows.column_names} - _OMITTED, key=lambda name: (_place(name), name))
+        log_problem = bench.log_problem() if bench and any(keys) and "approve" in subject.decisions else ""
         names = [name for name in columns if name == _TOPICS or any(row[name] is not None for row in shown)]
         command = " && ".join(command_line(*words, lake=lake) for words in subject.commands)
         return page_response(
             "review.html", state, command, show=show, subjects=SUBJECTS, subject=subject, names=names, keys=keys,
             rows=[{name: _text(name, row[name]) for name in names} for row in shown], total=rows.num_rows, rule=rule,
             rules=_RULES, heading=_heading, more=rows.num_rows > page * PAGE_ROWS, can_decide=any(keys),
+            log_problem=log_problem,
             address=lambda **changes: f"{path}?{urlencode({'show': show, 'q': q, 'rule': rule} | changes)}",
         )  # fmt: skip
 

@@ -51,7 +51,7 @@ def describe(folder: Path) -> LogExtent:
     Raises:
         LogUnavailable: The folder does not exist or does not contain a log.
     """
-    partitions = _partitions(folder)
+    partitions = partitions_in(folder)
     ranges, notes = {}, []
     for log_partition, path in partitions.items():
         segments = segments_of(path)
@@ -67,7 +67,8 @@ def describe(folder: Path) -> LogExtent:
     return LogExtent(_cluster_id(folder), ranges, notes)
 
 
-def _partitions(folder: Path) -> dict[LogPartition, Path]:
+def partitions_in(folder: Path) -> dict[LogPartition, Path]:
+    """Return the folder of each partition of a log, and raise LogUnavailable as `describe` does."""
     if not folder.is_dir():
         raise LogUnavailable(f"There is no folder {folder}: --log expects a broker's data folder or a copy of it.")
     partitions = partition_folders(folder, *LOG_TOPICS)

@@ -100,13 +100,15 @@ def console(
 
 
 def console_of(context: CommandContext, gate: "Gate") -> "ASGIApp":
-    """Return the console of the lake of a command."""
+    """Return the console of the lake of a command; write a warning if it cannot make the changes that are allowed."""
     from offsetlake.console.app import application  # noqa: PLC0415 - FastAPI takes half a second to import
     from offsetlake.console.changing.workbench import Workbench  # noqa: PLC0415
     from offsetlake.console.dashboard import check_address  # noqa: PLC0415
 
     lake = context.settings.lake
     bench = Workbench(lake, context.log) if gate.allows_changes else None
+    if bench is not None and (problem := bench.log_problem()):
+        write_note(f"warning: no change can be made now: {problem}")
     if context.lakes is None:
         source = [f"--lake={lake}", *context.flags("log", "bootstrap", "kafka_config", "config")]
     else:
