@@ -94,6 +94,31 @@ def test_the_position_of_an_error_is_marked(port: int) -> None:
     assert "tables are offset_commits" in page(port, "SELECT * FROM nothing", 400).text
 
 
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("SELECT FROM", "Syntax error: Expected: identifier, found: EOF"),
+        ("SELECT 'a", "Syntax error: Unterminated string literal at Line: 1, Column: 8"),
+        ('SELECT 1 AS "a" "b"', 'Syntax error: Expected: end of statement, found: "b" at Line: 1, Column: 17'),
+        ("SELECT 1/0", "Divide by zero error"),
+    ],
+)
+def test_an_error_has_the_message_of_the_engine(
+    port: int, run: object, lake: Path, statement: str, message: str
+) -> None:
+    assert message in page(port, statement, 400).text
+    code, _, errors = run("sql", statement, "--lake", str(lake))  # type: ignore[operator]
+    assert (code, message in errors) == (2, True)
+
+
+def test_an_example_is_offered_and_not_in_the_way(port: int) -> None:
+    shown = get(port, "/sql").text
+    assert "></textarea>" in shown
+    links = {attributes.get("href") or "" for tag, attributes in Page(shown).tags if tag == "a"}
+    (example,) = [link for link in links if link.startswith("/sql?")]
+    assert "The result has no rows." in Page(get(port, example).text).text
+
+
 def test_a_query_that_takes_too_long_is_stopped(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def no() -> bool:
         return False

@@ -16,6 +16,8 @@ from offsetlake.lake.sql.views import named_in, views
 
 _READS = re.compile(r"(\s|--[^\n]*\n|/\*.*?\*/)*(SELECT\b|WITH\b|VALUES\b|\()", re.IGNORECASE | re.DOTALL)
 
+_SYNTAX_ERROR = re.compile(r'SQL error: (?:Parser|Tokenizer)Error\("(.*)"\)', re.DOTALL)
+_ESCAPED = re.compile(r"\\([\"\\])")
 _LINE = re.compile(r"Line: (\d+)")
 
 
@@ -32,7 +34,13 @@ def select(lake: Lake, statement: str, settings: Mapping[str, str] = SPILLING) -
     except (DeltaError, pa.ArrowException) as error:
         known = f"; tables are {', '.join(TABLES)}; views are {', '.join(sorted(views()))}"
         hint = known if "not found" in str(error) else ""
-        raise BadRequest(f"{error}{hint}") from error
+        raise BadRequest(_plain(str(error)) + hint) from error
+
+
+def _plain(message: str) -> str:
+    """Return a message of the engine without the notation of Rust in which it has the errors of its parser."""
+    wrapped = _SYNTAX_ERROR.fullmatch(message)
+    return message if wrapped is None else "Syntax error: " + _ESCAPED.sub(r"\1", wrapped[1])
 
 
 def _check(engine: Engine, query: str) -> None:
