@@ -1,9 +1,11 @@
 """Renders the pages of the console from templates, which escape all texts."""
 
+import re
 from functools import cache
 
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from offsetlake.console.access import VISITOR
 from offsetlake.console.changing.forms import KINDS
@@ -19,6 +21,9 @@ NAVIGATION = (
     ("/checks", "Checks"), ("/quarantine", "Quarantine"), ("/report", "Report"), ("/sql", "SQL"),
 )  # fmt: skip
 """The paths of the pages that every page links to, with their titles."""
+
+
+_CODE = re.compile("`([^`]+)`")
 
 
 def render(template: str, **values: object) -> str:
@@ -45,6 +50,7 @@ def _environment() -> Environment:
         loader=PackageLoader(__package__), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters["text"] = lambda value: "" if value is None else visible(str(value))
+    environment.filters["sentences"] = _sentences
     environment.filters["number"] = lambda value: "" if value is None else f"{value:,}"
     environment.filters["time"] = lambda value: "" if value is None else to_iso(value)
     environment.globals["effect"] = effect
@@ -58,3 +64,9 @@ def _environment() -> Environment:
     environment.globals["visitor"] = VISITOR.get
     environment.globals["change_kinds"] = KINDS
     return environment
+
+
+def _sentences(text: str) -> Markup:
+    """Return a text of ours as HTML: what is in backticks is code."""
+    parts = enumerate(_CODE.split(visible(text)))
+    return Markup("").join(Markup("<code>{}</code>").format(part) if number % 2 else part for number, part in parts)

@@ -28,7 +28,7 @@ _REJECTED = (
     "A rejection is taken back in the list of rejected tombstones."
 )
 _TAKEN_BACK = (
-    "The next offsetlake expire plans the tombstones again, provided that a rule still expires the offsets. "
+    "The next `offsetlake expire` plans the tombstones again, provided that a rule still expires the offsets. "
     "A tombstone that is planned again can be rejected again."
 )
 

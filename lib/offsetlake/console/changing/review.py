@@ -49,7 +49,7 @@ SUBJECTS: Mapping[str, Subject] = {
         "Planned tombstones",
         planned_tombstones,
         (("tombstones", "--outcome=planned"),),
-        "Approved tombstones are written now, as by offsetlake emit: only if their offsets have not changed. "
+        "Approved tombstones are written now, as by `offsetlake emit`: only if their offsets have not changed. "
         "Rejected ones are not planned again until their offsets are committed again.",
         SELECTION,
         {"approve": "Approve the selected", "reject": "Reject the selected"},
@@ -59,7 +59,7 @@ SUBJECTS: Mapping[str, Subject] = {
         rejections,
         (("reject",),),
         "These offsets and groups stay until they are committed again. If a rejection is taken back, the next "
-        "offsetlake expire plans the tombstone again, provided that a rule still expires the offset.",
+        "`offsetlake expire` plans the tombstone again, provided that a rule still expires the offset.",
         SELECTION,
         {"take_back": "Take back the selected rejections"},
     ),
@@ -68,7 +68,7 @@ SUBJECTS: Mapping[str, Subject] = {
         lambda lake: open_rows(lake, "orphans", MAX_LISTED),
         (KINDS["orphans"].question,),
         "No consumer uses these groups, or their offsets of the unused topics. An approval plans their deletion, as "
-        "offsetlake cleanup does, and shows the plan first. Groups with members keep the offsets of other topics.",
+        "`offsetlake cleanup` does, and shows the plan first. Groups with members keep the offsets of other topics.",
         KINDS["orphans"].key,
         {"approve": "Plan the deletion of the selected", "reject": _KEEP},
     ),
@@ -77,7 +77,7 @@ SUBJECTS: Mapping[str, Subject] = {
         lambda lake: open_rows(lake, "incomplete", MAX_LISTED),
         (KINDS["incomplete"].question,),
         "Parts of these commits are missing, so they never take effect, but log compaction would delete the values "
-        "that are in effect. An approval plans to write these values again, as offsetlake repair does for all "
+        "that are in effect. An approval plans to write these values again, as `offsetlake repair` does for all "
         "incomplete commits. The log must be one that offsetlake serves.",
         KINDS["incomplete"].key,
         {"approve": "Plan the repair of the selected", "reject": _KEEP},
@@ -88,8 +88,8 @@ SUBJECTS: Mapping[str, Subject] = {
         (KINDS["hanging"].question,),
         "Offsets of these groups wait for the end of a transaction. offsetlake never aborts one, because only its "
         "coordinator can do so in all of its partitions. Restart the producer: its initialization aborts it. If the "
-        "producer is gone, kafka-transactions describe-producers, with the log partition of __consumer_offsets, shows "
-        "where the transaction starts, and kafka-transactions abort aborts it there.",
+        "producer is gone, `kafka-transactions describe-producers`, with the log partition of __consumer_offsets, "
+        "shows where the transaction starts, and `kafka-transactions abort` aborts it there.",
         KINDS["hanging"].key,
         {"reject": _KEEP},
     ),
@@ -97,8 +97,8 @@ SUBJECTS: Mapping[str, Subject] = {
         "Kept",
         dismissed,
         tuple(("reject", f"--of={name}") for name in KINDS),
-        "Orphans, incomplete commits and hanging transactions that somebody rejected, as offsetlake reject --of does. "
-        "They are not listed until their offsets change; audits and the report list them nevertheless.",
+        "Orphans, incomplete commits and hanging transactions that somebody rejected, as `offsetlake reject --of` "
+        "does. They are not listed until their offsets change; audits and the report list them nevertheless.",
         pa.schema([DISMISSED.field(name) for name in ("subject", "group_id", "key")]),
         {"take_back": "List the selected again"},
     ),

@@ -24,7 +24,10 @@ _MAX_COMMITTERS = 1000
 
 
 class Column(NamedTuple):
-    """A column of a page: its name in the rows, its heading, and how it is shown: text, number, time or group."""
+    """A column of a page: its name in the rows, its heading, and how it is shown.
+
+    The kinds are text, word (which is never broken), words (a wide column), number, time and group.
+    """
 
     name: str
     heading: str
@@ -32,18 +35,19 @@ class Column(NamedTuple):
 
 
 _LAG = (
-    Column("group_id", "Group", "group"), Column("status", "Status"), Column("lag", "Lag in records", "number"),
-    Column("behind", "Lag in time"), Column("partitions", "Partitions", "number"),
+    Column("group_id", "Group", "group"), Column("status", "Status", "word"), Column("lag", "Lag in records", "number"),
+    Column("behind", "Lag in time", "word"), Column("partitions", "Partitions", "number"),
     Column("not_ok", "With an alarm", "number"), Column("topic", "Worst topic"),
     Column("partition", "Partition", "number"),
 )  # fmt: skip
 _CYCLES = (
-    Column("cycle", "First run", "number"), Column("outcome", "Outcome"), Column("started_at", "Started (UTC)", "time"),
-    Column("duration", "Duration"), Column("jobs", "Jobs"), Column("records_read", "Records read", "number"),
-    Column("rows_written", "Rows written", "number"), Column("failed", "What failed"),
+    Column("cycle", "First run", "number"), Column("outcome", "Outcome", "word"),
+    Column("started_at", "Started (UTC)", "time"), Column("duration", "Duration", "word"),
+    Column("jobs", "Jobs", "word"), Column("records_read", "Records read", "number"),
+    Column("rows_written", "Rows written", "number"), Column("failed", "What failed", "words"),
 )  # fmt: skip
 _QUARANTINE = (
-    Column("reason", "Reason"), Column("records", "Records", "number"), Column("log_topic", "Topic"),
+    Column("reason", "Reason", "words"), Column("records", "Records", "number"), Column("log_topic", "Topic"),
     Column("first_timestamp", "First (UTC)", "time"), Column("newest_timestamp", "Newest (UTC)", "time"),
 )  # fmt: skip
 
@@ -85,7 +89,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
 
 
 _LAG_TEXT = "The groups that are behind, those with alarms first. The status follows the rules of Burrow."
-_CYCLES_TEXT = "The cycles of jobs, newest first. The results of checks: offsetlake check --docs DIR."
+_CYCLES_TEXT = "The cycles of jobs, newest first. The results of checks: `offsetlake check --docs DIR`."
 _QUARANTINE_TEXT = "Records that could not be decoded. They are kept with their bytes, and reading went on after them."
 _QUARANTINED = """
 SELECT reason, log_topic, count(*) AS records, min(log_timestamp) AS first_timestamp,
