@@ -1,5 +1,8 @@
 """Pages of commits: together they are the whole history, whatever precedes the records of a page."""
 
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
 from random import Random
 
 import pyarrow as pa
@@ -12,7 +15,10 @@ from offsetlake.queries.exploring.commits import Filters, commits_page, matching
 from offsetlake.queries.exploring.keys import Key
 from offsetlake.queries.key_history import DETAILS
 from offsetlake.queries.questions import history
-from support.queries.lakes import commit, marker, small_lake, tombstone
+from support.oracle.log_reader import LogRecord
+from support.oracle.random_logs import random_log
+from support.oracle.replay import OffsetKey, replay
+from support.queries.lakes import commit, history_of, marker, small_lake, tombstone
 
 KEY = Key("g", "t", 0)
 
@@ -96,6 +102,59 @@ def test_filters_choose_rows_of_the_history(
     assert (every is None) == (len(expected) > max_kept)
     assert every_page(lake, filters, 25, every) == expected
     assert expected or filters.who == "nobody"
+
+
+PageRow = tuple[object, ...]
+COLUMNS = ("log_partition", "log_offset", "event", "committed_offset", "previous_offset", "difference", "outcome")
+
+
+def replayed(records: Sequence[LogRecord]) -> dict[OffsetKey, list[PageRow]]:
+    """The COLUMNS of the rows of each offset, newest first: the previous offset is that of the records before each."""
+    rows: dict[OffsetKey, list[PageRow]] = defaultdict(list)
+    history = {(entry.record.log_partition, entry.record.log_offset): entry for entry in replay(records).history}
+    for number, record in enumerate(records):
+        place = record.log_partition, record.log_offset
+        if place not in history:
+            continue
+        entry, committed = history[place], replay(records[:number]).committed
+        old = committed[entry.key].committed_offset if entry.key in committed else None
+        new = None if entry.commit is None else entry.commit.committed_offset
+        difference = None if new is None or old is None else new - old
+        counts = entry.outcome in (None, "committed")
+        is_back = counts and difference is not None and difference < 0
+        event = "tombstone" if new is None else "reset_back" if is_back else "commit"
+        rows[entry.key].insert(0, (*place, event, new, old, difference, entry.outcome))
+    return rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("seed", "context", "span"),
+    [(3, 5, 10), *(pytest.param(*row, marks=pytest.mark.long) for row in [(9, 1, 2), (17, 20, 1000), (33, 1, 1000)])],
+)
+def test_a_page_after_any_row_contains_the_next_rows_of_a_replay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, context: int, span: int
+) -> None:
+    """Among transactions and commits in parts, complete or not, however few records are read at first."""
+    monkeypatch.setattr(module, "_FIRST_CONTEXT", context)
+    monkeypatch.setattr(module, "_FIRST_SPAN", span)
+    random = Random(seed)
+    log = random_log(random, 80, groups=1, topics=1, partitions=2, log_partitions=1, commit_ids=(7,))
+    lake = small_lake(tmp_path / "lake", **history_of(log.records()))
+    history_of_keys = replayed(log.records())
+    assert {(row[2], row[-1]) for rows in history_of_keys.values() for row in rows} >= {
+        ("commit", None), ("commit", "partial"), ("commit", "committed"), ("commit", "aborted"), ("commit", "open"),
+        ("reset_back", None), ("tombstone", None), ("tombstone", "partial"),
+    }  # fmt: skip
+    for key, rows in history_of_keys.items():
+        every = matching(lake, Key(*key), Filters())
+        for number in range(len(rows) + 1):
+            before = f"{rows[number - 1][0]}:{rows[number - 1][1]}" if number else ""
+            limit = random.choice([1, 2, 3, 10, 40])
+            for kept in (None, every):
+                page, more = commits_page(lake, Key(*key), before, Filters(), limit, kept)
+                assert [*zip(*(page[name].to_pylist() for name in COLUMNS), strict=True)] == rows[number:][:limit]
+                assert more == (len(rows) > number + limit)
 
 
 @pytest.mark.parametrize("text", ["", "5", "a:b", "1:-2", "1:2:3", "\u0661:\u0662", f"1:{'9' * 40}"])
