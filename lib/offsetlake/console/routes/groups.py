@@ -38,13 +38,11 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, policy: RetentionPolic
         if shown.second:
             command = command_line("diff", **shown.span_options, lake=lake)
         else:
-            command = command_line(
-                "groups", group=shown.pattern, state=state or None, as_of=shown.at or None, lake=lake
-            )
-        more = total > page * PAGE_ROWS
+            options = {"group": shown.pattern, "state": state or None, "as_of": shown.at or None}
+            command = command_line("groups", **options, lake=lake)
         return _page(
             answers, "groups.html", shown, visitor, command, rows=None if rows is None else rows.to_pylist(),
-            total=total, more=more, states=STATES,
+            total=total, more=total > page * PAGE_ROWS, states=STATES,
             has_attention=visitor.access.sees_all() and replace(shown, sort="group_id", page=1) == PageState(),
         )  # fmt: skip
 
@@ -57,24 +55,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, policy: RetentionPolic
             if visitor.sees(group) and answers.rows(partial(_share_groups, group)).num_rows:
                 return RedirectResponse(shown.elsewhere("/share-group", group=group), 303)
             raise
-        rows, has_views = offsets.to_pylist(), answers.has_views()
-        notable, all_notable = answers.notable(shown, visitor) if has_views else (None, 0)
-        changes = [] if notable is None else notable.to_pylist()
-        described, members = answers.members(shown, visitor)
-        expiring = [] if shown.at or not has_views else answers.expiry(shown, visitor, policy).to_pylist()
-        if shown.second:
-            command = command_line("diff", **shown.span_options, group=group, lake=lake)
-        else:
-            command = command_line("offsets", group=group, as_of=shown.at or None, lake=lake)
-        more = total > page * PAGE_ROWS
-        return _page(
-            answers, "group.html", shown, visitor, command, rows=rows, total=total, more=more,
-            described=described, members=members[:_MAX_MEMBERS],
-            expiry={(row["topic"], row["partition"]): row for row in expiring},
-            changes=changes, has_views=has_views, all_changes=all_notable,
-            charted=_charted(changes, rows) if has_views else [],
-            changes_command=command_line("audit", "changes", group=escape(group), lake=lake),
-        )  # fmt: skip
+        return _group_page(answers, shown, visitor, policy, lake, offsets, total)
 
     @app.get("/partition")
     def partition(
@@ -90,11 +71,39 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, policy: RetentionPolic
         shown = replace(times, event=event, who=who, before=before, group=group, topic=topic, partition=partition)
         commits, more = answers.commits(shown, visitor)
         command = command_line("history", group=group, topic=topic, partition=partition, lake=lake)
-        rows = commits.to_pylist()
         return _page(
-            answers, "partition.html", shown, visitor, command, rows=rows, more=more, events=_EVENTS,
+            answers, "partition.html", shown, visitor, command, rows=commits.to_pylist(), more=more, events=_EVENTS,
             charted=[(topic, partition)],
         )  # fmt: skip
+
+
+def _group_page(
+    answers: Answers,
+    shown: PageState,
+    visitor: Visitor,
+    policy: RetentionPolicy,
+    lake: str,
+    offsets: pa.Table,
+    total: int,
+) -> Response:
+    """Return the page of a group with some of its offsets, of which it has `total`."""
+    rows, has_views = offsets.to_pylist(), answers.has_views()
+    notable, all_notable = answers.notable(shown, visitor) if has_views else (None, 0)
+    changes = [] if notable is None else notable.to_pylist()
+    described, members = answers.members(shown, visitor)
+    expiring = [] if shown.at or not has_views else answers.expiry(shown, visitor, policy).to_pylist()
+    if shown.second:
+        command = command_line("diff", **shown.span_options, group=shown.group, lake=lake)
+    else:
+        command = command_line("offsets", group=shown.group, as_of=shown.at or None, lake=lake)
+    return _page(
+        answers, "group.html", shown, visitor, command, rows=rows, total=total, more=total > shown.page * PAGE_ROWS,
+        described=described, members=members[:_MAX_MEMBERS],
+        expiry={(row["topic"], row["partition"]): row for row in expiring},
+        changes=changes, has_views=has_views, all_changes=all_notable,
+        charted=_charted(changes, rows) if has_views else [],
+        changes_command=command_line("audit", "changes", group=escape(shown.group), lake=lake),
+    )  # fmt: skip
 
 
 def _page(answers: Answers, template: str, shown: PageState, visitor: Visitor, command: str, **values: Any) -> Response:
