@@ -11,7 +11,7 @@ import pytest
 
 from offsetlake.errors import BadRequest, NotInLake
 from offsetlake.lake.lake import Lake
-from offsetlake.queries.decided import decided_until
+from offsetlake.queries.history.decided import decided_until
 from offsetlake.queries.lag import lag_by_group, lag_of_groups, lag_of_partitions, shown_status
 from offsetlake.queries.lag_over_time import lag_over_time
 from offsetlake.rules.lag.windows import newest_commits

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from offsetlake.errors import BadRequest, NotInLake
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import ends_asked_by, newest_asked
-from offsetlake.queries.decided import decided_until
+from offsetlake.queries.history.decided import decided_until
 from offsetlake.queries.questions import log_partitions_like
 from offsetlake.queries.recorded_ends import RecordedEnds
 from offsetlake.rules.lag.consumer_status import MIN_COMMITS, STATUSES, CurrentLags, Status, evaluate

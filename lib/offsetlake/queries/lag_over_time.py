@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import PARTITION, newest_asked, newest_asked_through, rows_until
-from offsetlake.queries.decided import decided_until
+from offsetlake.queries.history.decided import decided_until
 from offsetlake.queries.questions import log_partitions_of
 from offsetlake.util.row_codes import last_at_most, order_codes, rows_in
 

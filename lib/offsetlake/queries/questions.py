@@ -11,7 +11,7 @@ from offsetlake.lake.history_files import smallest
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.statements import statement
 from offsetlake.queries.group_places import condition_if_known, group_places
-from offsetlake.queries.key_history import DETAILS, KeyHistory
+from offsetlake.queries.history.key_history import DETAILS, KeyHistory
 from offsetlake.rules import policy
 from offsetlake.util.times import to_iso
 

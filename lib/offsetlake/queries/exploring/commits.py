@@ -10,7 +10,7 @@ from offsetlake.errors import BadRequest
 from offsetlake.lake.files import active_files
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.exploring.keys import Key
-from offsetlake.queries.key_history import KeyHistory
+from offsetlake.queries.history.key_history import KeyHistory
 from offsetlake.queries.questions import key_history
 
 EVENTS = ("commit", "reset_back", "tombstone")

@@ -1,1 +1,1 @@
-"""Questions that history answers: offsets and groups at instants, their differences, and deleted offsets."""
+"""Questions that history answers: offsets and groups at instants, differences, deleted offsets, decided records."""
