@@ -1,6 +1,7 @@
 """`offsetlake console`: serves pages about a lake to browsers."""
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -67,25 +68,7 @@ def console(
     lakes = context.lakes if context.lakes is not None and len(context.lakes) > 1 else None
     settings = context.settings if lakes is None else config.load(context.options, os.environ)
     files = {name: value or settings.serve.get(name) for name, value in options.items()}
-    missing = [name for name in ("credentials", "tls_certificate") if not files[name]]
-    if missing and not is_loopback(host):
-        raise BadRequest(
-            f"Cannot listen on {host}, which other machines can reach, without {' and '.join(missing)}: set them, or "
-            "use a loopback address, such as 127.0.0.1."
-        )
-    security = Security(
-        Settings(
-            lake="",
-            log="",
-            host="127.0.0.1",  # of the listener for Kafka's protocol, which the console does not have
-            port=0,
-            http=(host, int(port)),
-            credentials=files["credentials"],
-            acl=files["acl"],
-            tls_certificate=files["tls_certificate"],
-            tls_key=files["tls_key"],
-        )
-    )
+    security = _security(host, int(port), files)
     gate = Gate(security, allow_changes)
     if lakes is None:
         context.open_lake()
@@ -97,6 +80,29 @@ def console(
             clusters[name] = Cluster(str(one.settings.lake), console_of(one, gate))
         app = clusters_application(clusters, gate)
     serve(app, security, host, int(port), lambda url: write_note(f"Serving {url}: open it in a browser"))
+
+
+def _security(host: str, port: int, files: Mapping[str, str | None]) -> Security:
+    """Return credentials, ACLs and TLS by the files; raise BadRequest if others could reach an address without them."""
+    missing = [name for name in ("credentials", "tls_certificate") if not files[name]]
+    if missing and not is_loopback(host):
+        raise BadRequest(
+            f"Cannot listen on {host}, which other machines can reach, without {' and '.join(missing)}: set them, or "
+            "use a loopback address, such as 127.0.0.1."
+        )
+    return Security(
+        Settings(
+            lake="",
+            log="",
+            host="127.0.0.1",  # of the listener for Kafka's protocol, which the console does not have
+            port=0,
+            http=(host, port),
+            credentials=files["credentials"],
+            acl=files["acl"],
+            tls_certificate=files["tls_certificate"],
+            tls_key=files["tls_key"],
+        )
+    )
 
 
 def console_of(context: CommandContext, gate: "Gate") -> "ASGIApp":
